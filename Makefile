@@ -1,0 +1,80 @@
+# Every target first sets up what it needs in .venv. Only make and Python have to be there.
+# ARGS is handed on: make test ARGS="-k dynamodb"
+
+# The first Python that is new enough. To choose: make PYTHON=/path/to/python …
+PYTHON = $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& echo $$python && break; done)
+
+VENV := .venv
+RUN := $(VENV)/bin/python
+# The first variable pins what is installed, and in older releases of pip also what builds it;
+# newer ones take the second for that.
+INSTALL := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
+	$(RUN) -m pip install --quiet --disable-pip-version-check
+
+# Pyright would ask the network whether there is a newer one.
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL: # two installations into one .venv would break it
+.PHONY: help demo test check bench format constraints clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.core ## Run the example (installs the core only)
+	$(RUN) examples/demo.py $(ARGS)
+
+test: $(VENV)/.dev ## Run the tests
+	$(RUN) -m pytest -n 2 --dist loadgroup $(ARGS)
+
+check: $(VENV)/.dev ## Check style, types and the direction of imports
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m pyright
+	$(VENV)/bin/lint-imports --no-cache
+
+bench: $(VENV)/.dev ## Run the benchmarks
+	$(RUN) -m bench $(ARGS)
+
+format: $(VENV)/.dev ## Format the code and mend what can be mended
+	$(RUN) -m ruff check --fix-only .
+	$(RUN) -m ruff format .
+
+constraints: $(VENV)/.made ## Pin today's releases anew in constraints.txt
+	rm -rf .cache/constraints
+	$(RUN) -m venv .cache/constraints
+	.cache/constraints/bin/python -m pip install --quiet '.[dev]' hatchling editables
+	.cache/constraints/bin/python -m pip freeze --exclude holdfast > .cache/constraints.txt
+	rm -rf .cache/constraints
+	mv .cache/constraints.txt constraints.txt
+
+clean: ## Remove everything that the other targets made
+	rm -rf $(VENV) .cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.core: $(VENV)/.made pyproject.toml constraints.txt
+	@echo "Installing holdfast into $(VENV)"
+	@$(INSTALL) --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.made pyproject.toml constraints.txt
+	@echo "Installing holdfast and its tools into $(VENV) (about a minute)"
+	@$(INSTALL) --editable '.[dev]'
+	@touch $(VENV)/.core $@
+
+# Debian keeps the part of Python that makes a venv in a package of its own.
+$(VENV)/.made:
+	@test -n "$(PYTHON)" || { \
+	    echo "Holdfast needs Python 3.11 or newer, and none is on the PATH." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	    package=$$($(PYTHON) -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])'); \
+	    if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	        echo "Installing $$package, without which Python cannot make $(VENV)"; \
+	        apt-get update -qq && apt-get install -qq --yes --no-install-recommends $$package; \
+	    else \
+	        echo "Python cannot make $(VENV): please install $$package first." >&2; exit 1; \
+	    fi; }
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
