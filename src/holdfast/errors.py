@@ -1,0 +1,324 @@
+"""Every error that Holdfast raises on purpose.
+
+::
+
+    HoldfastError
+    ├── InvalidRequest            the caller's mistake; nothing was sent, nothing was written
+    │   ├── InvalidUrl            a store's address that cannot be understood
+    │   ├── InvalidKey            an empty, overlong or mistyped key of an item
+    │   ├── InvalidItem           a value that an item cannot hold
+    │   │   └── ItemTooLarge      an item over 400 KB
+    │   ├── InvalidWrite          a write or a condition that makes no sense
+    │   ├── InvalidTransaction    too many writes, too many bytes, one key twice
+    │   ├── InvalidQuery          an unknown index, a wrong limit, a foreign cursor
+    │   └── InvalidBlobKey        a blob's name that a folder or a bucket cannot hold
+    ├── Refused                   the store understood, and said no
+    │   ├── ConditionFailed       the condition of one write did not hold
+    │   ├── TransactionCancelled  a condition of a transaction did not hold
+    │   ├── BlobNotFound          no blob has this name
+    │   ├── BlobDamaged           a blob's bytes are not those that were put
+    │   ├── ChangesOff            the store was opened without its change feed
+    │   └── ChangesTrimmed        the position asked for is older than what the feed keeps
+    ├── OutcomeUnknown            the answer to a write was lost and cannot be told by reading
+    ├── StoreUnusable             a person has to mend something first
+    │   ├── StoreNotFound         no such table, bucket, file or folder
+    │   ├── StoreReadOnly         the file or the folder may not be written
+    │   ├── StoreFull             the disk, or the limit set for the file, is used up
+    │   ├── StoreCorrupt          the file is not a database, or is damaged
+    │   ├── StoreMismatched       made by a newer release, or with other indexes
+    │   ├── StoreClosed           used after close()
+    │   └── AccessDenied          credentials that are refused, or not allowed to do this
+    │       ├── CredentialsMissing
+    │       └── CredentialsExpired
+    └── StoreUnavailable          try again later (retryable)
+        ├── Throttled             the service or the file is too busy
+        └── EndpointUnreachable   no connection, or no answer
+
+``code`` is the name that machines read and never changes; ``retryable`` says whether the same call
+may succeed later without anybody mending anything. The docstring of a class is its message where
+none is given.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+__all__ = [
+    "AccessDenied",
+    "BlobDamaged",
+    "BlobNotFound",
+    "ChangesOff",
+    "ChangesTrimmed",
+    "ConditionFailed",
+    "CredentialsExpired",
+    "CredentialsMissing",
+    "EndpointUnreachable",
+    "HoldfastError",
+    "InvalidBlobKey",
+    "InvalidItem",
+    "InvalidKey",
+    "InvalidQuery",
+    "InvalidRequest",
+    "InvalidTransaction",
+    "InvalidUrl",
+    "InvalidWrite",
+    "ItemTooLarge",
+    "OutcomeUnknown",
+    "Refused",
+    "StoreClosed",
+    "StoreCorrupt",
+    "StoreFull",
+    "StoreMismatched",
+    "StoreNotFound",
+    "StoreReadOnly",
+    "StoreUnavailable",
+    "StoreUnusable",
+    "Throttled",
+    "TransactionCancelled",
+]
+
+# An item of a table, as plain Python values (storage/item.py says which).
+_Item = Mapping[str, Any]
+
+
+class HoldfastError(Exception):
+    """Holdfast could not do what was asked."""
+
+    code: ClassVar[str] = "error"
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or inspect.getdoc(type(self)) or self.code)
+
+
+class InvalidRequest(HoldfastError):
+    """The request is malformed; nothing was sent, nothing was written."""
+
+    code = "invalid_request"
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        field: str | None = None,
+        size: int | None = None,
+        limit: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.field = field
+        """The attribute, parameter or key that is at fault, where one is."""
+        self.size = size
+        """What was measured, where a limit was exceeded."""
+        self.limit = limit
+        """The limit that was exceeded."""
+
+
+class InvalidUrl(InvalidRequest):
+    """The address of the store cannot be understood."""
+
+    code = "invalid_url"
+
+
+class InvalidKey(InvalidRequest):
+    """A key of an item is empty, too long or not a string."""
+
+    code = "invalid_key"
+
+
+class InvalidItem(InvalidRequest):
+    """An item holds a value that the table cannot keep."""
+
+    code = "invalid_item"
+
+
+class ItemTooLarge(InvalidItem):
+    """An item is larger than 400 KB."""
+
+    code = "item_too_large"
+
+
+class InvalidWrite(InvalidRequest):
+    """A write or its condition makes no sense."""
+
+    code = "invalid_write"
+
+
+class InvalidTransaction(InvalidRequest):
+    """A transaction has too many writes, too many bytes, or one key twice."""
+
+    code = "invalid_transaction"
+
+
+class InvalidQuery(InvalidRequest):
+    """A query names an unknown index, a wrong limit or a foreign cursor."""
+
+    code = "invalid_query"
+
+
+class InvalidBlobKey(InvalidRequest):
+    """A blob's key cannot be the name of a file and of an object alike."""
+
+    code = "invalid_blob_key"
+
+
+class Refused(HoldfastError):
+    """The store understood the request and refused it."""
+
+    code = "refused"
+
+
+class ConditionFailed(Refused):
+    """The condition of the write did not hold; nothing was written."""
+
+    code = "condition_failed"
+
+    def __init__(self, message: str | None = None, *, item: _Item | None = None) -> None:
+        super().__init__(message)
+        self.item = item
+        """The item that stood in the way; None where there was none."""
+
+
+class TransactionCancelled(Refused):
+    """A condition of the transaction did not hold; nothing was written."""
+
+    code = "transaction_cancelled"
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        failed: Sequence[int] = (),
+        items: Mapping[int, _Item] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.failed = tuple(failed)
+        """Positions, in the transaction, of the writes whose condition did not hold."""
+        self.items: Mapping[int, _Item] = dict(items or {})
+        """The items that stood in the way, by those positions."""
+
+
+class BlobNotFound(Refused):
+    """No blob has this key."""
+
+    code = "blob_not_found"
+
+    def __init__(self, message: str | None = None, *, key: str) -> None:
+        super().__init__(message)
+        self.key = key
+
+
+class BlobDamaged(Refused):
+    """The blob's bytes are not those that were put."""
+
+    code = "blob_damaged"
+
+    def __init__(self, message: str | None = None, *, key: str) -> None:
+        super().__init__(message)
+        self.key = key
+
+
+class ChangesOff(Refused):
+    """The store was opened without its change feed."""
+
+    code = "changes_off"
+
+
+class ChangesTrimmed(Refused):
+    """The position is older than what the change feed keeps."""
+
+    code = "changes_trimmed"
+
+
+class OutcomeUnknown(HoldfastError):
+    """The answer to a write was lost, and what stands now does not tell whether it was applied.
+
+    It may have been applied and overwritten since, or may never have arrived.
+    """
+
+    code = "outcome_unknown"
+
+    def __init__(self, message: str | None = None, *, item: _Item | None = None) -> None:
+        super().__init__(message)
+        self.item = item
+        """What stood under the key when it was read back, if it could be read."""
+
+
+class StoreUnusable(HoldfastError):
+    """The store cannot be used until somebody mends it."""
+
+    code = "store_unusable"
+
+
+class StoreNotFound(StoreUnusable):
+    """There is no such table, bucket, file or folder."""
+
+    code = "store_not_found"
+
+
+class StoreReadOnly(StoreUnusable):
+    """The store may not be written."""
+
+    code = "store_read_only"
+
+
+class StoreFull(StoreUnusable):
+    """There is no room left for the store."""
+
+    code = "store_full"
+
+
+class StoreCorrupt(StoreUnusable):
+    """The store's file is not a database, or is damaged."""
+
+    code = "store_corrupt"
+
+
+class StoreMismatched(StoreUnusable):
+    """The store was made by a newer release or with other indexes."""
+
+    code = "store_mismatched"
+
+
+class StoreClosed(StoreUnusable):
+    """The store was used after it was closed."""
+
+    code = "store_closed"
+
+
+class AccessDenied(StoreUnusable):
+    """The credentials were refused, or do not allow this."""
+
+    code = "access_denied"
+
+
+class CredentialsMissing(AccessDenied):
+    """No credentials were found anywhere that the AWS command line looks."""
+
+    code = "credentials_missing"
+
+
+class CredentialsExpired(AccessDenied):
+    """The credentials have expired."""
+
+    code = "credentials_expired"
+
+
+class StoreUnavailable(HoldfastError):
+    """The store cannot answer now; the same call may succeed later."""
+
+    code = "store_unavailable"
+    retryable = True
+
+
+class Throttled(StoreUnavailable):
+    """The store is too busy, and stayed so for the whole retry budget."""
+
+    code = "throttled"
+
+
+class EndpointUnreachable(StoreUnavailable):
+    """No connection to the endpoint, or no answer from it."""
+
+    code = "endpoint_unreachable"

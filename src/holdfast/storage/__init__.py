@@ -1,0 +1,61 @@
+"""Storage: one table with DynamoDB's shape, blobs beside it, and a meter, on two engines."""
+
+from holdfast.storage.layout import LAYOUT, Index, Key, Layout
+from holdfast.storage.meter import Meter, MeterRow, Report
+from holdfast.storage.open import Store, open
+from holdfast.storage.operations import LATEST, Change, ChangePage, Page
+from holdfast.storage.prices import PRICES, PRICES_2024_11, PRICES_BEFORE_2024_11, PriceList
+from holdfast.storage.ranges import At, Between, From, Prefix, UpTo
+from holdfast.storage.table import Table
+from holdfast.storage.units import Units
+from holdfast.storage.writes import (
+    Absent,
+    AllOf,
+    AnyOf,
+    Check,
+    Delete,
+    Equals,
+    Greater,
+    Less,
+    Present,
+    Put,
+    Update,
+)
+
+__all__ = [
+    "LATEST",
+    "LAYOUT",
+    "PRICES",
+    "PRICES_2024_11",
+    "PRICES_BEFORE_2024_11",
+    "Absent",
+    "AllOf",
+    "AnyOf",
+    "At",
+    "Between",
+    "Change",
+    "ChangePage",
+    "Check",
+    "Delete",
+    "Equals",
+    "From",
+    "Greater",
+    "Index",
+    "Key",
+    "Layout",
+    "Less",
+    "Meter",
+    "MeterRow",
+    "Page",
+    "Prefix",
+    "Present",
+    "PriceList",
+    "Put",
+    "Report",
+    "Store",
+    "Table",
+    "Units",
+    "UpTo",
+    "Update",
+    "open",
+]

@@ -1,0 +1,405 @@
+"""What may pass: DynamoDB's limits, checked before anything is sent, for every engine alike.
+
+Each function returns its argument in canonical form or raises an `InvalidRequest` that names the
+field, the size and the limit. Behind these functions nothing is malformed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from holdfast.errors import (
+    InvalidItem,
+    InvalidKey,
+    InvalidQuery,
+    InvalidTransaction,
+    InvalidWrite,
+    ItemTooLarge,
+)
+from holdfast.storage.item import (
+    ITEM_BYTES_MAX,
+    Item,
+    canonical_item,
+    canonical_value,
+    item_bytes,
+)
+from holdfast.storage.layout import PK, SK, TOKEN, TTL, Index, Key, Layout
+from holdfast.storage.ranges import All, At, Between, From, Prefix, Range, UpTo
+from holdfast.storage.writes import (
+    Absent,
+    AllOf,
+    AnyOf,
+    Check,
+    Condition,
+    Delete,
+    Equals,
+    Greater,
+    Less,
+    Present,
+    Put,
+    Touch,
+    Update,
+    Write,
+)
+
+__all__ = [
+    "CONDITION_PARTS_MAX",
+    "PK_BYTES_MAX",
+    "SK_BYTES_MAX",
+    "TOKEN_BYTES_MAX",
+    "TRANSACTION_BYTES_MAX",
+    "TRANSACTION_WRITES_MAX",
+    "UPDATE_NAMES_MAX",
+    "admit_batch",
+    "admit_index",
+    "admit_key",
+    "admit_limit",
+    "admit_range",
+    "admit_transaction",
+    "admit_write",
+]
+
+PK_BYTES_MAX = 2048
+SK_BYTES_MAX = 1024
+TRANSACTION_WRITES_MAX = 100
+TRANSACTION_BYTES_MAX = 4 * 1024 * 1024
+TOKEN_BYTES_MAX = 64
+# An expression may have 4 KB of text: so many names and so many parts always fit.
+UPDATE_NAMES_MAX = 100
+CONDITION_PARTS_MAX = 60
+_PAGE_ITEMS_MAX = 2**31 - 1
+
+
+def admit_key(key: Key | tuple[str, str]) -> Key:
+    """Return a key that an item can have.
+
+    Raises:
+        InvalidKey: empty, too long or not two strings.
+    """
+    if not isinstance(key, tuple) or len(key) != 2:  # pyright: ignore[reportUnnecessaryIsInstance, reportUnnecessaryComparison]
+        raise InvalidKey(f"a key is Key(pk, sk), not {key!r:.80}")
+    return Key(
+        _key_text(key[0], PK, PK_BYTES_MAX),
+        _key_text(key[1], SK, SK_BYTES_MAX),
+    )
+
+
+def admit_write(write: Write, layout: Layout) -> Write:
+    """Return a write that the table can carry out.
+
+    Raises:
+        InvalidKey, InvalidItem, ItemTooLarge, InvalidWrite: what is wrong with it.
+    """
+    match write:
+        case Put():
+            return _put(write, layout)
+        case Update():
+            return _update(write, layout)
+        case Delete():
+            return Delete(admit_key(write.key), _condition(write.condition))
+        case _:  # pyright: ignore[reportUnnecessaryComparison]
+            raise InvalidWrite(f"a write is a Put, an Update or a Delete, not {write!r:.80}")
+
+
+def admit_transaction(writes: Sequence[Touch], layout: Layout) -> tuple[Touch, ...]:
+    """Return the writes of a transaction that the table can carry out.
+
+    Raises:
+        InvalidTransaction: none, too many or too large writes, or one key twice.
+    """
+    if not 1 <= len(writes) <= TRANSACTION_WRITES_MAX:
+        raise InvalidTransaction(
+            f"a transaction has 1 to {TRANSACTION_WRITES_MAX} writes, not {len(writes)}",
+            size=len(writes),
+            limit=TRANSACTION_WRITES_MAX,
+        )
+    admitted = tuple(
+        _check(write) if isinstance(write, Check) else admit_write(write, layout)
+        for write in writes
+    )
+    twice = _first_repeated(write.key for write in admitted)
+    if twice is not None:
+        raise InvalidTransaction(f"a transaction touches {twice} twice")
+    size = sum(_bytes_sent(write) for write in admitted)
+    if size > TRANSACTION_BYTES_MAX:
+        raise InvalidTransaction(
+            f"the transaction has {size:,} bytes; the limit is {TRANSACTION_BYTES_MAX:,} (4 MB)",
+            size=size,
+            limit=TRANSACTION_BYTES_MAX,
+        )
+    return admitted
+
+
+def admit_batch(writes: Iterable[Put | Delete], layout: Layout) -> tuple[Put | Delete, ...]:
+    """Return the writes of a batch, each of which stands for itself.
+
+    Raises:
+        InvalidWrite: an update, a condition, or one key twice.
+    """
+    admitted: list[Put | Delete] = []
+    for write in writes:
+        if not isinstance(write, Put | Delete):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidWrite(f"a batch holds Puts and Deletes, not {write!r:.80}")
+        if write.condition is not None:
+            raise InvalidWrite("a write of a batch cannot have a condition; use write or transact")
+        one = admit_write(write, layout)
+        assert isinstance(one, Put | Delete)
+        admitted.append(one)
+    twice = _first_repeated(write.key for write in admitted)
+    if twice is not None:
+        raise InvalidWrite(f"a batch touches {twice} twice")
+    return tuple(admitted)
+
+
+def admit_index(name: str | None, layout: Layout) -> Index | None:
+    """Return the index of that name.
+
+    Raises:
+        InvalidQuery: the table has no such index.
+    """
+    if name is None:
+        return None
+    index = layout.index(name)
+    if index is None:
+        known = ", ".join(index.name for index in layout.indexes)
+        raise InvalidQuery(f"there is no index {name!r}; there are {known}", field="index")
+    return index
+
+
+def admit_range(where: Range) -> Range:
+    """Return a range that a query can read.
+
+    Raises:
+        InvalidKey: a bound that cannot be a sort key.
+        InvalidQuery: a range that ends before it begins.
+    """
+    match where:
+        case All():
+            pass
+        case At(sk) | Prefix(sk) | From(sk) | UpTo(sk):
+            _key_text(sk, SK, SK_BYTES_MAX)
+        case Between(first, last):
+            _key_text(first, SK, SK_BYTES_MAX)
+            _key_text(last, SK, SK_BYTES_MAX)
+            if first > last:
+                raise InvalidQuery(f"the range ends ({last!r:.80}) before it begins", field="range")
+        case _:  # pyright: ignore[reportUnnecessaryComparison]
+            raise InvalidQuery(f"a range is one of storage.ranges, not {where!r:.80}")
+    return where
+
+
+def admit_limit(limit: int | None) -> int | None:
+    """Return how many items a page may have.
+
+    Raises:
+        InvalidQuery: not a positive whole number.
+    """
+    if limit is not None and (type(limit) is not int or not 1 <= limit <= _PAGE_ITEMS_MAX):
+        raise InvalidQuery(
+            f"limit is a whole number from 1 to {_PAGE_ITEMS_MAX:,}, not {limit!r:.80}",
+            field="limit",
+        )
+    return limit
+
+
+def _put(put: Put, layout: Layout) -> Put:
+    item = put.item
+    if put.token is not None and isinstance(item, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        item = {**item, TOKEN: _token(put.token)}
+    item = canonical_item(item)
+    if put.token is None and TOKEN in item:
+        raise _token_misplaced()
+    for name in (PK, SK):
+        if name not in item:
+            raise InvalidKey(f"the item has no {name}", field=name)
+    _check_placing(item, layout)
+    return Put(item, _condition(put.condition), put.token)
+
+
+def _update(update: Update, layout: Layout) -> Update:
+    changes = {**update.set, **update.set_if_absent}
+    if TOKEN in changes or TOKEN in update.add or TOKEN in update.remove:
+        raise _token_misplaced()
+    names = [*update.set, *update.set_if_absent, *update.add, *update.remove]
+    if not names and update.token is None:
+        raise InvalidWrite("an update sets, adds or removes at least one attribute")
+    if len(names) > UPDATE_NAMES_MAX:
+        raise InvalidWrite(
+            f"an update names at most {UPDATE_NAMES_MAX} attributes, not {len(names)}",
+            size=len(names),
+            limit=UPDATE_NAMES_MAX,
+        )
+    twice = _first_repeated(names)
+    if twice is not None:
+        raise InvalidWrite(f"an update names the attribute {twice!r} twice", field=twice)
+    for name in names:
+        if name in (PK, SK):
+            raise InvalidWrite(f"{name} is the item's key and cannot be changed", field=name)
+    changes = canonical_item(changes)
+    _check_placing(changes, layout)
+    set_ = {name: changes[name] for name in update.set}
+    if update.token is not None:
+        set_[TOKEN] = _token(update.token)
+    return Update(
+        key=admit_key(update.key),
+        set=set_,
+        set_if_absent={name: changes[name] for name in update.set_if_absent},
+        add={name: _addend(value, name, layout) for name, value in update.add.items()},
+        remove=tuple(_attribute(name) for name in update.remove),
+        condition=_condition(update.condition),
+        token=update.token,
+    )
+
+
+def _check(check: Check) -> Check:
+    condition = _condition(check.condition)
+    if condition is None:
+        raise InvalidWrite("a Check has a condition; without one it checks nothing")
+    return Check(admit_key(check.key), condition)
+
+
+def _check_placing(item: Item, layout: Layout) -> None:
+    """Check the attributes that mean something to the table itself."""
+    for name in layout.key_attributes:
+        if name in item:
+            _key_text(item[name], name, SK_BYTES_MAX if name.endswith(SK) else PK_BYTES_MAX)
+    if TTL in item and type(item[TTL]) is not int:
+        raise InvalidItem(f"{TTL} is whole seconds since 1970, not {item[TTL]!r:.80}", field=TTL)
+
+
+def _addend(value: Any, name: str, layout: Layout) -> Any:
+    value = canonical_value(value, _attribute(name))
+    if name in layout.key_attributes:
+        raise InvalidWrite(f"{name} is a key; nothing can be added to it", field=name)
+    if isinstance(value, bool) or not isinstance(value, int | Decimal | frozenset):
+        raise InvalidWrite(f"{name}: only a number or a set can be added", field=name)
+    if name == TTL and not isinstance(value, int):
+        raise InvalidItem(f"{TTL} is whole seconds; {value!r:.80} cannot be added", field=TTL)
+    return value  # pyright: ignore[reportUnknownVariableType]
+
+
+def _condition(condition: Condition | None) -> Condition | None:
+    if condition is None:
+        return None
+    parts = _condition_parts(condition)
+    if parts > CONDITION_PARTS_MAX:
+        raise InvalidWrite(
+            f"a condition has at most {CONDITION_PARTS_MAX} parts, not {parts}",
+            field="condition",
+            size=parts,
+            limit=CONDITION_PARTS_MAX,
+        )
+    return _canonical_condition(condition)
+
+
+def _condition_parts(condition: Condition) -> int:
+    # Without recursion: a condition nested a thousand deep must not exhaust the stack.
+    parts, left = 0, [condition]
+    while left and parts <= CONDITION_PARTS_MAX:
+        part = left.pop()
+        parts += 1
+        if isinstance(part, AllOf | AnyOf):
+            left.extend(part.conditions)
+    return parts
+
+
+def _canonical_condition(condition: Condition) -> Condition:
+    match condition:
+        case Absent(name) | Present(name):
+            _attribute(name)
+            return condition
+        case Equals(name, value):
+            return Equals(_attribute(name), canonical_value(value, name))
+        case Less(name, value):
+            return Less(_attribute(name), _ordered(value, name))
+        case Greater(name, value):
+            return Greater(_attribute(name), _ordered(value, name))
+        case AllOf(conditions) | AnyOf(conditions):
+            if not conditions:
+                raise InvalidWrite("AllOf and AnyOf hold at least one condition", field="condition")
+            return type(condition)(tuple(map(_canonical_condition, conditions)))
+        case _:  # pyright: ignore[reportUnnecessaryComparison]
+            raise InvalidWrite(f"{condition!r:.80} is not a condition", field="condition")
+
+
+def _ordered(value: Any, name: str) -> Any:
+    value = canonical_value(value, name)
+    if isinstance(value, bool) or not isinstance(value, str | int | Decimal | bytes):
+        raise InvalidWrite(
+            f"{name} can be less or greater than a string, a number or bytes, "
+            f"not than {type(value).__name__}",
+            field=name,
+        )
+    return value
+
+
+def _attribute(name: Any) -> str:
+    if not isinstance(name, str) or not name:
+        raise InvalidWrite(f"an attribute's name is a non-empty string, not {name!r:.80}")
+    return name
+
+
+def _key_text(value: Any, name: str, limit: int) -> str:
+    if not isinstance(value, str):
+        raise InvalidKey(f"{name} is a string, not {type(value).__name__}", field=name)
+    if not value:
+        raise InvalidKey(f"{name} is empty", field=name)
+    try:
+        size = len(value) if value.isascii() else len(value.encode())
+    except UnicodeEncodeError:
+        raise InvalidKey(f"{name} holds a lone surrogate, which UTF-8 cannot express") from None
+    if size > limit:
+        raise InvalidKey(
+            f"{name} has {size:,} bytes; the limit is {limit:,}",
+            field=name,
+            size=size,
+            limit=limit,
+        )
+    return value
+
+
+def _token(token: Any) -> str:
+    if not isinstance(token, str) or not token or len(token.encode()) > TOKEN_BYTES_MAX:
+        raise InvalidWrite(
+            f"a token is a string of 1 to {TOKEN_BYTES_MAX} bytes, not {token!r:.80}",
+            field="token",
+            limit=TOKEN_BYTES_MAX,
+        )
+    return token
+
+
+def _token_misplaced() -> InvalidWrite:
+    return InvalidWrite(
+        f"{TOKEN} is written by the table; give the write a token instead", field=TOKEN
+    )
+
+
+def _bytes_sent(write: Touch) -> int:
+    match write:
+        case Put():
+            return item_bytes(dict(write.item))
+        case Update():
+            return item_bytes({**write.set, **write.set_if_absent, **write.add})
+        case _:
+            return 0
+
+
+def _first_repeated(values: Iterable[Any]) -> Any | None:
+    seen: set[Any] = set()
+    for value in values:
+        if value in seen:
+            return value
+        seen.add(value)
+    return None
+
+
+def too_large(size: int, key: Key) -> ItemTooLarge:
+    """Return the error for an update that would leave an item over the limit."""
+    return ItemTooLarge(
+        f"the update would leave {key} with {size:,} bytes; the limit is {ITEM_BYTES_MAX:,} "
+        "(400 KB)",
+        size=size,
+        limit=ITEM_BYTES_MAX,
+    )

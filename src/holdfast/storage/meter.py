@@ -1,0 +1,105 @@
+"""`Meter`: what the operations of a store cost, in capacity units and in dollars.
+
+The units come from the engine: DynamoDB reports them, SQLite computes them by the same rules, so a
+run on a laptop tells what the month will cost.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import msgspec
+
+from holdfast.storage.prices import PRICES, PriceList
+from holdfast.storage.units import FREE, Units, total
+
+__all__ = ["Meter", "MeterRow", "Report"]
+
+HOURS_A_MONTH = 730
+
+
+class MeterRow(msgspec.Struct, frozen=True):
+    """What one kind of operation cost for one purpose."""
+
+    purpose: str
+    operation: str
+    calls: int
+    units: Units
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What was counted since the meter was made or reset, and what it costs."""
+
+    rows: tuple[MeterRow, ...]
+    prices: PriceList
+
+    @property
+    def calls(self) -> int:
+        return sum(row.calls for row in self.rows)
+
+    @property
+    def units(self) -> Units:
+        return total(row.units for row in self.rows)
+
+    @property
+    def dollars(self) -> float:
+        """What all of it cost."""
+        return dollars(self.units, self.prices)
+
+    def by_purpose(self) -> dict[str, Units]:
+        """Return the units of each purpose."""
+        sums: dict[str, Units] = {}
+        for row in self.rows:
+            sums[row.purpose] = sums.get(row.purpose, FREE) + row.units
+        return sums
+
+    def dollars_a_month(self, times_an_hour: float) -> float:
+        """Return what a month costs in which all of this happens that many times an hour."""
+        return self.dollars * times_an_hour * HOURS_A_MONTH
+
+    def __str__(self) -> str:
+        lines = [f"{'purpose':<12} {'operation':<11} {'calls':>8} {'read':>10} {'write':>10} {'$':>12}"]
+        lines += [
+            f"{row.purpose:<12} {row.operation:<11} {row.calls:>8,} {row.units.reads:>10,.1f} "
+            f"{row.units.writes:>10,.1f} {dollars(row.units, self.prices):>12.8f}"
+            for row in self.rows
+        ]
+        lines.append(
+            f"{'total':<24} {self.calls:>8,} {self.units.reads:>10,.1f} "
+            f"{self.units.writes:>10,.1f} {self.dollars:>12.8f}"
+        )
+        lines.append(f"(prices of {self.prices.region} since {self.prices.valid_from})")
+        return "\n".join(lines)
+
+
+class Meter:
+    """Counts units by purpose and by operation; safe in threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: dict[tuple[str, str], tuple[int, Units]] = {}
+
+    def record(self, purpose: str, operation: str, units: Units) -> None:
+        """Count one operation."""
+        with self._lock:
+            calls, sum_ = self._counts.get((purpose, operation), (0, FREE))
+            self._counts[purpose, operation] = (calls + 1, sum_ + units)
+
+    def report(self, prices: PriceList = PRICES) -> Report:
+        """Return what was counted so far, priced from that list."""
+        with self._lock:
+            counts = sorted(self._counts.items())
+        rows = tuple(MeterRow(purpose, operation, *count) for (purpose, operation), count in counts)
+        return Report(rows, prices)
+
+    def reset(self) -> None:
+        """Begin to count anew."""
+        with self._lock:
+            self._counts.clear()
+
+
+def dollars(units: Units, prices: PriceList) -> float:
+    """Return what the units cost by that price list."""
+    return (
+        units.writes * prices.write_units_million + units.reads * prices.read_units_million
+    ) / 1_000_000

@@ -1,0 +1,56 @@
+"""What AWS asks, as dated data.
+
+A list is named by the day from which it holds. Prices are those of us-east-1 in US dollars,
+on-demand capacity, without the free tier.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["PRICES", "PRICES_2024_11", "PRICES_BEFORE_2024_11", "PriceList"]
+
+
+class PriceList(msgspec.Struct, frozen=True, kw_only=True):
+    """What storage costs from a day on, in one region."""
+
+    valid_from: str
+    region: str
+    write_units_million: float
+    """Dollars for a million DynamoDB write units."""
+    read_units_million: float
+    """Dollars for a million DynamoDB read units."""
+    table_gb_month: float
+    """Dollars for a GB in the table for a month."""
+    blob_puts_thousand: float
+    """Dollars for a thousand S3 PUT, COPY, POST or LIST requests."""
+    blob_gets_thousand: float
+    """Dollars for a thousand S3 GET requests."""
+    blob_gb_month: float
+    """Dollars for a GB in the bucket (S3 Standard) for a month."""
+
+
+PRICES_BEFORE_2024_11 = PriceList(
+    valid_from="2018-11-28",
+    region="us-east-1",
+    write_units_million=1.25,
+    read_units_million=0.25,
+    table_gb_month=0.25,
+    blob_puts_thousand=0.005,
+    blob_gets_thousand=0.0004,
+    blob_gb_month=0.023,
+)
+
+PRICES_2024_11 = PriceList(
+    valid_from="2024-11-01",
+    region="us-east-1",
+    write_units_million=0.625,
+    read_units_million=0.125,
+    table_gb_month=0.25,
+    blob_puts_thousand=0.005,
+    blob_gets_thousand=0.0004,
+    blob_gb_month=0.023,
+)
+
+PRICES = PRICES_2024_11
+"""The newest list."""

@@ -1,0 +1,190 @@
+"""`Table`: what the rest of Holdfast sees of its storage."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Any
+
+from holdfast.errors import InvalidQuery, InvalidWrite
+from holdfast.storage.admission import (
+    admit_batch,
+    admit_index,
+    admit_key,
+    admit_limit,
+    admit_range,
+    admit_transaction,
+    admit_write,
+)
+from holdfast.storage.cursors import position_of
+from holdfast.storage.item import Item
+from holdfast.storage.layout import Key
+from holdfast.storage.meter import Meter
+from holdfast.storage.operations import (
+    ChangePage,
+    Engine,
+    GetItem,
+    GetItems,
+    Operation,
+    Page,
+    QueryItems,
+    Returning,
+    TransactItems,
+    WriteItem,
+    WriteItems,
+)
+from holdfast.storage.ranges import ALL, Range
+from holdfast.storage.writes import Delete, Put, Touch, Write
+
+__all__ = ["Table"]
+
+CHANGES_LIMIT_MAX = 1000
+
+
+class Table:
+    """One table of items with two indexes, the same on every engine.
+
+    Each call is checked first, costs at most one request (`get_many` and `write_many`: one for
+    each batch), and is metered under the table's purpose. What an engine cannot reach is raised as
+    a `StoreUnavailable` or `StoreUnusable`; what it refuses is named under each method.
+    """
+
+    def __init__(self, engine: Engine, meter: Meter, purpose: str = "other") -> None:
+        self._engine = engine
+        self._meter = meter
+        self._purpose = purpose
+
+    def purpose(self, purpose: str) -> Table:
+        """Return this table with its operations metered under another purpose."""
+        return Table(self._engine, self._meter, purpose)
+
+    async def get(self, key: Key, *, eventual: bool = False) -> Item | None:
+        """Return the item, or None where there is none.
+
+        ``eventual`` halves the price; the item may then be a moment old.
+        """
+        return await self._perform("get", GetItem(admit_key(key), eventual))
+
+    async def get_many(self, keys: Iterable[Key], *, eventual: bool = False) -> list[Item | None]:
+        """Return the items, in the order of their keys, with None where there is none."""
+        wanted = [admit_key(key) for key in keys]
+        distinct = tuple(dict.fromkeys(wanted))
+        if not distinct:
+            return []
+        items = await self._perform("get_many", GetItems(distinct, eventual))
+        found: dict[Key, Item | None] = dict(zip(distinct, items, strict=True))
+        return [found[key] for key in wanted]
+
+    async def write(self, write: Write, *, returning: Returning = "nothing") -> Item | None:
+        """Carry out one write; return the old or the new item if asked to.
+
+        Raises:
+            ConditionFailed: the condition did not hold; it carries the item that stood there.
+            OutcomeUnknown: the answer was lost, and reading does not tell what became of it.
+            ItemTooLarge, InvalidWrite: an update does not fit the item that it met.
+        """
+        if returning not in ("nothing", "old", "new"):
+            raise InvalidWrite(f"returning is 'nothing', 'old' or 'new', not {returning!r:.80}")
+        admitted = admit_write(write, self._engine.layout)
+        return await self._perform("write", WriteItem(admitted, returning))
+
+    async def transact(self, writes: Sequence[Touch]) -> None:
+        """Carry out up to 100 writes and checks together, or none of them. Costs double.
+
+        Raises:
+            TransactionCancelled: a condition did not hold; it says which and what stood there.
+            OutcomeUnknown: the answer was lost, and reading does not tell what became of it.
+            ItemTooLarge, InvalidWrite: an update does not fit the item that it met.
+        """
+        admitted = admit_transaction(writes, self._engine.layout)
+        await self._perform("transact", TransactItems(admitted))
+
+    async def write_many(self, writes: Iterable[Put | Delete]) -> None:
+        """Carry out writes without conditions, each for itself, in few requests.
+
+        This is not a transaction: after an error some of the writes may stand.
+        """
+        admitted = admit_batch(writes, self._engine.layout)
+        if admitted:
+            await self._perform("write_many", WriteItems(admitted))
+
+    async def query(
+        self,
+        pk: str,
+        where: Range = ALL,
+        *,
+        index: str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+        forward: bool = True,
+        eventual: bool = False,
+    ) -> Page:
+        """Return one page of a partition, in the order of the sort key.
+
+        A page holds at most ``limit`` items and 1 MB. An index is always read eventually, its items
+        carry only what it projects, and those with equal index keys come in no set order.
+
+        Raises:
+            InvalidQuery: an unknown index, a wrong limit, a cursor of another query.
+        """
+        chosen = admit_index(index, self._engine.layout)
+        admit_key(Key(pk, "-"))
+        after = None if cursor is None else position_of(cursor, pk, chosen)
+        query = QueryItems(
+            pk=pk,
+            range=admit_range(where),
+            index=chosen,
+            limit=admit_limit(limit),
+            after=after,
+            forward=forward,
+            eventual=eventual or chosen is not None,
+        )
+        return await self._perform("query", query)
+
+    async def every(
+        self,
+        pk: str,
+        where: Range = ALL,
+        *,
+        index: str | None = None,
+        forward: bool = True,
+        eventual: bool = False,
+    ) -> AsyncIterator[Item]:
+        """Yield all items of a query, page after page."""
+        cursor: str | None = None
+        while True:
+            page = await self.query(
+                pk, where, index=index, cursor=cursor, forward=forward, eventual=eventual
+            )
+            for item in page.items:
+                yield item
+            cursor = page.cursor
+            if cursor is None:
+                return
+
+    async def changes(self, after: str | None = None, *, limit: int = 100) -> ChangePage:
+        """Return committed changes that follow a position, in the order of their commits.
+
+        Without a position the oldest that the feed keeps come first; `LATEST` skips what there is.
+
+        Raises:
+            ChangesOff: the store was opened without its change feed.
+            ChangesTrimmed: the feed no longer reaches back to the position.
+            InvalidQuery: not a position of this feed.
+        """
+        if type(limit) is not int or not 1 <= limit <= CHANGES_LIMIT_MAX:
+            raise InvalidQuery(
+                f"limit is a whole number from 1 to {CHANGES_LIMIT_MAX}, not {limit!r:.80}",
+                field="limit",
+            )
+        return await self._engine.changes(after, limit)
+
+    async def close(self) -> None:
+        """Finish what is under way and let go of the engine."""
+        await self._engine.close()
+
+    async def _perform(self, name: str, operation: Operation) -> Any:
+        answer = await self._engine.perform(operation)
+        self._meter.record(self._purpose, name, answer.units)
+        if answer.error is not None:
+            raise answer.error
+        return answer.value

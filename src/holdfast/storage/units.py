@@ -1,0 +1,130 @@
+"""Capacity units by the rules that DynamoDB documents.
+
+- A write costs 1 unit for each KB begun of the larger of the item before and after it, at least 1.
+- An index costs on top for each of its entries that is put, changed or deleted; a changed index
+  key is a delete and a put; an entry that stays as it is costs nothing.
+- A condition that does not hold costs by the size of the item that stands there, at least 1.
+- A read costs 1 unit for each 4 KB begun, half of that if it may be a moment old; nothing found
+  costs as much as 4 KB. A query rounds the sum of its page, a batch rounds each item.
+- In a transaction a write, or a check, costs double; what it does to an index costs as ever.
+
+Two things no document and no answer of the service tells, so they are taken at the nearest rule:
+an empty page of a query costs as much as 4 KB, and a cancelled transaction costs for each of its
+items what a failed condition would, doubled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from holdfast.storage.item import Item, item_bytes, same
+from holdfast.storage.layout import Layout
+
+__all__ = [
+    "FREE",
+    "READ_UNIT_BYTES",
+    "WRITE_UNIT_BYTES",
+    "Units",
+    "query_units",
+    "read_units",
+    "refused_units",
+    "total",
+    "transacted",
+    "write_units",
+]
+
+READ_UNIT_BYTES = 4096
+WRITE_UNIT_BYTES = 1024
+
+
+class Units(msgspec.Struct, frozen=True):
+    """Capacity units, of the table itself and of its indexes."""
+
+    read: float = 0
+    write: float = 0
+    index_read: float = 0
+    index_write: float = 0
+
+    def __add__(self, other: Units) -> Units:
+        return Units(
+            self.read + other.read,
+            self.write + other.write,
+            self.index_read + other.index_read,
+            self.index_write + other.index_write,
+        )
+
+    @property
+    def reads(self) -> float:
+        """Read units of the table and its indexes."""
+        return self.read + self.index_read
+
+    @property
+    def writes(self) -> float:
+        """Write units of the table and its indexes."""
+        return self.write + self.index_write
+
+
+FREE = Units()
+
+
+def transacted(units: Units) -> Units:
+    """Return what a write costs in a transaction that would cost these units alone."""
+    return Units(write=units.write * 2, index_write=units.index_write)
+
+
+def total(units: Iterable[Units]) -> Units:
+    """Return the sum of units."""
+    result = FREE
+    for some in units:
+        result += some
+    return result
+
+
+def write_units(old: Item | None, new: Item | None, layout: Layout) -> Units:
+    """Return what it costs to bring an item from what it was to what it is."""
+    size = max(item_bytes(old) if old else 0, item_bytes(new) if new else 0)
+    return Units(write=_begun(size, WRITE_UNIT_BYTES), index_write=_index_writes(old, new, layout))
+
+
+def refused_units(standing: Item | None) -> Units:
+    """Return what a write costs whose condition did not hold."""
+    return Units(write=_begun(item_bytes(standing) if standing else 0, WRITE_UNIT_BYTES))
+
+
+def read_units(item: Item | None, *, eventual: bool) -> Units:
+    """Return what it costs to read one item, or to find none."""
+    return Units(read=_read(item_bytes(item) if item else 0, eventual))
+
+
+def query_units(page_bytes: int, *, eventual: bool, index: bool) -> Units:
+    """Return what a page of a query costs."""
+    units = _read(page_bytes, eventual or index)
+    return Units(index_read=units) if index else Units(read=units)
+
+
+def _index_writes(old: Item | None, new: Item | None, layout: Layout) -> float:
+    units = 0
+    for index in layout.indexes:
+        before, after = index.entry(old), index.entry(new)
+        if same(before, after):
+            continue
+        moved = (
+            before is None
+            or after is None
+            or before[index.pk] != after[index.pk]
+            or before[index.sk] != after[index.sk]
+        )
+        sizes = [item_bytes(entry) for entry in (before, after) if entry is not None]
+        for size in sizes if moved else [max(sizes)]:
+            units += _begun(size, WRITE_UNIT_BYTES)
+    return units
+
+
+def _read(size: int, eventual: bool) -> float:
+    return _begun(size, READ_UNIT_BYTES) * (0.5 if eventual else 1)
+
+
+def _begun(size: int, unit_bytes: int) -> int:
+    return max(1, -(-size // unit_bytes))
