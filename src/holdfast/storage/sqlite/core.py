@@ -1,0 +1,281 @@
+"""What a batch of writes does to the file: synchronously, in one durable transaction.
+
+The engine calls `apply` from its writer thread; a simulator calls it directly.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import suppress
+
+from holdfast.clock import Clock
+from holdfast.errors import (
+    ConditionFailed,
+    HoldfastError,
+    InvalidRequest,
+    OutcomeUnknown,
+    TransactionCancelled,
+)
+from holdfast.storage.admission import too_large
+from holdfast.storage.item import ITEM_BYTES_MAX, Item, item_bytes
+from holdfast.storage.layout import PK, SK, TTL, Key, Layout
+from holdfast.storage.operations import (
+    Answer,
+    TransactItems,
+    WriteItem,
+    WriteItems,
+    WriteOperation,
+)
+from holdfast.storage.sqlite import schema
+from holdfast.storage.sqlite.body import decoded, encoded
+from holdfast.storage.sqlite.faults import fault, is_ambiguous
+from holdfast.storage.units import refused_units, total, transacted, write_units
+from holdfast.storage.writes import (
+    Absent,
+    Check,
+    Condition,
+    Delete,
+    Put,
+    Touch,
+    Update,
+    holds,
+    updated,
+)
+
+__all__ = ["SqliteCore"]
+
+# As DynamoDB: what expired longer ago is taken for a mistake (seconds in another unit, say).
+_EXPIRED_AT_MOST_SECONDS = 5 * 365 * 24 * 3600
+_CHANGES_KEPT_MS = 24 * 3600 * 1000
+
+
+class SqliteCore:
+    """The writing side of a file. Not for use by two threads at once."""
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        layout: Layout,
+        clock: Clock,
+        changes: bool | None = None,
+        max_bytes: int | None = None,
+    ) -> None:
+        self.path = path
+        self.layout = layout
+        self._clock = clock
+        try:
+            self.connection = schema.connected(path, max_bytes=max_bytes)
+            try:
+                schema.prepare(self.connection, path, layout)
+                schema.switch_changes(self.connection, changes)
+            except BaseException:
+                self.connection.close()
+                raise
+        except sqlite3.Error as error:
+            raise fault(error, path) from error
+        # One cursor for all: a connection's own execute() would make a new one each time.
+        self._cursor = self.connection.cursor()
+        self._placing = [name for index in layout.indexes for name in (index.pk, index.sk)]
+        columns = ["pk", "sk", "body", "ttl", *(f'"{name}"' for name in self._placing)]
+        self._insert = (
+            f"INSERT INTO items ({', '.join(columns)}) "
+            f"VALUES ({', '.join('?' for _ in columns)}) ON CONFLICT DO NOTHING"
+        )
+        self._update = (
+            f"UPDATE items SET {', '.join(f'{column} = ?' for column in columns)} WHERE id = ?"
+        )
+
+    def apply(self, batch: Sequence[WriteOperation]) -> list[Answer]:
+        """Carry out the operations in one transaction and commit it.
+
+        Each operation stands for itself: one that is refused, or fails, leaves the others alone.
+        Where the transaction itself cannot be had or committed, every answer carries the error.
+        """
+        try:
+            self._begin()
+        except sqlite3.Error as error:
+            return self._all_failed(batch, fault(error, self.path))
+        try:
+            answers = [self._answer(operation) for operation in batch]
+        except sqlite3.Error as error:
+            self._roll_back()
+            if len(batch) > 1:
+                return [answer for operation in batch for answer in self.apply([operation])]
+            return self._all_failed(batch, fault(error, self.path))
+        except BaseException:
+            self._roll_back()
+            raise
+        try:
+            self.connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._roll_back()
+            if is_ambiguous(error):
+                unknown = OutcomeUnknown(f"{self.path}: the commit failed: {error}")
+                return self._all_failed(batch, unknown)
+            return self._all_failed(batch, fault(error, self.path))
+        return answers
+
+    def sweep(self, limit: int) -> int:
+        """Delete up to that many expired items and old records of the feed; return how many."""
+        now_ms = self._clock.now_ms()
+        now = now_ms // 1000
+        try:
+            self._begin(expired=True)
+            swept = self.connection.execute(
+                "DELETE FROM items WHERE id IN "
+                "(SELECT id FROM items WHERE ttl < ? AND ttl > ? LIMIT ?)",
+                (now, now - _EXPIRED_AT_MOST_SECONDS, limit),
+            ).rowcount
+            trimmed = self.connection.execute(
+                "DELETE FROM changes WHERE position IN "
+                "(SELECT position FROM changes ORDER BY position LIMIT ?) AND at_ms < ?",
+                (limit, now_ms - _CHANGES_KEPT_MS),
+            ).rowcount
+            self.connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._roll_back()
+            raise fault(error, self.path) from error
+        return max(swept, trimmed)
+
+    def close(self) -> None:
+        """Close the file."""
+        self.connection.close()
+
+    def _begin(self, *, expired: bool = False) -> None:
+        self.connection.execute("BEGIN IMMEDIATE")
+        try:
+            self.connection.execute(
+                "UPDATE moment SET at_ms = ?, expired = ?", (self._clock.now_ms(), expired)
+            )
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def _roll_back(self) -> None:
+        with suppress(sqlite3.Error):
+            self.connection.execute("ROLLBACK")
+
+    def _all_failed(self, batch: Sequence[WriteOperation], error: HoldfastError) -> list[Answer]:
+        return [Answer(error=error) for _ in batch]
+
+    def _answer(self, operation: WriteOperation) -> Answer:
+        match operation:
+            case WriteItem(write, returning):
+                return self._write(write, returning)
+            case TransactItems(writes):
+                return self._transact(writes)
+            case WriteItems(writes):
+                return Answer(units=total(self._write(write, "nothing").units for write in writes))
+
+    def _write(self, write: Put | Update | Delete, returning: str) -> Answer:
+        if isinstance(write, Put) and _wants_none(write.condition):
+            return self._put_new(write, returning)
+        row, old = self._standing(write.key)
+        if not holds(write.condition, old):
+            return _condition_failed(write.key, old)
+        try:
+            new = self._outcome(write, old)
+        except InvalidRequest as error:
+            return Answer(error=error, units=refused_units(old))
+        self._store(row, new)
+        value = old if returning == "old" else new if returning == "new" else None
+        return Answer(value, write_units(old, new, self.layout))
+
+    def _put_new(self, put: Put, returning: str) -> Answer:
+        """Put an item where there must be none: one statement instead of two."""
+        item = dict(put.item)
+        if self._cursor.execute(self._insert, self._columns(item)).rowcount:
+            value = item if returning == "new" else None
+            return Answer(value, write_units(None, item, self.layout))
+        return _condition_failed(put.key, self._standing(put.key)[1])
+
+    def _transact(self, writes: Sequence[Touch]) -> Answer:
+        standing = [self._standing(write.key) for write in writes]
+        failed = [
+            position
+            for position, (write, (_, old)) in enumerate(zip(writes, standing, strict=True))
+            if not holds(write.condition, old)
+        ]
+        refused = transacted(total(refused_units(old) for _, old in standing))
+        if failed:
+            items = {position: standing[position][1] for position in failed}
+            return Answer(error=_cancelled(writes, failed, items), units=refused)
+        try:
+            outcomes = [
+                self._outcome(write, old)
+                for write, (_, old) in zip(writes, standing, strict=True)
+            ]
+        except InvalidRequest as error:
+            return Answer(error=error, units=refused)
+        units = [
+            write_units(old, new, self.layout)
+            for (_, old), new in zip(standing, outcomes, strict=True)
+        ]
+        for write, (row, _), new in zip(writes, standing, outcomes, strict=True):
+            if not isinstance(write, Check):
+                self._store(row, new)
+        return Answer(units=transacted(total(units)))
+
+    def _outcome(self, write: Touch, old: Item | None) -> Item | None:
+        match write:
+            case Put(item):
+                return dict(item)
+            case Delete():
+                return None
+            case Check():
+                return old
+            case Update():
+                new = updated(old, write)
+                size = item_bytes(new)
+                if size > ITEM_BYTES_MAX:
+                    raise too_large(size, write.key)
+                return new
+
+    def _standing(self, key: Key) -> tuple[int | None, Item | None]:
+        found = self._cursor.execute(
+            "SELECT id, body FROM items WHERE pk = ? AND sk = ?", key
+        ).fetchone()
+        if found is None:
+            return None, None
+        row, body = found
+        return row, {PK: key.pk, SK: key.sk, **decoded(body)}
+
+    def _store(self, row: int | None, item: Item | None) -> None:
+        if item is None:
+            if row is not None:
+                self._cursor.execute("DELETE FROM items WHERE id = ?", (row,))
+        elif row is None:
+            self._cursor.execute(self._insert, self._columns(item))
+        else:
+            self._cursor.execute(self._update, (*self._columns(item), row))
+
+    def _columns(self, item: Item) -> list[object]:
+        attributes = dict(item)
+        pk, sk = attributes.pop(PK), attributes.pop(SK)
+        ttl = attributes.get(TTL)
+        placing = [attributes.get(name) for name in self._placing]
+        return [pk, sk, encoded(attributes), ttl, *placing]
+
+
+def _wants_none(condition: Condition | None) -> bool:
+    return isinstance(condition, Absent) and condition.name in (PK, SK)
+
+
+def _condition_failed(key: Key, standing: Item | None) -> Answer:
+    stands = "what stands there" if standing is not None else "nothing stands there"
+    return Answer(
+        error=ConditionFailed(f"the condition on {key} does not hold: {stands}", item=standing),
+        units=refused_units(standing),
+    )
+
+
+def _cancelled(
+    writes: Sequence[Touch], failed: Sequence[int], standing: dict[int, Item | None]
+) -> TransactionCancelled:
+    keys = ", ".join(str(writes[position].key) for position in failed)
+    items = {position: item for position, item in standing.items() if item is not None}
+    return TransactionCancelled(
+        f"the condition on {keys} does not hold", failed=failed, items=items
+    )

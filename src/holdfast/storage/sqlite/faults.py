@@ -1,0 +1,49 @@
+"""What SQLite complains of, as Holdfast's own errors."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from holdfast.errors import (
+    HoldfastError,
+    StoreCorrupt,
+    StoreFull,
+    StoreNotFound,
+    StoreReadOnly,
+    StoreUnavailable,
+    Throttled,
+)
+
+__all__ = ["fault", "is_ambiguous"]
+
+# Extended result codes carry the primary code in their low byte.
+_PRIMARY = 0xFF
+
+
+def fault(error: sqlite3.Error, path: str) -> HoldfastError:
+    """Return the error that says what SQLite's means for this file."""
+    code = _primary(error)
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return Throttled(f"{path} stayed locked by another process: {error}")
+    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
+        return StoreReadOnly(f"{path} cannot be written: {error}")
+    if code == sqlite3.SQLITE_FULL:
+        return StoreFull(f"{path} cannot grow: the disk, or the limit set for it, is used up")
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return StoreCorrupt(f"{path} is damaged or not a database: {error}")
+    if code == sqlite3.SQLITE_CANTOPEN:
+        return StoreNotFound(f"{path} cannot be opened: {error}")
+    return StoreUnavailable(f"{path}: {error}")
+
+
+def is_ambiguous(error: sqlite3.Error) -> bool:
+    """Return whether a commit that failed so may stand after a restart all the same.
+
+    A commit whose fsync failed is not visible now, but its frames may be found whole in the log
+    when the file is next recovered.
+    """
+    return _primary(error) == sqlite3.SQLITE_IOERR
+
+
+def _primary(error: sqlite3.Error) -> int:
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & _PRIMARY

@@ -1,0 +1,166 @@
+"""The change feed: what is in it, its order, its positions, who writes it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from holdfast.clock import ManualClock
+from holdfast.errors import ChangesOff, ChangesTrimmed, ConditionFailed, InvalidQuery
+from holdfast.storage.layout import Key
+from holdfast.storage.meter import Meter
+from holdfast.storage.operations import LATEST, Change
+from holdfast.storage.sqlite import MEMORY, SqliteEngine
+from holdfast.storage.table import Table
+from holdfast.storage.writes import Absent, Delete, Equals, Put, Update
+
+DAY_SECONDS = 24 * 3600
+Opened = Callable[..., Table]
+
+
+def images(changes: list[Change]) -> list[tuple[object, object]]:
+    return [(change.old and change.old.get("n"), change.new and change.new.get("n")) for change in changes]
+
+
+async def test_the_feed_tells_old_and_new_in_the_order_of_commits(
+    opened: Opened, clock: ManualClock
+) -> None:
+    table = opened(changes=True)
+    key = Key("p", "s")
+    await table.write(Put({"PK": "p", "SK": "s", "n": 1}))
+    clock.advance(5)
+    await table.write(Update(key=key, add={"n": 1}))
+    await table.transact([Put({"PK": "p", "SK": "t", "n": 7}), Delete(key)])
+    page = await table.changes()
+    assert [change.key for change in page.changes] == [key, key, Key("p", "t"), key]
+    assert images(page.changes) == [(None, 1), (1, 2), (None, 7), (2, None)]
+    assert [change.at_ms - clock.now_ms() for change in page.changes] == [-5000, 0, 0, 0]
+    assert not any(change.expired for change in page.changes)
+    assert page.changes[1].old == {"PK": "p", "SK": "s", "n": 1}
+    assert page.changes[1].new == {"PK": "p", "SK": "s", "n": 2}
+
+
+async def test_what_changed_nothing_is_not_in_the_feed(opened: Opened) -> None:
+    table = opened(changes=True)
+    await table.write(Put({"PK": "p", "SK": "s", "a": 1, "b": {"x": 1, "y": frozenset({1, 2})}}))
+    await table.write(Put({"b": {"y": {2, 1}, "x": 1}, "a": 1, "SK": "s", "PK": "p"}))
+    await table.write(Delete(Key("p", "none")))
+    with pytest.raises(ConditionFailed):
+        await table.write(Put({"PK": "p", "SK": "s"}, Absent("PK")))
+    with pytest.raises(ConditionFailed):
+        await table.write(Update(key=Key("p", "s"), add={"a": 1}, condition=Equals("a", 9)))
+    assert len((await table.changes()).changes) == 1
+
+
+async def test_a_reader_goes_on_from_where_it_was(opened: Opened) -> None:
+    table = opened(changes=True)
+    for n in range(5):
+        await table.write(Put({"PK": "p", "SK": "s", "n": n}))
+    first = await table.changes(limit=2)
+    second = await table.changes(first.position, limit=2)
+    third = await table.changes(second.position)
+    fourth = await table.changes(third.position)
+    seen = [change.new and change.new["n"] for page in (first, second, third) for change in page.changes]
+    assert seen == [0, 1, 2, 3, 4]
+    assert (fourth.changes, fourth.position) == ([], third.position)
+    positions = [change.position for page in (first, second, third) for change in page.changes]
+    assert (await table.changes(positions[2])).changes == second.changes[1:] + third.changes
+
+
+async def test_latest_skips_what_there_is(opened: Opened) -> None:
+    table = opened(changes=True)
+    start = await table.changes(LATEST)
+    await table.write(Put({"PK": "p", "SK": "s", "n": 1}))
+    assert images((await table.changes(start.position)).changes) == [(None, 1)]
+    end = await table.changes(LATEST)
+    assert end.changes == []
+    assert (await table.changes(end.position)).changes == []
+
+
+async def test_the_feed_binds_everybody_who_has_the_file_open(opened: Opened) -> None:
+    other = opened()
+    with pytest.raises(ChangesOff, match="changes=on"):
+        await other.changes()
+    await other.write(Put({"PK": "p", "SK": "before", "n": 0}))
+    table = opened(changes=True)
+    await other.write(Put({"PK": "p", "SK": "after", "n": 1}))
+    assert images((await table.changes()).changes) == [(None, 1)]
+    assert images((await other.changes()).changes) == [(None, 1)]
+    # Who does not ask leaves it as it is; who turns it off turns it off for all.
+    assert images((await opened().changes()).changes) == [(None, 1)]
+    opened(changes=False)
+    with pytest.raises(ChangesOff):
+        await table.changes()
+
+
+async def test_positions_are_never_given_out_twice(opened: Opened) -> None:
+    table = opened(changes=True)
+    await table.write(Put({"PK": "p", "SK": "s", "n": 1}))
+    position = (await table.changes()).position
+    opened(changes=False)
+    opened(changes=True)
+    await table.write(Put({"PK": "p", "SK": "s", "n": 2}))
+    await table.write(Put({"PK": "p", "SK": "s", "n": 3}))
+    assert images((await table.changes(position)).changes) == [(1, 2), (2, 3)]
+
+
+async def test_a_day_is_kept(opened: Opened, clock: ManualClock, path: str) -> None:
+    table = opened(changes=True)
+    sweeper = SqliteEngine(path, clock=clock)
+    await table.write(Put({"PK": "p", "SK": "s", "n": 1}))
+    old = (await table.changes()).position
+    clock.advance(DAY_SECONDS / 2)
+    await table.write(Put({"PK": "p", "SK": "s", "n": 2}))
+    recent = (await table.changes()).position
+    clock.advance(DAY_SECONDS / 2 + 1)
+    await sweeper.sweep()
+    assert images((await table.changes()).changes) == [(1, 2)]
+    assert images((await table.changes(old)).changes) == [(1, 2)]
+    clock.advance(DAY_SECONDS)
+    await sweeper.sweep()
+    with pytest.raises(ChangesTrimmed):
+        await table.changes(old)
+    assert (await table.changes(recent)).changes == []
+    assert (await table.changes()).changes == []
+    await sweeper.close()
+
+
+@pytest.mark.parametrize("position", ["", "x", "-1", "1.5", "99", "1" * 5000, 7, "²"], ids=itertools.count())
+async def test_a_foreign_position_is_refused(opened: Opened, position: str) -> None:
+    table = opened(changes=True)
+    with pytest.raises(InvalidQuery, match="not a position"):
+        await table.changes(position)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    writes=st.lists(
+        st.tuples(st.sampled_from("ab"), st.one_of(st.none(), st.integers(0, 2))), max_size=12
+    ),
+    limit=st.integers(1, 5),
+)
+def test_the_feed_replays_to_what_stands(writes: list[tuple[str, int | None]], limit: int) -> None:
+    async def check() -> None:
+        table = Table(SqliteEngine(MEMORY, changes=True), Meter())
+        for sk, n in writes:
+            key = Key("p", sk)
+            await table.write(Delete(key) if n is None else Put({"PK": "p", "SK": sk, "n": n}))
+        replayed: dict[Key, object] = {}
+        position = None
+        while (page := await table.changes(position, limit=limit)).changes:
+            for change in page.changes:
+                assert replayed.get(change.key) == change.old
+                assert change.old != change.new
+                replayed[change.key] = change.new
+            position = page.position
+        assert [item for item in replayed.values() if item] == [
+            item for item in await table.get_many(replayed) if item
+        ]
+        await table.close()
+
+    asyncio.run(check())
