@@ -25,9 +25,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_for_its_kind(item: pytest.Item) -> bool:
-    kind = item.callspec.params.get("kind") if isinstance(item, pytest.Function) and hasattr(
-        item, "callspec"
-    ) else None
+    kind = (
+        item.callspec.params.get("kind")
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec")
+        else None
+    )
     features = [feature for mark in item.iter_markers("needs") for feature in mark.args]
     return kind is None or all(kinds.has(kind, feature) for feature in features)
 

@@ -11,6 +11,7 @@ from holdfast.storage.dynamodb import DynamoEngine
 from holdfast.storage.operations import Engine
 from holdfast.storage.sqlite import MEMORY, SqliteEngine
 
+
 @dataclass(frozen=True)
 class Kind:
     """One kind of engine; `open` makes an engine on the same data each time, where data is kept."""

@@ -74,7 +74,9 @@ simple_conditions = st.one_of(
     st.sampled_from(["PK", *values]).map(Absent),
     st.sampled_from(["PK", *values]).map(Present),
     # Not "nothing": moto takes what is not there for equal to None.
-    st.sampled_from(sorted(values.keys() - {"nothing"})).flatmap(lambda name: st.builds(Equals, st.just(name), values[name])),
+    st.sampled_from(sorted(values.keys() - {"nothing"})).flatmap(
+        lambda name: st.builds(Equals, st.just(name), values[name])
+    ),
     st.sampled_from(["n", "m"]).flatmap(lambda name: st.builds(Less, st.just(name), numbers)),
     st.sampled_from(["n", "m"]).flatmap(lambda name: st.builds(Greater, st.just(name), numbers)),
     st.builds(Less, st.just("text"), texts),
@@ -205,7 +207,9 @@ class Agreement(RuleBasedStateMachine):
 
     @rule(
         drawn=st.lists(
-            st.tuples(sort_keys, st.sampled_from(["put", "update", "delete", "check"]), puts, updates),
+            st.tuples(
+                sort_keys, st.sampled_from(["put", "update", "delete", "check"]), puts, updates
+            ),
             min_size=1,
             max_size=4,
             unique_by=lambda one: one[0],
@@ -229,7 +233,11 @@ class Agreement(RuleBasedStateMachine):
         if writes:
             self.agree(lambda table: table.transact(writes), local=transaction_on_local)
 
-    @rule(drawn=st.dictionaries(sort_keys, st.one_of(st.none(), st.tuples(attributes, places)), max_size=5))
+    @rule(
+        drawn=st.dictionaries(
+            sort_keys, st.one_of(st.none(), st.tuples(attributes, places)), max_size=5
+        )
+    )
     def write_many(self, drawn: dict[str, Any]) -> None:
         standing = {item["SK"] for item in self.standing()}
         writes = [
@@ -238,7 +246,8 @@ class Agreement(RuleBasedStateMachine):
         ]
         absent = sum(one is None and sk not in standing for sk, one in drawn.items())
         self.agree(
-            lambda table: table.write_many(writes), local=lambda units: batch_on_local(units, absent)
+            lambda table: table.write_many(writes),
+            local=lambda units: batch_on_local(units, absent),
         )
 
     @rule(sk=sort_keys, eventual=st.booleans())
@@ -354,7 +363,7 @@ async def outcome(engine: Engine, operation: Callable[[Table], Awaitable[Any]]) 
     return Outcome(value, error, engine.meter.report().units, obstacle)
 
 
-# --- where DynamoDB Local's units are not those of the service --------------------------------------
+# --- where DynamoDB Local's units are not those of the service ------------------------------
 
 UNCOMPARED = Units(write=math.nan)
 
@@ -423,4 +432,3 @@ def test_all_engines_agree(every_kind: tuple[Kind, ...]) -> None:
                 suppress_health_check=list(HealthCheck),
             ),
         )
-

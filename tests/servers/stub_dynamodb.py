@@ -58,6 +58,7 @@ class Stub:
     def __init__(self, upstream: str, session: aiohttp.ClientSession) -> None:
         self.endpoint = ""
         self.asked: list[Asked] = []
+        self.connections = 0
         self.under_way = 0
         self.under_way_max = 0
         self._upstream = upstream
@@ -95,6 +96,7 @@ class Stub:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
+        self.connections += 1
         try:
             with suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
                 while await self._serve_one(reader, writer):

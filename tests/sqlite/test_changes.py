@@ -24,7 +24,10 @@ Opened = Callable[..., Table]
 
 
 def images(changes: list[Change]) -> list[tuple[object, object]]:
-    return [(change.old and change.old.get("n"), change.new and change.new.get("n")) for change in changes]
+    return [
+        (change.old and change.old.get("n"), change.new and change.new.get("n"))
+        for change in changes
+    ]
 
 
 async def test_the_feed_tells_old_and_new_in_the_order_of_commits(
@@ -65,7 +68,9 @@ async def test_a_reader_goes_on_from_where_it_was(opened: Opened) -> None:
     second = await table.changes(first.position, limit=2)
     third = await table.changes(second.position)
     fourth = await table.changes(third.position)
-    seen = [change.new and change.new["n"] for page in (first, second, third) for change in page.changes]
+    seen = [
+        change.new and change.new["n"] for page in (first, second, third) for change in page.changes
+    ]
     assert seen == [0, 1, 2, 3, 4]
     assert (fourth.changes, fourth.position) == ([], third.position)
     positions = [change.position for page in (first, second, third) for change in page.changes]
@@ -130,7 +135,9 @@ async def test_a_day_is_kept(opened: Opened, clock: ManualClock, path: str) -> N
     await sweeper.close()
 
 
-@pytest.mark.parametrize("position", ["", "x", "-1", "1.5", "99", "1" * 5000, 7, "²"], ids=itertools.count())
+@pytest.mark.parametrize(
+    "position", ["", "x", "-1", "1.5", "99", "1" * 5000, 7, "²"], ids=itertools.count()
+)
 async def test_a_foreign_position_is_refused(opened: Opened, position: str) -> None:
     table = opened(changes=True)
     with pytest.raises(InvalidQuery, match="not a position"):

@@ -86,9 +86,7 @@ async def test_the_feed_tells_expiry_from_deletion(
     await engine.close()
 
 
-async def test_sweeping_goes_on_in_the_background(
-    opened: Opened, clock: ManualClock
-) -> None:
+async def test_sweeping_goes_on_in_the_background(opened: Opened, clock: ManualClock) -> None:
     """A writer sweeps when half a minute has passed, also while it is busy."""
     table = opened(changes=True)
     await table.write(Put({"PK": "p", "SK": "s", "ttl": seconds(clock, 1)}))
@@ -98,9 +96,7 @@ async def test_sweeping_goes_on_in_the_background(
             await table.write(Put({"PK": "p", "SK": "busy"}))
 
 
-async def test_an_idle_engine_sweeps_when_it_is_opened(
-    opened: Opened, clock: ManualClock
-) -> None:
+async def test_an_idle_engine_sweeps_when_it_is_opened(opened: Opened, clock: ManualClock) -> None:
     await opened(changes=True).write(Put({"PK": "p", "SK": "s", "ttl": seconds(clock, 1)}))
     clock.advance(31)
     table = opened()

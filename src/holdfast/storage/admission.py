@@ -6,8 +6,7 @@ field, the size and the limit. Behind these functions nothing is malformed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from decimal import Decimal
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from holdfast.errors import (
@@ -24,6 +23,7 @@ from holdfast.storage.item import (
     canonical_item,
     canonical_value,
     item_bytes,
+    order_of,
 )
 from holdfast.storage.layout import PK, SK, TOKEN, TTL, Index, Key, Layout
 from holdfast.storage.ranges import All, At, Between, From, Prefix, Range, UpTo
@@ -69,6 +69,7 @@ TOKEN_BYTES_MAX = 64
 # An expression may have 4 KB of text: so many names and so many parts always fit.
 UPDATE_NAMES_MAX = 100
 CONDITION_PARTS_MAX = 60
+_KEY_BYTES_MAX = {PK: PK_BYTES_MAX, SK: SK_BYTES_MAX}
 _PAGE_ITEMS_MAX = 2**31 - 1
 
 
@@ -78,7 +79,7 @@ def admit_key(key: Key | tuple[str, str]) -> Key:
     Raises:
         InvalidKey: empty, too long or not two strings.
     """
-    if not isinstance(key, tuple) or len(key) != 2:  # pyright: ignore[reportUnnecessaryIsInstance, reportUnnecessaryComparison]
+    if not isinstance(key, tuple) or len(key) != 2:
         raise InvalidKey(f"a key is Key(pk, sk), not {key!r:.80}")
     return Key(
         _key_text(key[0], PK, PK_BYTES_MAX),
@@ -99,7 +100,7 @@ def admit_write(write: Write, layout: Layout) -> Write:
             return _update(write, layout)
         case Delete():
             return Delete(admit_key(write.key), _condition(write.condition))
-        case _:  # pyright: ignore[reportUnnecessaryComparison]
+        case _:
             raise InvalidWrite(f"a write is a Put, an Update or a Delete, not {write!r:.80}")
 
 
@@ -140,7 +141,7 @@ def admit_batch(writes: Iterable[Put | Delete], layout: Layout) -> tuple[Put | D
     """
     admitted: list[Put | Delete] = []
     for write in writes:
-        if not isinstance(write, Put | Delete):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(write, Put | Delete):
             raise InvalidWrite(f"a batch holds Puts and Deletes, not {write!r:.80}")
         if write.condition is not None:
             raise InvalidWrite("a write of a batch cannot have a condition; use write or transact")
@@ -185,7 +186,7 @@ def admit_range(where: Range) -> Range:
             _key_text(last, SK, SK_BYTES_MAX)
             if first > last:
                 raise InvalidQuery(f"the range ends ({last!r:.80}) before it begins", field="range")
-        case _:  # pyright: ignore[reportUnnecessaryComparison]
+        case _:
             raise InvalidQuery(f"a range is one of storage.ranges, not {where!r:.80}")
     return where
 
@@ -205,15 +206,13 @@ def admit_limit(limit: int | None) -> int | None:
 
 
 def _put(put: Put, layout: Layout) -> Put:
-    item = put.item
-    if put.token is not None and isinstance(item, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-        item = {**item, TOKEN: _token(put.token)}
-    item = canonical_item(item)
-    if put.token is None and TOKEN in item:
+    token = None if put.token is None else {TOKEN: _token(put.token)}
+    item = canonical_item(put.item, token)
+    if token is None and TOKEN in item:
         raise _token_misplaced()
-    for name in (PK, SK):
-        if name not in item:
-            raise InvalidKey(f"the item has no {name}", field=name)
+    if PK not in item or SK not in item:
+        missing = SK if PK in item else PK
+        raise InvalidKey(f"the item has no {missing}", field=missing)
     _check_placing(item, layout)
     return Put(item, _condition(put.condition), put.token)
 
@@ -264,7 +263,7 @@ def _check_placing(item: Item, layout: Layout) -> None:
     """Check the attributes that mean something to the table itself."""
     for name in layout.key_attributes:
         if name in item:
-            _key_text(item[name], name, SK_BYTES_MAX if name.endswith(SK) else PK_BYTES_MAX)
+            _key_text(item[name], name, _KEY_BYTES_MAX[name[-2:]])
     if TTL in item and type(item[TTL]) is not int:
         raise InvalidItem(f"{TTL} is whole seconds since 1970, not {item[TTL]!r:.80}", field=TTL)
 
@@ -273,16 +272,18 @@ def _addend(value: Any, name: str, layout: Layout) -> Any:
     value = canonical_value(value, _attribute(name))
     if name in layout.key_attributes:
         raise InvalidWrite(f"{name} is a key; nothing can be added to it", field=name)
-    if isinstance(value, bool) or not isinstance(value, int | Decimal | frozenset):
+    if order_of(value) != "N" and type(value) is not frozenset:
         raise InvalidWrite(f"{name}: only a number or a set can be added", field=name)
-    if name == TTL and not isinstance(value, int):
+    if name == TTL and type(value) is not int:
         raise InvalidItem(f"{TTL} is whole seconds; {value!r:.80} cannot be added", field=TTL)
-    return value  # pyright: ignore[reportUnknownVariableType]
+    return value
 
 
 def _condition(condition: Condition | None) -> Condition | None:
     if condition is None:
         return None
+    if isinstance(condition, Absent | Present):  # nearly all there are
+        return _canonical_condition(condition)
     parts = _condition_parts(condition)
     if parts > CONDITION_PARTS_MAX:
         raise InvalidWrite(
@@ -320,13 +321,13 @@ def _canonical_condition(condition: Condition) -> Condition:
             if not conditions:
                 raise InvalidWrite("AllOf and AnyOf hold at least one condition", field="condition")
             return type(condition)(tuple(map(_canonical_condition, conditions)))
-        case _:  # pyright: ignore[reportUnnecessaryComparison]
+        case _:
             raise InvalidWrite(f"{condition!r:.80} is not a condition", field="condition")
 
 
 def _ordered(value: Any, name: str) -> Any:
     value = canonical_value(value, name)
-    if isinstance(value, bool) or not isinstance(value, str | int | Decimal | bytes):
+    if order_of(value) is None:
         raise InvalidWrite(
             f"{name} can be less or greater than a string, a number or bytes, "
             f"not than {type(value).__name__}",
@@ -344,10 +345,12 @@ def _attribute(name: Any) -> str:
 def _key_text(value: Any, name: str, limit: int) -> str:
     if not isinstance(value, str):
         raise InvalidKey(f"{name} is a string, not {type(value).__name__}", field=name)
+    if 0 < len(value) <= limit and value.isascii():
+        return value
     if not value:
         raise InvalidKey(f"{name} is empty", field=name)
     try:
-        size = len(value) if value.isascii() else len(value.encode())
+        size = len(value.encode())
     except UnicodeEncodeError:
         raise InvalidKey(f"{name} holds a lone surrogate, which UTF-8 cannot express") from None
     if size > limit:

@@ -12,9 +12,9 @@ Sizes follow the rule by which DynamoDB bills and limits items.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeAlias
 
 from holdfast.errors import InvalidItem, ItemTooLarge
 
@@ -27,13 +27,13 @@ __all__ = [
     "canonical_item",
     "canonical_value",
     "item_bytes",
+    "order_of",
     "same",
-    "value_bytes",
 ]
 
-Value = Any
+Value: TypeAlias = Any
 """str | int | Decimal | bytes | bool | None | list | dict | frozenset, nested."""
-Item = dict[str, Any]
+Item: TypeAlias = dict[str, Any]
 
 ITEM_BYTES_MAX = 400 * 1024
 NUMBER_DIGITS_MAX = 38
@@ -46,15 +46,14 @@ _NUMBER_BYTES_MAX = 21
 _SAFE_INT = 10**NUMBER_DIGITS_MAX
 
 
-def canonical_item(item: Mapping[str, Any]) -> Item:
-    """Return the item as it will be read back.
+def canonical_item(item: Mapping[str, Any], extra: Item | None = None) -> Item:
+    """Return the item, and what is to be kept with it, as it will be read back.
 
     Raises:
         InvalidItem: a value that no table can hold; it names the attribute and the reason.
         ItemTooLarge: the item weighs more than 400 KB.
     """
-    if not isinstance(item, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidItem(f"an item is a dict of attributes, not {_kind(item)}")
+    _check_is_mapping(item)
     result: Item = {}
     for name, value in item.items():
         # The ordinary cases first: this runs for every write.
@@ -64,6 +63,8 @@ def canonical_item(item: Mapping[str, Any]) -> Item:
             result[name] = value
         else:
             result[name] = _canonical(value, name, 1)
+    if extra is not None:
+        result |= extra
     size = item_bytes(result)
     if size > ITEM_BYTES_MAX:
         raise ItemTooLarge(
@@ -89,30 +90,8 @@ def item_bytes(item: Item) -> int:
     total = 0
     for name, value in item.items():
         total += len(name) if name.isascii() else len(name.encode())
-        if type(value) is str:
-            total += len(value) if value.isascii() else len(value.encode())
-        else:
-            total += value_bytes(value)
+        total += _WEIGHERS[type(value)](value)
     return total
-
-
-def value_bytes(value: Value) -> int:
-    """Return what one canonical value weighs."""
-    match value:
-        case str():
-            return len(value) if value.isascii() else len(value.encode())
-        case bool() | None:
-            return 1
-        case int() | Decimal():
-            return _number_bytes(value)
-        case bytes():
-            return len(value)
-        case frozenset():
-            return sum(value_bytes(element) for element in value)  # pyright: ignore[reportUnknownVariableType]
-        case list():
-            return 3 + sum(1 + value_bytes(element) for element in value)  # pyright: ignore[reportUnknownVariableType]
-        case _:
-            return 3 + sum(1 + len(name.encode()) + value_bytes(v) for name, v in value.items())
 
 
 def same(left: Value, right: Value) -> bool:
@@ -120,66 +99,85 @@ def same(left: Value, right: Value) -> bool:
 
     Python's own ``==`` takes True for 1.
     """
-    if isinstance(left, bool) or isinstance(right, bool):
+    kinds = (type(left), type(right))
+    if bool in kinds:
         return left is right
-    if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(same, left, right))  # pyright: ignore[reportUnknownArgumentType]
-    if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(same(left[name], right[name]) for name in left)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    if kinds == (list, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    if kinds == (dict, dict):
+        return left.keys() == right.keys() and all(same(left[name], right[name]) for name in left)
     return left == right
 
 
+def order_of(value: Value) -> str | None:
+    """Return the name of the order in which a canonical value stands; None where in none.
+
+    Values of one order can be compared, and can be elements of one set.
+    """
+    kind: type[Any] = type(value)
+    return _ORDERS.get(kind)
+
+
+_ORDERS: dict[type, str] = {str: "S", int: "N", Decimal: "N", bytes: "B"}
+
+
+# --- the canonical form ---------------------------------------------------------------------------
+
+
 def _canonical(value: Any, path: str, depth: int) -> Value:
-    match value:
-        case bool() | None:
-            return value
-        case str():
-            return _text(value, path)
-        case int() | Decimal() | float():
-            return _number(value, path)
-        case bytes():
-            return bytes(value)
-        case list() | dict() | set() | frozenset():
-            if depth >= DEPTH_MAX:
-                raise InvalidItem(
-                    f"{path[:80]}… is nested deeper than {DEPTH_MAX} levels",
-                    field=path,
-                    size=depth,
-                    limit=DEPTH_MAX,
-                )
-            return _container(value, path, depth)  # pyright: ignore[reportUnknownArgumentType]
-        case _:
+    kind: type[Any] = type(value)
+    make = _MAKERS.get(kind)
+    if make is None:
+        # Enumerations, ordered dicts and the like are kept as what they derive from.
+        make = next((_MAKERS[base] for base in kind.__mro__ if base in _MAKERS), _unfit)
+    return make(value, path, depth)
+
+
+def _as_it_is(value: Any, path: str, depth: int) -> Value:
+    return value
+
+
+def _text(value: str, path: str, depth: int) -> str:
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
             raise InvalidItem(
-                f"{path} is {_kind(value)}, which an item cannot hold; use str, int, Decimal, "
-                "bytes, bool, None, list, dict or a set",
+                f"{path} holds a lone surrogate at position {error.start}, "
+                "which UTF-8 cannot express",
                 field=path,
-            )
+            ) from None
+    return str.__str__(value)
 
 
-def _container(value: Any, path: str, depth: int) -> Value:
-    match value:
-        case list():
-            return [
-                _canonical(element, f"{path}[{position}]", depth + 1)
-                for position, element in enumerate(value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-            ]
-        case dict():
-            return {
-                _name(name, path): _canonical(element, f"{path}.{name}", depth + 1)
-                for name, element in value.items()  # pyright: ignore[reportUnknownVariableType]
-            }
-        case _:
-            return _set(value, path)
+def _bytes(value: bytes, path: str, depth: int) -> bytes:
+    return bytes(value)
 
 
-def _set(value: Any, path: str) -> frozenset[Any]:
+def _list(value: list[Any], path: str, depth: int) -> list[Value]:
+    _check_depth(path, depth)
+    return [
+        _canonical(element, f"{path}[{position}]", depth + 1)
+        for position, element in enumerate(value)
+    ]
+
+
+def _dict(value: dict[Any, Any], path: str, depth: int) -> dict[str, Value]:
+    _check_depth(path, depth)
+    return {
+        _name(name, path): _canonical(element, f"{path}.{name}", depth + 1)
+        for name, element in value.items()
+    }
+
+
+def _set(value: set[Any] | frozenset[Any], path: str, depth: int) -> frozenset[Value]:
     if not value:
         raise InvalidItem(f"{path} is an empty set, which an item cannot hold", field=path)
     elements = [_canonical(element, path, DEPTH_MAX) for element in value]
     if "" in elements or b"" in elements:
         raise InvalidItem(f"{path} is a set with an empty string or empty bytes", field=path)
-    kinds = {_set_kind(element) for element in elements}
-    if len(kinds) != 1 or None in kinds:
+    orders = {order_of(element) for element in elements}
+    if len(orders) != 1 or None in orders:
         raise InvalidItem(
             f"{path} is a set of mixed or unfit types; a set holds only strings, only numbers or "
             "only bytes",
@@ -188,87 +186,16 @@ def _set(value: Any, path: str) -> frozenset[Any]:
     return frozenset(elements)
 
 
-def _set_kind(element: Value) -> str | None:
-    match element:
-        case bool() | None:
-            return None
-        case str():
-            return "S"
-        case int() | Decimal():
-            return "N"
-        case bytes():
-            return "B"
-        case _:
-            return None
-
-
-def _name(name: Any, path: str) -> str:
-    where = f" in {path}" if path else ""
-    if type(name) is not str:
-        if not isinstance(name, str):
-            raise InvalidItem(
-                f"an attribute name{where} is {_kind(name)}, not a string", field=path or None
-            )
-        name = str.__str__(name)
-    if not name:
-        raise InvalidItem(f"an attribute name{where} is empty", field=path or None)
-    size = len(_text(name, path or "an attribute name").encode())
-    if size > NAME_BYTES_MAX:
-        raise InvalidItem(
-            f"an attribute name{where} has {size:,} bytes; the limit is {NAME_BYTES_MAX:,}",
-            field=path or name[:80],
-            size=size,
-            limit=NAME_BYTES_MAX,
-        )
-    return name
-
-
-def _text(value: str, path: str) -> str:
-    if value.isascii():
-        return str.__str__(value)
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidItem(
-            f"{path} holds a lone surrogate at position {error.start}, which UTF-8 cannot express",
-            field=path,
-        ) from None
-    return str.__str__(value)
-
-
-def _number(value: int | Decimal | float, path: str) -> int | Decimal:
-    if isinstance(value, int) and -_SAFE_INT < value < _SAFE_INT:
+def _integer(value: int, path: str, depth: int) -> int | Decimal:
+    if -_SAFE_INT < value < _SAFE_INT:
         return int(value)
-    if isinstance(value, float):
-        return _float(value, path)
     # Python refuses to print integers of over 4,300 digits; none of them is in range anyway.
-    if isinstance(value, int) and value.bit_length() > 500:
+    if value.bit_length() > 500:
         raise _out_of_range(f"an integer of {value.bit_length()} bits", path)
-    number = Decimal(value)
-    if not number.is_finite():
-        raise InvalidItem(f"{path} is {number}, which is not a number", field=path)
-    sign, digits, exponent = number.as_tuple()
-    assert isinstance(exponent, int)
-    significant = "".join(map(str, digits)).lstrip("0")
-    stripped = significant.rstrip("0")
-    if not stripped:
-        return 0
-    exponent += len(significant) - len(stripped)
-    if len(stripped) > NUMBER_DIGITS_MAX:
-        raise InvalidItem(
-            f"{path} has {len(stripped)} significant digits; the limit is {NUMBER_DIGITS_MAX}",
-            field=path,
-            size=len(stripped),
-            limit=NUMBER_DIGITS_MAX,
-        )
-    if not NUMBER_EXPONENT_MIN <= len(stripped) + exponent - 1 <= NUMBER_EXPONENT_MAX:
-        raise _out_of_range(f"{number:.3E}", path)
-    if exponent >= 0:
-        return (-1 if sign else 1) * int(stripped) * 10**exponent
-    return Decimal(f"{'-' if sign else ''}{stripped}E{exponent}")
+    return _decimal(Decimal(value), path, depth)
 
 
-def _float(value: float, path: str) -> int | Decimal:
+def _float(value: float, path: str, depth: int) -> int | Decimal:
     if not math.isfinite(value):
         raise InvalidItem(f"{path} is {value}, which is not a number", field=path)
     exact = Decimal(value)
@@ -278,7 +205,94 @@ def _float(value: float, path: str) -> int | Decimal:
             f"write Decimal('{value!r}') to keep what you see",
             field=path,
         )
-    return _number(exact, path)
+    return _decimal(exact, path, depth)
+
+
+def _decimal(value: Decimal, path: str, depth: int) -> int | Decimal:
+    if not value.is_finite():
+        raise InvalidItem(f"{path} is {value}, which is not a number", field=path)
+    digits, exponent = _trimmed(value)
+    if not digits:
+        return 0
+    if len(digits) > NUMBER_DIGITS_MAX:
+        raise InvalidItem(
+            f"{path} has {len(digits)} significant digits; the limit is {NUMBER_DIGITS_MAX}",
+            field=path,
+            size=len(digits),
+            limit=NUMBER_DIGITS_MAX,
+        )
+    if not NUMBER_EXPONENT_MIN <= len(digits) + exponent - 1 <= NUMBER_EXPONENT_MAX:
+        raise _out_of_range(f"{value:.3E}", path)
+    if exponent >= 0:
+        return (-1 if value < 0 else 1) * int(digits) * 10**exponent
+    return Decimal(f"{'-' if value < 0 else ''}{digits}E{exponent}")
+
+
+def _trimmed(value: Decimal) -> tuple[str, int]:
+    """Return the digits without zeros at either end, and the exponent that goes with them."""
+    _, digits, exponent = value.as_tuple()
+    assert isinstance(exponent, int)
+    text = "".join(map(str, digits)).lstrip("0")
+    trimmed = text.rstrip("0")
+    return trimmed, exponent + len(text) - len(trimmed)
+
+
+def _unfit(value: Any, path: str, depth: int) -> Value:
+    raise InvalidItem(
+        f"{path} is {_kind(value)}, which an item cannot hold; use str, int, Decimal, bytes, bool, "
+        "None, list, dict or a set",
+        field=path,
+    )
+
+
+_MAKERS: dict[type, Callable[[Any, str, int], Value]] = {
+    str: _text,
+    bool: _as_it_is,
+    type(None): _as_it_is,
+    int: _integer,
+    Decimal: _decimal,
+    float: _float,
+    bytes: _bytes,
+    list: _list,
+    dict: _dict,
+    set: _set,
+    frozenset: _set,
+}
+
+
+def _name(name: Any, path: str) -> str:
+    where = f" in {path}" if path else ""
+    if not isinstance(name, str):
+        raise InvalidItem(
+            f"an attribute name{where} is {_kind(name)}, not a string", field=path or None
+        )
+    if not name:
+        raise InvalidItem(f"an attribute name{where} is empty", field=path or None)
+    text = _text(name, path or "an attribute name", 1)
+    size = len(text.encode())
+    if size > NAME_BYTES_MAX:
+        raise InvalidItem(
+            f"an attribute name{where} has {size:,} bytes; the limit is {NAME_BYTES_MAX:,}",
+            field=path or name[:80],
+            size=size,
+            limit=NAME_BYTES_MAX,
+        )
+    return text
+
+
+def _check_is_mapping(item: object) -> None:
+    if type(item) is not dict and not isinstance(item, Mapping):
+        raise InvalidItem(f"an item is a dict of attributes, not {_kind(item)}")
+
+
+def _check_depth(path: str, depth: int) -> None:
+    if depth >= DEPTH_MAX:
+        raise InvalidItem(
+            f"{path[:80]}… is nested deeper than {DEPTH_MAX} levels",
+            field=path,
+            size=depth + 1,
+            limit=DEPTH_MAX,
+        )
 
 
 def _out_of_range(shown: str, path: str) -> InvalidItem:
@@ -289,6 +303,43 @@ def _out_of_range(shown: str, path: str) -> InvalidItem:
     )
 
 
+def _largest(item: Item) -> str:
+    name = max(item, key=lambda name: _weight(item[name]))
+    return f"{name!r:.80} with {_weight(item[name]):,} bytes"
+
+
+def _kind(value: object) -> str:
+    kind = type(value).__name__
+    return f"an {kind}" if kind[0] in "aeiouAEIOU" else f"a {kind}"
+
+
+# --- what it weighs -------------------------------------------------------------------------------
+
+
+def _weight(value: Value) -> int:
+    return _WEIGHERS[type(value)](value)
+
+
+def _text_bytes(value: str) -> int:
+    return len(value) if value.isascii() else len(value.encode())
+
+
+def _flag_bytes(value: bool | None) -> int:
+    return 1
+
+
+def _list_bytes(value: list[Value]) -> int:
+    return 3 + sum(1 + _weight(element) for element in value)
+
+
+def _dict_bytes(value: dict[str, Value]) -> int:
+    return 3 + sum(1 + _text_bytes(name) + _weight(element) for name, element in value.items())
+
+
+def _set_bytes(value: frozenset[Value]) -> int:
+    return sum(_weight(element) for element in value)
+
+
 def _number_bytes(value: int | Decimal) -> int:
     """Return what a number weighs: a byte, one more for each two digits, one for a minus.
 
@@ -297,20 +348,19 @@ def _number_bytes(value: int | Decimal) -> int:
     """
     if not value:
         return 1
-    _, digits, exponent = Decimal(value).as_tuple()
-    assert isinstance(exponent, int)
-    text = "".join(map(str, digits))
-    stripped = text.rstrip("0")
-    odd_end = (exponent + len(text) - len(stripped)) % 2
-    pairs = (len(stripped) + odd_end + 1) // 2
+    digits, exponent = _trimmed(Decimal(value))
+    pairs = (len(digits) + exponent % 2 + 1) // 2
     return min(1 + pairs + (value < 0), _NUMBER_BYTES_MAX)
 
 
-def _largest(item: Item) -> str:
-    name = max(item, key=lambda name: value_bytes(item[name]))
-    return f"{name!r} with {value_bytes(item[name]):,} bytes"
-
-
-def _kind(value: object) -> str:
-    kind = type(value).__name__
-    return f"an {kind}" if kind[0] in "aeiouAEIOU" else f"a {kind}"
+_WEIGHERS: dict[type, Callable[[Any], int]] = {
+    str: _text_bytes,
+    bool: _flag_bytes,
+    type(None): _flag_bytes,
+    int: _number_bytes,
+    Decimal: _number_bytes,
+    bytes: len,
+    list: _list_bytes,
+    dict: _dict_bytes,
+    frozenset: _set_bytes,
+}

@@ -58,7 +58,9 @@ class Report(msgspec.Struct, frozen=True):
         return self.dollars * times_an_hour * HOURS_A_MONTH
 
     def __str__(self) -> str:
-        lines = [f"{'purpose':<12} {'operation':<11} {'calls':>8} {'read':>10} {'write':>10} {'$':>12}"]
+        lines = [
+            f"{'purpose':<12} {'operation':<11} {'calls':>8} {'read':>10} {'write':>10} {'$':>12}"
+        ]
         lines += [
             f"{row.purpose:<12} {row.operation:<11} {row.calls:>8,} {row.units.reads:>10,.1f} "
             f"{row.units.writes:>10,.1f} {dollars(row.units, self.prices):>12.8f}"

@@ -5,8 +5,11 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
+from types import SimpleNamespace, TracebackType
+from typing import Any, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
+
+import msgspec
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import InvalidUrl, StoreUnusable
@@ -18,7 +21,7 @@ from holdfast.storage.operations import Engine
 from holdfast.storage.sqlite import MEMORY, SqliteEngine
 from holdfast.storage.table import Table
 
-__all__ = ["Store", "open"]
+__all__ = ["FORMS", "Store", "definition", "open"]
 
 FORMS = """\
   sqlite:///runs.db                      a file below this folder, its blobs in runs.db.blobs
@@ -36,9 +39,7 @@ _SWITCH = {"on": True, "off": False}
 class Store:
     """A table and its blobs, with the meter that counts what both cost."""
 
-    def __init__(
-        self, engine: Engine, blobs: Blobs | None, *, url: str, meter: Meter
-    ) -> None:
+    def __init__(self, engine: Engine, blobs: Blobs | None, *, url: str, meter: Meter) -> None:
         self.url = url
         self.meter = meter
         self.table = Table(engine, meter)
@@ -55,6 +56,11 @@ class Store:
         if self._blobs is None:
             raise StoreUnusable(f"{self.url} names no bucket for blobs; add &bucket=NAME to it")
         return self._blobs
+
+    @property
+    def has_blobs(self) -> bool:
+        """Whether blobs can be kept: an address of DynamoDB may name no bucket."""
+        return self._blobs is not None
 
     async def create(self) -> None:
         """Make the table and the bucket where they are missing; change nothing that is there."""
@@ -87,39 +93,63 @@ def open(url: str, *, clock: Clock | None = None, layout: Layout = LAYOUT) -> St
         InvalidUrl: the address cannot be understood; the message shows the right forms.
         StoreUnusable: the file cannot be used, or the needed extra is not installed.
     """
+    address = _parsed(url)
+    if address.scheme == "sqlite":
+        return _open_sqlite(address, clock or SystemClock(), layout)
+    return _open_dynamodb(address, clock or SystemClock(), layout)
+
+
+def definition(url: str, *, layout: Layout = LAYOUT) -> dict[str, Any]:
+    """Return a CloudFormation template of the table at that address.
+
+    Raises:
+        InvalidUrl: the address cannot be understood, or is that of a file.
+        StoreUnusable: the needed extra is not installed.
+    """
+    address = _parsed(url)
+    if address.scheme == "sqlite":
+        raise _invalid(url, "a file needs no definition, it is made when it is opened")
+    return _aws(url).template(address.name, layout)
+
+
+class _Address(msgspec.Struct, frozen=True):
+    """The parts of a store's address, each checked."""
+
+    url: str
+    scheme: Literal["sqlite", "dynamodb"]
+    name: str
+    """The file, or the table."""
+    options: dict[str, str]
+
+
+def _parsed(url: str) -> _Address:
     try:
         parts = urlsplit(url)
-        options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=True)) if (
-            parts.query
-        ) else {}
+        pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except (ValueError, TypeError, AttributeError) as error:
         raise _invalid(url, str(error)) from None
+    host, path, options = parts.netloc, unquote(parts.path), dict(pairs)
     match parts.scheme:
         case "sqlite":
-            return _open_sqlite(url, parts.netloc, unquote(parts.path), options, clock, layout)
+            _check_options(url, options, _SQLITE_OPTIONS)
+            if host and (host != MEMORY or path):
+                raise _invalid(url, f"a file comes after three slashes: sqlite:///{host}{path}")
+            if not host and path in ("", "/"):
+                raise _invalid(url, "it names no file")
+            return _Address(url, "sqlite", host or path.removeprefix("/"), options)
         case "dynamodb":
-            return _open_dynamodb(url, parts.netloc, parts.path, options, clock, layout)
+            _check_options(url, options, _DYNAMODB_OPTIONS)
+            if not host or path not in ("", "/"):
+                raise _invalid(url, "after two slashes comes the table's name, and nothing else")
+            return _Address(url, "dynamodb", host, options)
         case "":
             raise _invalid(url, "it has no scheme")
         case other:
             raise _invalid(url, f"{other!r} is not a kind of store")
 
 
-def _open_sqlite(
-    url: str,
-    host: str,
-    path: str,
-    options: Mapping[str, str],
-    clock: Clock | None,
-    layout: Layout,
-) -> Store:
-    _check_options(url, options, _SQLITE_OPTIONS)
-    if host and host != MEMORY:
-        raise _invalid(url, f"a file's path comes after three slashes: sqlite:///{host}{path}")
-    if not host and path in ("", "/"):
-        raise _invalid(url, "it names no file")
-    file = host or path.removeprefix("/")
-    clock = clock or SystemClock()
+def _open_sqlite(address: _Address, clock: Clock, layout: Layout) -> Store:
+    url, file, options = address.url, address.name, address.options
     engine = SqliteEngine(
         file,
         layout=layout,
@@ -128,53 +158,44 @@ def _open_sqlite(
         max_bytes=_bytes(url, options, "max_bytes"),
     )
     meter = Meter()
-    if host and "blobs" not in options:
+    if file == MEMORY and "blobs" not in options:
         folder = tempfile.TemporaryDirectory(prefix="holdfast-")
-        backend = FolderBlobs(Path(folder.name), clock=clock, on_close=folder.cleanup)
+        blobs = FolderBlobs(Path(folder.name), clock=clock, on_close=folder.cleanup)
     else:
-        backend = FolderBlobs(Path(options.get("blobs") or f"{file}.blobs"), clock=clock)
-    return Store(engine, Blobs(backend, meter), url=url, meter=meter)
+        blobs = FolderBlobs(Path(options.get("blobs") or f"{file}.blobs"), clock=clock)
+    return Store(engine, Blobs(blobs, meter), url=url, meter=meter)
 
 
-def _open_dynamodb(
-    url: str,
-    table: str,
-    path: str,
-    options: Mapping[str, str],
-    clock: Clock | None,
-    layout: Layout,
-) -> Store:
-    _check_options(url, options, _DYNAMODB_OPTIONS)
-    if not table or path not in ("", "/"):
-        raise _invalid(url, "after the two slashes comes the name of the table, and nothing else")
+def _open_dynamodb(address: _Address, clock: Clock, layout: Layout) -> Store:
+    options = address.options
+    aws = _aws(address.url)
+    place = {"region": options.get("region"), "profile": options.get("profile")}
+    engine = aws.DynamoEngine(
+        address.name, **place, endpoint=options.get("endpoint"), layout=layout, clock=clock
+    )
+    meter = Meter()
+    blobs = None
+    if "bucket" in options:
+        bucket = aws.S3Blobs(
+            options["bucket"],
+            **place,
+            endpoint=options.get("bucket_endpoint"),
+            kms_key=options.get("kms_key"),
+        )
+        blobs = Blobs(bucket, meter)
+    return Store(engine, blobs, url=address.url, meter=meter)
+
+
+def _aws(url: str) -> Any:
+    """Return what speaks to AWS; only now, so that a laptop needs none of it installed."""
     try:
-        # Only here, so that the embedded engine needs none of what speaks to AWS.
-        from holdfast.storage.dynamodb import DynamoEngine
+        from holdfast.storage.dynamodb import DynamoEngine, template
         from holdfast.storage.s3 import S3Blobs
     except ImportError as error:
         raise StoreUnusable(
             f"{url} needs what speaks to AWS: pip install 'holdfast[aws]' ({error})"
         ) from error
-    engine = DynamoEngine(
-        table,
-        region=options.get("region"),
-        endpoint=options.get("endpoint"),
-        profile=options.get("profile"),
-        layout=layout,
-        clock=clock or SystemClock(),
-    )
-    meter = Meter()
-    blobs = None
-    if "bucket" in options:
-        backend = S3Blobs(
-            options["bucket"],
-            region=options.get("region"),
-            endpoint=options.get("bucket_endpoint"),
-            profile=options.get("profile"),
-            kms_key=options.get("kms_key"),
-        )
-        blobs = Blobs(backend, meter)
-    return Store(engine, blobs, url=url, meter=meter)
+    return SimpleNamespace(DynamoEngine=DynamoEngine, S3Blobs=S3Blobs, template=template)
 
 
 def _check_options(url: str, options: Mapping[str, str], known: tuple[str, ...]) -> None:

@@ -6,7 +6,7 @@ nothing of who asked. So a meter, a simulator's faults or a log stand between th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable
 from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
@@ -136,7 +136,7 @@ class Engine(Protocol):
     @property
     def layout(self) -> Layout: ...
 
-    async def perform(self, operation: Operation) -> Answer:
+    def perform(self, operation: Operation) -> Awaitable[Answer]:
         """Carry out one checked operation.
 
         A refusal that cost something comes back in the answer; where nothing was reached (no
@@ -155,8 +155,3 @@ class Engine(Protocol):
     async def close(self) -> None:
         """Finish what is under way and let go of files, threads and connections."""
         ...
-
-
-def keys_of(writes: Sequence[Touch]) -> list[Key]:
-    """Return the key that each of the writes touches."""
-    return [write.key for write in writes]

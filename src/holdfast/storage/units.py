@@ -107,6 +107,9 @@ def query_units(page_bytes: int, *, eventual: bool, index: bool) -> Units:
 def _index_writes(old: Item | None, new: Item | None, layout: Layout) -> float:
     units = 0
     for index in layout.indexes:
+        # Most items are in no index: nothing is built for them.
+        if (old is None or index.pk not in old) and (new is None or index.pk not in new):
+            continue
         before, after = index.entry(old), index.entry(new)
         if same(before, after):
             continue

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from holdfast.errors import InvalidWrite
-from holdfast.storage.item import Item, Value, canonical_value, same
+from holdfast.storage.item import Item, Value, canonical_value, order_of, same
 from holdfast.storage.layout import PK, SK, Key
 
 __all__ = [
@@ -91,7 +91,7 @@ class Put(msgspec.Struct, frozen=True, tag=True):
     item: Mapping[str, Any]
     condition: Condition | None = None
     token: str | None = None
-    """Names this very write. It is kept in the item, so that a lost answer can be told by reading."""
+    """Names this very write; kept in the item, so that a lost answer can be told by reading."""
 
     @property
     def key(self) -> Key:
@@ -172,30 +172,16 @@ def updated(item: Item | None, update: Update) -> Item:
 
 
 def _less(left: Value, right: Value) -> bool:
-    ordered = (_order_kind(left), _order_kind(right))
-    return ordered[0] is not None and ordered[0] == ordered[1] and left < right
-
-
-def _order_kind(value: Value) -> str | None:
-    match value:
-        case bool():
-            return None
-        case str():
-            return "S"
-        case int() | Decimal():
-            return "N"
-        case bytes():
-            return "B"
-        case _:
-            return None
+    order = order_of(left)
+    return order is not None and order == order_of(right) and left < right
 
 
 def _added(standing: Value, value: Value, name: str) -> Value:
-    if isinstance(value, frozenset) and isinstance(standing, frozenset):
+    if {type(value), type(standing)} == {frozenset}:
         union: frozenset[Any] = standing | value
-        if len({_order_kind(element) for element in union}) == 1:
+        if len({order_of(element) for element in union}) == 1:
             return union
-    elif _order_kind(value) == "N" and _order_kind(standing) == "N":
+    elif order_of(value) == "N" and order_of(standing) == "N":
         return canonical_value(_EXACT.add(Decimal(standing), Decimal(value)), name)
     raise InvalidWrite(
         f"cannot add to {name!r}: it is {type(standing).__name__}, "

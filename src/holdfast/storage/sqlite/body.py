@@ -22,16 +22,14 @@ _BYTES = 4
 
 _INT64_MIN = -(2**63)
 _INT64_MAX = 2**63 - 1
-_AS_THEY_ARE = frozenset({str, bytes, bool, type(None)})
+_PLAIN = frozenset({str, bytes, bool, type(None)})
 
 
 def encoded(item: Item) -> bytes:
     """Return the bytes of a canonical item."""
-    for value in item.values():
-        kind = type(value)
-        if kind not in _AS_THEY_ARE and not (kind is int and _INT64_MIN <= value <= _INT64_MAX):
-            return _encoder.encode({name: _packable(value) for name, value in item.items()})
-    return _encoder.encode(item)
+    if all(_is_plain(value) for value in item.values()):
+        return _encoder.encode(item)
+    return _encoder.encode({name: _packable(value) for name, value in item.items()})
 
 
 def decoded(body: bytes) -> Item:
@@ -39,24 +37,26 @@ def decoded(body: bytes) -> Item:
     return _decoder.decode(body)
 
 
+def _is_plain(value: Value) -> bool:
+    """Return whether MessagePack holds the value as it is."""
+    kind: type[Any] = type(value)
+    return kind in _PLAIN or (kind is int and _INT64_MIN <= value <= _INT64_MAX)
+
+
 def _packable(value: Value) -> Any:
-    match value:
-        case str() | bytes() | bool() | None:
-            return value
-        case int() if _INT64_MIN <= value <= _INT64_MAX:
-            return value
-        case int() | Decimal():
-            return msgspec.msgpack.Ext(_NUMBER, str(value).encode())
-        case list():
-            return [_packable(element) for element in value]  # pyright: ignore[reportUnknownVariableType]
-        case dict():
-            return {name: _packable(element) for name, element in value.items()}  # pyright: ignore[reportUnknownVariableType]
-        case _:
-            return _packed_set(value)
+    if _is_plain(value):
+        return value
+    kind: type[Any] = type(value)
+    if kind is list:
+        return [_packable(element) for element in value]
+    if kind is dict:
+        return {name: _packable(element) for name, element in value.items()}
+    if kind is frozenset:
+        return _packed_set(sorted(value))
+    return msgspec.msgpack.Ext(_NUMBER, str(value).encode())
 
 
-def _packed_set(value: frozenset[Any]) -> Any:
-    elements = sorted(value)
+def _packed_set(elements: list[Any]) -> msgspec.msgpack.Ext:
     match elements[0]:
         case str():
             return msgspec.msgpack.Ext(_STRINGS, _encoder.encode(elements))
@@ -67,13 +67,11 @@ def _packed_set(value: frozenset[Any]) -> Any:
 
 
 def _unpacked(code: int, data: memoryview) -> Value:
-    match code:
-        case 1:
-            return _number(bytes(data).decode())
-        case 3:
-            return frozenset(_number(text) for text in msgspec.msgpack.decode(data))
-        case _:
-            return frozenset(msgspec.msgpack.decode(data))
+    if code == _NUMBER:
+        return _number(bytes(data).decode())
+    if code == _NUMBERS:
+        return frozenset(_number(text) for text in msgspec.msgpack.decode(data))
+    return frozenset(msgspec.msgpack.decode(data))
 
 
 def _number(text: str) -> int | Decimal:

@@ -77,14 +77,13 @@ class SqliteCore:
             raise fault(error, path) from error
         # One cursor for all: a connection's own execute() would make a new one each time.
         self._cursor = self.connection.cursor()
-        self._placing = [name for index in layout.indexes for name in (index.pk, index.sk)]
-        columns = ["pk", "sk", "body", "ttl", *(f'"{name}"' for name in self._placing)]
-        self._insert = (
-            f"INSERT INTO items ({', '.join(columns)}) "
-            f"VALUES ({', '.join('?' for _ in columns)}) ON CONFLICT DO NOTHING"
-        )
+        # The attributes that have a column of their own, besides the key.
+        self._placing = [TTL, *(name for name in layout.key_attributes if name not in (PK, SK))]
+        self._inserts: dict[tuple[str, ...], str] = {}
         self._update = (
-            f"UPDATE items SET {', '.join(f'{column} = ?' for column in columns)} WHERE id = ?"
+            "UPDATE items SET body = ?, "
+            + ", ".join(f'"{name}" = ?' for name in self._placing)
+            + " WHERE id = ?"
         )
 
     def apply(self, batch: Sequence[WriteOperation]) -> list[Answer]:
@@ -108,7 +107,7 @@ class SqliteCore:
             self._roll_back()
             raise
         try:
-            self.connection.execute("COMMIT")
+            self._cursor.execute("COMMIT")
         except sqlite3.Error as error:
             self._roll_back()
             if is_ambiguous(error):
@@ -123,17 +122,17 @@ class SqliteCore:
         now = now_ms // 1000
         try:
             self._begin(expired=True)
-            swept = self.connection.execute(
+            swept = self._cursor.execute(
                 "DELETE FROM items WHERE id IN "
                 "(SELECT id FROM items WHERE ttl < ? AND ttl > ? LIMIT ?)",
                 (now, now - _EXPIRED_AT_MOST_SECONDS, limit),
             ).rowcount
-            trimmed = self.connection.execute(
+            trimmed = self._cursor.execute(
                 "DELETE FROM changes WHERE position IN "
                 "(SELECT position FROM changes ORDER BY position LIMIT ?) AND at_ms < ?",
                 (limit, now_ms - _CHANGES_KEPT_MS),
             ).rowcount
-            self.connection.execute("COMMIT")
+            self._cursor.execute("COMMIT")
         except sqlite3.Error as error:
             self._roll_back()
             raise fault(error, self.path) from error
@@ -144,9 +143,9 @@ class SqliteCore:
         self.connection.close()
 
     def _begin(self, *, expired: bool = False) -> None:
-        self.connection.execute("BEGIN IMMEDIATE")
+        self._cursor.execute("BEGIN IMMEDIATE")
         try:
-            self.connection.execute(
+            self._cursor.execute(
                 "UPDATE moment SET at_ms = ?, expired = ?", (self._clock.now_ms(), expired)
             )
         except BaseException:
@@ -155,7 +154,7 @@ class SqliteCore:
 
     def _roll_back(self) -> None:
         with suppress(sqlite3.Error):
-            self.connection.execute("ROLLBACK")
+            self._cursor.execute("ROLLBACK")
 
     def _all_failed(self, batch: Sequence[WriteOperation], error: HoldfastError) -> list[Answer]:
         return [Answer(error=error) for _ in batch]
@@ -186,7 +185,7 @@ class SqliteCore:
     def _put_new(self, put: Put, returning: str) -> Answer:
         """Put an item where there must be none: one statement instead of two."""
         item = dict(put.item)
-        if self._cursor.execute(self._insert, self._columns(item)).rowcount:
+        if self._insert(item):
             value = item if returning == "new" else None
             return Answer(value, write_units(None, item, self.layout))
         return _condition_failed(put.key, self._standing(put.key)[1])
@@ -204,8 +203,7 @@ class SqliteCore:
             return Answer(error=_cancelled(writes, failed, items), units=refused)
         try:
             outcomes = [
-                self._outcome(write, old)
-                for write, (_, old) in zip(writes, standing, strict=True)
+                self._outcome(write, old) for write, (_, old) in zip(writes, standing, strict=True)
             ]
         except InvalidRequest as error:
             return Answer(error=error, units=refused)
@@ -247,16 +245,30 @@ class SqliteCore:
             if row is not None:
                 self._cursor.execute("DELETE FROM items WHERE id = ?", (row,))
         elif row is None:
-            self._cursor.execute(self._insert, self._columns(item))
+            self._insert(item)
         else:
-            self._cursor.execute(self._update, (*self._columns(item), row))
+            placing = [item.get(name) for name in self._placing]
+            self._cursor.execute(self._update, (_body(item), *placing, row))
 
-    def _columns(self, item: Item) -> list[object]:
-        attributes = dict(item)
-        pk, sk = attributes.pop(PK), attributes.pop(SK)
-        ttl = attributes.get(TTL)
-        placing = [attributes.get(name) for name in self._placing]
-        return [pk, sk, encoded(attributes), ttl, *placing]
+    def _insert(self, item: Item) -> bool:
+        """Insert the item if there is none with its key; return whether there was none."""
+        # Only the columns that it has: to bind a NULL costs almost as much as to bind a value.
+        placed = tuple([name for name in self._placing if name in item])
+        statement = self._inserts.get(placed)
+        if statement is None:
+            columns = ["pk", "sk", "body", *(f'"{name}"' for name in placed)]
+            statement = self._inserts[placed] = (
+                f"INSERT INTO items ({', '.join(columns)}) "
+                f"VALUES ({', '.join('?' for _ in columns)}) ON CONFLICT DO NOTHING"
+            )
+        values = (item[PK], item[SK], _body(item), *[item[name] for name in placed])
+        return self._cursor.execute(statement, values).rowcount == 1
+
+
+def _body(item: Item) -> bytes:
+    attributes = dict(item)
+    del attributes[PK], attributes[SK]
+    return encoded(attributes)
 
 
 def _wants_none(condition: Condition | None) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from itertools import groupby
 from typing import Any, TypeAlias
 
@@ -89,9 +89,9 @@ class SqliteEngine:
     def layout(self) -> Layout:
         return self._core.layout
 
-    async def perform(self, operation: Operation) -> Answer:
+    def perform(self, operation: Operation) -> Awaitable[Answer]:
         lane = self._writing if _is_write(operation) else self._reading
-        return await lane.run(operation)
+        return lane.run(operation)
 
     async def changes(self, after: str | None, limit: int) -> ChangePage:
         return _value(await self._reading.run(_ReadChanges(after, limit)))

@@ -58,8 +58,8 @@ class Lane(Generic[Job, Result]):
         for thread in self._threads:
             thread.start()
 
-    async def run(self, job: Job) -> Result:
-        """Have the job done and return its result.
+    def run(self, job: Job) -> asyncio.Future[Result]:
+        """Have the job done and return the future of its result.
 
         A caller that is cancelled does not call the job back: it may be done all the same.
 
@@ -76,7 +76,7 @@ class Lane(Generic[Job, Result]):
                 bundle = self._gathering[loop] = []
                 loop.call_soon(self._send, loop)
             bundle.append((job, future))
-        return await future
+        return future
 
     def close(self) -> None:
         """Do what was submitted, then end the threads and wait for them."""

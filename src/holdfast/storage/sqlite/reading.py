@@ -127,7 +127,7 @@ def _position(after: str | None, oldest: int, newest: int) -> int:
         return oldest - 1
     if after == LATEST:
         return newest
-    is_position = isinstance(after, str) and len(after) < 20 and after.isdecimal()  # pyright: ignore[reportUnnecessaryIsInstance]
+    is_position = isinstance(after, str) and len(after) < 20 and after.isdecimal()
     if not is_position or int(after) > newest:
         raise InvalidQuery(f"{after!r:.80} is not a position of this feed", field="after")
     if int(after) < oldest - 1:
@@ -139,9 +139,7 @@ def _change(
     position: int, pk: str, sk: str, old: bytes | None, new: bytes | None, at_ms: int, expired: int
 ) -> Change:
     key = Key(pk, sk)
-    return Change(
-        str(position), key, _image(key, old), _image(key, new), at_ms, bool(expired)
-    )
+    return Change(str(position), key, _image(key, old), _image(key, new), at_ms, bool(expired))
 
 
 def _image(key: Key, body: bytes | None) -> Item | None:

@@ -1,0 +1,1 @@
+"""Benchmarks: ``make bench``. Every figure is a ratio against a baseline of the same run."""

@@ -1,0 +1,29 @@
+"""Runs the benchmarks that are named, or all of them, and prints what each must reach."""
+
+from __future__ import annotations
+
+import sys
+
+from bench import dynamodb, sqlite
+from bench.figures import Figure
+
+BENCHMARKS = {"sqlite": sqlite.measure, "dynamodb": dynamodb.measure}
+
+
+def main(names: list[str]) -> int:
+    unknown = [name for name in names if name not in BENCHMARKS]
+    if unknown:
+        print(f"no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
+        return 2
+    figures: list[Figure] = []
+    for name in names or BENCHMARKS:
+        print(f"== {name}")
+        figures += BENCHMARKS[name]()
+    print("\n== bars")
+    for figure in figures:
+        print(figure)
+    return 0 if all(figure.reached for figure in figures) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,168 @@
+"""The documents keep up with the code: names, examples, links, the tree of errors."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast import errors
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+PUBLIC = ("holdfast.clock", "holdfast.errors", "holdfast.storage")
+NAMES = [
+    f"{module}.{name}" for module in PUBLIC for name in importlib.import_module(module).__all__
+]
+
+
+def page_id(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_what_is_public_is_there_once(module: str) -> None:
+    loaded = importlib.import_module(module)
+    assert all(hasattr(loaded, name) for name in loaded.__all__)
+    assert len(set(loaded.__all__)) == len(loaded.__all__)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_public_name_is_documented(name: str) -> None:
+    module, _, short = name.rpartition(".")
+    reference = (ROOT / "docs" / "reference.md").read_text()
+    assert f"`{short}`" in reference, f"docs/reference.md does not name {short}"
+    value = getattr(importlib.import_module(module), short)
+    if inspect.isclass(value) or inspect.isfunction(value):
+        documented(value, short)
+
+
+def documented(value: object, name: str) -> None:
+    assert value.__doc__, f"{name} has no docstring"
+    if not inspect.isclass(value) or issubclass(value, BaseException):
+        return
+    for member, method in vars(value).items():
+        if member.startswith("_") or not inspect.isfunction(method):
+            continue
+        # A method of a port is documented where the port is declared.
+        inherited = [getattr(port, member, None) for port in protocols()]
+        assert method.__doc__ or any(port and port.__doc__ for port in inherited), (
+            f"{name}.{member} has no docstring"
+        )
+
+
+def protocols() -> list[type]:
+    from holdfast.clock import Clock, Ids
+
+    return [Clock, Ids]
+
+
+def test_the_reference_names_nothing_that_is_gone() -> None:
+    reference = (ROOT / "docs" / "reference.md").read_text()
+    named = set(re.findall(r"^\| `(\w+)", reference, re.MULTILINE))
+    assert named == {name.rpartition(".")[2] for name in NAMES}
+
+
+def examples() -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for page in PAGES:
+        for number, code in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.S)):
+            found.append((f"{page_id(page)}-{number}", code))
+    return found
+
+
+@pytest.mark.parametrize("code", [pytest.param(code, id=name) for name, code in examples()])
+def test_an_example_runs(code: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_there_are_examples() -> None:
+    pages = {name.rpartition("-")[0] for name, _ in examples()}
+    assert {"README.md", "docs/guides/storage.md"} <= pages
+
+
+def test_the_example_of_the_readme_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    code = dict(examples())["README.md-0"]
+
+    def run(program: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        return done.stdout
+
+    stopped = code.replace("print(store.meter", "import os; os._exit(9)\n        print(store.meter")
+    stopped = stopped.replace("range(len(done), 5)", "range(len(done), 3)")
+    assert run(stopped) == ""
+    assert re.search(r"other +write +2 ", run(code)), "it writes the two that were missing"
+
+
+def test_the_demo_runs(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "demo.py")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "2. Another process finds" in done.stdout
+    assert "a month" in done.stdout or "all month" in done.stdout
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+        if "://" not in link:
+            assert (page.parent / link).exists(), f"{page_id(page)} links to {link}"
+
+
+def test_the_tree_of_errors_is_drawn_as_it_is() -> None:
+    lines = (errors.__doc__ or "").splitlines()
+    drawn: dict[str, str | None] = {}
+    path: list[str] = []
+    for line in lines:
+        found = re.match(r"^    ([│├└─ ]*)(\w+)", line)
+        if not found or not hasattr(errors, found[2]):
+            continue
+        depth = len(found[1]) // 4
+        path = [*path[:depth], found[2]]
+        drawn[found[2]] = path[depth - 1] if depth else None
+    defined = {
+        name: cls.__mro__[1].__name__
+        for name in errors.__all__
+        if (cls := getattr(errors, name)) is not errors.HoldfastError
+    }
+    assert drawn == {"HoldfastError": None, **defined}
+
+
+def test_every_error_has_a_code_of_its_own_and_a_message() -> None:
+    classes = [getattr(errors, name) for name in errors.__all__]
+    codes = [cls.code for cls in classes]
+    assert len(set(codes)) == len(codes)
+    assert (
+        str(errors.Throttled())
+        == "The store is too busy, and stayed so for the whole retry budget."
+    )
+    assert [cls.__name__ for cls in classes if cls.retryable] == [
+        "EndpointUnreachable",
+        "StoreUnavailable",
+        "Throttled",
+    ]
