@@ -39,10 +39,10 @@ def ratio(rounds: list[dict[str, float]], name: str, baseline: str) -> float:
     return median(results[name] / results[baseline] for results in rounds)
 
 
-def show(rounds: list[dict[str, float]], unit: str) -> None:
+def show(rounds: list[dict[str, float]], unit: str, *, digits: int = 0) -> None:
     for name in rounds[0]:
         values = sorted(results[name] for results in rounds)
         print(
-            f"  {name:<48} {median(values):>12,.1f} {unit}   "
-            f"(from {values[0]:,.1f} to {values[-1]:,.1f})"
+            f"  {name:<48} {median(values):>12,.{digits}f} {unit}   "
+            f"(from {values[0]:,.{digits}f} to {values[-1]:,.{digits}f})"
         )

@@ -70,10 +70,34 @@ def test_a_database_of_another_program(path: str) -> None:
 async def test_a_file_of_a_newer_release(opened: Opened, path: str) -> None:
     await opened().close()
     connection = sqlite3.connect(path)
-    connection.execute(f"PRAGMA user_version = {schema.SCHEMA_VERSION + 1}")
+    connection.execute(f"PRAGMA user_version = {len(schema.MIGRATIONS) + 1}")
     connection.close()
     with pytest.raises(StoreMismatched, match="upgrade holdfast"):
         opened()
+
+
+async def test_a_file_of_an_older_release_is_brought_up_to_date(
+    opened: Opened, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await opened().write(Put({"PK": "p", "SK": "s"}))
+
+    def widen(connection: sqlite3.Connection, layout: Layout) -> None:
+        connection.execute("ALTER TABLE items ADD COLUMN new_in_2 TEXT")
+
+    def fail(connection: sqlite3.Connection, layout: Layout) -> None:
+        connection.execute("DROP TABLE items")
+        raise KeyError
+
+    monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, widen, fail])
+    with pytest.raises(KeyError):
+        opened()
+    monkeypatch.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:-1])
+    table = opened()
+    assert await table.get(Key("p", "s")) == {"PK": "p", "SK": "s"}
+    connection = sqlite3.connect(path)
+    assert connection.execute("SELECT new_in_2 FROM items").fetchall() == [(None,)]
+    assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+    connection.close()
 
 
 async def test_a_file_with_other_indexes(opened: Opened) -> None:

@@ -20,6 +20,7 @@ from holdfast.errors import (
 from holdfast.storage.item import (
     ITEM_BYTES_MAX,
     Item,
+    Value,
     canonical_item,
     canonical_value,
     item_bytes,
@@ -268,8 +269,8 @@ def _check_placing(item: Item, layout: Layout) -> None:
         raise InvalidItem(f"{TTL} is whole seconds since 1970, not {item[TTL]!r:.80}", field=TTL)
 
 
-def _addend(value: Any, name: str, layout: Layout) -> Any:
-    value = canonical_value(value, _attribute(name))
+def _addend(given: Any, name: str, layout: Layout) -> Value:
+    value = canonical_value(given, _attribute(name))
     if name in layout.key_attributes:
         raise InvalidWrite(f"{name} is a key; nothing can be added to it", field=name)
     if order_of(value) != "N" and type(value) is not frozenset:

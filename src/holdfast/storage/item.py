@@ -31,8 +31,9 @@ __all__ = [
     "same",
 ]
 
-Value: TypeAlias = Any
-"""str | int | Decimal | bytes | bool | None | list | dict | frozenset, nested."""
+Value: TypeAlias = (
+    str | int | Decimal | bytes | bool | list[Any] | dict[str, Any] | frozenset[Any] | None
+)
 Item: TypeAlias = dict[str, Any]
 
 ITEM_BYTES_MAX = 400 * 1024
@@ -99,12 +100,11 @@ def same(left: Value, right: Value) -> bool:
 
     Python's own ``==`` takes True for 1.
     """
-    kinds = (type(left), type(right))
-    if bool in kinds:
+    if type(left) is bool or type(right) is bool:
         return left is right
-    if kinds == (list, list):
+    if type(left) is list and type(right) is list:
         return len(left) == len(right) and all(map(same, left, right))
-    if kinds == (dict, dict):
+    if type(left) is dict and type(right) is dict:
         return left.keys() == right.keys() and all(same(left[name], right[name]) for name in left)
     return left == right
 
@@ -114,8 +114,7 @@ def order_of(value: Value) -> str | None:
 
     Values of one order can be compared, and can be elements of one set.
     """
-    kind: type[Any] = type(value)
-    return _ORDERS.get(kind)
+    return _ORDERS.get(type(value))
 
 
 _ORDERS: dict[type, str] = {str: "S", int: "N", Decimal: "N", bytes: "B"}
@@ -124,8 +123,8 @@ _ORDERS: dict[type, str] = {str: "S", int: "N", Decimal: "N", bytes: "B"}
 # --- the canonical form ---------------------------------------------------------------------------
 
 
-def _canonical(value: Any, path: str, depth: int) -> Value:
-    kind: type[Any] = type(value)
+def _canonical(value: object, path: str, depth: int) -> Value:
+    kind = type(value)
     make = _MAKERS.get(kind)
     if make is None:
         # Enumerations, ordered dicts and the like are kept as what they derive from.

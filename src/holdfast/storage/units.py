@@ -10,12 +10,13 @@
 
 Two things no document and no answer of the service tells, so they are taken at the nearest rule:
 an empty page of a query costs as much as 4 KB, and a cancelled transaction costs for each of its
-items what a failed condition would, doubled.
+writes what a failed condition would, doubled. What stood under a key is told only where a condition
+failed; where none did, it counts as though nothing stood there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -27,6 +28,7 @@ __all__ = [
     "READ_UNIT_BYTES",
     "WRITE_UNIT_BYTES",
     "Units",
+    "cancelled_units",
     "query_units",
     "read_units",
     "refused_units",
@@ -72,6 +74,15 @@ FREE = Units()
 def transacted(units: Units) -> Units:
     """Return what a write costs in a transaction that would cost these units alone."""
     return Units(write=units.write * 2, index_write=units.index_write)
+
+
+def cancelled_units(writes: int, failed: Mapping[int, Item | None]) -> Units:
+    """Return what a transaction of so many writes costs that was cancelled.
+
+    ``failed`` has what stood in the way, by the position of the write.
+    """
+    standing = (failed.get(position) for position in range(writes))
+    return transacted(total(refused_units(item) for item in standing))
 
 
 def total(units: Iterable[Units]) -> Units:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Context, Decimal
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import msgspec
 
@@ -160,7 +160,7 @@ def updated(item: Item | None, update: Update) -> Item:
         InvalidWrite: something is added to an attribute of another type.
         InvalidItem: the sum has more digits than a number may have.
     """
-    result = dict(item) if item is not None else {PK: update.key.pk, SK: update.key.sk}
+    result: Item = dict(item) if item is not None else {PK: update.key.pk, SK: update.key.sk}
     for name, value in update.set_if_absent.items():
         result.setdefault(name, value)
     result.update(update.set)
@@ -171,20 +171,28 @@ def updated(item: Item | None, update: Update) -> Item:
     return result
 
 
-def _less(left: Value, right: Value) -> bool:
+def _less(left: Any, right: Any) -> bool:
     order = order_of(left)
     return order is not None and order == order_of(right) and left < right
 
 
 def _added(standing: Value, value: Value, name: str) -> Value:
-    if {type(value), type(standing)} == {frozenset}:
-        union: frozenset[Any] = standing | value
+    if isinstance(value, frozenset) and isinstance(standing, frozenset):
+        union = standing | value
         if len({order_of(element) for element in union}) == 1:
             return union
-    elif order_of(value) == "N" and order_of(standing) == "N":
+    elif _is_number(value) and _is_number(standing):
         return canonical_value(_EXACT.add(Decimal(standing), Decimal(value)), name)
     raise InvalidWrite(
-        f"cannot add to {name!r}: it is {type(standing).__name__}, "
-        f"and what is to be added is {type(value).__name__}",
+        f"cannot add to {name!r}: it is {_kind(standing)}, and what is to be added is "
+        f"{_kind(value)}",
         field=name,
     )
+
+
+def _is_number(value: Value) -> TypeGuard[int | Decimal]:
+    return order_of(value) == "N"
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__

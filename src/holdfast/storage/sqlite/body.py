@@ -39,19 +39,17 @@ def decoded(body: bytes) -> Item:
 
 def _is_plain(value: Value) -> bool:
     """Return whether MessagePack holds the value as it is."""
-    kind: type[Any] = type(value)
-    return kind in _PLAIN or (kind is int and _INT64_MIN <= value <= _INT64_MAX)
+    return type(value) in _PLAIN or (type(value) is int and _INT64_MIN <= value <= _INT64_MAX)
 
 
 def _packable(value: Value) -> Any:
     if _is_plain(value):
         return value
-    kind: type[Any] = type(value)
-    if kind is list:
+    if type(value) is list:
         return [_packable(element) for element in value]
-    if kind is dict:
+    if type(value) is dict:
         return {name: _packable(element) for name, element in value.items()}
-    if kind is frozenset:
+    if type(value) is frozenset:
         return _packed_set(sorted(value))
     return msgspec.msgpack.Ext(_NUMBER, str(value).encode())
 

@@ -6,7 +6,7 @@ The engine calls `apply` from its writer thread; a simulator calls it directly.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from holdfast.clock import Clock
@@ -30,7 +30,7 @@ from holdfast.storage.operations import (
 from holdfast.storage.sqlite import schema
 from holdfast.storage.sqlite.body import decoded, encoded
 from holdfast.storage.sqlite.faults import fault, is_ambiguous
-from holdfast.storage.units import refused_units, total, transacted, write_units
+from holdfast.storage.units import cancelled_units, refused_units, total, transacted, write_units
 from holdfast.storage.writes import (
     Absent,
     Check,
@@ -177,7 +177,7 @@ class SqliteCore:
         try:
             new = self._outcome(write, old)
         except InvalidRequest as error:
-            return Answer(error=error, units=refused_units(old))
+            return Answer(error=error, units=refused_units(None))
         self._store(row, new)
         value = old if returning == "old" else new if returning == "new" else None
         return Answer(value, write_units(old, new, self.layout))
@@ -192,21 +192,20 @@ class SqliteCore:
 
     def _transact(self, writes: Sequence[Touch]) -> Answer:
         standing = [self._standing(write.key) for write in writes]
-        failed = [
-            position
+        failed = {
+            position: old
             for position, (write, (_, old)) in enumerate(zip(writes, standing, strict=True))
             if not holds(write.condition, old)
-        ]
-        refused = transacted(total(refused_units(old) for _, old in standing))
+        }
         if failed:
-            items = {position: standing[position][1] for position in failed}
-            return Answer(error=_cancelled(writes, failed, items), units=refused)
+            units = cancelled_units(len(writes), failed)
+            return Answer(error=_cancelled(writes, failed), units=units)
         try:
             outcomes = [
                 self._outcome(write, old) for write, (_, old) in zip(writes, standing, strict=True)
             ]
         except InvalidRequest as error:
-            return Answer(error=error, units=refused)
+            return Answer(error=error, units=cancelled_units(len(writes), {}))
         units = [
             write_units(old, new, self.layout)
             for (_, old), new in zip(standing, outcomes, strict=True)
@@ -283,11 +282,9 @@ def _condition_failed(key: Key, standing: Item | None) -> Answer:
     )
 
 
-def _cancelled(
-    writes: Sequence[Touch], failed: Sequence[int], standing: dict[int, Item | None]
-) -> TransactionCancelled:
+def _cancelled(writes: Sequence[Touch], failed: Mapping[int, Item | None]) -> TransactionCancelled:
     keys = ", ".join(str(writes[position].key) for position in failed)
-    items = {position: item for position, item in standing.items() if item is not None}
+    items = {position: item for position, item in failed.items() if item is not None}
     return TransactionCancelled(
-        f"the condition on {keys} does not hold", failed=failed, items=items
+        f"the condition on {keys} does not hold", failed=tuple(failed), items=items
     )

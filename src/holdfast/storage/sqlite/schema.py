@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 
 import msgspec
 
 from holdfast.errors import StoreMismatched
 from holdfast.storage.layout import Layout
 
-__all__ = ["SCHEMA_VERSION", "connected", "prepare", "switch_changes"]
+__all__ = ["MIGRATIONS", "connected", "prepare", "switch_changes"]
 
-SCHEMA_VERSION = 1
 # "Hold": tells our files from other programs'.
 _APPLICATION_ID = 0x486F6C64
 
@@ -103,38 +103,36 @@ def prepare(connection: sqlite3.Connection, path: str, layout: Layout) -> None:
     Raises:
         StoreMismatched: a newer release, another program or other indexes made the file.
     """
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with _transaction(connection):
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version == 0:
-            _create(connection, path, layout)
-        _check(connection, path, layout)
-        connection.execute("COMMIT")
-    except BaseException:
-        with suppress(sqlite3.Error):
-            connection.execute("ROLLBACK")
-        raise
+        _check_owner(connection, path, version)
+        for migrate in MIGRATIONS[version:]:
+            migrate(connection, layout)
+        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+        _check_layout(connection, path, layout)
 
 
-def switch_changes(connection: sqlite3.Connection, on: bool | None) -> bool:
+def switch_changes(connection: sqlite3.Connection, on: bool | None) -> None:
     """Turn the change feed on or off for every process; leave it as it is where None."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with _transaction(connection):
         is_on = connection.execute("SELECT 1 FROM moment").fetchone() is not None
         if on is not None and on is not is_on:
             _run(connection, _TRIGGERS_ON if on else _TRIGGERS_OFF)
-            is_on = on
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Generator[None]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
         connection.execute("COMMIT")
     except BaseException:
         with suppress(sqlite3.Error):
             connection.execute("ROLLBACK")
         raise
-    return is_on
 
 
-def _create(connection: sqlite3.Connection, path: str, layout: Layout) -> None:
-    if connection.execute("SELECT 1 FROM sqlite_master").fetchone() is not None:
-        raise StoreMismatched(f"{path} is a database of another program")
+def _create(connection: sqlite3.Connection, layout: Layout) -> None:
     columns = "".join(f',\n  "{index.pk}" TEXT,\n  "{index.sk}" TEXT' for index in layout.indexes)
     _run(connection, _ITEMS.format(columns=columns))
     for index in layout.indexes:
@@ -144,18 +142,24 @@ def _create(connection: sqlite3.Connection, path: str, layout: Layout) -> None:
         "INSERT INTO about VALUES ('layout', ?)", (msgspec.json.encode(layout, order="sorted"),)
     )
     connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
-def _check(connection: sqlite3.Connection, path: str, layout: Layout) -> None:
+MIGRATIONS: list[Callable[[sqlite3.Connection, Layout], None]] = [_create]
+"""What brings a file from each schema to the next; never change one that was released."""
+
+
+def _check_owner(connection: sqlite3.Connection, path: str, version: int) -> None:
     (application,) = connection.execute("PRAGMA application_id").fetchone()
-    if application != _APPLICATION_ID:
+    is_empty = connection.execute("SELECT 1 FROM sqlite_master").fetchone() is None
+    if not is_empty and application != _APPLICATION_ID:
         raise StoreMismatched(f"{path} is a database of another program")
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version > SCHEMA_VERSION:
+    if version > len(MIGRATIONS):
         raise StoreMismatched(
-            f"{path} has schema {version}; this release knows {SCHEMA_VERSION}: upgrade holdfast"
+            f"{path} has schema {version}; this release knows {len(MIGRATIONS)}: upgrade holdfast"
         )
+
+
+def _check_layout(connection: sqlite3.Connection, path: str, layout: Layout) -> None:
     (stored,) = connection.execute("SELECT value FROM about WHERE name = 'layout'").fetchone()
     if msgspec.json.decode(stored, type=Layout) != layout:
         raise StoreMismatched(f"{path} was made with other indexes: {bytes(stored).decode()}")

@@ -1,0 +1,78 @@
+"""``holdfast store``: as a person calls it, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def holdfast(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "holdfast", *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_help_shows_the_forms_of_an_address(tmp_path: Path) -> None:
+    for arguments in (["-h"], ["store", "--help"], ["store", "create", "-h"]):
+        done = holdfast(*arguments, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "Usage:" in done.stdout
+    assert "sqlite:////var/lib/holdfast/runs.db    a file by its full path" in done.stdout
+    assert "0.1.0" in holdfast("--version", cwd=tmp_path).stdout
+
+
+def test_create_and_check_a_file(tmp_path: Path) -> None:
+    created = holdfast("store", "create", "sqlite:///runs.db", cwd=tmp_path)
+    assert (created.returncode, created.stdout) == (0, "sqlite:///runs.db is ready\n")
+    assert (tmp_path / "runs.db").exists()
+    checked = holdfast("store", "check", "sqlite:///runs.db", cwd=tmp_path)
+    assert (checked.returncode, checked.stdout) == (0, "sqlite:///runs.db answers\n")
+
+
+def test_create_and_check_a_table_and_a_bucket(
+    tmp_path: Path, dynamodb_local: str, moto_server: str
+) -> None:
+    url = (
+        f"dynamodb://from-the-command-line?region=us-east-1&endpoint={dynamodb_local}"
+        f"&bucket=from-the-command-line&bucket_endpoint={moto_server}"
+    )
+    missing = holdfast("store", "check", url, cwd=tmp_path)
+    assert missing.returncode == 2
+    assert "[store_not_found]" in missing.stderr
+    for command in ("create", "create", "check"):
+        done = holdfast("store", command, url, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+
+
+def test_a_definition_is_a_template_that_can_be_piped(tmp_path: Path) -> None:
+    done = holdfast("store", "definition", "dynamodb://runs", cwd=tmp_path)
+    template = json.loads(done.stdout)
+    assert template["Resources"]["Table"]["Type"] == "AWS::DynamoDB::Table"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["store", "create", "runs.db"], "it has no scheme"),
+        (["store", "check", "sqlite:///none/runs.db"], "[store_not_found]"),
+        (["store", "definition", "sqlite:///runs.db"], "a file needs no definition"),
+        (["store", "create"], "Missing argument 'URL'"),
+        (["stores"], "No such command"),
+    ],
+)
+def test_an_error_is_one_message_and_no_traceback(
+    tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    done = holdfast(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""

@@ -1,0 +1,163 @@
+"""Addresses of stores: what each opens, and what a wrong one is told."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import InvalidUrl, StoreClosed, StoreFull, StoreNotFound, StoreUnusable
+from holdfast.storage import Key, Put, open
+from holdfast.storage.open import definition
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+async def test_a_file_below_the_current_folder(tmp_path: Path) -> None:
+    async with open("sqlite:///runs.db") as store:
+        await store.table.write(Put({"PK": "p", "SK": "s"}))
+        ref = await store.blobs.put(b"content", key="a/b")
+    async with open(f"sqlite:///{tmp_path}/runs.db") as store:
+        assert await store.table.get(Key("p", "s")) == {"PK": "p", "SK": "s"}
+        assert await store.blobs.get(ref) == b"content"
+    assert (tmp_path / "runs.db").exists()
+    assert (tmp_path / "runs.db.blobs").is_dir()
+
+
+async def test_a_file_with_a_space_in_its_name(tmp_path: Path) -> None:
+    async with open("sqlite:///my%20runs.db"):
+        assert (tmp_path / "my runs.db").exists()
+
+
+async def test_blobs_elsewhere(tmp_path: Path) -> None:
+    async with open("sqlite:///runs.db?blobs=elsewhere/blobs") as store:
+        await store.blobs.put(b"content", key="a")
+    assert (tmp_path / "elsewhere" / "blobs").is_dir()
+
+
+async def test_nothing_is_kept_in_memory(tmp_path: Path) -> None:
+    async with open("sqlite://:memory:") as store:
+        await store.table.write(Put({"PK": "p", "SK": "s"}))
+        ref = await store.blobs.put(b"content", key="a/b")
+        assert await store.blobs.get(ref) == b"content"
+    async with open("sqlite://:memory:") as store:
+        assert await store.table.get(Key("p", "s")) is None
+    assert os.listdir(tmp_path) == []
+
+
+async def test_the_options_of_a_file() -> None:
+    async with open("sqlite:///runs.db?changes=on&max_bytes=200000") as store:
+        await store.table.write(Put({"PK": "p", "SK": "s"}))
+        assert len((await store.table.changes()).changes) == 1
+        with pytest.raises(StoreFull):
+            await store.table.write(Put({"PK": "p", "SK": "t", "text": "x" * 300_000}))
+
+
+async def test_a_closed_store_takes_nothing() -> None:
+    store = open("sqlite://:memory:")
+    await store.close()
+    with pytest.raises(StoreClosed):
+        await store.table.get(Key("p", "s"))
+    with pytest.raises(StoreClosed):
+        await store.blobs.put(b"", key="a")
+    await store.close()
+
+
+async def test_what_both_cost_is_on_one_meter() -> None:
+    async with open("sqlite://:memory:") as store:
+        await store.table.write(Put({"PK": "p", "SK": "s"}))
+        await store.blobs.put(b"content", key="a/b")
+        operations = [row.operation for row in store.meter.report().rows]
+        assert "write" in operations
+        assert len(operations) == 2
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("", "no scheme"),
+        ("runs.db", "no scheme"),
+        ("postgres://runs", "'postgres' is not a kind of store"),
+        ("sqlite://", "names no file"),
+        ("sqlite:///", "names no file"),
+        ("sqlite://runs.db", "three slashes: sqlite:///runs.db"),
+        ("sqlite://folder/runs.db", "three slashes: sqlite:///folder/runs.db"),
+        ("sqlite:///runs.db?change=on", "no option 'change'"),
+        ("sqlite:///runs.db?changes=yes", "on or off, not 'yes'"),
+        ("sqlite:///runs.db?changes", "changes"),
+        ("sqlite:///runs.db?blobs=", "'blobs' is empty"),
+        ("sqlite:///runs.db?max_bytes=lots", "whole number of bytes"),
+        ("sqlite:///runs.db?max_bytes=0", "whole number of bytes"),
+        ("sqlite:///runs.db?region=eu-west-1", "no option 'region'"),
+        ("dynamodb://", "the table's name"),
+        ("dynamodb:///runs", "the table's name"),
+        ("dynamodb://runs/more", "the table's name"),
+        ("dynamodb://runs?buckets=b", "no option 'buckets'"),
+        ("http://[", "cannot open"),
+        (None, "cannot open"),
+        (7, "cannot open"),
+        (b"sqlite:///runs.db", "cannot open"),
+    ],
+)
+def test_a_wrong_address_is_told_what_is_wrong_and_what_is_right(
+    url: str, reason: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidUrl) as error:
+        open(url)
+    assert reason in str(error.value)
+    assert "sqlite:///runs.db" in str(error.value)
+    assert "dynamodb://runs?region=eu-west-1&bucket=my-blobs" in str(error.value)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_file_in_a_folder_that_is_not_there() -> None:
+    with pytest.raises(StoreNotFound, match=r"none/runs\.db"):
+        open("sqlite:///none/runs.db")
+
+
+async def test_a_table_without_a_bucket_has_no_blobs() -> None:
+    async with open("dynamodb://runs?region=us-east-1") as store:
+        assert not store.has_blobs
+        with pytest.raises(StoreUnusable, match="&bucket=NAME"):
+            _ = store.blobs
+
+
+async def test_a_table_and_a_bucket(dynamodb_local: str, moto_server: str) -> None:
+    url = (
+        f"dynamodb://opened?region=us-east-1&endpoint={dynamodb_local}"
+        f"&bucket=opened&bucket_endpoint={moto_server}"
+    )
+    async with open(url) as store:
+        with pytest.raises(StoreNotFound, match="holdfast store create"):
+            await store.table.get(Key("p", "s"))
+        with pytest.raises(StoreNotFound, match="holdfast store create"):
+            await store.blobs.put(b"content", key="a")
+        await store.create()
+        await store.create()
+        await store.table.write(Put({"PK": "p", "SK": "s"}))
+        ref = await store.blobs.put(b"content", key="a")
+    async with open(url) as store:
+        assert await store.table.get(Key("p", "s")) == {"PK": "p", "SK": "s"}
+        assert await store.blobs.get(ref) == b"content"
+
+
+def test_without_the_extra_one_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("holdfast.storage.dynamodb")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    with pytest.raises(StoreUnusable, match=r"pip install 'holdfast\[aws\]'"):
+        open("dynamodb://runs")
+
+
+def test_a_template_of_the_table() -> None:
+    template = definition("dynamodb://runs?region=eu-west-1")
+    properties = template["Resources"]["Table"]["Properties"]
+    assert properties["TableName"] == "runs"
+    assert properties["TimeToLiveSpecification"] == {"AttributeName": "ttl", "Enabled": True}
+    with pytest.raises(InvalidUrl, match="a file needs no definition"):
+        definition("sqlite:///runs.db")

@@ -1,0 +1,110 @@
+"""Clocks that stand still, ids that stay in order."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import uuid
+
+import pytest
+
+from holdfast.clock import Clock, Ids, ManualClock, SeededIds, SystemClock, SystemIds
+
+
+def test_the_system_clock_goes_on() -> None:
+    clock: Clock = SystemClock()
+    before = clock.monotonic()
+    assert clock.now_ms() > 1_700_000_000_000
+    assert clock.monotonic() >= before
+
+
+async def test_a_manual_clock_wakes_sleepers_in_their_order() -> None:
+    clock = ManualClock(now_ms=5_000)
+    woken: list[str] = []
+
+    async def sleeper(name: str, seconds: float) -> None:
+        await clock.sleep(seconds)
+        woken.append(name)
+
+    tasks = [asyncio.create_task(sleeper(*one)) for one in (("c", 3), ("a", 1), ("b", 1))]
+    await turn()
+    clock.advance(0.999)
+    await turn()
+    assert woken == []
+    clock.advance(0.001)
+    await turn()
+    assert woken == ["a", "b"]
+    clock.advance(10)
+    await asyncio.gather(*tasks)
+    assert woken == ["a", "b", "c"]
+    assert (clock.now_ms(), clock.monotonic()) == (16_000, 11.0)
+
+
+async def test_a_cancelled_sleeper_does_not_disturb_the_clock() -> None:
+    clock = ManualClock()
+    task = asyncio.create_task(clock.sleep(1))
+    await turn()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    clock.advance(2)
+
+
+async def turn() -> None:
+    """Let everything run that can run now."""
+    for _ in range(3):
+        ready = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_soon(ready.set_result, None)
+        await ready
+
+
+class BackwardsClock(ManualClock):
+    def set_back(self) -> None:
+        self._now_ms -= 60_000
+
+
+@pytest.mark.parametrize(
+    "ids", [SystemIds(), SeededIds(1, ManualClock())], ids=["system", "seeded"]
+)
+def test_ids_are_uuids_of_version_7_in_their_order(ids: Ids) -> None:
+    made = [ids.new() for _ in range(2000)]
+    assert made == sorted(set(made))
+    assert {(uuid.UUID(text).version, uuid.UUID(text).variant) for text in made} == {
+        (7, uuid.RFC_4122)
+    }
+    assert all(0 <= ids.random() < 1 for _ in range(100))
+
+
+def test_ids_carry_the_time() -> None:
+    clock = ManualClock(now_ms=1_234_567_890_123)
+    for ids in (SystemIds(clock), SeededIds(1, clock)):
+        assert int(ids.new().replace("-", "")[:12], 16) == 1_234_567_890_123
+
+
+def test_ids_stay_in_order_when_the_clock_is_set_back() -> None:
+    clock = BackwardsClock()
+    ids = SystemIds(clock)
+    first = ids.new()
+    clock.set_back()
+    assert ids.new() > first
+
+
+def test_ids_of_several_threads_are_distinct() -> None:
+    ids = SystemIds()
+    made: list[str] = []
+    threads = [
+        threading.Thread(target=lambda: made.extend(ids.new() for _ in range(2000)))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(made)) == 8000
+
+
+def test_the_same_seed_gives_the_same_ids() -> None:
+    one, two, other = (SeededIds(seed, ManualClock()) for seed in (1, 1, 2))
+    drawn = [(ids.new(), ids.random(), ids.new()) for ids in (one, two, other)]
+    assert drawn[0] == drawn[1]
+    assert drawn[0] != drawn[2]
