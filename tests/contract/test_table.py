@@ -254,6 +254,22 @@ async def test_adding_to_another_type_is_refused(
     assert await table.get(Key(pk, "b")) is None
 
 
+@pytest.mark.needs("exact_sums")
+async def test_sums_are_exact_or_refused(table: Table, pk: str) -> None:
+    key, most = Key(pk, "a"), 10**38 - 1
+    await table.write(Put({"PK": pk, "SK": "a", "n": most - 1}))
+    assert await table.write(Update(key=key, add={"n": 1}), returning="new") == {
+        "PK": pk,
+        "SK": "a",
+        "n": most,
+    }
+    with pytest.raises(InvalidRequest):
+        await table.write(Update(key=key, add={"n": Decimal("0.1")}))
+    found = await table.write(Update(key=key, add={"n": 1}), returning="new")
+    assert found is not None
+    assert found["n"] == 10**38
+
+
 @pytest.mark.needs("whole_updates")
 async def test_an_update_that_is_refused_changes_nothing(table: Table, pk: str) -> None:
     item = {"PK": pk, "SK": "a", "text": "x", "gone": 1}
@@ -864,6 +880,20 @@ async def test_changes_that_are_not_kept_cannot_be_read(table: Table) -> None:
         await table.changes()
     with pytest.raises(InvalidQuery, match="1 to 1000"):
         await table.changes(limit=1001)
+
+
+async def test_operations_are_metered_under_their_purpose(
+    table: Table, meter: Meter, pk: str
+) -> None:
+    journal = table.purpose("journal")
+    await journal.write(Put({"PK": pk, "SK": "a"}, NEW))
+    with pytest.raises(ConditionFailed):
+        await journal.write(Put({"PK": pk, "SK": "a"}, NEW))
+    await table.get(Key(pk, "a"))
+    await table.purpose("lists").query(pk)
+    rows = [(row.purpose, row.operation, row.calls) for row in meter.report().rows]
+    assert rows == [("journal", "write", 2), ("lists", "query", 1), ("other", "get", 1)]
+    assert meter.report().by_purpose()["journal"].writes == 2
 
 
 async def test_after_closing_nothing_is_taken(kind: Kind, meter: Meter, pk: str) -> None:
