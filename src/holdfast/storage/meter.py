@@ -59,16 +59,18 @@ class Report(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         lines = [
-            f"{'purpose':<12} {'operation':<11} {'calls':>8} {'read':>10} {'write':>10} {'$':>12}"
+            f"{'purpose':<12} {'operation':<11} {'calls':>8} {'read':>10} {'write':>10} "
+            f"{'blob bytes':>14} {'$':>12}"
         ]
         lines += [
             f"{row.purpose:<12} {row.operation:<11} {row.calls:>8,} {row.units.reads:>10,.1f} "
-            f"{row.units.writes:>10,.1f} {dollars(row.units, self.prices):>12.8f}"
+            f"{row.units.writes:>10,.1f} {row.units.blob_bytes:>14,} "
+            f"{dollars(row.units, self.prices):>12.8f}"
             for row in self.rows
         ]
         lines.append(
             f"{'total':<24} {self.calls:>8,} {self.units.reads:>10,.1f} "
-            f"{self.units.writes:>10,.1f} {self.dollars:>12.8f}"
+            f"{self.units.writes:>10,.1f} {self.units.blob_bytes:>14,} {self.dollars:>12.8f}"
         )
         lines.append(f"(prices of {self.prices.region} since {self.prices.valid_from})")
         return "\n".join(lines)
@@ -102,6 +104,8 @@ class Meter:
 
 def dollars(units: Units, prices: PriceList) -> float:
     """Return what the units cost by that price list."""
-    return (
-        units.writes * prices.write_units_million + units.reads * prices.read_units_million
-    ) / 1_000_000
+    table = units.writes * prices.write_units_million + units.reads * prices.read_units_million
+    blobs = (
+        units.blob_puts * prices.blob_puts_thousand + units.blob_gets * prices.blob_gets_thousand
+    )
+    return table / 1_000_000 + blobs / 1000

@@ -12,6 +12,8 @@ Two things no document and no answer of the service tells, so they are taken at 
 an empty page of a query costs as much as 4 KB, and a cancelled transaction costs for each of its
 writes what a failed condition would, doubled. What stood under a key is told only where a condition
 failed; where none did, it counts as though nothing stood there.
+
+Beside the units stand the requests that S3 asks money for, which `Blobs` counts.
 """
 
 from __future__ import annotations
@@ -42,12 +44,17 @@ WRITE_UNIT_BYTES = 1024
 
 
 class Units(msgspec.Struct, frozen=True):
-    """Capacity units, of the table itself and of its indexes."""
+    """Capacity units, of the table itself and of its indexes, and requests for blobs."""
 
     read: float = 0
     write: float = 0
     index_read: float = 0
     index_write: float = 0
+    blob_puts: int = 0
+    """Requests that S3 prices as a PUT; to list is one as well."""
+    blob_gets: int = 0
+    blob_bytes: int = 0
+    """What was put and got; within its region S3 asks nothing for it."""
 
     def __add__(self, other: Units) -> Units:
         return Units(
@@ -55,6 +62,9 @@ class Units(msgspec.Struct, frozen=True):
             self.write + other.write,
             self.index_read + other.index_read,
             self.index_write + other.index_write,
+            self.blob_puts + other.blob_puts,
+            self.blob_gets + other.blob_gets,
+            self.blob_bytes + other.blob_bytes,
         )
 
     @property

@@ -1,0 +1,44 @@
+"""Capacity units as the service reports them, read into `Units`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from holdfast.storage.units import FREE, Units
+
+__all__ = ["Kind", "reported_units"]
+
+Kind = Literal["read", "write"]
+
+
+def reported_units(reply: Mapping[str, Any], kind: Kind) -> Units:
+    """Return what an answer says that its request cost; ``kind`` is what the request did."""
+    reported: Any = reply.get("ConsumedCapacity")
+    if not reported:
+        return FREE
+    if isinstance(reported, list):
+        units = FREE
+        for each in reported:  # pyright: ignore[reportUnknownVariableType]
+            units += _table_units(each, kind)  # pyright: ignore[reportUnknownArgumentType]
+        return units
+    return _table_units(reported, kind)
+
+
+def _table_units(capacity: Mapping[str, Any], kind: Kind) -> Units:
+    table_read, table_write = _part(capacity.get("Table", capacity), kind)
+    index_read = index_write = 0.0
+    for index in capacity.get("GlobalSecondaryIndexes", {}).values():
+        read, write = _part(index, kind)
+        index_read += read
+        index_write += write
+    return Units(table_read, table_write, index_read, index_write)
+
+
+def _part(capacity: Mapping[str, Any], kind: Kind) -> tuple[float, float]:
+    # A transaction says which they are: one that is sent again and was carried out before is
+    # answered with the units of reading it.
+    if "ReadCapacityUnits" in capacity or "WriteCapacityUnits" in capacity:
+        return capacity.get("ReadCapacityUnits", 0), capacity.get("WriteCapacityUnits", 0)
+    units: float = capacity.get("CapacityUnits", 0)
+    return (units, 0) if kind == "read" else (0, units)

@@ -1,0 +1,212 @@
+"""`DynamoEngine`: a table in Amazon DynamoDB."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Generator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+from holdfast.clock import Clock, Ids, SystemClock, SystemIds
+from holdfast.errors import ChangesOff, InvalidRequest, InvalidUrl, StoreClosed
+from holdfast.storage.cursors import cursor_at
+from holdfast.storage.dynamodb.attributes import item_of
+from holdfast.storage.dynamodb.batches import Batches
+from holdfast.storage.dynamodb.capacity import reported_units
+from holdfast.storage.dynamodb.creation import Creation
+from holdfast.storage.dynamodb.credentials import CredentialChain
+from holdfast.storage.dynamodb.exchange import Answered, Exchange, Refusal, Unanswered
+from holdfast.storage.dynamodb.faults import error_of
+from holdfast.storage.dynamodb.requests import Request, get_request, query_request
+from holdfast.storage.dynamodb.wire import Wire
+from holdfast.storage.dynamodb.writer import Writer
+from holdfast.storage.layout import LAYOUT, Layout
+from holdfast.storage.operations import (
+    Answer,
+    ChangePage,
+    GetItem,
+    GetItems,
+    Operation,
+    Page,
+    QueryItems,
+    TransactItems,
+    WriteItem,
+    WriteItems,
+)
+
+__all__ = ["DynamoEngine"]
+
+IN_FLIGHT_MAX = 64
+RETRY_BUDGET_SECONDS = 20.0
+TIMEOUT_SECONDS = 5.0
+# A transaction is known to the service for ten minutes: all of its sendings fall within them.
+RETRY_BUDGET_SECONDS_MAX = 300.0
+TIMEOUT_SECONDS_MAX = 60.0
+
+_TABLE_NAME = re.compile(r"[a-zA-Z0-9_.-]{3,255}")
+
+
+class DynamoEngine:
+    """One table in DynamoDB.
+
+    Nothing is read or sent until the first operation; all of them run in the event loop of that
+    one. At most ``in_flight_max`` requests are under way at once. What can be tried again is tried
+    for ``retry_budget_seconds``, each time for ``timeout_seconds`` (`exchange.py`); what becomes of
+    writes whose answer is lost is said in `writer.py`.
+
+    Raises:
+        InvalidUrl: a table's name or an endpoint that cannot be one.
+    """
+
+    def __init__(
+        self,
+        table: str,
+        *,
+        region: str | None = None,
+        endpoint: str | None = None,
+        profile: str | None = None,
+        layout: Layout = LAYOUT,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        in_flight_max: int = IN_FLIGHT_MAX,
+        retry_budget_seconds: float = RETRY_BUDGET_SECONDS,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+    ) -> None:
+        if not _TABLE_NAME.fullmatch(table):
+            raise InvalidUrl(
+                f"a table's name has 3 to 255 letters, digits or any of _ . -, not {table!r:.80}",
+                field="table",
+            )
+        _check_bounds("in_flight_max", in_flight_max, 1, 10_000)
+        _check_bounds("retry_budget_seconds", retry_budget_seconds, 0, RETRY_BUDGET_SECONDS_MAX)
+        _check_bounds("timeout_seconds", timeout_seconds, 0.001, TIMEOUT_SECONDS_MAX)
+        clock = clock or SystemClock()
+        ids = ids or SystemIds(clock)
+        self._table = table
+        self._layout = layout
+        chain = CredentialChain(
+            profile=profile, region=region, endpoint=endpoint and _admitted_endpoint(endpoint)
+        )
+        self._wire = Wire(
+            chain, clock=clock, in_flight_max=in_flight_max, timeout_seconds=timeout_seconds
+        )
+        self._exchange = Exchange(
+            self._wire,
+            chain,
+            table=table,
+            clock=clock,
+            ids=ids,
+            budget_seconds=retry_budget_seconds,
+        )
+        self._writer = Writer(self._exchange, table=table, layout=layout, ids=ids)
+        self._batches = Batches(self._exchange, table=table)
+        self._creation = Creation(self._exchange, table=table, layout=layout, clock=clock)
+        self._closed = False
+        self._under_way = 0
+        self._idle = asyncio.Event()
+
+    @property
+    def layout(self) -> Layout:
+        return self._layout
+
+    async def perform(self, operation: Operation) -> Answer:
+        """Carry out one checked operation (see `operations.Engine`)."""
+        with self._working():
+            match operation:
+                case WriteItem():
+                    return await self._writer.write(operation)
+                case GetItem():
+                    return await self._get(operation)
+                case QueryItems():
+                    return await self._query(operation)
+                case TransactItems():
+                    return await self._writer.transact(operation)
+                case GetItems():
+                    return await self._batches.get(operation)
+                case WriteItems():
+                    return await self._batches.write(operation)
+
+    async def changes(self, after: str | None, limit: int) -> ChangePage:
+        """Refuse: reading DynamoDB Streams comes with a later release.
+
+        The table is made with its stream on, so that nothing has to be changed then.
+
+        Raises:
+            ChangesOff: always.
+        """
+        raise ChangesOff(
+            "the change feed of a DynamoDB table cannot be read yet: a later release will do it"
+        )
+
+    async def create(self) -> None:
+        """Make the table, with the expiry of items and backups; do nothing where it is there.
+
+        Raises:
+            StoreMismatched: there is a table of that name that is made otherwise.
+        """
+        with self._working():
+            await self._creation.run()
+
+    async def close(self) -> None:
+        """Finish what is under way and close the connections."""
+        self._closed = True
+        if self._under_way:
+            await self._idle.wait()
+        await self._wire.close()
+
+    async def _get(self, operation: GetItem) -> Answer:
+        request = get_request(self._table, operation.key, eventual=operation.eventual)
+        answered = await self._read(request, f"{operation.key}")
+        attributes = answered.data.get("Item")
+        item = item_of(attributes) if attributes else None
+        return Answer(item, reported_units(answered.data, "read"))
+
+    async def _query(self, operation: QueryItems) -> Answer:
+        request = query_request(self._table, operation)
+        answered = await self._read(request, f"the query of {operation.pk!r}")
+        last = answered.data.get("LastEvaluatedKey")
+        page = Page(
+            [item_of(attributes) for attributes in answered.data.get("Items", ())],
+            cursor_at(item_of(last), operation.index) if last else None,
+        )
+        return Answer(page, reported_units(answered.data, "read"))
+
+    async def _read(self, request: Request, about: str) -> Answered:
+        try:
+            return await self._exchange.ask(request)
+        except Unanswered as unanswered:
+            raise unanswered.error from None
+        except Refusal as refusal:
+            raise error_of(refusal.fault, await self._exchange.service(), about) from None
+
+    @contextmanager
+    def _working(self) -> Generator[None]:
+        if self._closed:
+            raise StoreClosed(f"the table {self._table!r} was closed")
+        self._under_way += 1
+        try:
+            yield
+        finally:
+            self._under_way -= 1
+            if self._closed and not self._under_way:
+                self._idle.set()
+
+
+def _admitted_endpoint(endpoint: str) -> str:
+    try:
+        parts = urlsplit(endpoint)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        usable, parts = False, urlsplit("")
+    if not usable or parts.path not in ("", "/") or parts.query or parts.username:
+        raise InvalidUrl(
+            f"an endpoint is http(s)://host[:port] and nothing more, not {endpoint!r:.80}",
+            field="endpoint",
+        )
+    return endpoint
+
+
+def _check_bounds(name: str, value: float, least: float, most: float) -> None:
+    if not least <= value <= most:
+        raise InvalidRequest(f"{name} is from {least:g} to {most:g}, not {value!r}", field=name)

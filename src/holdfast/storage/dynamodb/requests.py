@@ -1,0 +1,161 @@
+"""Operations as the bodies of DynamoDB's requests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.storage.dynamodb.attributes import attributes_of, key_attributes
+from holdfast.storage.dynamodb.expressions import (
+    Placeholders,
+    condition_text,
+    range_text,
+    update_text,
+)
+from holdfast.storage.layout import PK, SK, Key
+from holdfast.storage.operations import QueryItems, Returning, WriteItem
+from holdfast.storage.writes import Check, Condition, Delete, Put, Touch, Update
+
+__all__ = [
+    "Request",
+    "batch_get_request",
+    "batch_write_request",
+    "get_request",
+    "query_request",
+    "transact_request",
+    "write_entry",
+    "write_request",
+]
+
+_CAPACITY = {"ReturnConsumedCapacity": "INDEXES"}
+_encode = msgspec.json.Encoder().encode
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What is sent, and sent again byte for byte where the answer is lost."""
+
+    operation: str
+    body: bytes
+
+    @classmethod
+    def of(cls, operation: str, **fields: Any) -> Request:
+        """Return the request with those fields."""
+        return cls(operation, _encode(fields))
+
+
+def get_request(table: str, key: Key, *, eventual: bool) -> Request:
+    """Return the request that reads one item."""
+    return Request.of(
+        "GetItem",
+        TableName=table,
+        Key=key_attributes(key),
+        ConsistentRead=not eventual,
+        **_CAPACITY,
+    )
+
+
+def batch_get_request(table: str, keys: list[Any], *, eventual: bool) -> Request:
+    """Return the request that reads up to 100 items; the keys are in DynamoDB's JSON."""
+    wanted = {"Keys": keys, "ConsistentRead": not eventual}
+    return Request.of("BatchGetItem", RequestItems={table: wanted}, **_CAPACITY)
+
+
+def batch_write_request(table: str, entries: list[Any]) -> Request:
+    """Return the request that carries out up to 25 writes, each as `write_entry` gives it."""
+    return Request.of("BatchWriteItem", RequestItems={table: entries}, **_CAPACITY)
+
+
+def write_entry(write: Put | Delete) -> bytes:
+    """Return one write of a batch, encoded, so that its size is known."""
+    if isinstance(write, Put):
+        return _encode({"PutRequest": {"Item": attributes_of(write.item)}})
+    return _encode({"DeleteRequest": {"Key": key_attributes(write.key)}})
+
+
+def query_request(table: str, query: QueryItems) -> Request:
+    """Return the request that reads one page."""
+    placeholders = Placeholders()
+    index = query.index
+    names = (index.pk, index.sk) if index else (PK, SK)
+    fields: dict[str, Any] = {
+        "TableName": table,
+        "KeyConditionExpression": range_text(query.pk, query.range, placeholders, names=names),
+        **placeholders.fields(),
+        "ScanIndexForward": query.forward,
+        **_CAPACITY,
+    }
+    if index:
+        # DynamoDB reads such an index only eventually, and refuses to be asked for more.
+        fields["IndexName"] = index.name
+    else:
+        fields["ConsistentRead"] = not query.eventual
+    if query.limit is not None:
+        fields["Limit"] = query.limit
+    if query.after is not None:
+        fields["ExclusiveStartKey"] = attributes_of(query.after)
+    return Request.of("Query", **fields)
+
+
+def write_request(table: str, operation: WriteItem) -> Request:
+    """Return the request that carries out one write."""
+    write = operation.write
+    fields = {**_change(table, write), **_CAPACITY}
+    returned = _returned(write, operation.returning)
+    if returned:
+        fields["ReturnValues"] = returned
+    return Request.of(f"{type(write).__name__}Item", **fields)
+
+
+def transact_request(table: str, writes: tuple[Touch, ...], *, client_token: str) -> Request:
+    """Return the request that carries out several writes or none.
+
+    Sent again with the same client token within ten minutes, it is carried out only once.
+    """
+    return Request.of(
+        "TransactWriteItems",
+        TransactItems=[{_TRANSACT_VERBS[type(write)]: _change(table, write)} for write in writes],
+        ClientRequestToken=client_token,
+        **_CAPACITY,
+    )
+
+
+_TRANSACT_VERBS: dict[type[Touch], str] = {
+    Put: "Put",
+    Update: "Update",
+    Delete: "Delete",
+    Check: "ConditionCheck",
+}
+
+
+def _change(table: str, write: Touch) -> dict[str, Any]:
+    placeholders = Placeholders()
+    fields: dict[str, Any] = {"TableName": table}
+    if isinstance(write, Put):
+        fields["Item"] = attributes_of(write.item)
+    else:
+        fields["Key"] = key_attributes(write.key)
+    if isinstance(write, Update):
+        fields["UpdateExpression"] = update_text(write, placeholders)
+    if write.condition is not None:
+        _add_condition(fields, write.condition, placeholders)
+    fields.update(placeholders.fields())
+    return fields
+
+
+def _add_condition(
+    fields: dict[str, Any], condition: Condition, placeholders: Placeholders
+) -> None:
+    fields["ConditionExpression"] = condition_text(condition, placeholders)
+    fields["ReturnValuesOnConditionCheckFailure"] = "ALL_OLD"
+
+
+def _returned(write: Put | Update | Delete, returning: Returning) -> str | None:
+    match returning:
+        case "old":
+            return "ALL_OLD"
+        case "new" if isinstance(write, Update):
+            return "ALL_NEW"
+        case _:
+            # The new item of a Put is known, and after a Delete there is none.
+            return None

@@ -1,0 +1,128 @@
+"""One request and its answer over HTTP, and the three ways in which there is none."""
+
+from __future__ import annotations
+
+import asyncio
+from io import BytesIO
+from zlib import crc32
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from holdfast.clock import Clock
+from holdfast.storage.dynamodb.credentials import CredentialChain
+from holdfast.storage.dynamodb.requests import Request
+from holdfast.storage.dynamodb.signing import Keys, Signer
+
+__all__ = ["AnswerDamaged", "AnswerLost", "NotSent", "NotTrusted", "Reply", "Wire"]
+
+_VERSION = "DynamoDB_20120810"
+_CONNECT_SECONDS_MAX = 3.1
+# Shorter than what the service allows: a connection that it has just closed would look like a
+# lost answer.
+_KEEP_ALIVE_SECONDS = 20.0
+# Above this the body is written piece by piece, so that the event loop can do other things.
+_WHOLE_BYTES_MAX = 256 * 1024
+
+
+class NotSent(Exception):
+    """No connection: nothing of the request has reached the service."""
+
+
+class NotTrusted(NotSent):
+    """The other side is not who it should be, which no waiting will mend."""
+
+
+class AnswerLost(Exception):
+    """The request may have reached the service; its answer did not reach us whole."""
+
+
+class AnswerDamaged(AnswerLost):
+    """An answer came, but cannot be read."""
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """An answer, and the keys with which it was asked for."""
+
+    status: int
+    body: bytes
+    keys: Keys
+
+
+class Wire:
+    """Signs and sends requests, so many at a time, over connections that are kept."""
+
+    def __init__(
+        self, chain: CredentialChain, *, clock: Clock, in_flight_max: int, timeout_seconds: float
+    ) -> None:
+        self._chain = chain
+        self._clock = clock
+        self._turns = asyncio.Semaphore(in_flight_max)
+        self._timeout = aiohttp.ClientTimeout(
+            total=timeout_seconds, connect=min(timeout_seconds, _CONNECT_SECONDS_MAX)
+        )
+        self._session: aiohttp.ClientSession | None = None
+        self._url = URL()
+        self._signer: Signer | None = None
+
+    async def post(self, request: Request) -> Reply:
+        """Send a request once and return its answer.
+
+        Raises:
+            NotSent: the service was not reached.
+            AnswerLost: it may have been reached.
+            AccessDenied: there are no credentials (see `CredentialChain.keys`).
+        """
+        signer = self._signer or await self._open()
+        assert self._session is not None
+        async with self._turns:
+            keys = await self._chain.keys()
+            headers = signer.headers(
+                target=f"{_VERSION}.{request.operation}",
+                body=request.body,
+                keys=keys,
+                now_ms=self._clock.now_ms(),
+            )
+            try:
+                async with self._session.post(
+                    self._url, data=_payload(request.body), headers=headers, allow_redirects=False
+                ) as response:
+                    body = await response.read()
+            except aiohttp.ClientConnectorCertificateError as error:
+                raise NotTrusted(str(error)) from error
+            except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+                raise NotSent(str(error)) from error
+            except TimeoutError as error:
+                raise AnswerLost(f"no answer within {self._timeout.total} s") from error
+            except (aiohttp.ClientError, OSError) as error:
+                raise AnswerLost(str(error) or type(error).__name__) from error
+        checksum = response.headers.get("x-amz-crc32")
+        if checksum is not None and checksum != str(crc32(body)):
+            raise AnswerDamaged("a body that does not fit its checksum")
+        return Reply(response.status, body, keys)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def _open(self) -> Signer:
+        place = await self._chain.place()
+        if self._session is None:
+            self._url = URL(place.endpoint)
+            # Plain bytes: what is sent compressed would not fit its checksum. No limit of its own:
+            # to wait for a turn is no failure to connect.
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_SECONDS),
+                timeout=self._timeout,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers={"User-Agent": "holdfast", "Accept-Encoding": "identity"},
+                skip_auto_headers=("Accept",),
+            )
+        self._signer = Signer(self._url.host_port_subcomponent or "", place.region)
+        return self._signer
+
+
+def _payload(body: bytes) -> bytes | BytesIO:
+    return body if len(body) <= _WHOLE_BYTES_MAX else BytesIO(body)

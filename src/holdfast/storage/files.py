@@ -1,0 +1,459 @@
+"""`FolderBlobs`: blobs as files in one folder, which several processes may share.
+
+The blob ``a/b.pdf`` is the file ``a~/b.pdf``: folders end with ``~``, so that ``a`` can be a blob
+as well, and ``~`` and ``%`` within a segment are written ``%7E`` and ``%25``. What does not read
+back so was not put by us: it is neither listed nor deleted. Links are never followed.
+
+A blob is written to ``.writing/``, synced and then renamed, so that it is there as a whole or not
+at all. There are no locks, since a process may stall while it holds one; instead a put whose folder
+was freed at the same moment makes it anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import heapq
+import os
+import stat
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+
+from holdfast.clock import Clock, Ids, SystemClock, SystemIds
+from holdfast.errors import (
+    AccessDenied,
+    HoldfastError,
+    InvalidBlobKey,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+    StoreUnusable,
+)
+from holdfast.storage.blobs import BlobContent, BlobEntry, BlobPage, admit_blob_key
+from holdfast.storage.threads import Threads
+
+__all__ = ["FolderBlobs"]
+
+THREADS = 4
+LEFTOVER_SECONDS = 24 * 3600
+"""A file that was being written so long ago was left behind by a crash."""
+ATTEMPTS_MAX = 100
+"""How often a put makes anew what others remove while it is under way."""
+
+_SCRATCH = b".writing"
+_FOLDER_MARK = b"~"
+
+_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+# Without O_NONBLOCK, to open a named pipe would wait for somebody who writes into it.
+_OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_OPEN_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+_FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_IN_THE_WAY = (errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EEXIST)
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
+
+
+class FolderBlobs:
+    """Blobs in a folder, which is made by the first put."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        on_close: Callable[[], object] | None = None,
+    ) -> None:
+        self._root = Path(os.path.abspath(folder))
+        self._clock = clock or SystemClock()
+        self._ids = ids or SystemIds(self._clock)
+        self._on_close = on_close
+        self._threads = Threads(f"folder {self._root}", THREADS)
+        self._swept = False
+
+    async def write(self, key: str, data: bytes, sha256: str) -> None:
+        await self._threads.run(self._write, key, data)
+
+    async def holds(self, key: str, size: int, sha256: str) -> bool:
+        return await self._threads.run(self._holds, key, size)
+
+    async def read(self, key: str, bytes_max: int) -> BlobContent | None:
+        return await self._threads.run(self._read, key, bytes_max)
+
+    async def delete(self, key: str) -> None:
+        await self._threads.run(self._delete, key)
+
+    async def delete_all(self, prefix: str) -> int:
+        return await self._threads.run(self._delete_all, prefix)
+
+    async def page(self, prefix: str, after: str | None, limit: int) -> BlobPage:
+        return await self._threads.run(self._page, prefix, after, limit)
+
+    async def create(self) -> None:
+        await self._threads.run(self._create)
+
+    async def close(self) -> None:
+        await self._threads.close()
+        if self._on_close is not None:
+            await asyncio.to_thread(self._on_close)
+
+    def _write(self, key: str, data: bytes) -> None:
+        folders, name = _place(key)
+        with self._told(writing=True):
+            for _ in range(ATTEMPTS_MAX):
+                try:
+                    self._write_once(folders, name, data)
+                except FileNotFoundError:
+                    continue  # somebody freed the folder between our making and our using it
+                return
+        raise StoreUnavailable(f"the folder of blob {key!r} in {self._root} is being deleted")
+
+    def _write_once(self, folders: Sequence[bytes], name: bytes, data: bytes) -> None:
+        self._make_root()
+        with self._opened() as root, _made(root, [_SCRATCH]) as scratch:
+            self._sweep(scratch)
+            partial = self._ids.new().encode()
+            try:
+                _write_file(scratch, partial, data)
+                with _made(root, folders) as folder:
+                    os.replace(partial, name, src_dir_fd=scratch, dst_dir_fd=folder)
+                    os.fsync(folder)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(partial, dir_fd=scratch)
+                raise
+
+    def _holds(self, key: str, size: int) -> bool:
+        folders, name = _place(key)
+        with (
+            self._told(writing=True),
+            suppress(FileNotFoundError),
+            self._opened() as root,
+            _found(root, folders) as folder,
+        ):
+            if _size(folder, name) == size:
+                os.fsync(folder)  # whoever put it may not have come this far
+                return True
+        return False
+
+    def _read(self, key: str, bytes_max: int) -> BlobContent | None:
+        folders, name = _place(key)
+        with (
+            self._told(writing=False),
+            suppress(FileNotFoundError),
+            self._opened() as root,
+            _found(root, folders) as folder,
+        ):
+            return _read_file(folder, name, bytes_max)
+        return None
+
+    def _delete(self, key: str) -> None:
+        folders, name = _place(key)
+        with self._told(writing=True), suppress(FileNotFoundError), self._opened() as root:
+            with _found(root, folders) as folder:
+                if _size(folder, name) is None:
+                    return
+                os.unlink(name, dir_fd=folder)
+                os.fsync(folder)
+            _remove_empty(root, folders)
+
+    def _delete_all(self, prefix: str) -> int:
+        *above, last = _folders(prefix)
+        deleted = 0
+        with self._told(writing=True), suppress(FileNotFoundError), self._opened() as root:
+            with _found(root, above) as parent:
+                deleted = _clear(parent, last, prefix.encode())
+                os.fsync(parent)
+            _remove_empty(root, above)
+        return deleted
+
+    def _page(self, prefix: str, after: str | None, limit: int) -> BlobPage:
+        above, slash, start = prefix.rpartition("/")
+        base = above + slash
+        entries: list[BlobEntry] = []
+        with (
+            self._told(writing=False),
+            suppress(FileNotFoundError),
+            self._opened() as root,
+            _found(root, _folders(base)) as folder,
+            # Closed, since it holds folders open wherever it stops.
+            closing(_walk(folder, base.encode(), start.encode(), (after or "").encode())) as walk,
+        ):
+            entries = list(islice(walk, limit + 1))
+        more = len(entries) > limit
+        return BlobPage(entries[:limit], entries[limit - 1].key if more else None)
+
+    def _create(self) -> None:
+        with self._told(writing=True):
+            self._make_root()
+            with self._opened():
+                pass
+
+    def _make_root(self) -> None:
+        if self._root.exists():
+            return
+        missing = [folder for folder in (self._root, *self._root.parents) if not folder.exists()]
+        for folder in reversed(missing):
+            folder.mkdir(exist_ok=True)
+            _sync_folder(folder.parent)
+
+    @contextmanager
+    def _opened(self) -> Generator[int]:
+        try:
+            root = os.open(self._root, _OPEN_FOLDER)
+        except NotADirectoryError:
+            raise StoreUnusable(f"{self._root} is not a folder; blobs need one") from None
+        try:
+            yield root
+        finally:
+            os.close(root)
+
+    def _sweep(self, scratch: int) -> None:
+        """Remove what crashes left behind, once a process.
+
+        That another process is still writing such a file is all but impossible, and harmless: it
+        then finds its file gone and writes it anew.
+        """
+        if self._swept:
+            return
+        self._swept = True
+        oldest = self._clock.now_ms() / 1000 - LEFTOVER_SECONDS
+        for name in os.listdir(scratch):
+            with suppress(OSError):  # others sweep as well, and tidiness is no reason to fail
+                if os.stat(name, dir_fd=scratch, follow_symlinks=False).st_mtime < oldest:
+                    os.unlink(name, dir_fd=scratch)
+
+    @contextmanager
+    def _told(self, *, writing: bool) -> Generator[None]:
+        """Raise what the system says as an error of ours."""
+        try:
+            yield
+        except OSError as error:
+            raise _store_error(error, self._root, writing=writing) from error
+
+
+def _store_error(error: OSError, root: Path, *, writing: bool) -> HoldfastError:
+    reason = error.strerror or str(error)
+    if error.errno in _FORBIDDEN:
+        if writing:
+            return StoreReadOnly(f"the folder {root} may not be written: {reason}")
+        return AccessDenied(f"the folder {root} may not be read: {reason}")
+    if error.errno in _FULL:
+        return StoreFull(f"there is no room left for the folder {root}: {reason}")
+    if error.errno in _IN_THE_WAY:
+        found = error.filename2 or error.filename
+        what = os.fsdecode(found) if isinstance(found, str | bytes) else "something"
+        return StoreUnusable(f"in the folder {root}, {what} is in the way of a blob: {reason}")
+    if error.errno in _EXHAUSTED:
+        return StoreUnavailable(f"the folder {root} cannot be used now: {reason}")
+    return StoreUnusable(f"the folder {root} cannot be used: {reason}")
+
+
+# Names: a key's segments and the files and folders that stand for them.
+
+
+def _place(key: str) -> tuple[Sequence[bytes], bytes]:
+    base, slash, last = key.rpartition("/")
+    return _folders(base + slash), _name(last.encode())
+
+
+def _folders(prefix: str) -> Sequence[bytes]:
+    """Return the folders of a prefix that is empty or ends with ``/``."""
+    return [_name(f"{segment}/".encode()) for segment in prefix.split("/")[:-1]]
+
+
+def _name(part: bytes) -> bytes:
+    """Return the name of the file for a part of a key, or of the folder if it ends with ``/``."""
+    name = part.removesuffix(b"/").replace(b"%", b"%25").replace(b"~", b"%7E")
+    return name + _FOLDER_MARK if part.endswith(b"/") else name
+
+
+def _part(name: bytes) -> bytes | None:
+    """Return the part of a key that a name stands for, or None where it stands for nothing."""
+    part = name[:-1] + b"/" if name.endswith(_FOLDER_MARK) else name
+    if b"%" in part or b"~" in part:
+        part = part.replace(b"%7E", b"~").replace(b"%25", b"%")
+        if _name(part) != name:
+            return None
+    return part
+
+
+def _text(key: bytes) -> str | None:
+    """Return a key as text, or None where it cannot be a blob's."""
+    try:
+        return admit_blob_key(key.decode())
+    except (UnicodeDecodeError, InvalidBlobKey):
+        return None
+
+
+# Files and folders, each by its name within an open folder, so that no link is ever followed.
+
+
+@contextmanager
+def _found(root: int, folders: Sequence[bytes]) -> Generator[int]:
+    """Open a folder below another; FileNotFoundError also where it is a link or a file."""
+    with _descended(root, folders, _open_found) as folder:
+        yield folder
+
+
+@contextmanager
+def _made(root: int, folders: Sequence[bytes]) -> Generator[int]:
+    """Open a folder below another, made if need be."""
+    with _descended(root, folders, _open_made) as folder:
+        yield folder
+
+
+@contextmanager
+def _descended(
+    root: int, folders: Sequence[bytes], open_one: Callable[[int, bytes], int]
+) -> Generator[int]:
+    folder = os.dup(root)
+    try:
+        for name in folders:
+            below = open_one(folder, name)
+            os.close(folder)
+            folder = below
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def _open_found(parent: int, name: bytes) -> int:
+    try:
+        return os.open(name, _OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=parent)
+    except OSError as error:
+        if error.errno in (errno.ENOTDIR, errno.ELOOP):
+            raise FileNotFoundError(errno.ENOENT, "no such folder", name) from None
+        raise
+
+
+def _open_made(parent: int, name: bytes) -> int:
+    try:
+        return os.open(name, _OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=parent)
+    except FileNotFoundError:
+        with suppress(FileExistsError):
+            os.mkdir(name, dir_fd=parent)
+        os.fsync(parent)
+        return os.open(name, _OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=parent)
+
+
+def _write_file(folder: int, name: bytes, data: bytes) -> None:
+    file = os.open(name, _OPEN_NEW, 0o666, dir_fd=folder)
+    try:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(file, rest) :]
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def _read_file(folder: int, name: bytes, bytes_max: int) -> BlobContent | None:
+    try:
+        file = os.open(name, _OPEN_FILE, dir_fd=folder)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):  # a link, a socket
+            return None
+        raise
+    try:
+        found = os.fstat(file)
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        if found.st_size > bytes_max:
+            return BlobContent(found.st_size, None)
+        with open(file, "rb", closefd=False) as opened:
+            return BlobContent(found.st_size, opened.read())
+    finally:
+        os.close(file)
+
+
+def _size(folder: int, name: bytes) -> int | None:
+    """Return the size of a file, or None where there is no file of that name."""
+    try:
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
+def _walk(folder: int, base: bytes, start: bytes, after: bytes) -> Generator[BlobEntry]:
+    """Yield what follows a key, below a folder that stands for ``base``, in the order of the keys.
+
+    That is the order of their parts, level by level: ``a``, ``a-b``, ``a/``. Only what begins with
+    ``start`` is looked at, and no folder all of whose keys come earlier.
+    """
+    if after > base and not after.startswith(base):
+        return
+    after_part = after[len(base) :] if after > base else b""
+    parts = [
+        part
+        for part in _parts(folder)
+        if part.startswith(start)
+        and (part > after_part or (part.endswith(b"/") and after_part.startswith(part)))
+    ]
+    # A page needs the first few of what may be a million: a heap gives them without sorting all.
+    heapq.heapify(parts)
+    while parts:
+        part = heapq.heappop(parts)
+        key, name = base + part, _name(part)
+        if part.endswith(b"/"):
+            with suppress(FileNotFoundError), _found(folder, [name]) as below:
+                yield from _walk(below, key, b"", after)
+        elif (text := _text(key)) is not None and (size := _size(folder, name)) is not None:
+            yield BlobEntry(text, size)
+
+
+def _parts(folder: int) -> Iterator[bytes]:
+    """Yield what a folder holds, in no order, as parts of keys."""
+    for name in os.listdir(folder):
+        part = _part(os.fsencode(name))
+        if part is not None:
+            yield part
+
+
+def _clear(parent: int, name: bytes, base: bytes) -> int:
+    """Delete the blobs below a folder, and the folder if nothing is left in it."""
+    deleted = 0
+    # Somebody else may be removing it at the same moment.
+    with suppress(FileNotFoundError), _found(parent, [name]) as folder:
+        for part in _parts(folder):
+            key, below = base + part, _name(part)
+            if part.endswith(b"/"):
+                deleted += _clear(folder, below, key)
+            elif _text(key) is not None and _size(folder, below) is not None:
+                with suppress(FileNotFoundError):
+                    os.unlink(below, dir_fd=folder)
+                    deleted += 1
+        if not _removed(parent, name):
+            os.fsync(folder)
+    return deleted
+
+
+def _remove_empty(root: int, folders: Sequence[bytes]) -> None:
+    """Remove a folder and those above it, as far up as they are empty."""
+    for depth in range(len(folders), 0, -1):
+        with _found(root, folders[: depth - 1]) as parent:
+            if not _removed(parent, folders[depth - 1]):
+                return
+            os.fsync(parent)
+
+
+def _removed(parent: int, name: bytes) -> bool:
+    try:
+        os.rmdir(name, dir_fd=parent)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
+            return False
+        raise
+    return True
+
+
+def _sync_folder(path: Path) -> None:
+    folder = os.open(path, _OPEN_FOLDER)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

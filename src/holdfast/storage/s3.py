@@ -1,0 +1,350 @@
+"""`S3Blobs`: blobs as objects in one bucket of S3, or of what speaks its protocol.
+
+boto3 blocks and burns CPU, but blobs are few and large, and it brings the chain of credentials,
+retries, checksums and uploads in parts: it runs in a few threads.
+"""
+
+# boto3 carries no types. What it answers is Any here, and leaves as values of ours.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+import threading
+from collections.abc import Generator
+from contextlib import closing, contextmanager
+from typing import Any
+
+from boto3.s3.transfer import TransferConfig
+from boto3.session import Session
+from botocore import exceptions as aws
+from botocore.config import Config
+
+from holdfast.errors import (
+    AccessDenied,
+    CredentialsExpired,
+    CredentialsMissing,
+    EndpointUnreachable,
+    HoldfastError,
+    InvalidBlobKey,
+    InvalidUrl,
+    StoreNotFound,
+    StoreUnavailable,
+    StoreUnusable,
+    Throttled,
+)
+from holdfast.storage.blobs import (
+    LIST_LIMIT_MAX,
+    PART_BYTES,
+    BlobContent,
+    BlobEntry,
+    BlobPage,
+    admit_blob_key,
+)
+from holdfast.storage.threads import Threads
+
+__all__ = ["S3Blobs"]
+
+THREADS = 8
+PARTS_AT_ONCE = 4
+ATTEMPTS_MAX = 5
+CONNECT_SECONDS = 5
+READ_SECONDS = 20
+
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_ENDPOINT = re.compile(r"https?://[^\s/?#]+(/[^\s?#]*)?")
+# A bucket is made in these by naming none.
+_REGIONS_UNNAMED = (None, "us-east-1", "aws-global")
+
+_DENIED = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch")
+_EXPIRED = ("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired")
+_THROTTLED = ("SlowDown", "ServiceUnavailable", "Throttling", "ThrottlingException")
+
+_CREDENTIALS_MISSING = (
+    aws.CredentialRetrievalError,
+    aws.NoAuthTokenError,
+    aws.NoCredentialsError,
+    aws.PartialCredentialsError,
+    aws.ProfileNotFound,
+)
+_CREDENTIALS_EXPIRED = (aws.LoginError, aws.SSOError, aws.TokenRetrievalError)
+_BROKEN_OFF = (aws.IncompleteReadError, aws.ReadTimeoutError, aws.ResponseStreamingError)
+_UNREACHABLE = (aws.ConnectionError, aws.HTTPClientError, aws.IncompleteReadError)
+_IN_PARTS = TransferConfig(
+    multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES, max_concurrency=PARTS_AT_ONCE
+)
+
+
+class S3Blobs:
+    """Blobs in a bucket, which S3 encrypts with its own keys or with a key of KMS.
+
+    ``encryption=False`` asks for none, for a service that knows none or a bucket that sees to it.
+    An ``endpoint`` is addressed by paths, without the bucket in the name of the host.
+    """
+
+    def __init__(
+        self,
+        bucket: str,
+        *,
+        region: str | None = None,
+        endpoint: str | None = None,
+        profile: str | None = None,
+        kms_key: str | None = None,
+        encryption: bool = True,
+        attempts_max: int = ATTEMPTS_MAX,
+    ) -> None:
+        """Remember how to reach the bucket; nothing is sent yet.
+
+        Raises:
+            InvalidUrl: no bucket can have this name, or no service this address.
+        """
+        if not _BUCKET.fullmatch(bucket):
+            raise InvalidUrl(f"no bucket can have the name {bucket!r:.80}", field="bucket")
+        if endpoint is not None and not _ENDPOINT.fullmatch(endpoint):
+            raise InvalidUrl(
+                f"an endpoint is http://HOST:PORT, not {endpoint!r:.80}", field="endpoint"
+            )
+        self._bucket = bucket
+        self._region = region
+        self._endpoint = endpoint
+        self._profile = profile
+        self._algorithm = ("aws:kms" if kms_key else "AES256") if encryption else None
+        self._kms_key = kms_key
+        self._attempts_max = attempts_max
+        self._threads = Threads(f"bucket {bucket}", THREADS)
+        self._connecting = threading.Lock()
+        self._client: Any = None
+
+    async def write(self, key: str, data: bytes, sha256: str) -> None:
+        await self._threads.run(self._write, key, data, sha256)
+
+    async def holds(self, key: str, size: int, sha256: str) -> bool:
+        return await self._threads.run(self._holds, key, size, sha256)
+
+    async def read(self, key: str, bytes_max: int) -> BlobContent | None:
+        return await self._threads.run(self._read, key, bytes_max)
+
+    async def delete(self, key: str) -> None:
+        await self._threads.run(self._delete, key)
+
+    async def delete_all(self, prefix: str) -> int:
+        return await self._threads.run(self._delete_all, prefix)
+
+    async def page(self, prefix: str, after: str | None, limit: int) -> BlobPage:
+        return await self._threads.run(self._page, prefix, after, limit)
+
+    async def create(self) -> None:
+        """Make the bucket, encrypted and closed to the public; leave one that is there alone."""
+        await self._threads.run(self._create)
+
+    async def close(self) -> None:
+        await self._threads.close()
+        if self._client is not None:
+            self._client.close()
+
+    def _write(self, key: str, data: bytes, sha256: str) -> None:
+        arguments = self._arguments(sha256)
+        with self._reached() as client:
+            if len(data) > PART_BYTES:
+                body = io.BytesIO(data)
+                client.upload_fileobj(
+                    body, self._bucket, key, ExtraArgs=arguments, Config=_IN_PARTS
+                )
+            else:
+                # S3 itself refuses bytes that do not have this hash.
+                checksum = base64.b64encode(bytes.fromhex(sha256)).decode()
+                client.put_object(
+                    Bucket=self._bucket, Key=key, Body=data, ChecksumSHA256=checksum, **arguments
+                )
+
+    def _holds(self, key: str, size: int, sha256: str) -> bool:
+        with self._reached() as client:
+            try:
+                head = client.head_object(Bucket=self._bucket, Key=key)
+            except aws.ClientError as error:
+                # The answer to a HEAD has no body that says why. The write that follows learns it.
+                if _status(error) in (400, 403, 404):
+                    return False
+                raise
+        return head["ContentLength"] == size and head["Metadata"].get("sha256") == sha256
+
+    def _read(self, key: str, bytes_max: int) -> BlobContent | None:
+        attempt = 1
+        with self._reached() as client:
+            while True:
+                try:
+                    answer = client.get_object(Bucket=self._bucket, Key=key)
+                except client.exceptions.NoSuchKey:
+                    return None
+                size = answer["ContentLength"]
+                with closing(answer["Body"]) as body:
+                    if size > bytes_max:
+                        return BlobContent(size, None)
+                    try:
+                        return BlobContent(size, body.read())
+                    except _BROKEN_OFF:  # boto3 itself retries only until the answer begins
+                        if attempt >= self._attempts_max:
+                            raise
+                attempt += 1
+
+    def _delete(self, key: str) -> None:
+        with self._reached() as client:
+            client.delete_object(Bucket=self._bucket, Key=key)
+
+    def _delete_all(self, prefix: str) -> int:
+        deleted = 0
+        after: str | None = None
+        while True:
+            page = self._page(prefix, after, LIST_LIMIT_MAX)
+            if page.entries:
+                self._delete_these(page.entries)
+                deleted += len(page.entries)
+            if page.cursor is None:
+                return deleted
+            after = page.cursor
+
+    def _delete_these(self, entries: list[BlobEntry]) -> None:
+        objects = [{"Key": entry.key} for entry in entries]
+        with self._reached() as client:
+            answer = client.delete_objects(
+                Bucket=self._bucket, Delete={"Objects": objects, "Quiet": True}
+            )
+            for failed in answer.get("Errors", []):
+                # The answer as a whole is a success; each key may still have been refused.
+                raise aws.ClientError({"Error": failed}, "DeleteObjects")
+
+    def _page(self, prefix: str, after: str | None, limit: int) -> BlobPage:
+        start = {} if after is None else {"StartAfter": after}
+        with self._reached() as client:
+            answer = client.list_objects_v2(
+                Bucket=self._bucket, Prefix=prefix, MaxKeys=limit, **start
+            )
+        found = answer.get("Contents", [])
+        entries = [BlobEntry(each["Key"], each["Size"]) for each in found if _is_ours(each["Key"])]
+        return BlobPage(entries, found[-1]["Key"] if answer["IsTruncated"] else None)
+
+    def _create(self) -> None:
+        with self._reached() as client:
+            try:
+                # Not HeadBucket, whose refusals do not say why.
+                client.list_objects_v2(Bucket=self._bucket, MaxKeys=1)
+                return
+            except client.exceptions.NoSuchBucket:
+                pass
+            region = client.meta.region_name
+            where = (
+                {}
+                if region in _REGIONS_UNNAMED
+                else {"CreateBucketConfiguration": {"LocationConstraint": region}}
+            )
+            try:
+                client.create_bucket(Bucket=self._bucket, **where)
+            except client.exceptions.BucketAlreadyOwnedByYou:
+                return  # somebody made it at the same moment, and sets it up
+            self._set_up(client)
+
+    def _set_up(self, client: Any) -> None:
+        shut = ("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictPublicBuckets")
+        client.put_public_access_block(
+            Bucket=self._bucket, PublicAccessBlockConfiguration=dict.fromkeys(shut, True)
+        )
+        if self._algorithm:
+            default = {"SSEAlgorithm": self._algorithm}
+            if self._kms_key:
+                default["KMSMasterKeyID"] = self._kms_key
+            rule = {
+                "ApplyServerSideEncryptionByDefault": default,
+                # S3 then asks KMS now and then, and not for every object.
+                "BucketKeyEnabled": self._kms_key is not None,
+            }
+            client.put_bucket_encryption(
+                Bucket=self._bucket, ServerSideEncryptionConfiguration={"Rules": [rule]}
+            )
+
+    def _arguments(self, sha256: str) -> dict[str, Any]:
+        """Return what goes with every object."""
+        arguments: dict[str, Any] = {"Metadata": {"sha256": sha256}}
+        if self._algorithm:
+            arguments["ServerSideEncryption"] = self._algorithm
+        if self._algorithm and self._kms_key:
+            arguments["SSEKMSKeyId"] = self._kms_key
+        return arguments
+
+    @contextmanager
+    def _reached(self) -> Generator[Any]:
+        """Give the client, and raise what it says as an error of ours."""
+        try:
+            yield self._connected()
+        except (aws.ClientError, aws.BotoCoreError) as error:
+            raise _store_error(error, self._bucket) from error
+
+    def _connected(self) -> Any:
+        with self._connecting:
+            if self._client is None:
+                session = Session(profile_name=self._profile, region_name=self._region)
+                self._client = session.client(
+                    "s3",
+                    endpoint_url=self._endpoint,
+                    config=Config(
+                        connect_timeout=CONNECT_SECONDS,
+                        read_timeout=READ_SECONDS,
+                        retries={"mode": "standard", "total_max_attempts": self._attempts_max},
+                        max_pool_connections=THREADS * PARTS_AT_ONCE,
+                        # What is read is checked against the hash in its reference.
+                        response_checksum_validation="when_required",
+                        s3={"addressing_style": "path"} if self._endpoint else None,
+                        user_agent_extra="holdfast",
+                    ),
+                )
+            return self._client
+
+
+def _is_ours(key: str) -> bool:
+    try:
+        admit_blob_key(key)
+    except InvalidBlobKey:
+        return False
+    return True
+
+
+def _status(error: Any) -> int:
+    return error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+
+
+def _store_error(error: Any, bucket: str) -> HoldfastError:
+    if isinstance(error, aws.ClientError):
+        return _refusal(error, bucket)
+    what = f"bucket {bucket!r}: {error}"
+    if isinstance(error, _CREDENTIALS_MISSING):
+        return CredentialsMissing(f"no credentials for {what}")
+    if isinstance(error, _CREDENTIALS_EXPIRED):
+        return CredentialsExpired(f"the login has expired for {what}")
+    if isinstance(error, _UNREACHABLE):
+        return EndpointUnreachable(f"no answer from {what}")
+    return StoreUnusable(f"cannot use {what}")
+
+
+def _refusal(error: Any, bucket: str) -> HoldfastError:
+    """Return S3's own refusal as an error of ours, with S3's words in it."""
+    code, status = str(error.response["Error"].get("Code", "")), _status(error)
+    what = f"bucket {bucket!r}: {error}"
+    if code == "NoSuchBucket":
+        return StoreNotFound(
+            f"there is no bucket {bucket!r}; to make it, run: holdfast store create URL"
+        )
+    if code == "BucketAlreadyExists":
+        return AccessDenied(f"another account has {what}")
+    if code in _EXPIRED:
+        return CredentialsExpired(f"the credentials have expired for {what}")
+    if code in _DENIED or status in (401, 403):
+        return AccessDenied(f"no access to {what}")
+    if code in _THROTTLED or status in (429, 503):
+        return Throttled(f"too many requests for {what}")
+    if code == "RequestTimeout":
+        return EndpointUnreachable(f"no answer from {what}")
+    if code == "InternalError" or status in (500, 502, 504):
+        return StoreUnavailable(f"S3 failed for {what}")
+    return StoreUnusable(f"S3 refused a request for {what}")

@@ -1,0 +1,39 @@
+"""A few threads for calls that block, so that the event loop does not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
+
+from holdfast.errors import StoreClosed
+
+__all__ = ["Threads"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Threads:
+    """At most that many calls at once; further ones wait for their turn."""
+
+    def __init__(self, name: str, count: int) -> None:
+        self._name = name
+        self._executor = ThreadPoolExecutor(count, thread_name_prefix=f"holdfast-{name}")
+
+    async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Make the call in a thread. If the caller is cancelled, a call that has begun goes on.
+
+        Raises:
+            StoreClosed: after `close`.
+        """
+        try:
+            future = self._executor.submit(call, *args, **kwargs)
+        except RuntimeError:  # what an executor raises once it is shut down, and only then
+            raise StoreClosed(f"the {self._name} was used after it was closed") from None
+        return await asyncio.wrap_future(future)
+
+    async def close(self) -> None:
+        """Take no further calls, and return when those under way have ended."""
+        await asyncio.to_thread(self._executor.shutdown)
