@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.storage.item import item_bytes
-from holdfast.storage.layout import LAYOUT
+from holdfast.storage.layout import LAYOUT, Key
 from holdfast.storage.meter import Meter
 from holdfast.storage.prices import PRICES, PRICES_2024_11, PRICES_BEFORE_2024_11
 from holdfast.storage.units import (
@@ -18,6 +18,7 @@ from holdfast.storage.units import (
     transacted,
     write_units,
 )
+from holdfast.storage.writes import Check, Delete, Present, Put, Touch, Update
 
 KEY = {"PK": "p", "SK": "s"}
 PLACE = {"GSI1PK": "g", "GSI1SK": "1"}
@@ -76,9 +77,23 @@ def test_an_index_costs_by_what_changes_in_it(old: Any, new: Any, units: int) ->
     assert write_units(before, after, LAYOUT).index_write == units
 
 
-def test_a_refused_write_costs_by_what_stands_there() -> None:
-    assert refused_units(None) == Units(write=1)
-    assert refused_units(item(3000, **PLACE)) == Units(write=3)
+@pytest.mark.parametrize(
+    ("write", "standing", "units"),
+    [
+        (Put(item(3000, **PLACE)), None, 3),
+        (Put(item(100)), item(3000, **PLACE), 3),
+        (Put(item(3000)), item(2000), 3),
+        (Update(key=Key("p", "s"), set={"more": "x" * 1000}), item(3000), 4),
+        (Update(key=Key("p", "s"), add={"text": 1}), item(3000), 3),
+        (Delete(Key("p", "s")), item(3000), 3),
+        (Delete(Key("p", "s")), None, 1),
+        (Check(Key("p", "s"), Present("PK")), None, 1),
+    ],
+)
+def test_a_refused_write_costs_by_the_larger_of_what_stands_and_what_should(
+    write: Touch, standing: Any, units: int
+) -> None:
+    assert refused_units(write, standing) == Units(write=units)
 
 
 def test_a_transaction_doubles_the_table_but_not_its_indexes() -> None:

@@ -1,8 +1,9 @@
 """Storage: one table with DynamoDB's shape, blobs beside it, and a meter, on two engines."""
 
+from holdfast.storage.blobs import BlobEntry, BlobPage, BlobRef, Blobs
 from holdfast.storage.layout import LAYOUT, Index, Key, Layout
 from holdfast.storage.meter import Meter, MeterRow, Report
-from holdfast.storage.open import Store, open
+from holdfast.storage.open import Store, definition, open
 from holdfast.storage.operations import LATEST, Change, ChangePage, Page
 from holdfast.storage.prices import PRICES, PRICES_2024_11, PRICES_BEFORE_2024_11, PriceList
 from holdfast.storage.ranges import At, Between, From, Prefix, UpTo
@@ -33,6 +34,10 @@ __all__ = [
     "AnyOf",
     "At",
     "Between",
+    "BlobEntry",
+    "BlobPage",
+    "BlobRef",
+    "Blobs",
     "Change",
     "ChangePage",
     "Check",
@@ -57,5 +62,6 @@ __all__ = [
     "Units",
     "UpTo",
     "Update",
+    "definition",
     "open",
 ]

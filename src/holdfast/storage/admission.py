@@ -15,10 +15,8 @@ from holdfast.errors import (
     InvalidQuery,
     InvalidTransaction,
     InvalidWrite,
-    ItemTooLarge,
 )
 from holdfast.storage.item import (
-    ITEM_BYTES_MAX,
     Item,
     Value,
     canonical_item,
@@ -397,13 +395,3 @@ def _first_repeated(values: Iterable[Any]) -> Any | None:
             return value
         seen.add(value)
     return None
-
-
-def too_large(size: int, key: Key) -> ItemTooLarge:
-    """Return the error for an update that would leave an item over the limit."""
-    return ItemTooLarge(
-        f"the update would leave {key} with {size:,} bytes; the limit is {ITEM_BYTES_MAX:,} "
-        "(400 KB)",
-        size=size,
-        limit=ITEM_BYTES_MAX,
-    )

@@ -3,7 +3,8 @@
 - A write costs 1 unit for each KB begun of the larger of the item before and after it, at least 1.
 - An index costs on top for each of its entries that is put, changed or deleted; a changed index
   key is a delete and a put; an entry that stays as it is costs nothing.
-- A condition that does not hold costs by the size of the item that stands there, at least 1.
+- A condition that does not hold costs by the larger of the item that stands there and the one that
+  was to stand there, at least 1.
 - A read costs 1 unit for each 4 KB begun, half of that if it may be a moment old; nothing found
   costs as much as 4 KB. A query rounds the sum of its page, a batch rounds each item.
 - In a transaction a write, or a check, costs double; what it does to an index costs as ever.
@@ -18,15 +19,18 @@ Beside the units stand the requests that S3 asks money for, which `Blobs` counts
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from holdfast.errors import InvalidRequest
 from holdfast.storage.item import Item, item_bytes, same
 from holdfast.storage.layout import Layout
+from holdfast.storage.writes import Touch, outcome
 
 __all__ = [
     "FREE",
+    "LEAST_WRITE",
     "READ_UNIT_BYTES",
     "WRITE_UNIT_BYTES",
     "Units",
@@ -79,6 +83,8 @@ class Units(msgspec.Struct, frozen=True):
 
 
 FREE = Units()
+LEAST_WRITE = Units(write=1)
+"""What a write costs of which nothing is known, or which did not fit the item that it met."""
 
 
 def transacted(units: Units) -> Units:
@@ -86,13 +92,13 @@ def transacted(units: Units) -> Units:
     return Units(write=units.write * 2, index_write=units.index_write)
 
 
-def cancelled_units(writes: int, failed: Mapping[int, Item | None]) -> Units:
-    """Return what a transaction of so many writes costs that was cancelled.
+def cancelled_units(writes: Sequence[Touch], failed: Mapping[int, Item | None]) -> Units:
+    """Return what a transaction costs that was cancelled.
 
     ``failed`` has what stood in the way, by the position of the write.
     """
-    standing = (failed.get(position) for position in range(writes))
-    return transacted(total(refused_units(item) for item in standing))
+    refused = (refused_units(write, failed.get(n)) for n, write in enumerate(writes))
+    return transacted(total(refused))
 
 
 def total(units: Iterable[Units]) -> Units:
@@ -109,9 +115,14 @@ def write_units(old: Item | None, new: Item | None, layout: Layout) -> Units:
     return Units(write=_begun(size, WRITE_UNIT_BYTES), index_write=_index_writes(old, new, layout))
 
 
-def refused_units(standing: Item | None) -> Units:
+def refused_units(write: Touch, standing: Item | None) -> Units:
     """Return what a write costs whose condition did not hold."""
-    return Units(write=_begun(item_bytes(standing) if standing else 0, WRITE_UNIT_BYTES))
+    try:
+        intended = outcome(write, standing)
+    except InvalidRequest:
+        intended = None
+    size = max(item_bytes(item) if item else 0 for item in (standing, intended))
+    return Units(write=_begun(size, WRITE_UNIT_BYTES))
 
 
 def read_units(item: Item | None, *, eventual: bool) -> Units:

@@ -33,7 +33,7 @@ __all__ = [
     "Update",
     "Write",
     "holds",
-    "updated",
+    "outcome",
 ]
 
 
@@ -153,13 +153,25 @@ def holds(condition: Condition | None, item: Item | None) -> bool:
             return any(holds(part, item) for part in conditions)
 
 
-def updated(item: Item | None, update: Update) -> Item:
-    """Return the item as the update leaves it.
+def outcome(write: Touch, standing: Item | None) -> Item | None:
+    """Return what stands under the key once the write is carried out.
 
     Raises:
         InvalidWrite: something is added to an attribute of another type.
-        InvalidItem: the sum has more digits than a number may have.
+        InvalidItem: a sum has more digits than a number may have.
     """
+    match write:
+        case Put(item):
+            return dict(item)
+        case Delete():
+            return None
+        case Check():
+            return standing
+        case Update():
+            return _updated(standing, write)
+
+
+def _updated(item: Item | None, update: Update) -> Item:
     result: Item = dict(item) if item is not None else {PK: update.key.pk, SK: update.key.sk}
     for name, value in update.set_if_absent.items():
         result.setdefault(name, value)

@@ -14,13 +14,13 @@ from holdfast.errors import (
     InvalidItem,
     InvalidRequest,
     InvalidWrite,
-    ItemTooLarge,
     StoreMismatched,
     StoreNotFound,
     StoreUnavailable,
     Throttled,
 )
-from holdfast.storage.item import ITEM_BYTES_MAX, NUMBER_DIGITS_MAX
+from holdfast.storage.item import NUMBER_DIGITS_MAX
+from holdfast.storage.refusals import item_too_large
 
 __all__ = ["CONDITION_FAILED", "TRANSACTION_CANCELLED", "Cure", "Fault", "Service", "error_of"]
 
@@ -143,10 +143,7 @@ def validation_error(message: str, where: str) -> HoldfastError:
     """
     lower = message.lower()
     if "exceeded the maximum allowed size" in lower:
-        return ItemTooLarge(
-            f"{where}the update would leave more than {ITEM_BYTES_MAX:,} bytes (400 KB)",
-            limit=ITEM_BYTES_MAX,
-        )
+        return item_too_large(where.removesuffix(": "))
     if "incorrect data type" in lower or "type mismatch for attribute to update" in lower:
         return InvalidWrite(f"{where}cannot add to an attribute of another type ({message})")
     if "number overflow" in lower or "number underflow" in lower or " 38 " in lower:

@@ -26,13 +26,7 @@ from collections.abc import Mapping
 import msgspec
 
 from holdfast.clock import Ids
-from holdfast.errors import (
-    ConditionFailed,
-    HoldfastError,
-    InvalidRequest,
-    OutcomeUnknown,
-    TransactionCancelled,
-)
+from holdfast.errors import HoldfastError, InvalidRequest, OutcomeUnknown
 from holdfast.storage.dynamodb.attributes import item_of
 from holdfast.storage.dynamodb.capacity import reported_units
 from holdfast.storage.dynamodb.exchange import Answered, Exchange, Refusal, Unanswered
@@ -46,8 +40,10 @@ from holdfast.storage.dynamodb.requests import get_request, transact_request, wr
 from holdfast.storage.item import Item
 from holdfast.storage.layout import TOKEN, Key, Layout
 from holdfast.storage.operations import Answer, TransactItems, WriteItem
+from holdfast.storage.refusals import condition_failed, transaction_cancelled
 from holdfast.storage.units import (
     FREE,
+    LEAST_WRITE,
     Units,
     cancelled_units,
     refused_units,
@@ -94,7 +90,7 @@ class Writer:
                 error,
                 lost=refusal.lost and not repeatable,
                 about=write.key,
-                units=refused_units(None),
+                units=LEAST_WRITE,
             )
         except Unanswered as unanswered:
             if unanswered.lost and adds:
@@ -115,7 +111,7 @@ class Writer:
             if failed:
                 return _cancelled(writes, failed, lost=refusal.lost)
             error = await self._error(refusal.fault, _invalid_key(writes, refusal.fault))
-            units = cancelled_units(len(writes), {})
+            units = cancelled_units(writes, {})
             return _answer(error, lost=refusal.lost, about="the transaction", units=units)
         except Unanswered as unanswered:
             return _answer(unanswered.error, lost=unanswered.lost, about="the transaction")
@@ -143,18 +139,14 @@ class Writer:
             standing = await self._standing(write.key, refusal.fault)
         except (Refusal, Unanswered) as failure:
             if refusal.lost:
-                return Answer(units=refused_units(None), error=_unknown(write.key, refusal.fault))
+                return Answer(units=LEAST_WRITE, error=_unknown(write.key, refusal.fault))
             if isinstance(failure, Unanswered):
                 raise failure.error from None
             raise await self._error(failure.fault, str(write.key)) from None
-        units = refused_units(standing.item) + standing.units
+        units = refused_units(write, standing.item) + standing.units
         if refusal.lost:
             return self._settled(operation, standing.item, units, refusal.fault)
-        found = "what stands there" if standing.item else "nothing stands there"
-        error = ConditionFailed(
-            f"the condition on {write.key} does not hold: {found}", item=standing.item
-        )
-        return Answer(units=units, error=error)
+        return Answer(units=units, error=condition_failed(write.key, standing.item))
 
     async def _standing(self, key: Key, fault: Fault) -> _Standing:
         attributes = fault.answer.get("Item")
@@ -258,13 +250,8 @@ def _invalid_key(writes: tuple[Touch, ...], fault: Fault) -> str:
 def _cancelled(
     writes: tuple[Touch, ...], failed: Mapping[int, Item | None], *, lost: bool
 ) -> Answer:
-    units = cancelled_units(len(writes), failed)
-    items = {position: item for position, item in failed.items() if item is not None}
+    units = cancelled_units(writes, failed)
     # The service knows the client token for ten minutes; should it have forgotten it, ours tell.
-    if lost and any(_is_ours(writes[position], item) for position, item in items.items()):
+    if lost and any(item and _is_ours(writes[n], item) for n, item in failed.items()):
         return Answer(units=units)
-    keys = ", ".join(str(writes[position].key) for position in failed)
-    error = TransactionCancelled(
-        f"the condition on {keys} does not hold", failed=tuple(failed), items=items
-    )
-    return Answer(units=units, error=error)
+    return Answer(units=units, error=transaction_cancelled(writes, failed))

@@ -6,18 +6,15 @@ The engine calls `apply` from its writer thread; a simulator calls it directly.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from holdfast.clock import Clock
 from holdfast.errors import (
-    ConditionFailed,
     HoldfastError,
     InvalidRequest,
     OutcomeUnknown,
-    TransactionCancelled,
 )
-from holdfast.storage.admission import too_large
 from holdfast.storage.item import ITEM_BYTES_MAX, Item, item_bytes
 from holdfast.storage.layout import PK, SK, TTL, Key, Layout
 from holdfast.storage.operations import (
@@ -27,10 +24,18 @@ from holdfast.storage.operations import (
     WriteItems,
     WriteOperation,
 )
+from holdfast.storage.refusals import condition_failed, item_too_large, transaction_cancelled
 from holdfast.storage.sqlite import schema
 from holdfast.storage.sqlite.body import decoded, encoded
 from holdfast.storage.sqlite.faults import fault, is_ambiguous
-from holdfast.storage.units import cancelled_units, refused_units, total, transacted, write_units
+from holdfast.storage.units import (
+    LEAST_WRITE,
+    cancelled_units,
+    refused_units,
+    total,
+    transacted,
+    write_units,
+)
 from holdfast.storage.writes import (
     Absent,
     Check,
@@ -39,8 +44,9 @@ from holdfast.storage.writes import (
     Put,
     Touch,
     Update,
+    Write,
     holds,
-    updated,
+    outcome,
 )
 
 __all__ = ["SqliteCore"]
@@ -173,11 +179,11 @@ class SqliteCore:
             return self._put_new(write, returning)
         row, old = self._standing(write.key)
         if not holds(write.condition, old):
-            return _condition_failed(write.key, old)
+            return _refused(write, old)
         try:
             new = self._outcome(write, old)
         except InvalidRequest as error:
-            return Answer(error=error, units=refused_units(None))
+            return Answer(error=error, units=LEAST_WRITE)
         self._store(row, new)
         value = old if returning == "old" else new if returning == "new" else None
         return Answer(value, write_units(old, new, self.layout))
@@ -188,7 +194,7 @@ class SqliteCore:
         if self._insert(item):
             value = item if returning == "new" else None
             return Answer(value, write_units(None, item, self.layout))
-        return _condition_failed(put.key, self._standing(put.key)[1])
+        return _refused(put, self._standing(put.key)[1])
 
     def _transact(self, writes: Sequence[Touch]) -> Answer:
         standing = [self._standing(write.key) for write in writes]
@@ -198,14 +204,14 @@ class SqliteCore:
             if not holds(write.condition, old)
         }
         if failed:
-            units = cancelled_units(len(writes), failed)
-            return Answer(error=_cancelled(writes, failed), units=units)
+            units = cancelled_units(writes, failed)
+            return Answer(error=transaction_cancelled(writes, failed), units=units)
         try:
             outcomes = [
                 self._outcome(write, old) for write, (_, old) in zip(writes, standing, strict=True)
             ]
         except InvalidRequest as error:
-            return Answer(error=error, units=cancelled_units(len(writes), {}))
+            return Answer(error=error, units=cancelled_units(writes, {}))
         units = [
             write_units(old, new, self.layout)
             for (_, old), new in zip(standing, outcomes, strict=True)
@@ -216,19 +222,13 @@ class SqliteCore:
         return Answer(units=transacted(total(units)))
 
     def _outcome(self, write: Touch, old: Item | None) -> Item | None:
-        match write:
-            case Put(item):
-                return dict(item)
-            case Delete():
-                return None
-            case Check():
-                return old
-            case Update():
-                new = updated(old, write)
-                size = item_bytes(new)
-                if size > ITEM_BYTES_MAX:
-                    raise too_large(size, write.key)
-                return new
+        new = outcome(write, old)
+        # Whatever else is written was weighed when it was admitted.
+        if isinstance(write, Update) and new is not None:
+            size = item_bytes(new)
+            if size > ITEM_BYTES_MAX:
+                raise item_too_large(write.key, size)
+        return new
 
     def _standing(self, key: Key) -> tuple[int | None, Item | None]:
         found = self._cursor.execute(
@@ -274,17 +274,5 @@ def _wants_none(condition: Condition | None) -> bool:
     return isinstance(condition, Absent) and condition.name in (PK, SK)
 
 
-def _condition_failed(key: Key, standing: Item | None) -> Answer:
-    stands = "what stands there" if standing is not None else "nothing stands there"
-    return Answer(
-        error=ConditionFailed(f"the condition on {key} does not hold: {stands}", item=standing),
-        units=refused_units(standing),
-    )
-
-
-def _cancelled(writes: Sequence[Touch], failed: Mapping[int, Item | None]) -> TransactionCancelled:
-    keys = ", ".join(str(writes[position].key) for position in failed)
-    items = {position: item for position, item in failed.items() if item is not None}
-    return TransactionCancelled(
-        f"the condition on {keys} does not hold", failed=tuple(failed), items=items
-    )
+def _refused(write: Write, standing: Item | None) -> Answer:
+    return Answer(error=condition_failed(write.key, standing), units=refused_units(write, standing))
