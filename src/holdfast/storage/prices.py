@@ -41,15 +41,12 @@ PRICES_BEFORE_2024_11 = PriceList(
     blob_gb_month=0.023,
 )
 
-PRICES_2024_11 = PriceList(
+# On 1 November 2024 the capacity of on-demand tables became half as dear; all else stayed.
+PRICES_2024_11 = msgspec.structs.replace(
+    PRICES_BEFORE_2024_11,
     valid_from="2024-11-01",
-    region="us-east-1",
     write_units_million=0.625,
     read_units_million=0.125,
-    table_gb_month=0.25,
-    blob_puts_thousand=0.005,
-    blob_gets_thousand=0.0004,
-    blob_gb_month=0.023,
 )
 
 PRICES = PRICES_2024_11
