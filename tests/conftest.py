@@ -6,10 +6,17 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from tests.servers import dynamodb_local as dynamodb_local_module
 from tests.servers import moto_server as moto_server_module
 from tests.servers.component import required
+
+
+# Here every run draws anew and may find something new; a merge must not hang on that.
+settings.register_profile("ci", derandomize=True)
+if os.environ.get("CI") == "true":
+    settings.load_profile("ci")
 
 
 @pytest.fixture(scope="session", autouse=True)
