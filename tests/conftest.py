@@ -12,7 +12,6 @@ from tests.servers import dynamodb_local as dynamodb_local_module
 from tests.servers import moto_server as moto_server_module
 from tests.servers.component import required
 
-
 # Here every run draws anew and may find something new; a merge must not hang on that.
 settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI") == "true":
