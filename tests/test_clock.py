@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import uuid
 
@@ -50,6 +51,14 @@ async def test_a_cancelled_sleeper_does_not_disturb_the_clock() -> None:
     clock.advance(2)
 
 
+async def test_to_sleep_for_no_time_is_to_let_others_run() -> None:
+    clock = ManualClock()
+    async with asyncio.timeout(10):
+        await clock.sleep(0)
+        await clock.sleep(-1)
+    assert clock.monotonic() == 0
+
+
 async def turn() -> None:
     """Let everything run that can run now."""
     for _ in range(3):
@@ -87,6 +96,20 @@ def test_ids_stay_in_order_when_the_clock_is_set_back() -> None:
     first = ids.new()
     clock.set_back()
     assert ids.new() > first
+
+
+def test_ids_of_a_fork_are_its_own() -> None:
+    ids = SystemIds(ManualClock())
+    ids.new()
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(write, ids.new().encode())
+        os._exit(0)
+    os.close(write)
+    os.waitpid(child, 0)
+    with os.fdopen(read) as told:
+        assert told.read() not in ("", ids.new())
 
 
 def test_ids_of_several_threads_are_distinct() -> None:

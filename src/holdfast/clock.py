@@ -75,8 +75,11 @@ class ManualClock:
         return (self._now_ms - self._started_ms) / 1000
 
     async def sleep(self, seconds: float) -> None:
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        due_ms = self._now_ms + max(seconds, 0) * 1000
+        due_ms = self._now_ms + seconds * 1000
         heapq.heappush(self._sleepers, (due_ms, next(self._order), woken))
         await woken
 
@@ -111,12 +114,15 @@ class SystemIds:
         self._lock = threading.Lock()
         self._last_ms = 0
         self._counter = 0
+        self._process = os.getpid()
 
     def new(self) -> str:
         with self._lock:
             now_ms = self._clock.now_ms()
-            if now_ms > self._last_ms:
-                self._last_ms = now_ms
+            # A fork would go on counting where its parent goes on counting too.
+            if now_ms > self._last_ms or os.getpid() != self._process:
+                self._process = os.getpid()
+                self._last_ms = max(now_ms, self._last_ms)
                 # The top bit stays free, so that counting within a millisecond cannot overflow.
                 self._counter = int.from_bytes(os.urandom(9), "big")
             else:

@@ -204,7 +204,7 @@ class BlobNotFound(Refused):
 
     code = "blob_not_found"
 
-    def __init__(self, message: str | None = None, *, key: str) -> None:
+    def __init__(self, message: str | None = None, *, key: str = "") -> None:
         super().__init__(message)
         self.key = key
 
@@ -214,7 +214,7 @@ class BlobDamaged(Refused):
 
     code = "blob_damaged"
 
-    def __init__(self, message: str | None = None, *, key: str) -> None:
+    def __init__(self, message: str | None = None, *, key: str = "") -> None:
         super().__init__(message)
         self.key = key
 

@@ -37,6 +37,13 @@ def test_create_and_check_a_file(tmp_path: Path) -> None:
     assert (checked.returncode, checked.stdout) == (0, "sqlite:///runs.db answers\n")
 
 
+def test_check_makes_nothing(tmp_path: Path) -> None:
+    checked = holdfast("store", "check", "sqlite:///typo.db", cwd=tmp_path)
+    assert checked.returncode == 2
+    assert "there is no file typo.db [store_not_found]" in checked.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_create_and_check_a_table_and_a_bucket(
     tmp_path: Path, dynamodb_local: str, moto_server: str
 ) -> None:

@@ -330,10 +330,10 @@ class Agreement(RuleBasedStateMachine):
         expected = outcomes[0]
         for engine, found in zip(self.engines, outcomes, strict=True):
             name = engine.kind.name
-            assert (found.error, found.obstacle, found.value) == (
+            assert (found.error, typed(found.obstacle), typed(found.value)) == (
                 expected.error,
-                expected.obstacle,
-                expected.value,
+                typed(expected.obstacle),
+                typed(expected.value),
             ), f"{name} disagrees with {self.engines[0].kind.name}"
             if not engine.kind.has("units"):
                 continue
@@ -342,6 +342,19 @@ class Agreement(RuleBasedStateMachine):
                 units = units if expected.error else local(units)
                 units += refusal_on_local(expected)
             assert found.units == units or math.isnan(units.write), f"{name}'s units"
+
+
+def typed(value: Any) -> Any:
+    """Return the value with the types of all its parts: Python takes True for 1."""
+    match value:
+        case dict():
+            return {name: typed(part) for name, part in value.items()}
+        case list() | tuple():
+            return [typed(part) for part in value]
+        case frozenset():
+            return frozenset(typed(part) for part in value)
+        case _:
+            return (type(value).__name__, value)
 
 
 async def all_of(items: Any) -> list[Any]:

@@ -6,6 +6,7 @@ Where an engine falls short of the service of today, `kind.has(...)` says so in 
 from __future__ import annotations
 
 import asyncio
+import enum
 import itertools
 from decimal import Decimal
 from typing import Any
@@ -131,8 +132,13 @@ async def test_a_put_replaces_the_whole_item(table: Table, pk: str) -> None:
 async def test_a_callers_item_is_not_kept_by_reference(table: Table, pk: str) -> None:
     item: dict[str, Any] = {"PK": pk, "SK": "a", "list": [1]}
     writing = asyncio.ensure_future(table.write(Put(item)))
-    await writing
+    begun = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_soon(begun.set_result, None)
+    await begun  # the write is under way, and not yet answered
+    assert not writing.done()
     item["list"].append(2)
+    item["more"] = 1
+    await writing
     assert await table.get(Key(pk, "a")) == {"PK": pk, "SK": "a", "list": [1]}
 
 
@@ -407,6 +413,32 @@ async def test_concurrent_additions_all_count(table: Table, pk: str) -> None:
     assert await table.get(key) == {"PK": pk, "SK": "a", "n": 30}
 
 
+class Text(enum.StrEnum):
+    """Text that is not quite plain text."""
+
+    SK = "a"
+    TOKEN = "t"
+
+
+async def test_enumerations_serve_as_keys_and_tokens(table: Table, pk: str) -> None:
+    key = Key(pk, Text.SK)
+    await table.write(Put({"PK": pk, "SK": Text.SK, "n": 1}, token=Text.TOKEN))
+    await table.write(Update(key=key, add={"n": 1}, token=Text.TOKEN))
+    found = await table.get(key)
+    assert found == {"PK": pk, "SK": "a", "n": 2, "_token": "t"}
+    assert {type(found["SK"]), type(found["_token"])} == {str}
+
+
+async def test_an_item_that_was_read_can_be_put_again(table: Table, pk: str) -> None:
+    await table.write(Put({"PK": pk, "SK": "a", "n": 1}, token="first"))
+    item = await table.get(Key(pk, "a"))
+    assert item is not None
+    await table.write(Put({**item, "n": 2}))
+    assert await table.get(Key(pk, "a")) == {"PK": pk, "SK": "a", "n": 2}
+    await table.write(Put({**item, "n": 3}, token="second"))
+    assert await table.get(Key(pk, "a")) == {"PK": pk, "SK": "a", "n": 3, "_token": "second"}
+
+
 async def test_a_token_is_kept_in_the_item(table: Table, pk: str) -> None:
     await table.write(Put({"PK": pk, "SK": "a", "n": 1}, NEW, token="first"))
     with pytest.raises(ConditionFailed) as failed:
@@ -679,7 +711,7 @@ BAD_ITEMS: dict[str, tuple[type[InvalidRequest], dict[str, Any], str]] = {
     "a name that is no string": (InvalidItem, {"n": {1: 1}}, "an int, not a string"),
     "a fractional ttl": (InvalidItem, {"ttl": Decimal("1.5")}, "whole seconds"),
     "a textual ttl": (InvalidItem, {"ttl": "1"}, "whole seconds"),
-    "a foreign token": (InvalidWrite, {"_token": "t"}, "_token"),
+    "a ttl beyond all time": (InvalidItem, {"ttl": 2**63}, "whole seconds"),
     "an empty index key": (InvalidKey, {"GSI1PK": ""}, "GSI1PK is empty"),
     "an index key of another type": (InvalidKey, {"GSI2SK": 1}, "GSI2SK is a string, not int"),
     "an index key of None": (InvalidKey, {"GSI1PK": None}, "GSI1PK is a string"),
@@ -759,6 +791,13 @@ async def test_a_bad_key_is_refused(table: Table, meter: Meter, key: Any, messag
     assert meter.report().calls == 0
 
 
+async def test_get_many_takes_keys(table: Table) -> None:
+    with pytest.raises(InvalidKey, match="several keys"):
+        await table.get_many(None)  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequest, match="a purpose is a string"):
+        table.purpose(None)  # type: ignore[arg-type]
+
+
 async def test_the_longest_keys_are_taken(table: Table, pk: str) -> None:
     key = Key(pk + "x" * (2048 - len(pk)), "y" * 1024)
     await table.write(Put({"PK": key.pk, "SK": key.sk}))
@@ -779,7 +818,20 @@ async def test_the_longest_keys_are_taken(table: Table, pk: str) -> None:
         (Update(key=Key("a", "b"), add={"n": "text"}), "only a number or a set"),
         (Update(key=Key("a", "b"), add={"n": True}), "only a number or a set"),
         (Update(key=Key("a", "b"), add={"GSI1PK": 1}), "nothing can be added"),
-        (Update(key=Key("a", "b"), add={"ttl": Decimal("0.5")}), "whole seconds"),
+        (Update(key=Key("a", "b"), add={"ttl": 1}), "nothing can be added to ttl"),
+        (Update(key=Key("a", "b"), set=None), "set is a dict"),  # type: ignore[arg-type]
+        (Update(key=Key("a", "b"), add=[("n", 1)]), "add is a dict"),  # type: ignore[arg-type]
+        (Update(key=Key("a", "b"), remove="on"), "remove is a tuple"),  # type: ignore[arg-type]
+        (Update(key=Key("a", "b"), remove=(n for n in "a")), "remove is a tuple"),  # type: ignore[arg-type]
+        (Update(key=Key("a", "b"), remove=([],)), "an attribute name is a list"),  # type: ignore[arg-type]
+        (Update(key=Key("a", "b"), add={"\ud800": 1}), "surrogate"),
+        (Update(key=Key("a", "b"), remove=("\ud800",)), "surrogate"),
+        (Update(key=Key("a", "b"), add={"x" * 70_000: 1}), "65,535"),
+        (Put({"PK": "a", "SK": "b"}, Absent("\ud800")), "surrogate"),
+        (Put({"PK": "a", "SK": "b"}, AllOf(5)), "hold a tuple"),  # type: ignore[arg-type]
+        (Put({"PK": "a", "SK": "b"}, AllOf(c for c in [NEW])), "hold a tuple"),  # type: ignore[arg-type]
+        (Put({"PK": "a", "SK": "b"}, token="\ud800"), "1 to 64 bytes"),
+        (Put({"PK": "a", "SK": "b"}, token=7), "1 to 64 bytes"),  # type: ignore[arg-type]
         (Update(key=Key("a", "b"), set={"_token": "t"}), "_token"),
         (Update(key=Key("a", "b"), remove=("_token",)), "_token"),
         (Update(key=Key("a", "b"), set={f"n{n}": 1 for n in range(101)}), "at most 100"),
@@ -788,7 +840,7 @@ async def test_the_longest_keys_are_taken(table: Table, pk: str) -> None:
         (Put({"PK": "a", "SK": "b"}, Less("n", [1])), "not than list"),  # type: ignore[arg-type]
         (Put({"PK": "a", "SK": "b"}, Greater("n", True)), "not than bool"),
         (Put({"PK": "a", "SK": "b"}, AllOf(())), "at least one condition"),
-        (Put({"PK": "a", "SK": "b"}, Absent("")), "non-empty string"),
+        (Put({"PK": "a", "SK": "b"}, Absent("")), "an attribute name is empty"),
         (Put({"PK": "a", "SK": "b"}, "absent"), "not a condition"),  # type: ignore[arg-type]
         (Put({"PK": "a", "SK": "b"}, AnyOf((NEW,) * 100)), "at most 60 parts"),
         ("put", "a Put, an Update or a Delete"),
@@ -830,9 +882,11 @@ async def test_a_bad_transaction_is_refused(table: Table, meter: Meter, pk: str)
         ([Put({"PK": pk, "SK": f"{n}"}) for n in range(101)], "1 to 100 writes, not 101"),
         ([put, Check(Key(pk, "a"), NEW)], "twice"),
         (large, "4,194,304"),
+        (None, "a list of writes"),
+        ((put for _ in range(2)), "a list of writes"),
     ):
         with pytest.raises(InvalidTransaction, match=message):
-            await table.transact(writes)
+            await table.transact(writes)  # type: ignore[arg-type]
     assert meter.report().calls == 0
     assert (await table.query(pk)).items == []
 
@@ -843,6 +897,7 @@ async def test_a_bad_batch_is_refused(table: Table, pk: str) -> None:
         ([put, Delete(Key(pk, "a"))], "twice"),
         ([Put({"PK": pk, "SK": "a"}, NEW)], "condition"),
         ([Update(key=Key(pk, "a"), set={"n": 1})], "Puts and Deletes"),
+        (None, "several writes"),
     ):
         with pytest.raises(InvalidWrite, match=message):
             await table.write_many(writes)  # type: ignore[arg-type]

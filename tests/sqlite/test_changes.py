@@ -108,10 +108,56 @@ async def test_positions_are_never_given_out_twice(opened: Opened) -> None:
     await table.write(Put({"PK": "p", "SK": "s", "n": 1}))
     position = (await table.changes()).position
     opened(changes=False)
-    opened(changes=True)
     await table.write(Put({"PK": "p", "SK": "s", "n": 2}))
+    opened(changes=True)
+    # Somebody who was reading learns that there is a gap …
+    with pytest.raises(ChangesTrimmed):
+        await table.changes(position)
+    # … also if nothing has been written since, and if there was nothing to read before.
     await table.write(Put({"PK": "p", "SK": "s", "n": 3}))
-    assert images((await table.changes(position)).changes) == [(1, 2), (2, 3)]
+    with pytest.raises(ChangesTrimmed):
+        await table.changes(position)
+    page = await table.changes()
+    assert images(page.changes) == [(2, 3)]
+    assert int(page.changes[0].position) > int(position)
+
+
+async def test_a_gap_shows_also_in_a_feed_that_was_empty(opened: Opened) -> None:
+    table = opened(changes=True)
+    position = (await table.changes(LATEST)).position
+    opened(changes=False)
+    await table.write(Put({"PK": "p", "SK": "s", "n": 1}))
+    opened(changes=True)
+    with pytest.raises(ChangesTrimmed):
+        await table.changes(position)
+
+
+async def test_a_clock_that_was_set_back_makes_no_gap(
+    opened: Opened, clock: ManualClock, path: str
+) -> None:
+    table = opened(changes=True)
+    clock.advance(2 * DAY_SECONDS)
+    await table.write(Put({"PK": "p", "SK": "s", "n": 1}))
+    clock.advance(-2 * DAY_SECONDS)
+    await table.write(Put({"PK": "p", "SK": "s", "n": 2}))
+    clock.advance(2 * DAY_SECONDS)
+    await table.write(Put({"PK": "p", "SK": "s", "n": 3}))
+    sweeper = SqliteEngine(path, clock=clock)
+    await sweeper.sweep()
+    await sweeper.close()
+    assert images((await table.changes()).changes) == [(None, 1), (1, 2), (2, 3)]
+
+
+async def test_a_page_of_changes_ends_where_it_reaches_a_megabyte(opened: Opened) -> None:
+    table = opened(changes=True)
+    for n in range(6):
+        await table.write(Put({"PK": "p", "SK": "s", "n": n, "text": "x" * 300_000}))
+    first = await table.changes()
+    # Each record but the first has two images: 1 + 2 + 2 of 300 KB are the first to reach 1 MB.
+    assert images(first.changes) == [(None, 0), (0, 1), (1, 2)]
+    second = await table.changes(first.position)
+    third = await table.changes(second.position)
+    assert images(second.changes + third.changes) == [(2, 3), (3, 4), (4, 5)]
 
 
 async def test_a_day_is_kept(opened: Opened, clock: ManualClock, path: str) -> None:

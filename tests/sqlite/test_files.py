@@ -36,6 +36,51 @@ def test_a_file_that_is_no_database(path: str) -> None:
     assert Path(path).read_bytes() == before
 
 
+async def test_an_item_that_was_damaged(opened: Opened, path: str) -> None:
+    table = opened(changes=True)
+    await table.write(Put({"PK": "p", "SK": "good"}))
+    await table.write(Put({"PK": "p", "SK": "bad"}))
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE items SET body = x'c1ff' WHERE sk = 'bad'")
+    connection.commit()
+    connection.close()
+    calls = [
+        table.get(Key("p", "bad")),
+        table.get(Key("p", "good")),
+        table.query("p"),
+        table.write(Update(key=Key("p", "bad"), set={"n": 1})),
+        table.write(Update(key=Key("p", "good"), set={"n": 1})),
+        table.changes(),
+    ]
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    broken = [isinstance(outcome, StoreCorrupt) for outcome in outcomes]
+    assert broken == [True, False, True, True, False, True]
+
+
+async def test_opening_writes_nothing_where_nothing_has_to_be_changed(
+    opened: Opened, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await opened(changes=True).write(Put({"PK": "p", "SK": "s"}))
+    monkeypatch.setattr(schema, "BUSY_MS", 50)
+    blocker = sqlite3.connect(path, isolation_level=None)
+    blocker.execute("BEGIN IMMEDIATE")
+    # So it need not wait for a writer either.
+    table = opened(changes=True)
+    assert await table.get(Key("p", "s")) == {"PK": "p", "SK": "s"}
+    with pytest.raises(Throttled):
+        opened(changes=False)
+    blocker.execute("ROLLBACK")
+    blocker.close()
+
+
+async def test_a_file_that_must_be_there(opened: Opened, path: str) -> None:
+    with pytest.raises(StoreNotFound, match=r"no file .*test\.db"):
+        opened(make=False)
+    assert os.listdir(os.path.dirname(path)) == []
+    opened()
+    await opened(make=False).write(Put({"PK": "p", "SK": "s"}))
+
+
 def damage(path: str) -> None:
     whole = Path(path).read_bytes()
     at, size = 4096 * 8, 4096 * 60  # past the header and the schema
@@ -54,17 +99,19 @@ async def test_a_file_that_was_damaged(opened: Opened, path: str) -> None:
 
 
 def test_a_database_of_another_program(path: str) -> None:
-    connection = sqlite3.connect(path)
-    connection.execute("CREATE TABLE theirs (a)")
-    connection.close()
-    with pytest.raises(StoreMismatched, match="another program"):
-        SqliteEngine(path)
-    connection = sqlite3.connect(path)
-    assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("theirs",)]
-    connection.execute("PRAGMA user_version = 1")
-    connection.close()
-    with pytest.raises(StoreMismatched, match="another program"):
-        SqliteEngine(path)
+    for statement in (
+        "PRAGMA user_version = 1",
+        "CREATE TABLE theirs (a)",
+        "PRAGMA user_version = 0",
+        "PRAGMA user_version = 9",
+    ):
+        connection = sqlite3.connect(path)
+        connection.execute(statement)
+        connection.close()
+        before = Path(path).read_bytes()
+        with pytest.raises(StoreMismatched, match="another program"):
+            SqliteEngine(path)
+        assert Path(path).read_bytes() == before
 
 
 async def test_a_file_of_a_newer_release(opened: Opened, path: str) -> None:
@@ -196,7 +243,7 @@ async def test_one_write_too_large_for_the_disk_leaves_its_neighbours_alone(
 async def test_a_file_that_another_process_keeps_locked(
     opened: Opened, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schema, "_BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(schema, "BUSY_MS", 50)
     table = opened()
     await table.write(Put({"PK": "p", "SK": "s", "n": 1}))
     blocker = sqlite3.connect(path, isolation_level=None)

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import InvalidItem, ItemTooLarge
+from holdfast.storage.admission import admit_write
 from holdfast.storage.item import (
     ITEM_BYTES_MAX,
     canonical_item,
@@ -25,7 +26,9 @@ from holdfast.storage.item import (
     order_of,
     same,
 )
+from holdfast.storage.layout import LAYOUT
 from holdfast.storage.sqlite.body import decoded, encoded
+from holdfast.storage.writes import Put
 
 
 @pytest.mark.parametrize(
@@ -77,9 +80,9 @@ def test_what_a_value_weighs(value: Any, size: int) -> None:
 def test_the_largest_item() -> None:
     item = {"PK": "a", "SK": "b", "text": ""}
     room = ITEM_BYTES_MAX - item_bytes(item)
-    canonical_item({**item, "text": "x" * room})
+    admit_write(Put({**item, "text": "x" * room}), LAYOUT)
     with pytest.raises(ItemTooLarge, match=r"'text' with 409,591 bytes") as error:
-        canonical_item({**item, "text": "x" * (room + 1)})
+        admit_write(Put({**item, "text": "x" * (room + 1)}), LAYOUT)
     assert (error.value.size, error.value.limit) == (409_601, 409_600)
 
 

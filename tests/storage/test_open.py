@@ -35,9 +35,16 @@ async def test_a_file_with_a_space_in_its_name(tmp_path: Path) -> None:
 
 
 async def test_blobs_elsewhere(tmp_path: Path) -> None:
-    async with open("sqlite:///runs.db?blobs=elsewhere/blobs") as store:
+    async with open("sqlite:///runs%231.db?blobs=else+where/my%20blobs") as store:
         await store.blobs.put(b"content", key="a")
-    assert (tmp_path / "elsewhere" / "blobs").is_dir()
+    assert (tmp_path / "runs#1.db").exists()
+    assert (tmp_path / "else+where" / "my blobs").is_dir()
+
+
+async def test_a_file_that_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(StoreNotFound):
+        open("sqlite:///runs.db", make=False)
+    assert os.listdir(tmp_path) == []
 
 
 async def test_nothing_is_kept_in_memory(tmp_path: Path) -> None:
@@ -93,6 +100,10 @@ async def test_what_both_cost_is_on_one_meter() -> None:
         ("sqlite:///runs.db?blobs=", "'blobs' is empty"),
         ("sqlite:///runs.db?max_bytes=lots", "whole number of bytes"),
         ("sqlite:///runs.db?max_bytes=0", "whole number of bytes"),
+        ("sqlite:///runs.db?max_bytes=" + "9" * 5000, "whole number of bytes"),
+        ("sqlite:///runs.db?changes=on&changes=off", "'changes' is there twice"),
+        ("sqlite:///my#runs.db", "write %23 for #"),
+        ("sqlite:///runs%00.db", "a # or a NUL"),
         ("sqlite:///runs.db?region=eu-west-1", "no option 'region'"),
         ("dynamodb://", "the table's name"),
         ("dynamodb:///runs", "the table's name"),

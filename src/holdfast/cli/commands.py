@@ -77,7 +77,7 @@ async def show_definition(url: str) -> None:
 @_command
 async def check(url: str) -> None:
     """Read from the store at URL, to see that it is there and lets us in."""
-    async with open_store(url) as opened:
+    async with open_store(url, make=False) as opened:
         await opened.table.get(Key("holdfast-check", "holdfast-check"))
         if opened.has_blobs:
             await opened.blobs.list("holdfast-check/", limit=1)

@@ -6,7 +6,7 @@ field, the size and the limit. Behind these functions nothing is malformed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from holdfast.errors import (
@@ -17,11 +17,14 @@ from holdfast.errors import (
     InvalidWrite,
 )
 from holdfast.storage.item import (
+    ITEM_BYTES_MAX,
     Item,
     Value,
     canonical_item,
+    canonical_name,
     canonical_value,
     item_bytes,
+    item_too_large,
     order_of,
 )
 from holdfast.storage.layout import PK, SK, TOKEN, TTL, Index, Key, Layout
@@ -70,6 +73,7 @@ UPDATE_NAMES_MAX = 100
 CONDITION_PARTS_MAX = 60
 _KEY_BYTES_MAX = {PK: PK_BYTES_MAX, SK: SK_BYTES_MAX}
 _PAGE_ITEMS_MAX = 2**31 - 1
+_TTL_MAX = 2**53
 
 
 def admit_key(key: Key | tuple[str, str]) -> Key:
@@ -79,7 +83,7 @@ def admit_key(key: Key | tuple[str, str]) -> Key:
         InvalidKey: empty, too long or not two strings.
     """
     if not isinstance(key, tuple) or len(key) != 2:
-        raise InvalidKey(f"a key is Key(pk, sk), not {key!r:.80}")
+        raise InvalidKey(f"a key is Key(pk, sk), not {_shown(key)}")
     return Key(
         _key_text(key[0], PK, PK_BYTES_MAX),
         _key_text(key[1], SK, SK_BYTES_MAX),
@@ -100,7 +104,7 @@ def admit_write(write: Write, layout: Layout) -> Write:
         case Delete():
             return Delete(admit_key(write.key), _condition(write.condition))
         case _:
-            raise InvalidWrite(f"a write is a Put, an Update or a Delete, not {write!r:.80}")
+            raise InvalidWrite(f"a write is a Put, an Update or a Delete, not {_shown(write)}")
 
 
 def admit_transaction(writes: Sequence[Touch], layout: Layout) -> tuple[Touch, ...]:
@@ -109,6 +113,8 @@ def admit_transaction(writes: Sequence[Touch], layout: Layout) -> tuple[Touch, .
     Raises:
         InvalidTransaction: none, too many or too large writes, or one key twice.
     """
+    if not isinstance(writes, Sequence) or isinstance(writes, str | bytes):
+        raise InvalidTransaction(f"a transaction is a list of writes, not {_shown(writes)}")
     if not 1 <= len(writes) <= TRANSACTION_WRITES_MAX:
         raise InvalidTransaction(
             f"a transaction has 1 to {TRANSACTION_WRITES_MAX} writes, not {len(writes)}",
@@ -138,10 +144,12 @@ def admit_batch(writes: Iterable[Put | Delete], layout: Layout) -> tuple[Put | D
     Raises:
         InvalidWrite: an update, a condition, or one key twice.
     """
+    if not isinstance(writes, Iterable):
+        raise InvalidWrite(f"a batch is several writes, not {_shown(writes)}")
     admitted: list[Put | Delete] = []
     for write in writes:
         if not isinstance(write, Put | Delete):
-            raise InvalidWrite(f"a batch holds Puts and Deletes, not {write!r:.80}")
+            raise InvalidWrite(f"a batch holds Puts and Deletes, not {_shown(write)}")
         if write.condition is not None:
             raise InvalidWrite("a write of a batch cannot have a condition; use write or transact")
         one = admit_write(write, layout)
@@ -186,7 +194,7 @@ def admit_range(where: Range) -> Range:
             if first > last:
                 raise InvalidQuery(f"the range ends ({last!r:.80}) before it begins", field="range")
         case _:
-            raise InvalidQuery(f"a range is one of storage.ranges, not {where!r:.80}")
+            raise InvalidQuery(f"a range is one of storage.ranges, not {_shown(where)}")
     return where
 
 
@@ -198,28 +206,31 @@ def admit_limit(limit: int | None) -> int | None:
     """
     if limit is not None and (type(limit) is not int or not 1 <= limit <= _PAGE_ITEMS_MAX):
         raise InvalidQuery(
-            f"limit is a whole number from 1 to {_PAGE_ITEMS_MAX:,}, not {limit!r:.80}",
+            f"limit is a whole number from 1 to {_PAGE_ITEMS_MAX:,}, not {_shown(limit)}",
             field="limit",
         )
     return limit
 
 
 def _put(put: Put, layout: Layout) -> Put:
-    token = None if put.token is None else {TOKEN: _token(put.token)}
-    item = canonical_item(put.item, token)
-    if token is None and TOKEN in item:
-        raise _token_misplaced()
+    item = canonical_item(put.item)
+    if put.token is not None:
+        item[TOKEN] = _token(put.token)
+    else:
+        # It came with the item from a read, and told of another write than this.
+        item.pop(TOKEN, None)
+    size = item_bytes(item)
+    if size > ITEM_BYTES_MAX:
+        raise item_too_large(item, size)
     if PK not in item or SK not in item:
         missing = SK if PK in item else PK
         raise InvalidKey(f"the item has no {missing}", field=missing)
     _check_placing(item, layout)
-    return Put(item, _condition(put.condition), put.token)
+    return Put(item, _condition(put.condition), put.token, size)
 
 
 def _update(update: Update, layout: Layout) -> Update:
-    changes = {**update.set, **update.set_if_absent}
-    if TOKEN in changes or TOKEN in update.add or TOKEN in update.remove:
-        raise _token_misplaced()
+    _check_shape(update)
     names = [*update.set, *update.set_if_absent, *update.add, *update.remove]
     if not names and update.token is None:
         raise InvalidWrite("an update sets, adds or removes at least one attribute")
@@ -235,8 +246,15 @@ def _update(update: Update, layout: Layout) -> Update:
     for name in names:
         if name in (PK, SK):
             raise InvalidWrite(f"{name} is the item's key and cannot be changed", field=name)
-    changes = canonical_item(changes)
+        if name == TOKEN:
+            raise InvalidWrite(
+                f"{TOKEN} is written by the table; give the update a token instead", field=TOKEN
+            )
+    changes = canonical_item({**update.set, **update.set_if_absent})
     _check_placing(changes, layout)
+    size = item_bytes(changes)
+    if size > ITEM_BYTES_MAX:
+        raise item_too_large(changes, size)
     set_ = {name: changes[name] for name in update.set}
     if update.token is not None:
         set_[TOKEN] = _token(update.token)
@@ -245,10 +263,20 @@ def _update(update: Update, layout: Layout) -> Update:
         set=set_,
         set_if_absent={name: changes[name] for name in update.set_if_absent},
         add={name: _addend(value, name, layout) for name, value in update.add.items()},
-        remove=tuple(_attribute(name) for name in update.remove),
+        remove=tuple(update.remove),
         condition=_condition(update.condition),
         token=update.token,
     )
+
+
+def _check_shape(update: Update) -> None:
+    for part in ("set", "set_if_absent", "add"):
+        if not isinstance(getattr(update, part), Mapping):
+            raise InvalidWrite(f"{part} is a dict of attributes", field=part)
+    if not isinstance(update.remove, tuple | list):
+        raise InvalidWrite("remove is a tuple of attributes' names", field="remove")
+    for name in (*update.set, *update.set_if_absent, *update.add, *update.remove):
+        _attribute(name)
 
 
 def _check(check: Check) -> Check:
@@ -263,18 +291,20 @@ def _check_placing(item: Item, layout: Layout) -> None:
     for name in layout.key_attributes:
         if name in item:
             _key_text(item[name], name, _KEY_BYTES_MAX[name[-2:]])
-    if TTL in item and type(item[TTL]) is not int:
-        raise InvalidItem(f"{TTL} is whole seconds since 1970, not {item[TTL]!r:.80}", field=TTL)
+    if TTL in item and not (type(item[TTL]) is int and abs(item[TTL]) <= _TTL_MAX):
+        raise InvalidItem(
+            f"{TTL} is whole seconds since 1970, not {_shown(item[TTL])}", field=TTL, limit=_TTL_MAX
+        )
 
 
 def _addend(given: Any, name: str, layout: Layout) -> Value:
-    value = canonical_value(given, _attribute(name))
+    value = canonical_value(given, name)
     if name in layout.key_attributes:
         raise InvalidWrite(f"{name} is a key; nothing can be added to it", field=name)
     if order_of(value) != "N" and type(value) is not frozenset:
         raise InvalidWrite(f"{name}: only a number or a set can be added", field=name)
-    if name == TTL and type(value) is not int:
-        raise InvalidItem(f"{TTL} is whole seconds; {value!r:.80} cannot be added", field=TTL)
+    if name == TTL:
+        raise InvalidWrite(f"nothing can be added to {TTL}; set it", field=TTL)
     return value
 
 
@@ -301,6 +331,9 @@ def _condition_parts(condition: Condition) -> int:
         part = left.pop()
         parts += 1
         if isinstance(part, AllOf | AnyOf):
+            # A generator would be used up by counting, and leave a condition that always holds.
+            if not isinstance(part.conditions, tuple | list):
+                raise InvalidWrite("AllOf and AnyOf hold a tuple of conditions", field="condition")
             left.extend(part.conditions)
     return parts
 
@@ -321,7 +354,7 @@ def _canonical_condition(condition: Condition) -> Condition:
                 raise InvalidWrite("AllOf and AnyOf hold at least one condition", field="condition")
             return type(condition)(tuple(map(_canonical_condition, conditions)))
         case _:
-            raise InvalidWrite(f"{condition!r:.80} is not a condition", field="condition")
+            raise InvalidWrite(f"{_shown(condition)} is not a condition", field="condition")
 
 
 def _ordered(value: Any, name: str) -> Any:
@@ -336,14 +369,16 @@ def _ordered(value: Any, name: str) -> Any:
 
 
 def _attribute(name: Any) -> str:
-    if not isinstance(name, str) or not name:
-        raise InvalidWrite(f"an attribute's name is a non-empty string, not {name!r:.80}")
-    return name
+    if type(name) is str and 0 < len(name) < 256 and name.isascii():
+        return name
+    return canonical_name(name)
 
 
 def _key_text(value: Any, name: str, limit: int) -> str:
     if not isinstance(value, str):
         raise InvalidKey(f"{name} is a string, not {type(value).__name__}", field=name)
+    # Never a subclass, such as a StrEnum: what is stored and weighed is plain text.
+    value = str.__str__(value)
     if 0 < len(value) <= limit and value.isascii():
         return value
     if not value:
@@ -363,25 +398,28 @@ def _key_text(value: Any, name: str, limit: int) -> str:
 
 
 def _token(token: Any) -> str:
-    if not isinstance(token, str) or not token or len(token.encode()) > TOKEN_BYTES_MAX:
+    # ASCII, so that it has as many bytes as characters and no encoding can fail.
+    if not isinstance(token, str) or not token.isascii() or not 0 < len(token) <= TOKEN_BYTES_MAX:
         raise InvalidWrite(
-            f"a token is a string of 1 to {TOKEN_BYTES_MAX} bytes, not {token!r:.80}",
+            f"a token is a string of 1 to {TOKEN_BYTES_MAX} bytes of ASCII, not {_shown(token)}",
             field="token",
             limit=TOKEN_BYTES_MAX,
         )
-    return token
+    return str.__str__(token)
 
 
-def _token_misplaced() -> InvalidWrite:
-    return InvalidWrite(
-        f"{TOKEN} is written by the table; give the write a token instead", field=TOKEN
-    )
+def _shown(value: object) -> str:
+    """Return a short form of what a caller handed in, whatever it is."""
+    try:
+        return f"{value!r:.80}"
+    except Exception:
+        return f"a {type(value).__name__}"
 
 
 def _bytes_sent(write: Touch) -> int:
     match write:
         case Put():
-            return item_bytes(dict(write.item))
+            return write.size
         case Update():
             return item_bytes({**write.set, **write.set_if_absent, **write.add})
         case _:

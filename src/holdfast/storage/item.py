@@ -25,8 +25,10 @@ __all__ = [
     "Item",
     "Value",
     "canonical_item",
+    "canonical_name",
     "canonical_value",
     "item_bytes",
+    "item_too_large",
     "order_of",
     "same",
 ]
@@ -47,33 +49,22 @@ _NUMBER_BYTES_MAX = 21
 _SAFE_INT = 10**NUMBER_DIGITS_MAX
 
 
-def canonical_item(item: Mapping[str, Any], extra: Item | None = None) -> Item:
-    """Return the item, and what is to be kept with it, as it will be read back.
+def canonical_item(item: Mapping[str, Any]) -> Item:
+    """Return the item as it will be read back.
 
     Raises:
         InvalidItem: a value that no table can hold; it names the attribute and the reason.
-        ItemTooLarge: the item weighs more than 400 KB.
     """
     _check_is_mapping(item)
     result: Item = {}
     for name, value in item.items():
         # The ordinary cases first: this runs for every write.
         if not (type(name) is str and name and len(name) < 256 and name.isascii()):
-            name = _name(name, "")
+            name = canonical_name(name)
         if type(value) is bytes or (type(value) is str and value.isascii()):
             result[name] = value
         else:
             result[name] = _canonical(value, name, 1)
-    if extra is not None:
-        result |= extra
-    size = item_bytes(result)
-    if size > ITEM_BYTES_MAX:
-        raise ItemTooLarge(
-            f"the item has {size:,} bytes; the limit is {ITEM_BYTES_MAX:,} (400 KB, attribute "
-            f"names included); its largest attribute is {_largest(result)}",
-            size=size,
-            limit=ITEM_BYTES_MAX,
-        )
     return result
 
 
@@ -84,6 +75,43 @@ def canonical_value(value: Any, name: str) -> Value:
         InvalidItem: a value that no table can hold.
     """
     return _canonical(value, name, 1)
+
+
+def canonical_name(name: Any, path: str = "") -> str:
+    """Return the name of an attribute, or of an entry of the map at that path.
+
+    Raises:
+        InvalidItem: empty, too long, or not a string that UTF-8 can express.
+    """
+    where = f" in {path}" if path else ""
+    if not isinstance(name, str):
+        raise InvalidItem(
+            f"an attribute name{where} is {_kind(name)}, not a string", field=path or None
+        )
+    if not name:
+        raise InvalidItem(f"an attribute name{where} is empty", field=path or None)
+    text = _text(name, path or "an attribute name", 1)
+    size = len(text.encode())
+    if size > NAME_BYTES_MAX:
+        raise InvalidItem(
+            f"an attribute name{where} has {size:,} bytes; the limit is {NAME_BYTES_MAX:,}",
+            field=path or name[:80],
+            size=size,
+            limit=NAME_BYTES_MAX,
+        )
+    return text
+
+
+def item_too_large(item: Item, size: int) -> ItemTooLarge:
+    """Return the error for an item over the limit; it names its largest attribute."""
+    name = max(item, key=lambda name: _weight(item[name]))
+    return ItemTooLarge(
+        f"the item has {size:,} bytes; the limit is {ITEM_BYTES_MAX:,} (400 KB, attribute names "
+        f"included); its largest attribute is {name!r:.80} with {_weight(item[name]):,} bytes",
+        field=name[:80],
+        size=size,
+        limit=ITEM_BYTES_MAX,
+    )
 
 
 def item_bytes(item: Item) -> int:
@@ -164,7 +192,7 @@ def _list(value: list[Any], path: str, depth: int) -> list[Value]:
 def _dict(value: dict[Any, Any], path: str, depth: int) -> dict[str, Value]:
     _check_depth(path, depth)
     return {
-        _name(name, path): _canonical(element, f"{path}.{name}", depth + 1)
+        canonical_name(name, path): _canonical(element, f"{path}.{name}", depth + 1)
         for name, element in value.items()
     }
 
@@ -197,7 +225,7 @@ def _integer(value: int, path: str, depth: int) -> int | Decimal:
 def _float(value: float, path: str, depth: int) -> int | Decimal:
     if not math.isfinite(value):
         raise InvalidItem(f"{path} is {value}, which is not a number", field=path)
-    exact = Decimal(value)
+    exact = Decimal.from_float(value)
     if len(exact.as_tuple().digits) > NUMBER_DIGITS_MAX:
         raise InvalidItem(
             f"{path} is the float {value!r}, which is not exactly that number; "
@@ -259,26 +287,6 @@ _MAKERS: dict[type, Callable[[Any, str, int], Value]] = {
 }
 
 
-def _name(name: Any, path: str) -> str:
-    where = f" in {path}" if path else ""
-    if not isinstance(name, str):
-        raise InvalidItem(
-            f"an attribute name{where} is {_kind(name)}, not a string", field=path or None
-        )
-    if not name:
-        raise InvalidItem(f"an attribute name{where} is empty", field=path or None)
-    text = _text(name, path or "an attribute name", 1)
-    size = len(text.encode())
-    if size > NAME_BYTES_MAX:
-        raise InvalidItem(
-            f"an attribute name{where} has {size:,} bytes; the limit is {NAME_BYTES_MAX:,}",
-            field=path or name[:80],
-            size=size,
-            limit=NAME_BYTES_MAX,
-        )
-    return text
-
-
 def _check_is_mapping(item: object) -> None:
     if type(item) is not dict and not isinstance(item, Mapping):
         raise InvalidItem(f"an item is a dict of attributes, not {_kind(item)}")
@@ -300,11 +308,6 @@ def _out_of_range(shown: str, path: str) -> InvalidItem:
         f"9.99E+{NUMBER_EXPONENT_MAX}, positive or negative",
         field=path,
     )
-
-
-def _largest(item: Item) -> str:
-    name = max(item, key=lambda name: _weight(item[name]))
-    return f"{name!r:.80} with {_weight(item[name]):,} bytes"
 
 
 def _kind(value: object) -> str:

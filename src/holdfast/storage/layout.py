@@ -9,14 +9,15 @@ caller's, whatever they are called:
 ``GSI1PK`` with ``GSI1SK``: the item's place in index ``GSI1``; without both it is not in it
 ``GSI2PK`` with ``GSI2SK``: likewise in ``GSI2``
 ``ttl``    whole seconds since 1970 after which the item may be deleted by the store itself
-``_token`` the token of the write that made the item what it is, where that write carried one
+``_token`` the token of the last write that carried one
 ========== =================================================================================
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -57,7 +58,7 @@ class Index(msgspec.Struct, frozen=True, dict=True):
         """Every attribute that an entry of this index may carry."""
         return (PK, SK, self.pk, self.sk, *self.include)
 
-    def entry(self, item: Item | None) -> Item | None:
+    def entry(self, item: Mapping[str, Any] | None) -> Item | None:
         """Return what the index holds of the item, or None where it does not hold it."""
         if item is None or self.pk not in item or self.sk not in item:
             return None

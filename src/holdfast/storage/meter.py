@@ -76,30 +76,59 @@ class Report(msgspec.Struct, frozen=True):
         return "\n".join(lines)
 
 
+class _Sum:
+    """Calls and units so far. It changes in place: this runs for every operation."""
+
+    __slots__ = ("_capacity", "_requests", "calls")
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self._capacity = [0.0, 0.0, 0.0, 0.0]
+        self._requests = [0, 0, 0]
+
+    def add(self, units: Units) -> None:
+        self.calls += 1
+        capacity, requests = self._capacity, self._requests
+        capacity[0] += units.read
+        capacity[1] += units.write
+        capacity[2] += units.index_read
+        capacity[3] += units.index_write
+        requests[0] += units.blob_puts
+        requests[1] += units.blob_gets
+        requests[2] += units.blob_bytes
+
+    @property
+    def units(self) -> Units:
+        read, write, index_read, index_write = self._capacity
+        blob_puts, blob_gets, blob_bytes = self._requests
+        return Units(read, write, index_read, index_write, blob_puts, blob_gets, blob_bytes)
+
+
 class Meter:
     """Counts units by purpose and by operation; safe in threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counts: dict[tuple[str, str], tuple[int, Units]] = {}
+        self._sums: dict[tuple[str, str], _Sum] = {}
 
     def record(self, purpose: str, operation: str, units: Units) -> None:
         """Count one operation."""
         with self._lock:
-            calls, sum_ = self._counts.get((purpose, operation), (0, FREE))
-            self._counts[purpose, operation] = (calls + 1, sum_ + units)
+            sum_ = self._sums.get((purpose, operation))
+            if sum_ is None:
+                sum_ = self._sums[purpose, operation] = _Sum()
+            sum_.add(units)
 
     def report(self, prices: PriceList = PRICES) -> Report:
         """Return what was counted so far, priced from that list."""
         with self._lock:
-            counts = sorted(self._counts.items())
-        rows = tuple(MeterRow(purpose, operation, *count) for (purpose, operation), count in counts)
-        return Report(rows, prices)
+            rows = [MeterRow(*name, sum_.calls, sum_.units) for name, sum_ in self._sums.items()]
+        return Report(tuple(sorted(rows, key=lambda row: (row.purpose, row.operation))), prices)
 
     def reset(self) -> None:
         """Begin to count anew."""
         with self._lock:
-            self._counts.clear()
+            self._sums.clear()
 
 
 def dollars(units: Units, prices: PriceList) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace, TracebackType
 from typing import Any, Literal
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
@@ -70,9 +70,11 @@ class Store:
 
     async def close(self) -> None:
         """Finish what is under way and let go of files, threads and connections."""
-        await self.table.close()
-        if self._blobs is not None:
-            await self._blobs.close()
+        try:
+            await self.table.close()
+        finally:
+            if self._blobs is not None:
+                await self._blobs.close()
 
     async def __aenter__(self) -> Store:
         return self
@@ -86,8 +88,12 @@ class Store:
         await self.close()
 
 
-def open(url: str, *, clock: Clock | None = None, layout: Layout = LAYOUT) -> Store:
+def open(
+    url: str, *, clock: Clock | None = None, layout: Layout = LAYOUT, make: bool = True
+) -> Store:
     """Return the store at that address; an SQLite file is made where there is none.
+
+    To open a file may wait for other processes that have it open. ``make=False`` makes no file.
 
     Raises:
         InvalidUrl: the address cannot be understood; the message shows the right forms.
@@ -95,7 +101,7 @@ def open(url: str, *, clock: Clock | None = None, layout: Layout = LAYOUT) -> St
     """
     address = _parsed(url)
     if address.scheme == "sqlite":
-        return _open_sqlite(address, clock or SystemClock(), layout)
+        return _open_sqlite(address, clock or SystemClock(), layout, make=make)
     return _open_dynamodb(address, clock or SystemClock(), layout)
 
 
@@ -125,10 +131,12 @@ class _Address(msgspec.Struct, frozen=True):
 def _parsed(url: str) -> _Address:
     try:
         parts = urlsplit(url)
-        pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+        host, path = parts.netloc, unquote(parts.path)
+        options = _options(url, parts.query)
     except (ValueError, TypeError, AttributeError) as error:
         raise _invalid(url, str(error)) from None
-    host, path, options = parts.netloc, unquote(parts.path), dict(pairs)
+    if "#" in url or "\0" in path:
+        raise _invalid(url, "it holds a # or a NUL; in a file's name write %23 for #")
     match parts.scheme:
         case "sqlite":
             _check_options(url, options, _SQLITE_OPTIONS)
@@ -148,21 +156,32 @@ def _parsed(url: str) -> _Address:
             raise _invalid(url, f"{other!r} is not a kind of store")
 
 
-def _open_sqlite(address: _Address, clock: Clock, layout: Layout) -> Store:
+def _options(url: str, query: str) -> dict[str, str]:
+    options: dict[str, str] = {}
+    for pair in filter(None, query.split("&")):
+        name, _, value = pair.partition("=")
+        if name in options:
+            raise _invalid(url, f"the option {name!r} is there twice")
+        options[name] = unquote(value)
+    return options
+
+
+def _open_sqlite(address: _Address, clock: Clock, layout: Layout, *, make: bool) -> Store:
     url, file, options = address.url, address.name, address.options
+    if file == MEMORY and "blobs" not in options:
+        folder = tempfile.TemporaryDirectory(prefix="holdfast-")
+        blobs = FolderBlobs(Path(folder.name), clock=clock, on_close=folder.cleanup)
+    else:
+        blobs = FolderBlobs(Path(options.get("blobs") or f"{file}.blobs"), clock=clock)
     engine = SqliteEngine(
         file,
         layout=layout,
         clock=clock,
         changes=_switch(url, options, "changes"),
         max_bytes=_bytes(url, options, "max_bytes"),
+        make=make,
     )
     meter = Meter()
-    if file == MEMORY and "blobs" not in options:
-        folder = tempfile.TemporaryDirectory(prefix="holdfast-")
-        blobs = FolderBlobs(Path(folder.name), clock=clock, on_close=folder.cleanup)
-    else:
-        blobs = FolderBlobs(Path(options.get("blobs") or f"{file}.blobs"), clock=clock)
     return Store(engine, Blobs(blobs, meter), url=url, meter=meter)
 
 
@@ -215,7 +234,7 @@ def _switch(url: str, options: Mapping[str, str], name: str) -> bool | None:
 
 def _bytes(url: str, options: Mapping[str, str], name: str) -> int | None:
     value = options.get(name)
-    if value is not None and (not value.isdecimal() or int(value) == 0):
+    if value is not None and (not value.isdecimal() or len(value) > 18 or int(value) == 0):
         raise _invalid(url, f"{name} is a whole number of bytes, not {value!r}")
     return None if value is None else int(value)
 

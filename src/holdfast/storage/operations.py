@@ -11,7 +11,6 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
-from holdfast.errors import HoldfastError
 from holdfast.storage.item import Item
 from holdfast.storage.layout import Index, Key, Layout
 from holdfast.storage.ranges import Range
@@ -107,7 +106,7 @@ class Answer(msgspec.Struct, frozen=True):
 
     value: Any = None
     units: Units = FREE
-    error: HoldfastError | None = None
+    error: Exception | None = None
 
 
 class Change(msgspec.Struct, frozen=True):

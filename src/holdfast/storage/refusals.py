@@ -9,7 +9,7 @@ from holdfast.storage.item import ITEM_BYTES_MAX, Item
 from holdfast.storage.layout import Key
 from holdfast.storage.writes import Touch
 
-__all__ = ["condition_failed", "item_too_large", "transaction_cancelled"]
+__all__ = ["condition_failed", "transaction_cancelled", "update_too_large"]
 
 
 def condition_failed(key: Key, standing: Item | None) -> ConditionFailed:
@@ -32,7 +32,7 @@ def transaction_cancelled(
     )
 
 
-def item_too_large(where: object, size: int | None = None) -> ItemTooLarge:
+def update_too_large(where: object, size: int | None = None) -> ItemTooLarge:
     """Return the error for an update that would leave an item over the limit.
 
     DynamoDB does not say by how much.

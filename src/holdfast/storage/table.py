@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
-from holdfast.errors import InvalidQuery, InvalidWrite
+from holdfast.errors import InvalidKey, InvalidQuery, InvalidRequest, InvalidWrite
 from holdfast.storage.admission import (
     admit_batch,
     admit_index,
@@ -55,6 +55,8 @@ class Table:
 
     def purpose(self, purpose: str) -> Table:
         """Return this table with its operations metered under another purpose."""
+        if not isinstance(purpose, str):
+            raise InvalidRequest(f"a purpose is a string, not a {type(purpose).__name__}")
         return Table(self._engine, self._meter, purpose)
 
     async def get(self, key: Key, *, eventual: bool = False) -> Item | None:
@@ -66,6 +68,8 @@ class Table:
 
     async def get_many(self, keys: Iterable[Key], *, eventual: bool = False) -> list[Item | None]:
         """Return the items, in the order of their keys, with None where there is none."""
+        if not isinstance(keys, Iterable):
+            raise InvalidKey(f"get_many takes several keys, not a {type(keys).__name__}")
         wanted = [admit_key(key) for key in keys]
         distinct = tuple(dict.fromkeys(wanted))
         if not distinct:

@@ -20,13 +20,14 @@ Beside the units stand the requests that S3 asks money for, which `Blobs` counts
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from holdfast.errors import InvalidRequest
 from holdfast.storage.item import Item, item_bytes, same
 from holdfast.storage.layout import Layout
-from holdfast.storage.writes import Touch, outcome
+from holdfast.storage.writes import Put, Touch, outcome
 
 __all__ = [
     "FREE",
@@ -35,6 +36,7 @@ __all__ = [
     "WRITE_UNIT_BYTES",
     "Units",
     "cancelled_units",
+    "new_item_units",
     "query_units",
     "read_units",
     "refused_units",
@@ -109,6 +111,14 @@ def total(units: Iterable[Units]) -> Units:
     return result
 
 
+def new_item_units(put: Put, layout: Layout) -> Units:
+    """Return what it costs to put an item where there was none."""
+    return Units(
+        write=_begun(put.size, WRITE_UNIT_BYTES),
+        index_write=_index_writes(None, put.item, layout),
+    )
+
+
 def write_units(old: Item | None, new: Item | None, layout: Layout) -> Units:
     """Return what it costs to bring an item from what it was to what it is."""
     size = max(item_bytes(old) if old else 0, item_bytes(new) if new else 0)
@@ -136,7 +146,9 @@ def query_units(page_bytes: int, *, eventual: bool, index: bool) -> Units:
     return Units(index_read=units) if index else Units(read=units)
 
 
-def _index_writes(old: Item | None, new: Item | None, layout: Layout) -> float:
+def _index_writes(
+    old: Mapping[str, Any] | None, new: Mapping[str, Any] | None, layout: Layout
+) -> float:
     units = 0
     for index in layout.indexes:
         # Most items are in no index: nothing is built for them.

@@ -92,6 +92,8 @@ class Put(msgspec.Struct, frozen=True, tag=True):
     condition: Condition | None = None
     token: str | None = None
     """Names this very write; kept in the item, so that a lost answer can be told by reading."""
+    size: int = 0
+    """What the item weighs; the table weighs it, whatever is said here."""
 
     @property
     def key(self) -> Key:

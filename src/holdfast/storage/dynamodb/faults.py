@@ -20,7 +20,7 @@ from holdfast.errors import (
     Throttled,
 )
 from holdfast.storage.item import NUMBER_DIGITS_MAX
-from holdfast.storage.refusals import item_too_large
+from holdfast.storage.refusals import update_too_large
 
 __all__ = ["CONDITION_FAILED", "TRANSACTION_CANCELLED", "Cure", "Fault", "Service", "error_of"]
 
@@ -143,7 +143,7 @@ def validation_error(message: str, where: str) -> HoldfastError:
     """
     lower = message.lower()
     if "exceeded the maximum allowed size" in lower:
-        return item_too_large(where.removesuffix(": "))
+        return update_too_large(where.removesuffix(": "))
     if "incorrect data type" in lower or "type mismatch for attribute to update" in lower:
         return InvalidWrite(f"{where}cannot add to an attribute of another type ({message})")
     if "number overflow" in lower or "number underflow" in lower or " 38 " in lower:

@@ -6,12 +6,13 @@ The engine calls `apply` from its writer thread; a simulator calls it directly.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import takewhile
+from typing import Any
 
 from holdfast.clock import Clock
 from holdfast.errors import (
-    HoldfastError,
     InvalidRequest,
     OutcomeUnknown,
 )
@@ -24,13 +25,14 @@ from holdfast.storage.operations import (
     WriteItems,
     WriteOperation,
 )
-from holdfast.storage.refusals import condition_failed, item_too_large, transaction_cancelled
+from holdfast.storage.refusals import condition_failed, transaction_cancelled, update_too_large
 from holdfast.storage.sqlite import schema
 from holdfast.storage.sqlite.body import decoded, encoded
 from holdfast.storage.sqlite.faults import fault, is_ambiguous
 from holdfast.storage.units import (
     LEAST_WRITE,
     cancelled_units,
+    new_item_units,
     refused_units,
     total,
     transacted,
@@ -53,6 +55,7 @@ __all__ = ["SqliteCore"]
 
 # As DynamoDB: what expired longer ago is taken for a mistake (seconds in another unit, say).
 _EXPIRED_AT_MOST_SECONDS = 5 * 365 * 24 * 3600
+_SWEEP_BUSY_MS = 50
 _CHANGES_KEPT_MS = 24 * 3600 * 1000
 
 
@@ -71,16 +74,7 @@ class SqliteCore:
         self.path = path
         self.layout = layout
         self._clock = clock
-        try:
-            self.connection = schema.connected(path, max_bytes=max_bytes)
-            try:
-                schema.prepare(self.connection, path, layout)
-                schema.switch_changes(self.connection, changes)
-            except BaseException:
-                self.connection.close()
-                raise
-        except sqlite3.Error as error:
-            raise fault(error, path) from error
+        self.connection = schema.opened(path, layout, changes=changes, max_bytes=max_bytes)
         # One cursor for all: a connection's own execute() would make a new one each time.
         self._cursor = self.connection.cursor()
         # The attributes that have a column of their own, besides the key.
@@ -101,14 +95,14 @@ class SqliteCore:
         try:
             self._begin()
         except sqlite3.Error as error:
-            return self._all_failed(batch, fault(error, self.path))
+            return [self._failed(error) for _ in batch]
         try:
             answers = [self._answer(operation) for operation in batch]
-        except sqlite3.Error as error:
+        except Exception as error:
             self._roll_back()
             if len(batch) > 1:
                 return [answer for operation in batch for answer in self.apply([operation])]
-            return self._all_failed(batch, fault(error, self.path))
+            return [self._failed(error)]
         except BaseException:
             self._roll_back()
             raise
@@ -117,32 +111,50 @@ class SqliteCore:
         except sqlite3.Error as error:
             self._roll_back()
             if is_ambiguous(error):
-                unknown = OutcomeUnknown(f"{self.path}: the commit failed: {error}")
-                return self._all_failed(batch, unknown)
-            return self._all_failed(batch, fault(error, self.path))
+                return [self._unknown(error) for _ in batch]
+            return [self._failed(error) for _ in batch]
         return answers
 
     def sweep(self, limit: int) -> int:
-        """Delete up to that many expired items and old records of the feed; return how many."""
+        """Delete up to that many expired items and old records of the feed; return how many.
+
+        It waits only a moment for other processes: there is always a next time.
+
+        Raises:
+            StoreUnavailable, StoreUnusable: the file cannot be written now.
+        """
         now_ms = self._clock.now_ms()
         now = now_ms // 1000
         try:
+            self._cursor.execute(f"PRAGMA busy_timeout = {_SWEEP_BUSY_MS}")
             self._begin(expired=True)
             swept = self._cursor.execute(
                 "DELETE FROM items WHERE id IN "
                 "(SELECT id FROM items WHERE ttl < ? AND ttl > ? LIMIT ?)",
                 (now, now - _EXPIRED_AT_MOST_SECONDS, limit),
             ).rowcount
-            trimmed = self._cursor.execute(
-                "DELETE FROM changes WHERE position IN "
-                "(SELECT position FROM changes ORDER BY position LIMIT ?) AND at_ms < ?",
-                (limit, now_ms - _CHANGES_KEPT_MS),
-            ).rowcount
+            trimmed = self._trim(now_ms - _CHANGES_KEPT_MS, limit)
             self._cursor.execute("COMMIT")
         except sqlite3.Error as error:
             self._roll_back()
             raise fault(error, self.path) from error
+        finally:
+            with suppress(sqlite3.Error):
+                self._cursor.execute(f"PRAGMA busy_timeout = {schema.BUSY_MS}")
         return max(swept, trimmed)
+
+    def _trim(self, before_ms: int, limit: int) -> int:
+        """Delete the oldest records of the feed, up to the first that is to be kept.
+
+        Not simply those that are old: the clock may have been set back, and a feed has no gaps.
+        """
+        oldest = self._cursor.execute(
+            "SELECT position, at_ms FROM changes ORDER BY position LIMIT ?", (limit,)
+        ).fetchall()
+        old = [position for position, _ in takewhile(lambda row: row[1] < before_ms, oldest)]
+        if old:
+            self._cursor.execute("DELETE FROM changes WHERE position <= ?", (old[-1],))
+        return len(old)
 
     def close(self) -> None:
         """Close the file."""
@@ -162,8 +174,11 @@ class SqliteCore:
         with suppress(sqlite3.Error):
             self._cursor.execute("ROLLBACK")
 
-    def _all_failed(self, batch: Sequence[WriteOperation], error: HoldfastError) -> list[Answer]:
-        return [Answer(error=error) for _ in batch]
+    def _failed(self, error: Exception) -> Answer:
+        return Answer(error=fault(error, self.path))
+
+    def _unknown(self, error: sqlite3.Error) -> Answer:
+        return Answer(error=OutcomeUnknown(f"{self.path}: the commit failed: {error}"))
 
     def _answer(self, operation: WriteOperation) -> Answer:
         match operation:
@@ -190,10 +205,9 @@ class SqliteCore:
 
     def _put_new(self, put: Put, returning: str) -> Answer:
         """Put an item where there must be none: one statement instead of two."""
-        item = dict(put.item)
-        if self._insert(item):
-            value = item if returning == "new" else None
-            return Answer(value, write_units(None, item, self.layout))
+        if self._insert(put.item):
+            value = dict(put.item) if returning == "new" else None
+            return Answer(value, new_item_units(put, self.layout))
         return _refused(put, self._standing(put.key)[1])
 
     def _transact(self, writes: Sequence[Touch]) -> Answer:
@@ -227,7 +241,7 @@ class SqliteCore:
         if isinstance(write, Update) and new is not None:
             size = item_bytes(new)
             if size > ITEM_BYTES_MAX:
-                raise item_too_large(write.key, size)
+                raise update_too_large(write.key, size)
         return new
 
     def _standing(self, key: Key) -> tuple[int | None, Item | None]:
@@ -249,7 +263,7 @@ class SqliteCore:
             placing = [item.get(name) for name in self._placing]
             self._cursor.execute(self._update, (_body(item), *placing, row))
 
-    def _insert(self, item: Item) -> bool:
+    def _insert(self, item: Mapping[str, Any]) -> bool:
         """Insert the item if there is none with its key; return whether there was none."""
         # Only the columns that it has: to bind a NULL costs almost as much as to bind a value.
         placed = tuple([name for name in self._placing if name in item])
@@ -264,7 +278,7 @@ class SqliteCore:
         return self._cursor.execute(statement, values).rowcount == 1
 
 
-def _body(item: Item) -> bytes:
+def _body(item: Mapping[str, Any]) -> bytes:
     attributes = dict(item)
     del attributes[PK], attributes[SK]
     return encoded(attributes)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-from collections.abc import Awaitable, Sequence
+import os
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import groupby
 from typing import Any, TypeAlias
 
 import msgspec
 
 from holdfast.clock import Clock, SystemClock
-from holdfast.errors import HoldfastError
+from holdfast.errors import StoreNotFound
 from holdfast.storage.layout import LAYOUT, Layout
 from holdfast.storage.operations import (
     Answer,
@@ -23,15 +23,18 @@ from holdfast.storage.operations import (
 )
 from holdfast.storage.sqlite import schema
 from holdfast.storage.sqlite.core import SqliteCore
-from holdfast.storage.sqlite.faults import fault
 from holdfast.storage.sqlite.lanes import Lane
 from holdfast.storage.sqlite.reading import SqliteReader
+from holdfast.storage.units import total
+from holdfast.storage.writes import Delete, Put
 
 __all__ = ["MEMORY", "SqliteEngine"]
 
 MEMORY = ":memory:"
 SWEEP_ITEMS_MAX = 500
 _READERS = 2
+_WRITES = (WriteItem, TransactItems, WriteItems)
+_WRITES_AT_ONCE_MAX = 500
 _SWEEP_SECONDS = 30.0
 
 
@@ -64,8 +67,9 @@ class SqliteEngine:
         clock: Clock | None = None,
         changes: bool | None = None,
         max_bytes: int | None = None,
+        make: bool = True,
     ) -> None:
-        """Open the file, or make it.
+        """Open the file, or make it. This may wait for other processes, 30 seconds at most.
 
         ``changes`` turns the change feed on or off for all who use the file; None leaves it as it
         is. ``max_bytes`` bounds what this process lets the file grow to.
@@ -74,13 +78,21 @@ class SqliteEngine:
             StoreNotFound, StoreReadOnly, StoreCorrupt, StoreMismatched: it cannot be used.
         """
         self._clock = clock or SystemClock()
+        if not make and path != MEMORY and not os.path.exists(path):
+            raise StoreNotFound(f"there is no file {path}")
         self._core = SqliteCore(
             path, layout=layout, clock=self._clock, changes=changes, max_bytes=max_bytes
         )
-        self._sweep_due = self._clock.monotonic()
         self._own_reader = SqliteReader(self._core.connection, path)
-        self._readers = [] if path == MEMORY else [_reader(path) for _ in range(_READERS)]
-        self._writing: Lane[_Job, Answer] = Lane("writer", [self._work], idle=self._sweep_if_due)
+        self._readers: list[SqliteReader] = []
+        try:
+            while path != MEMORY and len(self._readers) < _READERS:
+                self._readers.append(SqliteReader(schema.opened_for_reading(path), path))
+        except BaseException:
+            self._close_files()
+            raise
+        self._sweep_due = self._clock.monotonic()
+        self._writing: Lane[_Job, Answer] = Lane("writer", [self._work], between=self._sweep_if_due)
         self._reading: Lane[_Job, Answer] = self._writing
         if self._readers:
             self._reading = Lane("reader", [_reading_with(reader) for reader in self._readers])
@@ -90,6 +102,8 @@ class SqliteEngine:
         return self._core.layout
 
     def perform(self, operation: Operation) -> Awaitable[Answer]:
+        if isinstance(operation, WriteItems) and len(operation.writes) > _WRITES_AT_ONCE_MAX:
+            return self._write_in_parts(operation.writes)
         lane = self._writing if _is_write(operation) else self._reading
         return lane.run(operation)
 
@@ -109,9 +123,22 @@ class SqliteEngine:
     async def close(self) -> None:
         await asyncio.get_running_loop().run_in_executor(None, self._close)
 
+    async def _write_in_parts(self, writes: Sequence[Put | Delete]) -> Answer:
+        """Write a large batch in several commits, since it need not be one."""
+        parts = [
+            WriteItems(tuple(writes[start : start + _WRITES_AT_ONCE_MAX]))
+            for start in range(0, len(writes), _WRITES_AT_ONCE_MAX)
+        ]
+        answers = [await self._writing.run(part) for part in parts]
+        errors = (answer.error for answer in answers if answer.error is not None)
+        return Answer(units=total(answer.units for answer in answers), error=next(errors, None))
+
     def _close(self) -> None:
         self._reading.close()
         self._writing.close()
+        self._close_files()
+
+    def _close_files(self) -> None:
         for reader in self._readers:
             reader.close()
         self._core.close()
@@ -124,7 +151,6 @@ class SqliteEngine:
                 answers += self._core.apply(list(group))  # type: ignore[arg-type]
             else:
                 answers += [self._alone(job) for job in group]
-        self._sweep_if_due()
         return answers
 
     def _alone(self, job: _Job) -> Answer:
@@ -132,7 +158,7 @@ class SqliteEngine:
             return _read(self._own_reader, job)
         try:
             return Answer(self._core.sweep(SWEEP_ITEMS_MAX))
-        except HoldfastError as error:
+        except Exception as error:
             return Answer(error=error)
 
     def _sweep_if_due(self) -> float:
@@ -146,31 +172,19 @@ class SqliteEngine:
 
 
 def _is_write(job: _Job) -> bool:
-    return isinstance(job, WriteItem | TransactItems | WriteItems)
+    return isinstance(job, _WRITES)
 
 
-def _reader(path: str) -> SqliteReader:
-    try:
-        connection = schema.connected(path)
-        connection.execute("PRAGMA query_only = ON")
-    except sqlite3.Error as error:
-        raise fault(error, path) from error
-    return SqliteReader(connection, path)
-
-
-def _reading_with(reader: SqliteReader) -> Any:
-    def work(jobs: Sequence[_Job]) -> list[Answer]:
-        return [_read(reader, job) for job in jobs]
-
-    return work
+def _reading_with(reader: SqliteReader) -> Callable[[list[_Job]], list[Answer]]:
+    return lambda jobs: [_read(reader, job) for job in jobs]
 
 
 def _read(reader: SqliteReader, job: Any) -> Answer:
-    if not isinstance(job, _ReadChanges):
-        return reader.read(job)
     try:
-        return Answer(reader.changes(job.after, job.limit))
-    except HoldfastError as error:
+        if isinstance(job, _ReadChanges):
+            return Answer(reader.changes(job.after, job.limit))
+        return reader.read(job)
+    except Exception as error:
         return Answer(error=error)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 
+import msgspec
+
 from holdfast.errors import (
-    HoldfastError,
     StoreCorrupt,
     StoreFull,
     StoreNotFound,
@@ -20,8 +21,12 @@ __all__ = ["fault", "is_ambiguous"]
 _PRIMARY = 0xFF
 
 
-def fault(error: sqlite3.Error, path: str) -> HoldfastError:
-    """Return the error that says what SQLite's means for this file."""
+def fault(error: Exception, path: str) -> Exception:
+    """Return the error that says what is wrong with the file; any other error as it is."""
+    if isinstance(error, msgspec.DecodeError):
+        return StoreCorrupt(f"{path} is damaged: an item cannot be read ({error})")
+    if not isinstance(error, sqlite3.Error):
+        return error
     code = _primary(error)
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return Throttled(f"{path} stayed locked by another process: {error}")

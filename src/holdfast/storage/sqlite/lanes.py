@@ -7,13 +7,14 @@ submit within one turn of their event loop crosses together, and so do the resul
 from __future__ import annotations
 
 import asyncio
+import os
 import queue
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from holdfast.errors import StoreClosed
+from holdfast.errors import StoreClosed, StoreUnavailable
 
 __all__ = ["Lane"]
 
@@ -37,18 +38,19 @@ class Lane(Generic[Job, Result]):
         name: str,
         runners: Sequence[Callable[[list[Job]], Sequence[Result]]],
         *,
-        idle: Callable[[], float] | None = None,
+        between: Callable[[], float] | None = None,
     ) -> None:
         """Start the threads.
 
-        ``idle`` is called by a thread that has nothing to do, and says in how many seconds it wants
+        ``between`` is called after each bundle, and says in how many seconds at the latest it wants
         to be called again.
         """
-        self._idle = idle
+        self._between = between
         self._bundles: queue.SimpleQueue[_Bundle[Job, Result] | None] = queue.SimpleQueue()
         self._gathering: dict[asyncio.AbstractEventLoop, _Bundle[Job, Result]] = {}
         self._lock = threading.Lock()
         self._closed = False
+        self._process = os.getpid()
         self._threads = [
             threading.Thread(
                 target=self._work, args=(run,), name=f"holdfast-{name}-{number}", daemon=True
@@ -64,7 +66,7 @@ class Lane(Generic[Job, Result]):
         A caller that is cancelled does not call the job back: it may be done all the same.
 
         Raises:
-            StoreClosed: the lane was closed before.
+            StoreClosed: the lane was closed before, or was opened by another process.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Result] = loop.create_future()
@@ -73,6 +75,7 @@ class Lane(Generic[Job, Result]):
                 raise StoreClosed
             bundle = self._gathering.get(loop)
             if bundle is None:
+                self._check_process()
                 bundle = self._gathering[loop] = []
                 loop.call_soon(self._send, loop)
             bundle.append((job, future))
@@ -83,41 +86,56 @@ class Lane(Generic[Job, Result]):
         with self._lock:
             if not self._closed:
                 self._closed = True
-                for bundle in self._gathering.values():
-                    self._bundles.put(bundle)
-                self._gathering.clear()
+                for loop in list(self._gathering):
+                    self._put(self._gathering.pop(loop))
                 for _ in self._threads:
                     self._bundles.put(None)
         for thread in self._threads:
             thread.join()
 
+    def _check_process(self) -> None:
+        # A fork copies this object but not its threads: nobody would ever answer.
+        if os.getpid() != self._process:
+            raise StoreClosed("the store was opened before this process forked; open it anew here")
+
     def _send(self, loop: asyncio.AbstractEventLoop) -> None:
         with self._lock:
             bundle = self._gathering.pop(loop, None)
             if bundle is not None:
-                self._bundles.put(bundle)
+                self._put(bundle)
+
+    def _put(self, bundle: _Bundle[Job, Result]) -> None:
+        for start in range(0, len(bundle), _JOBS_AT_ONCE_MAX):
+            self._bundles.put(bundle[start : start + _JOBS_AT_ONCE_MAX])
 
     def _work(self, run: Callable[[list[Job]], Sequence[Result]]) -> None:
-        wait_seconds = 0.0 if self._idle else None
+        wait_seconds = None if self._between is None else 0.0
         while True:
             try:
                 bundle = self._bundles.get(timeout=wait_seconds)
             except queue.Empty:
-                assert self._idle is not None
-                wait_seconds = self._idle()
-                continue
+                bundle = []
             if bundle is None:
                 return
-            if len(self._threads) == 1:
-                bundle = self._with_what_waits(bundle)
-            try:
-                results = run([job for job, _ in bundle])
-            except BaseException as error:
-                _deliver(bundle, [error] * len(bundle), _fail)
-            else:
-                _deliver(bundle, results, _succeed)
+            if bundle:
+                self._do(run, self._with_what_waits(bundle))
+            if self._between is not None:
+                wait_seconds = self._between()
+
+    def _do(
+        self, run: Callable[[list[Job]], Sequence[Result]], bundle: _Bundle[Job, Result]
+    ) -> None:
+        try:
+            results = run([job for job, _ in bundle])
+        except Exception as error:
+            # Runners answer for each job. Should one fail as a whole, nobody is left waiting.
+            _deliver(bundle, [_broken(error) for _ in bundle], _fail)
+        else:
+            _deliver(bundle, results, _succeed)
 
     def _with_what_waits(self, bundle: _Bundle[Job, Result]) -> _Bundle[Job, Result]:
+        if len(self._threads) > 1:
+            return bundle
         while len(bundle) < _JOBS_AT_ONCE_MAX and not self._bundles.empty():
             more = self._bundles.get()
             if more is None:
@@ -152,9 +170,15 @@ def _settle_all(
             settle(future, outcome)
 
 
-def _succeed(future: asyncio.Future[Any], outcome: Any) -> None:
-    future.set_result(outcome)
+def _succeed(future: asyncio.Future[Any], result: Any) -> None:
+    future.set_result(result)
 
 
-def _fail(future: asyncio.Future[Any], outcome: Any) -> None:
-    future.set_exception(outcome)
+def _fail(future: asyncio.Future[Any], error: Any) -> None:
+    future.set_exception(error)
+
+
+def _broken(error: Exception) -> StoreUnavailable:
+    broken = StoreUnavailable(f"the embedded engine failed: {error!r}")
+    broken.__cause__ = error
+    return broken

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable
 from typing import Any
+
+import msgspec
 
 from holdfast.errors import ChangesOff, ChangesTrimmed, InvalidQuery
 from holdfast.storage.cursors import cursor_at
@@ -40,7 +43,11 @@ class SqliteReader:
         self._path = path
 
     def read(self, operation: ReadOperation) -> Answer:
-        """Carry out one read."""
+        """Carry out one read.
+
+        Raises:
+            StoreUnavailable, StoreUnusable: the file cannot be read.
+        """
         try:
             match operation:
                 case GetItem(key, eventual):
@@ -52,8 +59,8 @@ class SqliteReader:
                     return Answer(items, units)
                 case QueryItems():
                     return self._query(operation)
-        except sqlite3.Error as error:
-            return Answer(error=fault(error, self._path))
+        except Exception as error:
+            raise fault(error, self._path) from error
 
     def changes(self, after: str | None, limit: int) -> ChangePage:
         """Read the change feed from a position on.
@@ -63,7 +70,7 @@ class SqliteReader:
         """
         try:
             return self._changes(after, limit)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, msgspec.DecodeError) as error:
             raise fault(error, self._path) from error
 
     def close(self) -> None:
@@ -102,10 +109,10 @@ class SqliteReader:
                 "SELECT position, pk, sk, old, new, at_ms, expired FROM changes "
                 "WHERE position > ? ORDER BY position LIMIT ?",
                 (start, limit),
-            ).fetchall()
+            )
+            changes = _page_of_changes(rows)
         finally:
             self._connection.execute("COMMIT")
-        changes = [_change(*row) for row in rows]
         return ChangePage(changes, changes[-1].position if changes else str(start))
 
     def _feed_ends(self) -> tuple[int, int]:
@@ -133,6 +140,17 @@ def _position(after: str | None, oldest: int, newest: int) -> int:
     if int(after) < oldest - 1:
         raise ChangesTrimmed(f"the feed begins after position {oldest - 1}; {after} is gone")
     return int(after)
+
+
+def _page_of_changes(rows: Iterable[Any]) -> list[Change]:
+    changes: list[Change] = []
+    size = 0
+    for position, pk, sk, old, new, at_ms, expired in rows:
+        changes.append(_change(position, pk, sk, old, new, at_ms, expired))
+        size += len(old or b"") + len(new or b"")
+        if size >= PAGE_BYTES_MAX:
+            break
+    return changes
 
 
 def _change(

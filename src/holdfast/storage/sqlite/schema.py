@@ -8,16 +8,18 @@ from contextlib import contextmanager, suppress
 
 import msgspec
 
-from holdfast.errors import StoreMismatched
+from holdfast.errors import StoreMismatched, StoreUnusable, Throttled
 from holdfast.storage.layout import Layout
+from holdfast.storage.sqlite.faults import fault
 
-__all__ = ["MIGRATIONS", "connected", "prepare", "switch_changes"]
+__all__ = ["BUSY_MS", "MIGRATIONS", "opened", "opened_for_reading"]
 
 # "Hold": tells our files from other programs'.
 _APPLICATION_ID = 0x486F6C64
 
 # How long a process waits for another one to finish its commit.
-_BUSY_SECONDS = 30.0
+BUSY_MS = 30_000
+_SWITCH_ATTEMPTS = 100
 _CACHE_KIB = 16 * 1024
 
 # The rows have a number of their own, so that new ones are appended to the end of the file in
@@ -55,7 +57,7 @@ CREATE TABLE changes (
 );
 CREATE TABLE moment (at_ms INTEGER NOT NULL, expired INTEGER NOT NULL);
 """
-_TRIGGERS_ON = """
+_CHANGES_ON = """
 CREATE TRIGGER items_inserted AFTER INSERT ON items BEGIN
   INSERT INTO changes (pk, sk, old, new, at_ms, expired)
   SELECT new.pk, new.sk, NULL, new.body, at_ms, expired FROM moment;
@@ -69,8 +71,11 @@ CREATE TRIGGER items_deleted AFTER DELETE ON items BEGIN
   SELECT old.pk, old.sk, old.body, NULL, at_ms, expired FROM moment;
 END;
 INSERT INTO moment VALUES (0, 0);
+-- A position is spent, so that whoever read the feed before it was off learns of the gap.
+INSERT INTO changes (pk, sk, at_ms, expired) VALUES ('', '', 0, 0);
+DELETE FROM changes;
 """
-_TRIGGERS_OFF = """
+_CHANGES_OFF = """
 DROP TRIGGER items_inserted;
 DROP TRIGGER items_updated;
 DROP TRIGGER items_deleted;
@@ -79,45 +84,83 @@ DELETE FROM changes;
 """
 
 
-def connected(path: str, *, max_bytes: int | None = None) -> sqlite3.Connection:
-    """Return a connection that commits durably and waits for other processes."""
-    connection = sqlite3.connect(
-        path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
-    )
-    try:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
-        if max_bytes is not None:
-            (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
-            connection.execute(f"PRAGMA max_page_count = {max(max_bytes // page_bytes, 1)}")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+def opened(
+    path: str, layout: Layout, *, changes: bool | None, max_bytes: int | None
+) -> sqlite3.Connection:
+    """Return a connection that writes durably to a file of this layout, made if there is none.
 
-
-def prepare(connection: sqlite3.Connection, path: str, layout: Layout) -> None:
-    """Create the tables, or bring those of an older release up to date.
+    Nothing is written where nothing has to be changed.
 
     Raises:
         StoreMismatched: a newer release, another program or other indexes made the file.
+        StoreUnavailable, StoreUnusable: it cannot be opened.
     """
-    with _transaction(connection):
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        _check_owner(connection, path, version)
-        for migrate in MIGRATIONS[version:]:
-            migrate(connection, layout)
-        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+    with _closed_on_error(path) as connection:
+        # First of all: a file of somebody else is not touched.
+        _check_owner(connection, path)
+        _switch_to_wal(connection, path)
+        connection.execute("PRAGMA synchronous = FULL")
+        if max_bytes is not None:
+            (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
+            connection.execute(f"PRAGMA max_page_count = {max(max_bytes // page_bytes, 1)}")
+        if _version(connection) < len(MIGRATIONS):
+            with _transaction(connection):
+                _migrate(connection, path, layout)
         _check_layout(connection, path, layout)
+        if changes is not None and changes is not _has_changes(connection):
+            with _transaction(connection):
+                _switch_changes(connection, changes)
+        return connection
 
 
-def switch_changes(connection: sqlite3.Connection, on: bool | None) -> None:
-    """Turn the change feed on or off for every process; leave it as it is where None."""
-    with _transaction(connection):
-        is_on = connection.execute("SELECT 1 FROM moment").fetchone() is not None
-        if on is not None and on is not is_on:
-            _run(connection, _TRIGGERS_ON if on else _TRIGGERS_OFF)
+def opened_for_reading(path: str) -> sqlite3.Connection:
+    """Return a further connection to a file that was opened before.
+
+    Raises:
+        StoreUnavailable, StoreUnusable: it cannot be opened.
+    """
+    with _closed_on_error(path) as connection:
+        connection.execute("PRAGMA query_only = ON")
+        return connection
+
+
+@contextmanager
+def _closed_on_error(path: str) -> Generator[sqlite3.Connection]:
+    """Open the file; close it if what follows fails, and say in our own words why."""
+    connection: sqlite3.Connection | None = None
+    try:
+        connection = sqlite3.connect(
+            path, timeout=BUSY_MS / 1000, isolation_level=None, check_same_thread=False
+        )
+        connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+        yield connection
+    except BaseException as error:
+        if connection is not None:
+            connection.close()
+        if isinstance(error, sqlite3.Error):
+            raise fault(error, path) from error
+        raise
+
+
+def _switch_to_wal(connection: sqlite3.Connection, path: str) -> None:
+    """Have the file write ahead, so that readers need not wait for writers.
+
+    SQLite does not wait for other processes when it switches, and says at once that it is busy; so
+    we wait for them by way of an empty transaction, and try again.
+    """
+    for _ in range(_SWITCH_ATTEMPTS):
+        try:
+            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                raise
+            with _transaction(connection):
+                pass
+        else:
+            if mode not in ("wal", "memory"):
+                raise StoreUnusable(f"{path} is where SQLite cannot write ahead (mode {mode!r})")
+            return
+    raise Throttled(f"{path} is being opened by too many processes at once")
 
 
 @contextmanager
@@ -148,10 +191,23 @@ MIGRATIONS: list[Callable[[sqlite3.Connection, Layout], None]] = [_create]
 """What brings a file from each schema to the next; never change one that was released."""
 
 
-def _check_owner(connection: sqlite3.Connection, path: str, version: int) -> None:
+def _migrate(connection: sqlite3.Connection, path: str, layout: Layout) -> None:
+    # Again, now that nobody else can write: another process may have been faster.
+    _check_owner(connection, path)
+    for migrate in MIGRATIONS[_version(connection) :]:
+        migrate(connection, layout)
+    connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return connection.execute("PRAGMA user_version").fetchone()[0]
+
+
+def _check_owner(connection: sqlite3.Connection, path: str) -> None:
+    version = _version(connection)
     (application,) = connection.execute("PRAGMA application_id").fetchone()
-    is_empty = connection.execute("SELECT 1 FROM sqlite_master").fetchone() is None
-    if not is_empty and application != _APPLICATION_ID:
+    is_new = version == 0 and connection.execute("SELECT 1 FROM sqlite_master").fetchone() is None
+    if not is_new and application != _APPLICATION_ID:
         raise StoreMismatched(f"{path} is a database of another program")
     if version > len(MIGRATIONS):
         raise StoreMismatched(
@@ -163,6 +219,15 @@ def _check_layout(connection: sqlite3.Connection, path: str, layout: Layout) -> 
     (stored,) = connection.execute("SELECT value FROM about WHERE name = 'layout'").fetchone()
     if msgspec.json.decode(stored, type=Layout) != layout:
         raise StoreMismatched(f"{path} was made with other indexes: {bytes(stored).decode()}")
+
+
+def _has_changes(connection: sqlite3.Connection) -> bool:
+    return connection.execute("SELECT 1 FROM moment").fetchone() is not None
+
+
+def _switch_changes(connection: sqlite3.Connection, on: bool) -> None:
+    if on is not _has_changes(connection):
+        _run(connection, _CHANGES_ON if on else _CHANGES_OFF)
 
 
 def _run(connection: sqlite3.Connection, script: str) -> None:
