@@ -37,10 +37,11 @@ def bare(writes: int, group: int) -> float:
         for _ in range(writes // group):
             connection.execute("BEGIN IMMEDIATE")
             for _ in range(group):
-                connection.execute(
-                    "INSERT INTO items (pk, sk, body) VALUES (?, ?, ?)",
+                inserted = connection.execute(
+                    "INSERT INTO items (pk, sk, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
                     (f"RUN#{ids.new()}", "HEAD", BODY),
                 )
+                assert inserted.rowcount == 1  # conditional, as ours are
             connection.execute("COMMIT")
         seconds = time.perf_counter() - started
         connection.close()

@@ -20,11 +20,11 @@ from holdfast.storage.item import Item
 from holdfast.storage.layout import Key
 from holdfast.storage.meter import Meter
 from holdfast.storage.operations import (
+    Answer,
     ChangePage,
     Engine,
     GetItem,
     GetItems,
-    Operation,
     Page,
     QueryItems,
     Returning,
@@ -64,7 +64,7 @@ class Table:
 
         ``eventual`` halves the price; the item may then be a moment old.
         """
-        return await self._perform("get", GetItem(admit_key(key), eventual))
+        return self._result("get", await self._engine.perform(GetItem(admit_key(key), eventual)))
 
     async def get_many(self, keys: Iterable[Key], *, eventual: bool = False) -> list[Item | None]:
         """Return the items, in the order of their keys, with None where there is none."""
@@ -74,7 +74,7 @@ class Table:
         distinct = tuple(dict.fromkeys(wanted))
         if not distinct:
             return []
-        items = await self._perform("get_many", GetItems(distinct, eventual))
+        items = self._result("get_many", await self._engine.perform(GetItems(distinct, eventual)))
         found: dict[Key, Item | None] = dict(zip(distinct, items, strict=True))
         return [found[key] for key in wanted]
 
@@ -89,7 +89,7 @@ class Table:
         if returning not in ("nothing", "old", "new"):
             raise InvalidWrite(f"returning is 'nothing', 'old' or 'new', not {returning!r:.80}")
         admitted = admit_write(write, self._engine.layout)
-        return await self._perform("write", WriteItem(admitted, returning))
+        return self._result("write", await self._engine.perform(WriteItem(admitted, returning)))
 
     async def transact(self, writes: Sequence[Touch]) -> None:
         """Carry out up to 100 writes and checks together, or none of them. Costs double.
@@ -100,7 +100,7 @@ class Table:
             ItemTooLarge, InvalidWrite: an update does not fit the item that it met.
         """
         admitted = admit_transaction(writes, self._engine.layout)
-        await self._perform("transact", TransactItems(admitted))
+        self._result("transact", await self._engine.perform(TransactItems(admitted)))
 
     async def write_many(self, writes: Iterable[Put | Delete]) -> None:
         """Carry out writes without conditions, each for itself, in few requests.
@@ -109,7 +109,7 @@ class Table:
         """
         admitted = admit_batch(writes, self._engine.layout)
         if admitted:
-            await self._perform("write_many", WriteItems(admitted))
+            self._result("write_many", await self._engine.perform(WriteItems(admitted)))
 
     async def query(
         self,
@@ -142,7 +142,7 @@ class Table:
             forward=forward,
             eventual=eventual or chosen is not None,
         )
-        return await self._perform("query", query)
+        return self._result("query", await self._engine.perform(query))
 
     async def every(
         self,
@@ -186,8 +186,7 @@ class Table:
         """Finish what is under way and let go of the engine."""
         await self._engine.close()
 
-    async def _perform(self, name: str, operation: Operation) -> Any:
-        answer = await self._engine.perform(operation)
+    def _result(self, name: str, answer: Answer) -> Any:
         self._meter.record(self._purpose, name, answer.units)
         if answer.error is not None:
             raise answer.error

@@ -113,10 +113,8 @@ def total(units: Iterable[Units]) -> Units:
 
 def new_item_units(put: Put, layout: Layout) -> Units:
     """Return what it costs to put an item where there was none."""
-    return Units(
-        write=_begun(put.size, WRITE_UNIT_BYTES),
-        index_write=_index_writes(None, put.item, layout),
-    )
+    index_write = _index_writes(None, put.item, layout)
+    return Units(write=_begun(put.size, WRITE_UNIT_BYTES), index_write=index_write)
 
 
 def write_units(old: Item | None, new: Item | None, layout: Layout) -> Units:

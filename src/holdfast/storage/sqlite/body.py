@@ -27,9 +27,10 @@ _PLAIN = frozenset({str, bytes, bool, type(None)})
 
 def encoded(item: Item) -> bytes:
     """Return the bytes of a canonical item."""
-    if all(_is_plain(value) for value in item.values()):
-        return _encoder.encode(item)
-    return _encoder.encode({name: _packable(value) for name, value in item.items()})
+    for value in item.values():
+        if type(value) not in _PLAIN and not _is_plain(value):
+            return _encoder.encode({name: _packable(value) for name, value in item.items()})
+    return _encoder.encode(item)
 
 
 def decoded(body: bytes) -> Item:

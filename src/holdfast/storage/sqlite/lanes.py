@@ -12,7 +12,8 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Generic, TypeAlias, TypeVar
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 from holdfast.errors import StoreClosed, StoreUnavailable
 
@@ -20,7 +21,18 @@ __all__ = ["Lane"]
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
-_Bundle: TypeAlias = list[tuple[Job, asyncio.Future[Result]]]
+
+
+class _Bundle(Generic[Job, Result]):
+    """Jobs of one event loop, and the futures of their results."""
+
+    __slots__ = ("futures", "jobs", "loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.jobs: list[Job] = []
+        self.futures: list[asyncio.Future[Result]] = []
+
 
 # So that one commit cannot grow without bound, and nobody waits for thousands of others.
 _JOBS_AT_ONCE_MAX = 1024
@@ -76,9 +88,14 @@ class Lane(Generic[Job, Result]):
             bundle = self._gathering.get(loop)
             if bundle is None:
                 self._check_process()
-                bundle = self._gathering[loop] = []
-                loop.call_soon(self._send, loop)
-            bundle.append((job, future))
+                bundle = self._gathering[loop] = _Bundle(loop)
+                loop.call_soon(self._send, bundle)
+            elif len(bundle.jobs) == _JOBS_AT_ONCE_MAX:
+                self._bundles.put(bundle)
+                bundle = self._gathering[loop] = _Bundle(loop)
+                loop.call_soon(self._send, bundle)
+            bundle.jobs.append(job)
+            bundle.futures.append(future)
         return future
 
     def close(self) -> None:
@@ -86,8 +103,9 @@ class Lane(Generic[Job, Result]):
         with self._lock:
             if not self._closed:
                 self._closed = True
-                for loop in list(self._gathering):
-                    self._put(self._gathering.pop(loop))
+                for bundle in self._gathering.values():
+                    self._bundles.put(bundle)
+                self._gathering.clear()
                 for _ in self._threads:
                     self._bundles.put(None)
         for thread in self._threads:
@@ -98,84 +116,68 @@ class Lane(Generic[Job, Result]):
         if os.getpid() != self._process:
             raise StoreClosed("the store was opened before this process forked; open it anew here")
 
-    def _send(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _send(self, bundle: _Bundle[Job, Result]) -> None:
         with self._lock:
-            bundle = self._gathering.pop(loop, None)
-            if bundle is not None:
-                self._put(bundle)
-
-    def _put(self, bundle: _Bundle[Job, Result]) -> None:
-        for start in range(0, len(bundle), _JOBS_AT_ONCE_MAX):
-            self._bundles.put(bundle[start : start + _JOBS_AT_ONCE_MAX])
+            if self._gathering.get(bundle.loop) is bundle:
+                del self._gathering[bundle.loop]
+                self._bundles.put(bundle)
 
     def _work(self, run: Callable[[list[Job]], Sequence[Result]]) -> None:
         wait_seconds = None if self._between is None else 0.0
         while True:
             try:
                 bundle = self._bundles.get(timeout=wait_seconds)
+                if bundle is None:
+                    return
+                _do(run, self._with_what_waits(bundle))
             except queue.Empty:
-                bundle = []
-            if bundle is None:
-                return
-            if bundle:
-                self._do(run, self._with_what_waits(bundle))
+                pass
             if self._between is not None:
                 wait_seconds = self._between()
 
-    def _do(
-        self, run: Callable[[list[Job]], Sequence[Result]], bundle: _Bundle[Job, Result]
-    ) -> None:
-        try:
-            results = run([job for job, _ in bundle])
-        except Exception as error:
-            # Runners answer for each job. Should one fail as a whole, nobody is left waiting.
-            _deliver(bundle, [_broken(error) for _ in bundle], _fail)
-        else:
-            _deliver(bundle, results, _succeed)
-
-    def _with_what_waits(self, bundle: _Bundle[Job, Result]) -> _Bundle[Job, Result]:
-        if len(self._threads) > 1:
-            return bundle
-        while len(bundle) < _JOBS_AT_ONCE_MAX and not self._bundles.empty():
+    def _with_what_waits(self, first: _Bundle[Job, Result]) -> list[_Bundle[Job, Result]]:
+        bundles = [first]
+        # Several threads rather share what waits.
+        while len(self._threads) == 1 and not self._bundles.empty():
+            if sum(len(bundle.jobs) for bundle in bundles) >= _JOBS_AT_ONCE_MAX:
+                break
             more = self._bundles.get()
             if more is None:
                 # The end comes last: put it back for the next turn.
                 self._bundles.put(None)
                 break
-            bundle = bundle + more
-        return bundle
+            bundles.append(more)
+        return bundles
 
 
-def _deliver(
-    bundle: _Bundle[Any, Any],
-    outcomes: Sequence[Any],
-    settle: Callable[[asyncio.Future[Any], Any], None],
-) -> None:
-    """Hand the outcomes to the event loops that wait for them, all of a loop's at once."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
-    for (_, future), outcome in zip(bundle, outcomes, strict=True):
-        by_loop.setdefault(future.get_loop(), []).append((future, outcome))
-    for loop, settled in by_loop.items():
+def _do(run: Callable[[list[Job]], Sequence[Result]], bundles: list[_Bundle[Job, Result]]) -> None:
+    """Run the jobs of several bundles together, and hand each loop its results at once."""
+    jobs = bundles[0].jobs if len(bundles) == 1 else [job for each in bundles for job in each.jobs]
+    try:
+        results, error = run(jobs), None
+    except Exception as failure:
+        # Runners answer for each job. Should one fail as a whole, nobody is left waiting.
+        results, error = (), failure
+    start = 0
+    for bundle in bundles:
+        settle = partial(_settle, bundle.futures, results[start : start + len(bundle.jobs)], error)
+        start += len(bundle.jobs)
         # A loop that was closed in the meantime has nobody left who waits.
         with suppress(RuntimeError):
-            loop.call_soon_threadsafe(_settle_all, settled, settle)
+            bundle.loop.call_soon_threadsafe(settle)
 
 
-def _settle_all(
-    settled: list[tuple[asyncio.Future[Any], Any]],
-    settle: Callable[[asyncio.Future[Any], Any], None],
+def _settle(
+    futures: Sequence[asyncio.Future[Any]], results: Sequence[Any], error: Exception | None
 ) -> None:
-    for future, outcome in settled:
+    if error is not None:
+        for future in futures:
+            if not future.done():
+                future.set_exception(_broken(error))
+        return
+    for future, result in zip(futures, results, strict=True):
         if not future.done():
-            settle(future, outcome)
-
-
-def _succeed(future: asyncio.Future[Any], result: Any) -> None:
-    future.set_result(result)
-
-
-def _fail(future: asyncio.Future[Any], error: Any) -> None:
-    future.set_exception(error)
+            future.set_result(result)
 
 
 def _broken(error: Exception) -> StoreUnavailable:
