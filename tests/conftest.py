@@ -22,7 +22,9 @@ if os.environ.get("CI") == "true":
 def aws_environment() -> Iterator[None]:
     """Credentials that open nothing; those of the person who runs the tests are out of reach."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in [name for name in os.environ if name.startswith("AWS_")]:
+        for name in [name for name in os.environ if name.upper().startswith("AWS_")]:
+            patch.delenv(name)
+        for name in [name for name in os.environ if name.upper().endswith("_PROXY")]:
             patch.delenv(name)
         patch.setenv("AWS_ACCESS_KEY_ID", "testing")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")

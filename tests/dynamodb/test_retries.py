@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from holdfast.errors import (
     AccessDenied,
@@ -33,6 +28,7 @@ from holdfast.storage.layout import Key
 from holdfast.storage.operations import Answer, GetItem, TransactItems, WriteItem
 from holdfast.storage.units import Units
 from holdfast.storage.writes import Delete, Put, Update
+from tests.dynamodb.certificates import self_signed
 from tests.dynamodb.conftest import LeapingClock, Open
 from tests.servers.process import free_port
 from tests.servers.stub_dynamodb import (
@@ -182,24 +178,6 @@ async def test_an_endpoint_that_is_not_trusted_is_not_asked_again(
 async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
     writer.close()
-
-
-def self_signed(path: Path) -> Path:
-    """Write a certificate that nobody has vouched for, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    certificate = (
-        x509.CertificateBuilder(name, name, key.public_key(), serial_number=1)
-        .not_valid_before(datetime(2020, 1, 1))
-        .not_valid_after(datetime(2120, 1, 1))
-        .sign(key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    private = key.private_bytes(
-        pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    path.write_bytes(private + certificate.public_bytes(pem))
-    return path
 
 
 @pytest.mark.parametrize("broken", [garble, corrupt, say(Said(301, b"", {}))])

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Mapping
 from typing import Any, Protocol, cast
 
 import botocore.exceptions
 import botocore.session
 import msgspec
+from botocore.utils import get_environ_proxies  # pyright: ignore[reportUnknownVariableType]
 
 from holdfast.errors import (
     AccessDenied,
@@ -25,7 +27,7 @@ from holdfast.errors import (
 )
 from holdfast.storage.dynamodb.signing import Keys
 
-__all__ = ["CredentialChain", "Place"]
+__all__ = ["CredentialChain", "Place", "Route"]
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -35,6 +37,15 @@ class Place(msgspec.Struct, frozen=True):
     endpoint: str
     chosen: bool = False
     """Whether the caller named the endpoint."""
+
+
+class Route(msgspec.Struct, frozen=True):
+    """How the service is reached."""
+
+    proxy: str | None
+    """From ``HTTP_PROXY``, ``HTTPS_PROXY`` and ``NO_PROXY``."""
+    ca_bundle: str | None
+    """A file of certificates to trust: ``AWS_CA_BUNDLE``, or ``ca_bundle`` of the profile."""
 
 
 class _Frozen(Protocol):
@@ -77,6 +88,15 @@ class CredentialChain:
                 if self._place is None:
                     self._place = await asyncio.to_thread(self._find_place)
         return self._place
+
+    async def route(self) -> Route:
+        """Return how the service is reached.
+
+        Raises:
+            InvalidUrl: no region is named anywhere.
+            CredentialsMissing: there is no such profile.
+        """
+        return await asyncio.to_thread(self._find_route, (await self.place()).endpoint)
 
     async def keys(self) -> Keys:
         """Return keys that are valid now.
@@ -138,6 +158,15 @@ class CredentialChain:
             )
         assert self._endpoint is not None
         return Place(region, self._endpoint, chosen=True)
+
+    def _find_route(self, endpoint: str) -> Route:
+        scheme = endpoint.partition(":")[0]
+        proxies = cast(Mapping[str, str], get_environ_proxies(endpoint))
+        try:
+            bundle = self._session().get_config_variable("ca_bundle") if scheme == "https" else None
+        except _BOTOCORE_ERRORS as error:
+            raise credentials_error(error) from error
+        return Route(proxies.get(scheme), bundle)
 
     def _session(self) -> _Session:
         return cast(_Session, botocore.session.Session(profile=self._profile))  # pyright: ignore[reportUnknownMemberType]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from io import BytesIO
 from zlib import crc32
 
@@ -11,7 +12,8 @@ import msgspec
 from yarl import URL
 
 from holdfast.clock import Clock
-from holdfast.storage.dynamodb.credentials import CredentialChain
+from holdfast.errors import StoreUnusable
+from holdfast.storage.dynamodb.credentials import CredentialChain, Route
 from holdfast.storage.dynamodb.requests import Request
 from holdfast.storage.dynamodb.signing import Keys, Signer
 
@@ -109,12 +111,16 @@ class Wire:
 
     async def _open(self) -> Signer:
         place = await self._chain.place()
+        route = await self._chain.route()
         if self._session is None:
             self._url = URL(place.endpoint)
             # Plain bytes: what is sent compressed would not fit its checksum. No limit of its own:
             # to wait for a turn is no failure to connect.
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_SECONDS),
+                connector=aiohttp.TCPConnector(
+                    limit=0, keepalive_timeout=_KEEP_ALIVE_SECONDS, ssl=_trust(route)
+                ),
+                proxy=route.proxy,
                 timeout=self._timeout,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"User-Agent": "holdfast", "Accept-Encoding": "identity"},
@@ -122,6 +128,17 @@ class Wire:
             )
         self._signer = Signer(self._url.host_port_subcomponent or "", place.region)
         return self._signer
+
+
+def _trust(route: Route) -> ssl.SSLContext | bool:
+    if route.ca_bundle is None:
+        return True
+    try:
+        return ssl.create_default_context(cafile=route.ca_bundle)
+    except OSError as error:
+        raise StoreUnusable(
+            f"the certificates to trust (AWS_CA_BUNDLE) cannot be read: {route.ca_bundle}: {error}"
+        ) from error
 
 
 def _payload(body: bytes) -> bytes | BytesIO:
