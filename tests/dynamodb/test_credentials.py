@@ -6,13 +6,17 @@ the numbers of their streams' records from one source, and fails when two of the
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from holdfast.clock import SystemClock
+from holdfast.clock import Clock, ManualClock, SystemClock
 from holdfast.errors import (
     AccessDenied,
     CredentialsExpired,
@@ -30,6 +34,14 @@ from tests.servers.stub_dynamodb import Asked, Said, Stub, answer, fault, forwar
 
 GET = GetItem(Key("p", "s"), eventual=False)
 EXPIRED = fault("ExpiredTokenException", "The security token included in the request is expired")
+
+
+def chain_of(
+    region: str | None, endpoint: str | None, clock: Clock | None = None
+) -> CredentialChain:
+    return CredentialChain(
+        profile=None, region=region, endpoint=endpoint, clock=clock or SystemClock()
+    )
 
 
 @pytest.fixture
@@ -82,7 +94,7 @@ async def test_without_a_region_the_error_says_where_to_name_it(open_engine: Ope
     with pytest.raises(InvalidUrl, match="AWS_REGION"):
         await open_engine(region=None).perform(GET)
     with pytest.raises(InvalidUrl, match="AWS_REGION"):
-        await CredentialChain(profile=None, region=None, endpoint=None).place()
+        await chain_of(None, None).place()
 
 
 @pytest.mark.usefixtures("no_region")
@@ -91,16 +103,16 @@ async def test_a_region_from_the_environment(
     variable: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(variable, "cn-north-1")
-    place = await CredentialChain(profile=None, region=None, endpoint=None).place()
+    place = await chain_of(None, None).place()
     assert place.region == "cn-north-1"
     assert place.endpoint == "https://dynamodb.cn-north-1.amazonaws.com.cn"
-    place = await CredentialChain(profile=None, region=None, endpoint="http://x").place()
+    place = await chain_of(None, "http://x").place()
     assert (place.region, place.endpoint) == ("cn-north-1", "http://x")
 
 
 async def test_an_endpoint_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", "http://127.0.0.1:9")
-    place = await CredentialChain(profile=None, region="eu-west-1", endpoint=None).place()
+    place = await chain_of("eu-west-1", None).place()
     assert place.endpoint == "http://127.0.0.1:9"
 
 
@@ -163,7 +175,7 @@ async def test_credentials_that_can_be_renewed_are_renewed_before_they_expire(
     stub.always("GetItem", say(answer()))
     engine = open_engine()
 
-    def issue(name: str, minutes: int) -> None:
+    def issue(name: str, minutes: float) -> None:
         expires = datetime.fromtimestamp(SystemClock().now_ms() / 1000 + minutes * 60, UTC)
         keys.write_text(
             json.dumps(
@@ -177,14 +189,101 @@ async def test_credentials_that_can_be_renewed_are_renewed_before_they_expire(
             )
         )
 
-    # Botocore renews what expires within ten minutes.
-    for name, minutes in [("FIRST", 5), ("SECOND", 60), ("THIRD", 60)]:
+    # At their end they are renewed at once: who asks has to wait for it.
+    for name, minutes in [("FIRST", 0.5), ("SECOND", 60), ("THIRD", 60)]:
         issue(name, minutes)
         await engine.perform(GET)
     assert [asked.access_key for asked in stub.asked] == ["FIRST", "SECOND", "SECOND"]
     # Until then they are at hand, and botocore is not asked.
-    chain = CredentialChain(profile=None, region="us-east-1", endpoint=stub.endpoint)
+    chain = chain_of("us-east-1", stub.endpoint)
     assert await chain.keys() is await chain.keys()
+
+
+class Renewable:
+    """Credentials of botocore's kind that are good for some more minutes."""
+
+    def __init__(self, seconds_left: int) -> None:
+        self.seconds_left = seconds_left
+        self.asked = 0
+        self.may_answer = threading.Event()
+        self.fails = False
+
+    def refresh_needed(self, within_seconds: int | None = None) -> bool:
+        return self.seconds_left < (within_seconds or 15 * 60)
+
+    def get_frozen_credentials(self) -> Any:
+        self.asked += 1
+        if self.asked > 1:
+            assert self.may_answer.wait(30)
+            if self.fails:
+                raise OSError("the metadata service is down")
+            self.seconds_left = 3600
+        return SimpleNamespace(access_key=f"KEY{self.asked}", secret_key="x", token=None)
+
+
+async def test_keys_that_are_still_good_are_used_while_new_ones_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    renewable = Renewable(seconds_left=600)
+    clock = ManualClock()
+    chain = chain_of("r", "http://e", clock)
+    monkeypatch.setattr(
+        chain, "_session", lambda: SimpleNamespace(get_credentials=lambda: renewable)
+    )
+    first = [await chain.keys() for _ in range(5)]
+    assert {keys.access_key for keys in first} == {"KEY1"}
+    renewable.may_answer.set()
+    async with asyncio.timeout(30):
+        while (await chain.keys()).access_key == "KEY1":
+            await asyncio.to_thread(lambda: None)
+    assert (await chain.keys()).access_key == "KEY2"
+    assert renewable.asked == 2
+
+
+async def test_a_renewal_that_fails_is_tried_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    renewable = Renewable(seconds_left=600)
+    renewable.fails = True
+    renewable.may_answer.set()
+    clock = ManualClock()
+    chain = chain_of("r", "http://e", clock)
+    monkeypatch.setattr(
+        chain, "_session", lambda: SimpleNamespace(get_credentials=lambda: renewable)
+    )
+    for _ in range(50):
+        assert (await chain.keys()).access_key == "KEY1"
+        await asyncio.to_thread(lambda: None)
+    assert renewable.asked <= 2
+    clock.advance(31)
+    async with asyncio.timeout(30):
+        while renewable.asked < 3:
+            assert (await chain.keys()).access_key == "KEY1"
+            await asyncio.to_thread(lambda: None)
+    # At the very end it is told.
+    renewable.seconds_left = 10
+    with pytest.raises(AccessDenied, match="metadata service is down"):
+        await chain.keys()
+
+
+@pytest.mark.usefixtures("no_keys")
+@pytest.mark.parametrize(
+    "process", ["/there/is/no/such/program", "echo this is not JSON"], ids=["missing", "garbled"]
+)
+async def test_a_process_that_cannot_be_used_is_told(
+    open_engine: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, process: str
+) -> None:
+    config = tmp_path / "config"
+    config.write_text(f"[default]\ncredential_process = {process}\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    with pytest.raises(AccessDenied, match="credentials could not be had"):
+        await open_engine().perform(GET)
+
+
+async def test_a_token_with_a_line_end_is_told(
+    open_engine: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "token\n")
+    with pytest.raises(AccessDenied, match="control character"):
+        await open_engine().perform(GET)
 
 
 @pytest.mark.usefixtures("no_keys")

@@ -170,3 +170,12 @@ async def test_connections_are_kept(engine: DynamoEngine, stub: Stub) -> None:
 async def test_the_change_feed_comes_later(engine: DynamoEngine) -> None:
     with pytest.raises(ChangesOff, match="later release"):
         await engine.changes(None, 10)
+
+
+def test_an_engine_belongs_to_one_event_loop(dynamodb_local: str) -> None:
+    engine = DynamoEngine("one-loop", region="us-east-1", endpoint=dynamodb_local)
+    with asyncio.Runner() as first, asyncio.Runner() as second:
+        first.run(engine.create())
+        with pytest.raises(StoreClosed, match="another event loop"):
+            second.run(engine.create())
+        first.run(engine.close())

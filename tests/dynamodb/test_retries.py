@@ -40,6 +40,7 @@ from tests.servers.stub_dynamodb import (
     fault,
     garble,
     say,
+    stall,
 )
 
 KEY = Key("p", "s")
@@ -284,9 +285,34 @@ async def test_a_table_that_is_not_there(open_engine: Open, stub: Stub) -> None:
     with pytest.raises(StoreNotFound) as raised:
         await open_engine(table="nowhere").perform(GET)
     assert str(raised.value) == (
-        f"there is no table 'nowhere' in us-east-1 at {stub.endpoint}; make it with: holdfast "
-        f"store create 'dynamodb://nowhere?region=us-east-1&endpoint={stub.endpoint}'"
+        f"there is no table 'nowhere' in us-east-1 at {stub.endpoint}; holdfast store create, with "
+        "this store's address, makes it"
     )
+
+
+@pytest.mark.parametrize("operation", [GET, PUT])
+async def test_something_else_than_dynamodb_is_not_taken_at_its_word(
+    open_engine: Open, stub: Stub, operation: Any
+) -> None:
+    for name in ("GetItem", "PutItem", "DescribeTable"):
+        stub.always(name, say(Said(200, b'{"status": "ok"}', {})))
+    engine = open_engine()
+    with pytest.raises(StoreUnavailable, match="not an answer of DynamoDB"):
+        await engine.perform(operation)
+    with pytest.raises(StoreUnavailable, match="not an answer of DynamoDB"):
+        await engine.create()
+
+
+async def test_to_wait_for_a_turn_ends_with_the_budget(
+    open_engine: Open, other: DynamoEngine, stub: Stub
+) -> None:
+    stub.always("GetItem", stall)
+    engine = open_engine(in_flight_max=1, retry_budget_seconds=0.2, timeout_seconds=1)
+    outcomes = await asyncio.gather(
+        *(engine.perform(GET) for _ in range(4)), return_exceptions=True
+    )
+    assert [type(outcome) for outcome in outcomes] == [EndpointUnreachable] * 4
+    assert sum("no turn" in str(outcome) for outcome in outcomes) == 3
 
 
 async def test_a_table_that_is_being_made_is_awaited(

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ import pytest
 from holdfast.clock import ManualClock
 from holdfast.errors import (
     AccessDenied,
+    BlobDamaged,
     BlobNotFound,
+    StoreClosed,
     StoreFull,
     StoreReadOnly,
     StoreUnavailable,
@@ -604,3 +607,52 @@ async def test_a_folder_that_may_not_be_read(blobs: Blobs, monkeypatch: pytest.M
     for call in (blobs.list, lambda: blobs.get(ref_of("a/b"))):
         with pytest.raises(AccessDenied, match="may not be read"):
             await call()
+
+
+async def test_a_damaged_blob_is_mended_by_putting_it_again(blobs: Blobs, root: Path) -> None:
+    ref = await blobs.put(b"hello", prefix="a/")
+    (root / "a~" / ref.sha256).write_bytes(b"jello")
+    with pytest.raises(BlobDamaged):
+        await blobs.get(ref)
+    assert await blobs.put(b"hello", prefix="a/") == ref
+    assert await blobs.get(ref) == b"hello"
+
+
+async def test_folders_deeper_than_any_key_are_left_alone(blobs: Blobs, root: Path) -> None:
+    ref = await blobs.put(b"hello", key="x/a")
+    folder = os.open(root, os.O_RDONLY)
+    for name in ["x~", *["y~"] * 1200]:
+        with suppress(FileExistsError):
+            os.mkdir(name, dir_fd=folder)
+        below = os.open(name, os.O_RDONLY, dir_fd=folder)
+        os.close(folder)
+        folder = below
+    os.close(folder)
+    assert [entry.key for entry in (await blobs.list()).entries] == ["x/a"]
+    assert await blobs.delete_all("x/") == 1
+    with pytest.raises(BlobNotFound):
+        await blobs.get(ref)
+    # Python's own way to remove a tree does not reach so deep either.
+    await asyncio.to_thread(subprocess.run, ["rm", "-rf", str(root)], check=True)
+
+
+def test_a_fork_is_told_to_open_the_folder_anew(root: Path) -> None:
+    async def use(blobs: Blobs) -> None:
+        await asyncio.gather(*(blobs.put(b"x", key=f"{n}") for n in range(8)))
+
+    blobs = Blobs(FolderBlobs(root), Meter())
+    asyncio.run(use(blobs))
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            asyncio.run(asyncio.wait_for(use(blobs), 5))
+        except StoreClosed as error:
+            os.write(write, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    os.waitpid(child, 0)
+    with os.fdopen(read) as told:
+        assert "fork" in told.read()
+    asyncio.run(blobs.close())

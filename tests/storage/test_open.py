@@ -109,6 +109,14 @@ async def test_what_both_cost_is_on_one_meter() -> None:
         ("dynamodb:///runs", "the table's name"),
         ("dynamodb://runs/more", "the table's name"),
         ("dynamodb://runs?buckets=b", "no option 'buckets'"),
+        ("dynamodb://a", "3 to 255 letters"),
+        ("dynamodb://user:pw@runs", "3 to 255 letters"),
+        ("dynamodb://runs?endpoint=localhost:8000", "http(s)://host[:port]"),
+        ("dynamodb://runs?endpoint=http://a..b:80", "http(s)://host[:port]"),
+        ("dynamodb://runs?bucket=B_AD", "no bucket can have the name"),
+        ("dynamodb://runs?bucket=a..b", "no bucket can have the name"),
+        ("dynamodb://runs?bucket=abc&bucket_endpoint=localhost:9", "http(s)://host[:port]"),
+        ("dynamodb://runs?region=eu%0d%0aX", "no region has the name"),
         ("http://[", "cannot open"),
         (None, "cannot open"),
         (7, "cannot open"),
@@ -172,3 +180,5 @@ def test_a_template_of_the_table() -> None:
     assert properties["TimeToLiveSpecification"] == {"AttributeName": "ttl", "Enabled": True}
     with pytest.raises(InvalidUrl, match="a file needs no definition"):
         definition("sqlite:///runs.db")
+    with pytest.raises(InvalidUrl, match="3 to 255 letters"):
+        definition("dynamodb://a")

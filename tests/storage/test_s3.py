@@ -9,12 +9,14 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
+from botocore.exceptions import ReadTimeoutError
 
-from holdfast.clock import SystemIds
+from holdfast.clock import ManualClock, SystemIds
 from holdfast.errors import (
     AccessDenied,
     BlobNotFound,
@@ -197,7 +199,8 @@ def test_a_name_that_no_bucket_can_have(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "endpoint", ["", "here", "localhost:9000", "ftp://a", "http://", "http://a b"]
+    "endpoint",
+    ["here", "localhost:9000", "ftp://a", "http://", "http://a:x", "http://a..b", "http://u@a"],
 )
 def test_an_endpoint_that_cannot_be_one(endpoint: str) -> None:
     with pytest.raises(InvalidUrl) as caught:
@@ -214,8 +217,36 @@ async def test_missing_credentials_are_told(
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     for call in calls_of(blobs):
-        with pytest.raises(CredentialsMissing, match=bucket):
+        with pytest.raises(CredentialsMissing, match="Unable to locate credentials"):
             await call()
+
+
+async def test_the_region_is_that_of_the_table(
+    moto_server: str, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Botocore itself knows only AWS_DEFAULT_REGION: a bucket would be made elsewhere."""
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    name = f"{bucket}-regional"
+    blobs = Blobs(S3Blobs(name, endpoint=moto_server), Meter())
+    await blobs.create()
+    await blobs.close()
+    with closing(boto3.client("s3", endpoint_url=moto_server, region_name="us-east-1")) as client:
+        assert client.get_bucket_location(Bucket=name)["LocationConstraint"] == "eu-west-1"
+
+
+async def test_a_chain_that_breaks_is_told(
+    moto_server: str, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    config = tmp_path / "config"
+    config.write_text("[default]\ncredential_process = /there/is/no/such/program\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    blobs = Blobs(S3Blobs(bucket, endpoint=moto_server), Meter())
+    with pytest.raises(AccessDenied, match="credentials could not be had"):
+        await blobs.list()
+    await blobs.close()
 
 
 async def test_a_missing_profile_is_told(moto_server: str, bucket: str) -> None:
@@ -223,6 +254,27 @@ async def test_a_missing_profile_is_told(moto_server: str, bucket: str) -> None:
     with pytest.raises(CredentialsMissing, match="nobody"):
         await blobs.list()
     await blobs.close()
+
+
+class Drip:
+    """A body that sends one byte at a time, ten seconds apart."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.sent = 0
+
+    def read(self, size: int) -> bytes:
+        self.clock.advance(10)
+        self.sent += 1
+        return b"x"
+
+
+def test_a_drip_is_no_answer() -> None:
+    clock = ManualClock()
+    drip = Drip(clock)
+    with pytest.raises(ReadTimeoutError):
+        S3Blobs("blobs", clock=clock)._whole(drip, 100)
+    assert drip.sent == 3
 
 
 # --- a service that does not do what it should ---------------------------------------------------

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import hashlib
 import heapq
 import os
 import stat
@@ -31,7 +32,13 @@ from holdfast.errors import (
     StoreUnavailable,
     StoreUnusable,
 )
-from holdfast.storage.blobs import BlobContent, BlobEntry, BlobPage, admit_blob_key
+from holdfast.storage.blobs import (
+    BLOB_SEGMENTS_MAX,
+    BlobContent,
+    BlobEntry,
+    BlobPage,
+    admit_blob_key,
+)
 from holdfast.storage.threads import Threads
 
 __all__ = ["FolderBlobs"]
@@ -78,7 +85,7 @@ class FolderBlobs:
         await self._threads.run(self._write, key, data)
 
     async def holds(self, key: str, size: int, sha256: str) -> bool:
-        return await self._threads.run(self._holds, key, size)
+        return await self._threads.run(self._holds, key, size, sha256)
 
     async def read(self, key: str, bytes_max: int) -> BlobContent | None:
         return await self._threads.run(self._read, key, bytes_max)
@@ -126,7 +133,7 @@ class FolderBlobs:
                     os.unlink(partial, dir_fd=scratch)
                 raise
 
-    def _holds(self, key: str, size: int) -> bool:
+    def _holds(self, key: str, size: int, sha256: str) -> bool:
         folders, name = _place(key)
         with (
             self._told(writing=True),
@@ -134,7 +141,7 @@ class FolderBlobs:
             self._opened() as root,
             _found(root, folders) as folder,
         ):
-            if _size(folder, name) == size:
+            if _size(folder, name) == size and _hash(folder, name) == sha256:
                 os.fsync(folder)  # whoever put it may not have come this far
                 return True
         return False
@@ -379,13 +386,18 @@ def _size(folder: int, name: bytes) -> int | None:
     return found.st_size if stat.S_ISREG(found.st_mode) else None
 
 
+def _hash(folder: int, name: bytes) -> str:
+    with os.fdopen(os.open(name, _OPEN_FILE, dir_fd=folder), "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def _walk(folder: int, base: bytes, start: bytes, after: bytes) -> Generator[BlobEntry]:
     """Yield what follows a key, below a folder that stands for ``base``, in the order of the keys.
 
     That is the order of their parts, level by level: ``a``, ``a-b``, ``a/``. Only what begins with
     ``start`` is looked at, and no folder all of whose keys come earlier.
     """
-    if after > base and not after.startswith(base):
+    if (after > base and not after.startswith(base)) or base.count(b"/") >= BLOB_SEGMENTS_MAX:
         return
     after_part = after[len(base) :] if after > base else b""
     parts = [
@@ -417,6 +429,8 @@ def _parts(folder: int) -> Iterator[bytes]:
 def _clear(parent: int, name: bytes, base: bytes) -> int:
     """Delete the blobs below a folder, and the folder if nothing is left in it."""
     deleted = 0
+    if base.count(b"/") >= BLOB_SEGMENTS_MAX:
+        return deleted
     # Somebody else may be removing it at the same moment.
     with suppress(FileNotFoundError), _found(parent, [name]) as folder:
         for part in _parts(folder):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,6 +34,7 @@ options of dynamodb: region, bucket, endpoint, bucket_endpoint, profile, kms_key
 
 _SQLITE_OPTIONS = ("changes", "blobs", "max_bytes")
 _DYNAMODB_OPTIONS = ("region", "bucket", "endpoint", "bucket_endpoint", "profile", "kms_key")
+_TABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 _SWITCH = {"on": True, "off": False}
 
 
@@ -102,7 +104,10 @@ def open(
     address = _parsed(url)
     if address.scheme == "sqlite":
         return _open_sqlite(address, clock or SystemClock(), layout, make=make)
-    return _open_dynamodb(address, clock or SystemClock(), layout)
+    try:
+        return _open_dynamodb(address, clock or SystemClock(), layout)
+    except InvalidUrl as error:
+        raise _invalid(url, str(error)) from None
 
 
 def definition(url: str, *, layout: Layout = LAYOUT) -> dict[str, Any]:
@@ -147,8 +152,9 @@ def _parsed(url: str) -> _Address:
             return _Address(url, "sqlite", host or path.removeprefix("/"), options)
         case "dynamodb":
             _check_options(url, options, _DYNAMODB_OPTIONS)
-            if not host or path not in ("", "/"):
-                raise _invalid(url, "after two slashes comes the table's name, and nothing else")
+            if not _TABLE_NAME.fullmatch(host) or path not in ("", "/"):
+                reason = "after two slashes comes the table's name (3 to 255 letters, digits or "
+                raise _invalid(url, reason + "any of _ . -), and nothing else")
             return _Address(url, "dynamodb", host, options)
         case "":
             raise _invalid(url, "it has no scheme")
@@ -200,6 +206,7 @@ def _open_dynamodb(address: _Address, clock: Clock, layout: Layout) -> Store:
             **place,
             endpoint=options.get("bucket_endpoint"),
             kms_key=options.get("kms_key"),
+            clock=clock,
         )
         blobs = Blobs(bucket, meter)
     return Store(engine, blobs, url=address.url, meter=meter)

@@ -20,14 +20,10 @@ class PriceList(msgspec.Struct, frozen=True, kw_only=True):
     """Dollars for a million DynamoDB write units."""
     read_units_million: float
     """Dollars for a million DynamoDB read units."""
-    table_gb_month: float
-    """Dollars for a GB in the table for a month."""
     blob_puts_thousand: float
     """Dollars for a thousand S3 PUT, COPY, POST or LIST requests."""
     blob_gets_thousand: float
     """Dollars for a thousand S3 GET requests."""
-    blob_gb_month: float
-    """Dollars for a GB in the bucket (S3 Standard) for a month."""
 
 
 PRICES_BEFORE_2024_11 = PriceList(
@@ -35,10 +31,8 @@ PRICES_BEFORE_2024_11 = PriceList(
     region="us-east-1",
     write_units_million=1.25,
     read_units_million=0.25,
-    table_gb_month=0.25,
     blob_puts_thousand=0.005,
     blob_gets_thousand=0.0004,
-    blob_gb_month=0.023,
 )
 
 # On 1 November 2024 the capacity of on-demand tables became half as dear; all else stayed.

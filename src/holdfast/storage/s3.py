@@ -23,10 +23,10 @@ from boto3.session import Session
 from botocore import exceptions as aws
 from botocore.config import Config
 
+from holdfast.clock import Clock, SystemClock
 from holdfast.errors import (
     AccessDenied,
     CredentialsExpired,
-    CredentialsMissing,
     EndpointUnreachable,
     HoldfastError,
     InvalidBlobKey,
@@ -35,6 +35,13 @@ from holdfast.errors import (
     StoreUnavailable,
     StoreUnusable,
     Throttled,
+)
+from holdfast.storage.aws import (
+    CHAIN_ERRORS,
+    admitted_endpoint,
+    admitted_region,
+    credentials_error,
+    no_access,
 )
 from holdfast.storage.blobs import (
     LIST_LIMIT_MAX,
@@ -53,9 +60,11 @@ PARTS_AT_ONCE = 4
 ATTEMPTS_MAX = 5
 CONNECT_SECONDS = 5
 READ_SECONDS = 20
+BYTES_A_SECOND_MIN = 256 * 1024
+"""What arrives more slowly is given up, `READ_SECONDS` later than it should have come."""
+_CHUNK_BYTES = 1024 * 1024
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
-_ENDPOINT = re.compile(r"https?://[^\s/?#]+(/[^\s?#]*)?")
 # A bucket is made in these by naming none.
 _REGIONS_UNNAMED = (None, "us-east-1", "aws-global")
 
@@ -63,14 +72,6 @@ _DENIED = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch")
 _EXPIRED = ("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired")
 _THROTTLED = ("SlowDown", "ServiceUnavailable", "Throttling", "ThrottlingException")
 
-_CREDENTIALS_MISSING = (
-    aws.CredentialRetrievalError,
-    aws.NoAuthTokenError,
-    aws.NoCredentialsError,
-    aws.PartialCredentialsError,
-    aws.ProfileNotFound,
-)
-_CREDENTIALS_EXPIRED = (aws.LoginError, aws.SSOError, aws.TokenRetrievalError)
 _BROKEN_OFF = (aws.IncompleteReadError, aws.ReadTimeoutError, aws.ResponseStreamingError)
 _UNREACHABLE = (aws.ConnectionError, aws.HTTPClientError, aws.IncompleteReadError)
 _IN_PARTS = TransferConfig(
@@ -95,25 +96,23 @@ class S3Blobs:
         kms_key: str | None = None,
         encryption: bool = True,
         attempts_max: int = ATTEMPTS_MAX,
+        clock: Clock | None = None,
     ) -> None:
         """Remember how to reach the bucket; nothing is sent yet.
 
         Raises:
             InvalidUrl: no bucket can have this name, or no service this address.
         """
-        if not _BUCKET.fullmatch(bucket):
+        if not _BUCKET.fullmatch(bucket) or ".." in bucket:
             raise InvalidUrl(f"no bucket can have the name {bucket!r:.80}", field="bucket")
-        if endpoint is not None and not _ENDPOINT.fullmatch(endpoint):
-            raise InvalidUrl(
-                f"an endpoint is http://HOST:PORT, not {endpoint!r:.80}", field="endpoint"
-            )
         self._bucket = bucket
-        self._region = region
-        self._endpoint = endpoint
+        self._region = admitted_region(region) if region else None
+        self._endpoint = endpoint and admitted_endpoint(endpoint)
         self._profile = profile
         self._algorithm = ("aws:kms" if kms_key else "AES256") if encryption else None
         self._kms_key = kms_key
         self._attempts_max = attempts_max
+        self._clock = clock or SystemClock()
         self._threads = Threads(f"bucket {bucket}", THREADS)
         self._connecting = threading.Lock()
         self._client: Any = None
@@ -184,11 +183,21 @@ class S3Blobs:
                     if size > bytes_max:
                         return BlobContent(size, None)
                     try:
-                        return BlobContent(size, body.read())
+                        return BlobContent(size, self._whole(body, size))
                     except _BROKEN_OFF:  # boto3 itself retries only until the answer begins
                         if attempt >= self._attempts_max:
                             raise
                 attempt += 1
+
+    def _whole(self, body: Any, size: int) -> bytes:
+        """Read what S3 sends, but not for ever: a drip every few seconds is no answer."""
+        ends = self._clock.monotonic() + READ_SECONDS + size / BYTES_A_SECOND_MIN
+        chunks: list[bytes] = []
+        while chunk := body.read(_CHUNK_BYTES):
+            chunks.append(chunk)
+            if self._clock.monotonic() > ends:
+                raise aws.ReadTimeoutError(endpoint_url=f"s3://{self._bucket}")
+        return b"".join(chunks)
 
     def _delete(self, key: str) -> None:
         with self._reached() as client:
@@ -277,14 +286,19 @@ class S3Blobs:
     def _reached(self) -> Generator[Any]:
         """Give the client, and raise what it says as an error of ours."""
         try:
-            yield self._connected()
+            client = self._connected()
+        except CHAIN_ERRORS as error:
+            raise credentials_error(error) or no_access(error) from error
+        try:
+            yield client
         except (aws.ClientError, aws.BotoCoreError) as error:
             raise _store_error(error, self._bucket) from error
 
     def _connected(self) -> Any:
         with self._connecting:
             if self._client is None:
-                session = Session(profile_name=self._profile, region_name=self._region)
+                region = admitted_region(self._region)
+                session = Session(profile_name=self._profile, region_name=region)
                 self._client = session.client(
                     "s3",
                     endpoint_url=self._endpoint,
@@ -318,13 +332,9 @@ def _store_error(error: Any, bucket: str) -> HoldfastError:
     if isinstance(error, aws.ClientError):
         return _refusal(error, bucket)
     what = f"bucket {bucket!r}: {error}"
-    if isinstance(error, _CREDENTIALS_MISSING):
-        return CredentialsMissing(f"no credentials for {what}")
-    if isinstance(error, _CREDENTIALS_EXPIRED):
-        return CredentialsExpired(f"the login has expired for {what}")
     if isinstance(error, _UNREACHABLE):
         return EndpointUnreachable(f"no answer from {what}")
-    return StoreUnusable(f"cannot use {what}")
+    return credentials_error(error) or StoreUnusable(f"cannot use {what}")
 
 
 def _refusal(error: Any, bucket: str) -> HoldfastError:
@@ -333,7 +343,8 @@ def _refusal(error: Any, bucket: str) -> HoldfastError:
     what = f"bucket {bucket!r}: {error}"
     if code == "NoSuchBucket":
         return StoreNotFound(
-            f"there is no bucket {bucket!r}; to make it, run: holdfast store create URL"
+            f"there is no bucket {bucket!r}; holdfast store create, with this store's address, "
+            "makes it"
         )
     if code == "BucketAlreadyExists":
         return AccessDenied(f"another account has {what}")

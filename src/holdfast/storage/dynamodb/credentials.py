@@ -8,8 +8,8 @@ hand at no cost, and are renewed some minutes before they expire.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Protocol, cast
 
 import botocore.exceptions
@@ -17,14 +17,15 @@ import botocore.session
 import msgspec
 from botocore.utils import get_environ_proxies  # pyright: ignore[reportUnknownVariableType]
 
+from holdfast.clock import Clock
 from holdfast.errors import (
     AccessDenied,
-    CredentialsExpired,
     CredentialsMissing,
     EndpointUnreachable,
     HoldfastError,
     InvalidUrl,
 )
+from holdfast.storage.aws import CHAIN_ERRORS, admitted_region, credentials_error, no_access
 from holdfast.storage.dynamodb.signing import Keys
 
 __all__ = ["CredentialChain", "Place", "Route"]
@@ -35,8 +36,6 @@ class Place(msgspec.Struct, frozen=True):
 
     region: str
     endpoint: str
-    chosen: bool = False
-    """Whether the caller named the endpoint."""
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -64,17 +63,28 @@ class _Session(Protocol):
     def create_client(self, service_name: str, region_name: str | None) -> Any: ...
 
 
+# Botocore wants to renew keys 15 minutes before their end. Until the last moments they are good,
+# and nobody has to wait for new ones.
+_LAST_SECONDS = 60
+_RENEWAL_PAUSE_SECONDS = 30.0
+
+
 class CredentialChain:
     """Finds credentials once, and again when they expire."""
 
-    def __init__(self, *, profile: str | None, region: str | None, endpoint: str | None) -> None:
+    def __init__(
+        self, *, profile: str | None, region: str | None, endpoint: str | None, clock: Clock
+    ) -> None:
+        self._clock = clock
         self._profile = profile
         self._region = region
         self._endpoint = endpoint
         self._finding = asyncio.Lock()
-        self._place = Place(region, endpoint, chosen=True) if region and endpoint else None
+        self._place = Place(region, endpoint) if region and endpoint else None
         self._credentials: _Credentials | None = None
         self._keys: Keys | None = None
+        self._renewal: asyncio.Task[None] | None = None
+        self._renewal_not_before = float("-inf")
 
     async def place(self) -> Place:
         """Return where the service is.
@@ -106,10 +116,12 @@ class CredentialChain:
             CredentialsExpired: they expired, and a person has to log in again.
             AccessDenied: they were refused where they should have been renewed.
         """
-        if self._keys is not None and not self._expiring():
+        if self._keys is not None and not self._expiring(_LAST_SECONDS):
+            if self._expiring():
+                self._renew_soon()
             return self._keys
         async with self._finding:
-            if self._keys is None or self._expiring():
+            if self._keys is None or self._expiring(_LAST_SECONDS):
                 self._keys = await asyncio.to_thread(self._find_keys)
             return self._keys
 
@@ -120,10 +132,24 @@ class CredentialChain:
                 self._credentials = None
                 self._keys = await asyncio.to_thread(self._find_keys)
 
-    def _expiring(self) -> bool:
+    def _expiring(self, within_seconds: int | None = None) -> bool:
         # Only credentials that can be renewed know this; it costs a comparison of two times.
         expiring = getattr(self._credentials, "refresh_needed", None)
-        return expiring is not None and expiring()
+        return expiring is not None and expiring(within_seconds)
+
+    def _renew_soon(self) -> None:
+        """Renew in the background keys that are still good; now and then, should it fail."""
+        under_way = self._renewal is not None and not self._renewal.done()
+        if not under_way and self._clock.monotonic() >= self._renewal_not_before:
+            self._renewal_not_before = self._clock.monotonic() + _RENEWAL_PAUSE_SECONDS
+            self._renewal = asyncio.ensure_future(self._renew_in_background())
+
+    async def _renew_in_background(self) -> None:
+        # What fails here fails again, and is told, when the keys are at their end.
+        with suppress(HoldfastError):
+            keys = await asyncio.to_thread(self._find_keys)
+            async with self._finding:
+                self._keys = keys
 
     def _find_keys(self) -> Keys:
         try:
@@ -132,13 +158,15 @@ class CredentialChain:
             if self._credentials is None:
                 raise CredentialsMissing(_nowhere(self._profile))
             frozen = self._credentials.get_frozen_credentials()
-        except _BOTOCORE_ERRORS as error:
-            raise credentials_error(error) from error
+        except CHAIN_ERRORS as error:
+            raise _chain_error(error) from error
+        parts = (frozen.access_key, frozen.secret_key, frozen.token or "")
+        if not all(part.isprintable() for part in parts):
+            raise AccessDenied("the credentials hold a control character, a line's end perhaps")
         return Keys(frozen.access_key, frozen.secret_key, frozen.token)
 
     def _find_place(self) -> Place:
-        # As all tools of AWS do but botocore, which knows only AWS_DEFAULT_REGION.
-        region = self._region or os.environ.get("AWS_REGION") or None
+        region = admitted_region(self._region)
         try:
             session = self._session()
             if self._endpoint is None:
@@ -148,8 +176,8 @@ class CredentialChain:
             region = region or session.get_config_variable("region")
         except botocore.exceptions.NoRegionError:
             region = None
-        except _BOTOCORE_ERRORS as error:
-            raise credentials_error(error) from error
+        except CHAIN_ERRORS as error:
+            raise _chain_error(error) from error
         if region is None:
             raise InvalidUrl(
                 "no region: name one in the address (?region=eu-west-1), in AWS_REGION or in the "
@@ -157,40 +185,25 @@ class CredentialChain:
                 field="region",
             )
         assert self._endpoint is not None
-        return Place(region, self._endpoint, chosen=True)
+        return Place(region, self._endpoint)
 
     def _find_route(self, endpoint: str) -> Route:
         scheme = endpoint.partition(":")[0]
         proxies = cast(Mapping[str, str], get_environ_proxies(endpoint))
         try:
             bundle = self._session().get_config_variable("ca_bundle") if scheme == "https" else None
-        except _BOTOCORE_ERRORS as error:
-            raise credentials_error(error) from error
+        except CHAIN_ERRORS as error:
+            raise _chain_error(error) from error
         return Route(proxies.get(scheme), bundle)
 
     def _session(self) -> _Session:
         return cast(_Session, botocore.session.Session(profile=self._profile))  # pyright: ignore[reportUnknownMemberType]
 
 
-_BOTOCORE_ERRORS = (botocore.exceptions.BotoCoreError, botocore.exceptions.ClientError)
-
-
-def credentials_error(error: Exception) -> HoldfastError:
-    """Return what a failure of botocore's chain comes down to."""
-    kinds = botocore.exceptions
-    match error:
-        case kinds.ProfileNotFound() | kinds.PartialCredentialsError() | kinds.ConfigParseError():
-            return CredentialsMissing(str(error))
-        case (
-            kinds.UnauthorizedSSOTokenError()
-            | kinds.SSOTokenLoadError()
-            | kinds.TokenRetrievalError()
-        ):
-            return CredentialsExpired(f"{error} (aws sso login renews them)")
-        case kinds.HTTPClientError():
-            return EndpointUnreachable(f"credentials could not be had: {error}")
-        case _:
-            return AccessDenied(f"credentials could not be had: {error}")
+def _chain_error(error: Exception) -> HoldfastError:
+    if isinstance(error, botocore.exceptions.HTTPClientError):
+        return EndpointUnreachable(f"credentials could not be had: {error}")
+    return credentials_error(error) or no_access(error)
 
 
 def _nowhere(profile: str | None) -> str:

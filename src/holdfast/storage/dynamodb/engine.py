@@ -6,10 +6,10 @@ import asyncio
 import re
 from collections.abc import Generator
 from contextlib import contextmanager
-from urllib.parse import urlsplit
 
 from holdfast.clock import Clock, Ids, SystemClock, SystemIds
 from holdfast.errors import ChangesOff, InvalidRequest, InvalidUrl, StoreClosed
+from holdfast.storage.aws import admitted_endpoint, admitted_region
 from holdfast.storage.cursors import cursor_at
 from holdfast.storage.dynamodb.attributes import item_of
 from holdfast.storage.dynamodb.batches import Batches
@@ -86,10 +86,17 @@ class DynamoEngine:
         self._table = table
         self._layout = layout
         chain = CredentialChain(
-            profile=profile, region=region, endpoint=endpoint and _admitted_endpoint(endpoint)
+            profile=profile,
+            region=admitted_region(region) if region else None,
+            endpoint=endpoint and admitted_endpoint(endpoint),
+            clock=clock,
         )
         self._wire = Wire(
-            chain, clock=clock, in_flight_max=in_flight_max, timeout_seconds=timeout_seconds
+            chain,
+            clock=clock,
+            in_flight_max=in_flight_max,
+            timeout_seconds=timeout_seconds,
+            turn_seconds_max=retry_budget_seconds,
         )
         self._exchange = Exchange(
             self._wire,
@@ -102,6 +109,7 @@ class DynamoEngine:
         self._writer = Writer(self._exchange, table=table, layout=layout, ids=ids)
         self._batches = Batches(self._exchange, table=table)
         self._creation = Creation(self._exchange, table=table, layout=layout, clock=clock)
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self._under_way = 0
         self._idle = asyncio.Event()
@@ -151,7 +159,7 @@ class DynamoEngine:
     async def close(self) -> None:
         """Finish what is under way and close the connections."""
         self._closed = True
-        if self._under_way:
+        if self._under_way and self._is_own_loop():
             await self._idle.wait()
         await self._wire.close()
 
@@ -180,10 +188,19 @@ class DynamoEngine:
         except Refusal as refusal:
             raise error_of(refusal.fault, await self._exchange.service(), about) from None
 
+    def _is_own_loop(self) -> bool:
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+        return self._loop is loop
+
     @contextmanager
     def _working(self) -> Generator[None]:
         if self._closed:
             raise StoreClosed(f"the table {self._table!r} was closed")
+        if not self._is_own_loop():
+            # Its connections belong to that loop, which may be gone.
+            raise StoreClosed(f"the table {self._table!r} was opened in another event loop")
         self._under_way += 1
         try:
             yield
@@ -191,20 +208,6 @@ class DynamoEngine:
             self._under_way -= 1
             if self._closed and not self._under_way:
                 self._idle.set()
-
-
-def _admitted_endpoint(endpoint: str) -> str:
-    try:
-        parts = urlsplit(endpoint)
-        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:
-        usable, parts = False, urlsplit("")
-    if not usable or parts.path not in ("", "/") or parts.query or parts.username:
-        raise InvalidUrl(
-            f"an endpoint is http(s)://host[:port] and nothing more, not {endpoint!r:.80}",
-            field="endpoint",
-        )
-    return endpoint
 
 
 def _check_bounds(name: str, value: float, least: float, most: float) -> None:

@@ -115,10 +115,7 @@ class Exchange:
     async def service(self) -> Service:
         """Return which table this is about, and where it is."""
         place = await self._chain.place()
-        address = f"dynamodb://{self._table}?region={place.region}"
-        if place.chosen:
-            address += f"&endpoint={place.endpoint}"
-        return Service(self._table, place.region, place.endpoint, address)
+        return Service(self._table, place.region, place.endpoint)
 
     async def ask(self, request: Request, *, resend: bool = True) -> Answered:
         """Return the answer to a request.
@@ -134,7 +131,7 @@ class Exchange:
         while True:
             try:
                 reply = await self._wire.post(request)
-                answer = _parsed(reply)
+                answer = _parsed(reply, request)
             except NotTrusted as error:
                 raise Unanswered(await self._broken(error), lost=lost) from error
             except NotSent as error:
@@ -170,7 +167,8 @@ class Exchange:
     async def _being_created(self) -> bool:
         # The service answers "not found" for a table that is not ready yet.
         try:
-            answer = _parsed(await self._wire.post(describe_request(self._table)))
+            request = describe_request(self._table)
+            answer = _parsed(await self._wire.post(request), request)
         except (NotSent, AnswerLost, HoldfastError):
             return False
         return isinstance(answer, dict) and answer["Table"]["TableStatus"] == "CREATING"
@@ -193,7 +191,7 @@ def describe_request(table: str) -> Request:
     return Request.of(_DESCRIBE, TableName=table)
 
 
-def _parsed(reply: Reply) -> dict[str, Any] | Fault:
+def _parsed(reply: Reply, request: Request) -> dict[str, Any] | Fault:
     try:
         answer: Any = _decode(reply.body)
     except msgspec.DecodeError:
@@ -203,4 +201,8 @@ def _parsed(reply: Reply) -> dict[str, Any] | Fault:
             return Fault(reply.status, {"message": reply.body[:200].decode("utf-8", "replace")})
         raise AnswerDamaged(f"not JSON (HTTP {reply.status}): {reply.body[:80]!r}")
     fields = cast(dict[str, Any], answer)
-    return fields if reply.status == 200 else Fault(reply.status, fields)
+    if reply.status != 200:
+        return Fault(reply.status, fields)
+    if request.expects is not None and request.expects not in fields:
+        raise AnswerDamaged(f"not an answer of DynamoDB: it has no {request.expects}")
+    return fields

@@ -71,8 +71,6 @@ class Service(msgspec.Struct, frozen=True):
     table: str
     region: str
     endpoint: str
-    address: str
-    """How the table is opened."""
 
     def __str__(self) -> str:
         return f"table {self.table!r} in {self.region} at {self.endpoint}"
@@ -124,7 +122,7 @@ def error_of(fault: Fault, service: Service, about: str = "") -> HoldfastError:
         return CredentialsExpired(f"the credentials for {service} have expired: {fault.message}")
     if fault.code in _MISSING:
         return StoreNotFound(
-            f"there is no {service}; make it with: holdfast store create '{service.address}'"
+            f"there is no {service}; holdfast store create, with this store's address, makes it"
         )
     if fault.code in _DENIED or fault.status in (401, 403):
         return AccessDenied(f"access to {service} was refused: {fault}")

@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 _CAPACITY = {"ReturnConsumedCapacity": "INDEXES"}
+_EXPECTED = {"DescribeTable": "Table", "CreateTable": "TableDescription"}
 _encode = msgspec.json.Encoder().encode
 
 
@@ -37,11 +38,14 @@ class Request(msgspec.Struct, frozen=True):
 
     operation: str
     body: bytes
+    expects: str | None = None
+    """What every answer to it holds; one without it comes from something else than DynamoDB."""
 
     @classmethod
     def of(cls, operation: str, **fields: Any) -> Request:
         """Return the request with those fields."""
-        return cls(operation, _encode(fields))
+        metered = "ConsumedCapacity" if fields.keys() >= _CAPACITY.keys() else None
+        return cls(operation, _encode(fields), metered or _EXPECTED.get(operation))
 
 
 def get_request(table: str, key: Key, *, eventual: bool) -> Request:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from io import BytesIO
 from zlib import crc32
 
@@ -56,11 +58,18 @@ class Wire:
     """Signs and sends requests, so many at a time, over connections that are kept."""
 
     def __init__(
-        self, chain: CredentialChain, *, clock: Clock, in_flight_max: int, timeout_seconds: float
+        self,
+        chain: CredentialChain,
+        *,
+        clock: Clock,
+        in_flight_max: int,
+        timeout_seconds: float,
+        turn_seconds_max: float,
     ) -> None:
         self._chain = chain
         self._clock = clock
         self._turns = asyncio.Semaphore(in_flight_max)
+        self._turn_seconds_max = turn_seconds_max
         self._timeout = aiohttp.ClientTimeout(
             total=timeout_seconds, connect=min(timeout_seconds, _CONNECT_SECONDS_MAX)
         )
@@ -78,7 +87,7 @@ class Wire:
         """
         signer = self._signer or await self._open()
         assert self._session is not None
-        async with self._turns:
+        async with self._turn():
             keys = await self._chain.keys()
             headers = signer.headers(
                 target=f"{_VERSION}.{request.operation}",
@@ -103,6 +112,19 @@ class Wire:
         if checksum is not None and checksum != str(crc32(body)):
             raise AnswerDamaged("a body that does not fit its checksum")
         return Reply(response.status, body, keys)
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncGenerator[None]:
+        """Wait until fewer requests are under way than may be; not longer than a call may take."""
+        try:
+            async with asyncio.timeout(self._turn_seconds_max):
+                await self._turns.acquire()
+        except TimeoutError:
+            raise NotSent(f"no turn within {self._turn_seconds_max} s") from None
+        try:
+            yield
+        finally:
+            self._turns.release()
 
     async def close(self) -> None:
         """Close the connections."""

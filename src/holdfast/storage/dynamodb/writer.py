@@ -11,7 +11,8 @@ a write with a condition           it is sent again. If the condition then does 
 an Update that adds                it is never sent again; the item is read: with this write's
                                    token it was carried out, otherwise `OutcomeUnknown`
 a transaction                      it is sent again under the same client token, by which the
-                                   service carries it out once
+                                   service carries it out once. If a condition then does not
+                                   hold, the tokens decide as they do for a single write
 ================================== =============================================================
 
 A token that is found proves that the write was carried out. One that is not found proves nothing:
@@ -254,4 +255,6 @@ def _cancelled(
     # The service knows the client token for ten minutes; should it have forgotten it, ours tell.
     if lost and any(item and _is_ours(writes[n], item) for n, item in failed.items()):
         return Answer(units=units)
-    return Answer(units=units, error=transaction_cancelled(writes, failed))
+    cancelled = transaction_cancelled(writes, failed)
+    # What was sent first may still be on its way, and be carried out later.
+    return Answer(units=units, error=_unknown("the transaction", cancelled) if lost else cancelled)
