@@ -61,7 +61,7 @@ def each_place(
 def engine(each_place: Place) -> Iterator[BlobEngine]:
     engine = each_place.open()
     yield engine
-    asyncio.run(engine.close())
+    engine.close()
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ from holdfast.errors import (
     InvalidRequest,
 )
 from holdfast.storage.meter import Meter
+from holdfast.storage.threads import Threads
 from holdfast.storage.units import FREE, Units
 
 __all__ = [
@@ -119,45 +120,51 @@ class BlobContent(msgspec.Struct, frozen=True):
 class BlobEngine(Protocol):
     """Moves bytes: everything that `Blobs` needs from what lies beneath it.
 
-    Keys and prefixes that come here were checked. Everything raises a `StoreUnavailable` or a
-    `StoreUnusable` where the store cannot be reached or used, and `StoreClosed` after `close`.
+    It blocks: `Blobs` calls it in threads, several at a time. Keys and prefixes that come here
+    were checked. Everything raises a `StoreUnavailable` or a `StoreUnusable` where the store cannot
+    be reached or used.
     """
 
-    async def write(self, key: str, data: bytes, sha256: str) -> None:
+    name: str
+    """What errors call it."""
+    threads: int
+    """How many calls it takes at a time."""
+
+    def write(self, key: str, data: bytes, sha256: str) -> None:
         """Store a blob in place of what stood there; nobody ever sees a part of it.
 
         When this returns, the blob outlives a crash of the machine.
         """
         ...
 
-    async def holds(self, key: str, size: int, sha256: str) -> bool:
+    def holds(self, key: str, size: int, sha256: str) -> bool:
         """Return whether that blob stands there, to outlive a crash, as far as a look can tell.
 
         False where it cannot be told: it is then written again.
         """
         ...
 
-    async def read(self, key: str, bytes_max: int) -> BlobContent | None:
+    def read(self, key: str, bytes_max: int) -> BlobContent | None:
         """Return what is there, without the bytes where it has more than that many."""
         ...
 
-    async def delete(self, key: str) -> None:
+    def delete(self, key: str) -> None:
         """Delete a blob; do nothing where there is none."""
         ...
 
-    async def delete_all(self, prefix: str) -> int:
+    def delete_all(self, prefix: str) -> int:
         """Delete every blob below a prefix that ends with ``/``; return how many there were."""
         ...
 
-    async def page(self, prefix: str, after: str | None, limit: int) -> BlobPage:
+    def page(self, prefix: str, after: str | None, limit: int) -> BlobPage:
         """List blobs by the UTF-8 bytes of their keys; leave out what no `write` can have made."""
         ...
 
-    async def create(self) -> None:
+    def create(self) -> None:
         """Make the store ready for use; change nothing that is there."""
         ...
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Finish what is under way and let go of files, threads and connections."""
         ...
 
@@ -170,14 +177,22 @@ class Blobs:
     `StoreUnavailable` or `StoreUnusable`; what it refuses is named under each method.
     """
 
-    def __init__(self, engine: BlobEngine, meter: Meter, purpose: str = "other") -> None:
+    def __init__(
+        self,
+        engine: BlobEngine,
+        meter: Meter,
+        purpose: str = "other",
+        *,
+        threads: Threads | None = None,
+    ) -> None:
         self._engine = engine
         self._meter = meter
         self._purpose = purpose
+        self._threads = threads or Threads(engine.name, engine.threads)
 
     def purpose(self, purpose: str) -> Blobs:
         """Return these blobs with their operations metered under another purpose."""
-        return Blobs(self._engine, self._meter, purpose)
+        return Blobs(self._engine, self._meter, purpose, threads=self._threads)
 
     async def put(self, data: bytes, *, key: str | None = None, prefix: str = "") -> BlobRef:
         """Store bytes and return the reference to them.
@@ -198,9 +213,11 @@ class Blobs:
             _admit_folder(prefix)
         ref = await _referred(data, key, prefix)
         units = Units(blob_gets=1) if key is None else FREE
-        standing = key is None and await self._engine.holds(ref.key, ref.size, ref.sha256)
+        standing = key is None and await self._threads.run(
+            self._engine.holds, ref.key, ref.size, ref.sha256
+        )
         if not standing:
-            await self._engine.write(ref.key, data, ref.sha256)
+            await self._threads.run(self._engine.write, ref.key, data, ref.sha256)
             units += Units(blob_puts=_put_requests(ref.size), blob_bytes=ref.size)
         self._count("blob_put", units)
         return ref
@@ -213,7 +230,7 @@ class Blobs:
             BlobDamaged: its size or its hash is not that of the reference.
         """
         _admit_ref(ref)
-        content = await self._engine.read(ref.key, ref.size)
+        content = await self._threads.run(self._engine.read, ref.key, ref.size)
         got = len(content.data or b"") if content else 0
         self._count("blob_get", Units(blob_gets=1, blob_bytes=got))
         if content is None:
@@ -231,7 +248,7 @@ class Blobs:
         Raises:
             InvalidBlobKey: this cannot be a key.
         """
-        await self._engine.delete(admit_blob_key(key))
+        await self._threads.run(self._engine.delete, admit_blob_key(key))
         self._count("blob_delete", FREE)
 
     async def delete_all(self, prefix: str) -> int:
@@ -242,7 +259,7 @@ class Blobs:
         Raises:
             InvalidBlobKey: this cannot be such a prefix.
         """
-        deleted = await self._engine.delete_all(_admit_folder(prefix))
+        deleted = await self._threads.run(self._engine.delete_all, _admit_folder(prefix))
         # To delete costs nothing; to find what there is costs a list for each thousand.
         self._count("blob_delete", Units(blob_puts=max(1, -(-deleted // LIST_LIMIT_MAX))))
         return deleted
@@ -261,17 +278,20 @@ class Blobs:
                 f"limit is a whole number from 1 to {LIST_LIMIT_MAX}, not {limit!r:.80}",
                 field="limit",
             )
-        page = await self._engine.page(_admit_prefix(prefix), _admit_after(after), limit)
+        page = await self._threads.run(
+            self._engine.page, _admit_prefix(prefix), _admit_after(after), limit
+        )
         self._count("blob_list", Units(blob_puts=1))
         return page
 
     async def create(self) -> None:
         """Make the folder or the bucket where it is missing; change nothing that is there."""
-        await self._engine.create()
+        await self._threads.run(self._engine.create)
 
     async def close(self) -> None:
         """Finish what is under way and let go of files, threads and connections."""
-        await self._engine.close()
+        await self._threads.close()
+        await asyncio.to_thread(self._engine.close)
 
     def _count(self, operation: str, units: Units) -> None:
         self._meter.record(self._purpose, operation, units)

@@ -11,7 +11,6 @@ was freed at the same moment makes it anew.
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import hashlib
 import heapq
@@ -39,7 +38,6 @@ from holdfast.storage.blobs import (
     BlobPage,
     admit_blob_key,
 )
-from holdfast.storage.threads import Threads
 
 __all__ = ["FolderBlobs"]
 
@@ -78,36 +76,15 @@ class FolderBlobs:
         self._clock = clock or SystemClock()
         self._ids = ids or SystemIds(self._clock)
         self._on_close = on_close
-        self._threads = Threads(f"folder {self._root}", THREADS)
+        self.name = f"folder {self._root}"
+        self.threads = THREADS
         self._swept = False
 
-    async def write(self, key: str, data: bytes, sha256: str) -> None:
-        await self._threads.run(self._write, key, data)
-
-    async def holds(self, key: str, size: int, sha256: str) -> bool:
-        return await self._threads.run(self._holds, key, size, sha256)
-
-    async def read(self, key: str, bytes_max: int) -> BlobContent | None:
-        return await self._threads.run(self._read, key, bytes_max)
-
-    async def delete(self, key: str) -> None:
-        await self._threads.run(self._delete, key)
-
-    async def delete_all(self, prefix: str) -> int:
-        return await self._threads.run(self._delete_all, prefix)
-
-    async def page(self, prefix: str, after: str | None, limit: int) -> BlobPage:
-        return await self._threads.run(self._page, prefix, after, limit)
-
-    async def create(self) -> None:
-        await self._threads.run(self._create)
-
-    async def close(self) -> None:
-        await self._threads.close()
+    def close(self) -> None:
         if self._on_close is not None:
-            await asyncio.to_thread(self._on_close)
+            self._on_close()
 
-    def _write(self, key: str, data: bytes) -> None:
+    def write(self, key: str, data: bytes, sha256: str) -> None:
         folders, name = _place(key)
         with self._told(writing=True):
             for _ in range(ATTEMPTS_MAX):
@@ -133,7 +110,7 @@ class FolderBlobs:
                     os.unlink(partial, dir_fd=scratch)
                 raise
 
-    def _holds(self, key: str, size: int, sha256: str) -> bool:
+    def holds(self, key: str, size: int, sha256: str) -> bool:
         folders, name = _place(key)
         with (
             self._told(writing=True),
@@ -146,7 +123,7 @@ class FolderBlobs:
                 return True
         return False
 
-    def _read(self, key: str, bytes_max: int) -> BlobContent | None:
+    def read(self, key: str, bytes_max: int) -> BlobContent | None:
         folders, name = _place(key)
         with (
             self._told(writing=False),
@@ -157,7 +134,7 @@ class FolderBlobs:
             return _read_file(folder, name, bytes_max)
         return None
 
-    def _delete(self, key: str) -> None:
+    def delete(self, key: str) -> None:
         folders, name = _place(key)
         with self._told(writing=True), suppress(FileNotFoundError), self._opened() as root:
             with _found(root, folders) as folder:
@@ -167,7 +144,7 @@ class FolderBlobs:
                 os.fsync(folder)
             _remove_empty(root, folders)
 
-    def _delete_all(self, prefix: str) -> int:
+    def delete_all(self, prefix: str) -> int:
         *above, last = _folders(prefix)
         deleted = 0
         with self._told(writing=True), suppress(FileNotFoundError), self._opened() as root:
@@ -177,7 +154,7 @@ class FolderBlobs:
             _remove_empty(root, above)
         return deleted
 
-    def _page(self, prefix: str, after: str | None, limit: int) -> BlobPage:
+    def page(self, prefix: str, after: str | None, limit: int) -> BlobPage:
         above, slash, start = prefix.rpartition("/")
         base = above + slash
         entries: list[BlobEntry] = []
@@ -193,7 +170,7 @@ class FolderBlobs:
         more = len(entries) > limit
         return BlobPage(entries[:limit], entries[limit - 1].key if more else None)
 
-    def _create(self) -> None:
+    def create(self) -> None:
         with self._told(writing=True):
             self._make_root()
             with self._opened():

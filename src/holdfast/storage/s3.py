@@ -51,7 +51,6 @@ from holdfast.storage.blobs import (
     BlobPage,
     admit_blob_key,
 )
-from holdfast.storage.threads import Threads
 
 __all__ = ["S3Blobs"]
 
@@ -113,38 +112,16 @@ class S3Blobs:
         self._kms_key = kms_key
         self._attempts_max = attempts_max
         self._clock = clock or SystemClock()
-        self._threads = Threads(f"bucket {bucket}", THREADS)
+        self.name = f"bucket {bucket}"
+        self.threads = THREADS
         self._connecting = threading.Lock()
         self._client: Any = None
 
-    async def write(self, key: str, data: bytes, sha256: str) -> None:
-        await self._threads.run(self._write, key, data, sha256)
-
-    async def holds(self, key: str, size: int, sha256: str) -> bool:
-        return await self._threads.run(self._holds, key, size, sha256)
-
-    async def read(self, key: str, bytes_max: int) -> BlobContent | None:
-        return await self._threads.run(self._read, key, bytes_max)
-
-    async def delete(self, key: str) -> None:
-        await self._threads.run(self._delete, key)
-
-    async def delete_all(self, prefix: str) -> int:
-        return await self._threads.run(self._delete_all, prefix)
-
-    async def page(self, prefix: str, after: str | None, limit: int) -> BlobPage:
-        return await self._threads.run(self._page, prefix, after, limit)
-
-    async def create(self) -> None:
-        """Make the bucket, encrypted and closed to the public; leave one that is there alone."""
-        await self._threads.run(self._create)
-
-    async def close(self) -> None:
-        await self._threads.close()
+    def close(self) -> None:
         if self._client is not None:
             self._client.close()
 
-    def _write(self, key: str, data: bytes, sha256: str) -> None:
+    def write(self, key: str, data: bytes, sha256: str) -> None:
         arguments = self._arguments(sha256)
         with self._reached() as client:
             if len(data) > PART_BYTES:
@@ -159,7 +136,7 @@ class S3Blobs:
                     Bucket=self._bucket, Key=key, Body=data, ChecksumSHA256=checksum, **arguments
                 )
 
-    def _holds(self, key: str, size: int, sha256: str) -> bool:
+    def holds(self, key: str, size: int, sha256: str) -> bool:
         with self._reached() as client:
             try:
                 head = client.head_object(Bucket=self._bucket, Key=key)
@@ -170,7 +147,7 @@ class S3Blobs:
                 raise
         return head["ContentLength"] == size and head["Metadata"].get("sha256") == sha256
 
-    def _read(self, key: str, bytes_max: int) -> BlobContent | None:
+    def read(self, key: str, bytes_max: int) -> BlobContent | None:
         attempt = 1
         with self._reached() as client:
             while True:
@@ -199,15 +176,15 @@ class S3Blobs:
                 raise aws.ReadTimeoutError(endpoint_url=f"s3://{self._bucket}")
         return b"".join(chunks)
 
-    def _delete(self, key: str) -> None:
+    def delete(self, key: str) -> None:
         with self._reached() as client:
             client.delete_object(Bucket=self._bucket, Key=key)
 
-    def _delete_all(self, prefix: str) -> int:
+    def delete_all(self, prefix: str) -> int:
         deleted = 0
         after: str | None = None
         while True:
-            page = self._page(prefix, after, LIST_LIMIT_MAX)
+            page = self.page(prefix, after, LIST_LIMIT_MAX)
             if page.entries:
                 self._delete_these(page.entries)
                 deleted += len(page.entries)
@@ -225,7 +202,7 @@ class S3Blobs:
                 # The answer as a whole is a success; each key may still have been refused.
                 raise aws.ClientError({"Error": failed}, "DeleteObjects")
 
-    def _page(self, prefix: str, after: str | None, limit: int) -> BlobPage:
+    def page(self, prefix: str, after: str | None, limit: int) -> BlobPage:
         start = {} if after is None else {"StartAfter": after}
         with self._reached() as client:
             answer = client.list_objects_v2(
@@ -235,7 +212,8 @@ class S3Blobs:
         entries = [BlobEntry(each["Key"], each["Size"]) for each in found if _is_ours(each["Key"])]
         return BlobPage(entries, found[-1]["Key"] if answer["IsTruncated"] else None)
 
-    def _create(self) -> None:
+    def create(self) -> None:
+        """Make the bucket, encrypted and closed to the public; leave one that is there alone."""
         with self._reached() as client:
             try:
                 # Not HeadBucket, whose refusals do not say why.
