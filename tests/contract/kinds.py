@@ -37,7 +37,7 @@ FEATURES = {
     "exact_sums": "sums are exact to 38 digits",
     "sparse_indexes": "an item without an index's sort key is not in it",
     "pages": "a page ends with the item that reaches 1,048,576 bytes",
-    "isolation": "transactions that run at the same time do not see each other's middle",
+    "isolation": "writes and transactions at the same time do not see each other's middle",
     "whole_updates": "an update that is refused changes nothing",
     "units": "reports the capacity units that the service would",
 }

@@ -383,6 +383,7 @@ async def test_a_failed_condition_shows_what_stood_in_the_way(table: Table, pk: 
     assert await table.get(Key(pk, "a")) == item
 
 
+@pytest.mark.needs("isolation")
 async def test_one_of_many_racing_writers_wins(table: Table, pk: str) -> None:
     async def race(n: int) -> int | None:
         try:
@@ -399,6 +400,7 @@ async def test_one_of_many_racing_writers_wins(table: Table, pk: str) -> None:
     assert await table.get(Key(pk, "a")) == {"PK": pk, "SK": "a", "winner": winners[0]}
 
 
+@pytest.mark.needs("isolation")
 async def test_concurrent_additions_all_count(table: Table, pk: str) -> None:
     key = Key(pk, "a")
     await asyncio.gather(*(table.write(Update(key=key, add={"n": 1})) for _ in range(30)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing
@@ -437,14 +438,21 @@ async def test_a_put_sends_the_hash_for_s3_to_check(service: Service, served: Bl
     assert headers["x-amz-server-side-encryption"] == "AES256"
 
 
-async def test_a_host_with_a_name_is_addressed_by_paths_as_well(service: Service) -> None:
-    endpoint = service.endpoint.replace("127.0.0.1", "localhost")
+async def test_a_host_with_a_name_is_addressed_by_paths_as_well(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Not even localhost has an address on every machine.
+    resolve = socket.getaddrinfo
+    monkeypatch.setattr(
+        socket, "getaddrinfo", lambda _, *rest, **more: resolve("127.0.0.1", *rest, **more)
+    )
+    endpoint = service.endpoint.replace("127.0.0.1", "named.invalid")
     blobs = Blobs(S3Blobs("blobs", endpoint=endpoint, kms_key="my-key", attempts_max=1), Meter())
     service.will_say((200, b"", 0))
     await blobs.put(DATA, key="a")
     ((_, path, headers),) = service.asked
     assert path == "/blobs/a"
-    assert headers["host"].startswith("localhost:")
+    assert headers["host"].startswith("named.invalid:")
     assert headers["x-amz-server-side-encryption"] == "aws:kms"
     assert headers["x-amz-server-side-encryption-aws-kms-key-id"] == "my-key"
     await blobs.close()
