@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.clock import SystemClock
 from holdfast.errors import (
     AccessDenied,
     EndpointUnreachable,
@@ -307,7 +308,10 @@ async def test_to_wait_for_a_turn_ends_with_the_budget(
     open_engine: Open, other: DynamoEngine, stub: Stub
 ) -> None:
     stub.always("GetItem", stall)
-    engine = open_engine(in_flight_max=1, retry_budget_seconds=0.2, timeout_seconds=1)
+    # In real time, since that is what one waits for a turn: the first holds it for a second.
+    engine = open_engine(
+        clock=SystemClock(), in_flight_max=1, retry_budget_seconds=0.2, timeout_seconds=1
+    )
     outcomes = await asyncio.gather(
         *(engine.perform(GET) for _ in range(4)), return_exceptions=True
     )
