@@ -204,9 +204,12 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def _check_owner(connection: sqlite3.Connection, path: str) -> None:
-    version = _version(connection)
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    is_new = version == 0 and connection.execute("SELECT 1 FROM sqlite_master").fetchone() is None
+    # One statement, and so one moment: another process may be making the file just now.
+    version, application, tables = connection.execute(
+        "SELECT user_version, application_id, (SELECT count(*) FROM sqlite_master) "
+        "FROM pragma_user_version, pragma_application_id"
+    ).fetchone()
+    is_new = version == 0 and tables == 0
     if not is_new and application != _APPLICATION_ID:
         raise StoreMismatched(f"{path} is a database of another program")
     if version > len(MIGRATIONS):
