@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,7 +33,6 @@ options of dynamodb: region, bucket, endpoint, bucket_endpoint, profile, kms_key
 
 _SQLITE_OPTIONS = ("changes", "blobs", "max_bytes")
 _DYNAMODB_OPTIONS = ("region", "bucket", "endpoint", "bucket_endpoint", "profile", "kms_key")
-_TABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 _SWITCH = {"on": True, "off": False}
 
 
@@ -120,7 +118,10 @@ def definition(url: str, *, layout: Layout = LAYOUT) -> dict[str, Any]:
     address = _parsed(url)
     if address.scheme == "sqlite":
         raise _invalid(url, "a file needs no definition, it is made when it is opened")
-    return _aws(url).template(address.name, layout)
+    try:
+        return _aws(url).template(address.name, layout)
+    except InvalidUrl as error:
+        raise _invalid(url, str(error)) from None
 
 
 class _Address(msgspec.Struct, frozen=True):
@@ -152,9 +153,8 @@ def _parsed(url: str) -> _Address:
             return _Address(url, "sqlite", host or path.removeprefix("/"), options)
         case "dynamodb":
             _check_options(url, options, _DYNAMODB_OPTIONS)
-            if not _TABLE_NAME.fullmatch(host) or path not in ("", "/"):
-                reason = "after two slashes comes the table's name (3 to 255 letters, digits or "
-                raise _invalid(url, reason + "any of _ . -), and nothing else")
+            if not host or path not in ("", "/"):
+                raise _invalid(url, "after two slashes comes the table's name, and nothing else")
             return _Address(url, "dynamodb", host, options)
         case "":
             raise _invalid(url, "it has no scheme")

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
+from holdfast.errors import InvalidUrl
 from holdfast.storage.layout import LAYOUT, PK, SK, TTL, Index, Layout
 
-__all__ = ["definition", "differences", "template"]
+__all__ = ["admitted_table", "definition", "differences", "template"]
 
+_TABLE_NAME = re.compile(r"[a-zA-Z0-9_.-]{3,255}")
 _STREAM = "NEW_AND_OLD_IMAGES"
+
+
+def admitted_table(table: str) -> str:
+    """Return the name of a table.
+
+    Raises:
+        InvalidUrl: no table can have it.
+    """
+    if not _TABLE_NAME.fullmatch(table):
+        raise InvalidUrl(
+            f"a table's name has 3 to 255 letters, digits or any of _ . -, not {table!r:.80}",
+            field="table",
+        )
+    return table
 
 
 def definition(table: str, layout: Layout = LAYOUT) -> dict[str, Any]:
@@ -19,7 +36,7 @@ def definition(table: str, layout: Layout = LAYOUT) -> dict[str, Any]:
     its own. `template` has all three.
     """
     return {
-        "TableName": table,
+        "TableName": admitted_table(table),
         "BillingMode": "PAY_PER_REQUEST",
         "AttributeDefinitions": [
             {"AttributeName": name, "AttributeType": "S"} for name in sorted(layout.key_attributes)
@@ -62,7 +79,7 @@ def differences(description: Mapping[str, Any], layout: Layout) -> list[str]:
 
     Indexes that are not ours do not count: they cost, but they do not get in the way.
     """
-    wanted = definition("", layout)
+    wanted = definition(description["TableName"], layout)
     found = _compared("its key", wanted["KeySchema"], description.get("KeySchema"))
     types = {each["AttributeName"]: each["AttributeType"] for each in _list(description, _TYPES)}
     for name in sorted(layout.key_attributes):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Generator
 from contextlib import contextmanager
 
 from holdfast.clock import Clock, Ids, SystemClock, SystemIds
-from holdfast.errors import ChangesOff, InvalidRequest, InvalidUrl, StoreClosed
+from holdfast.errors import ChangesOff, InvalidRequest, StoreClosed
 from holdfast.storage.aws import admitted_endpoint, admitted_region
 from holdfast.storage.cursors import cursor_at
 from holdfast.storage.dynamodb.attributes import item_of
@@ -16,6 +15,7 @@ from holdfast.storage.dynamodb.batches import Batches
 from holdfast.storage.dynamodb.capacity import reported_units
 from holdfast.storage.dynamodb.creation import Creation
 from holdfast.storage.dynamodb.credentials import CredentialChain
+from holdfast.storage.dynamodb.definition import admitted_table
 from holdfast.storage.dynamodb.exchange import Answered, Exchange, Refusal, Unanswered
 from holdfast.storage.dynamodb.faults import error_of
 from holdfast.storage.dynamodb.requests import Request, get_request, query_request
@@ -44,8 +44,6 @@ TIMEOUT_SECONDS = 5.0
 RETRY_BUDGET_SECONDS_MAX = 300.0
 TIMEOUT_SECONDS_MAX = 60.0
 
-_TABLE_NAME = re.compile(r"[a-zA-Z0-9_.-]{3,255}")
-
 
 class DynamoEngine:
     """One table in DynamoDB.
@@ -73,11 +71,7 @@ class DynamoEngine:
         retry_budget_seconds: float = RETRY_BUDGET_SECONDS,
         timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> None:
-        if not _TABLE_NAME.fullmatch(table):
-            raise InvalidUrl(
-                f"a table's name has 3 to 255 letters, digits or any of _ . -, not {table!r:.80}",
-                field="table",
-            )
+        admitted_table(table)
         _check_bounds("in_flight_max", in_flight_max, 1, 10_000)
         _check_bounds("retry_budget_seconds", retry_budget_seconds, 0, RETRY_BUDGET_SECONDS_MAX)
         _check_bounds("timeout_seconds", timeout_seconds, 0.001, TIMEOUT_SECONDS_MAX)
