@@ -1,1 +1,4 @@
-"""Benchmarks: ``make bench``. Every figure is a ratio against a baseline of the same run."""
+"""Benchmarks: ``make bench``. Every bar but one is on a ratio against a baseline of the same run.
+
+The exception is the CPU that a step of the kernel costs, in milliseconds.
+"""

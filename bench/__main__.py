@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from bench import dynamodb, sqlite
+from bench import dynamodb, kernel, sqlite
 from bench.figures import Figure
 
-BENCHMARKS = {"sqlite": sqlite.measure, "dynamodb": dynamodb.measure}
+BENCHMARKS = {"sqlite": sqlite.measure, "dynamodb": dynamodb.measure, "kernel": kernel.measure}
 
 
 def main(names: list[str]) -> int:

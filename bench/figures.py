@@ -1,9 +1,10 @@
-"""A measured ratio and the bar that it must reach."""
+"""A measured ratio and the bar that it must reach. One that could not be measured is NaN."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import isnan
 from statistics import median
 
 
@@ -23,6 +24,7 @@ class Figure:
     def __str__(self) -> str:
         bar = f">= {self.at_least}" if self.at_least is not None else f"<= {self.at_most}"
         verdict = "reached" if self.reached else "MISSED"
+        verdict = "NOT MEASURED" if isnan(self.ratio) else verdict
         return f"{self.what:<72} {self.ratio:6.2f}   bar {bar:<8} {verdict}"
 
 

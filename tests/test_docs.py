@@ -16,7 +16,7 @@ from holdfast import errors
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-PUBLIC = ("holdfast.clock", "holdfast.errors", "holdfast.storage")
+PUBLIC = ("holdfast", "holdfast.clock", "holdfast.errors", "holdfast.storage")
 NAMES = [
     f"{module}.{name}" for module in PUBLIC for name in importlib.import_module(module).__all__
 ]

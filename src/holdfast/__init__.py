@@ -1,1 +1,34 @@
 """Holdfast runs agent workflows that can stop at any moment and go on at the exact node."""
+
+from holdfast.app import Holdfast, RunHandle
+from holdfast.engine.context import Context
+from holdfast.engine.worker import Worker, WorkerOptions
+from holdfast.graph import END, Graph, Node, escalate, fail, restart
+from holdfast.model.durations import days, hours, minutes, seconds
+from holdfast.model.policy import Retry
+from holdfast.model.run import HistoryEntry, Run, RunEntry, RunPage
+from holdfast.model.signals import signal
+
+__all__ = [
+    "END",
+    "Context",
+    "Graph",
+    "HistoryEntry",
+    "Holdfast",
+    "Node",
+    "Retry",
+    "Run",
+    "RunEntry",
+    "RunHandle",
+    "RunPage",
+    "Worker",
+    "WorkerOptions",
+    "days",
+    "escalate",
+    "fail",
+    "hours",
+    "minutes",
+    "restart",
+    "seconds",
+    "signal",
+]

@@ -11,14 +11,36 @@
     │   ├── InvalidWrite          a write or a condition that makes no sense
     │   ├── InvalidTransaction    too many writes, too many bytes, one key twice
     │   ├── InvalidQuery          an unknown index, a wrong limit, a foreign cursor
-    │   └── InvalidBlobKey        a blob's name that a folder or a bucket cannot hold
+    │   ├── InvalidBlobKey        a blob's name that a folder or a bucket cannot hold
+    │   ├── InvalidGraph          a graph that cannot be run
+    │   ├── InvalidInput          an input that does not fit the graph's state
+    │   └── InvalidName           an id, a tenant, a signal's or a label's name that cannot be one
     ├── Refused                   the store understood, and said no
     │   ├── ConditionFailed       the condition of one write did not hold
     │   ├── TransactionCancelled  a condition of a transaction did not hold
     │   ├── BlobNotFound          no blob has this name
     │   ├── BlobDamaged           a blob's bytes are not those that were put
     │   ├── ChangesOff            the store was opened without its change feed
-    │   └── ChangesTrimmed        the position asked for is older than what the feed keeps
+    │   ├── ChangesTrimmed        the position asked for is older than what the feed keeps
+    │   ├── AlreadyExists         a run of this id was started with another input
+    │   ├── RunNotFound           no run of the tenant has this id
+    │   ├── RunEnded              the run has ended, or expired, and takes nothing any more
+    │   └── NotRetryable          the run has not failed
+    ├── Unsuccessful              there is no result, since the run did not finish
+    │   ├── RunFailed             a node raised, and was not to be tried again
+    │   ├── RunCancelled          somebody ended it
+    │   ├── RunExpired            nobody ended it in time
+    │   └── RunQuarantined        it could not be resumed, again and again
+    ├── NodeError                 raised inside a node; the run fails with it unless it is caught
+    │   ├── InvalidState          the state does not match its type
+    │   ├── InvalidResult         a node returned what the state cannot take or nobody can keep
+    │   ├── NodeTimedOut          a node took longer than it may
+    │   ├── NotPausable           a wait in a node that may not wait
+    │   ├── WaitBeyondExpiry      a wait that would outlast the run
+    │   └── WaitTimedOut          what a node waited for did not come in time
+    ├── ResumeFailed              a worker cannot go on with a run
+    │   ├── UnknownNode           it stands at a node that the graph no longer has
+    │   └── JournalDamaged        its journal cannot be read
     ├── OutcomeUnknown            the answer to a write was lost and cannot be told by reading
     ├── StoreUnusable             a person has to mend something first
     │   ├── StoreNotFound         no such table, bucket, file or folder
@@ -47,6 +69,7 @@ from typing import Any, ClassVar
 
 __all__ = [
     "AccessDenied",
+    "AlreadyExists",
     "BlobDamaged",
     "BlobNotFound",
     "ChangesOff",
@@ -57,16 +80,33 @@ __all__ = [
     "EndpointUnreachable",
     "HoldfastError",
     "InvalidBlobKey",
+    "InvalidGraph",
+    "InvalidInput",
     "InvalidItem",
     "InvalidKey",
+    "InvalidName",
     "InvalidQuery",
     "InvalidRequest",
+    "InvalidResult",
+    "InvalidState",
     "InvalidTransaction",
     "InvalidUrl",
     "InvalidWrite",
     "ItemTooLarge",
+    "JournalDamaged",
+    "NodeError",
+    "NodeTimedOut",
+    "NotPausable",
+    "NotRetryable",
     "OutcomeUnknown",
     "Refused",
+    "ResumeFailed",
+    "RunCancelled",
+    "RunEnded",
+    "RunExpired",
+    "RunFailed",
+    "RunNotFound",
+    "RunQuarantined",
     "StoreClosed",
     "StoreCorrupt",
     "StoreFull",
@@ -77,6 +117,10 @@ __all__ = [
     "StoreUnusable",
     "Throttled",
     "TransactionCancelled",
+    "UnknownNode",
+    "Unsuccessful",
+    "WaitBeyondExpiry",
+    "WaitTimedOut",
 ]
 
 # An item of a table, as plain Python values (storage/item.py says which).
@@ -163,6 +207,29 @@ class InvalidBlobKey(InvalidRequest):
     code = "invalid_blob_key"
 
 
+class InvalidGraph(InvalidRequest):
+    """The graph cannot be run."""
+
+    code = "invalid_graph"
+
+    def __init__(self, message: str | None = None, *, faults: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.faults = tuple(faults)
+        """Everything that is wrong with it, one sentence each."""
+
+
+class InvalidInput(InvalidRequest):
+    """The input does not fit the graph's state."""
+
+    code = "invalid_input"
+
+
+class InvalidName(InvalidRequest):
+    """An id or a name is empty, too long, or has characters that keys and files cannot have."""
+
+    code = "invalid_name"
+
+
 class Refused(HoldfastError):
     """The store understood the request and refused it."""
 
@@ -229,6 +296,132 @@ class ChangesTrimmed(Refused):
     """The position is older than what the change feed keeps."""
 
     code = "changes_trimmed"
+
+
+class AlreadyExists(Refused):
+    """A run of this id was started with another input."""
+
+    code = "already_exists"
+
+
+class RunNotFound(Refused):
+    """There is no run of this id."""
+
+    code = "run_not_found"
+
+
+class RunEnded(Refused):
+    """The run has ended and takes nothing any more."""
+
+    code = "run_ended"
+
+    def __init__(self, message: str | None = None, *, status: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        """How it ended: finished, failed, cancelled, expired or quarantined."""
+
+
+class NotRetryable(Refused):
+    """Only a run that failed or is quarantined can be retried."""
+
+    code = "not_retryable"
+
+
+class Unsuccessful(HoldfastError):
+    """The run did not finish, so there is no result."""
+
+    code = "unsuccessful"
+
+    def __init__(self, message: str | None = None, *, kind: str = "", trace: str = "") -> None:
+        super().__init__(message)
+        self.kind = kind
+        """The class of the error that ended the run, where one did."""
+        self.trace = trace
+        """Where it was raised, where that is known."""
+
+
+class RunFailed(Unsuccessful):
+    """The run failed."""
+
+    code = "run_failed"
+
+
+class RunCancelled(Unsuccessful):
+    """The run was cancelled."""
+
+    code = "run_cancelled"
+
+
+class RunExpired(Unsuccessful):
+    """The run expired."""
+
+    code = "run_expired"
+
+
+class RunQuarantined(Unsuccessful):
+    """The run could not be resumed several times in a row, and waits for somebody to look at it."""
+
+    code = "run_quarantined"
+
+
+class NodeError(HoldfastError):
+    """A node did something that it may not do."""
+
+    code = "node_error"
+
+
+class InvalidState(NodeError):
+    """The state does not match its type."""
+
+    code = "invalid_state"
+
+
+class InvalidResult(NodeError):
+    """What the node returned does not fit the state, or cannot be kept."""
+
+    code = "invalid_result"
+
+
+class NodeTimedOut(NodeError):
+    """The node took longer than its timeout."""
+
+    code = "node_timed_out"
+
+
+class NotPausable(NodeError):
+    """The node was declared with pausable='no', and so may not wait."""
+
+    code = "not_pausable"
+
+
+class WaitBeyondExpiry(NodeError):
+    """The wait would outlast the run."""
+
+    code = "wait_beyond_expiry"
+
+
+class WaitTimedOut(NodeError):
+    """What the node waited for did not come in time."""
+
+    code = "wait_timed_out"
+
+
+class ResumeFailed(HoldfastError):
+    """The run cannot be gone on with."""
+
+    code = "resume_failed"
+
+
+class UnknownNode(ResumeFailed):
+    """The run stands at a node that the graph does not have."""
+
+    code = "unknown_node"
+
+
+class JournalDamaged(ResumeFailed):
+    """The journal of the run cannot be read."""
+
+    code = "journal_damaged"
 
 
 class OutcomeUnknown(HoldfastError):

@@ -1,0 +1,492 @@
+"""`Holdfast`: where the parts are put together, and the face of the product."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from holdfast.clock import Clock, Ids, SystemClock, SystemIds
+from holdfast.engine import runs, starting
+from holdfast.engine.kernel import Kernel
+from holdfast.engine.ledger import load
+from holdfast.engine.views import history_of, run_of
+from holdfast.engine.worker import Worker, WorkerOptions
+from holdfast.errors import (
+    InvalidName,
+    InvalidQuery,
+    InvalidRequest,
+    RunCancelled,
+    RunExpired,
+    RunFailed,
+    RunNotFound,
+    RunQuarantined,
+    Unsuccessful,
+)
+from holdfast.graph import Graph
+from holdfast.model.durations import Duration, days, milliseconds_of
+from holdfast.model.event import Failure
+from holdfast.model.execution import Execution
+from holdfast.model.run import HistoryEntry, Run, RunPage, Status
+from holdfast.records.head import ENDED, Head
+from holdfast.records.keys import Place, RunKey
+from holdfast.records.names import admit_labels, admit_name, admit_tenant
+from holdfast.storage import Meter, Store
+from holdfast.storage import open as open_store
+
+__all__ = ["Holdfast", "RunHandle"]
+
+LIST_LIMIT_MAX = 1_000
+_WEEK = days(7)
+_REASON_MAX = 400
+_USER_BYTES_MAX = 1_024
+# Somebody who waits for a run of another process asks at first often, then less so.
+_ASK_FIRST_SECONDS = 0.05
+_ASK_MOST_SECONDS = 1.0
+_UNSUCCESSFUL: dict[str, type[Unsuccessful]] = {
+    "failed": RunFailed,
+    "cancelled": RunCancelled,
+    "expired": RunExpired,
+    "quarantined": RunQuarantined,
+}
+
+
+class _Ending(msgspec.Struct, frozen=True):
+    """How a run ended, and with what."""
+
+    status: Status
+    state: dict[str, Any]
+    failure: Failure | None
+
+
+class RunHandle:
+    """A run that was started, or is known by its id."""
+
+    def __init__(self, holdfast: Holdfast, key: RunKey, graph: Graph | None) -> None:
+        self._holdfast = holdfast
+        self._key = key
+        self._graph = graph
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        return self._key.id
+
+    @property
+    def tenant(self) -> str:
+        """Whose run it is."""
+        return self._key.tenant
+
+    async def result(self, *, timeout: Duration | None = None) -> Any:  # noqa: ASYNC109
+        """Wait until the run has ended, and return its state.
+
+        Raises:
+            RunFailed, RunCancelled, RunExpired, RunQuarantined: it ended otherwise.
+            RunNotFound: there is no such run any more.
+            TimeoutError: it has not ended in time; it goes on nevertheless.
+        """
+        limit = None if timeout is None else milliseconds_of(timeout, "timeout") / 1000
+        async with asyncio.timeout(limit):
+            ending = await self._holdfast._ending(self._key)  # pyright: ignore[reportPrivateUsage]
+        if ending.status != "finished":
+            failure = ending.failure or Failure("", f"the run is {ending.status}")
+            kind = _UNSUCCESSFUL[ending.status]
+            message = f"run {self.id!r} {_told(ending.status, failure)}"
+            raise kind(message, kind=failure.type, trace=failure.trace)
+        if self._graph is None:
+            return ending.state
+        execution = Execution(seed="", state=ending.state, node="")
+        return self._graph.check().enter(execution)
+
+    async def get(self) -> Run:
+        """Return the run's row; see `Holdfast.get`."""
+        return await self._holdfast.get(self.id, tenant=self.tenant)
+
+    async def history(self) -> list[HistoryEntry]:
+        """Return what happened to the run; see `Holdfast.history`."""
+        return await self._holdfast.history(self.id, tenant=self.tenant)
+
+    async def signal(self, name: str, payload: Any = None, *, signal_id: str | None = None) -> None:
+        """Send the run a signal; see `Holdfast.signal`."""
+        await self._holdfast.signal(self.id, name, payload, signal_id=signal_id, tenant=self.tenant)
+
+    async def cancel(self, reason: str = "") -> None:
+        """End the run; see `Holdfast.cancel`."""
+        await self._holdfast.cancel(self.id, reason=reason, tenant=self.tenant)
+
+    async def retry(self, *, from_node: str | None = None) -> None:
+        """Let the run go on that failed; see `Holdfast.retry`."""
+        await self._holdfast.retry(self.id, from_node=from_node, tenant=self.tenant)
+
+    def __repr__(self) -> str:
+        return f"<run {self.id!r} of tenant {self.tenant!r}>"
+
+
+class Holdfast:
+    """Runs graphs on a store, and looks after the runs of others there.
+
+    It belongs to one event loop. ``tenant`` is who is meant where a call names none.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        tenant: str = "default",
+        user_key: bytes | None = None,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        store: Store | None = None,
+    ) -> None:
+        """Open the store at an address, or take one that is open.
+
+        ``user_key`` is the key of the hash under which users are kept; without one the store keeps
+        one that was made at random.
+
+        Raises:
+            InvalidUrl: the address cannot be understood.
+            StoreUnusable: the store cannot be used.
+        """
+        if user_key is not None and (not isinstance(user_key, bytes) or len(user_key) < 16):
+            raise InvalidRequest("user_key has at least 16 bytes", field="user_key")
+        self._tenant = admit_tenant(tenant)
+        clock = clock or SystemClock()
+        self._store = store or open_store(url, clock=clock)
+        self._kernel = Kernel(self._store, clock, ids or SystemIds(clock), user_key)
+        self._workers: list[Worker] = []
+        self._awaited: dict[RunKey, set[asyncio.Future[_Ending]]] = {}
+
+    @property
+    def meter(self) -> Meter:
+        """What the store was asked so far, and what that costs."""
+        return self._store.meter
+
+    # --- runs -------------------------------------------------------------------------------------
+
+    async def start(
+        self,
+        graph: Graph,
+        input: Any = None,
+        *,
+        id: str | None = None,
+        tenant: str | None = None,
+        user: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        start_at: datetime | None = None,
+        expires: Duration = _WEEK,
+        retention: Duration = 0,
+    ) -> RunHandle:
+        """Start a run; when this returns, nothing can lose it.
+
+        The id is the idempotency key: the same id and input give the same run, however often this
+        is called. ``expires`` counts from the start; ``retention`` is how long the rows are kept
+        beyond that, two days at the least.
+
+        Raises:
+            InvalidInput: the input does not fit the graph's state.
+            InvalidGraph: the graph cannot be run.
+            InvalidName: the id, the tenant or a label cannot be one.
+            AlreadyExists: there is a run of this id, with another input.
+        """
+        if not isinstance(graph, Graph):
+            raise InvalidRequest(f"a graph is started, not {graph!r:.80}", field="graph")
+        asked = starting.Start(
+            run=self._key(self._kernel.ids.new() if id is None else id, tenant),
+            user=_admitted_user(user),
+            labels=admit_labels(labels),
+            starts_ms=None if start_at is None else _moment_ms(start_at, "start_at"),
+            expires_in_ms=_positive_ms(expires, "expires"),
+            retention_ms=milliseconds_of(retention, "retention"),
+        )
+        graph.check()
+        worker, owner = self._reserved(asked.run, graph.name)
+        try:
+            started = await starting.start(
+                self._kernel, graph, {} if input is None else input, asked, owner=owner
+            )
+        except BaseException:
+            if worker is not None:
+                worker.forgo(asked.run, unsure=True)
+            raise
+        self._hand_on(started, worker)
+        return RunHandle(self, asked.run, graph)
+
+    def run(self, id: str, *, tenant: str | None = None, graph: Graph | None = None) -> RunHandle:
+        """Return a handle on a run that is known by its id; nothing is read yet."""
+        return RunHandle(self, self._key(id, tenant), graph)
+
+    async def get(self, id: str, *, tenant: str | None = None) -> Run:
+        """Return a run's row: where it stands, why it is paused, what it has used.
+
+        Raises:
+            RunNotFound: there is no such run.
+        """
+        return run_of(await runs.read(self._kernel, self._key(id, tenant)))
+
+    async def list(
+        self,
+        *,
+        tenant: str | None = None,
+        status: Status | None = None,
+        graph: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> RunPage:
+        """Return a page of runs, the newest first. A new run may take a moment to appear.
+
+        A page may hold fewer than ``limit`` and yet have a cursor, where few runs fit the filter.
+
+        Raises:
+            InvalidQuery: a wrong limit, status or cursor.
+        """
+        if type(limit) is not int or not 1 <= limit <= LIST_LIMIT_MAX:
+            raise InvalidQuery(
+                f"limit is a whole number from 1 to {LIST_LIMIT_MAX}, not {limit!r:.80}",
+                field="limit",
+            )
+        if status is not None and status not in ENDED | {"running", "waiting", "closing"}:
+            raise InvalidQuery(f"there is no status {status!r:.80}", field="status")
+        asked = runs.Filter(status=status, graph=graph, labels=admit_labels(labels))
+        if since is not None:
+            asked = msgspec.structs.replace(asked, since_ms=_moment_ms(since, "since"))
+        if until is not None:
+            asked = msgspec.structs.replace(asked, until_ms=_moment_ms(until, "until"))
+        return await runs.listed(
+            self._kernel, self._admitted_tenant(tenant), asked, limit=limit, cursor=cursor
+        )
+
+    async def history(self, id: str, *, tenant: str | None = None) -> list[HistoryEntry]:
+        """Return what happened to a run, the oldest first.
+
+        Raises:
+            RunNotFound: there is no such run, or its journal is no longer kept.
+        """
+        head = await runs.read(self._kernel, self._key(id, tenant))
+        _check_kept(head)
+        loaded = await load(self._kernel, head, keep_events=True)
+        return [history_of(event) for event in loaded.events]
+
+    async def signal(
+        self,
+        id: str,
+        name: str,
+        payload: Any = None,
+        *,
+        signal_id: str | None = None,
+        tenant: str | None = None,
+    ) -> None:
+        """Send a run a signal; when this returns, it counts, exactly once.
+
+        It may come before the run waits for it. Send it with the same ``signal_id`` again if you
+        do not know what became of it.
+
+        Raises:
+            RunNotFound: there is no such run.
+            RunEnded: it has ended, or expired.
+            AlreadyExists: a signal of this id is there, with another payload.
+            InvalidInput: the payload cannot be kept.
+        """
+        place = await runs.send(
+            self._kernel,
+            self._key(id, tenant),
+            name=admit_name(name, "a signal's name"),
+            id=admit_name(self._kernel.ids.new() if signal_id is None else signal_id, "signal_id"),
+            payload=payload,
+        )
+        self._offer(place)
+
+    async def cancel(self, id: str, *, reason: str = "", tenant: str | None = None) -> None:
+        """End a run. A node that is under way elsewhere ends at its next write.
+
+        Raises:
+            RunNotFound: there is no such run.
+            RunEnded: it has ended otherwise.
+        """
+        key = self._key(id, tenant)
+        if not isinstance(reason, str):
+            raise InvalidRequest("the reason is text", field="reason")
+        head = await runs.cancel(self._kernel, key, reason=reason[:_REASON_MAX])
+        for worker in self._workers:
+            worker.interrupt(key)
+        if head.status in ENDED:
+            self._resolve(key, _Ending("cancelled", {}, head.failure))
+
+    async def retry(
+        self, id: str, *, from_node: str | None = None, tenant: str | None = None
+    ) -> None:
+        """Let a run go on that failed or is quarantined, at that node or where it stopped.
+
+        Its state is as it was; the attempts count anew.
+
+        Raises:
+            RunNotFound: there is no such run.
+            NotRetryable: it has not failed.
+            RunEnded: it has expired.
+        """
+        if from_node is not None:
+            admit_name(from_node, "from_node")
+        place = await runs.retry(self._kernel, self._key(id, tenant), from_node=from_node)
+        self._offer(place)
+
+    # --- workers ----------------------------------------------------------------------------------
+
+    def worker(
+        self, graphs: Iterable[Graph], *, options: WorkerOptions | None = None, **given: Any
+    ) -> Worker:
+        """Return a worker for these graphs: ``async with hf.worker([graph]): …``
+
+        What can be given is in `WorkerOptions`: concurrency, lease_seconds, drain_seconds …
+
+        Raises:
+            InvalidGraph: a graph cannot be run.
+            InvalidRequest: an option cannot be understood.
+        """
+        try:
+            options = options or WorkerOptions(**given)
+        except TypeError as error:
+            raise InvalidRequest(f"a worker has no such option: {error}") from None
+        worker = Worker(self._kernel, graphs, options, ended=self._ended)
+        self._workers.append(worker)
+        return worker
+
+    async def create(self) -> None:
+        """Make the table and the bucket where they are missing; change nothing that is there."""
+        await self._store.create()
+
+    async def close(self) -> None:
+        """Stop the workers, and let go of the store."""
+        for worker in self._workers:
+            if worker.id:
+                await worker.stop()
+        await self._store.close()
+
+    async def __aenter__(self) -> Holdfast:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # --- between runs and workers of this process -------------------------------------------------
+
+    def _reserved(self, run: RunKey, graph: str) -> tuple[Worker | None, str | None]:
+        for worker in self._workers:
+            owner = worker.reserve(run, graph)
+            if owner is not None:
+                return worker, owner
+        return None, None
+
+    def _hand_on(self, started: starting.Started, worker: Worker | None) -> None:
+        head, loaded = started.head, started.loaded
+        if worker is not None and loaded is not None and head.owner is not None:
+            worker.adopt(head, loaded)
+            return
+        if worker is not None:
+            worker.forgo(head.key)
+        if loaded is not None and head.starts_ms <= self._kernel.clock.now_ms():
+            self._offer(head.place)
+
+    def _offer(self, place: Place | None) -> None:
+        if place is not None:
+            for worker in self._workers:
+                worker.offer(place)
+
+    def _ended(self, head: Head, execution: Execution, status: Status) -> None:
+        self._resolve(head.key, _Ending(status, execution.state, head.failure or execution.failure))
+
+    def _resolve(self, key: RunKey, ending: _Ending) -> None:
+        for future in self._awaited.pop(key, ()):
+            if not future.done():
+                future.set_result(ending)
+
+    async def _ending(self, key: RunKey) -> _Ending:
+        """Wait for a run to end: told by our own workers, or by asking now and then."""
+        future: asyncio.Future[_Ending] = asyncio.get_running_loop().create_future()
+        self._awaited.setdefault(key, set()).add(future)
+        pause = _ASK_FIRST_SECONDS
+        try:
+            if not any(worker.holds(key) for worker in self._workers):
+                ending = await self._asked(key)
+                if ending is not None:
+                    return ending
+            while True:
+                done, _ = await asyncio.wait((future,), timeout=pause)
+                if done:
+                    return future.result()
+                pause = min(pause * 2, _ASK_MOST_SECONDS)
+                ending = await self._asked(key)
+                if ending is not None:
+                    return ending
+        finally:
+            waiting = self._awaited.get(key)
+            if waiting is not None:
+                waiting.discard(future)
+                if not waiting:
+                    del self._awaited[key]
+
+    async def _asked(self, key: RunKey) -> _Ending | None:
+        head = await runs.read(self._kernel, key)
+        if head.status not in ENDED:
+            return None
+        state: dict[str, Any] = {}
+        if head.status == "finished":
+            _check_kept(head)
+            state = (await load(self._kernel, head)).execution.state
+        return _Ending(head.status, state, head.failure)
+
+    def _key(self, id: str, tenant: str | None) -> RunKey:
+        return RunKey(self._admitted_tenant(tenant), admit_name(id, "id"))
+
+    def _admitted_tenant(self, tenant: str | None) -> str:
+        return self._tenant if tenant is None else admit_tenant(tenant)
+
+
+def _check_kept(head: Head) -> None:
+    if head.freed:
+        raise RunNotFound(f"run {head.key.id!r} is {head.status}, and its journal is not kept")
+
+
+def _told(status: str, failure: Failure) -> str:
+    if status == "failed":
+        return f"failed: {failure.type}: {failure.message}"
+    if status == "quarantined":
+        return f"is quarantined: {failure.type}: {failure.message}"
+    return f"was cancelled: {failure.message}" if status == "cancelled" else "has expired"
+
+
+def _admitted_user(user: str | None) -> str | None:
+    if user is None:
+        return None
+    if (
+        not isinstance(user, str)
+        or not 1 <= len(user.encode("utf-8", "replace")) <= _USER_BYTES_MAX
+    ):
+        raise InvalidName(f"a user is text of 1 to {_USER_BYTES_MAX} bytes", field="user")
+    return user
+
+
+def _moment_ms(moment: datetime, field: str) -> int:
+    if not isinstance(moment, datetime) or moment.tzinfo is None:
+        raise InvalidRequest(f"{field} is a datetime with a time zone, not {moment!r}", field=field)
+    ms = round(moment.timestamp() * 1000)
+    if not 0 <= ms <= 9_999_999_999_999:
+        raise InvalidRequest(f"{field} is out of range: {moment}", field=field)
+    return ms
+
+
+def _positive_ms(duration: Duration, field: str) -> int:
+    ms = milliseconds_of(duration, field)
+    if ms == 0:
+        raise InvalidRequest(f"{field} is more than 0 seconds", field=field)
+    return ms

@@ -1,0 +1,87 @@
+"""Options that several commands share, and the kinds of values that they take."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, NoReturn
+
+import click
+
+__all__ = ["example", "json_value", "labels_option", "moment", "tenant_option", "url_option"]
+
+url_option = click.option(
+    "--url",
+    envvar="HOLDFAST_URL",
+    show_envvar=True,
+    required=True,
+    metavar="URL",
+    help="The store's address; see 'holdfast store --help'.",
+)
+tenant_option = click.option(
+    "--tenant", default="default", show_default=True, help="Whose runs are meant."
+)
+
+
+def example(*lines: str) -> str:
+    """Return the end of a help text."""
+    # \b keeps click from filling the lines.
+    return "\n".join(["\b", "Example:", *(f"  {line}" for line in lines)])
+
+
+def moment(text: str) -> datetime:
+    """Read a time in ISO's form; without a time zone it is in UTC.
+
+    Raises:
+        BadParameter: it is none.
+    """
+    try:
+        read = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is not a time such as 2026-11-01 or 2026-11-01T09:30:00Z"
+        ) from None
+    return read.replace(tzinfo=UTC) if read.tzinfo is None else read
+
+
+def json_value(text: str) -> Any:
+    """Read a value as JSON, ``-`` from standard input.
+
+    Raises:
+        BadParameter: it is none.
+    """
+    if text == "-":
+        text = sys.stdin.read()
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        raise click.BadParameter(f"this is not JSON: {error}") from None
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"it has no {constant}")
+
+
+def _labels(
+    context: click.Context, parameter: click.Parameter, given: Sequence[str]
+) -> dict[str, str]:
+    labels: dict[str, str] = {}
+    for text in given:
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise click.BadParameter(f"{text!r} is not of the form name=value")
+        if labels.setdefault(name, value) != value:
+            raise click.BadParameter(f"{name!r} is there twice")
+    return labels
+
+
+labels_option = click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    callback=_labels,
+    metavar="NAME=VALUE",
+    help="May be given several times.",
+)

@@ -1,0 +1,165 @@
+"""Finds graphs by what is written on the command line: a module or a file, and a name in it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import re
+import sys
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any, cast
+
+import click
+
+from holdfast.graph import Graph
+
+__all__ = ["FORMS", "load_graph", "load_graphs"]
+
+FORMS = """\
+  package.module               all graphs in a module
+  package.module:attribute     one graph, or a list of them
+  flows/file.py                all graphs in a file
+  flows/file.py:attribute      one graph, or a list of them"""
+
+
+def load_graphs(targets: Sequence[str]) -> list[Graph]:
+    """Return the graphs of all targets, each once, and each fit to be run.
+
+    Raises:
+        ClickException: one cannot be found, or two graphs have the same name and version.
+        InvalidGraph: one cannot be run.
+    """
+    graphs: dict[tuple[str, int], Graph] = {}
+    for target in targets:
+        for graph in _graphs_of(target):
+            graph.check()
+            if graphs.setdefault((graph.name, graph.version), graph) is not graph:
+                raise click.ClickException(
+                    f"there are two graphs {graph.name!r} of version {graph.version}"
+                )
+    return list(graphs.values())
+
+
+def load_graph(target: str) -> Graph:
+    """Return the one graph that a target names.
+
+    Raises:
+        ClickException: it cannot be found, or there are several.
+        InvalidGraph: it cannot be run.
+    """
+    graphs = load_graphs([target])
+    if len(graphs) > 1:
+        names = ", ".join(f"{graph.name} (version {graph.version})" for graph in graphs)
+        raise click.ClickException(
+            f"{target} has several graphs: {names}; name one of them: "
+            f"{target.partition(':')[0]}:attribute"
+        )
+    return graphs[0]
+
+
+def _graphs_of(target: str) -> list[Graph]:
+    place, _, attribute = target.partition(":")
+    if not place or (":" in target and not attribute):
+        raise click.ClickException(f"{target!r} is not a target; one looks so:\n{FORMS}")
+    _find_imports_in(Path.cwd())
+    is_file = place.endswith(".py") or os.sep in place
+    module = _file(Path(place)) if is_file else _module(place)
+    if not attribute:
+        graphs = [value for value in vars(module).values() if isinstance(value, Graph)]
+        if not graphs:
+            raise click.ClickException(f"there is no graph in {place}")
+        return graphs
+    value: Any = module
+    for name in attribute.split("."):
+        try:
+            value = getattr(value, name)
+        except AttributeError:
+            raise click.ClickException(f"{place} has no {attribute!r}") from None
+    return list(_graphs_in(value, target))
+
+
+def _graphs_in(value: Any, target: str) -> Iterator[Graph]:
+    if isinstance(value, Graph):
+        yield value
+        return
+    if not isinstance(value, Iterable):
+        raise click.ClickException(f"{target} is neither a graph nor a list of them: {value!r:.80}")
+    empty = True
+    for each in cast(Iterable[Any], value):
+        if not isinstance(each, Graph):
+            raise click.ClickException(f"{target} holds something other than graphs: {each!r:.80}")
+        empty = False
+        yield each
+    if empty:
+        raise click.ClickException(f"there is no graph in {target}")
+
+
+# --- modules and files ----------------------------------------------------------------------------
+
+
+def _find_imports_in(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+
+def _module(name: str) -> ModuleType:
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise click.ClickException(f"{name!r} is not the name of a module; a file ends with .py")
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+            raise click.ClickException(
+                f"there is no module {error.name!r}, neither in {Path.cwd()} nor installed"
+            ) from None
+        raise _broken(name, error) from error
+    except Exception as error:
+        raise _broken(name, error) from error
+
+
+def _file(path: Path) -> ModuleType:
+    """Import a file, by its own name if that leads to it: so others find it, and not a twin."""
+    path = path.resolve()
+    if not path.is_file():
+        raise click.ClickException(f"there is no file {path}")
+    _find_imports_in(path.parent)
+    try:
+        if path.stem.isidentifier():
+            found = importlib.util.find_spec(path.stem)
+            if found is not None and found.origin == str(path):
+                return importlib.import_module(path.stem)
+        name = re.sub(r"\W", "_", str(path.with_suffix("")))
+        if name in sys.modules:
+            return sys.modules[name]
+        spec = importlib.util.spec_from_file_location(name, path)
+        if spec is None or spec.loader is None:
+            raise click.ClickException(f"{path} cannot be imported; a file of Python ends with .py")
+        module = importlib.util.module_from_spec(spec)
+        # Where the annotations of its classes are looked up.
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+        return module
+    except click.ClickException:
+        raise
+    except Exception as error:
+        raise _broken(str(path), error) from error
+
+
+def _broken(name: str, error: Exception) -> click.ClickException:
+    """Return what is shown of an error in somebody's own module: where it was raised, too."""
+    shown = "".join(traceback.format_exception(type(error), error, _beyond_us(error.__traceback__)))
+    return click.ClickException(f"{name} cannot be imported:\n{shown.rstrip()}")
+
+
+def _beyond_us(trace: TracebackType | None) -> TracebackType | None:
+    """Leave out our own frames, and those of Python's imports."""
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if file != __file__ and "importlib" not in file:
+            return trace
+        trace = trace.tb_next
+    return None

@@ -1,0 +1,49 @@
+"""Values as a terminal shows them: times, tables, JSON, and text that moves no cursor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+__all__ = ["columns", "compact", "pretty", "printable", "utc", "utc_of_ms"]
+
+
+def utc(moment: datetime) -> str:
+    """Return a time in UTC, to the millisecond."""
+    text = moment.astimezone(UTC).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")
+
+
+def utc_of_ms(ms: int) -> str:
+    """Return a time that is kept as milliseconds since 1970."""
+    return utc(datetime.fromtimestamp(ms / 1000, UTC))
+
+
+def printable(text: str) -> str:
+    """Return text in one line, with what would steer the terminal written out."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+    )
+
+
+def columns(rows: Sequence[Sequence[str]]) -> Iterable[str]:
+    """Return lines in which the columns of all rows stand below each other."""
+    shown = [[printable(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    for row in shown:
+        yield "  ".join(map(str.ljust, row, widths)).rstrip()
+
+
+def compact(value: Any) -> str:
+    """Return a value as JSON in one line."""
+    return msgspec.json.encode(value).decode()
+
+
+def pretty(value: Any) -> str:
+    """Return a value as JSON that a person can read too."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()

@@ -1,0 +1,152 @@
+"""``holdfast worker``: a worker as a process of its own, until somebody asks it to end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+
+import click
+
+from holdfast.app import Holdfast
+from holdfast.cli.failures import showing_errors
+from holdfast.cli.parameters import example, url_option
+from holdfast.cli.targets import FORMS, load_graphs
+from holdfast.engine.worker import Worker, WorkerOptions
+from holdfast.graph import Graph
+
+__all__ = ["worker"]
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+# How long the process has to end after the drain, before it is ended.
+_FAREWELL_SECONDS = 3.0
+_DEFAULTS = WorkerOptions()
+_EPILOG = (
+    f"\b\nA target looks so:\n{FORMS}\n\n"
+    + example(
+        "export HOLDFAST_URL=sqlite:///runs.db",
+        "holdfast worker shop.flows --concurrency 20",
+    )
+    + "\n\nSIGTERM or SIGINT (Ctrl-C): it claims nothing more, lets nodes run on for a while, "
+    "releases every run and ends with exit code 0. A second one ends it at once."
+)
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
+@url_option
+@click.option(
+    "--concurrency",
+    type=click.IntRange(min=1),
+    default=_DEFAULTS.concurrency,
+    show_default=True,
+    help="How many runs it drives at once.",
+)
+@click.option(
+    "--lease-seconds",
+    type=click.FloatRange(min=1),
+    default=_DEFAULTS.lease_seconds,
+    show_default=True,
+    help="How long after its death others take over what it held.",
+)
+@click.option(
+    "--drain-seconds",
+    type=click.FloatRange(min=0),
+    default=_DEFAULTS.drain_seconds,
+    show_default=True,
+    help="How long nodes may run on when it is asked to end.",
+)
+@click.option(
+    "--poll-seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    help="How often it asks for work when there was none.  [default: what suits the store]",
+)
+def worker(
+    targets: Sequence[str],
+    url: str,
+    concurrency: int,
+    lease_seconds: float,
+    drain_seconds: float,
+    poll_seconds: float | None,
+) -> None:
+    """Run the graphs of the TARGETs, for all tenants, until asked to end."""
+    with showing_errors():
+        graphs = load_graphs(targets)
+        options = WorkerOptions(
+            concurrency=concurrency,
+            lease_seconds=lease_seconds,
+            drain_seconds=drain_seconds,
+            poll_seconds=poll_seconds,
+        )
+        # Does nothing if one of the modules has set up its own.
+        logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+        asyncio.run(_work(url, graphs, options))
+
+
+async def _work(url: str, graphs: Sequence[Graph], options: WorkerOptions) -> None:
+    async with Holdfast(url) as holdfast:
+        working = holdfast.worker(graphs, options=options)
+        await working.start()
+        asked = asyncio.Event()
+        with _asked_to_end(asked.set):
+            names = ", ".join(sorted({graph.name for graph in graphs}))
+            _say(f"worker {working.id} runs {names} on {url}")
+            await asked.wait()
+            drain = f"{options.drain_seconds:g} seconds"
+            _say(f"worker {working.id} leaves: runs in hand {working.running}, drain {drain}")
+            await working.stop()
+            _end_soon()
+            _say(f"worker {working.id} has left: {_told(working)}")
+            sys.stdout.flush()
+            await holdfast.close()
+
+
+@contextmanager
+def _asked_to_end(ask: Callable[[], None]) -> Generator[None]:
+    """Hand on the first signal to end, and end the process at the second.
+
+    The loop's own handlers would not do: a node that blocks the loop would block them, too.
+    """
+    loop = asyncio.get_running_loop()
+    asked = False
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            os.write(2, b"worker ends at once: its lease has to lapse before others go on\n")
+            os._exit(128 + number)
+        asked = True
+        loop.call_soon_threadsafe(ask)
+
+    before = {number: signal.signal(number, handle) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end_soon() -> None:
+    """End the process in a moment, even if it waits for a thread.
+
+    Nodes' threads are not waited for, but those that a node has made itself would be, and those of
+    ``asyncio.to_thread``: by the loop when it ends, and by Python.
+    """
+    timer = threading.Timer(_FAREWELL_SECONDS, os._exit, (0,))
+    timer.daemon = True
+    timer.start()
+
+
+def _told(working: Worker) -> str:
+    told = [f"{count} {what}" for what, count in sorted(working.counts.items()) if count]
+    return ", ".join(told) or "there was nothing to do"
+
+
+def _say(line: str) -> None:
+    click.echo(line, err=True)

@@ -1,0 +1,269 @@
+"""What a node is handed besides the state: who it is, and how it waits.
+
+A wait that has no answer yet ends the node with `Paused`: what it waits for becomes durable, and
+the coroutine is gone. When the answer is there the node runs again from its top, and waits that
+were answered before answer at once, from the journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Coroutine, Mapping
+from datetime import UTC, datetime
+from typing import Any, Protocol, TypeVar
+
+from holdfast.engine.kernel import Dropped
+from holdfast.errors import (
+    InvalidRequest,
+    NotPausable,
+    WaitBeyondExpiry,
+    WaitTimedOut,
+)
+from holdfast.graph import Node
+from holdfast.model.durations import Duration, milliseconds_of
+from holdfast.model.event import Event, SignalTaken, TimerFired
+from holdfast.model.execution import Execution
+from holdfast.model.signals import (
+    Pending,
+    Signal,
+    SignalName,
+    Stale,
+    Take,
+    TimeOut,
+    Wait,
+    resolved,
+)
+from holdfast.records.head import Head
+from holdfast.records.names import admit_name
+
+__all__ = ["BlockingContext", "Context", "Host", "Overtaken", "Paused"]
+
+T = TypeVar("T")
+
+
+class Paused(BaseException):
+    """The node waits, and its run is to be let go of.
+
+    A BaseException, so that no ``except Exception`` in a node can swallow it.
+    """
+
+
+class Overtaken(BaseException):
+    """Somebody else wrote into the journal: what the node is about may no longer be wanted."""
+
+
+class Host(Protocol):
+    """What a context needs of whoever drives the run."""
+
+    head: Head
+    execution: Execution
+    inbox: list[Signal]
+
+    def now_ms(self) -> int:
+        """Return the time."""
+        ...
+
+    async def record(self, event: Event, *, durable: bool) -> None:
+        """Write down what happened inside the node, and fold it."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait without letting go of the run."""
+        ...
+
+
+class Context:
+    """The run, as one of its nodes sees it."""
+
+    def __init__(self, host: Host, node: Node, hold_ms: int) -> None:
+        self._host = host
+        self._node = node
+        self._hold_ms = hold_ms
+        self._counts: Counter[str] = Counter()
+        self._closed = False
+        self._lost: BaseException | None = None
+        self.pending: dict[str, Wait] = {}
+        """What the node waits for and has no answer to yet."""
+        self.stale = False
+        """Whether one of its waits took too long."""
+
+    def check(self) -> None:
+        """See to it that a pause stays one, even if the node swallowed it.
+
+        Raises:
+            Paused, Dropped: as one of the node's waits did before.
+        """
+        if self._lost is not None:
+            raise self._lost
+        if self.stale or self.pending:
+            raise Paused
+
+    def close(self) -> None:
+        """Let nothing more be asked of it: the node is over, though its thread may go on."""
+        self._closed = True
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run."""
+        return self._host.head.key.id
+
+    @property
+    def tenant(self) -> str:
+        """Whose run it is."""
+        return self._host.head.key.tenant
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """The labels with which the run was started."""
+        return dict(self._host.head.labels)
+
+    @property
+    def node(self) -> str:
+        """The name of the node."""
+        return self._node.name
+
+    @property
+    def visit(self) -> int:
+        """Which visit of a node this is, counted over the whole run: the same after a resume."""
+        return self._host.execution.visit
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt of this visit this is, from 1 on."""
+        return self._host.execution.failed_attempts + 1
+
+    @property
+    def expires_at(self) -> datetime:
+        """When the run expires."""
+        return datetime.fromtimestamp(self._host.head.expires_ms / 1000, UTC)
+
+    async def wait(self, condition: SignalName, *, max_wait: Duration | None = None) -> Any:
+        """Return the payload of the next signal of that name; pause the run until there is one.
+
+        Raises:
+            WaitTimedOut: none came within ``max_wait``.
+            WaitBeyondExpiry: ``max_wait`` would outlast the run.
+            NotPausable: the node was declared with ``pausable="no"``.
+        """
+        if not isinstance(condition, SignalName):
+            raise InvalidRequest(f'wait takes signal("name"), not {condition!r:.80}')
+        name = admit_name(condition.name, "a signal's name")
+        key = self._next_key(name)
+        limit = None if max_wait is None else milliseconds_of(max_wait, "max_wait")
+        answer = self._host.execution.answers.get(key)
+        if answer is None:
+            answer = await self._answer(self._wait(key, name, limit))
+        if isinstance(answer, TimerFired):
+            raise WaitTimedOut(f"no signal {name!r} came in time")
+        return answer.payload
+
+    async def sleep(self, duration: Duration) -> None:
+        """Return after that time; the run is let go of meanwhile, unless it is short.
+
+        Raises:
+            WaitBeyondExpiry: the run would have expired by then.
+            NotPausable: the node was declared with ``pausable="no"``.
+        """
+        key = self._next_key("")
+        span = milliseconds_of(duration, "sleep")
+        if key in self._host.execution.answers:
+            return
+        if span <= self._hold_ms:
+            await self._host.sleep(span / 1000)
+            await self._record(self._fired(key), durable=False)
+            return
+        await self._answer(self._wait(key, None, span))
+
+    async def _record(self, event: Event, *, durable: bool) -> None:
+        try:
+            await self._host.record(event, durable=durable)
+        except (Dropped, Overtaken) as lost:
+            self._lost = lost
+            raise
+
+    def _next_key(self, name: str) -> str:
+        if self._closed:
+            raise Dropped
+        self._counts[name] += 1
+        return f"{name}#{self._counts[name]}"
+
+    def _wait(self, key: str, name: str | None, limit: int | None) -> Wait:
+        """Return the wait as it began, which may have been in another process."""
+        head, visit = self._host.head, self._host.execution.visit
+        if self._node.pausable == "no":
+            raise NotPausable(f"node {self._node.name!r} has pausable='no', and so may not wait")
+        for wait in head.waits:
+            if (wait.visit, wait.key) == (visit, key):
+                return wait
+        now = self._host.now_ms()
+        until = None if limit is None else now + limit
+        if until is not None and until > head.expires_ms and now < head.expires_ms:
+            raise WaitBeyondExpiry(
+                f"node {self._node.name!r} would wait until {_utc(until)}, but the run expires at "
+                f"{_utc(head.expires_ms)}"
+            )
+        freshness = self._node.max_pause_ms
+        return Wait(
+            visit=visit,
+            key=key,
+            signal=name,
+            since_ms=now,
+            until_ms=until,
+            stale_ms=None if freshness is None else now + freshness,
+        )
+
+    async def _answer(self, wait: Wait) -> SignalTaken | TimerFired:
+        host = self._host
+        match resolved(wait, host.inbox, host.execution.taken, host.now_ms()):
+            case Take(signal):
+                taken = SignalTaken(
+                    host.now_ms(),
+                    self._node.name,
+                    wait.visit,
+                    wait.key,
+                    signal.name,
+                    signal.id,
+                    signal.payload,
+                )
+                # Durable before the node sees it: another time another signal might be the first.
+                await self._record(taken, durable=True)
+                return taken
+            case TimeOut():
+                fired = self._fired(wait.key)
+                await self._record(fired, durable=True)
+                return fired
+            case Stale():
+                self.stale = True
+            case Pending():
+                self.pending[wait.key] = wait
+        raise Paused
+
+    def _fired(self, key: str) -> TimerFired:
+        return TimerFired(self._host.now_ms(), self._node.name, self._host.execution.visit, key)
+
+
+class BlockingContext:
+    """The context of a node that is a plain function: the same, but its waits block its thread."""
+
+    def __init__(self, context: Context, loop: asyncio.AbstractEventLoop) -> None:
+        self._context = context
+        self._loop = loop
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    def wait(self, condition: SignalName, *, max_wait: Duration | None = None) -> Any:
+        """Do as `Context.wait` does."""
+        return self._blocking(self._context.wait(condition, max_wait=max_wait))
+
+    def sleep(self, duration: Duration) -> None:
+        """Do as `Context.sleep` does."""
+        return self._blocking(self._context.sleep(duration))
+
+    def _blocking(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+
+def _utc(moment_ms: int) -> str:
+    return datetime.fromtimestamp(moment_ms / 1000, UTC).isoformat(timespec="milliseconds")

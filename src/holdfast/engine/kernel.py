@@ -1,0 +1,145 @@
+"""What every part of the engine shares: the store by purpose, the clock, the ids, the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from holdfast.clock import Clock, Ids
+from holdfast.errors import (
+    ConditionFailed,
+    HoldfastError,
+    InvalidRequest,
+    OutcomeUnknown,
+    StoreClosed,
+    StoreNotFound,
+    StoreUnavailable,
+)
+from holdfast.records import settings
+from holdfast.records.codec import spill_bytes
+from holdfast.records.keys import SETTINGS
+from holdfast.records.settings import Settings
+from holdfast.storage import Blobs, Put, Store, Table, Update
+from holdfast.storage.layout import TOKEN
+
+__all__ = ["Dropped", "Kernel"]
+
+T = TypeVar("T")
+
+_FIRST_PAUSE_SECONDS = 0.02
+_MOST_PAUSE_SECONDS = 2.0
+# How long somebody without a lease tries to learn what became of a write.
+_PATIENCE_SECONDS = 30.0
+
+
+class Dropped(BaseException):
+    """This process no longer holds the run, and must not touch it again.
+
+    A BaseException, so that no ``except Exception`` in a node can swallow it.
+    """
+
+
+class Kernel:
+    """The store and the time, as the engine sees them."""
+
+    def __init__(self, store: Store, clock: Clock, ids: Ids, user_key: bytes | None = None) -> None:
+        self.store = store
+        self.clock = clock
+        self.ids = ids
+        self.spill_bytes = spill_bytes()
+        self.heads = store.table.purpose("head")
+        self.journals = store.table.purpose("journal")
+        self.inboxes = store.table.purpose("inbox")
+        self.due = store.table.purpose("due")
+        self.workers = store.table.purpose("worker")
+        self.lists = store.table.purpose("list")
+        self._user_key = user_key
+        self._settings: Settings | None = None
+
+    @property
+    def blobs(self) -> Blobs | None:
+        """Where large values go; None where the store has no room for them."""
+        return self.store.blobs.purpose("journal") if self.store.has_blobs else None
+
+    async def settings(self) -> Settings:
+        """Return what all who use the store agreed on; the first to ask settles it."""
+        if self._settings is None:
+            table = self.store.table.purpose("settings")
+            item = await table.get(SETTINGS)
+            if item is None:
+                # Two ids are 148 random bits, and come from where all randomness comes from.
+                key = settings.new_user_key(self.ids.new() + self.ids.new())
+                with suppress(ConditionFailed):  # somebody else was faster, and is right
+                    await self.settle(table, settings.made(key, token=self.ids.new()))
+                item = await table.get(SETTINGS)
+                if item is None:
+                    raise StoreNotFound("the store does not keep what is written to it")
+            self._settings = settings.settings_of(item)
+        return self._settings
+
+    async def hashed_user(self, user: str) -> str:
+        """Return what is kept of a user's name."""
+        key = self._user_key or (await self.settings()).user_key
+        return settings.hashed_user(user, key)
+
+    async def settle(
+        self,
+        table: Table,
+        write: Put | Update,
+        *,
+        alive: Callable[[], bool] | None = None,
+        stands: Callable[[dict[str, Any]], bool] | None = None,
+    ) -> dict[str, Any]:
+        """Carry out a write, re-sent byte for byte until its fate is known; return the new item.
+
+        ``alive`` says whether to go on trying; without it there is a limit to the patience.
+        ``stands`` tells from the standing item that this very write was carried out, where a later
+        one may have replaced its token.
+
+        Raises:
+            ConditionFailed: it was not carried out, and never will be.
+            Dropped: ``alive`` said no, and nothing is known.
+            StoreUnavailable, StoreUnusable, OutcomeUnknown: the patience is at its end.
+        """
+        pause = _FIRST_PAUSE_SECONDS
+        until = self.clock.monotonic() + _PATIENCE_SECONDS
+        sent_before = False
+        while True:
+            try:
+                return await table.write(write, returning="new") or {}
+            except ConditionFailed as failed:
+                if failed.item is not None and sent_before:
+                    ours = failed.item.get(TOKEN) == write.token
+                    if ours or (stands is not None and stands(dict(failed.item))):
+                        return dict(failed.item)
+                raise
+            except (InvalidRequest, StoreClosed):
+                raise
+            except HoldfastError as error:
+                sent_before = True
+                if alive is not None and not alive():
+                    raise Dropped from error
+                if alive is None and not (
+                    isinstance(error, StoreUnavailable | OutcomeUnknown)
+                    and self.clock.monotonic() < until
+                ):
+                    raise
+            await self.clock.sleep(pause * (0.5 + self.ids.random()))
+            pause = min(pause * 2, _MOST_PAUSE_SECONDS)
+
+    async def patiently(self, read: Callable[[], Awaitable[T]], alive: Callable[[], bool]) -> T:
+        """Read until the store answers.
+
+        Raises:
+            Dropped: ``alive`` said no.
+        """
+        pause = _FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                return await read()
+            except StoreUnavailable as error:
+                if not alive():
+                    raise Dropped from error
+            await self.clock.sleep(pause * (0.5 + self.ids.random()))
+            pause = min(pause * 2, _MOST_PAUSE_SECONDS)

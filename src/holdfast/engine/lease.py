@@ -1,0 +1,86 @@
+"""A worker's lease: one row that it writes now and then, however many runs it holds."""
+
+from __future__ import annotations
+
+import os
+import platform
+
+from holdfast.engine.kernel import Dropped, Kernel
+from holdfast.errors import ConditionFailed
+from holdfast.records import worker as rows
+
+__all__ = ["Lease"]
+
+
+class Lease:
+    """The right to act as a worker of some name, until a time on our own monotonic clock.
+
+    Others judge it by the wall clock. Where the clocks disagree, a live worker may be buried; then
+    the fences of the journals keep it from doing harm, and it takes a new name.
+    """
+
+    def __init__(self, kernel: Kernel, seconds: float) -> None:
+        self._kernel = kernel
+        self._seconds = seconds
+        self._until = 0.0
+        self._until_ms = 0
+        self.worker = ""
+
+    def holds(self) -> bool:
+        """Return whether the lease still holds."""
+        return self._kernel.clock.monotonic() < self._until
+
+    def remaining_seconds(self) -> float:
+        """Return for how long it still holds."""
+        return self._until - self._kernel.clock.monotonic()
+
+    async def take(self) -> None:
+        """Register under a new name.
+
+        Raises:
+            StoreUnavailable, StoreUnusable, OutcomeUnknown: the store does not answer.
+        """
+        worker = self._kernel.ids.new()
+        began, until_ms = self._from_now()
+        about = {"host": platform.node()[:100], "pid": os.getpid()}
+        row = rows.registered(
+            worker,
+            until_ms=until_ms,
+            now_ms=self._kernel.clock.now_ms(),
+            about=about,
+            token=self._kernel.ids.new(),
+        )
+        await self._kernel.settle(self._kernel.workers, row)
+        self.worker = worker
+        self._until, self._until_ms = began + self._seconds, until_ms
+
+    async def prolong(self) -> bool:
+        """Write the row again; return whether we still are who we were.
+
+        It tries for as long as the lease holds.
+        """
+        # The time is taken before the write is sent: others count from what the row says.
+        began, until_ms = self._from_now()
+        write = rows.beat(
+            self.worker,
+            last_until_ms=self._until_ms,
+            until_ms=until_ms,
+            token=self._kernel.ids.new(),
+        )
+        try:
+            await self._kernel.settle(self._kernel.workers, write, alive=self.holds)
+        except (ConditionFailed, Dropped):
+            return False
+        self._until, self._until_ms = began + self._seconds, until_ms
+        return True
+
+    async def give_up(self) -> None:
+        """Forget the worker, which holds nothing any more."""
+        self._until = 0.0
+        await self._kernel.workers.write(rows.left(self.worker, due_ms=self._until_ms))
+
+    def _from_now(self) -> tuple[float, int]:
+        clock = self._kernel.clock
+        # A place of the index must be new, even if two beats fall into one millisecond.
+        until_ms = max(clock.now_ms() + round(self._seconds * 1000), self._until_ms + 1)
+        return clock.monotonic(), until_ms

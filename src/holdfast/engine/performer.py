@@ -1,0 +1,119 @@
+"""Runs one node: enters it with the state, waits for it, and says what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import traceback
+from concurrent.futures import Executor
+from functools import partial
+from typing import Any
+
+from holdfast.clock import Clock
+from holdfast.engine.context import BlockingContext, Context, Overtaken, Paused
+from holdfast.engine.kernel import Dropped
+from holdfast.errors import NodeTimedOut
+from holdfast.graph import Graph, Node
+from holdfast.model.decision import Raised, Returned
+from holdfast.model.event import Failure
+from holdfast.model.execution import Execution
+
+__all__ = ["failure_of", "perform"]
+
+_MESSAGE_MAX = 2_000
+_TRACE_MAX = 8_000
+
+
+async def perform(
+    graph: Graph,
+    execution: Execution,
+    context: Context,
+    *,
+    clock: Clock,
+    threads: Executor,
+) -> Returned | Raised:
+    """Run the node at which the execution stands.
+
+    Raises:
+        Paused: it waits, or one of its waits took too long; the context has what it waits for.
+        Dropped: the run is no longer ours.
+        Overtaken: somebody else wrote into its journal.
+        CancelledError: whoever drives the run was cancelled.
+    """
+    node = graph.nodes[execution.node]
+    began = clock.monotonic()
+    task = asyncio.current_task()
+    try:
+        state = graph.enter(execution)
+        value = await _called(node, state, context, threads)
+        context.check()
+        return Returned(graph.delta(execution, value), _since(began, clock))
+    except BaseException as error:
+        context.check()
+        _raise_ours(error)
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise
+        if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit | Dropped | Overtaken):
+            raise
+        covered = isinstance(error, Exception) and node.retry.covers(error)
+        return Raised(failure_of(error), covered, _since(began, clock))
+
+
+async def _called(node: Node, state: Any, context: Context, threads: Executor) -> Any:
+    if node.timeout_ms is None:
+        return await _call(node, state, context, threads)
+    timeout = asyncio.timeout(node.timeout_ms / 1000)
+    try:
+        async with timeout:
+            return await _call(node, state, context, threads)
+    except TimeoutError:
+        if not timeout.expired():
+            raise
+        raise NodeTimedOut(
+            f"node {node.name!r} took longer than {node.timeout_ms / 1000:g} seconds"
+        ) from None
+
+
+async def _call(node: Node, state: Any, context: Context, threads: Executor) -> Any:
+    if not node.plain:
+        return await (node.function(state, context) if node.takes_context else node.function(state))
+    loop = asyncio.get_running_loop()
+    arguments = (state, BlockingContext(context, loop)) if node.takes_context else (state,)
+    call = partial(contextvars.copy_context().run, node.function, *arguments)
+    try:
+        return await loop.run_in_executor(threads, call)
+    except asyncio.CancelledError:
+        # A thread cannot be stopped: it goes on, but whatever it asks of the context fails.
+        context.close()
+        raise
+
+
+def failure_of(error: BaseException) -> Failure:
+    """Return what is written down of an error."""
+    kind = type(error)
+    name = kind.__qualname__
+    if kind.__module__ not in ("builtins", "holdfast.errors"):
+        name = f"{kind.__module__}.{name}"
+    try:
+        message = str(error)
+    except Exception:
+        message = "(the error cannot be shown)"
+    trace = "".join(traceback.format_exception(error))
+    return Failure(_clean(name[:200]), _clean(message[:_MESSAGE_MAX]), _clean(trace[-_TRACE_MAX:]))
+
+
+def _clean(text: str) -> str:
+    """Return text that UTF-8 can express."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _raise_ours(error: BaseException) -> None:
+    """Raise what is ours of a group, as a TaskGroup wraps it."""
+    if isinstance(error, BaseExceptionGroup):
+        for kind in (Dropped, Overtaken, Paused):
+            if error.subgroup(kind) is not None:  # pyright: ignore[reportUnknownMemberType]
+                raise kind
+
+
+def _since(began: float, clock: Clock) -> int:
+    return round((clock.monotonic() - began) * 1000)

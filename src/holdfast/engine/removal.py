@@ -1,0 +1,36 @@
+"""Frees what a run keeps, once it is over: blobs, journal and inbox."""
+
+from __future__ import annotations
+
+from holdfast.engine.kernel import Kernel
+from holdfast.records.head import Head
+from holdfast.records.keys import blob_prefix, journal_range
+from holdfast.storage import Delete, Key
+
+__all__ = ["freed_at_ms", "remove"]
+
+# The rows go by their ttl; what they name must be gone before them, or nobody would find it.
+_BEFORE_TTL_MS = 3600 * 1000
+_BATCH = 100
+
+
+def freed_at_ms(head: Head) -> int:
+    """Return when the blobs of a run that has ended are to be freed."""
+    return head.ttl * 1000 - _BEFORE_TTL_MS
+
+
+async def remove(kernel: Kernel, head: Head) -> None:
+    """Delete a run's blobs, journal and inbox; do nothing where they are gone.
+
+    Fences and endings stay until their ttl: a freed position would let a stalled owner back in.
+    """
+    if kernel.blobs is not None:
+        await kernel.blobs.delete_all(blob_prefix(head.kept, head.key, head.generation))
+    batch: list[Delete] = []
+    async for item in kernel.journals.every(head.key.pk, journal_range(head.generation)):
+        if not item.get("stays"):
+            batch.append(Delete(Key(item["PK"], item["SK"])))
+        if len(batch) == _BATCH:
+            await kernel.journals.write_many(batch)
+            batch = []
+    await kernel.journals.write_many(batch)

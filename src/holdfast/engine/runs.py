@@ -1,0 +1,342 @@
+"""What anybody can do to a run from outside: look at it, signal it, cancel it, retry it."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.engine.kernel import Kernel
+from holdfast.engine.ledger import Loaded, load, spilled
+from holdfast.engine.removal import freed_at_ms
+from holdfast.engine.views import entry_of
+from holdfast.errors import (
+    AlreadyExists,
+    ConditionFailed,
+    InvalidInput,
+    InvalidQuery,
+    InvalidResult,
+    NotRetryable,
+    OutcomeUnknown,
+    RunEnded,
+    RunNotFound,
+)
+from holdfast.model.event import Cancelled
+from holdfast.model.execution import folded
+from holdfast.model.run import RunEntry, RunPage
+from holdfast.records import head as heads
+from holdfast.records.codec import pack
+from holdfast.records.head import ENDED, OPEN, TROUBLE, Head, RetryRequest, head_of
+from holdfast.records.journal import Content, content_of, record, signal_item
+from holdfast.records.keys import Place, RunKey, list_partition
+from holdfast.storage import Between, Update
+
+__all__ = ["Filter", "cancel", "listed", "read", "retry", "send"]
+
+# A page reads at most so many entries, however few of them fit the filter.
+_ENTRIES_A_PAGE_MAX = 2_000
+_PART = 100
+
+
+async def read(kernel: Kernel, run: RunKey) -> Head:
+    """Return a run's row, consistently.
+
+    Raises:
+        RunNotFound: there is none, or its time is over.
+    """
+    item = await kernel.heads.get(run.head)
+    if item is None or item["ttl"] * 1000 <= kernel.clock.now_ms():
+        raise RunNotFound(f"there is no run {run.id!r} of tenant {run.tenant!r}")
+    return head_of(item)
+
+
+# --- signals --------------------------------------------------------------------------------------
+
+
+async def send(kernel: Kernel, run: RunKey, *, name: str, id: str, payload: Any) -> Place | None:
+    """Put a signal into a run's inbox, and wake the run if it waits; return where it is due then.
+
+    First the inbox, then the row: so the run finds the signal, or whoever sends it finds the run
+    waiting. A repeated one wakes the run again, since the first sender may have died in between.
+
+    Raises:
+        RunNotFound: there is no such run.
+        RunEnded: it has ended, or expired: the signal does not count.
+        AlreadyExists: a signal of this id is there, with another payload.
+        InvalidInput: the payload cannot be kept.
+        OutcomeUnknown: the run is just being closed, or the store does not say.
+    """
+    head = await read(kernel, run)
+    _check_open(kernel, head)
+    content = await _payload(kernel, head, payload)
+    put = signal_item(
+        run,
+        head.generation,
+        name=name,
+        id=id,
+        content=content,
+        accepted_ms=kernel.clock.now_ms(),
+        ttl=head.ttl,
+        token=kernel.ids.new(),
+    )
+    try:
+        await kernel.settle(kernel.inboxes, put)
+    except ConditionFailed as failed:
+        _check_same(failed, content, name, id)
+    while True:
+        _check_open(kernel, head)
+        change = heads.nudged if head.awaits_signal else heads.signalled
+        write = change(head, now_ms=kernel.clock.now_ms(), token=kernel.ids.new())
+        changed = await _changed(kernel, head, write)
+        if changed is None:
+            return heads.place_in(write)
+        head = changed
+
+
+async def _payload(kernel: Kernel, head: Head, payload: Any) -> Content:
+    try:
+        return await spilled(kernel, head, pack(payload), f"signal-{kernel.ids.new()}")
+    except InvalidResult as error:
+        raise InvalidInput(f"the payload: {error}", field="payload") from None
+
+
+def _check_open(kernel: Kernel, head: Head) -> None:
+    late = kernel.clock.now_ms() >= head.expires_ms
+    if head.status == "closing" and not late:
+        # By the clock of whoever closes it, the run has expired.
+        raise OutcomeUnknown(f"run {head.key.id!r} is being closed; ask for it in a moment")
+    if head.status not in OPEN or late:
+        status = head.status if head.status in ENDED else "expired"
+        raise RunEnded(f"run {head.key.id!r} is {status}", status=status)
+
+
+def _check_same(failed: ConditionFailed, content: Content, name: str, id: str) -> None:
+    standing = content_of(failed.item or {})
+    same = standing.data == content.data
+    if standing.blob is not None and content.blob is not None:
+        same = standing.blob.sha256 == content.blob.sha256
+    if not same:
+        raise AlreadyExists(
+            f"a signal {name!r} of the id {id!r} is there, with another payload"
+        ) from None
+
+
+async def _changed(kernel: Kernel, head: Head, write: Update) -> Head | None:
+    """Change a row that looked like this; return None, or the row as it looks by now.
+
+    Raises:
+        RunNotFound: it is gone, or another run has its id by now.
+    """
+    try:
+        await kernel.settle(kernel.heads, write)
+    except ConditionFailed as failed:
+        standing = None if failed.item is None else head_of(failed.item)
+        if standing is None or standing.generation != head.generation:
+            raise RunNotFound(f"the run {head.key.id!r} is gone") from None
+        return standing
+    return None
+
+
+# --- cancelling -----------------------------------------------------------------------------------
+
+
+async def cancel(kernel: Kernel, run: RunKey, *, reason: str) -> Head:
+    """End a run; whoever holds it learns of it at its next write. Return its row.
+
+    First the row says that it is to end, so that nobody can forget it; then it stands in the
+    journal, after which nothing else can.
+
+    Raises:
+        RunNotFound: there is no such run.
+        RunEnded: it ended before, otherwise than by being cancelled.
+    """
+    head = await read(kernel, run)
+    while True:
+        if head.status == "cancelled":
+            return head
+        if head.status in ENDED:
+            raise RunEnded(f"run {run.id!r} is {head.status}", status=head.status)
+        if head.cancel is not None:
+            break
+        now = kernel.clock.now_ms()
+        write = heads.with_cancel(head, reason=reason, now_ms=now, token=kernel.ids.new())
+        changed = await _changed(kernel, head, write)
+        head = changed or await read(kernel, run)
+    return await _cancelled(kernel, head, reason)
+
+
+async def _cancelled(kernel: Kernel, head: Head, reason: str) -> Head:
+    while True:
+        loaded = await load(kernel, head)
+        ending = loaded.execution.ending
+        if ending is not None and ending != "cancelled":
+            raise RunEnded(f"run {head.key.id!r} is {ending}", status=ending)
+        if ending is None:
+            event = Cancelled(kernel.clock.now_ms(), reason)
+            put = record(
+                head.key,
+                head.generation,
+                loaded.context.position,
+                Content(pack([event])),
+                epoch=head.epoch,
+                ttl=head.ttl,
+                token=kernel.ids.new(),
+                stays=True,
+            )
+            try:
+                await kernel.settle(kernel.journals, put)
+            except ConditionFailed:
+                continue  # somebody wrote there first
+            loaded = msgspec.structs.replace(loaded, execution=folded(loaded.execution, [event]))
+        return await _closed(kernel, head.key, loaded)
+
+
+async def _closed(kernel: Kernel, run: RunKey, loaded: Loaded) -> Head:
+    """Close the row of a cancelled run that nobody holds; an owner closes it by itself."""
+    head = await read(kernel, run)
+    if head.owner is not None or head.status in ENDED:
+        return head
+    write = heads.ended(
+        head,
+        loaded.execution,
+        status="cancelled",
+        failure=loaded.execution.failure,
+        due_ms=freed_at_ms(head) if loaded.context.blobs else None,
+        context=loaded.context,
+        now_ms=kernel.clock.now_ms(),
+        token=kernel.ids.new(),
+    )
+    return await _changed(kernel, head, write) or await read(kernel, run)
+
+
+# --- retrying -------------------------------------------------------------------------------------
+
+
+async def retry(kernel: Kernel, run: RunKey, *, from_node: str | None) -> Place | None:
+    """Let a run that failed, or is quarantined, go on; return where it is due.
+
+    Raises:
+        RunNotFound: there is no such run.
+        NotRetryable: it has not failed.
+        RunEnded: it has expired.
+    """
+    head = await read(kernel, run)
+    if head.status not in TROUBLE:
+        raise NotRetryable(f"run {run.id!r} is {head.status}; only one that failed can be retried")
+    if kernel.clock.now_ms() >= head.expires_ms:
+        raise RunEnded(f"run {run.id!r} failed, and has expired since", status="expired")
+    request = RetryRequest(kernel.ids.new(), from_node or "")
+    write = heads.with_retry(head, request, now_ms=kernel.clock.now_ms(), token=kernel.ids.new())
+    changed = await _changed(kernel, head, write)
+    if changed is not None:
+        raise NotRetryable(f"run {run.id!r} is {changed.status} by now")
+    return heads.place_in(write)
+
+
+# --- lists ----------------------------------------------------------------------------------------
+
+
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which runs a list shows."""
+
+    status: str | None = None
+    graph: str | None = None
+    labels: dict[str, str] = {}
+    since_ms: int = 0
+    until_ms: int = 9_999_999_999_999
+
+    def fits(self, entry: RunEntry) -> bool:
+        """Return whether a run is to be shown."""
+        return (
+            (self.status is None or entry.status == self.status)
+            and (self.graph is None or entry.graph == self.graph)
+            and self.labels.items() <= entry.labels.items()
+        )
+
+
+async def listed(
+    kernel: Kernel, tenant: str, asked: Filter, *, limit: int, cursor: str | None
+) -> RunPage:
+    """Return a tenant's runs, the newest first.
+
+    They lie in several partitions, which are read side by side and merged. The cursor is the place
+    of the last one that was looked at.
+
+    Raises:
+        InvalidQuery: not a cursor of such a list.
+    """
+    shards = (await kernel.settings()).list_shards
+    kinds = ("TROUBLE",) if asked.status in TROUBLE else ("RUNS", "TROUBLE")
+    if asked.status is not None and asked.status not in TROUBLE:
+        kinds = ("RUNS",)
+    upper = _checked_cursor(cursor) if cursor is not None else f"{asked.until_ms:013d}"
+    where = Between(f"{asked.since_ms:013d}", upper)
+    parts = [
+        _newest_first(kernel, list_partition(kind, tenant, shard), where, cursor)
+        for kind in kinds
+        for shard in range(shards)
+    ]
+    found: list[RunEntry] = []
+    looked_at = 0
+    async for item in _merged(parts, key=lambda item: item["GSI2SK"]):
+        looked_at += 1
+        entry = entry_of(item)
+        if asked.fits(entry):
+            found.append(entry)
+        if len(found) == limit or looked_at == _ENTRIES_A_PAGE_MAX:
+            return RunPage(found, item["GSI2SK"])
+    return RunPage(found, None)
+
+
+def _checked_cursor(cursor: str) -> str:
+    moment, separator, id = cursor.partition("#") if isinstance(cursor, str) else ("", "", "")
+    if len(moment) != 13 or not moment.isdecimal() or not separator or not id:
+        raise InvalidQuery(f"not a cursor of a list of runs: {cursor!r:.80}", field="cursor")
+    return cursor
+
+
+async def _newest_first(
+    kernel: Kernel, partition: str, where: Between, cursor: str | None
+) -> AsyncIterator[dict[str, Any]]:
+    after: str | None = None
+    while True:
+        page = await kernel.lists.query(
+            partition, where, index="GSI2", forward=False, limit=_PART, cursor=after
+        )
+        for item in page.items:
+            if item["GSI2SK"] != cursor:  # a range takes in its ends
+                yield item
+        after = page.cursor
+        if after is None:
+            return
+
+
+async def _merged(
+    parts: Sequence[AsyncIterator[dict[str, Any]]], *, key: Callable[[dict[str, Any]], str]
+) -> AsyncIterator[dict[str, Any]]:
+    """Yield from several sorted streams the greatest first."""
+    heap: list[tuple[_Descending, int, dict[str, Any]]] = []
+    for number, part in enumerate(parts):
+        async for item in part:
+            heap.append((_Descending(key(item)), number, item))
+            break
+    heapq.heapify(heap)
+    while heap:
+        _, number, item = heap[0]
+        yield item
+        async for following in parts[number]:
+            heapq.heapreplace(heap, (_Descending(key(following)), number, following))
+            break
+        else:
+            heapq.heappop(heap)
+
+
+class _Descending(str):
+    """Text that sorts the other way round."""
+
+    __slots__ = ()
+
+    def __lt__(self, other: str) -> bool:
+        return str.__gt__(self, other)

@@ -1,0 +1,177 @@
+"""Makes runs: the id is the idempotency key, and an answered start is never lost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast.engine.kernel import Kernel
+from holdfast.engine.ledger import Loaded, spilled
+from holdfast.errors import AlreadyExists, ConditionFailed, InvalidInput, InvalidResult
+from holdfast.graph import Graph
+from holdfast.model.execution import Execution
+from holdfast.records.codec import canonical_hash, pack
+from holdfast.records.head import Context, Head, created, head_of
+from holdfast.records.journal import record
+from holdfast.records.keys import Place, RunKey, shard_of
+
+__all__ = ["Start", "Started", "prepare", "start"]
+
+# What of an input stays in the row, so that it remains about a kilobyte: it is written often.
+_INPUT_BYTES_MAX = 400
+_DAY_SECONDS = 24 * 3600
+# DynamoDB deletes up to two days after the ttl, and never before it.
+_BROOM_SECONDS = 2 * _DAY_SECONDS
+# A bucket's lifecycle rules go by prefix: one rule for each of these.
+_RETENTION_DAYS = (10, 40, 100, 400, 4000, 40000)
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """A start that was asked for, each field checked."""
+
+    run: RunKey
+    user: str | None
+    labels: dict[str, str]
+    starts_ms: int | None
+    expires_in_ms: int
+    retention_ms: int
+
+
+class Started(msgspec.Struct, frozen=True):
+    """What became of a start."""
+
+    head: Head
+    loaded: Loaded | None
+    """The run as it begins; None where it was there before."""
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """An input that fits its graph."""
+
+    execution: Execution
+    packed: bytes
+    hash: bytes
+
+
+def prepare(graph: Graph, input: Any, seed: str) -> Prepared:
+    """Return the input as it is kept.
+
+    Raises:
+        InvalidInput: it does not fit the graph's state, or cannot be kept.
+    """
+    execution = graph.start(input, seed)
+    # Fields that the type fills in by itself are not part of what was asked for: a later version
+    # of the graph may fill in others.
+    given = execution.state
+    if isinstance(input, Mapping):
+        given = {name: value for name, value in given.items() if name in input}
+    try:
+        packed = pack(execution.state)
+    except InvalidResult as error:
+        raise InvalidInput(str(error)) from None
+    return Prepared(execution, packed, canonical_hash([graph.name, None, given]))
+
+
+async def start(
+    kernel: Kernel, graph: Graph, input: Any, asked: Start, *, owner: str | None
+) -> Started:
+    """Make a run, held by ``owner`` from the first moment on if there is one.
+
+    Raises:
+        InvalidInput: the input does not fit the graph's state.
+        AlreadyExists: there is a run of this id, with another input.
+    """
+    generation = kernel.ids.new()
+    prepared = prepare(graph, input, generation)
+    head = await _head(kernel, graph, asked, prepared, generation=generation, owner=owner)
+    context = Context()
+    if head.input is None:
+        # Before the row, so that a row never stands for an input that is not there.
+        content = await spilled(kernel, head, prepared.packed, "input")
+        put = record(
+            head.key,
+            generation,
+            0,
+            content,
+            epoch=head.epoch,
+            ttl=head.ttl,
+            token=kernel.ids.new(),
+        )
+        await kernel.settle(kernel.journals, put)
+        context = Context(size=content.size, blobs=content.blob is not None)
+        head = msgspec.structs.replace(head, context=context)
+    write = created(head, now_ms=kernel.clock.now_ms(), token=kernel.ids.new())
+    try:
+        await kernel.settle(
+            kernel.heads, write, stands=lambda item: item.get("generation") == generation
+        )
+    except ConditionFailed as failed:
+        return Started(_same_run(failed, prepared, asked.run), None)
+    return Started(head, Loaded(prepared.execution, context, [], []))
+
+
+def _same_run(failed: ConditionFailed, prepared: Prepared, run: RunKey) -> Head:
+    assert failed.item is not None
+    standing = head_of(failed.item)
+    if standing.input_hash != prepared.hash:
+        raise AlreadyExists(
+            f"there is a run {run.id!r} already, of graph {standing.graph!r}, and it was started "
+            "with another input"
+        ) from None
+    return standing
+
+
+async def _head(
+    kernel: Kernel,
+    graph: Graph,
+    asked: Start,
+    prepared: Prepared,
+    *,
+    generation: str,
+    owner: str | None,
+) -> Head:
+    settings = await kernel.settings()
+    now = kernel.clock.now_ms()
+    starts_ms = max(asked.starts_ms or now, now)
+    expires_ms = starts_ms + asked.expires_in_ms
+    kept_seconds = max(-(-asked.retention_ms // 1000), _BROOM_SECONDS)
+    ttl = -(-expires_ms // 1000) + kept_seconds
+    shard = shard_of(asked.run.pk, settings.shards)
+    if owner is None or starts_ms > now:
+        owner, place = None, Place.due(graph.name, shard, starts_ms, asked.run, 1)
+    else:
+        place = Place.owned(owner, graph.name, shard, asked.run, 1)
+    small = len(prepared.packed) <= _INPUT_BYTES_MAX
+    return Head(
+        key=asked.run,
+        graph=graph.name,
+        version=graph.version,
+        shard=shard,
+        list_shards=settings.list_shards,
+        status="running" if starts_ms <= now else "waiting",
+        generation=generation,
+        epoch=1,
+        owner=owner,
+        place=place,
+        input_hash=prepared.hash,
+        input=prepared.packed if small else None,
+        first=prepared.execution.node,
+        node=prepared.execution.node,
+        created_ms=now,
+        updated_ms=now,
+        starts_ms=starts_ms,
+        expires_ms=expires_ms,
+        ttl=ttl,
+        kept=_retention_class(ttl - now // 1000),
+        user=None if asked.user is None else await kernel.hashed_user(asked.user),
+        labels=asked.labels,
+        reason="scheduled" if starts_ms > now else None,
+        retries_left=graph.nodes[prepared.execution.node].retry.attempts - 1,
+    )
+
+
+def _retention_class(seconds: int) -> str:
+    days = next(days for days in _RETENTION_DAYS if seconds <= (days - 1) * _DAY_SECONDS)
+    return f"keep-{days}d"

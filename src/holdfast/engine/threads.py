@@ -1,0 +1,65 @@
+"""Threads for nodes that are plain functions."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any, TypeVar
+
+__all__ = ["NodeThreads"]
+
+T = TypeVar("T")
+
+
+class NodeThreads(Executor):
+    """Daemon threads, made as they are needed.
+
+    Python's own executor waits for its threads when the process ends; a node that takes an hour
+    would hold up a deploy for an hour.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._made = 0
+        self._idle = 0
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        future: Future[T] = Future()
+
+        def call() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                result = fn(*args, **kwargs)
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+        self._calls.put(call)
+        with self._lock:
+            if self._idle < self._calls.qsize() and self._made < self._count:
+                self._made += 1
+                name = f"holdfast-node-{self._made}"
+                threading.Thread(target=self._work, name=name, daemon=True).start()
+        return future
+
+    def shutdown(self, wait: bool = False, *, cancel_futures: bool = False) -> None:
+        with self._lock:
+            for _ in range(self._made):
+                self._calls.put(None)
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                self._idle += 1
+            call = self._calls.get()
+            with self._lock:
+                self._idle -= 1
+            if call is None:
+                return
+            call()

@@ -1,0 +1,78 @@
+"""Rows and events as the outside sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.model.event import Event
+from holdfast.model.run import HistoryEntry, Run, RunEntry
+from holdfast.records.head import Head
+
+__all__ = ["entry_of", "history_of", "moment", "run_of"]
+
+
+def moment(ms: int) -> datetime:
+    """Return a time in UTC."""
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def run_of(head: Head) -> Run:
+    """Return what an operator sees of a run."""
+    due_at = None
+    if head.place is not None and head.place.pk.startswith("DUE#"):
+        due_at = moment(head.place.due_parts()[0])
+    return Run(
+        id=head.key.id,
+        tenant=head.key.tenant,
+        graph=head.graph,
+        version=head.version,
+        schema=head.schema,
+        status=head.status,
+        labels=head.labels,
+        user=head.user,
+        node=head.node,
+        reason=head.reason,
+        waits=head.waits if head.status == "waiting" else (),
+        due_at=due_at,
+        owner=head.owner,
+        retries_left=head.retries_left,
+        nodes_run=head.nodes_run,
+        spent_seconds=head.spent_ms / 1000,
+        journal_records=head.context.position - 1,
+        journal_bytes=head.context.size,
+        generation=head.generation,
+        epoch=head.epoch,
+        resume_failures=head.resume_failures,
+        failure=head.failure,
+        created_at=moment(head.created_ms),
+        updated_at=moment(head.updated_ms),
+        expires_at=moment(head.expires_ms),
+    )
+
+
+def entry_of(item: Mapping[str, Any]) -> RunEntry:
+    """Return the line of a list that an entry of the index is."""
+    _, tenant, id = item["PK"].split("#")
+    show = item["show"]
+    return RunEntry(
+        id=id,
+        tenant=tenant,
+        graph=show["graph"],
+        version=show["version"],
+        status=item["status"],
+        labels=show.get("labels", {}),
+        created_at=moment(int(item["GSI2SK"].split("#")[0])),
+    )
+
+
+def history_of(event: Event) -> HistoryEntry:
+    """Return an event as a history shows it."""
+    details: dict[str, Any] = msgspec.structs.asdict(event)
+    at = moment(details.pop("at_ms"))
+    node = details.pop("node", None)
+    kind = event.__struct_config__.tag
+    return HistoryEntry(at=at, kind=str(kind), node=node, details=msgspec.to_builtins(details))

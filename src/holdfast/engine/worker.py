@@ -1,0 +1,447 @@
+"""A worker: claims runs that are due, drives them side by side, and leaves without losing any."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from holdfast.engine.burial import bury_the_dead, requeue_all
+from holdfast.engine.driver import Driver
+from holdfast.engine.kernel import Dropped, Kernel
+from holdfast.engine.lease import Lease
+from holdfast.engine.ledger import Loaded
+from holdfast.engine.threads import NodeThreads
+from holdfast.errors import ConditionFailed, HoldfastError, InvalidRequest, StoreClosed
+from holdfast.graph import Graph
+from holdfast.model.execution import Execution
+from holdfast.model.run import Status
+from holdfast.records.head import Head, claimed, head_of
+from holdfast.records.keys import Place, RunKey, due_partition, due_until, shard_of
+
+__all__ = ["Worker", "WorkerOptions"]
+
+_log = logging.getLogger("holdfast.worker")
+
+_BEATS_A_LEASE = 4
+# How long to wait after the store could not be used, before the next try.
+_TROUBLE_SECONDS = 1.0
+_BURIAL_SECONDS = 5.0
+# How long tasks have to end once they are cancelled: a node may not mind being cancelled.
+_FAREWELL_SECONDS = 1.0
+_CLAIMS_AT_ONCE = 16
+
+
+class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a worker works."""
+
+    concurrency: int = 100
+    """How many runs it drives at once."""
+    lease_seconds: float = 60.0
+    """How long after its death others may take over what it held."""
+    poll_seconds: float | None = None
+    """How often it asks what is due when nothing was; None takes what suits the store."""
+    drain_seconds: float = 20.0
+    """How long it lets nodes run on when it is asked to leave."""
+    hold_seconds: float = 2.0
+    """Up to this a sleep, or a pause before another attempt, is waited for in place."""
+    resumes_max: int = 5
+    """After so many failed resumes in a row a run is quarantined."""
+
+    def __post_init__(self) -> None:
+        for name in ("concurrency", "resumes_max"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise InvalidRequest(f"{name} is a whole number from 1 on", field=name)
+        for name in ("lease_seconds", "poll_seconds", "drain_seconds", "hold_seconds"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < 1e9:
+                raise InvalidRequest(f"{name} is a number of seconds, not {value!r}", field=name)
+
+
+class Worker:
+    """Runs programs until it is told to leave: ``async with hf.worker([graph]): …``"""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        graphs: Iterable[Graph],
+        options: WorkerOptions,
+        *,
+        ended: Callable[[Head, Execution, Status], None],
+    ) -> None:
+        self._kernel = kernel
+        self._graphs: dict[str, dict[int, Graph]] = {}
+        for graph in graphs:
+            self._graphs.setdefault(graph.check().name, {})[graph.version] = graph
+        if not self._graphs:
+            raise InvalidRequest("a worker needs at least one graph", field="graphs")
+        self._options = options
+        self._on_ended = ended
+        self._lease = Lease(kernel, options.lease_seconds)
+        self._drivers: dict[RunKey, Driver] = {}
+        self._tasks: dict[RunKey, asyncio.Task[None]] = {}
+        # Runs that are being made or claimed for us.
+        self._coming: Counter[RunKey] = Counter()
+        self._claims: set[asyncio.Task[None]] = set()
+        self._beating: asyncio.Task[None] | None = None
+        self._seeking: list[asyncio.Task[None]] = []
+        self._beats = 0
+        # Whether something may stand under our name that we do not drive.
+        self._owes = False
+        self._wake = asyncio.Event()
+        self._leaving = asyncio.Event()
+        self._gone = asyncio.Event()
+        self._threads = NodeThreads(options.concurrency)
+        self.id = ""
+        self.draining = False
+        self.hold_ms = round(options.hold_seconds * 1000)
+        self.resumes_max = options.resumes_max
+        self.counts: Counter[str] = Counter()
+        """What it did: runs claimed, ended (by status), lost, taken over from the dead."""
+
+    # --- its life ---------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Register, and begin to claim.
+
+        Raises:
+            StoreUnavailable, StoreUnusable: the store cannot be used.
+        """
+        await self._kernel.settings()
+        await self._lease.take()
+        self.id = self._lease.worker
+        self._beating = asyncio.create_task(self._forever(self._beat), name="holdfast beat")
+        self._seeking = [
+            asyncio.create_task(self._forever(self._scan), name="holdfast scan"),
+            asyncio.create_task(self._forever(self._bury), name="holdfast bury"),
+        ]
+
+    async def stop(self, *, drain_seconds: float | None = None) -> None:
+        """Leave: let nodes run on for a while, release every run, and forget the lease.
+
+        It is gone a few seconds after the deadline, whatever the nodes do. What it could not
+        release is found by others once its lease has lapsed.
+        """
+        if self._beating is None:
+            return
+        if self.draining:
+            await self._gone.wait()
+            return
+        self.draining = True
+        try:
+            await self._leave(self._beating, drain_seconds)
+        finally:
+            # Also where whoever waited for it was cancelled: it leaves at once then.
+            for task in (self._beating, *self._seeking, *self._claims, *self._tasks.values()):
+                task.cancel()
+            self._threads.shutdown()
+            self._gone.set()
+
+    async def _leave(self, beating: asyncio.Task[None], drain_seconds: float | None) -> None:
+        self._wake.set()
+        self._leaving.set()
+        # A claim under way is not cut short: a run that we took without knowing would be nobody's.
+        await _over(*self._seeking, *self._claims, within=_FAREWELL_SECONDS)
+        allowed = self._options.drain_seconds if drain_seconds is None else drain_seconds
+        await _over(*self._tasks.values(), within=allowed)
+        for driver in list(self._drivers.values()):
+            driver.interrupt(overtaken=False)
+        grace = min(5.0, self._options.lease_seconds / _BEATS_A_LEASE)
+        await _over(*self._tasks.values(), within=grace)
+        seeking = self._claims or any(not task.done() for task in self._seeking)
+        clean = self.alive() and not (self._owes or self.running or seeking)
+        await _cancelled(beating, *self._seeking, *self._claims, *self._tasks.values())
+        if clean:
+            with contextlib.suppress(HoldfastError):
+                await self._lease.give_up()
+
+    async def serve(self) -> None:
+        """Work until the process is asked to end (SIGTERM, SIGINT), then leave."""
+        loop = asyncio.get_running_loop()
+        asked = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, asked.set)
+        try:
+            await asked.wait()
+            await self.stop()
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+
+    async def __aenter__(self) -> Worker:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    # --- what its drivers need: see Holder --------------------------------------------------------
+
+    @property
+    def threads(self) -> NodeThreads:
+        """Where nodes that are plain functions run."""
+        return self._threads
+
+    def alive(self) -> bool:
+        """Return whether its lease still holds."""
+        return self._lease.holds()
+
+    def ended(self, head: Head, execution: Execution, status: Status) -> None:
+        """Hear that a run has ended."""
+        self.counts[status] += 1
+        if status == "quarantined":
+            _log.error("run %s is quarantined: %s", head.key.id, head.failure)
+        self._on_ended(head, execution, status)
+
+    # --- what its own process hands it ------------------------------------------------------------
+
+    @property
+    def running(self) -> int:
+        """How many runs it holds, or is about to."""
+        return len(self._drivers) + self._coming.total()
+
+    def reserve(self, run: RunKey, graph: str) -> str | None:
+        """Keep room for a run that is about to be made; return the owner's name, if there is room.
+
+        Whoever reserves calls `adopt` or `forgo`.
+        """
+        if self.draining or not self.alive() or graph not in self._graphs or self._free() <= 0:
+            return None
+        self._coming[run] += 1
+        return self.id
+
+    def forgo(self, run: RunKey, *, unsure: bool = False) -> None:
+        """Give a reserved room back; if it is unsure, the run may yet stand under our name."""
+        self._owes = self._owes or unsure
+        self._coming[run] -= 1
+        if self._coming[run] <= 0:
+            del self._coming[run]
+
+    def adopt(self, head: Head, loaded: Loaded) -> None:
+        """Drive a run that was made as ours."""
+        if head.owner == self.id and head.key not in self._drivers:
+            self._drive(head, loaded)
+        self.forgo(head.key)
+
+    def offer(self, place: Place) -> None:
+        """Hear that a run is due now."""
+        if place.pk.split("#")[1] not in self._graphs or self.draining:
+            return
+        if self._free() > 0:
+            claim = asyncio.create_task(self._claim_offered(place))
+            self._claims.add(claim)
+            claim.add_done_callback(self._claims.discard)
+        else:
+            self._wake.set()
+
+    def holds(self, run: RunKey) -> bool:
+        """Return whether we drive that run."""
+        return run in self._drivers
+
+    def interrupt(self, run: RunKey) -> None:
+        """Hear that somebody wrote into the journal of a run that we may hold."""
+        if run in self._drivers:
+            self._drivers[run].interrupt(overtaken=True)
+
+    # --- claiming ---------------------------------------------------------------------------------
+
+    async def _scan(self) -> None:
+        """Claim what is due, then wait for more."""
+        found = 0
+        for partition in await self._partitions() if self._free() > 0 else ():
+            room = self._free()
+            if room <= 0:
+                break
+            page = await self._kernel.due.query(
+                partition, due_until(self._kernel.clock.now_ms()), index="GSI1", limit=room
+            )
+            places = [Place(entry["GSI1PK"], entry["GSI1SK"]) for entry in page.items]
+            for start in range(0, len(places), _CLAIMS_AT_ONCE):
+                claims = [self._claim(place) for place in places[start : start + _CLAIMS_AT_ONCE]]
+                found += sum(await asyncio.gather(*claims))
+        if not found:
+            # Not in step with other workers, which would ask the same at the same time.
+            jitter = 1 - 0.2 * self._kernel.ids.random()
+            await self._until_woken(self._poll_seconds() * jitter, self._wake)
+            self._wake.clear()
+
+    async def _partitions(self) -> list[str]:
+        """Return where to look, our own favourites first, so that workers do not meet too often."""
+        shards = (await self._kernel.settings()).shards
+        places = [due_partition(graph, shard) for graph in self._graphs for shard in range(shards)]
+        return sorted(places, key=lambda place: shard_of(f"{self.id}#{place}", 2**32))
+
+    async def _claim_offered(self, place: Place) -> None:
+        try:
+            await self._claim(place)
+        except HoldfastError:
+            self._wake.set()  # the scan will find it
+
+    async def _claim(self, place: Place) -> bool:
+        """Take a run that was seen at a place, if it is still there; return whether it was."""
+        _, run, epoch = place.due_parts()
+        if self._is_ours(run) or self.draining or not self.alive():
+            return False
+        self._coming[run] += 1
+        try:
+            head = await self._taken(place, run, epoch)
+            if head is None or head.owner != self.id:
+                return False
+            self.counts["claimed"] += 1
+            self._drive(head, None)
+            return True
+        except Dropped:
+            return False
+        finally:
+            self.forgo(run)
+
+    async def _taken(self, place: Place, run: RunKey, epoch: int) -> Head | None:
+        worker, now = self.id, self._kernel.clock.now_ms()
+        write = claimed(place, run, worker=worker, now_ms=now, token=self._kernel.ids.new())
+        try:
+            item = await self._kernel.settle(
+                self._kernel.heads,
+                write,
+                alive=lambda: self.id == worker and self.alive(),
+                stands=lambda item: item.get("owner") == worker and item["epoch"] == epoch + 1,
+            )
+        except ConditionFailed:
+            return None
+        except (Dropped, HoldfastError):
+            self._owes = True
+            raise
+        return head_of(item)
+
+    def _drive(self, head: Head, loaded: Loaded | None) -> None:
+        versions = self._graphs[head.graph]
+        # Another version may go on with it: what was decided is recorded, the route included.
+        graph = versions.get(head.version) or versions[max(versions)]
+        driver = Driver(self._kernel, self, graph, head, loaded)
+        task = asyncio.create_task(driver.drive(), name=f"holdfast run {head.key.id}")
+        self._drivers[head.key], self._tasks[head.key] = driver, task
+        task.add_done_callback(lambda task: self._done(head.key, driver, task))
+
+    def _done(self, run: RunKey, driver: Driver, task: asyncio.Task[None]) -> None:
+        if self._drivers.get(run) is driver:
+            del self._drivers[run], self._tasks[run]
+        if not driver.let_go:
+            self._owes = True
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("run %s: the driver broke", run.id, exc_info=task.exception())
+        if self._free() == 1:
+            self._wake.set()
+
+    # --- staying alive ----------------------------------------------------------------------------
+
+    async def _beat(self) -> None:
+        seconds = self._options.lease_seconds / _BEATS_A_LEASE
+        await self._kernel.clock.sleep(min(seconds, max(self._lease.remaining_seconds(), 0)))
+        if not await self._prolonged():
+            _log.warning("worker %s lost its lease, and begins anew", self.id)
+            await self._begin_anew()
+            return
+        self._beats += 1
+        if self._beats % _BEATS_A_LEASE == 0:
+            await self._audit()
+
+    async def _prolonged(self) -> bool:
+        """Prolong the lease; past its end nothing of ours may go on, whatever the store does."""
+        try:
+            async with asyncio.timeout(max(self._lease.remaining_seconds(), 0)):
+                return await self._lease.prolong()
+        except TimeoutError:
+            return False
+
+    async def _begin_anew(self) -> None:
+        """Drop everything that we held, and take a new name."""
+        self.id, self._owes = "", False
+        dropped = list(self._tasks.values())
+        self.counts["lost"] += len(dropped)
+        await _cancelled(*dropped)
+        while self.id == "":
+            try:
+                await self._lease.take()
+                self.id = self._lease.worker
+            except StoreClosed:
+                raise
+            except HoldfastError as error:
+                _log.warning("no new lease yet: %s", error)
+                await self._kernel.clock.sleep(_TROUBLE_SECONDS)
+        self._wake.set()
+
+    async def _audit(self) -> None:
+        """Make due what stands under our name and is not ours: a claim whose answer never came."""
+        for place in await requeue_all(self._kernel, self.id, but=self._is_ours):
+            self.offer(place)
+
+    def _is_ours(self, run: RunKey) -> bool:
+        return run in self._drivers or run in self._coming
+
+    async def _bury(self) -> None:
+        lease_seconds = self._options.lease_seconds
+        for place in await bury_the_dead(self._kernel, lease_ms=round(lease_seconds * 1000)):
+            self.counts["taken over"] += 1
+            self.offer(place)
+        pause = min(_BURIAL_SECONDS, lease_seconds / _BEATS_A_LEASE)
+        await self._until_woken(pause, self._leaving)
+
+    # --- small things -----------------------------------------------------------------------------
+
+    async def _forever(self, step: Callable[[], Awaitable[None]]) -> None:
+        """Repeat a step; what the store cannot do now it may do later."""
+        while not self.draining or step == self._beat:
+            try:
+                await step()
+            except StoreClosed:
+                raise
+            except HoldfastError as error:
+                _log.warning("%s", error)
+                await self._kernel.clock.sleep(_TROUBLE_SECONDS)
+            except Exception:
+                _log.exception("worker %s stumbled", self.id)
+                await self._kernel.clock.sleep(_TROUBLE_SECONDS)
+
+    def _free(self) -> int:
+        return self._options.concurrency - self.running
+
+    def _poll_seconds(self) -> float:
+        if self._options.poll_seconds is not None:
+            return self._options.poll_seconds
+        # Reads of a file cost nothing; those of DynamoDB cost half a unit each.
+        return 0.2 if self._kernel.store.url.startswith("sqlite") else 0.9
+
+    async def _until_woken(self, seconds: float, woken: asyncio.Event) -> None:
+        """Return when the event is set, or after a while."""
+        sleep = asyncio.ensure_future(self._kernel.clock.sleep(seconds))
+        wake = asyncio.ensure_future(woken.wait())
+        try:
+            await asyncio.wait((sleep, wake), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sleep.cancel()
+            wake.cancel()
+
+
+async def _over(*tasks: asyncio.Task[Any], within: float) -> None:
+    """Return when the tasks are over, or after a while."""
+    if tasks:
+        await asyncio.wait(tasks, timeout=within)
+
+
+async def _cancelled(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel tasks, and return when they are over, or do not mind."""
+    for task in tasks:
+        task.cancel()
+    await _over(*tasks, within=_FAREWELL_SECONDS)

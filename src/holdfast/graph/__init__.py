@@ -1,0 +1,6 @@
+"""Graphs: programs whose nodes are Python functions. Pure: no input or output, no clock."""
+
+from holdfast.graph.graph import Graph
+from holdfast.graph.node import END, Node, escalate, fail, restart
+
+__all__ = ["END", "Graph", "Node", "escalate", "fail", "restart"]

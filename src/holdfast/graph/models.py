@@ -1,0 +1,106 @@
+"""The shape of a pydantic model, known by what it can do: Holdfast does not depend on pydantic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from holdfast.graph.values import Misfit, complaint, durable, same, separate
+
+__all__ = ["Model", "is_model"]
+
+
+def is_model(kind: Any) -> bool:
+    """Return whether a type is a pydantic model."""
+    return (
+        isinstance(kind, type) and hasattr(kind, "model_validate") and hasattr(kind, "model_fields")
+    )
+
+
+class Model:
+    """The shape of a pydantic model; from version 2.11 on, since fields go by their names here."""
+
+    def __init__(self, kind: Any) -> None:
+        self._type = kind
+        self._names = frozenset(cast(Mapping[str, Any], kind.model_fields))
+        self._aliases = _aliases(kind)
+        self._open = kind.model_config.get("extra") == "allow"
+
+    def initial(self, given: Any) -> dict[str, Any]:
+        if not isinstance(given, self._type):
+            given = self._validated(self._by_name(given), strict=None)
+        return self._contents(given)
+
+    def entered(self, state: dict[str, Any]) -> Any:
+        return self._validated(separate(state), strict=False)
+
+    def delta(self, returned: Any, before: dict[str, Any]) -> dict[str, Any]:
+        if isinstance(returned, self._type):
+            values = _values(returned)
+        else:
+            # Checked beside what stands already, since a model may judge its fields together.
+            values = {**_values(self.entered(before)), **self._by_name(returned)}
+        # Also where it is a model already, for its attributes can be set to anything.
+        contents = self._contents(self._validated(values, strict=True))
+        return {
+            key: kept
+            for key, kept in contents.items()
+            if key not in before or not same(kept, before[key])
+        }
+
+    def _by_name(self, given: Any) -> dict[str, Any]:
+        if not isinstance(given, Mapping):
+            raise Misfit("", f"expected a dict of fields, got {type(given).__name__}")
+        named: dict[str, Any] = {}
+        for key, value in cast(Mapping[Any, Any], given).items():
+            if not isinstance(key, str):
+                raise Misfit("", f"the keys of a state are text, not {type(key).__name__}")
+            name = self._aliases.get(key, key)
+            if name not in self._names and not self._open:
+                known = ", ".join(sorted(self._names)) or "none"
+                raise Misfit(f"{key:.80}", f"there is no such field; there are: {known}")
+            named[name] = value
+        return named
+
+    def _validated(self, values: dict[str, Any], *, strict: bool | None) -> Any:
+        try:
+            return self._type.model_validate(values, strict=strict, by_name=True)
+        except ValueError as error:
+            raise complaint(error) from None
+
+    def _contents(self, model: Any) -> dict[str, Any]:
+        """Return everything that a model holds, in the durable form."""
+        how = {"round_trip": True, "by_alias": False, "warnings": False}
+        state: dict[str, Any] = {}
+        doubtful: list[str] = []
+        for key, value in model.model_dump(**how).items():
+            try:
+                state[key] = durable(value)
+            except Misfit as misfit:
+                # Pydantic's own types, such as its URLs, are plain only as JSON has them.
+                try:
+                    state[key] = durable(model.model_dump(**how, mode="json", include={key})[key])
+                except (Misfit, ValueError, TypeError):
+                    raise misfit.within(key) from None
+                doubtful.append(key)
+        again = self.entered(state)
+        for key in doubtful:
+            # A secret's JSON is stars.
+            if getattr(again, key) != getattr(model, key):
+                raise Misfit(key, "its JSON is not read back as the same value")
+        return state
+
+
+def _values(model: Any) -> dict[str, Any]:
+    extra = cast(dict[str, Any] | None, model.model_extra)
+    names = cast(Mapping[str, Any], model.__class__.model_fields)
+    return {**{name: getattr(model, name) for name in names}, **(extra or {})}
+
+
+def _aliases(kind: Any) -> dict[str, str]:
+    aliases: dict[str, str] = {}
+    for name, field in cast(Mapping[str, Any], kind.model_fields).items():
+        for alias in (field.alias, field.validation_alias):
+            if isinstance(alias, str):
+                aliases[alias] = name
+    return aliases

@@ -1,0 +1,158 @@
+"""A slot takes the values of one type: a field of the state, or any key of an open dict."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, NotRequired, Required, TypedDict, Union, cast
+
+import msgspec
+from msgspec import inspect
+
+from holdfast.graph.values import Misfit, converted, durable, plainly_durable
+
+__all__ = ["Field", "Slot", "annotations_of", "cleared", "fields_of", "obstacles", "slot_of"]
+
+_SCALARS = frozenset({bool, bytes, float, int, str, type(None)})
+
+
+class Slot(msgspec.Struct, frozen=True):
+    """What one type takes."""
+
+    annotation: Any
+    scalars: frozenset[type]
+    """Values of exactly these types fit as they are."""
+    sealed: bool
+    """Whether nothing but such scalars fits, so that there is nothing in it to be changed."""
+    ordered: bool
+    """Whether there may be sets in it, which have no order of their own."""
+
+    def kept(self, field: str, value: Any, *, objects: bool) -> Any:
+        """Return the durable form of a value that fits.
+
+        Raises:
+            Misfit: it does not fit, or cannot be kept.
+        """
+        if type(value) in self.scalars and plainly_durable(value):
+            return value
+        try:
+            kept = durable(converted(value, self.annotation, objects=objects), ordered=self.ordered)
+            # An object can hold what its class would not let in.
+            converted(kept, self.annotation, objects=False)
+        except Misfit as misfit:
+            raise misfit.within(field) from None
+        return kept
+
+
+class Field(msgspec.Struct, frozen=True):
+    """A field of a state type."""
+
+    name: str
+    """The attribute, where the type has attributes."""
+    key: str
+    """What it is called in the durable form."""
+    slot: Slot
+
+
+def slot_of(annotation: Any) -> Slot:
+    """Return what takes values of that type."""
+    if annotation is Any or annotation is object:
+        return Slot(Any, _SCALARS, sealed=False, ordered=False)
+    if typing.get_origin(annotation) in (Union, types.UnionType):
+        members = typing.get_args(annotation)
+    else:
+        members = (annotation,)
+    # None is written as such, or as its type.
+    plain = [type(None) if member is None else member for member in members]
+    scalars = frozenset(kind for kind in plain if isinstance(kind, type) and kind in _SCALARS)
+    sealed = len(scalars) == len(plain)
+    sets = (inspect.SetType, inspect.FrozenSetType)
+    ordered = not sealed and any(isinstance(part, sets) for part in _parts(annotation))
+    return Slot(annotation, scalars, sealed, ordered)
+
+
+def cleared(kind: Any) -> Any:
+    """Return a TypedDict as msgspec understands it, with the qualifiers where it looks for them."""
+    required = set(cast(Iterable[str], kind.__required_keys__))
+    plain: dict[str, Any] = {}
+    for key, hint in typing.get_type_hints(kind, include_extras=True).items():
+        qualifiers, plain[key] = _unqualified(hint)
+        # Where annotations are text, Python itself did not see the qualifiers.
+        if "Required" in qualifiers:
+            required.add(key)
+        elif "NotRequired" in qualifiers:
+            required.discard(key)
+    items = {
+        key: Required[hint] if key in required else NotRequired[hint] for key, hint in plain.items()
+    }
+    return cast(Any, TypedDict)(kind.__name__, items)
+
+
+def fields_of(kind: Any) -> tuple[Field, ...]:
+    """Return the fields of a TypedDict, a struct or a dataclass."""
+    return tuple(
+        Field(name, key, slot_of(annotation)) for name, key, annotation in annotations_of(kind)
+    )
+
+
+def annotations_of(kind: Any) -> list[tuple[str, str, Any]]:
+    """Return name, key and type of each field of a TypedDict, a struct or a dataclass."""
+    if issubclass(kind, msgspec.Struct):
+        known = msgspec.structs.fields(kind)
+        return [(field.name, field.encode_name, field.type) for field in known]
+    hints = typing.get_type_hints(kind, include_extras=True)
+    if dataclasses.is_dataclass(kind):
+        names = [field.name for field in dataclasses.fields(kind)]
+    else:
+        names = list(hints)
+    return [(name, name, _unqualified(hints[name])[1]) for name in names]
+
+
+def obstacles(annotation: Any) -> Iterator[str]:
+    """Yield why values of that type could not be kept and come back."""
+    try:
+        parts = list(_parts(annotation))
+    except Exception as error:  # whatever comes of looking for names that are not there
+        yield str(error)
+        return
+    for part in parts:
+        if not isinstance(part, inspect.CustomType):
+            continue
+        if part.cls is not object and not hasattr(part.cls, "model_validate"):
+            yield (
+                f"there is no durable form for {part.cls.__name__}; "
+                "use a TypedDict, a dataclass, a msgspec.Struct or a pydantic model"
+            )
+
+
+def _parts(annotation: Any) -> Iterator[inspect.Type]:
+    """Yield a type as msgspec sees it, and all that it is made of."""
+    seen: set[int] = set()
+    root = inspect.type_info(annotation)
+    left: list[Any] = [root]
+    while left:
+        part = left.pop()
+        if isinstance(part, tuple):
+            left.extend(cast(tuple[Any, ...], part))
+        elif isinstance(part, inspect.Type | inspect.Field) and id(part) not in seen:
+            seen.add(id(part))
+            if isinstance(part, inspect.Type):
+                yield part
+            left.extend(getattr(part, name) for name in part.__struct_fields__)
+
+
+def _unqualified(hint: Any) -> tuple[frozenset[str], Any]:
+    """Return the qualifiers of a TypedDict's key, and its type without them."""
+    origin = typing.get_origin(hint)
+    if origin is Annotated:
+        inner, *notes = typing.get_args(hint)
+        qualifiers, plain = _unqualified(inner)
+        return qualifiers, Annotated[(plain, *notes)] if qualifiers else hint
+    # By name, since typing_extensions has its own until Python has them.
+    name = getattr(origin, "_name", None) or getattr(origin, "__name__", None)
+    if name in ("Required", "NotRequired", "ReadOnly"):
+        qualifiers, plain = _unqualified(typing.get_args(hint)[0])
+        return qualifiers | {name}, plain
+    return frozenset(), hint

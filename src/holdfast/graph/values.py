@@ -1,0 +1,245 @@
+"""The durable form of a value: what it is once MessagePack has kept it.
+
+That is None, bool, int, float, str, bytes, list and dict, and nothing else. A date becomes its ISO
+text, a decimal or a UUID its text, a tuple or a set a list, an object with fields a dict: whoever
+declares the type of a field gets that type back, and under ``Any`` it stays what it became.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import re
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import msgspec
+
+__all__ = ["Misfit", "complaint", "converted", "durable", "plainly_durable", "same", "separate"]
+
+_NESTED_MAX = 100
+"""How deep a value may be nested: far less than what the decoder can take on a deep stack."""
+
+# Kept as they are on the way to MessagePack, which has a form of its own for them.
+_KEPT = (bytes,)
+
+# How a subclass of a scalar, such as NumPy's float, is seen as that scalar.
+_SCALARS: dict[type, Callable[[Any], Any]] = {
+    str: str.__str__,
+    int: int.__int__,
+    float: float.__float__,
+    bytes: bytes.__bytes__,
+}
+
+_INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
+
+# Of what a node returns, none of these is read from text: a node has the objects themselves.
+_OBJECTS = (
+    bytes,
+    bytearray,
+    datetime.date,
+    datetime.datetime,
+    datetime.time,
+    datetime.timedelta,
+    decimal.Decimal,
+    uuid.UUID,
+)
+
+# What msgspec puts at the end of its messages.
+_PATH = re.compile(r" - at `(?:key` in `)?\$([^`]*)`$")
+_MISSING = re.compile(r"Object missing required field `([^`]*)`")
+
+_REASON_MAX = 500
+
+
+class Misfit(Exception):
+    """A value does not fit its place in the state."""
+
+    def __init__(self, field: str, reason: str) -> None:
+        self.field = field.removeprefix(".")
+        """The path to it; empty where it is the whole."""
+        self.reason = reason[:_REASON_MAX]
+        super().__init__(f"{self.field}: {self.reason}" if field else self.reason)
+
+    def within(self, field: str) -> Misfit:
+        """Return the same, seen from outside of that field."""
+        joint = "" if not self.field or self.field.startswith("[") else "."
+        return Misfit(f"{field}{joint}{self.field}", self.reason)
+
+
+def durable(value: Any, *, ordered: bool = False) -> Any:
+    """Return the durable form of a value, which shares nothing with it.
+
+    With ``ordered``, or where a set can be seen, what has no order of its own is sorted, so that
+    equal values are kept as the same bytes.
+
+    Raises:
+        Misfit: it has none.
+    """
+    try:
+        packed = msgspec.msgpack.encode(_builtins(value, ordered=ordered or _holds_set(value)))
+        kept = msgspec.msgpack.decode(packed)
+    except RecursionError:
+        raise Misfit("", "it is nested too deeply, or holds itself") from None
+    except OverflowError:
+        raise Misfit("", "an int beyond 64 bits cannot be kept; keep it as text") from None
+    except UnicodeEncodeError:
+        raise Misfit("", "text with a lone surrogate cannot be kept") from None
+    except (msgspec.MsgspecError, TypeError, ValueError) as error:
+        raise Misfit("", f"it cannot be kept: {error}") from None
+    _check_depth(kept)
+    return kept
+
+
+def plainly_durable(value: Any) -> bool:
+    """Return whether a scalar is its own durable form."""
+    if type(value) is str:
+        return value.isascii() or _is_unicode(value)
+    if type(value) is int:
+        return _INT_MIN <= value <= _INT_MAX
+    return value is None or type(value) in (bool, float, bytes)
+
+
+def converted(value: Any, kind: Any, *, objects: bool) -> Any:
+    """Return the value as that type has it.
+
+    With ``objects``, dates and the like must be such objects; without, they are read from text
+    too, as storage and JSON have them. Nothing else is read from text.
+
+    Raises:
+        Misfit: it does not fit the type.
+    """
+    try:
+        return msgspec.convert(
+            value, kind, builtin_types=_OBJECTS if objects else None, dec_hook=_richer
+        )
+    except msgspec.ValidationError as error:
+        raise _misfit(str(error)) from None
+    except RecursionError:
+        raise Misfit("", "it is nested too deeply, or holds itself") from None
+
+
+def separate(value: Any) -> Any:
+    """Return a copy of a durable value, so that who changes it does not change the state."""
+    return msgspec.to_builtins(value, builtin_types=_KEPT)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Return whether two durable values are kept as the same bytes."""
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
+    if type(one) is str or type(one) is bytes:
+        return one == other
+    # 1, 1.0 and True are equal, also inside of a list, and so are 0.0 and -0.0; NaN is not even
+    # equal to itself.
+    return msgspec.msgpack.encode(one) == msgspec.msgpack.encode(other)
+
+
+def complaint(error: ValueError) -> Misfit:
+    """Return what pydantic has to say, in one line and with the field in front."""
+    errors = cast(Any, getattr(error, "errors", None))
+    if not callable(errors):
+        return Misfit("", str(error))
+    (field, reason), *others = [
+        (".".join(map(str, each["loc"])), str(each["msg"])) for each in cast(list[Any], errors())
+    ]
+    return Misfit(field, "; ".join([reason, *(f"{name}: {why}" for name, why in others)]))
+
+
+def _builtins(value: Any, *, ordered: bool) -> Any:
+    if ordered:
+        try:
+            return msgspec.to_builtins(
+                value, builtin_types=_KEPT, enc_hook=_simpler, order="deterministic"
+            )
+        except TypeError:
+            # What cannot be compared is kept as it comes.
+            pass
+    return msgspec.to_builtins(value, builtin_types=_KEPT, enc_hook=_simpler)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _simpler(value: Any) -> Any:
+    """Return something that can be encoded in the place of what cannot."""
+    if hasattr(value, "model_validate") and callable(dump := getattr(value, "model_dump", None)):
+        return dump(round_trip=True, by_alias=False, warnings=False)
+    for kind, scalar in _SCALARS.items():
+        if isinstance(value, kind):
+            return scalar(value)
+    if isinstance(value, Mapping):
+        return dict(cast(Mapping[Any, Any], value))
+    raise TypeError(f"there is no durable form for a {type(value).__name__}")
+
+
+def _richer(kind: Any, value: Any) -> Any:
+    """Return a value as a type that msgspec does not know."""
+    if isinstance(value, kind):
+        return value
+    if callable(validate := getattr(kind, "model_validate", None)):
+        try:
+            return validate(value, by_name=True)
+        except ValueError as error:
+            raise ValueError(str(complaint(error))) from None
+    raise ValueError(f"expected {kind.__name__}, got {type(value).__name__}")
+
+
+def _check_depth(kept: Any) -> None:
+    level = [kept]
+    for _ in range(_NESTED_MAX):
+        level = _within(level)
+        if not level:
+            return
+    raise Misfit("", f"it is nested deeper than {_NESTED_MAX} levels")
+
+
+def _holds_set(value: Any) -> bool:
+    level = [value]
+    for _ in range(_NESTED_MAX):
+        if not _SETS.isdisjoint(map(type, level)):
+            return True
+        level = _within(level)
+        # A list that holds itself twice would grow without end, and is refused anyway.
+        if not level or len(level) > _LEVEL_MAX:
+            break
+    return False
+
+
+_SETS = frozenset({frozenset, set})
+_CONTAINERS = frozenset({dict, list, tuple}) | _SETS
+_LEVEL_MAX = 100_000
+
+
+def _within(level: list[Any]) -> list[Any]:
+    """Return the containers that these containers hold."""
+    found: list[Any] = []
+    for parent in level:
+        if type(parent) is dict:
+            children = cast(dict[Any, Any], parent).values()
+        elif type(parent) is list or type(parent) is tuple:
+            children = cast(list[Any], parent)
+        else:
+            continue
+        # Long lists of numbers are common, and this looks at them without a step of Python each.
+        if not _CONTAINERS.isdisjoint(map(type, children)):
+            found.extend(child for child in children if type(child) in _CONTAINERS)
+    return found
+
+
+def _misfit(message: str) -> Misfit:
+    """Return msgspec's complaint with the path in front."""
+    path = ""
+    if found := _PATH.search(message):
+        path, message = found[1], message[: found.start()]
+    if missing := _MISSING.fullmatch(message):
+        path, message = f"{path}.{missing[1]}", "it is missing"
+    return Misfit(path, message)

@@ -1,0 +1,142 @@
+"""The nodes of a graph and the ways between them, by their names, and what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, TypeAlias
+
+import msgspec
+
+from holdfast.graph.choice import Chooser
+from holdfast.graph.node import Node, identity
+
+__all__ = ["Choice", "Route", "Way", "Wiring", "faults_of"]
+
+
+class Route(msgspec.Struct, frozen=True):
+    """After the node comes that one, always; None is the end."""
+
+    to: str | None
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """After the node comes what a function of the state says."""
+
+    chooser: Chooser
+    targets: tuple[str | None, ...]
+    """Where it may lead; None is the end."""
+    declared: bool
+    """Whether the targets were declared, and not only derived from the chooser."""
+
+
+Way: TypeAlias = Route | Choice
+
+
+class Wiring(msgspec.Struct, frozen=True):
+    """A graph as it is run and drawn."""
+
+    nodes: Mapping[str, Node]
+    start: str
+    ways: Mapping[str, Way]
+    """The way out of each node; a node without one ends the run."""
+    names: Mapping[tuple[int, ...], str]
+    """The names of the nodes, by the identity of their functions."""
+
+    def targets(self, name: str) -> tuple[str | None, ...]:
+        """Return where a run can go from a node by its way out."""
+        match self.ways.get(name):
+            case Route(to):
+                return (to,)
+            case Choice(_, targets):
+                return targets
+            case None:
+                return (None,)
+
+    def name_of(self, chosen: Any) -> str | None:
+        """Return the name of the node that a function or a name stands for, if it is a node."""
+        if isinstance(chosen, str):
+            return chosen if chosen in self.nodes else None
+        return self.names.get(identity(chosen))
+
+
+def faults_of(wiring: Wiring) -> Iterator[str]:
+    """Yield what is wrong with the ways, one sentence each."""
+    yield from _unknown_targets(wiring)
+    yield from _wrong_staleness(wiring)
+    yield from _unreachable(wiring)
+    for loop in _loops(wiring):
+        names = ", ".join(repr(name) for name in loop)
+        yield (
+            f"the loop of {names} has no node in which a run can stop: "
+            "at least one of them has to be pausable 'yes' or 'blocking'"
+        )
+
+
+def _unreachable(wiring: Wiring) -> Iterator[str]:
+    if wiring.nodes and wiring.start not in wiring.nodes:
+        yield f"the start is {wiring.start!r:.80}, and there is no such node"
+    elif wiring.nodes:
+        reached = {wiring.start} | _beyond(wiring.start, wiring.nodes.keys(), wiring)
+        for name in wiring.nodes:
+            if name not in reached:
+                yield f"node {name!r} cannot be reached from the start, {wiring.start!r}"
+
+
+def _unknown_targets(wiring: Wiring) -> Iterator[str]:
+    for name, way in wiring.ways.items():
+        kind = "route" if isinstance(way, Route) else "choice"
+        if name not in wiring.nodes:
+            yield f"a {kind} leads out of {name!r}, and there is no such node"
+        for to in wiring.targets(name):
+            if to is not None and to not in wiring.nodes:
+                yield f"the {kind} out of {name!r} leads to {to!r}, and there is no such node"
+
+
+def _wrong_staleness(wiring: Wiring) -> Iterator[str]:
+    for name, node in wiring.nodes.items():
+        stale = node.on_stale
+        if stale is not None and stale.action != "fail" and stale.node not in wiring.nodes:
+            yield f"on_stale of node {name!r} names {stale.node!r}, and there is no such node"
+        if (stale is None) != (node.max_pause_ms is None):
+            given, missing = (
+                ("max_pause", "on_stale") if stale is None else ("on_stale", "max_pause")
+            )
+            yield f"node {name!r} has {given} and no {missing}: each needs the other"
+        if node.max_pause_ms is not None and node.pausable == "no":
+            yield f"node {name!r} has max_pause and pausable='no': it never pauses"
+
+
+def _successors(name: str, wiring: Wiring) -> Iterator[str]:
+    node = wiring.nodes[name]
+    if node.on_stale is not None and node.on_stale.node in wiring.nodes:
+        yield node.on_stale.node
+    for to in wiring.targets(name):
+        if to is not None and to in wiring.nodes:
+            yield to
+
+
+def _loops(wiring: Wiring) -> Iterator[list[str]]:
+    """Yield the loops in which no run can stop; those that share a node count as one.
+
+    Two nodes are in one loop if each is beyond the other.
+    """
+    restless = {name: node for name, node in wiring.nodes.items() if node.pausable == "no"}
+    beyond = {name: _beyond(name, restless.keys(), wiring) for name in restless}
+    looped: set[str] = set()
+    for name in restless:
+        if name in beyond[name] and name not in looped:
+            loop = [other for other in restless if other in beyond[name] and name in beyond[other]]
+            looped.update(loop)
+            yield loop
+
+
+def _beyond(name: str, allowed: Collection[str], wiring: Wiring) -> set[str]:
+    """Return what can be reached from a node, the node itself only if a loop leads back to it."""
+    beyond: set[str] = set()
+    left = [name]
+    while left:
+        for to in _successors(left.pop(), wiring):
+            if to in allowed and to not in beyond:
+                beyond.add(to)
+                left.append(to)
+    return beyond

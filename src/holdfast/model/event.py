@@ -1,0 +1,140 @@
+"""What happened to a run: the facts of which its journal is made, and nothing else.
+
+Only completed facts are recorded. What is outstanding is derived from them again, so that a node
+costs one write. Fields may be added at the end, with a default; none is ever taken away, since
+journals outlive releases.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import msgspec
+
+__all__ = [
+    "AttemptFailed",
+    "Cancelled",
+    "Event",
+    "Expired",
+    "Failed",
+    "Failure",
+    "Fenced",
+    "Finished",
+    "NodeFinished",
+    "Rerouted",
+    "SignalTaken",
+    "TimerFired",
+]
+
+
+class Failure(msgspec.Struct, frozen=True, array_like=True):
+    """An error, as far as it can be told to somebody in another process."""
+
+    type: str
+    message: str
+    trace: str = ""
+
+
+class NodeFinished(msgspec.Struct, frozen=True, array_like=True, tag="node"):
+    """A node returned, and this is where the run goes next."""
+
+    at_ms: int
+    node: str
+    visit: int
+    delta: dict[str, Any]
+    to: str | None
+    """The next node, as it was decided then; None where the run ends."""
+    spent_ms: int = 0
+
+
+class AttemptFailed(msgspec.Struct, frozen=True, array_like=True, tag="attempt"):
+    """A node raised, and is to be tried again."""
+
+    at_ms: int
+    node: str
+    visit: int
+    failure: Failure
+    retry_at_ms: int
+    spent_ms: int = 0
+
+
+class SignalTaken(msgspec.Struct, frozen=True, array_like=True, tag="signal"):
+    """A wait of a node was answered by a signal."""
+
+    at_ms: int
+    node: str
+    visit: int
+    wait: str
+    """Which of the visit's waits it was."""
+    name: str
+    id: str
+    payload: Any = None
+
+
+class TimerFired(msgspec.Struct, frozen=True, array_like=True, tag="timer"):
+    """A sleep of a node is over, or the longest that it would wait for a signal."""
+
+    at_ms: int
+    node: str
+    visit: int
+    wait: str
+
+
+class Rerouted(msgspec.Struct, frozen=True, array_like=True, tag="reroute"):
+    """The run was sent to a node by something other than a route, with its state as it was."""
+
+    at_ms: int
+    to: str
+    reason: str
+    """``stale``, ``escalated`` or ``retried``."""
+    request: str = ""
+    """The id of the retry that asked for it, so that it is carried out once."""
+
+
+class Finished(msgspec.Struct, frozen=True, array_like=True, tag="finished"):
+    """The run reached its end; its state is its result."""
+
+    at_ms: int
+
+
+class Failed(msgspec.Struct, frozen=True, array_like=True, tag="failed"):
+    """The run ended with an error."""
+
+    at_ms: int
+    failure: Failure
+    node: str | None = None
+
+
+class Cancelled(msgspec.Struct, frozen=True, array_like=True, tag="cancelled"):
+    """Somebody ended the run."""
+
+    at_ms: int
+    reason: str = ""
+
+
+class Expired(msgspec.Struct, frozen=True, array_like=True, tag="expired"):
+    """Nobody ended the run in time."""
+
+    at_ms: int
+
+
+class Fenced(msgspec.Struct, frozen=True, array_like=True, tag="fence"):
+    """Another worker took the run over: whoever had it before cannot write from here on."""
+
+    at_ms: int
+    epoch: int
+    worker: str
+
+
+Event: TypeAlias = (
+    NodeFinished
+    | AttemptFailed
+    | SignalTaken
+    | TimerFired
+    | Rerouted
+    | Finished
+    | Failed
+    | Cancelled
+    | Expired
+    | Fenced
+)

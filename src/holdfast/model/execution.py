@@ -1,0 +1,137 @@
+"""Where a run stands: what is left of its journal once it is folded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from holdfast.model.event import (
+    AttemptFailed,
+    Cancelled,
+    Event,
+    Expired,
+    Failed,
+    Failure,
+    Fenced,
+    Finished,
+    NodeFinished,
+    Rerouted,
+    SignalTaken,
+    TimerFired,
+)
+
+__all__ = ["TERMINAL", "Ending", "Execution", "ends", "folded"]
+
+Ending: TypeAlias = Literal["finished", "failed", "cancelled", "expired"]
+"""How a run can end."""
+
+
+class Execution(msgspec.Struct, frozen=True, kw_only=True):
+    """The fold of a journal: everything that a program decides from."""
+
+    state: dict[str, Any]
+    seed: str
+    """What makes this run's draws its own."""
+    node: str
+    """The node that is to be run, or that was the last one."""
+    visit: int = 0
+    """Counts the nodes that the run entered, so that every entry has a number of its own."""
+    failed_attempts: int = 0
+    """How often the node failed in this visit."""
+    retry_at_ms: int = 0
+    """When it is to be tried again."""
+    answers: dict[str, SignalTaken | TimerFired] = {}
+    """What the waits of this visit were answered."""
+    taken: frozenset[tuple[str, str]] = frozenset()
+    """Name and id of every signal that was taken, so that none counts twice."""
+    ending: Ending | None = None
+    failure: Failure | None = None
+    ended_at_ms: int = 0
+    nodes_run: int = 0
+    spent_ms: int = 0
+    """Time spent inside nodes."""
+    fences: int = 0
+    """How often in a row the run was taken over without getting anywhere."""
+    retried: str = ""
+    """The id of the last retry that was carried out."""
+
+
+TERMINAL = (Finished, Failed, Cancelled, Expired)
+
+
+def ends(event: Event) -> bool:
+    """Return whether nothing but a retry may follow the event."""
+    return isinstance(event, TERMINAL)
+
+
+def folded(execution: Execution, events: Iterable[Event]) -> Execution:
+    """Return the execution after the events."""
+    for event in events:
+        execution = _after(execution, event)
+    return execution
+
+
+def _after(before: Execution, event: Event) -> Execution:
+    match event:
+        case NodeFinished():
+            return _changed(
+                before,
+                state={**before.state, **event.delta},
+                node=event.node if event.to is None else event.to,
+                nodes_run=before.nodes_run + 1,
+                spent_ms=before.spent_ms + event.spent_ms,
+                **_ENTERED,
+                visit=before.visit + 1,
+            )
+        case AttemptFailed():
+            return _changed(
+                before,
+                failed_attempts=before.failed_attempts + 1,
+                retry_at_ms=event.retry_at_ms,
+                failure=event.failure,
+                spent_ms=before.spent_ms + event.spent_ms,
+            )
+        case SignalTaken():
+            return _changed(
+                before,
+                answers={**before.answers, event.wait: event},
+                taken=before.taken | {(event.name, event.id)},
+            )
+        case TimerFired():
+            return _changed(before, answers={**before.answers, event.wait: event})
+        case Rerouted():
+            return _changed(
+                before,
+                node=event.to or before.node,
+                **_ENTERED,
+                visit=before.visit + 1,
+                retried=event.request or before.retried,
+                ending=None,
+                ended_at_ms=0,
+            )
+        case Fenced():
+            return msgspec.structs.replace(before, fences=before.fences + 1)
+        case Finished():
+            return _changed(before, ending="finished", ended_at_ms=event.at_ms, failure=None)
+        case Failed():
+            return _changed(before, ending="failed", ended_at_ms=event.at_ms, failure=event.failure)
+        case Cancelled():
+            failure = Failure("Cancelled", event.reason)
+            return _changed(before, ending="cancelled", ended_at_ms=event.at_ms, failure=failure)
+        case Expired():
+            return _changed(before, ending="expired", ended_at_ms=event.at_ms)
+
+
+# What every visit begins with.
+_ENTERED: dict[str, Any] = {
+    "failed_attempts": 0,
+    "retry_at_ms": 0,
+    "answers": {},
+    "failure": None,
+}
+
+
+def _changed(before: Execution, **changes: Any) -> Execution:
+    return msgspec.structs.replace(before, fences=0, **changes)

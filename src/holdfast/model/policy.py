@@ -1,0 +1,78 @@
+"""What a node declares about itself: when it may pause, how it is retried, when it is stale."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from holdfast.errors import InvalidRequest
+
+__all__ = ["ONCE", "OnStale", "Pausable", "Retry"]
+
+Pausable: TypeAlias = Literal["yes", "no", "blocking"]
+"""Whether a checkpoint stands after a node, and whether it may wait.
+
+``yes``: a checkpoint stands after it, and it may wait. ``no``: it may not wait, and what it
+returned becomes durable with the next checkpoint only: a crash goes back to the last one.
+``blocking``: it may wait; a checkpoint stands after it only if it did.
+"""
+
+
+def _check(field: str, value: object, fits: bool) -> None:
+    if not fits:
+        raise InvalidRequest(f"a retry policy cannot have {field}={value!r:.80}", field=field)
+
+
+class Retry(msgspec.Struct, frozen=True, kw_only=True):
+    """How often, when and after which errors a node is tried again.
+
+    The pauses grow from ``first_seconds`` by ``factor`` up to ``most_seconds``; of each, the share
+    ``jitter`` is drawn, so that runs that failed together do not come back together.
+    """
+
+    attempts: int = 3
+    """In all, the first one included."""
+    first_seconds: float = 1.0
+    factor: float = 2.0
+    most_seconds: float = 300.0
+    jitter: float = 0.5
+    on: tuple[type[Exception], ...] = (Exception,)
+
+    def __post_init__(self) -> None:
+        _check("attempts", self.attempts, type(self.attempts) is int and self.attempts >= 1)
+        _check("first_seconds", self.first_seconds, self.first_seconds >= 0)
+        _check("factor", self.factor, self.factor >= 1)
+        _check("most_seconds", self.most_seconds, self.most_seconds >= 0)
+        _check("jitter", self.jitter, 0 <= self.jitter <= 1)
+        kinds = isinstance(self.on, tuple) and all(
+            isinstance(kind, type) and issubclass(kind, Exception) for kind in self.on
+        )
+        _check("on", self.on, kinds)
+
+    def covers(self, error: Exception) -> bool:
+        """Return whether an error of this kind is worth another attempt."""
+        return isinstance(error, self.on)
+
+    def pause_ms(self, failed: int, seed: str) -> int:
+        """Return how long to wait after that many failed attempts.
+
+        The draw is derived from the seed, so that to decide stays a pure function.
+        """
+        full = min(self.first_seconds * self.factor ** min(failed - 1, 64), self.most_seconds)
+        digest = hashlib.blake2b(f"{seed}#{failed}".encode(), digest_size=8).digest()
+        draw = int.from_bytes(digest, "big") / 2**64
+        return round(full * (1 - self.jitter * draw) * 1000)
+
+
+ONCE = Retry(attempts=1)
+"""No second attempt: the first error fails the run."""
+
+
+class OnStale(msgspec.Struct, frozen=True):
+    """What becomes of a run whose pause outlasted ``max_pause``."""
+
+    action: Literal["restart", "escalate", "fail"]
+    node: str = ""
+    """Where it goes on, unless it fails."""

@@ -1,0 +1,86 @@
+"""A run as the outside sees it: values that a list, a console or an operator shows."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from holdfast.model.event import Failure
+from holdfast.model.signals import Wait
+
+__all__ = ["HistoryEntry", "Run", "RunEntry", "RunPage", "Status"]
+
+Status: TypeAlias = Literal[
+    "running", "waiting", "closing", "finished", "failed", "cancelled", "expired", "quarantined"
+]
+"""Where a run stands. ``closing`` is one past its expiry that still carries out a decision."""
+
+
+class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a list of runs."""
+
+    id: str
+    tenant: str
+    graph: str
+    version: int
+    status: Status
+    labels: dict[str, str]
+    created_at: datetime
+
+
+class RunPage(msgspec.Struct, frozen=True):
+    """Some runs, the newest first."""
+
+    runs: list[RunEntry]
+    cursor: str | None
+    """Pass it on to read what follows; None at the end. What follows may turn out to be nothing."""
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """A run's row: what an operator needs to know."""
+
+    id: str
+    tenant: str
+    graph: str
+    version: int
+    schema: int
+    status: Status
+    labels: dict[str, str]
+    user: str | None
+    """A keyed hash of the user for whom it runs."""
+    node: str
+    """Where it stands, as of the last time that its row was written."""
+    reason: str | None
+    """Why it is paused: signal, timer, retry, scheduled, draining or resume_failed."""
+    waits: tuple[Wait, ...]
+    """What would let it go on."""
+    due_at: datetime | None
+    """When it is to be claimed; None while somebody holds it, and once it has ended."""
+    owner: str | None
+    """The worker that holds it."""
+    retries_left: int
+    nodes_run: int
+    spent_seconds: float
+    """Time spent inside nodes."""
+    journal_records: int
+    """The context pointer: up to which position of the journal the row speaks."""
+    journal_bytes: int
+    """The size of what the pointer points to."""
+    generation: str
+    epoch: int
+    resume_failures: int
+    failure: Failure | None
+    created_at: datetime
+    updated_at: datetime
+    expires_at: datetime
+
+
+class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that happened to a run."""
+
+    at: datetime
+    kind: str
+    node: str | None
+    details: dict[str, Any]

@@ -1,0 +1,130 @@
+"""Signals and waits: which signal answers which wait, decided without any doing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any, TypeAlias
+
+import msgspec
+
+from holdfast.model.execution import Execution
+
+__all__ = [
+    "Pending",
+    "Resolution",
+    "Signal",
+    "SignalName",
+    "Stale",
+    "Take",
+    "TimeOut",
+    "Wait",
+    "holds_decision",
+    "resolved",
+    "signal",
+]
+
+
+class SignalName(msgspec.Struct, frozen=True):
+    """What a node waits for."""
+
+    name: str
+
+
+def signal(name: str) -> SignalName:
+    """Return the condition that a signal of that name has come, for `ctx.wait`."""
+    return SignalName(name)
+
+
+class Signal(msgspec.Struct, frozen=True):
+    """A signal in the inbox of a run."""
+
+    name: str
+    id: str
+    accepted_ms: int
+    payload: Any = None
+
+
+class Wait(msgspec.Struct, frozen=True, kw_only=True):
+    """What a paused node waits for; this is what stands in the run's row."""
+
+    visit: int
+    key: str
+    """Which of the visit's waits this is."""
+    signal: str | None = None
+    """None where it only sleeps."""
+    since_ms: int
+    until_ms: int | None = None
+    """When the sleep is over, or when it gives the wait up."""
+    stale_ms: int | None = None
+    """When the answer would come too late for the state as it is."""
+
+
+class Take(msgspec.Struct, frozen=True):
+    """This signal is the answer."""
+
+    signal: Signal
+
+
+class TimeOut(msgspec.Struct, frozen=True):
+    """The time is up."""
+
+
+class Stale(msgspec.Struct, frozen=True):
+    """The pause took too long."""
+
+
+class Pending(msgspec.Struct, frozen=True):
+    """There is no answer yet; at that time there is one, if not before."""
+
+    due_ms: int | None
+
+
+Resolution: TypeAlias = Take | TimeOut | Stale | Pending
+
+
+def holds_decision(
+    waits: Iterable[Wait], inbox: Iterable[Signal], execution: Execution, expires_ms: int
+) -> bool:
+    """Return whether a run that is past its expiry goes on, for it holds a signal accepted before.
+
+    One that waits goes on if the signal is what it waits for; one that was under way goes on if
+    any signal brought it there, or lies ready for it.
+    """
+    in_time = [
+        signal
+        for signal in inbox
+        if signal.accepted_ms < expires_ms and (signal.name, signal.id) not in execution.taken
+    ]
+    unanswered = [
+        wait
+        for wait in waits
+        if wait.visit == execution.visit and wait.key not in execution.answers
+    ]
+    if unanswered:
+        answers = (resolved(wait, in_time, execution.taken, expires_ms) for wait in unanswered)
+        return any(isinstance(answer, Take) for answer in answers)
+    return bool(in_time or execution.taken)
+
+
+def resolved(
+    wait: Wait, inbox: Iterable[Signal], taken: Collection[tuple[str, str]], now_ms: int
+) -> Resolution:
+    """Return what has become of a wait.
+
+    Signals of one name count in the order in which they were accepted. One that was accepted after
+    the wait's time was up does not undo that it was up.
+    """
+    limits = [limit for limit in (wait.until_ms, wait.stale_ms) if limit is not None]
+    limit = min(limits, default=None)
+    if wait.signal is not None:
+        fitting = [
+            signal
+            for signal in inbox
+            if signal.name == wait.signal and (signal.name, signal.id) not in taken
+        ]
+        first = min(fitting, key=lambda signal: (signal.accepted_ms, signal.id), default=None)
+        if first is not None and (limit is None or first.accepted_ms < limit):
+            return Take(first)
+    if limit is None or now_ms < limit:
+        return Pending(limit)
+    return TimeOut() if limit == wait.until_ms else Stale()

@@ -1,0 +1,123 @@
+"""Values as bytes: MessagePack, compressed where that makes it smaller.
+
+The first byte says how the rest is to be read, so that the form can change while old records stay
+readable for ever.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import zstandard
+
+from holdfast.errors import InvalidResult, JournalDamaged
+from holdfast.model.event import Event
+from holdfast.storage import PRICES, PriceList
+
+__all__ = [
+    "canonical_hash",
+    "compress",
+    "encode",
+    "pack",
+    "spill_bytes",
+    "unpack_events",
+    "unpack_value",
+]
+
+_PLAIN = b"\x00"
+_ZSTD = b"\x01"
+# Below this a frame's own bytes outweigh what it saves.
+_COMPRESSED_BYTES_MIN = 96
+_LEVEL = 3
+
+_encoder = msgspec.msgpack.Encoder()
+_sorting_encoder = msgspec.msgpack.Encoder(order="sorted")
+_value_decoder = msgspec.msgpack.Decoder()
+_event_decoder = msgspec.msgpack.Decoder(list[Event])
+
+
+class _Zstd(threading.local):
+    """A compressor is not for two threads at once."""
+
+    def __init__(self) -> None:
+        self.compressor = zstandard.ZstdCompressor(level=_LEVEL)
+        self.decompressor = zstandard.ZstdDecompressor()
+
+
+_zstd = _Zstd()
+
+
+def encode(value: Any) -> bytes:
+    """Return events, or a plain value, as bytes that are not compressed yet.
+
+    Raises:
+        InvalidResult: the value cannot be kept.
+    """
+    try:
+        return _encoder.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise InvalidResult(f"this cannot be kept: {error}") from None
+
+
+def compress(plain: bytes) -> bytes:
+    """Return encoded bytes as they are kept."""
+    if len(plain) >= _COMPRESSED_BYTES_MIN:
+        compressed = _zstd.compressor.compress(plain)
+        if len(compressed) < len(plain):
+            return _ZSTD + compressed
+    return _PLAIN + plain
+
+
+def pack(value: Any) -> bytes:
+    """Return a value as it is kept.
+
+    Raises:
+        InvalidResult: the value cannot be kept.
+    """
+    return compress(encode(value))
+
+
+def unpack_events(data: bytes) -> list[Event]:
+    """Return the events that were packed.
+
+    Raises:
+        JournalDamaged: these bytes are not events.
+    """
+    return _decoded(data, _event_decoder)
+
+
+def unpack_value(data: bytes) -> Any:
+    """Return the value that was packed.
+
+    Raises:
+        JournalDamaged: these bytes are not a value.
+    """
+    return _decoded(data, _value_decoder)
+
+
+def canonical_hash(parts: Sequence[Any]) -> bytes:
+    """Return a hash that is the same for equal values, whatever the order of their names."""
+    return hashlib.sha256(_sorting_encoder.encode(parts)).digest()[:16]
+
+
+def spill_bytes(prices: PriceList = PRICES) -> int:
+    """Return from which size on it is cheaper to keep a value as a blob than in the table."""
+    put = prices.blob_puts_thousand / 1_000
+    write_unit = prices.write_units_million / 1_000_000
+    return round(put / write_unit) * 1024
+
+
+def _decoded(data: bytes, decoder: msgspec.msgpack.Decoder[Any]) -> Any:
+    form, body = data[:1], data[1:]
+    try:
+        if form == _ZSTD:
+            return decoder.decode(_zstd.decompressor.decompress(body))
+        if form == _PLAIN:
+            return decoder.decode(body)
+    except (msgspec.MsgspecError, zstandard.ZstdError) as error:
+        raise JournalDamaged(f"a record cannot be read: {error}") from error
+    raise JournalDamaged(f"a record has the unknown form {form!r}; a newer release may read it")

@@ -1,0 +1,86 @@
+"""A run's journal and its inbox: records that stand, each at a position of its own, and signals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import JournalDamaged
+from holdfast.records.keys import RunKey, inbox_key, journal_key
+from holdfast.storage import Absent, BlobRef, Put
+
+__all__ = ["Content", "content_of", "record", "signal_item"]
+
+
+class Content(msgspec.Struct, frozen=True):
+    """Packed bytes, in the item itself or in a blob."""
+
+    data: bytes | None
+    blob: BlobRef | None = None
+
+    @property
+    def size(self) -> int:
+        return len(self.data) if self.data is not None else self.blob.size if self.blob else 0
+
+    def as_item(self) -> dict[str, Any]:
+        """Return the attributes that hold it."""
+        if self.blob is not None:
+            return {"blob": self.blob.as_item()}
+        return {"data": self.data}
+
+
+def content_of(item: Mapping[str, Any]) -> Content:
+    """Return what an item of a journal or an inbox holds.
+
+    Raises:
+        JournalDamaged: nothing that can be read.
+    """
+    if "blob" in item:
+        return Content(None, BlobRef.from_item(item["blob"]))
+    if not isinstance(item.get("data"), bytes):
+        raise JournalDamaged(f"the record {item.get('SK')!r:.100} holds nothing")
+    return Content(item["data"])
+
+
+def record(
+    run: RunKey,
+    generation: str,
+    position: int,
+    content: Content,
+    *,
+    epoch: int,
+    ttl: int,
+    token: str,
+    stays: bool = False,
+) -> Put:
+    """Return the write of one record, at a position at which none may stand.
+
+    One that ``stays`` is kept when an expired run is freed: a freed position would let a stalled
+    owner back in.
+    """
+    key = journal_key(run, generation, position)
+    item: dict[str, Any] = {"PK": key.pk, "SK": key.sk, "ttl": ttl, "epoch": epoch}
+    item |= content.as_item()
+    if stays:
+        item["stays"] = True
+    return Put(item, Absent("PK"), token)
+
+
+def signal_item(
+    run: RunKey,
+    generation: str,
+    *,
+    name: str,
+    id: str,
+    content: Content,
+    accepted_ms: int,
+    ttl: int,
+    token: str,
+) -> Put:
+    """Return the write that puts a signal into the inbox, unless one of its id is there."""
+    key = inbox_key(run, generation, name, id)
+    item: dict[str, Any] = {"PK": key.pk, "SK": key.sk, "ttl": ttl, "accepted_ms": accepted_ms}
+    item |= content.as_item()
+    return Put(item, Absent("PK"), token)

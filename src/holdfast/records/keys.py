@@ -1,0 +1,192 @@
+"""Every key of the product, and nothing but keys.
+
+=================================== ========================================= ======================
+partition key                       sort key                                  item
+=================================== ========================================= ======================
+``RUN#{tenant}#{id}``               ``HEAD``                                  a run's row
+the same                            ``J#{generation}#{position:08}``          its journal
+the same                            ``J#{generation}#IN#{name}#{signal id}``  its inbox
+``WORKER#{id}``                     ``WORKER``                                a worker and its lease
+``SETTINGS``                        ``SETTINGS``                              what all must agree on
+=================================== ========================================= ======================
+
+In ``GSI1``, what is due when:
+
+================================ ================================================ =================
+``DUE#{graph}#{shard:03}``       ``{due_ms:013}#{tenant}#{id}#{epoch}``           runs to be claimed
+``OWN#{worker}``                 ``{graph}#{shard:03}#{tenant}#{id}#{epoch}``     runs that are
+``WORKERS``                      ``{due_ms:013}#{id}``                            leases and burials
+================================ ================================================ =================
+
+In ``GSI2``, what lists show: ``RUNS#{tenant}#{shard:02}`` and, for the rare runs in trouble,
+``TROUBLE#{tenant}#{shard:02}``, both under ``{created_ms:013}#{id}``.
+
+A generation is a UUIDv7 made when the run is, so that a reused id never reads a dead run's
+records. The epoch in an index key lets a conditional write compare the whole place, which then
+never comes back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import NamedTuple
+
+from holdfast.storage import Between, Key, UpTo
+
+__all__ = [
+    "HEAD",
+    "SETTINGS",
+    "WORKERS",
+    "Place",
+    "RunKey",
+    "blob_prefix",
+    "due_partition",
+    "due_until",
+    "inbox_key",
+    "inbox_range",
+    "is_inbox",
+    "journal_key",
+    "journal_range",
+    "list_partition",
+    "list_place",
+    "owned_partition",
+    "position_in",
+    "shard_of",
+    "worker_key",
+]
+
+HEAD = "HEAD"
+WORKERS = "WORKERS"
+SETTINGS = Key("SETTINGS", "SETTINGS")
+
+_TIME_MS_MAX = 9_999_999_999_999
+# Sorts after every digit and letter that a key of ours has in its place.
+_LAST = "~"
+
+
+class RunKey(NamedTuple):
+    """Names a run: whose it is, and its id."""
+
+    tenant: str
+    id: str
+
+    @property
+    def pk(self) -> str:
+        return f"RUN#{self.tenant}#{self.id}"
+
+    @property
+    def head(self) -> Key:
+        """The key of the run's row."""
+        return Key(self.pk, HEAD)
+
+
+class Place(NamedTuple):
+    """Where a row stands in the due index."""
+
+    pk: str
+    sk: str
+
+    @classmethod
+    def due(cls, graph: str, shard: int, due_ms: int, run: RunKey, epoch: int) -> Place:
+        """Return the place of a run that is to be claimed at a time."""
+        moment = min(max(due_ms, 0), _TIME_MS_MAX)
+        return cls(due_partition(graph, shard), f"{moment:013d}#{run.tenant}#{run.id}#{epoch}")
+
+    @classmethod
+    def owned(cls, worker: str, graph: str, shard: int, run: RunKey, epoch: int) -> Place:
+        """Return the place of a run that a worker holds."""
+        return cls(owned_partition(worker), f"{graph}#{shard:03d}#{run.tenant}#{run.id}#{epoch}")
+
+    @classmethod
+    def of_worker(cls, worker: str, due_ms: int) -> Place:
+        """Return the place of a worker whose lease ends, or whose burial is due, at a time."""
+        return cls(WORKERS, f"{due_ms:013d}#{worker}")
+
+    def owned_parts(self) -> tuple[str, int, RunKey, int]:
+        """Return graph, shard, run and epoch of the place of a run that a worker holds."""
+        graph, shard, tenant, id, epoch = self.sk.split("#")
+        return graph, int(shard), RunKey(tenant, id), int(epoch)
+
+    def due_parts(self) -> tuple[int, RunKey, int]:
+        """Return time, run and epoch of the place of a run that is to be claimed."""
+        due_ms, tenant, id, epoch = self.sk.split("#")
+        return int(due_ms), RunKey(tenant, id), int(epoch)
+
+    def worker_parts(self) -> tuple[int, str]:
+        """Return time and worker of a worker's place."""
+        due_ms, worker = self.sk.split("#")
+        return int(due_ms), worker
+
+
+def due_partition(graph: str, shard: int) -> str:
+    """Return the partition in which the runs of a graph and a shard are due."""
+    return f"DUE#{graph}#{shard:03d}"
+
+
+def owned_partition(worker: str) -> str:
+    """Return the partition of what a worker holds."""
+    return f"OWN#{worker}"
+
+
+def due_until(now_ms: int) -> UpTo:
+    """Return the range of what is due by now."""
+    # No key is a bare time, so this takes in everything of the current millisecond.
+    return UpTo(f"{now_ms + 1:013d}")
+
+
+def journal_key(run: RunKey, generation: str, position: int) -> Key:
+    """Return the key of one record."""
+    return Key(run.pk, f"J#{generation}#{position:08d}")
+
+
+def inbox_key(run: RunKey, generation: str, name: str, signal_id: str) -> Key:
+    """Return the key of one signal."""
+    return Key(run.pk, f"J#{generation}#IN#{name}#{signal_id}")
+
+
+def journal_range(generation: str, position: int = 0) -> Between:
+    """Return the range of a run's records from a position on, and of its inbox after them."""
+    return Between(f"J#{generation}#{position:08d}", f"J#{generation}#{_LAST}")
+
+
+def inbox_range(generation: str) -> Between:
+    """Return the range of a run's inbox."""
+    return Between(f"J#{generation}#IN#", f"J#{generation}#{_LAST}")
+
+
+def is_inbox(sk: str) -> bool:
+    """Return whether a key of a journal is that of a signal."""
+    return sk.split("#", 3)[2] == "IN"
+
+
+def position_in(sk: str) -> int:
+    """Return the position that a record's key names."""
+    return int(sk.rpartition("#")[2])
+
+
+def worker_key(worker: str) -> Key:
+    """Return the key of a worker's row."""
+    return Key(f"WORKER#{worker}", "WORKER")
+
+
+def list_place(run: RunKey, created_ms: int, shards: int, *, trouble: bool) -> tuple[str, str]:
+    """Return where lists find a run: by time, and apart if it is in trouble."""
+    kind = "TROUBLE" if trouble else "RUNS"
+    shard = shard_of(run.id, shards)
+    return list_partition(kind, run.tenant, shard), f"{created_ms:013d}#{run.id}"
+
+
+def list_partition(kind: str, tenant: str, shard: int) -> str:
+    """Return one of the partitions in which a tenant's runs are listed."""
+    return f"{kind}#{tenant}#{shard:02d}"
+
+
+def shard_of(name: str, shards: int) -> int:
+    """Return a shard for a name, always the same."""
+    digest = hashlib.blake2b(name.encode(), digest_size=4).digest()
+    return int.from_bytes(digest, "big") % shards
+
+
+def blob_prefix(retention_class: str, run: RunKey, generation: str) -> str:
+    """Return the prefix of everything that a run keeps beside the table."""
+    return f"{retention_class}/{run.tenant}/{run.id}/{generation}/"

@@ -1,0 +1,87 @@
+"""What ids, tenants and names may look like, so that they fit into keys, indexes and file names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from holdfast.errors import InvalidName
+
+__all__ = [
+    "LABELS_MAX",
+    "NAME_BYTES_MAX",
+    "TENANT_BYTES_MAX",
+    "admit_labels",
+    "admit_name",
+    "admit_tenant",
+]
+
+NAME_BYTES_MAX = 128
+TENANT_BYTES_MAX = 64
+LABELS_MAX = 10
+_LABEL_BYTES_MAX = 64
+
+# "#" parts the fields of a key, "/" the segments of a blob's key; "~" and "%" grow in file names.
+_UNFIT = re.compile(r"[#/\\~%\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+
+
+def admit_name(name: object, field: str, *, bytes_max: int = NAME_BYTES_MAX) -> str:
+    """Return a name that can stand in a key.
+
+    Raises:
+        InvalidName: what is wrong with it.
+    """
+    if type(name) is not str:
+        raise InvalidName(f"{field} is text, not {type(name).__name__}", field=field)
+    if name.isascii() and name.isidentifier() and len(name) <= bytes_max:
+        return name
+    if unfit := _UNFIT.search(name):
+        raise InvalidName(f"{field} {name!r:.80} has {unfit[0]!r}, which it may not", field=field)
+    size = len(name.encode())
+    if not 1 <= size <= bytes_max:
+        raise InvalidName(
+            f"{field} has from 1 to {bytes_max} bytes, not {size:,}",
+            field=field,
+            size=size,
+            limit=bytes_max,
+        )
+    if name.startswith(".") or name != name.strip():
+        raise InvalidName(
+            f"{field} {name!r:.80} may not begin with a dot, nor begin or end with a space",
+            field=field,
+        )
+    return name
+
+
+def admit_tenant(tenant: object) -> str:
+    """Return a tenant's name.
+
+    Raises:
+        InvalidName: what is wrong with it.
+    """
+    return admit_name(tenant, "tenant", bytes_max=TENANT_BYTES_MAX)
+
+
+def admit_labels(labels: Mapping[str, str] | None) -> dict[str, str]:
+    """Return labels that a list can show.
+
+    Raises:
+        InvalidName: too many, or a name or a value that cannot be one.
+    """
+    if labels is None:
+        return {}
+    if not isinstance(labels, Mapping):
+        raise InvalidName(f"labels are a mapping, not {type(labels).__name__}", field="labels")
+    if len(labels) > LABELS_MAX:
+        raise InvalidName(
+            f"a run has at most {LABELS_MAX} labels, not {len(labels)}",
+            field="labels",
+            size=len(labels),
+            limit=LABELS_MAX,
+        )
+    return {
+        admit_name(name, "a label's name", bytes_max=_LABEL_BYTES_MAX): admit_name(
+            value, f"the label {name!r:.64}", bytes_max=_LABEL_BYTES_MAX
+        )
+        for name, value in labels.items()
+    }

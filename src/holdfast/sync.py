@@ -1,0 +1,446 @@
+"""The blocking face: ``from holdfast.sync import Holdfast``, for programs without an event loop.
+
+Each call is handed to an event loop in a thread of its own, where `holdfast.app` does the work, and
+blocks until that has answered. Several threads may share one `Holdfast`. Called from inside a
+running event loop it works too, but that loop stands still meanwhile: use the asynchronous face
+there. A test holds the names and parameters of both faces together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from datetime import datetime
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar
+
+from holdfast import app
+from holdfast.clock import Clock, Ids
+from holdfast.engine import worker as engine
+from holdfast.engine.worker import WorkerOptions
+from holdfast.errors import InvalidRequest, StoreClosed
+from holdfast.graph import Graph
+from holdfast.model.durations import Duration, days
+from holdfast.model.run import HistoryEntry, Run, RunPage, Status
+from holdfast.storage import Meter, Store
+
+__all__ = ["Holdfast", "RunHandle", "Worker"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_WEEK = days(7)
+# How long tasks have to end once the loop is to end: one of a node's may not mind being cancelled.
+_FAREWELL_SECONDS = 1.0
+
+
+class _Portal:
+    """An event loop in a daemon thread, and the way into it from other threads."""
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._closed = False
+        self._broken: BaseException | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._work, name="holdfast-sync", daemon=True)
+        self._thread.start()
+
+    def check(self) -> None:
+        """See whether calls can be made.
+
+        Raises:
+            StoreClosed: after `end`, or in a process that was forked since.
+            InvalidRequest: the caller is the loop itself.
+        """
+        if os.getpid() != self._process:
+            # A fork copies this object but not its thread: nobody would ever answer.
+            raise StoreClosed("Holdfast was opened before this process forked; open it anew here")
+        if threading.current_thread() is self._thread:
+            raise InvalidRequest(
+                "a coroutine cannot call the blocking Holdfast that runs it: it would wait for "
+                "itself; make the node a plain function"
+            )
+        if self._closed:
+            raise self._reason_of_closing()
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing works here any more: it was closed, or stayed behind at a fork."""
+        return self._closed or os.getpid() != self._process
+
+    def call(
+        self, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Have the loop carry out a call, and return its result.
+
+        Raises:
+            StoreClosed: after `end`, or if it comes meanwhile; or after a fork.
+        """
+        self.check()
+        with self._lock:
+            if self._closed:
+                raise self._reason_of_closing()
+            future = asyncio.run_coroutine_threadsafe(function(*args, **kwargs), self._loop)
+        return self._result(future)
+
+    def end(self, farewell: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Take no further calls, have the loop carry out a last one, and end it."""
+        if os.getpid() != self._process:
+            return  # what there is to close belongs to the process that opened it
+        if threading.current_thread() is self._thread:
+            self.check()
+        with self._lock:
+            future = None
+            if not self._closed:
+                self._closed = True
+                future = asyncio.run_coroutine_threadsafe(farewell(), self._loop)
+        try:
+            if future is not None:
+                self._result(future)
+        finally:
+            if future is not None:
+                # It may have ended by itself: a node raised SystemExit.
+                with contextlib.suppress(RuntimeError):
+                    self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    def _result(self, future: concurrent.futures.Future[T]) -> T:
+        try:
+            return future.result()
+        except concurrent.futures.CancelledError:
+            raise self._reason_of_closing() from self._broken
+        except BaseException:
+            # Ctrl-C interrupts the wait, not the loop; there nobody needs an answer any more.
+            if not future.done():
+                future.cancel()
+            raise
+
+    def _reason_of_closing(self) -> StoreClosed:
+        if self._broken is None:
+            return StoreClosed("Holdfast was used after it was closed")
+        return StoreClosed(f"the event loop of Holdfast was ended by {self._broken!r:.200}")
+
+    def _work(self) -> None:
+        try:
+            self._loop.run_forever()
+        except BaseException as error:
+            # A coroutine's SystemExit leaves the loop: without it the callers would wait forever.
+            self._broken = error
+        with self._lock:
+            self._closed = True
+        try:
+            self._cancel_what_is_left()
+        finally:
+            self._loop.close()
+
+    def _cancel_what_is_left(self) -> None:
+        while tasks := asyncio.all_tasks(self._loop):
+            for task in tasks:
+                task.cancel()
+            waiting = asyncio.wait(tasks, timeout=_FAREWELL_SECONDS)
+            with contextlib.suppress(SystemExit, KeyboardInterrupt):
+                self._loop.run_until_complete(waiting)
+                break
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+
+
+class RunHandle:
+    """A run that was started, or is known by its id."""
+
+    def __init__(self, portal: _Portal, handle: app.RunHandle) -> None:
+        self._portal = portal
+        self._handle = handle
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        return self._handle.id
+
+    @property
+    def tenant(self) -> str:
+        """Whose run it is."""
+        return self._handle.tenant
+
+    def result(self, *, timeout: Duration | None = None) -> Any:
+        """Block until the run has ended, and return its state; see `holdfast.RunHandle.result`.
+
+        Raises:
+            RunFailed, RunCancelled, RunExpired, RunQuarantined: it ended otherwise.
+            RunNotFound: there is no such run any more.
+            TimeoutError: it has not ended in time; it goes on nevertheless.
+        """
+        return self._portal.call(self._handle.result, timeout=timeout)
+
+    def get(self) -> Run:
+        """Return the run's row; see `holdfast.Holdfast.get`."""
+        return self._portal.call(self._handle.get)
+
+    def history(self) -> list[HistoryEntry]:
+        """Return what happened to the run; see `holdfast.Holdfast.history`."""
+        return self._portal.call(self._handle.history)
+
+    def signal(self, name: str, payload: Any = None, *, signal_id: str | None = None) -> None:
+        """Send the run a signal; see `holdfast.Holdfast.signal`."""
+        self._portal.call(self._handle.signal, name, payload, signal_id=signal_id)
+
+    def cancel(self, reason: str = "") -> None:
+        """End the run; see `holdfast.Holdfast.cancel`."""
+        self._portal.call(self._handle.cancel, reason)
+
+    def retry(self, *, from_node: str | None = None) -> None:
+        """Let the run go on that failed; see `holdfast.Holdfast.retry`."""
+        self._portal.call(self._handle.retry, from_node=from_node)
+
+    def __repr__(self) -> str:
+        return repr(self._handle)
+
+
+class Worker:
+    """Runs programs in the background until it is told to leave: ``with hf.worker([graph]): …``"""
+
+    def __init__(self, portal: _Portal, worker: engine.Worker) -> None:
+        self._portal = portal
+        self._worker = worker
+
+    @property
+    def id(self) -> str:
+        """The name under which it is registered; empty before it has started."""
+        return self._worker.id
+
+    @property
+    def counts(self) -> Counter[str]:
+        """What it did so far: runs claimed, ended (by status), lost, taken over from the dead."""
+        return self._worker.counts.copy()
+
+    @property
+    def running(self) -> int:
+        """How many runs it holds, or is about to."""
+        return self._worker.running
+
+    def start(self) -> None:
+        """Register, and begin to claim.
+
+        Raises:
+            StoreUnavailable, StoreUnusable: the store cannot be used.
+        """
+        self._portal.call(self._worker.start)
+
+    def stop(self, *, drain_seconds: float | None = None) -> None:
+        """Leave: let nodes run on for a while, release every run, and forget the lease.
+
+        Interrupted by Ctrl-C it leaves at once.
+        """
+        if self._portal.over:
+            return  # closing stops the workers, and a fork does not take them along
+        self._portal.call(self._worker.stop, drain_seconds=drain_seconds)
+
+    def __enter__(self) -> Worker:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+class Holdfast:
+    """Runs graphs on a store, and looks after the runs of others there; every call blocks.
+
+    ``with Holdfast(url) as hf: …`` closes it at the end. After a fork the child opens its own.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        tenant: str = "default",
+        user_key: bytes | None = None,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        store: Store | None = None,
+    ) -> None:
+        """Open the store at an address, or take one that is open; see `holdfast.Holdfast`.
+
+        Raises:
+            InvalidUrl: the address cannot be understood.
+            StoreUnusable: the store cannot be used.
+        """
+        self._holdfast = app.Holdfast(
+            url, tenant=tenant, user_key=user_key, clock=clock, ids=ids, store=store
+        )
+        self._portal = _Portal()
+
+    @property
+    def meter(self) -> Meter:
+        """What the store was asked so far, and what that costs."""
+        return self._holdfast.meter
+
+    # --- runs -------------------------------------------------------------------------------------
+
+    def start(
+        self,
+        graph: Graph,
+        input: Any = None,
+        *,
+        id: str | None = None,
+        tenant: str | None = None,
+        user: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        start_at: datetime | None = None,
+        expires: Duration = _WEEK,
+        retention: Duration = 0,
+    ) -> RunHandle:
+        """Start a run; when this returns, nothing can lose it. See `holdfast.Holdfast.start`.
+
+        Raises:
+            InvalidInput: the input does not fit the graph's state.
+            InvalidGraph: the graph cannot be run.
+            InvalidName: the id, the tenant or a label cannot be one.
+            AlreadyExists: there is a run of this id, with another input.
+        """
+        handle = self._portal.call(
+            self._holdfast.start,
+            graph,
+            input,
+            id=id,
+            tenant=tenant,
+            user=user,
+            labels=labels,
+            start_at=start_at,
+            expires=expires,
+            retention=retention,
+        )
+        return RunHandle(self._portal, handle)
+
+    def run(self, id: str, *, tenant: str | None = None, graph: Graph | None = None) -> RunHandle:
+        """Return a handle on a run that is known by its id; nothing is read yet."""
+        self._portal.check()
+        return RunHandle(self._portal, self._holdfast.run(id, tenant=tenant, graph=graph))
+
+    def get(self, id: str, *, tenant: str | None = None) -> Run:
+        """Return a run's row: where it stands, why it is paused, what it has used.
+
+        Raises:
+            RunNotFound: there is no such run.
+        """
+        return self._portal.call(self._holdfast.get, id, tenant=tenant)
+
+    def list(
+        self,
+        *,
+        tenant: str | None = None,
+        status: Status | None = None,
+        graph: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> RunPage:
+        """Return a page of runs, the newest first; see `holdfast.Holdfast.list`.
+
+        Raises:
+            InvalidQuery: a wrong limit, status or cursor.
+        """
+        return self._portal.call(
+            self._holdfast.list,
+            tenant=tenant,
+            status=status,
+            graph=graph,
+            labels=labels,
+            since=since,
+            until=until,
+            limit=limit,
+            cursor=cursor,
+        )
+
+    def history(self, id: str, *, tenant: str | None = None) -> list[HistoryEntry]:
+        """Return what happened to a run, the oldest first.
+
+        Raises:
+            RunNotFound: there is no such run, or its journal is no longer kept.
+        """
+        return self._portal.call(self._holdfast.history, id, tenant=tenant)
+
+    def signal(
+        self,
+        id: str,
+        name: str,
+        payload: Any = None,
+        *,
+        signal_id: str | None = None,
+        tenant: str | None = None,
+    ) -> None:
+        """Send a run a signal; when this returns, it counts, exactly once.
+
+        Raises:
+            RunNotFound: there is no such run.
+            RunEnded: it has ended, or expired.
+            AlreadyExists: a signal of this id is there, with another payload.
+            InvalidInput: the payload cannot be kept.
+        """
+        self._portal.call(
+            self._holdfast.signal, id, name, payload, signal_id=signal_id, tenant=tenant
+        )
+
+    def cancel(self, id: str, *, reason: str = "", tenant: str | None = None) -> None:
+        """End a run. A node that is under way elsewhere ends at its next write.
+
+        Raises:
+            RunNotFound: there is no such run.
+            RunEnded: it has ended otherwise.
+        """
+        self._portal.call(self._holdfast.cancel, id, reason=reason, tenant=tenant)
+
+    def retry(self, id: str, *, from_node: str | None = None, tenant: str | None = None) -> None:
+        """Let a run go on that failed or is quarantined, at that node or where it stopped.
+
+        Raises:
+            RunNotFound: there is no such run.
+            NotRetryable: it has not failed.
+            RunEnded: it has expired.
+        """
+        self._portal.call(self._holdfast.retry, id, from_node=from_node, tenant=tenant)
+
+    # --- workers ----------------------------------------------------------------------------------
+
+    def worker(
+        self, graphs: Iterable[Graph], *, options: WorkerOptions | None = None, **given: Any
+    ) -> Worker:
+        """Return a worker for these graphs: ``with hf.worker([graph]): …``
+
+        Raises:
+            InvalidGraph: a graph cannot be run.
+            InvalidRequest: an option cannot be understood.
+        """
+        self._portal.check()
+        return Worker(self._portal, self._holdfast.worker(graphs, options=options, **given))
+
+    def create(self) -> None:
+        """Make the table and the bucket where they are missing; change nothing that is there."""
+        self._portal.call(self._holdfast.create)
+
+    def close(self) -> None:
+        """Stop the workers, and let go of the store; interrupted by Ctrl-C it leaves at once."""
+        self._portal.end(self._holdfast.close)
+
+    def __enter__(self) -> Holdfast:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,94 @@
+"""Fixtures for the command line: a folder to stand in, and a person who types."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast.cli import main
+
+FLOWS = """
+from typing import TypedDict
+
+from holdfast import Graph, Retry, signal
+
+
+class State(TypedDict, total=False):
+    number: int
+    answer: str
+    mood: str
+
+
+counting = Graph("counting", State)
+
+
+@counting.node
+async def count(state):
+    return {"number": state.get("number", 0) + 1}
+
+
+asking = Graph("asking", State, version=2)
+
+
+@asking.node
+async def ask(state, ctx):
+    return {"answer": await ctx.wait(signal("answer"))}
+
+
+failing = Graph("failing", State)
+
+
+@failing.node
+async def fail(state):
+    if state["mood"] == "bad":
+        raise ValueError("a\\x1b[31mred\\nerror")
+
+
+stubborn = Graph("stubborn", State)
+
+
+@stubborn.node(retry=Retry(attempts=2, first_seconds=0))
+async def try_again(state, ctx):
+    if ctx.attempt == 1:
+        raise ValueError("not yet")
+
+
+all_of_them = (counting, asking)
+nothing = []
+number = 7
+"""
+
+
+class Holdfast(Protocol):
+    """Types ``holdfast …``."""
+
+    def __call__(self, *arguments: str, input: str | None = None) -> Result: ...
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The current folder, with a module ``flows``; what is imported from it is forgotten again."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "flows.py").write_text(FLOWS)
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if not name.startswith(("holdfast.", "tests.")):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def holdfast(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Holdfast:
+    """The command line, in the folder and with the store ``runs.db`` there."""
+    monkeypatch.setenv("HOLDFAST_URL", "sqlite:///runs.db")
+
+    def typed(*arguments: str, input: str | None = None) -> Result:
+        return CliRunner().invoke(main, arguments, input=input)
+
+    return typed

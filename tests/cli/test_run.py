@@ -1,0 +1,320 @@
+"""``holdfast run``: what an operator types, and what comes of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli.targets import load_graphs
+from holdfast.sync import Holdfast as Blocking
+from holdfast.sync import RunHandle
+from tests.cli.conftest import Holdfast
+
+URL = "sqlite:///runs.db"
+DEADLINE_SECONDS = 60
+TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
+
+
+@contextmanager
+def working() -> Iterator[Blocking]:
+    """Run what is started in the store."""
+    with Blocking(URL) as hf, hf.worker(load_graphs(["flows"]), poll_seconds=0.01):
+        yield hf
+
+
+def until(run: RunHandle, status: str) -> None:
+    while run.get().status != status:
+        assert run.get().status in ("running", "waiting", status)
+
+
+# --- start ----------------------------------------------------------------------------------------
+
+
+def test_start_prints_the_id_and_starts_once(holdfast: Holdfast) -> None:
+    for _ in range(2):
+        done = holdfast("run", "start", "flows:counting", '{"number": 1}', "--id", "a")
+        assert (done.exit_code, done.stdout) == (0, "a\n"), done.stderr
+    other = holdfast("run", "start", "flows:counting", '{"number": 2}', "--id", "a")
+    assert (other.exit_code, other.stdout) == (1, "")
+    assert "[already_exists]" in other.stderr
+    unnamed = holdfast("run", "start", "flows:counting")
+    assert re.fullmatch(r"[0-9a-f-]{36}\n", unnamed.stdout), unnamed.output
+
+
+def test_start_hands_on_everything(holdfast: Holdfast) -> None:
+    start = ["run", "start", "flows:asking", "-", "--id", "a", "--tenant", "t", "--user", "u"]
+    more = ["--label", "k=v=w", "--label", "l=", "--start-at", "2030-01-02T03:04:05"]
+    assert holdfast(*start, *more, input="{}").exit_code == 1, "a label has a value"
+    more = ["--label", "k=v=w", "--label", "l=m", "--start-at", "2030-01-02T03:04:05"]
+    done = holdfast(*start, *more, "--expires-hours", "0.5", input='{"mood": "good"}')
+    assert done.exit_code == 0, done.output
+    row = json.loads(holdfast("run", "show", "a", "--tenant", "t", "--json").stdout)
+    assert row["labels"] == {"k": "v=w", "l": "m"}
+    assert row["user"]
+    assert row["due_at"] == "2030-01-02T03:04:05Z"
+    assert row["expires_at"] == "2030-01-02T03:34:05Z"
+    assert (row["graph"], row["version"], row["status"]) == ("asking", 2, "waiting")
+
+
+def test_start_waits_for_the_result(holdfast: Holdfast) -> None:
+    with working():
+        done = holdfast("run", "start", "flows:counting", '{"number": 1}', "--id", "a", "--wait")
+        assert (json.loads(done.stdout), done.stderr) == ({"number": 2}, "a\n")
+        failed = holdfast("run", "start", "flows:failing", '{"mood": "bad"}', "--wait")
+    assert (failed.exit_code, failed.stdout) == (1, "")
+    assert "failed: ValueError: a\\x1b[31mred\nerror [run_failed]" in failed.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "code"),
+    [
+        (["flows:counting", "{"], "this is not JSON", 2),
+        (["flows:counting", "[NaN]"], "it has no NaN", 2),
+        (["flows:counting", '{"number": "x"}'], "[invalid_input]", 1),
+        (["flows:counting", "--label", "k"], "'k' is not of the form name=value", 2),
+        (["flows:counting", "--label", "k=1", "--label", "k=2"], "'k' is there twice", 2),
+        (["flows:counting", "--start-at", "soon"], "'soon' is not a time such as", 2),
+        (["flows:counting", "--expires-hours", "0"], "0.0 is not in the range", 2),
+        (["flows:counting", "--tenant", "a/b"], "[invalid_name]", 1),
+        (["flows"], "several graphs: counting", 1),
+        (["nowhere"], "there is no module 'nowhere'", 1),
+        (["empty"], "there are no nodes [invalid_graph]", 1),
+    ],
+)
+def test_what_start_refuses(
+    holdfast: Holdfast, folder: Path, arguments: list[str], message: str, code: int
+) -> None:
+    (folder / "empty.py").write_text("from holdfast import Graph\ngraph = Graph('empty', dict)\n")
+    done = holdfast("run", "start", *arguments)
+    assert done.exit_code == code, done.output
+    assert message in done.stderr
+    assert done.stdout == ""
+    assert (folder / "runs.db").exists() == (message in ("[invalid_input]", "[invalid_name]"))
+
+
+# --- list -----------------------------------------------------------------------------------------
+
+
+def test_list_shows_a_table(holdfast: Holdfast) -> None:
+    holdfast("run", "start", "flows:counting", "--id", "a", "--label", "k=v", "--label", "l=m")
+    holdfast("run", "start", "flows:asking", "--id", "b")
+    done = holdfast("run", "list")
+    assert done.exit_code == 0, done.output
+    lines = done.stdout.splitlines()
+    assert lines[0].split() == ["STARTED", "STATUS", "GRAPH", "ID", "LABELS"]
+    assert re.fullmatch(rf"{TIME}  running  asking v2    b", lines[1])
+    assert re.fullmatch(rf"{TIME}  running  counting v1  a   k=v l=m", lines[2])
+
+
+def test_list_takes_a_filter(holdfast: Holdfast) -> None:
+    holdfast("run", "start", "flows:counting", "--id", "a", "--label", "k=v")
+    holdfast("run", "start", "flows:asking", "--id", "b", "--label", "k=w")
+    holdfast("run", "start", "flows:asking", "--id", "c", "--tenant", "t")
+    holdfast("run", "cancel", "b")
+
+    def ids(*options: str) -> list[str]:
+        done = holdfast("run", "list", "--json", *options)
+        assert done.exit_code == 0, done.output
+        return [entry["id"] for entry in json.loads(done.stdout)["runs"]]
+
+    assert ids() == ["b", "a"]
+    assert ids("--tenant", "t") == ["c"]
+    assert ids("--status", "cancelled") == ["b"]
+    assert ids("--graph", "counting") == ["a"]
+    assert ids("--label", "k=w") == ["b"]
+    assert ids("--since", "2000-01-01") == ["b", "a"]
+    assert ids("--until", "2000-01-01T00:00:00+02:00") == []
+    assert ids("--since", "2100-01-01T00:00:00Z") == []
+
+
+def test_list_goes_on_at_a_cursor(holdfast: Holdfast) -> None:
+    for id in ("a", "b", "c"):
+        holdfast("run", "start", "flows:counting", "--id", id)
+    first = holdfast("run", "list", "--limit", "2")
+    assert [line.split()[-1] for line in first.stdout.splitlines()] == ["LABELS", "c", "b"]
+    cursor = re.fullmatch(r"there may be more: --cursor '(.+)'\n", first.stderr)
+    assert cursor
+    second = json.loads(holdfast("run", "list", "--cursor", cursor[1], "--json").stdout)
+    assert ([entry["id"] for entry in second["runs"]], second["cursor"]) == (["a"], None)
+    none = holdfast("run", "list", "--graph", "asking")
+    assert (none.exit_code, none.stdout, none.stderr) == (0, "", "no runs\n")
+
+
+# --- show and history -----------------------------------------------------------------------------
+
+
+def test_show_tells_why_a_run_is_paused(holdfast: Holdfast) -> None:
+    with working() as hf:
+        run = hf.start(load_graphs(["flows:asking"])[0], id="a", labels={"k": "v"}, user="u")
+        until(run, "waiting")
+    shown = holdfast("run", "show", "a").stdout
+    facts = dict(re.split(r"  +", line, maxsplit=1) for line in shown.splitlines())
+    assert facts["id"] == "a"
+    assert facts["graph"] == "asking v2"
+    assert (facts["status"], facts["node"], facts["paused for"]) == ("waiting", "ask", "signal")
+    assert re.fullmatch(f"the signal answer, since {TIME}", facts["waits for"])
+    assert re.fullmatch(TIME, facts["expires"])
+    assert facts["label"] == "k=v"
+    assert "held by" not in facts
+    row = json.loads(holdfast("run", "show", "a", "--json").stdout)
+    assert row["waits"][0]["signal"] == "answer"
+    assert re.fullmatch(TIME, row["waits"][0]["since_at"])
+    assert row["failure"] is None
+
+
+def test_show_tells_why_a_run_failed_and_steers_no_terminal(holdfast: Holdfast) -> None:
+    with working() as hf:
+        run = hf.start(load_graphs(["flows:failing"])[0], {"mood": "bad"}, id="a")
+        until(run, "failed")
+    shown = holdfast("run", "show", "a").stdout
+    assert re.search(r"^failure +ValueError: a\\x1b\[31mred\\nerror$", shown, re.MULTILINE)
+    assert "\x1b" not in shown
+    failure = json.loads(holdfast("run", "show", "a", "--json").stdout)["failure"]
+    assert (failure["type"], failure["message"]) == ("ValueError", "a\x1b[31mred\nerror")
+    history = holdfast("run", "history", "a").stdout
+    told = rf"^{TIME}  failed  fail  failure=ValueError: a\\x1b\[31mred\\nerror$"
+    assert re.search(told, history, re.MULTILINE)
+    assert re.search(r'^      File ".*flows\.py", line \d+, in fail$', history, re.MULTILINE)
+    assert "\x1b" not in history
+    details = json.loads(holdfast("run", "history", "a", "--json").stdout)[-1]["details"]
+    assert details["failure"]["message"] == "a\x1b[31mred\nerror"
+
+
+def test_history_shows_what_happened(holdfast: Holdfast) -> None:
+    with working():
+        holdfast("run", "start", "flows:counting", '{"number": 41}', "--id", "a", "--wait")
+    lines = holdfast("run", "history", "a").stdout.splitlines()
+    assert re.fullmatch(
+        rf'{TIME}  node      count  visit=0 delta={{"number":42}} spent_ms=\d+', lines[0]
+    )
+    assert re.fullmatch(rf"{TIME}  finished", lines[1])
+    entries = json.loads(holdfast("run", "history", "a", "--json").stdout)
+    assert [entry["kind"] for entry in entries] == ["node", "finished"]
+    assert entries[0]["details"]["delta"] == {"number": 42}
+
+
+def test_history_shows_when_a_node_is_tried_again(holdfast: Holdfast) -> None:
+    with working():
+        holdfast("run", "start", "flows:stubborn", "--id", "a", "--wait")
+    first = holdfast("run", "history", "a").stdout.splitlines()[0]
+    told = rf"visit=0 failure=ValueError: not yet retry_at={TIME} spent_ms=\d+"
+    assert re.fullmatch(rf"{TIME}  attempt   try_again  {told}", first)
+
+
+def test_a_long_history_is_cut_unless_it_is_json(holdfast: Holdfast) -> None:
+    with working():
+        holdfast("run", "start", "flows:asking", "--id", "a")
+        holdfast("run", "signal", "a", "answer", json.dumps("x" * 500))
+        holdfast("run", "start", "flows:asking", "--id", "a", "--wait")
+    shown = holdfast("run", "history", "a").stdout.splitlines()
+    assert shown[0].endswith("x…")
+    assert len(shown[0]) < 220
+    assert f'"answer": "{"x" * 500}"' in holdfast("run", "history", "a", "--json").stdout
+
+
+# --- signal, cancel, retry ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("payload", "input", "answer"),
+    [(['"yes"'], None, "yes"), (["-"], '"from a pipe"', "from a pipe")],
+)
+def test_signal_brings_a_payload(
+    holdfast: Holdfast, payload: list[str], input: str | None, answer: str
+) -> None:
+    holdfast("run", "start", "flows:asking", "--id", "a")
+    for _ in range(2):
+        sent = holdfast("run", "signal", "a", "answer", *payload, "--signal-id", "1", input=input)
+        assert (sent.exit_code, sent.stdout) == (0, "run a has got the signal answer\n")
+    other = holdfast("run", "signal", "a", "answer", '"no"', "--signal-id", "1")
+    assert (other.exit_code, "[already_exists]" in other.stderr) == (1, True)
+    with working() as hf:
+        assert hf.run("a").result(timeout=DEADLINE_SECONDS) == {"answer": answer}
+    late = holdfast("run", "signal", "a", "answer", '"no"')
+    assert (late.exit_code, late.stdout) == (1, "")
+    assert late.stderr == "Error: run 'a' is finished [run_ended]\n"
+
+
+def test_cancel_ends_a_run(holdfast: Holdfast) -> None:
+    holdfast("run", "start", "flows:asking", "--id", "a")
+    done = holdfast("run", "cancel", "a", "--reason", "ordered twice")
+    assert (done.exit_code, done.stdout) == (0, "run a is cancelled\n")
+    assert re.fullmatch(
+        rf"{TIME}  cancelled    reason=ordered twice\n", holdfast("run", "history", "a").stdout
+    )
+
+
+def test_retry_lets_a_failed_run_go_on(holdfast: Holdfast) -> None:
+    with working() as hf:
+        run = hf.start(load_graphs(["flows:failing"])[0], {"mood": "bad"}, id="a")
+        until(run, "failed")
+    done = holdfast("run", "retry", "a", "--from-node", "fail")
+    assert (done.exit_code, done.stdout) == (0, "run a goes on\n")
+    again = holdfast("run", "retry", "a")
+    assert (again.exit_code, "[not_retryable]" in again.stderr) == (1, True)
+    assert json.loads(holdfast("run", "show", "a", "--json").stdout)["status"] == "running"
+
+
+# --- all of them ----------------------------------------------------------------------------------
+
+LOOKING = [["list"], ["show", "a"], ["history", "a"]]
+ACTING = [["signal", "a", "b"], ["cancel", "a"], ["retry", "a"]]
+START = ["start", "flows:counting"]
+
+
+@pytest.mark.parametrize("arguments", [*LOOKING, *ACTING], ids=" ".join)
+def test_a_mistyped_store_is_an_error_and_makes_no_file(
+    holdfast: Holdfast, folder: Path, arguments: list[str]
+) -> None:
+    done = holdfast("run", *arguments, "--url", "sqlite:///typo.db")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "there is no file typo.db [store_not_found]" in done.stderr
+    assert not (folder / "typo.db").exists()
+
+
+@pytest.mark.parametrize("arguments", [*LOOKING[1:], *ACTING], ids=" ".join)
+def test_a_run_of_another_tenant_is_not_there(holdfast: Holdfast, arguments: list[str]) -> None:
+    holdfast("run", "start", "flows:counting", "--id", "a")
+    done = holdfast("run", *arguments, "--tenant", "t")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "[run_not_found]" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [*LOOKING, *ACTING, START], ids=" ".join)
+def test_the_help_has_an_example_and_the_store_has_to_be_named(
+    holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    shown = holdfast("run", arguments[0], "--help").stdout
+    assert f"Example:\n    holdfast run {arguments[0]}" in shown
+    assert "HOLDFAST_URL" in shown
+    monkeypatch.delenv("HOLDFAST_URL")
+    done = holdfast("run", *arguments)
+    assert done.exit_code == 2
+    assert "Missing option '--url'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["list", "--status", "lost"], "'lost' is not one of"),
+        (["list", "--limit", "0"], "0 is not in the range"),
+        (["list", "--since", "13th"], "'13th' is not a time"),
+        (["signal", "a", "b", "{"], "this is not JSON"),
+        (["show"], "Missing argument 'ID'"),
+    ],
+)
+def test_bad_usage_has_exit_code_2(holdfast: Holdfast, arguments: list[str], message: str) -> None:
+    done = holdfast("run", *arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert message in done.stderr
+
+
+def test_a_foreign_cursor_is_refused(holdfast: Holdfast) -> None:
+    holdfast("run", "start", "flows:counting")
+    done = holdfast("run", "list", "--cursor", "x")
+    assert (done.exit_code, "[invalid_query]" in done.stderr) == (1, True)

@@ -1,0 +1,280 @@
+"""``holdfast worker``: a real process, and real signals."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.cli.targets import load_graph
+
+DEADLINE_SECONDS = 60
+URL = "sqlite:///runs.db"
+
+# A node says on standard output when it is entered; that is what the tests wait for.
+NODES = """
+import asyncio, threading
+from pathlib import Path
+from typing import TypedDict
+
+from holdfast import Graph
+
+
+class State(TypedDict, total=False):
+    done: list[str]
+
+
+def says(word):
+    print(word, flush=True)
+
+
+def graph(name, function):
+    made = Graph(name, State)
+    made.node(function)
+    return made
+
+
+never = threading.Event()
+stays = not Path("let-go").exists()
+
+
+def in_a_thread(state):
+    says("entered")
+    if stays:
+        never.wait()
+    return {"done": ["in a thread"]}
+
+
+async def asleep(state):
+    says("entered")
+    try:
+        if stays:
+            await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        says("cancelled")
+        raise
+    return {"done": ["asleep"]}
+
+
+async def short(state):
+    says("entered")
+    await asyncio.to_thread(lambda: input())
+    return {"done": ["short"]}
+
+
+async def after(state):
+    says("after")
+    return {"done": [*state["done"], "after"]}
+
+
+async def in_the_way(state):
+    says("entered")
+    never.wait()
+
+
+async def in_threads_of_its_own(state):
+    threading.Thread(target=never.wait).start()
+    waiting = asyncio.ensure_future(asyncio.to_thread(never.wait))
+    says("entered")
+    await asyncio.shield(waiting)
+
+
+threaded = graph("threaded", in_a_thread)
+sleeping = graph("sleeping", asleep)
+blocking = graph("blocking", in_the_way)
+owning = graph("owning", in_threads_of_its_own)
+two = graph("two", short)
+two.node(after)
+two.route(short, after)
+"""
+
+
+class Worker:
+    """A ``holdfast worker`` that says what it does."""
+
+    def __init__(self, process: Process) -> None:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self.process = process
+        self._out, self._err = process.stdout, process.stderr
+
+    async def said(self) -> str:
+        """Return the next line of its standard output."""
+        return (await self._out.readline()).decode().rstrip("\n")
+
+    async def told(self) -> str:
+        """Return the next line of its standard error."""
+        return (await self._err.readline()).decode().rstrip("\n")
+
+    async def ended(self) -> tuple[int, str]:
+        """Return the exit code, and the rest of its standard error."""
+        rest = (await self._err.read()).decode()
+        return await self.process.wait(), rest
+
+
+@asynccontextmanager
+async def working(*arguments: str, url: str = URL) -> AsyncIterator[Worker]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "holdfast", "worker", *arguments),
+        env={**os.environ, "HOLDFAST_URL": url},
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+    )
+    try:
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            yield Worker(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+@pytest.fixture
+async def hf(folder: Path) -> AsyncIterator[Holdfast]:
+    (folder / "nodes.py").write_text(NODES)
+    async with Holdfast(URL) as opened:
+        yield opened
+
+
+async def test_it_runs_what_is_due_and_leaves_when_asked(hf: Holdfast) -> None:
+    async with working("flows", "--concurrency", "3", "--poll-seconds", "0.01") as worker:
+        ready = await worker.told()
+        found = re.fullmatch(
+            r"worker (\S+) runs asking, .+, stubborn on (\S+)", ready
+        )
+        assert found, ready
+        assert found[2] == URL
+        run = await hf.start(load_graph("flows:counting"), {"number": 1})
+        assert await run.result() == {"number": 2}
+        worker.process.send_signal(signal.SIGTERM)
+        leaves = f"worker {found[1]} leaves: runs in hand 0, drain 20 seconds"
+        assert await worker.told() == leaves
+        expected = f"worker {found[1]} has left: 1 claimed, 1 finished\n"
+        assert await worker.ended() == (0, expected)
+
+
+async def test_it_leaves_while_it_has_nothing_to_do(hf: Holdfast) -> None:
+    async with working("flows:asking", "flows.py:failing") as worker:
+        assert " runs asking, failing on " in await worker.told()
+        worker.process.send_signal(signal.SIGINT)
+        await worker.told()
+        code, rest = await worker.ended()
+        assert code == 0
+        assert rest.endswith(" has left: there was nothing to do\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "cancelled"), [("threaded", False), ("sleeping", True)], ids=["thread", "coroutine"]
+)
+async def test_a_node_that_stays_is_left_and_another_worker_goes_on(
+    hf: Holdfast, folder: Path, name: str, cancelled: bool
+) -> None:
+    run = await hf.start(load_graph(f"nodes:{name}"))
+    async with working("nodes", "--drain-seconds", "0.1") as worker:
+        await worker.told()
+        assert await worker.said() == "entered"
+        assert (await run.get()).owner is not None
+        worker.process.send_signal(signal.SIGTERM)
+        assert " leaves: runs in hand 1, drain 0.1 seconds" in await worker.told()
+        if cancelled:
+            assert await worker.said() == "cancelled"
+        code, rest = await worker.ended()
+        assert code == 0
+        assert rest.endswith(" has left: 1 claimed\n")
+    row = await run.get()
+    assert (row.owner, row.reason, row.nodes_run) == (None, "draining", 0)
+    (folder / "let-go").touch()
+    async with working("nodes"):
+        assert len((await run.result())["done"]) == 1
+
+
+async def test_a_node_that_ends_in_time_is_kept(hf: Holdfast) -> None:
+    run = await hf.start(load_graph("nodes:two"))
+    async with working("nodes", "--drain-seconds", "3600") as worker:
+        await worker.told()
+        assert await worker.said() == "entered"
+        worker.process.send_signal(signal.SIGTERM)
+        assert " leaves: runs in hand 1, drain 3600 seconds" in await worker.told()
+        assert worker.process.stdin is not None
+        worker.process.stdin.write(b"\n")
+        assert (await worker.ended())[0] == 0
+        assert await worker.said() == ""
+    row = await run.get()
+    assert (row.owner, row.reason, row.node, row.nodes_run) == (None, "draining", "after", 1)
+    async with working("nodes") as worker:
+        assert await worker.said() == "after"
+        assert await run.result() == {"done": ["short", "after"]}
+
+
+async def test_threads_that_nobody_may_end_do_not_hold_it_up(hf: Holdfast) -> None:
+    await hf.start(load_graph("nodes:owning"))
+    async with working("nodes", "--drain-seconds", "0.1") as worker:
+        await worker.told()
+        assert await worker.said() == "entered"
+        worker.process.send_signal(signal.SIGTERM)
+        await worker.told()
+        code, rest = await worker.ended()
+        assert code == 0
+        assert rest.endswith(" has left: 1 claimed\n")
+
+
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+async def test_a_second_signal_ends_it_at_once(hf: Holdfast, second: signal.Signals) -> None:
+    run = await hf.start(load_graph("nodes:threaded"))
+    async with working("nodes", "--drain-seconds", "3600") as worker:
+        await worker.told()
+        assert await worker.said() == "entered"
+        worker.process.send_signal(signal.SIGTERM)
+        assert " leaves: " in await worker.told()
+        worker.process.send_signal(second)
+        code, rest = await worker.ended()
+        assert code == 128 + second
+        assert rest == "worker ends at once: its lease has to lapse before others go on\n"
+    assert (await run.get()).owner is not None
+
+
+async def test_two_signals_end_it_even_if_a_node_blocks_the_loop(hf: Holdfast) -> None:
+    await hf.start(load_graph("nodes:blocking"))
+    async with working("nodes") as worker:
+        await worker.told()
+        assert await worker.said() == "entered"
+        worker.process.send_signal(signal.SIGTERM)
+        worker.process.send_signal(signal.SIGINT)  # one of the same number might fall together
+        code, _ = await worker.ended()
+        assert code in (128 + signal.SIGTERM, 128 + signal.SIGINT)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "code"),
+    [
+        (["nowhere"], "there is no module 'nowhere'", 1),
+        (["flows:number"], "neither a graph nor a list of them", 1),
+        (["empty"], "there are no nodes [invalid_graph]", 1),
+        (["flows", "--url", "sqlite:///none/runs.db"], "[store_not_found]", 1),
+        (["flows", "--url", "runs.db"], "it has no scheme", 1),
+        (["flows", "--url", "sqlite:///flows.py"], "[store_corrupt]", 1),
+        (["flows", "--concurrency", "0"], "0 is not in the range", 2),
+        (["flows", "--lease-seconds", "0"], "0.0 is not in the range", 2),
+        (["flows", "--drain-seconds", "-1"], "-1.0 is not in the range", 2),
+        ([], "Missing argument 'TARGET...'", 2),
+    ],
+)
+async def test_what_keeps_it_from_working_is_said(
+    folder: Path, arguments: list[str], message: str, code: int
+) -> None:
+    (folder / "empty.py").write_text("from holdfast import Graph\ngraph = Graph('empty', dict)\n")
+    async with working(*arguments) as worker:
+        ended, told = await worker.ended()
+        assert (ended, await worker.said()) == (code, "")
+        assert message in told
+        assert "Traceback" not in told

@@ -1,0 +1,7 @@
+"""The deterministic simulator: a hostile world in virtual time, the same again for the same seed.
+
+Read in this order: `loop` (virtual time, and who runs next), `truth` (what really stands in the
+table, with its recent past in `partitions`), `faults` (what can go wrong, and how often), `world`
+(one truth, one source of randomness, one trace), `process` (what lives and dies in it), `hostile`
+and `blobs` (what stands between a process and the truth), `supervisor` (who starts it again).
+"""

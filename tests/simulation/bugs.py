@@ -1,0 +1,247 @@
+"""Bugs to plant, one at a time: each takes out a clause of the protocol.
+
+A simulator that does not find them proves nothing by finding nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.clock import Ids
+from holdfast.engine import burial, driver, kernel, lease, ledger, runs, starting, worker
+from holdfast.errors import ConditionFailed, OutcomeUnknown, StoreUnavailable
+from holdfast.model.event import Event, Fenced
+from holdfast.records import head as heads
+from holdfast.records.codec import pack
+from holdfast.records.head import Head
+from holdfast.records.journal import Content, record
+from holdfast.records.keys import Place, RunKey
+from holdfast.storage import AllOf, Equals, Present, Put, Update
+
+__all__ = ["BUGS", "planted"]
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+BUGS: dict[str, Plant] = {}
+
+
+def bug(plant: Plant) -> Plant:
+    """Make a bug known by its name."""
+    BUGS[plant.__name__] = plant
+    return plant
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """Have a bug in the kernel for a while."""
+    with pytest.MonkeyPatch.context() as patch:
+        BUGS[name](patch)
+        yield
+
+
+@bug
+def skip_the_fence(patch: pytest.MonkeyPatch) -> None:
+    def untorn(item: Any) -> Head:
+        return msgspec.structs.replace(heads.head_of(item), torn=False)
+
+    patch.setattr(worker, "head_of", untorn)
+
+
+@bug
+def fence_before_head(patch: pytest.MonkeyPatch) -> None:
+    taken = worker.Worker._taken
+
+    async def fence_first(self: Any, place: Place, run: RunKey, epoch: int) -> Head | None:
+        item = await self._kernel.heads.get(run.head)
+        if item is not None and item.get("torn"):
+            head = heads.head_of(item)
+            loaded = await ledger.load(self._kernel, head)
+            put = record(
+                run,
+                head.generation,
+                loaded.context.position,
+                Content(pack([Fenced(0, epoch + 1, self.id)])),
+                epoch=epoch + 1,
+                ttl=head.ttl,
+                token=self._kernel.ids.new(),
+                stays=True,
+            )
+            try:
+                await self._kernel.settle(self._kernel.journals, put)
+            except ConditionFailed:
+                return None
+        head = await taken(self, place, run, epoch)
+        return None if head is None else msgspec.structs.replace(head, torn=False)
+
+    patch.setattr(worker.Worker, "_taken", fence_first)
+
+
+@bug
+def no_epoch_check_after_a_stall(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(heads, "_held", lambda head: AllOf((Equals("generation", head.generation),)))
+    patch.setattr(lease.Lease, "holds", lambda self: True)
+
+
+@bug
+def skip_the_inbox_read_at_the_pause(patch: pytest.MonkeyPatch) -> None:
+    paused = heads.paused
+
+    def blind(head: Head, execution: Any, **values: Any) -> Update:
+        write = paused(head, execution, **values)
+        return msgspec.structs.replace(write, condition=heads._held(head))
+
+    patch.setattr(heads, "paused", blind)
+
+
+@bug
+def no_nudge_on_a_repeated_signal(patch: pytest.MonkeyPatch) -> None:
+    class Repeated(Exception):
+        pass
+
+    def stop(*arguments: Any) -> None:
+        raise Repeated
+
+    send = runs.send
+
+    async def once(*arguments: Any, **values: Any) -> Place | None:
+        try:
+            return await send(*arguments, **values)
+        except Repeated:
+            return None
+
+    patch.setattr(runs, "_check_same", stop)
+    patch.setattr(runs, "send", once)
+
+
+@bug
+def acknowledge_before_commit(patch: pytest.MonkeyPatch) -> None:
+    append = ledger.Journal.append
+
+    async def promise(self: ledger.Journal, events: Sequence[Event]) -> None:
+        task = asyncio.ensure_future(append(self, events))
+        task.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+    patch.setattr(ledger.Journal, "append", promise)
+
+
+@bug
+def input_after_head(patch: pytest.MonkeyPatch) -> None:
+    settle = kernel.Kernel.settle
+    late: dict[str, Put] = {}
+
+    async def swapped(self: Any, table: Any, write: Any, **values: Any) -> Any:
+        key = write.key
+        if isinstance(write, Put) and key.sk.endswith("#00000000"):
+            late[key.pk] = write
+            return {}
+        answer = await settle(self, table, write, **values)
+        if key.sk == "HEAD" and isinstance(write, Put) and key.pk in late:
+            await settle(self, self.journals, late.pop(key.pk))
+        return answer
+
+    patch.setattr(kernel.Kernel, "settle", swapped)
+
+
+@bug
+def forget_the_generation(patch: pytest.MonkeyPatch) -> None:
+    start = starting.start
+
+    class Forgetful:
+        """Gives every run the same generation."""
+
+        def __init__(self, ids: Ids) -> None:
+            self._ids = ids
+            self._asked = 0
+
+        def new(self) -> str:
+            self._asked += 1
+            return "same" if self._asked == 1 else self._ids.new()
+
+        def random(self) -> float:
+            return self._ids.random()
+
+    async def forgetful(kernel: kernel.Kernel, *arguments: Any, **values: Any) -> Any:
+        blind = copy.copy(kernel)
+        blind.ids = Forgetful(kernel.ids)
+        return await start(blind, *arguments, **values)
+
+    patch.setattr(starting, "start", forgetful)
+
+
+@bug
+def trust_a_stale_index(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(heads, "_at", lambda place: AllOf((Present("PK"),)))
+
+
+@bug
+def treat_a_timed_out_write_as_failed(patch: pytest.MonkeyPatch) -> None:
+    async def impatient(self: Any, table: Any, write: Any, **values: Any) -> Any:
+        try:
+            return await table.write(write, returning="new") or {}
+        except OutcomeUnknown as error:
+            raise StoreUnavailable(str(error)) from error
+
+    patch.setattr(kernel.Kernel, "settle", impatient)
+
+
+@bug
+def bury_without_a_second_sweep(patch: pytest.MonkeyPatch) -> None:
+    buried = burial.rows.buried
+
+    def once(worker: str, **values: Any) -> Update:
+        return buried(worker, **{**values, "next_ms": values["now_ms"] + 24 * 3600 * 1000})
+
+    patch.setattr(burial.rows, "buried", once)
+
+
+@bug
+def release_before_the_write_is_decided(patch: pytest.MonkeyPatch) -> None:
+    """A node's record that is still under way when the run is let go of."""
+    write = driver.Driver._write
+
+    async def hasty(self: Any, events: Sequence[Event], *, durable: bool = True) -> None:
+        try:
+            async with asyncio.timeout(0.01):
+                await write(self, events, durable=durable)
+        except TimeoutError:
+            await self._release("hasty")
+
+    patch.setattr(driver.Driver, "_write", hasty)
+
+
+@bug
+def nobody_audits_lost_claims(patch: pytest.MonkeyPatch) -> None:
+    """A claim whose answer never came stays with a worker that does not know of it."""
+    settle = kernel.Kernel.settle
+
+    async def resigned(self: Any, table: Any, write: Any, **values: Any) -> Any:
+        claims = isinstance(write, Update) and "owner" in write.set
+        if not claims:
+            return await settle(self, table, write, **values)
+        try:
+            return await table.write(write, returning="new") or {}
+        except OutcomeUnknown as error:
+            raise ConditionFailed(str(error)) from error
+
+    async def nothing(self: Any) -> None: ...
+
+    patch.setattr(kernel.Kernel, "settle", resigned)
+    patch.setattr(worker.Worker, "_audit", nothing)
+
+
+@bug
+def free_the_fences(patch: pytest.MonkeyPatch) -> None:
+    """An expiry that deletes every record lets a stalled owner back in."""
+    monkey = starting.record, ledger.record, runs.record
+
+    def forgetful(*arguments: Any, **values: Any) -> Put:
+        return monkey[0](*arguments, **{**values, "stays": False})
+
+    for module in (ledger, runs):
+        patch.setattr(module, "record", forgetful)

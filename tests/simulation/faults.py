@@ -1,0 +1,160 @@
+"""What can go wrong in the world, and how often: a value that a test turns on and off.
+
+Rates are probabilities of one operation, or of one await. All are 0 unless said; each fault is
+counted in `World.faults`, under the name of its rate, when it has taken effect and not when it was
+drawn.
+
+========================= ==========================================================================
+``throttled``             raises Throttled, and nothing was written (some of a batch may be)
+``unreachable``           raises EndpointUnreachable, and nothing was written (some of a batch may)
+``lost_answer``           the write was applied, and the caller does not learn it
+``unapplied_unknown``     the caller learns as much, and the write was not applied, ever
+``late_write``            as much once more, and the write is applied later; also counted as
+                          ``late_write_refused`` where its condition did not hold any more by then
+``abandoned``             which part of late writes the sender does not outlive: it crashes
+                          before it can send it again (counted as a crash, too)
+``duplicate_write``       the caller learns that it was written, and it is written once more later,
+                          if its condition holds again (else ``duplicate_write_refused``)
+``cancelled_transaction`` TransactionCancelled although every condition held
+``stale_index``           a query sees an index as it was, at once or each entry for itself
+``stale_read``            an eventual read sees the table as it was
+``slow``                  an answer takes seconds
+``ttl_deletion``          an item whose time is up is deleted, within 48 hours, in any order
+``blob_unreachable``      a blob is not written or not read (`delete_all` may have begun)
+``blob_lost_answer``      a blob was written, and the caller learns EndpointUnreachable
+``crash``                 the process ends as by kill -9, at some moment of the await
+``stall``                 the process stands still as by SIGSTOP, from some moment of the await on
+========================= ==========================================================================
+
+How a caller learns that an answer was lost is as in `holdfast.storage.dynamodb.writer`: where the
+write has a condition or adds, OutcomeUnknown; where it may just be repeated, EndpointUnreachable;
+or, at the rate of ``settled``, the engine itself sends it again or reads its token back.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+__all__ = ["FaultPlan", "Odds", "calm", "drawn", "hostile"]
+
+Odds: TypeAlias = tuple[tuple[float, str], ...]
+"""Kinds of fault, each with the sum of the rates up to it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FaultPlan:
+    """The rate of each kind of fault, and how bad it may be."""
+
+    throttled: float = 0
+    unreachable: float = 0
+    lost_answer: float = 0
+    unapplied_unknown: float = 0
+    late_write: float = 0
+    abandoned: float = 0
+    duplicate_write: float = 0
+    cancelled_transaction: float = 0
+    stale_index: float = 0
+    stale_read: float = 0
+    slow: float = 0
+    ttl_deletion: float = 0
+    """Which part of the items is deleted at all, once the time is up."""
+    blob_unreachable: float = 0
+    blob_lost_answer: float = 0
+    crash: float = 0
+    stall: float = 0
+
+    settled: float = 0.5
+    """How many lost answers the engine makes up for by itself."""
+    lag_seconds_max: float = 5.0
+    """How old an index or an eventual read may be."""
+    late_seconds_max: float = 30.0
+    slow_seconds_max: float = 5.0
+    stall_seconds_max: float = 150.0
+    restart_seconds_max: float = 20.0
+    ttl_seconds_max: float = 48 * 3600
+    skew_seconds_max: float = 0
+    """How far the wall clock of a process may be off, either way. A third of them is exact."""
+    overshoot_seconds_max: float = 0
+    """How much longer a sleep may take."""
+
+    def evolve(self, **changed: Any) -> FaultPlan:
+        """Return this plan with other rates."""
+        return dataclasses.replace(self, **changed)
+
+    @cached_property
+    def reads(self) -> Odds:
+        return self._odds("throttled", "unreachable", "lost_answer")
+
+    @cached_property
+    def writes(self) -> Odds:
+        return self._odds(*_WRITES, "duplicate_write")
+
+    @cached_property
+    def adding_writes(self) -> Odds:
+        # An update that adds is never sent twice.
+        return self._odds(*_WRITES)
+
+    @cached_property
+    def transactions(self) -> Odds:
+        # The service carries a transaction out once, by its client token.
+        return self._odds(*_WRITES, "cancelled_transaction")
+
+    @cached_property
+    def blobs(self) -> Odds:
+        return self._odds("blob_unreachable", "blob_lost_answer")
+
+    @cached_property
+    def ends(self) -> Odds:
+        return self._odds("crash", "stall")
+
+    def _odds(self, *kinds: str) -> Odds:
+        odds: list[tuple[float, str]] = []
+        reached = 0.0
+        for kind in kinds:
+            rate = getattr(self, kind)
+            if rate:
+                reached += rate
+                odds.append((reached, kind))
+        return tuple(odds)
+
+
+_WRITES = ("throttled", "unreachable", "lost_answer", "unapplied_unknown", "late_write")
+
+
+def drawn(odds: Odds, number: float) -> str | None:
+    """Return the kind of fault for a number from 0 to 1, or None."""
+    for reached, kind in odds:
+        if number < reached:
+            return kind
+    return None
+
+
+def calm() -> FaultPlan:
+    """Return a plan in which nothing goes wrong; operations still take their time."""
+    return FaultPlan()
+
+
+def hostile() -> FaultPlan:
+    """Return a plan in which everything goes wrong now and then."""
+    return FaultPlan(
+        throttled=0.01,
+        unreachable=0.01,
+        lost_answer=0.015,
+        unapplied_unknown=0.01,
+        late_write=0.015,
+        duplicate_write=0.005,
+        cancelled_transaction=0.02,
+        stale_index=0.3,
+        stale_read=0.2,
+        slow=0.01,
+        ttl_deletion=1.0,
+        blob_unreachable=0.01,
+        blob_lost_answer=0.01,
+        crash=0.001,
+        stall=0.001,
+        skew_seconds_max=2.0,
+        overshoot_seconds_max=0.002,
+    )

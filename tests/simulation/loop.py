@@ -1,0 +1,291 @@
+"""An event loop in virtual time that draws from a seed which ready callback runs next.
+
+Nothing waits: when no callback is ready, the time jumps to the next timer. Nothing hangs either: a
+main task that can never end is a `Deadlock`, one that never ends is a `RanAway`.
+
+Real loops run ready callbacks in the order in which they became ready. Here any of them may be
+next, so that code which owes its correctness to that order is found out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import heapq
+import random
+from asyncio import Handle, Task, TimerHandle
+from collections.abc import Callable, Coroutine
+from contextvars import Context, ContextVar
+from types import CoroutineType
+from typing import Any, TypeVar
+
+__all__ = ["OWNER", "Deadlock", "Owner", "RanAway", "VirtualLoop", "run"]
+
+T = TypeVar("T")
+
+CALLBACKS_MAX = 5_000_000
+_TASKS_SHOWN_MAX = 20
+# A task may answer a cancellation with further awaits, each of which is then cancelled in turn.
+_FAREWELLS_MAX = 50
+_FAREWELL_CALLBACKS_MAX = 200_000
+_TIMERS_SWEPT_MIN = 100
+
+
+class Deadlock(Exception):
+    """Nothing can happen any more, and the main task is not done."""
+
+
+class RanAway(Exception):
+    """More callbacks ran than a run may need."""
+
+
+class Owner:
+    """What callbacks belong to, so that they can be held back together: a simulated process."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.paused = False
+        self.held: list[Handle] = []
+        """Callbacks that became ready while it was paused."""
+
+
+OWNER: ContextVar[Owner | None] = ContextVar("owner", default=None)
+"""To whom the running code belongs. Tasks and callbacks inherit it from whoever makes them."""
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """Runs callbacks of many owners, one after the other, in an order that the seed decides.
+
+    It relies on four privates of BaseEventLoop that have not changed since Python 3.4: `_ready`,
+    `_scheduled`, `_stopping` and `_run_once`.
+    """
+
+    _ready: list[Handle]
+    _scheduled: list[TimerHandle]
+    _stopping: bool
+    _timer_cancelled_count: int
+
+    def __init__(
+        self, seed: int | str, *, shuffle: bool = True, callbacks_max: int = CALLBACKS_MAX
+    ) -> None:
+        super().__init__()
+        # Text is hashed by SHA-512, the same in every process; a tuple would not be.
+        self._draw = random.Random(f"{seed}/loop").random
+        self._shuffle = shuffle
+        self._now = 0.0
+        self._ready = []
+        self._callbacks = 0
+        self._callbacks_max = callbacks_max
+        self._failure: BaseException | None = None
+        self._ending = False
+        self._farewells: list[Callable[[], None]] = []
+        # Strong references, and in order: a forgotten task that the garbage collector ends whenever
+        # it likes could not be replayed, nor could an iteration over asyncio's own (weak) set.
+        self._tasks: list[tuple[Task[Any], Owner | None]] = []
+        self._tasks_made = 0
+        self._tasks_swept_at = 64
+
+    @property
+    def callbacks(self) -> int:
+        """How many callbacks ran so far."""
+        return self._callbacks
+
+    @property
+    def ending(self) -> bool:
+        """Whether the main task is done and what is left is being cancelled."""
+        return self._ending
+
+    def time(self) -> float:
+        return self._now
+
+    def create_task(  # type: ignore[override]
+        self,
+        coro: Coroutine[Any, Any, T],
+        *,
+        name: str | None = None,
+        context: Context | None = None,
+    ) -> Task[T]:
+        self._tasks_made += 1
+        # asyncio's own names count on from one loop to the next.
+        name = name or f"task-{self._tasks_made}"
+        task = super().create_task(coro, name=name, context=context)
+        owner = OWNER.get() if context is None else context.get(OWNER)
+        self._tasks.append((task, owner))
+        if len(self._tasks) > self._tasks_swept_at:
+            self._tasks = [entry for entry in self._tasks if not entry[0].done()]
+            self._tasks_swept_at = 64 + 2 * len(self._tasks)
+        return task
+
+    def pending(self) -> list[tuple[Task[Any], Owner | None]]:
+        """Return the tasks that are not done, with their owners, in the order of their making."""
+        return [entry for entry in self._tasks if not entry[0].done()]
+
+    def release(self, owner: Owner) -> None:
+        """Let what an owner's pause held back run."""
+        owner.paused = False
+        self._ready.extend(owner.held)
+        owner.held.clear()
+
+    def at_end(self, farewell: Callable[[], None]) -> None:
+        """Call this when the main task is done, before what is left is released and cancelled."""
+        self._farewells.append(farewell)
+
+    def fail(self, error: BaseException) -> None:
+        """Let the whole run fail with this error, at once."""
+        if self._failure is None and not self._ending:
+            self._failure = error
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        # What asyncio would merely log (an invariant that a callback found broken, a task whose
+        # error nobody looked at) must not pass for a success.
+        error = context.get("exception") or RuntimeError("no exception")
+        source = context.get("task") or context.get("future") or context.get("handle")
+        if self._failure is None and not self._ending:
+            error.add_note(f"{context.get('message')}: {source!r}")
+        self.fail(error)
+
+    def call_soon_threadsafe(
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Handle:
+        return self.call_soon(callback, *args, context=context)
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: object, func: Callable[..., T], *args: Any
+    ) -> asyncio.Future[T]:
+        """Call the function here and now: a thread's timing could not be replayed."""
+        future: asyncio.Future[T] = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except BaseException as error:
+            future.set_exception(error)
+        return future
+
+    def check(self) -> None:
+        """Raise what failed and was not noticed so far, now that nobody is left to look at it."""
+        for task, _ in self._tasks:
+            if task.done() and task._log_traceback:  # type: ignore[attr-defined]
+                self.fail(task.exception() or RuntimeError("no exception"))
+        if self._failure is not None:
+            raise self._failure
+
+    def end(self) -> None:
+        """Cancel what is left, quietly, and close."""
+        self._ending, self._failure = True, None
+        for farewell in self._farewells:
+            farewell()
+        self._callbacks_max = self._callbacks + _FAREWELL_CALLBACKS_MAX
+        try:
+            for _ in range(_FAREWELLS_MAX):
+                left = self.pending()
+                if not left:
+                    break
+                for task, owner in left:
+                    task.cancel()
+                    if owner is not None:
+                        self.release(owner)
+                self.run_forever()
+        except RanAway:
+            pass
+        for task, _ in self.pending():
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+        self.close()
+
+    def _run_once(self) -> None:
+        """Run all that is ready and becomes ready by it; then let the next timer's time come."""
+        ready, draw, shuffle = self._ready, self._draw, self._shuffle
+        while ready and not self._stopping:
+            if shuffle and len(ready) > 1:
+                chosen = int(draw() * len(ready))
+                ready[chosen], ready[-1] = ready[-1], ready[chosen]
+                handle = ready.pop()
+            else:
+                handle = ready.pop(0)
+            if handle._cancelled:  # type: ignore[attr-defined]
+                continue
+            owner = handle._context.get(OWNER)  # type: ignore[attr-defined]
+            if owner is not None and owner.paused:
+                owner.held.append(handle)
+                continue
+            self._callbacks += 1
+            if self._callbacks > self._callbacks_max:
+                raise RanAway(self._told(f"after {self._callbacks_max:,} callbacks"))
+            handle._run()
+            if self._failure is not None:
+                raise self._failure
+        if not self._stopping:
+            self._move_on()
+
+    def _move_on(self) -> None:
+        """Let the time of the next timers come."""
+        timers = self._scheduled
+        if len(timers) > _TIMERS_SWEPT_MIN and self._timer_cancelled_count * 2 > len(timers):
+            timers = [timer for timer in timers if not timer.cancelled()]
+            heapq.heapify(timers)
+            self._scheduled, self._timer_cancelled_count = timers, 0
+        while timers and timers[0].cancelled():
+            heapq.heappop(timers)
+            self._timer_cancelled_count -= 1
+        if self._ending:
+            self._stopping = True
+        elif not timers:
+            raise Deadlock(self._told("nothing can happen any more"))
+        else:
+            self._now = max(self._now, timers[0].when())
+            while timers and timers[0].when() <= self._now:
+                timer = heapq.heappop(timers)
+                timer._scheduled = False  # type: ignore[attr-defined]
+                self._ready.append(timer)
+
+    def _told(self, what: str) -> str:
+        """Return what happened, and who is still waiting where."""
+        pending = self.pending()
+        lines = [f"{what} at {self._now:.3f} s; {len(pending)} tasks wait:"]
+        for task, owner in pending[:_TASKS_SHOWN_MAX]:
+            of = f" of {owner.name}" + (", held back" if owner.paused else "") if owner else ""
+            lines.append(f"  {task.get_name()}{of}: {_place(task)}")
+        return "\n".join(lines)
+
+    # What the base class asks of a loop that has sockets.
+
+    def _process_events(self, event_list: list[Any]) -> None: ...
+
+    def _write_to_self(self) -> None: ...
+
+
+def run(
+    main: Coroutine[Any, Any, T],
+    seed: int | str = 0,
+    *,
+    shuffle: bool = True,
+    callbacks_max: int = CALLBACKS_MAX,
+) -> T:
+    """Run a coroutine to its end in virtual time; cancel quietly whatever it leaves behind.
+
+    Raises:
+        Deadlock: it can never end.
+        RanAway: it did not end within that many callbacks.
+    """
+    loop = VirtualLoop(seed, shuffle=shuffle, callbacks_max=callbacks_max)
+    collecting = gc.isenabled()
+    # The collector may end an abandoned generator, and so run code of it, at any allocation.
+    gc.disable()
+    try:
+        result = loop.run_until_complete(main)
+        loop.check()
+        return result
+    finally:
+        loop.end()
+        if collecting:
+            gc.enable()
+
+
+def _place(task: Task[Any]) -> str:
+    """Return where in its code a task waits."""
+    waiting: Any = task.get_coro()
+    while isinstance(getattr(waiting, "cr_await", None), CoroutineType):
+        waiting = waiting.cr_await
+    frame = getattr(waiting, "cr_frame", None)
+    if frame is None:
+        return repr(waiting)
+    code = frame.f_code
+    return f"{code.co_qualname} ({code.co_filename.rpartition('/')[2]}:{frame.f_lineno})"

@@ -1,0 +1,84 @@
+"""The kernel keeps its promises, whatever goes wrong; and the simulator would tell if it did not.
+
+A seed that fails replays exactly: ``python -m tests.simulation SEED``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.simulation.bugs import BUGS, planted
+from tests.simulation.fleet import RUNS, WORKERS, fleet, rough
+
+SEEDS = 1_000
+CHUNK = 25
+SEEDS_A_BUG = 150
+STEPS_MIN = 200
+
+# What must have happened, over a number of seeds, for the rest to mean anything.
+FAULTS = {
+    "abandoned",
+    "blob_lost_answer",
+    "blob_unreachable",
+    "crash",
+    "late_write",
+    "late_write_refused",
+    "lost_answer",
+    "lost_answer_settled",
+    "restart",
+    "slow",
+    "stale_index",
+    "stall",
+    "throttled",
+    "ttl_deletion",
+    "unapplied_unknown",
+    "unreachable",
+}
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def test_the_promises_hold(first: int) -> None:
+    for seed in range(first, first + CHUNK):
+        fleet(seed)
+
+
+def test_a_seed_is_a_whole_fleet_in_trouble() -> None:
+    assert (WORKERS, RUNS) == (3, 20)
+    faults: Counter[str] = Counter()
+    statuses: Counter[str] = Counter()
+    for seed in range(30):
+        outcome = fleet(seed)
+        assert outcome.promises.steps >= STEPS_MIN
+        assert len(outcome.statuses) == RUNS
+        faults += outcome.world.faults
+        statuses.update(outcome.statuses.values())
+    assert faults.keys() >= FAULTS
+    assert statuses.keys() >= {"finished", "failed", "cancelled", "expired"}
+
+
+def test_a_seed_replays_exactly() -> None:
+    first, second = fleet(3), fleet(3)
+    assert first.world.trace.digest() == second.world.trace.digest()
+    assert first.world.trace.digest() != fleet(4).world.trace.digest()
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_planted_bug_is_found(name: str) -> None:
+    with planted(name):
+        for seed in range(SEEDS_A_BUG):
+            try:
+                fleet(seed)
+            except Exception as error:
+                print(f"{name} is found by seed {seed}: {error}")
+                return
+    pytest.fail(f"{name} was not found in {SEEDS_A_BUG} seeds")
+
+
+def test_nothing_is_found_where_nothing_is_planted() -> None:
+    """The bugs are taken out again: a leftover would make every other test worthless."""
+    for name in BUGS:
+        with planted(name):
+            pass
+    fleet(0, rough())

@@ -1,0 +1,299 @@
+"""What really stands in the simulated table: plain dicts under the real rules.
+
+What a write means and costs is said by `holdfast.storage.writes` and `.units`, which the SQLite
+engine runs too; `test_truth.py` holds this and the SQLite core together. It is not the SQLite core
+itself because a step of the simulator has to see each item before and after, and an index as it was
+a while ago; and because, where nothing is metered, this takes a third of the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any, TypeAlias, cast
+
+from holdfast.errors import InvalidQuery, InvalidRequest
+from holdfast.storage.cursors import cursor_at
+from holdfast.storage.item import ITEM_BYTES_MAX, Item, item_bytes
+from holdfast.storage.layout import LAYOUT, PK, SK, Index, Key, Layout
+from holdfast.storage.operations import (
+    LATEST,
+    Answer,
+    Change,
+    ChangePage,
+    GetItem,
+    GetItems,
+    Page,
+    QueryItems,
+    ReadOperation,
+    Returning,
+    TransactItems,
+    WriteItem,
+    WriteItems,
+    WriteOperation,
+)
+from holdfast.storage.refusals import condition_failed, transaction_cancelled, update_too_large
+from holdfast.storage.units import (
+    FREE,
+    LEAST_WRITE,
+    Units,
+    cancelled_units,
+    query_units,
+    read_units,
+    refused_units,
+    total,
+    transacted,
+    write_units,
+)
+from holdfast.storage.writes import Check, Touch, Update, Write, holds, outcome
+from tests.simulation.partitions import Partition, Place, Since
+
+__all__ = ["Step", "Truth", "fresh"]
+
+PAGE_BYTES_MAX = 1024 * 1024
+
+Step: TypeAlias = tuple[Key, Item | None, Item | None]
+"""A key, what stood under it, and what stands there now."""
+
+_SHARED = frozenset({str, int, bytes, bool, type(None), Decimal, frozenset})
+
+
+def fresh(item: Item | None) -> Item | None:
+    """Return a copy of which nothing is shared that a caller could change."""
+    if item is None:
+        return None
+    return {
+        name: value if type(value) in _SHARED else _fresh_value(value)
+        for name, value in item.items()
+    }
+
+
+def _fresh_value(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_fresh_value(element) for element in cast(list[Any], value)]
+    if isinstance(value, dict):
+        entries = cast(dict[str, Any], value)
+        return {name: _fresh_value(element) for name, element in entries.items()}
+    return value
+
+
+class Truth:
+    """The items of a table, its indexes, their recent past and the change feed.
+
+    Items that come out of `apply` as steps, of `item` and of `items` are the truth's own: look at
+    them, never change them. Those in an answer are the caller's.
+    """
+
+    def __init__(
+        self, layout: Layout = LAYOUT, *, memory_seconds: float = 0, metered: bool = True
+    ) -> None:
+        self.layout = layout
+        # To weigh items for their units takes longer than all else here.
+        self._write_units = write_units if metered else _free
+        self._refused_units = refused_units if metered else _free
+        self._read_units = read_units if metered else _free
+        self.memory_seconds = memory_seconds
+        """How far back stale reads can reach."""
+        self._table: dict[str, Partition] = {}
+        self._indexes: dict[str, dict[str, Partition]] = {
+            index.name: {} for index in layout.indexes
+        }
+        self._feed: list[tuple[Key, Item | None, Item | None, int, bool]] = []
+
+    def item(self, key: Key) -> Item | None:
+        """Return what stands under a key."""
+        partition = self._table.get(key[0])
+        return None if partition is None else partition.items.get((key[1],))
+
+    def items(self, prefix: str = "") -> list[Item]:
+        """Return what stands in the partitions whose keys begin so, in the order of the keys."""
+        return [
+            item
+            for pk in sorted(self._table)
+            if pk.startswith(prefix)
+            for _, item in sorted(self._table[pk].items.items())
+        ]
+
+    def entries(self, index: str, prefix: str = "") -> list[Item]:
+        """Return what an index truly holds in the partitions whose keys begin so, in order."""
+        partitions = self._indexes[index]
+        return [
+            entry
+            for pk in sorted(partitions)
+            if pk.startswith(prefix)
+            for _, entry in sorted(partitions[pk].items.items())
+        ]
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    def apply(
+        self, operation: WriteOperation, *, at: float, at_ms: int, expired: bool = False
+    ) -> tuple[Answer, list[Step]]:
+        """Carry out a write; return its answer, and what it did to which item."""
+        steps: list[Step] = []
+        match operation:
+            case WriteItem(write, returning):
+                answer = self._write(write, returning, steps)
+            case TransactItems(writes):
+                answer = self._transact(writes, steps)
+            case WriteItems(writes):
+                answers = [self._write(write, "nothing", steps) for write in writes]
+                answer = Answer(units=total(each.units for each in answers))
+        for key, old, new in steps:
+            self._store(key, old, new, at)
+            if old != new:
+                self._feed.append((key, old, new, at_ms, expired))
+        return answer, steps
+
+    def _write(self, write: Write, returning: Returning, steps: list[Step]) -> Answer:
+        key = write.key
+        old = self.item(key)
+        if not holds(write.condition, old):
+            units = self._refused_units(write, old)
+            return Answer(error=condition_failed(key, fresh(old)), units=units)
+        try:
+            new = _outcome(write, old)
+        except InvalidRequest as error:
+            return Answer(error=error, units=LEAST_WRITE)
+        steps.append((key, old, new))
+        value = old if returning == "old" else new if returning == "new" else None
+        return Answer(fresh(value), self._write_units(old, new, self.layout))
+
+    def _transact(self, writes: Sequence[Touch], steps: list[Step]) -> Answer:
+        standing = [self.item(write.key) for write in writes]
+        failed = {
+            position: fresh(old)
+            for position, (write, old) in enumerate(zip(writes, standing, strict=True))
+            if not holds(write.condition, old)
+        }
+        if failed:
+            units = cancelled_units(writes, failed)
+            return Answer(error=transaction_cancelled(writes, failed), units=units)
+        try:
+            outcomes = [_outcome(write, old) for write, old in zip(writes, standing, strict=True)]
+        except InvalidRequest as error:
+            return Answer(error=error, units=cancelled_units(writes, {}))
+        spent = [
+            self._write_units(old, new, self.layout)
+            for old, new in zip(standing, outcomes, strict=True)
+        ]
+        steps += [
+            (write.key, old, new)
+            for write, old, new in zip(writes, standing, outcomes, strict=True)
+            if not isinstance(write, Check)
+        ]
+        return Answer(units=transacted(total(spent)))
+
+    def _store(self, key: Key, old: Item | None, new: Item | None, at: float) -> None:
+        pk, sk = key
+        forget = at - self.memory_seconds
+        _partition(self._table, pk).store((sk,), new, at=at, forget_before=forget)
+        for index in self.layout.indexes:
+            # Most items are in no index: nothing is built for them.
+            if (old is None or index.pk not in old) and (new is None or index.pk not in new):
+                continue
+            before, after = index.entry(old), index.entry(new)
+            if before == after:
+                continue
+            partitions = self._indexes[index.name]
+            gone = before is not None and (
+                after is None
+                or before[index.pk] != after[index.pk]
+                or before[index.sk] != after[index.sk]
+            )
+            if before is not None and gone:
+                partition = partitions[before[index.pk]]
+                partition.store(_place(before, index), None, at=at, forget_before=forget)
+            if after is not None:
+                partition = _partition(partitions, after[index.pk])
+                partition.store(_place(after, index), after, at=at, forget_before=forget)
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def read(self, operation: ReadOperation, since: Since | None = None) -> Answer:
+        """Carry out a read; with ``since`` as though later changes had not happened."""
+        match operation:
+            case GetItem(key, eventual):
+                item = self._get(key, since)
+                return Answer(item, self._read_units(item, eventual=eventual))
+            case GetItems(keys, eventual):
+                items = [self._get(key, since) for key in keys]
+                units = total(self._read_units(item, eventual=eventual) for item in items)
+                return Answer(items, units)
+            case QueryItems():
+                return self._query(operation, since)
+
+    def _get(self, key: Key, since: Since | None) -> Item | None:
+        partition = self._table.get(key.pk)
+        if partition is None:
+            return None
+        place = (key.sk,)
+        if since is None:
+            return fresh(partition.items.get(place))
+        return fresh(partition.item_as_of(place, since(place)))
+
+    def _query(self, query: QueryItems, since: Since | None) -> Answer:
+        index = query.index
+        partitions = self._indexes[index.name] if index else self._table
+        partition = partitions.get(query.pk, _NOTHING)
+        if since is not None:
+            partition = partition.as_of(since)
+        after = None if query.after is None else _place(query.after, index)
+        items: list[Item] = []
+        size = 0
+        cut = False
+        for item, weight in partition.walk(query.range, after, forward=query.forward):
+            items.append(fresh(item) or {})
+            size += weight
+            if len(items) == query.limit or size >= PAGE_BYTES_MAX:
+                cut = True
+                break
+        cursor = cursor_at(items[-1], index) if cut else None
+        units = query_units(size, eventual=query.eventual, index=index is not None)
+        return Answer(Page(items, cursor), units)
+
+    def changes(self, after: str | None, limit: int) -> ChangePage:
+        """Read the change feed, of which nothing is ever trimmed here."""
+        if after is None:
+            start = 0
+        elif after == LATEST:
+            start = len(self._feed)
+        elif after.isdecimal() and int(after) <= len(self._feed):
+            start = int(after)
+        else:
+            raise InvalidQuery(f"{after!r:.80} is not a position of this feed", field="after")
+        changes = [
+            Change(str(position), key, fresh(old), fresh(new), at_ms, expired)
+            for position, (key, old, new, at_ms, expired) in enumerate(
+                self._feed[start : start + limit], start + 1
+            )
+        ]
+        return ChangePage(changes, str(start + len(changes)))
+
+
+_NOTHING = Partition()
+
+
+def _free(*_: Any, **__: Any) -> Units:
+    return FREE
+
+
+def _partition(partitions: dict[str, Partition], pk: str) -> Partition:
+    partition = partitions.get(pk)
+    if partition is None:
+        partition = partitions[pk] = Partition()
+    return partition
+
+
+def _place(entry: Item, index: Index | None) -> Place:
+    return (entry[SK],) if index is None else (entry[index.sk], entry[PK], entry[SK])
+
+
+def _outcome(write: Touch, old: Item | None) -> Item | None:
+    new = outcome(write, old)
+    # Whatever else is written was weighed when it was admitted.
+    if isinstance(write, Update) and new is not None:
+        size = item_bytes(new)
+        if size > ITEM_BYTES_MAX:
+            raise update_too_large(write.key, size)
+    return new

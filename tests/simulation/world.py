@@ -1,0 +1,279 @@
+"""The world: one truth, one source of randomness, one trace; and `simulate`, which runs in it."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import random
+from asyncio import TimerHandle
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from typing import Any, TypeAlias, TypeVar
+
+from holdfast.storage.item import Item
+from holdfast.storage.layout import LAYOUT, TTL, Key, Layout
+from holdfast.storage.operations import Answer, ChangePage, ReadOperation, WriteItem, WriteOperation
+from holdfast.storage.writes import Delete
+from tests.simulation.blobs import MemoryBlobs
+from tests.simulation.clock import EPOCH_MS
+from tests.simulation.faults import FaultPlan, calm
+from tests.simulation.loop import CALLBACKS_MAX, VirtualLoop, run
+from tests.simulation.partitions import Place, Since
+from tests.simulation.process import Boot, Process
+from tests.simulation.supervisor import Supervisor
+from tests.simulation.trace import Subject, Trace
+from tests.simulation.truth import Step, Truth
+
+__all__ = ["TTL_SWEEPER", "Applied", "World", "simulate"]
+
+T = TypeVar("T")
+
+Applied: TypeAlias = Callable[[int, str, WriteOperation, Answer, list[Step]], None]
+"""Is told of a write: true time in ms, process, operation, answer, (key, old, new) of each item."""
+
+TTL_SWEEPER = "(ttl)"
+"""In whose name the world deletes what has expired."""
+
+_LATENCY_SECONDS_MIN = 0.0002
+_LATENCY_SECONDS_MAX = 0.020
+_EXACT_CLOCKS = 1 / 3
+_SWEPT_SOON = 0.5
+_SWEPT_SOON_SECONDS = 60.0
+
+
+class World:
+    """Everything that the processes of a simulation share. Lives in a running `VirtualLoop`."""
+
+    def __init__(
+        self,
+        seed: int | str,
+        plan: FaultPlan | None = None,
+        *,
+        layout: Layout = LAYOUT,
+        metered: bool = False,
+    ) -> None:
+        """Make a world; ``metered`` says whether its operations tell what they cost."""
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        self.loop = loop
+        self.seed = seed
+        self.random = random.Random(f"{seed}/world")
+        self.truth = Truth(layout, metered=metered)
+        self.plan = plan or calm()
+        self.blobs = MemoryBlobs()
+        self.faults: Counter[str] = Counter()
+        """How often each kind of fault has taken effect."""
+        self.operations: Counter[str] = Counter()
+        """How often each kind of operation was asked for."""
+        self.trace = Trace()
+        self.over = False
+        """Whether the scenario is done: nothing has any effect any more."""
+        self.processes: list[Process] = []
+        self.context = Context()
+        """For callbacks that run whatever becomes of any process."""
+        self._serial = itertools.count(1)
+        self._incarnations: Counter[str] = Counter()
+        self._observers: list[Applied] = []
+        self._expiring: list[tuple[float, int, Key, int]] = []
+        loop.at_end(self._end)
+
+    @property
+    def plan(self) -> FaultPlan:
+        """What goes wrong from now on; a scenario may set another one at any time."""
+        return self._plan
+
+    @plan.setter
+    def plan(self, plan: FaultPlan) -> None:
+        self._plan = plan
+        self.truth.memory_seconds = max(self.truth.memory_seconds, plan.lag_seconds_max)
+
+    # --- what a scenario uses ---------------------------------------------------------------------
+
+    def process(self, name: str) -> Process:
+        """Start an empty process."""
+        return Process(self, name)
+
+    def supervise(self, name: str, boot: Boot) -> Supervisor:
+        """Start a process that does ``boot(process)``, and start it again after each crash."""
+        return Supervisor(self, name, boot)
+
+    def on_applied(self, observer: Applied) -> None:
+        """Call this after each write that was applied. What it raises ends the run."""
+        self._observers.append(observer)
+
+    def now_ms(self) -> int:
+        """Return the true wall clock."""
+        return int(EPOCH_MS + self.loop.time() * 1000)
+
+    def item(self, key: Key) -> Item | None:
+        """Return what truly stands under a key. Not to be changed."""
+        self._sweep()
+        return self.truth.item(key)
+
+    def items(self, prefix: str = "") -> list[Item]:
+        """Return what truly stands in partitions whose keys begin so. Not to be changed."""
+        self._sweep()
+        return self.truth.items(prefix)
+
+    def entries(self, index: str, prefix: str = "") -> list[Item]:
+        """Return what truly stands in an index, in partitions whose keys begin so."""
+        self._sweep()
+        return self.truth.entries(index, prefix)
+
+    # --- what its other parts use -----------------------------------------------------------------
+
+    def at(self, moment: float, action: Callable[..., object], *args: Any) -> TimerHandle:
+        """Do something at that moment, whatever becomes of whoever caused it."""
+        return self.loop.call_at(moment, action, *args, context=self.context)
+
+    def serial(self) -> int:
+        return next(self._serial)
+
+    def incarnation(self, name: str) -> str:
+        """Return the name of a further process: w, w.2, w.3."""
+        self._incarnations[name] += 1
+        count = self._incarnations[name]
+        return name if count == 1 else f"{name}.{count}"
+
+    def admit(self, process: Process) -> None:
+        self.processes.append(process)
+        self.note(process, "starts", f"skew {process.clock.skew_seconds:+.3f} s")
+
+    def note(
+        self, process: Process, what: str, subject: Subject = "", *, count: bool = False
+    ) -> None:
+        """Add to the trace; count it as a fault that took effect, if asked to."""
+        if count:
+            self.faults[what] += 1
+        self.trace.add(self.loop.time(), process.name, what, subject)
+
+    def apply(self, process: Process, operation: WriteOperation) -> Answer:
+        """Carry out a write, now, and tell whoever observes."""
+        self._sweep()
+        answer = self._apply(process.name, operation)
+        outcome = "applied" if answer.error is None else "refused"
+        self.trace.add(self.loop.time(), process.name, outcome, operation)
+        return answer
+
+    def read(self, process: Process, operation: ReadOperation) -> Answer:
+        """Carry out a read, now, of what is or of what was."""
+        self._sweep()
+        if not operation.eventual:
+            return self.truth.read(operation)
+        index = getattr(operation, "index", None)
+        kind = "stale_read" if index is None else "stale_index"
+        rate = getattr(self.plan, kind)
+        if not rate or self.random.random() >= rate:
+            return self.truth.read(operation)
+        seen = self.truth.read(operation, self._draw_since())
+        if seen.value != self.truth.read(operation).value:
+            self.note(process, kind, operation, count=True)
+        return seen
+
+    def changes(self, after: str | None, limit: int) -> ChangePage:
+        """Read the change feed, in which expiry is told as well."""
+        self._sweep()
+        return self.truth.changes(after, limit)
+
+    def draw_latency(self, process: Process) -> float:
+        """Return how long an operation takes; mostly little."""
+        number = self.random.random()
+        if self.plan.slow and self.random.random() < self.plan.slow:
+            self.note(process, "slow", count=True)
+            return number * self.plan.slow_seconds_max
+        return _LATENCY_SECONDS_MIN + number**3 * (_LATENCY_SECONDS_MAX - _LATENCY_SECONDS_MIN)
+
+    def draw_skew(self) -> float:
+        """Return by how much a process' wall clock is off."""
+        skew_max = self.plan.skew_seconds_max
+        if not skew_max or self.random.random() < _EXACT_CLOCKS:
+            return 0.0
+        return self.random.uniform(-skew_max, skew_max)
+
+    def _draw_since(self) -> Since:
+        """Return how far back a stale read sees: one moment for all, or one for each item."""
+        now, lag = self.loop.time(), self.plan.lag_seconds_max
+        if self.random.random() < 0.5:
+            moment = now - self.random.random() * lag
+            return lambda place: moment
+        moments: dict[Place, float] = {}
+
+        def since(place: Place) -> float:
+            if place not in moments:
+                moments[place] = now - self.random.random() * lag
+            return moments[place]
+
+        return since
+
+    def _apply(self, name: str, operation: WriteOperation, *, expired: bool = False) -> Answer:
+        now, now_ms = self.loop.time(), self.now_ms()
+        answer, steps = self.truth.apply(operation, at=now, at_ms=now_ms, expired=expired)
+        for key, _, new in steps:
+            if new is not None and TTL in new:
+                self._expect_expiry(key, new[TTL])
+        if answer.error is None:
+            for observer in self._observers:
+                observer(now_ms, name, operation, answer, steps)
+        return answer
+
+    def _expect_expiry(self, key: Key, ttl: Any) -> None:
+        """Draw when an item will be deleted, should it stand till then."""
+        if type(ttl) is not int or self.random.random() >= self.plan.ttl_deletion:
+            return
+        late_max = self.plan.ttl_seconds_max
+        if self.random.random() < _SWEPT_SOON:
+            late_max = min(late_max, _SWEPT_SOON_SECONDS)
+        # `ttl` is the second after which it may go, on the true clock.
+        moment = ttl + 1 - EPOCH_MS / 1000 + self.random.random() * late_max
+        heapq.heappush(self._expiring, (moment, self.serial(), key, ttl))
+
+    def _sweep(self) -> None:
+        """Delete what should have been deleted since somebody last looked.
+
+        Nobody can tell that from a deletion on time, and no timers keep a world busy for days.
+        """
+        expiring, now = self._expiring, self.loop.time()
+        while expiring and expiring[0][0] <= now:
+            _, _, key, ttl = heapq.heappop(expiring)
+            item = self.truth.item(key)
+            if item is None or item.get(TTL) != ttl:
+                continue
+            self._apply(TTL_SWEEPER, WriteItem(Delete(key), "nothing"), expired=True)
+            self.faults["ttl_deletion"] += 1
+            self.trace.add(now, TTL_SWEEPER, "ttl_deletion", f"{key.pk}/{key.sk}")
+
+    def _end(self) -> None:
+        self.over = True
+
+
+def simulate(
+    scenario: Callable[[World], Coroutine[Any, Any, T]],
+    seed: int | str,
+    plan: FaultPlan | None = None,
+    *,
+    shuffle: bool = True,
+    metered: bool = False,
+    callbacks_max: int = CALLBACKS_MAX,
+) -> T:
+    """Run a scenario in a world of its own; an error tells the seed and what happened last.
+
+    ``metered`` lets operations tell their units; to weigh them takes time.
+
+    Raises:
+        Deadlock: the scenario can never end.
+        RanAway: it did not end within that many callbacks.
+    """
+    worlds: list[World] = []
+
+    async def main() -> T:
+        worlds.append(World(seed, plan, metered=metered))
+        return await scenario(worlds[0])
+
+    try:
+        return run(main(), seed, shuffle=shuffle, callbacks_max=callbacks_max)
+    except BaseException as error:
+        if worlds:
+            error.add_note(f"seed {seed!r}; what happened last:\n{worlds[0].trace.tail()}")
+        raise

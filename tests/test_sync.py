@@ -1,0 +1,402 @@
+"""The blocking face: the same as the asynchronous one, for programs without an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypedDict
+
+import pytest
+
+from holdfast import Context, Graph, app, signal, sync
+from holdfast.engine import worker as engine
+from holdfast.errors import (
+    InvalidInput,
+    InvalidRequest,
+    InvalidUrl,
+    RunFailed,
+    RunNotFound,
+    StoreClosed,
+)
+from holdfast.sync import Holdfast
+
+DEADLINE_SECONDS = 60
+
+
+class State(TypedDict, total=False):
+    number: int
+    answer: str
+
+
+def counting() -> Graph:
+    graph = Graph("counting", State)
+
+    @graph.node
+    async def count(state: State) -> State:
+        return {"number": state.get("number", 0) + 1}
+
+    return graph
+
+
+def asking() -> Graph:
+    graph = Graph("asking", State)
+
+    @graph.node
+    async def ask(state: State, ctx: Context) -> State:
+        return {"answer": await ctx.wait(signal("answer"))}
+
+    return graph
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/runs.db"
+
+
+@pytest.fixture
+def hf(url: str) -> Iterator[Holdfast]:
+    with Holdfast(url) as opened:
+        yield opened
+
+
+# --- the two faces are alike ----------------------------------------------------------------------
+
+# What the engine and the app ask of a worker is no part of its face. `serve` waits for signals of
+# the process, which only its main thread can have: `holdfast worker` does that.
+ENGINE_ONLY = {
+    *("adopt", "alive", "ended", "forgo", "holds", "interrupt", "offer", "reserve"),
+    *("serve", "threads"),
+}
+FACES = [
+    pytest.param(app.Holdfast, sync.Holdfast, set[str](), id="Holdfast"),
+    pytest.param(app.RunHandle, sync.RunHandle, set[str](), id="RunHandle"),
+    pytest.param(engine.Worker, sync.Worker, ENGINE_ONLY, id="Worker"),
+]
+
+
+def members(face: type) -> dict[str, Any]:
+    return {name: member for name, member in vars(face).items() if not name.startswith("_")}
+
+
+@pytest.mark.parametrize(("asynchronous", "blocking", "left_out"), FACES)
+def test_the_faces_have_the_same_members(
+    asynchronous: type, blocking: type, left_out: set[str]
+) -> None:
+    expected = members(asynchronous)
+    assert left_out <= expected.keys()
+    offered = members(blocking)
+    # What a class keeps in attributes, a blocking one shows as properties.
+    attributes = {"id", "counts"} if blocking is sync.Worker else set[str]()
+    assert offered.keys() == (expected.keys() - left_out) | attributes
+    for name in offered.keys() - attributes:
+        assert isinstance(offered[name], property) == isinstance(expected[name], property), name
+        assert not inspect.iscoroutinefunction(offered[name]), name
+
+
+@pytest.mark.parametrize(("asynchronous", "blocking", "left_out"), FACES)
+def test_the_faces_have_the_same_parameters(
+    asynchronous: type, blocking: type, left_out: set[str]
+) -> None:
+    compared = 0
+    for name, member in members(asynchronous).items():
+        if inspect.isfunction(member) and name not in left_out:
+            ours = inspect.signature(getattr(blocking, name))
+            assert ours == inspect.signature(member), f"{blocking.__name__}.{name}"
+            compared += 1
+    assert compared > 1
+    if asynchronous is app.Holdfast:
+        assert inspect.signature(blocking) == inspect.signature(asynchronous)
+
+
+def test_the_blocking_face_stays_small() -> None:
+    assert len(members(sync.Holdfast)) <= 12
+    assert sorted(sync.__all__) == sync.__all__
+
+
+# --- it works -------------------------------------------------------------------------------------
+
+
+def test_every_method(hf: Holdfast) -> None:
+    asking_graph = asking()
+    hf.create()
+    with hf.worker([counting(), asking_graph]) as worker:
+        run = hf.start(counting(), {"number": 1}, id="a", tenant="t", labels={"k": "v"}, user="u")
+        assert run.result(timeout=DEADLINE_SECONDS) == {"number": 2}
+        assert (run.id, run.tenant, repr(run)) == ("a", "t", "<run 'a' of tenant 't'>")
+        assert run.get() == hf.get("a", tenant="t")
+        assert run.get().labels == {"k": "v"}
+        assert run.get().user is not None
+        assert [entry.kind for entry in run.history()] == ["node", "finished"]
+        assert hf.history("a", tenant="t") == run.history()
+        assert [entry.id for entry in hf.list(tenant="t", graph="counting", limit=5).runs] == ["a"]
+        assert hf.list(tenant="t", status="failed").runs == []
+
+        by_handle, by_name = hf.start(asking_graph, id="b"), hf.start(asking_graph, id="c")
+        by_handle.signal("answer", "yes", signal_id="1")
+        hf.signal("c", "answer", "no")
+        assert by_handle.result(timeout=DEADLINE_SECONDS) == {"answer": "yes"}
+        assert hf.run("c").result(timeout=DEADLINE_SECONDS) == {"answer": "no"}
+        assert by_name.id == "c"
+
+        hf.start(asking_graph, id="d").cancel("enough")
+        hf.start(asking_graph, id="e")
+        hf.cancel("e", reason="enough")
+        for each in (worker.id, worker.counts["finished"] == 3, worker.running <= 2):
+            assert each
+    assert hf.get("d").status == hf.get("e").status == "cancelled"
+    assert hf.meter.report().calls > 10
+
+
+def test_a_failed_run_is_retried(hf: Holdfast) -> None:
+    graph = Graph("failing", State)
+    broken = True
+
+    @graph.node
+    def work(state: State) -> State:
+        if broken:
+            raise ValueError("broken")
+        return {"answer": "whole"}
+
+    with hf.worker([graph]):
+        run, other = hf.start(graph, id="a"), hf.start(graph, id="b")
+        for each in (run, other):
+            with pytest.raises(RunFailed, match="ValueError: broken"):
+                each.result(timeout=DEADLINE_SECONDS)
+        broken = False
+        run.retry(from_node="work")
+        hf.retry("b")
+        assert run.result(timeout=DEADLINE_SECONDS) == {"answer": "whole"}
+        assert other.result(timeout=DEADLINE_SECONDS) == {"answer": "whole"}
+
+
+def test_errors_come_through_as_they_are(hf: Holdfast) -> None:
+    with pytest.raises(InvalidUrl):
+        Holdfast("runs.db")
+    with pytest.raises(InvalidInput):
+        hf.start(counting(), {"number": "many"})
+    with pytest.raises(RunNotFound):
+        hf.get("nobody")
+    with pytest.raises(InvalidRequest, match="no such option"):
+        hf.worker([counting()], haste=1)
+    with pytest.raises(TimeoutError):
+        hf.start(asking()).result(timeout=0.01)
+
+
+def test_several_threads_share_one(hf: Holdfast) -> None:
+    graph = counting()
+
+    def work(number: int) -> int:
+        return hf.start(graph, {"number": number}).result(timeout=DEADLINE_SECONDS)["number"]
+
+    with hf.worker([graph]), ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(work, range(40))) == list(range(1, 41))
+
+
+async def test_it_works_inside_a_running_event_loop(url: str) -> None:
+    graph = counting()
+    with Holdfast(url) as hf, hf.worker([graph]):
+        assert hf.start(graph).result(timeout=DEADLINE_SECONDS) == {"number": 1}
+    assert asyncio.get_running_loop().is_running()
+
+
+def test_a_plain_node_may_call_what_runs_it_and_a_coroutine_may_not(hf: Holdfast) -> None:
+    graph = Graph("calling", State, start="plain")
+
+    @graph.node
+    def plain(state: State) -> State:
+        return {"number": len(hf.list().runs)}
+
+    @graph.node
+    async def coroutine(state: State) -> State:
+        hf.list()
+        return {}
+
+    graph.route(plain, coroutine)
+    with hf.worker([graph]):
+        run = hf.start(graph)
+        with pytest.raises(RunFailed, match="it would wait for itself"):
+            run.result(timeout=DEADLINE_SECONDS)
+        assert run.history()[0].details["delta"] == {"number": 1}
+
+
+# --- it ends --------------------------------------------------------------------------------------
+
+
+def test_after_close_everything_says_so(url: str) -> None:
+    hf = Holdfast(url)
+    graph = counting()
+    run = hf.start(graph, id="a")
+    worker = hf.worker([graph])
+    hf.close()
+    calls: list[Callable[[], object]] = [
+        lambda: hf.start(graph),
+        lambda: hf.run("a"),
+        lambda: hf.get("a"),
+        lambda: hf.list(),
+        lambda: hf.history("a"),
+        lambda: hf.signal("a", "b"),
+        lambda: hf.cancel("a"),
+        lambda: hf.retry("a"),
+        lambda: hf.worker([graph]),
+        lambda: hf.create(),
+        lambda: run.result(),
+        lambda: run.get(),
+        lambda: worker.start(),
+    ]
+    for call in calls:
+        with pytest.raises(StoreClosed, match="after it was closed"):
+            call()
+    assert hf.meter.report().calls > 0
+    hf.close()
+    worker.stop()
+    assert not [each for each in threading.enumerate() if each.name.startswith("holdfast")]
+
+
+def test_closing_stops_the_workers_and_whoever_waits(hf: Holdfast) -> None:
+    graph = asking()
+    with ThreadPoolExecutor(1) as threads, hf.worker([graph]) as worker:
+        run = hf.start(graph)
+        waiting = threads.submit(run.result)
+        while run.get().status != "waiting":
+            assert not waiting.done()
+        hf.close()
+        with pytest.raises(StoreClosed):
+            waiting.result(DEADLINE_SECONDS)
+        assert worker.running == 0
+
+
+def test_a_worker_that_never_started_is_left_alone(url: str) -> None:
+    with Holdfast(url) as hf:
+        hf.worker([counting()]).stop()
+
+
+def test_a_node_that_ends_the_loop_leaves_nobody_waiting(url: str) -> None:
+    graph = Graph("exiting", State)
+
+    @graph.node
+    async def leave(state: State) -> State:
+        sys.exit(3)
+
+    hf = Holdfast(url)
+    hf.worker([graph]).start()
+    with pytest.raises(StoreClosed, match=re.escape("ended by SystemExit(3)")):
+        hf.start(graph).result(timeout=DEADLINE_SECONDS)
+    with pytest.raises(StoreClosed, match=re.escape("ended by SystemExit(3)")):
+        hf.list()
+    hf.close()
+
+
+# --- processes ------------------------------------------------------------------------------------
+
+PROGRAM = """
+    import os, signal, sys, threading
+    from typing import TypedDict
+    from holdfast import Graph
+    from holdfast.errors import StoreClosed
+    from holdfast.sync import Holdfast
+
+    class State(TypedDict, total=False):
+        number: int
+
+    graph = Graph("graph", State)
+"""
+
+
+def program(code: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    # From 3.12 on Python warns of every fork beside threads, which is what is tried out here.
+    warnings = ("-W", "error", "-W", "ignore::DeprecationWarning")
+    return subprocess.run(
+        [sys.executable, *warnings, "-c", textwrap.dedent(PROGRAM) + textwrap.dedent(code)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+    )
+
+
+def test_ctrl_c_ends_a_blocking_call(tmp_path: Path) -> None:
+    code = """
+        waiting = threading.Event()
+
+        @graph.node
+        def interrupt(state):
+            waiting.wait()
+            os.kill(os.getpid(), signal.SIGINT)
+
+        @graph.node
+        async def ask(state, ctx):
+            await ctx.sleep(1000)
+
+        graph.route(interrupt, ask)
+        try:
+            with Holdfast("sqlite:///runs.db") as hf, hf.worker([graph]):
+                run = hf.start(graph, id="a")
+                waiting.set()
+                run.result()
+        except KeyboardInterrupt:
+            print("interrupted")
+        with Holdfast("sqlite:///runs.db") as hf:
+            print(hf.get("a").owner)
+    """
+    done = program(code, tmp_path)
+    assert (done.stdout, done.stderr, done.returncode) == ("interrupted\nNone\n", "", 0)
+
+
+def test_a_second_ctrl_c_ends_the_drain(tmp_path: Path) -> None:
+    code = """
+        never = threading.Event()
+
+        @graph.node
+        def block(state):
+            os.kill(os.getpid(), signal.SIGINT)
+            while not worker._worker.draining:
+                never.wait(0.01)
+            os.kill(os.getpid(), signal.SIGINT)
+            never.wait()
+
+        try:
+            with Holdfast("sqlite:///runs.db") as hf:
+                worker = hf.worker([graph], drain_seconds=3600)
+                with worker:
+                    hf.start(graph).result()
+        except KeyboardInterrupt as error:
+            print("interrupted", type(error.__context__).__name__)
+    """
+    done = program(code, tmp_path)
+    assert (done.stdout, done.returncode) == ("interrupted KeyboardInterrupt\n", 0), done.stderr
+
+
+def test_a_fork_opens_its_own(tmp_path: Path) -> None:
+    code = """
+        @graph.node
+        async def count(state):
+            return {"number": 1}
+
+        with Holdfast("sqlite:///runs.db") as hf, hf.worker([graph]):
+            child = os.fork()
+            if child == 0:
+                try:
+                    hf.start(graph)
+                except StoreClosed as error:
+                    print(error)
+                with Holdfast("sqlite:///runs.db") as own:
+                    print(own.list().runs)
+            else:
+                assert os.waitpid(child, 0)[1] == 0
+                print(hf.start(graph).result())
+    """
+    done = program(code, tmp_path)
+    assert (done.stderr, done.returncode) == ("", 0)
+    assert done.stdout.splitlines() == [
+        "Holdfast was opened before this process forked; open it anew here",
+        "[]",
+        "{'number': 1}",
+    ]
