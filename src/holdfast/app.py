@@ -363,8 +363,7 @@ class Holdfast:
     async def close(self) -> None:
         """Stop the workers, and let go of the store."""
         for worker in self._workers:
-            if worker.id:
-                await worker.stop()
+            await worker.stop()
         await self._store.close()
 
     async def __aenter__(self) -> Holdfast:

@@ -61,6 +61,12 @@ def test_start_hands_on_everything(holdfast: Holdfast) -> None:
     assert (row["graph"], row["version"], row["status"]) == ("asking", 2, "waiting")
 
 
+def test_a_time_may_say_its_zone(holdfast: Holdfast) -> None:
+    holdfast("run", "start", "flows:asking", "--id", "a", "--start-at", "2030-01-02T05:04:05+02:00")
+    row = json.loads(holdfast("run", "show", "a", "--json").stdout)
+    assert row["due_at"] == "2030-01-02T03:04:05Z"
+
+
 def test_start_waits_for_the_result(holdfast: Holdfast) -> None:
     with working():
         done = holdfast("run", "start", "flows:counting", '{"number": 1}', "--id", "a", "--wait")
@@ -258,6 +264,11 @@ def test_retry_lets_a_failed_run_go_on(holdfast: Holdfast) -> None:
     again = holdfast("run", "retry", "a")
     assert (again.exit_code, "[not_retryable]" in again.stderr) == (1, True)
     assert json.loads(holdfast("run", "show", "a", "--json").stdout)["status"] == "running"
+    with working() as hf:
+        until(hf.run("a"), "failed")
+    entries = json.loads(holdfast("run", "history", "a", "--json").stdout)
+    assert [entry["kind"] for entry in entries] == ["failed", "reroute", "failed"]
+    assert entries[1]["details"]["to"] == "fail"
 
 
 # --- all of them ----------------------------------------------------------------------------------

@@ -67,7 +67,12 @@ async def asleep(state):
 
 async def short(state):
     says("entered")
-    await asyncio.to_thread(lambda: input())
+    await asyncio.to_thread(input)
+    # Before the worker drains, it lets its own tasks end.
+    seeking = [t for t in asyncio.all_tasks() if t.get_name() in ("holdfast scan", "holdfast bury")]
+    await asyncio.gather(*seeking, return_exceptions=True)
+    says("drains")
+    await asyncio.to_thread(input)
     return {"done": ["short"]}
 
 
@@ -149,9 +154,7 @@ async def hf(folder: Path) -> AsyncIterator[Holdfast]:
 async def test_it_runs_what_is_due_and_leaves_when_asked(hf: Holdfast) -> None:
     async with working("flows", "--concurrency", "3", "--poll-seconds", "0.01") as worker:
         ready = await worker.told()
-        found = re.fullmatch(
-            r"worker (\S+) runs asking, .+, stubborn on (\S+)", ready
-        )
+        found = re.fullmatch(r"worker (\S+) runs asking, .+, stubborn on (\S+)", ready)
         assert found, ready
         assert found[2] == URL
         run = await hf.start(load_graph("flows:counting"), {"number": 1})
@@ -206,6 +209,8 @@ async def test_a_node_that_ends_in_time_is_kept(hf: Holdfast) -> None:
         worker.process.send_signal(signal.SIGTERM)
         assert " leaves: runs in hand 1, drain 3600 seconds" in await worker.told()
         assert worker.process.stdin is not None
+        worker.process.stdin.write(b"\n")
+        assert await worker.said() == "drains"
         worker.process.stdin.write(b"\n")
         assert (await worker.ended())[0] == 0
         assert await worker.said() == ""

@@ -14,6 +14,7 @@ from tests.engine.support import (
     Gate,
     House,
     chain,
+    incompressible,
     item_of_head,
     journal_items,
     store_of,
@@ -102,7 +103,7 @@ async def test_a_waiting_row_stays_small_with_the_longest_of_everything(
 
     hf = house.open(tenant=LARGEST_TENANT)
     graph = one_node(waits, max_pause=days(30), on_stale=fail(), retry=Retry(attempts=2**31))
-    input = {"text": bytes(input_bytes).hex()[:input_bytes]}
+    input = {"text": incompressible(1, input_bytes)}
     assert await largest_head(hf, house, graph, input) <= HEAD_BYTES_MAX
 
 

@@ -132,16 +132,17 @@ async def test_an_id_is_made_where_none_is_given(hf: Holdfast) -> None:
     assert len(ids) == 20
 
 
-async def test_a_reused_id_never_reads_what_an_older_run_left(house: House, hf: Holdfast) -> None:
+async def test_a_reused_id_never_reads_what_an_older_run_left(either: House) -> None:
+    hf = either.open()
     large = {"text": incompressible(1, 6_000).hex()}
-    async with house.worker(hf, GRAPH) as worker:
+    async with either.worker(hf, GRAPH) as worker:
         await hf.start(GRAPH, large, id="doc-42", expires=hours(1))
         await hf.signal("doc-42", "name", "old", signal_id="s")
-        await house.quiet(worker)
+        await either.quiet(worker)
         old = await hf.get("doc-42")
         left = [await item_of_head(hf, "doc-42"), *await journal_items(hf, "doc-42")]
-        house.clock.advance(4 * 24 * 3600)
-        await house.quiet(worker)
+        either.clock.advance(4 * 24 * 3600)
+        await either.quiet(worker)
         # Whatever the broom has done by now: it may as well not have come.
         for item in left:
             kept = item["ttl"] if item["SK"] == "HEAD" else item["ttl"] + 10**8
@@ -149,7 +150,7 @@ async def test_a_reused_id_never_reads_what_an_older_run_left(house: House, hf: 
         with pytest.raises(RunNotFound):
             await hf.get("doc-42")
         await hf.start(GRAPH, {"a": "new"}, id="doc-42")
-        await house.quiet(worker)
+        await either.quiet(worker)
         run = hf.run("doc-42")
         assert (await run.get()).generation > old.generation
         assert await run.result(timeout=60) == {"a": "new", "step0": "done", "step1": "done"}
@@ -158,14 +159,15 @@ async def test_a_reused_id_never_reads_what_an_older_run_left(house: House, hf: 
 
 
 async def test_an_id_is_taken_until_its_ttl_and_free_from_then_on(
-    house: House, hf: Holdfast
+    either: House,
 ) -> None:
+    hf = either.open()
     await hf.start(GRAPH, {"a": 1}, id="doc-42", expires=hours(1))
     head = await item_of_head(hf, "doc-42")
-    house.clock.advance(head["ttl"] - house.clock.now_ms() / 1000 - 1)
+    either.clock.advance(head["ttl"] - either.clock.now_ms() / 1000 - 1)
     with pytest.raises(AlreadyExists):
         await hf.start(GRAPH, {"a": 2}, id="doc-42")
-    house.clock.advance(1)
+    either.clock.advance(1)
     # From here on the run is not found; a start must not be answered with a run that is gone.
     with pytest.raises(RunNotFound):
         await hf.get("doc-42")

@@ -88,6 +88,7 @@ class Driver:
         self._in_node = False
         self._interrupted = False
         self._let_go = False
+        self._writing: set[asyncio.Future[None]] = set()
         if loaded is not None:
             self._take_in(loaded)
 
@@ -135,15 +136,21 @@ class Driver:
 
     async def record(self, event: Event, *, durable: bool) -> None:
         self._check_alive()
-        self._in_node = False
+        # In a task of its own: a timeout that cancels the node must not cut a write short, whose
+        # fate would then be unknown.
+        writing = asyncio.ensure_future(self._write((event,), durable=durable))
+        self._writing.add(writing)
+        writing.add_done_callback(self._written)
         try:
-            await self._write((event,), durable=durable)
+            await asyncio.shield(writing)
         except Conflict:
             raise Overtaken from None
-        finally:
-            self._in_node = True
-        if self._interrupted:
-            raise Overtaken
+
+    def _written(self, writing: asyncio.Future[None]) -> None:
+        self._writing.discard(writing)
+        # Nobody may be left to hear of it, where the node was cancelled.
+        if not writing.cancelled() and isinstance(writing.exception(), Conflict):
+            self._journal = None
 
     async def sleep(self, seconds: float) -> None:
         await self._kernel.clock.sleep(seconds)
@@ -217,6 +224,9 @@ class Driver:
                 outcome = WentStale()
         finally:
             self._in_node = False
+            context.close()
+            if self._writing:  # what the node left behind
+                await asyncio.wait(self._writing)
         self._check_alive()
         if outcome is None:
             await self._pause(tuple(context.pending.values()))
@@ -402,7 +412,6 @@ class Driver:
             self._kernel,
             self.head,
             loaded.context,
-            token=f"{self._worker}.{self.head.epoch}",
             alive=self._alive,
         )
 

@@ -128,11 +128,10 @@ class Journal:
     """The journal of a run that this process holds."""
 
     def __init__(
-        self, kernel: Kernel, head: Head, context: Context, *, token: str, alive: Callable[[], bool]
+        self, kernel: Kernel, head: Head, context: Context, *, alive: Callable[[], bool]
     ) -> None:
         self._kernel = kernel
         self._head = head
-        self._token = token
         self._alive = alive
         self._held: list[_Entry] = []
         self._waiting: list[_Entry] = []
@@ -223,7 +222,7 @@ class Journal:
             content,
             epoch=self._head.epoch,
             ttl=self._head.ttl,
-            token=self._token,
+            token=self._kernel.ids.new(),
             stays=_stays(events),
         )
         try:

@@ -350,7 +350,12 @@ def _number_bytes(value: int | Decimal) -> int:
     """
     if not value:
         return 1
-    digits, exponent = _trimmed(Decimal(value))
+    if type(value) is int:  # a counter or a time, in almost every item
+        whole = str(abs(value))
+        digits = whole.rstrip("0")
+        exponent = len(whole) - len(digits)
+    else:
+        digits, exponent = _trimmed(Decimal(value))
     pairs = (len(digits) + exponent % 2 + 1) // 2
     return min(1 + pairs + (value < 0), _NUMBER_BYTES_MAX)
 
