@@ -71,6 +71,8 @@ async def short(state):
     # Before the worker drains, it lets its own tasks end.
     seeking = [t for t in asyncio.all_tasks() if t.get_name() in ("holdfast scan", "holdfast bury")]
     await asyncio.gather(*seeking, return_exceptions=True)
+    for _ in range(100):
+        await asyncio.sleep(0)  # turns of the loop in which it would cancel us, if it did not
     says("drains")
     await asyncio.to_thread(input)
     return {"done": ["short"]}

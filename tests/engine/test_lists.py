@@ -57,7 +57,10 @@ def moment(house: House, seconds: float) -> datetime:
 
 
 @pytest.mark.parametrize("pages_of", [1, 7, 50, 1000])
-async def test_pages_bring_every_run_once_the_newest_first(house: House, pages_of: int) -> None:
+async def test_pages_bring_every_run_once_the_newest_first(
+    house: House, monkeypatch: pytest.MonkeyPatch, pages_of: int
+) -> None:
+    monkeypatch.setattr("holdfast.engine.runs._PART", 5)  # so that each partition has pages too
     hf = house.open()
     every = await started(hf, house, 50)
     assert await ids(hf, pages_of=pages_of) == every

@@ -197,7 +197,7 @@ class Worker:
 
     def alive(self) -> bool:
         """Return whether its lease still holds."""
-        return self._lease.holds()
+        return self.id != "" and self._lease.holds()
 
     def ended(self, head: Head, execution: Execution, status: Status) -> None:
         """Hear that a run has ended."""

@@ -1,0 +1,216 @@
+"""Graphs for processes that are killed, and the side effects by which one counts what they did.
+
+Every node writes a line of what it does into a file of its process before it does anything else.
+The folder of these files is in the environment: `EFFECTS`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, TypedDict
+
+from holdfast import Context, Graph, Retry, signal
+from holdfast.clock import SystemClock
+
+EFFECTS = "HOLDFAST_TEST_EFFECTS"
+LET_GO = "HOLDFAST_TEST_LET_GO"
+"""In an environment that has this, a node that would stay for a minute returns at once."""
+
+TEN = 10
+WORK_SECONDS = 0.01
+LONG_SECONDS = 60
+GATED_VISIT = 1
+BIG_BYTES = 40_000
+SIGNALS = ("one", "two")
+
+
+class Effect(NamedTuple):
+    """Something that a node did, and which process did it."""
+
+    run: str
+    node: str
+    visit: int
+    attempt: int
+    pid: int
+
+    @property
+    def what(self) -> tuple[str, str, int, int]:
+        """What was done, whoever did it."""
+        return self[:4]
+
+
+def leave_trace(ctx: Any, node: str | None = None) -> None:
+    """Write down that the node was here; when this returns, not even kill -9 can undo it."""
+    effect = Effect(ctx.run_id, node or ctx.node, ctx.visit, ctx.attempt, os.getpid())
+    path = Path(os.environ[EFFECTS]) / str(effect.pid)
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        os.write(file, (" ".join(map(str, effect)) + "\n").encode())
+    finally:
+        os.close(file)
+
+
+def effects(folder: Path) -> list[Effect]:
+    """Return what all processes did so far, of each process in its order."""
+    found: list[Effect] = []
+    for file in sorted(folder.iterdir()):
+        for line in file.read_text().splitlines():
+            run, node, visit, attempt, pid = line.split()
+            found.append(Effect(run, node, int(visit), int(attempt), int(pid)))
+    return found
+
+
+class Trail(TypedDict, total=False):
+    """Where a run has been, as its state tells it."""
+
+    trail: list[str]
+    blob: bytes
+    answers: list[str]
+
+
+def _went_on(state: Trail, ctx: Any) -> Trail:
+    return {"trail": [*state.get("trail", []), ctx.node]}
+
+
+# --- ten nodes, each of which works for a moment --------------------------------------------------
+
+ten = Graph("ten", Trail)
+
+
+def _ten(number: int) -> Callable[..., Any]:
+    @ten.node(name=f"node{number}")
+    async def node(state: Trail, ctx: Context) -> Trail:
+        leave_trace(ctx)
+        # Not a wait for anything: this is how long the work of the node takes.
+        await SystemClock().sleep(WORK_SECONDS)
+        return _went_on(state, ctx)
+
+    return node
+
+
+ten.route(*[_ten(number) for number in range(TEN)])
+TEN_TRAIL = [f"node{number}" for number in range(TEN)]
+
+
+# --- nodes that take a minute, unless they are let go ---------------------------------------------
+
+asleep = Graph("asleep", Trail)
+threaded = Graph("threaded", Trail)
+LONG_TRAIL = ["before", "stays", "after"]
+
+
+@asleep.node(name="before")
+@threaded.node(name="before")
+@asleep.node(name="after")
+@threaded.node(name="after")
+async def passing(state: Trail, ctx: Context) -> Trail:
+    leave_trace(ctx)
+    return _went_on(state, ctx)
+
+
+@asleep.node(name="stays")
+async def stays_asleep(state: Trail, ctx: Context) -> Trail:
+    leave_trace(ctx)
+    if LET_GO not in os.environ:
+        async with asyncio.timeout(LONG_SECONDS):
+            await asyncio.Event().wait()
+    return _went_on(state, ctx)
+
+
+@threaded.node(name="stays")
+def stays_in_a_thread(state: Trail, ctx: Any) -> Trail:
+    leave_trace(ctx)
+    if LET_GO not in os.environ:
+        threading.Event().wait(LONG_SECONDS)
+    return _went_on(state, ctx)
+
+
+asleep.route(*LONG_TRAIL)
+threaded.route(*LONG_TRAIL)
+
+
+# --- a node that stands in front of a gate --------------------------------------------------------
+
+gated = Graph("gated", Trail)
+GATED_TRAIL = ["first", "gate", "third", "last"]
+
+
+class Gate:
+    """Opens for good when a line comes in on the standard input of the process."""
+
+    def __init__(self) -> None:
+        self._opened = asyncio.Event()
+        asyncio.get_running_loop().add_reader(sys.stdin.fileno(), self._read)
+
+    async def passed(self) -> None:
+        await self._opened.wait()
+
+    def _read(self) -> None:
+        os.read(sys.stdin.fileno(), 1)
+        asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+        self._opened.set()
+
+
+gates: list[Gate] = []
+
+
+async def _gated(state: Trail, ctx: Context) -> Trail:
+    leave_trace(ctx)
+    if ctx.node == "gate":
+        if not gates:
+            gates.append(Gate())
+        await gates[0].passed()
+    return _went_on(state, ctx)
+
+
+for _name in GATED_TRAIL:
+    gated.node(name=_name)(_gated)
+gated.route(*GATED_TRAIL)
+
+
+# --- a bit of everything: another attempt, a large delta, a pause for two signals -----------------
+
+varied = Graph("varied", Trail)
+VARIED_TRAIL = ["begin", "flaky", "big", "ask", "close"]
+
+
+@varied.node(name="begin")
+@varied.node(name="close")
+async def plain_step(state: Trail, ctx: Context) -> Trail:
+    leave_trace(ctx)
+    return _went_on(state, ctx)
+
+
+@varied.node(retry=Retry(attempts=2, first_seconds=0.3, jitter=0))
+async def flaky(state: Trail, ctx: Context) -> Trail:
+    leave_trace(ctx)
+    if ctx.attempt == 1:
+        raise ConnectionError("not this time")
+    return _went_on(state, ctx)
+
+
+@varied.node
+async def big(state: Trail, ctx: Context) -> Trail:
+    leave_trace(ctx)
+    return {**_went_on(state, ctx), "blob": big_value()}
+
+
+def big_value() -> bytes:
+    """Return what no compressor makes smaller, so that it is kept beside the table."""
+    return random.Random(7).randbytes(BIG_BYTES)
+
+
+@varied.node
+async def ask(state: Trail, ctx: Context) -> Trail:
+    answers = [await ctx.wait(signal("answer")) for _ in SIGNALS]
+    leave_trace(ctx)
+    return {**_went_on(state, ctx), "answers": answers}
+
+
+varied.route(*VARIED_TRAIL)
