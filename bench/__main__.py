@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import sys
 
-from bench import dynamodb, kernel, sqlite
+from bench import dynamodb, kernel, pausing, sqlite
 from bench.figures import Figure
 
-BENCHMARKS = {"sqlite": sqlite.measure, "dynamodb": dynamodb.measure, "kernel": kernel.measure}
+BENCHMARKS = {
+    "sqlite": sqlite.measure,
+    "dynamodb": dynamodb.measure,
+    "kernel": kernel.measure,
+    "pausing": pausing.measure,
+}
 
 
 def main(names: list[str]) -> int:

@@ -12,10 +12,11 @@ import msgspec
 
 from holdfast.clock import Clock, Ids, SystemClock, SystemIds
 from holdfast.engine import runs, starting
+from holdfast.engine.crew import Crew
 from holdfast.engine.kernel import Kernel
 from holdfast.engine.ledger import load
 from holdfast.engine.views import history_of, run_of
-from holdfast.engine.worker import Worker, WorkerOptions
+from holdfast.engine.worker import Room, Worker, WorkerOptions
 from holdfast.errors import (
     InvalidName,
     InvalidQuery,
@@ -157,7 +158,7 @@ class Holdfast:
         clock = clock or SystemClock()
         self._store = store or open_store(url, clock=clock)
         self._kernel = Kernel(self._store, clock, ids or SystemIds(clock), user_key)
-        self._workers: list[Worker] = []
+        self._crew = Crew()
         self._awaited: dict[RunKey, set[asyncio.Future[_Ending]]] = {}
 
     @property
@@ -203,16 +204,20 @@ class Holdfast:
             retention_ms=milliseconds_of(retention, "retention"),
         )
         graph.check()
-        worker, owner = self._reserved(asked.run, graph.name)
+        room = self._crew.reserve(asked.run, graph.name)
         try:
             started = await starting.start(
-                self._kernel, graph, {} if input is None else input, asked, owner=owner
+                self._kernel,
+                graph,
+                {} if input is None else input,
+                asked,
+                owner=None if room is None else room.owner,
             )
         except BaseException:
-            if worker is not None:
-                worker.forgo(asked.run, unsure=True)
+            if room is not None:
+                room.give_back(unsure=True)
             raise
-        self._hand_on(started, worker)
+        self._hand_on(started, room)
         return RunHandle(self, asked.run, graph)
 
     def run(self, id: str, *, tenant: str | None = None, graph: Graph | None = None) -> RunHandle:
@@ -293,14 +298,14 @@ class Holdfast:
             AlreadyExists: a signal of this id is there, with another payload.
             InvalidInput: the payload cannot be kept.
         """
-        place = await runs.send(
+        await runs.send(
             self._kernel,
+            self._crew,
             self._key(id, tenant),
             name=admit_name(name, "a signal's name"),
             id=admit_name(self._kernel.ids.new() if signal_id is None else signal_id, "signal_id"),
             payload=payload,
         )
-        self._offer(place)
 
     async def cancel(self, id: str, *, reason: str = "", tenant: str | None = None) -> None:
         """End a run. A node that is under way elsewhere ends at its next write.
@@ -313,8 +318,7 @@ class Holdfast:
         if not isinstance(reason, str):
             raise InvalidRequest("the reason is text", field="reason")
         head = await runs.cancel(self._kernel, key, reason=reason[:_REASON_MAX])
-        for worker in self._workers:
-            worker.interrupt(key)
+        self._crew.interrupt(key)
         if head.status in ENDED:
             self._resolve(key, _Ending("cancelled", {}, head.failure))
 
@@ -353,7 +357,7 @@ class Holdfast:
         except TypeError as error:
             raise InvalidRequest(f"a worker has no such option: {error}") from None
         worker = Worker(self._kernel, graphs, options, ended=self._ended)
-        self._workers.append(worker)
+        self._crew.join(worker)
         return worker
 
     async def create(self) -> None:
@@ -362,8 +366,7 @@ class Holdfast:
 
     async def close(self) -> None:
         """Stop the workers, and let go of the store."""
-        for worker in self._workers:
-            await worker.stop()
+        await self._crew.stop()
         await self._store.close()
 
     async def __aenter__(self) -> Holdfast:
@@ -379,27 +382,19 @@ class Holdfast:
 
     # --- between runs and workers of this process -------------------------------------------------
 
-    def _reserved(self, run: RunKey, graph: str) -> tuple[Worker | None, str | None]:
-        for worker in self._workers:
-            owner = worker.reserve(run, graph)
-            if owner is not None:
-                return worker, owner
-        return None, None
-
-    def _hand_on(self, started: starting.Started, worker: Worker | None) -> None:
+    def _hand_on(self, started: starting.Started, room: Room | None) -> None:
         head, loaded = started.head, started.loaded
-        if worker is not None and loaded is not None and head.owner is not None:
-            worker.adopt(head, loaded)
+        if room is not None and loaded is not None and head.owner is not None:
+            room.take(head, loaded)
             return
-        if worker is not None:
-            worker.forgo(head.key)
+        if room is not None:
+            room.give_back()
         if loaded is not None and head.starts_ms <= self._kernel.clock.now_ms():
             self._offer(head.place)
 
     def _offer(self, place: Place | None) -> None:
         if place is not None:
-            for worker in self._workers:
-                worker.offer(place)
+            self._crew.offer(place)
 
     def _ended(self, head: Head, execution: Execution, status: Status) -> None:
         self._resolve(head.key, _Ending(status, execution.state, head.failure or execution.failure))
@@ -415,7 +410,7 @@ class Holdfast:
         self._awaited.setdefault(key, set()).add(future)
         pause = _ASK_FIRST_SECONDS
         try:
-            if not any(worker.holds(key) for worker in self._workers):
+            if not self._crew.holds(key):
                 ending = await self._asked(key)
                 if ending is not None:
                     return ending

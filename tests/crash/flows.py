@@ -23,9 +23,7 @@ LET_GO = "HOLDFAST_TEST_LET_GO"
 """In an environment that has this, a node that would stay for a minute returns at once."""
 
 TEN = 10
-WORK_SECONDS = 0.01
 LONG_SECONDS = 60
-GATED_VISIT = 1
 BIG_BYTES = 40_000
 SIGNALS = ("one", "two")
 
@@ -70,6 +68,7 @@ class Trail(TypedDict, total=False):
     """Where a run has been, as its state tells it."""
 
     trail: list[str]
+    work_seconds: float
     blob: bytes
     answers: list[str]
 
@@ -88,7 +87,7 @@ def _ten(number: int) -> Callable[..., Any]:
     async def node(state: Trail, ctx: Context) -> Trail:
         leave_trace(ctx)
         # Not a wait for anything: this is how long the work of the node takes.
-        await SystemClock().sleep(WORK_SECONDS)
+        await SystemClock().sleep(state.get("work_seconds", 0))
         return _went_on(state, ctx)
 
     return node

@@ -50,6 +50,7 @@ async def test_a_waiting_run_expires_exactly_and_frees_everything(either: House)
         assert len(await journal_items(hf, "doc-42")) == 4
         await either.move(3599.999, worker)
         assert (await run.get()).status == "waiting"
+        assert worker.counts["claimed"] == 0
         assert len(await blob_keys(hf)) == 3
         await either.move(0.001 + 0.2, worker)
         row = await run.get()
@@ -113,16 +114,23 @@ async def test_a_signal_accepted_in_time_is_carried_out_after_the_expiry(either:
 
 
 async def test_a_signal_in_time_for_another_wait_does_not_save_the_run(house: House) -> None:
+    entered = []
+
+    async def counts(state: Any, ctx: Any) -> Any:
+        entered.append(house.clock.now_ms())
+        await ctx.wait(signal("decision"))
+
     hf = house.open()
-    async with house.worker(hf, one(waits)) as worker:
-        run = await hf.start(one(waits), id="doc-42", expires=3600)
+    async with house.worker(hf, one(counts)) as worker:
+        run = await hf.start(one(counts), id="doc-42", expires=3600)
         await house.quiet(worker)
     house.clock.advance(3599)
     await run.signal("another", "in time")
     house.clock.advance(1)
-    async with house.worker(hf, one(waits)) as worker:
+    async with house.worker(hf, one(counts)) as worker:
         await house.quiet(worker)
     assert (await run.get()).status == "expired"
+    assert len(entered) == 1  # never past its expiry
 
 
 async def test_a_run_that_goes_on_past_its_expiry_takes_nothing_more(house: House) -> None:

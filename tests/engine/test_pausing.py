@@ -306,6 +306,27 @@ async def test_a_signal_accepted_in_time_counts_though_nobody_was_there(house: H
     assert await run.result(timeout=60) == {"got": "in time"}
 
 
+async def test_a_signal_accepted_too_late_does_not_undo_that_the_time_was_up(
+    house: House,
+) -> None:
+    async def impatient(state: Any, ctx: Any) -> Any:
+        try:
+            return {"got": await ctx.wait(signal("decision"), max_wait=60)}
+        except WaitTimedOut:
+            return {"got": None}
+
+    graph = graph_of(impatient)
+    hf, client = house.open(), house.open()
+    async with house.worker(hf, graph) as worker:
+        run = await hf.start(graph, id="doc-42")
+        await house.quiet(worker)
+    house.clock.advance(60)
+    await client.signal("doc-42", "decision", "too late")
+    async with house.worker(hf, graph) as worker:
+        await house.quiet(worker)
+    assert await run.result(timeout=60) == {"got": None}
+
+
 async def test_a_short_sleep_is_waited_for_in_place(house: House, hf: Holdfast) -> None:
     async def naps(state: Any, ctx: Any) -> Any:
         await ctx.sleep(2)

@@ -135,9 +135,9 @@ async def test_an_id_is_made_where_none_is_given(hf: Holdfast) -> None:
 async def test_a_reused_id_never_reads_what_an_older_run_left(either: House) -> None:
     hf = either.open()
     large = {"text": incompressible(1, 6_000).hex()}
+    await hf.start(GRAPH, large, id="doc-42", expires=hours(1))
+    await hf.signal("doc-42", "name", "old", signal_id="s")
     async with either.worker(hf, GRAPH) as worker:
-        await hf.start(GRAPH, large, id="doc-42", expires=hours(1))
-        await hf.signal("doc-42", "name", "old", signal_id="s")
         await either.quiet(worker)
         old = await hf.get("doc-42")
         left = [await item_of_head(hf, "doc-42"), *await journal_items(hf, "doc-42")]

@@ -111,10 +111,7 @@ async def test_a_row_of_a_newer_release_is_left_to_workers_that_can_read_it(hous
     before = await item_of_head(client, "newer")
     await client.start(graph, id="older")
     async with hf.worker([graph]) as worker:
-        await house.clock.asleep(2)
         for _ in range(12):
-            house.clock.advance(10)
-            await house.clock.asleep(2)
-        await house.quiet(worker)
+            await house.move(10, worker)
         assert (await client.get("older")).status == "finished"
     assert await item_of_head(client, "newer") == before

@@ -50,7 +50,7 @@ async def test_a_worker_drives_no_more_runs_than_it_may(either: House) -> None:
     gate = Gate()
     graph = gated(gate)
     client, hf = either.open(), either.open()
-    runs = [await client.start(graph, {"n": n}, id=f"doc-{n}") for n in range(7)]
+    runs = [await client.start(graph, {"n": n}, id=f"doc-{n}") for n in range(24)]
     async with either.worker(hf, graph, concurrency=3) as worker:
         await gate.waited_at(3)
         await either.clock.asleep(3)
@@ -65,7 +65,7 @@ async def test_a_worker_drives_no_more_runs_than_it_may(either: House) -> None:
         for run in [*runs, own]:
             await hf.run(run.id).result(timeout=60)
     assert gate.most == 3
-    assert gate.entered == 8
+    assert gate.entered == 25
 
 
 async def test_a_worker_that_is_full_takes_on_the_next_as_soon_as_one_ends(house: House) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.engine.crew import Crew
 from holdfast.engine.kernel import Kernel
 from holdfast.engine.ledger import Loaded, load, spilled
 from holdfast.engine.removal import freed_at_ms
@@ -55,8 +56,10 @@ async def read(kernel: Kernel, run: RunKey) -> Head:
 # --- signals --------------------------------------------------------------------------------------
 
 
-async def send(kernel: Kernel, run: RunKey, *, name: str, id: str, payload: Any) -> Place | None:
-    """Put a signal into a run's inbox, and wake the run if it waits; return where it is due then.
+async def send(
+    kernel: Kernel, crew: Crew, run: RunKey, *, name: str, id: str, payload: Any
+) -> None:
+    """Put a signal into a run's inbox, and wake the run if it waits.
 
     First the inbox, then the row: so the run finds the signal, or whoever sends it finds the run
     waiting. A repeated one wakes the run again, since the first sender may have died in between.
@@ -85,14 +88,36 @@ async def send(kernel: Kernel, run: RunKey, *, name: str, id: str, payload: Any)
         await kernel.settle(kernel.inboxes, put)
     except ConditionFailed as failed:
         _check_same(failed, content, name, id)
-    while True:
-        _check_open(kernel, head)
-        change = heads.nudged if head.awaits_signal else heads.signalled
-        write = change(head, now_ms=kernel.clock.now_ms(), token=kernel.ids.new())
-        changed = await _changed(kernel, head, write)
-        if changed is None:
-            return heads.place_in(write)
-        head = changed
+    standing: Head | None = head
+    while standing is not None:
+        _check_open(kernel, standing)
+        if standing.awaits_signal:
+            standing = await _woken(kernel, crew, standing)
+        else:
+            write = heads.signalled(standing, now_ms=kernel.clock.now_ms(), token=kernel.ids.new())
+            standing = await _changed(kernel, standing, write)
+
+
+async def _woken(kernel: Kernel, crew: Crew, head: Head) -> Head | None:
+    """Wake a run that waits; return None, or its row if it does not look like that any more."""
+    room = crew.reserve(head.key, head.graph)
+    now, worker = kernel.clock.now_ms(), None if room is None else room.owner
+    write = heads.nudged(head, worker=worker, now_ms=now, token=kernel.ids.new())
+    try:
+        item = await kernel.settle(kernel.heads, write)
+    except ConditionFailed as failed:
+        if room is not None:
+            room.give_back()
+        return _standing(head, failed)
+    except BaseException:
+        if room is not None:
+            room.give_back(unsure=True)
+        raise
+    if room is not None:
+        room.take(head_of(item))
+    else:
+        crew.offer(Place(write.set["GSI1PK"], write.set["GSI1SK"]))
+    return None
 
 
 async def _payload(kernel: Kernel, head: Head, payload: Any) -> Content:
@@ -132,11 +157,15 @@ async def _changed(kernel: Kernel, head: Head, write: Update) -> Head | None:
     try:
         await kernel.settle(kernel.heads, write)
     except ConditionFailed as failed:
-        standing = None if failed.item is None else head_of(failed.item)
-        if standing is None or standing.generation != head.generation:
-            raise RunNotFound(f"the run {head.key.id!r} is gone") from None
-        return standing
+        return _standing(head, failed)
     return None
+
+
+def _standing(head: Head, failed: ConditionFailed) -> Head:
+    standing = None if failed.item is None else head_of(failed.item)
+    if standing is None or standing.generation != head.generation:
+        raise RunNotFound(f"the run {head.key.id!r} is gone") from None
+    return standing
 
 
 # --- cancelling -----------------------------------------------------------------------------------

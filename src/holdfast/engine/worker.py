@@ -66,6 +66,24 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidRequest(f"{name} is a number of seconds, not {value!r}", field=name)
 
 
+class Room:
+    """Room that a worker keeps for a run: it is to be taken, or given back."""
+
+    def __init__(self, worker: Worker, run: RunKey) -> None:
+        self._worker = worker
+        self.run = run
+        self.owner = worker.id
+        """The name under which the run is to stand."""
+
+    def take(self, head: Head, loaded: Loaded | None = None) -> None:
+        """Let the worker go on with the run; ``loaded`` is what is known of it."""
+        self._worker.arrived(self, head, loaded, unsure=False)
+
+    def give_back(self, *, unsure: bool = False) -> None:
+        """Let the worker have its room back; if unsure, the run may yet stand under its name."""
+        self._worker.arrived(self, None, None, unsure=unsure)
+
+
 class Worker:
     """Runs programs until it is told to leave: ``async with hf.worker([graph]): …``"""
 
@@ -213,28 +231,19 @@ class Worker:
         """How many runs it holds, or is about to."""
         return len(self._drivers) + self._coming.total()
 
-    def reserve(self, run: RunKey, graph: str) -> str | None:
-        """Keep room for a run that is about to be made; return the owner's name, if there is room.
-
-        Whoever reserves calls `adopt` or `forgo`.
-        """
+    def reserve(self, run: RunKey, graph: str) -> Room | None:
+        """Keep room for a run that is about to be made or woken, if there is room."""
         if self.draining or not self.alive() or graph not in self._graphs or self._free() <= 0:
             return None
         self._coming[run] += 1
-        return self.id
+        return Room(self, run)
 
-    def forgo(self, run: RunKey, *, unsure: bool = False) -> None:
-        """Give a reserved room back; if it is unsure, the run may yet stand under our name."""
+    def arrived(self, room: Room, head: Head | None, loaded: Loaded | None, unsure: bool) -> None:
+        """Hear what became of a run for which we kept room; see `Room`."""
         self._owes = self._owes or unsure
-        self._coming[run] -= 1
-        if self._coming[run] <= 0:
-            del self._coming[run]
-
-    def adopt(self, head: Head, loaded: Loaded) -> None:
-        """Drive a run that was made as ours."""
-        if head.owner == self.id and head.key not in self._drivers:
+        if head is not None and room.owner == self.id and head.key not in self._drivers:
             self._drive(head, loaded)
-        self.forgo(head.key)
+        self._come(room.run)
 
     def offer(self, place: Place) -> None:
         """Hear that a run is due now."""
@@ -306,7 +315,12 @@ class Worker:
         except Dropped:
             return False
         finally:
-            self.forgo(run)
+            self._come(run)
+
+    def _come(self, run: RunKey) -> None:
+        self._coming[run] -= 1
+        if self._coming[run] <= 0:
+            del self._coming[run]
 
     async def _taken(self, place: Place, run: RunKey, epoch: int) -> Head | None:
         worker, now = self.id, self._kernel.clock.now_ms()
@@ -421,7 +435,7 @@ class Worker:
         if self._options.poll_seconds is not None:
             return self._options.poll_seconds
         # Reads of a file cost nothing; those of DynamoDB cost half a unit each.
-        return 0.2 if self._kernel.store.url.startswith("sqlite") else 0.9
+        return 0.15 if self._kernel.store.url.startswith("sqlite") else 0.9
 
     async def _until_woken(self, seconds: float, woken: asyncio.Event) -> None:
         """Return when the event is set, or after a while."""

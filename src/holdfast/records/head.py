@@ -381,17 +381,17 @@ def freed(head: Head, *, now_ms: int, token: str) -> Update:
     )
 
 
-def nudged(head: Head, *, now_ms: int, token: str) -> Update:
-    """Return the write that makes a waiting run due now."""
-    place = head.due(now_ms, head.epoch)
+def nudged(head: Head, *, worker: str | None, now_ms: int, token: str) -> Update:
+    """Return the write that makes a waiting run due now, or gives it to a worker at once."""
+    changes: dict[str, Any] = {"status": "running", "updated_ms": now_ms}
+    if worker is None:
+        place = head.due(now_ms, head.epoch)
+    else:
+        place = Place.owned(worker, head.graph, head.shard, head.key, head.epoch + 1)
+        changes |= {"owner": worker, "epoch": head.epoch + 1}
     return Update(
         key=head.key.head,
-        set={
-            "status": "running",
-            "updated_ms": now_ms,
-            "GSI1PK": place.pk,
-            "GSI1SK": place.sk,
-        },
+        set={**changes, "GSI1PK": place.pk, "GSI1SK": place.sk},
         condition=AllOf(
             (
                 Equals("generation", head.generation),

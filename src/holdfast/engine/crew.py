@@ -1,0 +1,43 @@
+"""The workers of one process: what is started or woken here goes on here, at once."""
+
+from __future__ import annotations
+
+from holdfast.engine.worker import Room, Worker
+from holdfast.records.keys import Place, RunKey
+
+__all__ = ["Crew"]
+
+
+class Crew:
+    """All workers of a process, as those see them who start, wake or cancel runs in it."""
+
+    def __init__(self) -> None:
+        self._workers: list[Worker] = []
+
+    def join(self, worker: Worker) -> None:
+        """Take a worker in."""
+        self._workers.append(worker)
+
+    def reserve(self, run: RunKey, graph: str) -> Room | None:
+        """Keep room for a run with one of them, if any has room."""
+        rooms = (worker.reserve(run, graph) for worker in self._workers)
+        return next((room for room in rooms if room is not None), None)
+
+    def offer(self, place: Place) -> None:
+        """Tell everybody that a run is due."""
+        for worker in self._workers:
+            worker.offer(place)
+
+    def interrupt(self, run: RunKey) -> None:
+        """Tell whoever holds the run that somebody wrote into its journal."""
+        for worker in self._workers:
+            worker.interrupt(run)
+
+    def holds(self, run: RunKey) -> bool:
+        """Return whether one of them drives the run."""
+        return any(worker.holds(run) for worker in self._workers)
+
+    async def stop(self) -> None:
+        """Let all of them leave."""
+        for worker in self._workers:
+            await worker.stop()

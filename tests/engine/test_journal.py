@@ -1,0 +1,220 @@
+"""The journal's group commit: records that become ready meanwhile travel together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from random import Random
+
+import pytest
+
+from holdfast.clock import ManualClock, SeededIds
+from holdfast.engine.kernel import Dropped, Kernel
+from holdfast.engine.ledger import GROUP_BYTES_MAX, Conflict, Journal
+from holdfast.errors import InvalidResult, OutcomeUnknown
+from holdfast.model.event import Event, NodeFinished
+from holdfast.records.codec import unpack_events
+from holdfast.records.head import Context, Head
+from holdfast.records.journal import content_of
+from holdfast.records.keys import RunKey, journal_key, journal_range
+from holdfast.storage import Layout, Meter, Put, Store
+from holdfast.storage.operations import Answer, ChangePage, Operation, WriteItem
+from holdfast.storage.sqlite import MEMORY, SqliteEngine
+
+RUN = RunKey("acme", "doc-42")
+GENERATION = "g"
+
+
+class Gated:
+    """An engine whose writes wait until they are let through; some answers get lost."""
+
+    def __init__(self, engine: SqliteEngine) -> None:
+        self._engine = engine
+        self.open = asyncio.Event()
+        self.writes: list[WriteItem] = []
+        self.lost = 0
+
+    @property
+    def layout(self) -> Layout:
+        return self._engine.layout
+
+    def perform(self, operation: Operation) -> Awaitable[Answer]:
+        return self._perform(operation)
+
+    async def _perform(self, operation: Operation) -> Answer:
+        if not isinstance(operation, WriteItem):
+            return await self._engine.perform(operation)
+        self.writes.append(operation)
+        await self.open.wait()
+        answer = await self._engine.perform(operation)
+        if self.lost:
+            self.lost -= 1
+            return Answer(error=OutcomeUnknown("lost"))
+        return answer
+
+    async def changes(self, after: str | None, limit: int) -> ChangePage:
+        return await self._engine.changes(after, limit)
+
+    async def create(self) -> None: ...
+
+    async def close(self) -> None:
+        await self._engine.close()
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[Gated]:
+    gated = Gated(SqliteEngine(MEMORY))
+    yield gated
+    await gated.close()
+
+
+@pytest.fixture
+def kernel(engine: Gated) -> Kernel:
+    clock = ManualClock()
+    return Kernel(Store(engine, None, url="test", meter=Meter()), clock, SeededIds(1, clock))
+
+
+@pytest.fixture
+def journal(kernel: Kernel) -> Journal:
+    return Journal(kernel, head(), Context(), alive=lambda: True)
+
+
+def head() -> Head:
+    return Head(
+        key=RUN,
+        graph="g",
+        version=1,
+        list_shards=1,
+        status="running",
+        generation=GENERATION,
+        epoch=1,
+        owner="w",
+        input_hash=b"",
+        input=b"",
+        first="a",
+        node="a",
+        created_ms=0,
+        updated_ms=0,
+        starts_ms=0,
+        expires_ms=10,
+        ttl=10,
+        kept="keep-10d",
+    )
+
+
+def event(number: int, text: str = "") -> Event:
+    return NodeFinished(0, "a", number, {"text": text}, "a")
+
+
+async def stored(kernel: Kernel) -> list[list[int]]:
+    """Return the visits that each record carries."""
+    items = [item async for item in kernel.journals.every(RUN.pk, journal_range(GENERATION))]
+    contents = [content_of(item).data or b"" for item in items]
+    return [
+        [e.visit for e in unpack_events(data) if isinstance(e, NodeFinished)] for data in contents
+    ]
+
+
+async def settled() -> None:
+    """Let everything that is ready run."""
+    for _ in range(20):
+        await ManualClock().sleep(0)
+
+
+async def test_what_becomes_ready_while_a_put_is_under_way_shares_the_next(
+    kernel: Kernel, engine: Gated, journal: Journal
+) -> None:
+    appends = [asyncio.create_task(journal.append([event(n)])) for n in range(32)]
+    await settled()
+    assert len(engine.writes) == 1
+    engine.open.set()
+    await asyncio.gather(*appends)
+    assert await stored(kernel) == [[0], list(range(1, 32))]
+    assert journal.context.position == 3
+
+
+async def test_a_group_is_capped_and_the_rest_takes_the_next_position(
+    kernel: Kernel, engine: Gated, journal: Journal
+) -> None:
+    # Text that does not compress and yet stays inline here: this store has no blobs.
+    large = Random(1).randbytes(GROUP_BYTES_MAX // 4).hex()[: GROUP_BYTES_MAX // 3]
+    appends = [asyncio.create_task(journal.append([event(n, large)])) for n in range(6)]
+    await settled()
+    engine.open.set()
+    await asyncio.gather(*appends)
+    groups = await stored(kernel)
+    assert [n for group in groups for n in group] == list(range(6))
+    assert groups == [[0], [1, 2], [3, 4], [5]]
+
+
+async def test_what_is_held_back_travels_with_the_next_that_must_be_durable(
+    kernel: Kernel, engine: Gated, journal: Journal
+) -> None:
+    engine.open.set()
+    journal.hold([event(0)])
+    journal.hold([event(1)])
+    assert await stored(kernel) == []
+    await journal.append([event(2)])
+    assert await stored(kernel) == [[0, 1, 2]]
+    await journal.flush()
+    assert len(engine.writes) == 1
+
+
+async def test_what_cannot_be_kept_is_refused_alone(
+    kernel: Kernel, engine: Gated, journal: Journal
+) -> None:
+    engine.open.set()
+    unfit = NodeFinished(0, "a", 7, {"n": 2**80}, "a")
+    results = await asyncio.gather(
+        journal.append([event(0)]),
+        journal.append([unfit]),
+        journal.append([event(1)]),
+        return_exceptions=True,
+    )
+    assert [type(result) for result in results] == [type(None), InvalidResult, type(None)]
+    assert await stored(kernel) == [[0], [1]]
+
+
+async def test_whoever_loses_a_position_writes_nothing_and_all_of_its_group_hear_of_it(
+    kernel: Kernel, engine: Gated, journal: Journal
+) -> None:
+    engine.open.set()
+    rival = Journal(kernel, head(), Context(), alive=lambda: True)
+    await rival.append([event(100)])
+    engine.open.clear()
+    appends = [asyncio.create_task(journal.append([event(n)])) for n in range(3)]
+    await settled()
+    engine.open.set()
+    results = await asyncio.gather(*appends, return_exceptions=True)
+    assert [type(result) for result in results] == [Conflict] * 3
+    assert await stored(kernel) == [[100]]
+
+
+async def test_a_lost_answer_is_asked_for_again_byte_for_byte(
+    kernel: Kernel, engine: Gated, journal: Journal
+) -> None:
+    clock = kernel.clock
+    assert isinstance(clock, ManualClock)
+    engine.open.set()
+    engine.lost = 1
+    append = asyncio.create_task(journal.append([event(0)]))
+    while len(engine.writes) < 2:
+        await ManualClock().sleep(0)
+        clock.advance(0.1)
+    await append
+    first, second = (operation.write for operation in engine.writes)
+    assert isinstance(first, Put)
+    assert first == second
+    assert first.key == journal_key(RUN, GENERATION, 1)
+    assert await stored(kernel) == [[0]]
+    assert journal.context.position == 2
+
+
+async def test_nothing_is_concluded_from_a_lost_answer_once_the_lease_is_over(
+    kernel: Kernel, engine: Gated
+) -> None:
+    engine.open.set()
+    engine.lost = 1
+    journal = Journal(kernel, head(), Context(), alive=lambda: False)
+    with pytest.raises(Dropped):
+        await journal.append([event(0)])
