@@ -433,11 +433,11 @@ class Holdfast:
         head = await runs.read(self._kernel, key)
         if head.status not in ENDED:
             return None
-        state: dict[str, Any] = {}
-        if head.status == "finished":
-            _check_kept(head)
-            state = (await load(self._kernel, head)).execution.state
-        return _Ending(head.status, state, head.failure)
+        if head.status not in ("finished", "failed"):
+            return _Ending(head.status, {}, head.failure)
+        _check_kept(head)
+        execution = (await load(self._kernel, head)).execution
+        return _Ending(head.status, execution.state, execution.failure)
 
     def _key(self, id: str, tenant: str | None) -> RunKey:
         return RunKey(self._admitted_tenant(tenant), admit_name(id, "id"))

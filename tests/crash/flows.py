@@ -1,7 +1,7 @@
 """Graphs for processes that are killed, and the side effects by which one counts what they did.
 
-Every node writes a line of what it does into a file of its process before it does anything else.
-The folder of these files is in the environment: `EFFECTS`.
+Every node writes a line of what it does into a file of its process before it returns. The folder of
+these files is in the environment, `EFFECTS`, or in the context, `effects_folder`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import random
 import sys
 import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
@@ -26,6 +27,9 @@ TEN = 10
 LONG_SECONDS = 60
 BIG_BYTES = 40_000
 SIGNALS = ("one", "two")
+
+effects_folder: ContextVar[Path | None] = ContextVar("effects_folder", default=None)
+"""For workers of one process that are to be told apart."""
 
 
 class Effect(NamedTuple):
@@ -46,8 +50,8 @@ class Effect(NamedTuple):
 def leave_trace(ctx: Any, node: str | None = None) -> None:
     """Write down that the node was here; when this returns, not even kill -9 can undo it."""
     effect = Effect(ctx.run_id, node or ctx.node, ctx.visit, ctx.attempt, os.getpid())
-    path = Path(os.environ[EFFECTS]) / str(effect.pid)
-    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    folder = effects_folder.get() or Path(os.environ[EFFECTS])
+    file = os.open(folder / str(effect.pid), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         os.write(file, (" ".join(map(str, effect)) + "\n").encode())
     finally:
@@ -99,8 +103,8 @@ TEN_TRAIL = [f"node{number}" for number in range(TEN)]
 
 # --- nodes that take a minute, unless they are let go ---------------------------------------------
 
-asleep = Graph("asleep", Trail)
-threaded = Graph("threaded", Trail)
+asleep = Graph("asleep", Trail, start="before")
+threaded = Graph("threaded", Trail, start="before")
 LONG_TRAIL = ["before", "stays", "after"]
 
 
@@ -175,7 +179,7 @@ gated.route(*GATED_TRAIL)
 
 # --- a bit of everything: another attempt, a large delta, a pause for two signals -----------------
 
-varied = Graph("varied", Trail)
+varied = Graph("varied", Trail, start="begin")
 VARIED_TRAIL = ["begin", "flaky", "big", "ask", "close"]
 
 

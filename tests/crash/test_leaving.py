@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import time
 from asyncio.subprocess import Process
 from collections import Counter
@@ -100,16 +99,3 @@ async def test_a_worker_is_gone_in_time_and_another_goes_on(
 def staying(folder: Path) -> set[str]:
     """Return the runs that have come to the node that takes a minute."""
     return {effect.run for effect in effects(folder) if effect.node == "stays"}
-
-
-async def test_a_worker_that_is_asked_twice_still_leaves(tmp_path: Path, folder: Path) -> None:
-    """`serve` hears the second signal, too, and goes on leaving."""
-    url = f"sqlite:///{tmp_path}/runs.db"
-    async with asyncio.timeout(DEADLINE_SECONDS), Holdfast(url) as client:
-        run = await client.start(flows.asleep, {}, id="run")
-        async with as_a_script(url, "asleep") as worker:
-            await until(lambda: staying(folder) == {"run"}, worker)
-            worker.terminate()
-            worker.send_signal(signal.SIGINT)
-            assert (await ended(worker))[0] == 0
-        assert (await run.get()).owner is None

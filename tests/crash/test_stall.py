@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sqlite3
 from asyncio.subprocess import Process
@@ -93,6 +94,7 @@ def stop_between_writes(process: Process, file: Path) -> None:
     with closing(sqlite3.connect(file, timeout=0, isolation_level=None)) as connection:
         while True:
             process.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED)
             try:
                 connection.execute("BEGIN IMMEDIATE")
             except sqlite3.OperationalError:

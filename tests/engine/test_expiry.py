@@ -48,9 +48,10 @@ async def test_a_waiting_run_expires_exactly_and_frees_everything(either: House)
         await either.quiet(worker)
         assert len(await blob_keys(hf)) == 3
         assert len(await journal_items(hf, "doc-42")) == 4
+        claims = worker.counts["claimed"]
         await either.move(3599.999, worker)
         assert (await run.get()).status == "waiting"
-        assert worker.counts["claimed"] == 0
+        assert worker.counts["claimed"] == claims
         assert len(await blob_keys(hf)) == 3
         await either.move(0.001 + 0.2, worker)
         row = await run.get()

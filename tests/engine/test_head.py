@@ -18,7 +18,6 @@ from tests.engine.support import (
     item_of_head,
     journal_items,
     store_of,
-    work_of,
 )
 
 HEAD_BYTES_MAX = 8 * 1024
@@ -59,7 +58,8 @@ def one_node(function: Any, **options: Any) -> Graph:
     return graph
 
 
-async def test_an_ordinary_row_takes_a_kilobyte_wherever_the_run_stands(hf: Holdfast) -> None:
+async def test_an_ordinary_row_takes_a_kilobyte_wherever_the_run_stands(house: House) -> None:
+    hf = house.open()
     gate = Gate()
 
     async def blocked(state: Any) -> Any:
@@ -84,11 +84,10 @@ async def test_an_ordinary_row_takes_a_kilobyte_wherever_the_run_stands(hf: Hold
         await gate.waited_at()
         sizes["running"] = item_bytes(await item_of_head(hf, "doc-42"))
         gate.open()
-        await asyncio.wait(work_of(worker))
+        await house.quiet(worker)
         sizes["waiting"] = item_bytes(await item_of_head(hf, "doc-42"))
         await hf.signal("doc-42", "decision")
-        await asyncio.wait(work_of(worker))
-        await asyncio.wait(work_of(worker))
+        await house.quiet(worker)
         sizes["failed"] = item_bytes(await item_of_head(hf, "doc-42"))
     assert (await hf.get("doc-42")).status == "failed"
     assert max(sizes.values()) <= 1024, sizes

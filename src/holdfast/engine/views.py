@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.model.event import Event
+from holdfast.model.event import Event, Failure
 from holdfast.model.run import HistoryEntry, Run, RunEntry
 from holdfast.records.head import Head
 
@@ -72,6 +72,8 @@ def entry_of(item: Mapping[str, Any]) -> RunEntry:
 def history_of(event: Event) -> HistoryEntry:
     """Return an event as a history shows it."""
     details: dict[str, Any] = msgspec.structs.asdict(event)
+    if isinstance(details.get("failure"), Failure):
+        details["failure"] = msgspec.structs.asdict(details["failure"])
     at = moment(details.pop("at_ms"))
     node = details.pop("node", None)
     kind = event.__struct_config__.tag

@@ -64,6 +64,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1e9:
                 raise InvalidRequest(f"{name} is a number of seconds, not {value!r}", field=name)
+        if not self.lease_seconds:
+            raise InvalidRequest("a lease takes some time", field="lease_seconds")
 
 
 class Room:
@@ -98,7 +100,12 @@ class Worker:
         self._kernel = kernel
         self._graphs: dict[str, dict[int, Graph]] = {}
         for graph in graphs:
-            self._graphs.setdefault(graph.check().name, {})[graph.version] = graph
+            versions = self._graphs.setdefault(graph.check().name, {})
+            if versions.setdefault(graph.version, graph) is not graph:
+                raise InvalidRequest(
+                    f"there are two graphs {graph.name!r} of version {graph.version}",
+                    field="graphs",
+                )
         if not self._graphs:
             raise InvalidRequest("a worker needs at least one graph", field="graphs")
         self._options = options
@@ -132,7 +139,10 @@ class Worker:
 
         Raises:
             StoreUnavailable, StoreUnusable: the store cannot be used.
+            InvalidRequest: it was started before.
         """
+        if self._beating is not None:
+            raise InvalidRequest("a worker starts once; make another one")
         await self._kernel.settings()
         await self._lease.take()
         self.id = self._lease.worker
@@ -189,10 +199,11 @@ class Worker:
             loop.add_signal_handler(number, asked.set)
         try:
             await asked.wait()
-            await self.stop()
         finally:
+            # Whoever asks a second time does not want to wait.
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
+        await self.stop()
 
     async def __aenter__(self) -> Worker:
         await self.start()

@@ -61,6 +61,7 @@ TROUBLE = frozenset({"failed", "quarantined"})
 """Runs in these stand in lists of their own."""
 
 _TEXT_MAX = 400
+_TRACE_MAX = 1_000
 
 
 class Context(msgspec.Struct, frozen=True):
@@ -338,7 +339,7 @@ def ended(
     """Return the write by which its owner closes a run; it is due again only to be freed."""
     changes: dict[str, Any] = {"status": status}
     if failure is not None:
-        changes["failure"] = _short(failure)
+        changes["failure"] = _short(failure, with_trace=status == "quarantined")
     if status in TROUBLE:
         list_pk, list_sk = list_place(head.key, head.created_ms, head.list_shards, trouble=True)
         changes |= {"GSI2PK": list_pk, "GSI2SK": list_sk}
@@ -514,5 +515,7 @@ def _struct(item: Mapping[str, Any], name: str, kind: type[Any]) -> Any:
     return kind(**item[name]) if name in item else None
 
 
-def _short(failure: Failure) -> dict[str, Any]:
-    return {"type": failure.type[:_TEXT_MAX], "message": failure.message[:_TEXT_MAX]}
+def _short(failure: Failure, *, with_trace: bool) -> dict[str, Any]:
+    short = {"type": failure.type[:_TEXT_MAX], "message": failure.message[:_TEXT_MAX]}
+    # The journal has the whole of it, except where the journal is what cannot be read.
+    return {**short, "trace": failure.trace[-_TRACE_MAX:]} if with_trace else short

@@ -1,0 +1,65 @@
+"""A process that dies at a write: ``python -m tests.crash.doomed ROLE URL RUN NUMBER SIDE``.
+
+Its roles: ``live`` does everything to a run, from its start to its end; ``inherit`` goes on with
+what somebody left behind, until the run waits; ``signal`` only sends the first signal. It says what
+was acknowledged, and each write before it is sent. With NUMBER 0 it does not die.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from typing import Any
+
+from holdfast import Holdfast
+from tests.crash.brink import open_at_brink
+from tests.crash.flows import SIGNALS, varied
+
+LEASE_SECONDS = 2.0
+# Nothing is held in place: the pause before another attempt is a pause like others.
+OPTIONS: dict[str, Any] = {
+    "lease_seconds": LEASE_SECONDS,
+    "poll_seconds": 0.02,
+    "hold_seconds": 0,
+}
+
+
+def say(line: str) -> None:
+    os.write(sys.stdout.fileno(), f"{line}\n".encode())
+
+
+async def live(hf: Holdfast, run: str) -> None:
+    async with hf.worker([varied], **OPTIONS):
+        handle = await hf.start(varied, {}, id=run)
+        say("started")
+        for number, id in enumerate(SIGNALS, 1):
+            await waiting(hf, run, f"answer#{number}")
+            await hf.signal(run, "answer", id, signal_id=id)
+            say(f"signalled {id}")
+        await handle.result()
+
+
+async def inherit(hf: Holdfast, run: str) -> None:
+    async with hf.worker([varied], **OPTIONS):
+        await waiting(hf, run, "answer#1")
+
+
+async def send(hf: Holdfast, run: str) -> None:
+    await hf.signal(run, "answer", SIGNALS[0], signal_id=SIGNALS[0])
+
+
+async def waiting(hf: Holdfast, run: str, key: str) -> None:
+    """Return when the run waits for that."""
+    while [wait.key for wait in (await hf.get(run)).waits] != [key]:
+        pass
+
+
+async def main(role: str, url: str, run: str, number: str, side: Any) -> None:
+    async with Holdfast(url, store=open_at_brink(url, int(number), side, say)) as hf:
+        await {"live": live, "inherit": inherit, "signal": send}[role](hf, run)
+    say("ended")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))
