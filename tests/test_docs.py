@@ -92,7 +92,8 @@ def test_an_example_runs(code: str, tmp_path: Path) -> None:
 
 def test_there_are_examples() -> None:
     pages = {name.rpartition("-")[0] for name, _ in examples()}
-    assert {"README.md", "docs/guides/storage.md"} <= pages
+    guides = {f"docs/guides/{name}.md" for name in ("graphs", "pausing", "runs", "storage", "workers")}
+    assert {"README.md", *guides} <= pages
 
 
 def test_the_example_of_the_readme_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
@@ -108,10 +109,14 @@ def test_the_example_of_the_readme_goes_on_where_it_was_stopped(tmp_path: Path) 
         )
         return done.stdout
 
-    stopped = code.replace("print(store.meter", "import os; os._exit(9)\n        print(store.meter")
-    stopped = stopped.replace("range(len(done), 5)", "range(len(done), 3)")
-    assert run(stopped) == ""
-    assert re.search(r"other +write +2 ", run(code)), "it writes the two that were missing"
+    wait = "await ctx.wait("
+    assert code.count(wait) == 1
+    killed = code.replace(wait, "__import__('os')._exit(9) or " + wait)
+    assert run(killed).startswith("reading scan.pdf")
+    again = run(code)
+    assert "reading" not in again, "what finished does not run again"
+    assert again.startswith("archiving")
+    assert "'approved': True" in again
 
 
 def test_the_demo_runs(tmp_path: Path) -> None:
@@ -123,8 +128,10 @@ def test_the_demo_runs(tmp_path: Path) -> None:
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    assert "2. Another process finds" in done.stdout
-    assert "a month" in done.stdout or "all month" in done.stdout
+    assert "killed (-9)" in done.stdout
+    assert "3. Another process took it over and ran: classify, approve." in done.stdout
+    assert "6. A third worker ran: approve, archive." in done.stdout
+    assert "write units" in done.stdout
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)

@@ -311,8 +311,8 @@ def _named(values: dict[str, Any]) -> dict[str, Any]:
     for name, value in values.items():
         if name in _TIMES:
             shown[_TIMES[name]] = None if value is None else utc_of_ms(value)
-        elif name == "failure" and value is not None:
-            shown[name] = msgspec.structs.asdict(msgspec.convert(value, Failure))
+        elif isinstance(value, Failure):
+            shown[name] = msgspec.structs.asdict(value)
         else:
             shown[name] = value
     return shown
