@@ -92,7 +92,9 @@ def test_an_example_runs(code: str, tmp_path: Path) -> None:
 
 def test_there_are_examples() -> None:
     pages = {name.rpartition("-")[0] for name, _ in examples()}
-    guides = {f"docs/guides/{name}.md" for name in ("graphs", "pausing", "runs", "storage", "workers")}
+    guides = {
+        f"docs/guides/{name}.md" for name in ("graphs", "pausing", "runs", "storage", "workers")
+    }
     assert {"README.md", *guides} <= pages
 
 
@@ -101,7 +103,7 @@ def test_the_example_of_the_readme_goes_on_where_it_was_stopped(tmp_path: Path) 
 
     def run(program: str) -> str:
         done = subprocess.run(
-            [sys.executable, "-c", program],
+            [sys.executable, "-u", "-c", program],  # what is killed flushes nothing
             cwd=tmp_path,
             capture_output=True,
             text=True,
@@ -129,8 +131,8 @@ def test_the_demo_runs(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "killed (-9)" in done.stdout
-    assert "3. Another process took it over and ran: classify, approve." in done.stdout
-    assert "6. A third worker ran: approve, archive." in done.stdout
+    assert "took it over and ran: classify" in done.stdout
+    assert "A third worker ran: approve" in done.stdout
     assert "write units" in done.stdout
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from types import TracebackType
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -44,7 +44,8 @@ __all__ = ["Holdfast", "RunHandle"]
 LIST_LIMIT_MAX = 1_000
 _WEEK = days(7)
 _REASON_MAX = 400
-_USER_BYTES_MAX = 1_024
+_NO_REASON = "no reason was given"
+_USER_MAX = 1_024
 # Somebody who waits for a run of another process asks at first often, then less so.
 _ASK_FIRST_SECONDS = 0.05
 _ASK_MOST_SECONDS = 1.0
@@ -120,7 +121,13 @@ class RunHandle:
         await self._holdfast.cancel(self.id, reason=reason, tenant=self.tenant)
 
     async def retry(self, *, from_node: str | None = None) -> None:
-        """Let the run go on that failed; see `Holdfast.retry`."""
+        """Let the run go on that failed; see `Holdfast.retry`.
+
+        Raises:
+            InvalidRequest: the graph with which it was started has no such node.
+        """
+        if from_node is not None and self._graph is not None and from_node not in self._graph.nodes:
+            raise InvalidRequest(f"there is no node {from_node!r:.80}", field="from_node")
         await self._holdfast.retry(self.id, from_node=from_node, tenant=self.tenant)
 
     def __repr__(self) -> str:
@@ -256,7 +263,7 @@ class Holdfast:
                 f"limit is a whole number from 1 to {LIST_LIMIT_MAX}, not {limit!r:.80}",
                 field="limit",
             )
-        if status is not None and status not in ENDED | {"running", "waiting", "closing"}:
+        if status is not None and status not in get_args(Status):
             raise InvalidQuery(f"there is no status {status!r:.80}", field="status")
         asked = runs.Filter(status=status, graph=graph, labels=admit_labels(labels))
         if since is not None:
@@ -317,7 +324,7 @@ class Holdfast:
         key = self._key(id, tenant)
         if not isinstance(reason, str):
             raise InvalidRequest("the reason is text", field="reason")
-        head = await runs.cancel(self._kernel, key, reason=reason[:_REASON_MAX])
+        head = await runs.cancel(self._kernel, key, reason=reason[:_REASON_MAX] or _NO_REASON)
         self._crew.interrupt(key)
         if head.status in ENDED:
             self._resolve(key, _Ending("cancelled", {}, head.failure))
@@ -397,7 +404,9 @@ class Holdfast:
             self._crew.offer(place)
 
     def _ended(self, head: Head, execution: Execution, status: Status) -> None:
-        self._resolve(head.key, _Ending(status, execution.state, head.failure or execution.failure))
+        # A quarantined run's own last failure is not why it is quarantined.
+        failure = head.failure if status == "quarantined" else execution.failure
+        self._resolve(head.key, _Ending(status, execution.state, failure))
 
     def _resolve(self, key: RunKey, ending: _Ending) -> None:
         for future in self._awaited.pop(key, ()):
@@ -462,11 +471,12 @@ def _told(status: str, failure: Failure) -> str:
 def _admitted_user(user: str | None) -> str | None:
     if user is None:
         return None
-    if (
-        not isinstance(user, str)
-        or not 1 <= len(user.encode("utf-8", "replace")) <= _USER_BYTES_MAX
-    ):
-        raise InvalidName(f"a user is text of 1 to {_USER_BYTES_MAX} bytes", field="user")
+    try:
+        fits = isinstance(user, str) and 1 <= len(user.encode()) <= _USER_MAX
+    except UnicodeEncodeError:
+        fits = False
+    if not fits:
+        raise InvalidName(f"a user is text of 1 to {_USER_MAX} bytes", field="user")
     return user
 
 

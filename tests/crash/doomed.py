@@ -13,10 +13,12 @@ import sys
 from typing import Any
 
 from holdfast import Holdfast
+from holdfast.clock import SystemClock
 from tests.crash.brink import open_at_brink
 from tests.crash.flows import SIGNALS, varied
 
-LEASE_SECONDS = 2.0
+LEASE_SECONDS = 3.0
+ASK_SECONDS = 0.01
 # Nothing is held in place: the pause before another attempt is a pause like others.
 OPTIONS: dict[str, Any] = {
     "lease_seconds": LEASE_SECONDS,
@@ -52,7 +54,8 @@ async def send(hf: Holdfast, run: str) -> None:
 async def waiting(hf: Holdfast, run: str, key: str) -> None:
     """Return when the run waits for that."""
     while [wait.key for wait in (await hf.get(run)).waits] != [key]:
-        pass
+        # Asked without a pause, two processes would take the disk's turns from their own writers.
+        await SystemClock().sleep(ASK_SECONDS)
 
 
 async def main(role: str, url: str, run: str, number: str, side: Any) -> None:

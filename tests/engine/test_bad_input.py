@@ -62,7 +62,7 @@ WRONG: list[Any] = [
     {"count": 1.5},
     {"names": [1]},
     {"unknown": 1},
-    {"count": object()},
+    {"count": Ellipsis},
     {"count": 2**70},
     {"names": ["\ud800"]},
     "text",
@@ -89,7 +89,7 @@ async def test_a_result_that_does_not_fit_fails_the_run(
     assert [entry.kind for entry in await run.history()] == ["failed"]
 
 
-@pytest.mark.parametrize("value", [object(), {1, object()}, 2**80, lambda: None, "\ud800"])
+@pytest.mark.parametrize("value", [object(), {1, Ellipsis}, 2**80, lambda: None, "\ud800"])
 async def test_an_untyped_result_that_cannot_be_kept_fails_the_run(
     house: House, hf: Holdfast, value: Any
 ) -> None:
@@ -248,7 +248,7 @@ async def test_without_blobs_a_large_input_is_refused_and_nothing_is_written(
 ) -> None:
     with pytest.raises(InvalidInput, match="bucket"):
         await bare.start(one(one_key), {"input": incompressible(1, FIVE_MB)}, id="doc-42")
-    assert calls_of(bare, "head", "journal", "inbox") == {}
+    assert calls_of(bare, "head", "journal", "inbox").keys() <= {("head", "get")}
     with pytest.raises(RunNotFound):
         await bare.get("doc-42")
 

@@ -164,7 +164,7 @@ async def test_an_id_is_taken_until_its_ttl_and_free_from_then_on(
     hf = either.open()
     await hf.start(GRAPH, {"a": 1}, id="doc-42", expires=hours(1))
     head = await item_of_head(hf, "doc-42")
-    either.clock.advance(head["ttl"] - either.clock.now_ms() / 1000 - 1)
+    either.clock.advance(head["ttl"] - either.clock.now_ms() / 1000)
     with pytest.raises(AlreadyExists):
         await hf.start(GRAPH, {"a": 2}, id="doc-42")
     either.clock.advance(1)
@@ -294,7 +294,7 @@ async def takes(state: Any, ctx: Any) -> Any:
 
 @pytest.mark.parametrize(
     "input",
-    [{"uri": 5}, {}, {"uri": "x", "more": 1}, [], "text", 7, {"uri": object()}, {"uri": "\ud800"}],
+    [{"uri": 5}, {}, {"uri": "x", "more": 1}, [], "text", 7, {"uri": Ellipsis}, {"uri": "\ud800"}],
     ids=repr,
 )
 async def test_an_input_that_does_not_fit_is_refused_and_writes_nothing(
@@ -309,7 +309,7 @@ async def test_an_input_that_does_not_fit_is_refused_and_writes_nothing(
 
 @pytest.mark.parametrize(
     "input",
-    [{"x": object()}, {"x": 2**70}, {"x": {1: "a", "b": 2}}, {5: "x"}, {"x": "\udfff"}],
+    [{"x": Ellipsis}, {"x": 2**70}, {"x": {1: "a", "b": 2}}, {5: "x"}, {"x": "\udfff"}],
     ids=repr,
 )
 async def test_an_untyped_input_is_kept_or_refused_with_its_name(

@@ -82,7 +82,7 @@ def run() -> None:
     metavar="TIME",
     help="Started then or later (UTC).",
 )
-@click.option("--until", type=moment, metavar="TIME", help="Started then or before (UTC).")
+@click.option("--until", type=moment, metavar="TIME", help="Started before then (UTC).")
 @click.option("--limit", type=click.IntRange(1, LIST_LIMIT_MAX), default=100, show_default=True)
 @click.option("--cursor", help="Go on where another list ended.")
 @_json_option

@@ -41,6 +41,9 @@ __all__ = ["BlockingContext", "Context", "Host", "Overtaken", "Paused"]
 
 T = TypeVar("T")
 
+WAITS_MAX = 8
+"""How many things a node may wait for at once: all of them stand in the run's row."""
+
 
 class Paused(BaseException):
     """The node waits, and its run is to be let go of.
@@ -87,15 +90,19 @@ class Context:
         """What the node waits for and has no answer to yet."""
         self.stale = False
         """Whether one of its waits took too long."""
+        self.refusal: NotPausable | None = None
+        """Why it cannot be let to wait."""
 
     def check(self) -> None:
         """See to it that a pause stays one, even if the node swallowed it.
 
         Raises:
-            Paused, Dropped: as one of the node's waits did before.
+            Paused, Dropped, NotPausable: as one of the node's waits did before.
         """
         if self._lost is not None:
             raise self._lost
+        if self.refusal is not None:
+            raise self.refusal
         if self.stale or self.pending:
             raise Paused
 
@@ -134,6 +141,11 @@ class Context:
         return self._host.execution.failed_attempts + 1
 
     @property
+    def key(self) -> str:
+        """What names this visit of a node, and no other: an idempotency key for what it does."""
+        return f"{self._host.head.generation}.{self.visit}"
+
+    @property
     def expires_at(self) -> datetime:
         """When the run expires."""
         return datetime.fromtimestamp(self._host.head.expires_ms / 1000, UTC)
@@ -163,7 +175,7 @@ class Context:
 
         Raises:
             WaitBeyondExpiry: the run would have expired by then.
-            NotPausable: the node was declared with ``pausable="no"``.
+            NotPausable: it is not short, and the node was declared with ``pausable="no"``.
         """
         key = self._next_key("")
         span = milliseconds_of(duration, "sleep")
@@ -235,8 +247,13 @@ class Context:
                 return fired
             case Stale():
                 self.stale = True
-            case Pending():
+            case Pending() if len(self.pending) < WAITS_MAX:
                 self.pending[wait.key] = wait
+            case Pending():
+                self.refusal = NotPausable(
+                    f"node {self._node.name!r} waits for more than {WAITS_MAX} things at once"
+                )
+                raise self.refusal
         raise Paused
 
     def _fired(self, key: str) -> TimerFired:

@@ -37,6 +37,7 @@ RETRY = "retry"
 """The key of the wait for a node's next attempt."""
 _STUMBLE_FIRST_MS = 1_000
 _STUMBLE_MOST_MS = 300_000
+_NEWER_VERSION_MS = 30_000
 
 
 class Holder(Protocol):
@@ -160,6 +161,12 @@ class Driver:
     async def _drive(self) -> None:
         if self.head.status in ENDED:
             await self._remove()
+            return
+        if self.head.version > self._graph.version:
+            # Left to workers that are up to date: ours may lack the node at which it stands.
+            due_ms = self.now_ms() + _NEWER_VERSION_MS
+            failures = self.head.resume_failures
+            await self._release("newer_version", due_ms=due_ms, failures=failures)
             return
         while not self._let_go:
             self._check_alive()
@@ -344,16 +351,21 @@ class Driver:
             self._holder.ended(self.head, self.execution, status)
             await self._remove()
             return
-        context = self._context()
-        await self._change_or_drop(
-            heads.ended,
-            execution=self.execution,
-            status=status,
-            failure=None if status == "finished" else failure,
-            due_ms=freed_at_ms(self.head) if context.blobs else None,
-            context=context,
-        )
-        self._let_go = True
+        while not self._let_go:
+            context = self._context()
+            try:
+                await self._change(
+                    heads.ended,
+                    execution=self.execution,
+                    status=status,
+                    failure=None if status == "finished" else failure,
+                    due_ms=freed_at_ms(self.head, context),
+                    context=context,
+                )
+            except ConditionFailed as failed:
+                await self._look_again(failed)
+            else:
+                self._let_go = True
         self._holder.ended(self.head, self.execution, status)
 
     async def _remove(self) -> None:

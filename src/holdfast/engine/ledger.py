@@ -29,7 +29,7 @@ from holdfast.records.keys import (
 )
 from holdfast.storage import Table
 
-__all__ = ["Conflict", "Journal", "Loaded", "load", "read_inbox", "spilled"]
+__all__ = ["Conflict", "Journal", "Loaded", "contents_of", "load", "read_inbox", "spilled"]
 
 # What one Put carries at most; what is over it takes the next position.
 GROUP_BYTES_MAX = 100 * 1024
@@ -61,7 +61,7 @@ async def load(kernel: Kernel, head: Head, *, keep_events: bool = False) -> Load
         JournalDamaged: a record is missing or cannot be read.
     """
     items = await _records(kernel.journals, head, 0)
-    contents = await _contents(kernel, [content_of(item) for item in items])
+    contents = await contents_of(kernel, [content_of(item) for item in items])
     context = Context()
     inbox: list[Signal] = []
     events: list[Event] = []
@@ -92,7 +92,7 @@ async def load(kernel: Kernel, head: Head, *, keep_events: bool = False) -> Load
 async def read_inbox(kernel: Kernel, head: Head) -> list[Signal]:
     """Read what lies in a run's inbox, consistently."""
     items = [item async for item in kernel.inboxes.every(head.key.pk, inbox_range(head.generation))]
-    contents = await _contents(kernel, [content_of(item) for item in items])
+    contents = await contents_of(kernel, [content_of(item) for item in items])
     return [_signal(item, data) for item, data in zip(items, contents, strict=True)]
 
 
@@ -238,7 +238,8 @@ async def _records(table: Table, head: Head, position: int) -> list[dict[str, An
     ]
 
 
-async def _contents(kernel: Kernel, contents: Sequence[Content]) -> list[bytes]:
+async def contents_of(kernel: Kernel, contents: Sequence[Content]) -> list[bytes]:
+    """Return the packed bytes of items, those in blobs read side by side."""
     if all(content.data is not None for content in contents):
         return [content.data or b"" for content in contents]
     room = asyncio.Semaphore(_BLOBS_AT_ONCE)

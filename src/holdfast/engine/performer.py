@@ -12,7 +12,7 @@ from typing import Any
 from holdfast.clock import Clock
 from holdfast.engine.context import BlockingContext, Context, Overtaken, Paused
 from holdfast.engine.kernel import Dropped
-from holdfast.errors import NodeTimedOut
+from holdfast.errors import NodeTimedOut, NotPausable
 from holdfast.graph import Graph, Node
 from holdfast.model.decision import Raised, Returned
 from holdfast.model.event import Failure
@@ -48,8 +48,12 @@ async def perform(
         value = await _called(node, state, context, threads)
         context.check()
         return Returned(graph.delta(execution, value), _since(began, clock))
-    except BaseException as error:
-        context.check()
+    except BaseException as raised:
+        error = raised
+        try:
+            context.check()
+        except NotPausable as refusal:
+            error = refusal
         _raise_ours(error)
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
             raise

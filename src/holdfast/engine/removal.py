@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.engine.kernel import Kernel
-from holdfast.records.head import Head
+from holdfast.records.head import Context, Head
 from holdfast.records.keys import blob_prefix, journal_range
 from holdfast.storage import Delete, Key
 
@@ -14,8 +14,10 @@ _BEFORE_TTL_MS = 3600 * 1000
 _BATCH = 100
 
 
-def freed_at_ms(head: Head) -> int:
-    """Return when the blobs of a run that has ended are to be freed."""
+def freed_at_ms(head: Head, context: Context) -> int | None:
+    """Return when the blobs of a run that has ended are to be freed; None where it has none."""
+    if not context.blobs and not head.spilled:
+        return None
     return head.ttl * 1000 - _BEFORE_TTL_MS
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.engine.crew import Crew
 from holdfast.engine.kernel import Kernel
-from holdfast.engine.ledger import Loaded, load, spilled
+from holdfast.engine.ledger import Loaded, contents_of, load, spilled
 from holdfast.engine.removal import freed_at_ms
 from holdfast.engine.views import entry_of
 from holdfast.errors import (
@@ -24,12 +24,13 @@ from holdfast.errors import (
     RunEnded,
     RunNotFound,
 )
+from holdfast.graph.values import Misfit, durable
 from holdfast.model.event import Cancelled
 from holdfast.model.execution import folded
 from holdfast.model.run import RunEntry, RunPage
 from holdfast.records import head as heads
-from holdfast.records.codec import pack
-from holdfast.records.head import ENDED, OPEN, TROUBLE, Head, RetryRequest, head_of
+from holdfast.records.codec import pack, unpack_value
+from holdfast.records.head import ENDED, OPEN, TROUBLE, Head, RetryRequest, head_of, is_over
 from holdfast.records.journal import Content, content_of, record, signal_item
 from holdfast.records.keys import Place, RunKey, list_partition
 from holdfast.storage import Between, Update
@@ -48,7 +49,7 @@ async def read(kernel: Kernel, run: RunKey) -> Head:
         RunNotFound: there is none, or its time is over.
     """
     item = await kernel.heads.get(run.head)
-    if item is None or item["ttl"] * 1000 <= kernel.clock.now_ms():
+    if item is None or is_over(item, kernel.clock.now_ms()):
         raise RunNotFound(f"there is no run {run.id!r} of tenant {run.tenant!r}")
     return head_of(item)
 
@@ -87,22 +88,32 @@ async def send(
     try:
         await kernel.settle(kernel.inboxes, put)
     except ConditionFailed as failed:
-        _check_same(failed, content, name, id)
+        await _check_same(kernel, failed, payload, name, id)
     standing: Head | None = head
+    spilled = content.blob is not None
     while standing is not None:
+        if standing.status in ENDED and await _was_taken(kernel, standing, name, id):
+            return  # whoever held the run was faster than we are
         _check_open(kernel, standing)
         if standing.awaits_signal:
-            standing = await _woken(kernel, crew, standing)
+            standing = await _woken(kernel, crew, standing, spilled=spilled)
         else:
-            write = heads.signalled(standing, now_ms=kernel.clock.now_ms(), token=kernel.ids.new())
+            now = kernel.clock.now_ms()
+            write = heads.signalled(standing, spilled=spilled, now_ms=now, token=kernel.ids.new())
             standing = await _changed(kernel, standing, write)
 
 
-async def _woken(kernel: Kernel, crew: Crew, head: Head) -> Head | None:
+async def _was_taken(kernel: Kernel, head: Head, name: str, id: str) -> bool:
+    if head.freed or head.status == "expired":
+        return False
+    return (name, id) in (await load(kernel, head)).execution.taken
+
+
+async def _woken(kernel: Kernel, crew: Crew, head: Head, *, spilled: bool) -> Head | None:
     """Wake a run that waits; return None, or its row if it does not look like that any more."""
     room = crew.reserve(head.key, head.graph)
     now, worker = kernel.clock.now_ms(), None if room is None else room.owner
-    write = heads.nudged(head, worker=worker, now_ms=now, token=kernel.ids.new())
+    write = heads.nudged(head, worker=worker, spilled=spilled, now_ms=now, token=kernel.ids.new())
     try:
         item = await kernel.settle(kernel.heads, write)
     except ConditionFailed as failed:
@@ -122,8 +133,9 @@ async def _woken(kernel: Kernel, crew: Crew, head: Head) -> Head | None:
 
 async def _payload(kernel: Kernel, head: Head, payload: Any) -> Content:
     try:
-        return await spilled(kernel, head, pack(payload), f"signal-{kernel.ids.new()}")
-    except InvalidResult as error:
+        data = pack(durable(payload))
+        return await spilled(kernel, head, data, f"signal-{kernel.ids.new()}")
+    except (InvalidResult, Misfit) as error:
         raise InvalidInput(f"the payload: {error}", field="payload") from None
 
 
@@ -137,12 +149,12 @@ def _check_open(kernel: Kernel, head: Head) -> None:
         raise RunEnded(f"run {head.key.id!r} is {status}", status=status)
 
 
-def _check_same(failed: ConditionFailed, content: Content, name: str, id: str) -> None:
-    standing = content_of(failed.item or {})
-    same = standing.data == content.data
-    if standing.blob is not None and content.blob is not None:
-        same = standing.blob.sha256 == content.blob.sha256
-    if not same:
+async def _check_same(
+    kernel: Kernel, failed: ConditionFailed, payload: Any, name: str, id: str
+) -> None:
+    """Check that a signal which is there already is this one."""
+    (data,) = await contents_of(kernel, [content_of(failed.item or {})])
+    if unpack_value(data) != durable(payload):
         raise AlreadyExists(
             f"a signal {name!r} of the id {id!r} is there, with another payload"
         ) from None
@@ -185,11 +197,12 @@ async def cancel(kernel: Kernel, run: RunKey, *, reason: str) -> Head:
     while True:
         if head.status == "cancelled":
             return head
-        if head.status in ENDED:
-            raise RunEnded(f"run {run.id!r} is {head.status}", status=head.status)
+        now = kernel.clock.now_ms()
+        if head.status in ENDED or now >= head.expires_ms:
+            status = head.status if head.status in ENDED else "expired"
+            raise RunEnded(f"run {run.id!r} is {status}", status=status)
         if head.cancel is not None:
             break
-        now = kernel.clock.now_ms()
         write = heads.with_cancel(head, reason=reason, now_ms=now, token=kernel.ids.new())
         changed = await _changed(kernel, head, write)
         head = changed or await read(kernel, run)
@@ -232,7 +245,7 @@ async def _closed(kernel: Kernel, run: RunKey, loaded: Loaded) -> Head:
         loaded.execution,
         status="cancelled",
         failure=loaded.execution.failure,
-        due_ms=freed_at_ms(head) if loaded.context.blobs else None,
+        due_ms=freed_at_ms(head, loaded.context),
         context=loaded.context,
         now_ms=kernel.clock.now_ms(),
         token=kernel.ids.new(),
@@ -256,7 +269,7 @@ async def retry(kernel: Kernel, run: RunKey, *, from_node: str | None) -> Place 
         raise NotRetryable(f"run {run.id!r} is {head.status}; only one that failed can be retried")
     if kernel.clock.now_ms() >= head.expires_ms:
         raise RunEnded(f"run {run.id!r} failed, and has expired since", status="expired")
-    request = RetryRequest(kernel.ids.new(), from_node or "")
+    request = RetryRequest(kernel.ids.new(), from_node)
     write = heads.with_retry(head, request, now_ms=kernel.clock.now_ms(), token=kernel.ids.new())
     changed = await _changed(kernel, head, write)
     if changed is not None:

@@ -13,7 +13,7 @@ from holdfast.errors import AlreadyExists, ConditionFailed, InvalidInput, Invali
 from holdfast.graph import Graph
 from holdfast.model.execution import Execution
 from holdfast.records.codec import canonical_hash, pack
-from holdfast.records.head import Context, Head, created, head_of
+from holdfast.records.head import Context, Head, created, head_of, is_over
 from holdfast.records.journal import record
 from holdfast.records.keys import Place, RunKey, shard_of
 
@@ -25,7 +25,7 @@ _DAY_SECONDS = 24 * 3600
 # DynamoDB deletes up to two days after the ttl, and never before it.
 _BROOM_SECONDS = 2 * _DAY_SECONDS
 # A bucket's lifecycle rules go by prefix: one rule for each of these.
-_RETENTION_DAYS = (10, 40, 100, 400, 4000, 40000)
+_RETENTION_DAYS = (10, 40, 100, 400, 4_000, 40_000, 400_000)
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,8 +88,15 @@ async def start(
     head = await _head(kernel, graph, asked, prepared, generation=generation, owner=owner)
     context = Context()
     if head.input is None:
+        # Asked first, so that a start which is only repeated leaves no large input behind.
+        standing = await kernel.heads.get(asked.run.head)
+        if standing is not None and not is_over(standing, kernel.clock.now_ms()):
+            return Started(_same_run(standing, prepared, asked.run), None)
         # Before the row, so that a row never stands for an input that is not there.
-        content = await spilled(kernel, head, prepared.packed, "input")
+        try:
+            content = await spilled(kernel, head, prepared.packed, "input")
+        except InvalidResult as error:
+            raise InvalidInput(f"the input: {error}", field="input") from None
         put = record(
             head.key,
             generation,
@@ -108,13 +115,12 @@ async def start(
             kernel.heads, write, stands=lambda item: item.get("generation") == generation
         )
     except ConditionFailed as failed:
-        return Started(_same_run(failed, prepared, asked.run), None)
+        return Started(_same_run(failed.item or {}, prepared, asked.run), None)
     return Started(head, Loaded(prepared.execution, context, [], []))
 
 
-def _same_run(failed: ConditionFailed, prepared: Prepared, run: RunKey) -> Head:
-    assert failed.item is not None
-    standing = head_of(failed.item)
+def _same_run(item: Mapping[str, Any], prepared: Prepared, run: RunKey) -> Head:
+    standing = head_of(item)
     if standing.input_hash != prepared.hash:
         raise AlreadyExists(
             f"there is a run {run.id!r} already, of graph {standing.graph!r}, and it was started "

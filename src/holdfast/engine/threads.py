@@ -35,6 +35,9 @@ class NodeThreads(Executor):
                 return
             try:
                 result = fn(*args, **kwargs)
+            except StopIteration as error:
+                # No future of asyncio can carry one: whoever awaits it would wait for ever.
+                future.set_exception(RuntimeError(f"raised {error!r}"))
             except BaseException as error:
                 future.set_exception(error)
             else:

@@ -23,7 +23,7 @@ from holdfast.errors import ConditionFailed, HoldfastError, InvalidRequest, Stor
 from holdfast.graph import Graph
 from holdfast.model.execution import Execution
 from holdfast.model.run import Status
-from holdfast.records.head import Head, claimed, head_of
+from holdfast.records.head import SCHEMA, Head, claimed, head_of
 from holdfast.records.keys import Place, RunKey, due_partition, due_until, shard_of
 
 __all__ = ["Worker", "WorkerOptions"]
@@ -115,6 +115,8 @@ class Worker:
         self._tasks: dict[RunKey, asyncio.Task[None]] = {}
         # Runs that are being made or claimed for us.
         self._coming: Counter[RunKey] = Counter()
+        # Rows of a newer release, not to be tried again at each scan.
+        self._unreadable: set[Place] = set()
         self._claims: set[asyncio.Task[None]] = set()
         self._beating: asyncio.Task[None] | None = None
         self._seeking: list[asyncio.Task[None]] = []
@@ -313,7 +315,7 @@ class Worker:
     async def _claim(self, place: Place) -> bool:
         """Take a run that was seen at a place, if it is still there; return whether it was."""
         _, run, epoch = place.due_parts()
-        if self._is_ours(run) or self.draining or not self.alive():
+        if self._is_ours(run) or place in self._unreadable or self.draining or not self.alive():
             return False
         self._coming[run] += 1
         try:
@@ -343,7 +345,9 @@ class Worker:
                 alive=lambda: self.id == worker and self.alive(),
                 stands=lambda item: item.get("owner") == worker and item["epoch"] == epoch + 1,
             )
-        except ConditionFailed:
+        except ConditionFailed as failed:
+            if failed.item is not None and failed.item.get("schema", 0) > SCHEMA:
+                self._unreadable.add(place)
             return None
         except (Dropped, HoldfastError):
             self._owes = True
@@ -380,6 +384,7 @@ class Worker:
             return
         self._beats += 1
         if self._beats % _BEATS_A_LEASE == 0:
+            self._unreadable.clear()
             await self._audit()
 
     async def _prolonged(self) -> bool:

@@ -118,8 +118,16 @@ def is_plain(function: Function) -> bool:
 
 
 def takes_context(function: Function) -> bool:
-    """Return whether the function takes something after the state."""
-    return _takes(function, 2)
+    """Return whether the function asks for something after the state.
+
+    A second parameter that has a default does not, unless it is called ``ctx`` or ``context``: it
+    may be how a loop hands its variable on.
+    """
+    if not _takes(function, 2):
+        return False
+    second = list(inspect.signature(function).parameters.values())[1:2]
+    has_default = any(parameter.default is not inspect.Parameter.empty for parameter in second)
+    return not has_default or second[0].name in ("ctx", "context")
 
 
 def takes_state(function: Function) -> bool:

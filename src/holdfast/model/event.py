@@ -84,7 +84,8 @@ class Rerouted(msgspec.Struct, frozen=True, array_like=True, tag="reroute"):
     """The run was sent to a node by something other than a route, with its state as it was."""
 
     at_ms: int
-    to: str
+    to: str | None
+    """None where it goes on at the node at which it stood."""
     reason: str
     """``stale``, ``escalated`` or ``retried``."""
     request: str = ""

@@ -53,7 +53,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     """Where it stands, as of the last time that its row was written."""
     reason: str | None
-    """Why it is paused: signal, timer, retry, scheduled, draining or resume_failed."""
+    """Why it is paused: signal, timer, retry, scheduled, draining, newer_version, resume_failed."""
     waits: tuple[Wait, ...]
     """What would let it go on."""
     due_at: datetime | None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import zstandard
@@ -101,7 +101,25 @@ def unpack_value(data: bytes) -> Any:
 
 def canonical_hash(parts: Sequence[Any]) -> bytes:
     """Return a hash that is the same for equal values, whatever the order of their names."""
-    return hashlib.sha256(_sorting_encoder.encode(parts)).digest()[:16]
+    try:
+        data = _sorting_encoder.encode(parts)
+    except TypeError:  # names that are not text have no order of their own
+        data = _encoder.encode(_ordered(parts))
+    return hashlib.sha256(data).digest()[:16]
+
+
+def _ordered(value: Any) -> Any:
+    """Return a value with its maps as lists, in the order of their names' bytes."""
+    if isinstance(value, dict):
+        pairs = cast(dict[Any, Any], value).items()
+        return sorted(([_encoder.encode(name), _ordered(kept)] for name, kept in pairs), key=_first)
+    if isinstance(value, list | tuple):
+        return [_ordered(element) for element in cast(list[Any], value)]
+    return value
+
+
+def _first(pair: list[Any]) -> bytes:
+    return pair[0]
 
 
 def spill_bytes(prices: PriceList = PRICES) -> int:
@@ -118,6 +136,6 @@ def _decoded(data: bytes, decoder: msgspec.msgpack.Decoder[Any]) -> Any:
             return decoder.decode(_zstd.decompressor.decompress(body))
         if form == _PLAIN:
             return decoder.decode(body)
-    except (msgspec.MsgspecError, zstandard.ZstdError) as error:
+    except (msgspec.MsgspecError, zstandard.ZstdError, RecursionError) as error:
         raise JournalDamaged(f"a record cannot be read: {error}") from error
     raise JournalDamaged(f"a record has the unknown form {form!r}; a newer release may read it")

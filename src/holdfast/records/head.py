@@ -41,6 +41,7 @@ __all__ = [
     "ended",
     "freed",
     "head_of",
+    "is_over",
     "nudged",
     "paused",
     "place_in",
@@ -79,7 +80,7 @@ class RetryRequest(msgspec.Struct, frozen=True):
     """Somebody asked for a failed run to go on; whoever claims it carries that out once."""
 
     id: str
-    node: str = ""
+    node: str | None = None
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,6 +128,8 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     resume_failures: int = 0
     cancel: str | None = None
     """Why somebody wants it to end; whoever holds it next carries that out."""
+    spilled: bool = False
+    """Whether a signal came whose payload is a blob."""
     freed: bool = False
     """Whether its journal and its blobs are gone."""
     retry: RetryRequest | None = None
@@ -178,8 +181,13 @@ _PLAIN = (
     "schema", "shard", "list_shards", "status", "generation", "epoch", "torn", "input_hash",
     "first", "created_ms", "updated_ms", "starts_ms", "expires_ms", "ttl", "kept", "user", "node",
     "reason", "nodes_run", "spent_ms", "retries_left", "resume_failures", "cancel", "signals",
-    "freed",
+    "freed", "spilled",
 )  # fmt: skip
+
+
+def is_over(item: Mapping[str, Any], now_ms: int) -> bool:
+    """Return whether the time of a row is over: its id is free, though it may still stand there."""
+    return item["ttl"] < now_ms // 1000
 
 
 def created(head: Head, *, now_ms: int, token: str) -> Put:
@@ -230,7 +238,8 @@ def claimed(place: Place, run: RunKey, *, worker: str, now_ms: int, token: str) 
             "GSI1PK": taken.pk,
             "GSI1SK": taken.sk,
         },
-        condition=_at(place),
+        # What a newer release wrote is left to those that can read it.
+        condition=AllOf((*_at(place).conditions, Less("schema", SCHEMA + 1))),
         token=token,
     )
 
@@ -336,7 +345,10 @@ def ended(
     now_ms: int,
     token: str,
 ) -> Update:
-    """Return the write by which its owner closes a run; it is due again only to be freed."""
+    """Return the write by which its owner closes a run; it is due again only to be freed.
+
+    It fails if a blob came with a signal that the owner has not seen.
+    """
     changes: dict[str, Any] = {"status": status}
     if failure is not None:
         changes["failure"] = _short(failure, with_trace=status == "quarantined")
@@ -346,7 +358,7 @@ def ended(
     place = None
     if due_ms is not None:
         place = Place.due(head.graph, head.shard, due_ms, head.key, head.epoch + 1)
-    return _let_go(
+    write = _let_go(
         head,
         execution,
         changes,
@@ -356,6 +368,11 @@ def ended(
         token=token,
         remove=("cancel", "retry"),
     )
+    if head.spilled:
+        return write
+    # A blob that came meanwhile must be freed one day, too.
+    condition = AllOf((*_held(head).conditions, Absent("spilled")))
+    return msgspec.structs.replace(write, condition=condition)
 
 
 def closing(head: Head, *, status: Status, now_ms: int, token: str) -> Update:
@@ -382,9 +399,11 @@ def freed(head: Head, *, now_ms: int, token: str) -> Update:
     )
 
 
-def nudged(head: Head, *, worker: str | None, now_ms: int, token: str) -> Update:
+def nudged(head: Head, *, worker: str | None, spilled: bool, now_ms: int, token: str) -> Update:
     """Return the write that makes a waiting run due now, or gives it to a worker at once."""
     changes: dict[str, Any] = {"status": "running", "updated_ms": now_ms}
+    if spilled:
+        changes["spilled"] = True
     if worker is None:
         place = head.due(now_ms, head.epoch)
     else:
@@ -405,12 +424,12 @@ def nudged(head: Head, *, worker: str | None, now_ms: int, token: str) -> Update
     )
 
 
-def signalled(head: Head, *, now_ms: int, token: str) -> Update:
+def signalled(head: Head, *, spilled: bool, now_ms: int, token: str) -> Update:
     """Return the write that tells the owner of a run that a signal lies in its inbox."""
     return Update(
         key=head.key.head,
         add={"signals": 1},
-        set={"updated_ms": now_ms},
+        set={"updated_ms": now_ms, **({"spilled": True} if spilled else {})},
         condition=_unchanged(head),
         token=token,
     )
