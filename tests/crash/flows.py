@@ -173,7 +173,8 @@ async def _gated(state: Trail, ctx: Context) -> Trail:
 
 
 for _name in GATED_TRAIL:
-    gated.node(name=_name)(_gated)
+    # After the gate nothing is written: it is the lease that keeps a worker from the third.
+    gated.node(name=_name, pausable="no" if _name == "gate" else "yes")(_gated)
 gated.route(*GATED_TRAIL)
 
 

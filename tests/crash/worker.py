@@ -15,13 +15,14 @@ from holdfast import Holdfast
 from holdfast.clock import SystemClock
 from tests.crash import flows
 
+_STEP_SECONDS = 0.02
 _SEEN_SECONDS_MAX = 0.5
 
 
 class StoppedClock(SystemClock):
     """Does not notice that the process was stopped, as on a machine that was put to sleep.
 
-    A worker asks it many times a second; what is longer than that was no time for it.
+    It is asked many times a second; what lies longer between two questions was no time for it.
     """
 
     def __init__(self) -> None:
@@ -33,6 +34,11 @@ class StoppedClock(SystemClock):
         self._seen += min(now - self._last, _SEEN_SECONDS_MAX)
         self._last = now
         return self._seen
+
+    async def sleep(self, seconds: float) -> None:
+        until = self.monotonic() + seconds
+        while (left := until - self.monotonic()) > 0:
+            await super().sleep(min(left, _STEP_SECONDS))
 
 
 async def main(url: str, graph: str, *, stopped_clock: bool = False, **options: Any) -> None:

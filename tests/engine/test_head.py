@@ -146,7 +146,7 @@ async def test_a_row_that_cannot_be_resumed_stays_small(house: House) -> None:
     hf = house.open(tenant=LARGEST_TENANT)
     await largest_head(hf, house, one_node(waits))
     await hf.signal(LARGEST_START["id"], "never")
-    graph = Graph("g" * 64, dict)
+    graph = Graph("g" * 64, dict, version=2**31)
     graph.node(other)
     async with house.worker(hf, graph, resumes_max=2) as worker:
         await house.quiet(worker)

@@ -26,6 +26,8 @@ class NodeThreads(Executor):
         self._lock = threading.Lock()
         self._made = 0
         self._idle = 0
+        # Calls for which no thread was free, nor could be made.
+        self._backlog = 0
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         future: Future[T] = Future()
@@ -43,12 +45,16 @@ class NodeThreads(Executor):
             else:
                 future.set_result(result)
 
-        self._calls.put(call)
         with self._lock:
-            if self._idle < self._calls.qsize() and self._made < self._count:
+            if self._idle:
+                self._idle -= 1  # counted here and not by the thread, which may be slow to wake
+            elif self._made < self._count:
                 self._made += 1
                 name = f"holdfast-node-{self._made}"
                 threading.Thread(target=self._work, name=name, daemon=True).start()
+            else:
+                self._backlog += 1
+            self._calls.put(call)
         return future
 
     def shutdown(self, wait: bool = False, *, cancel_futures: bool = False) -> None:
@@ -57,12 +63,10 @@ class NodeThreads(Executor):
                 self._calls.put(None)
 
     def _work(self) -> None:
-        while True:
-            with self._lock:
-                self._idle += 1
-            call = self._calls.get()
-            with self._lock:
-                self._idle -= 1
-            if call is None:
-                return
+        while (call := self._calls.get()) is not None:
             call()
+            with self._lock:
+                if self._backlog:
+                    self._backlog -= 1
+                else:
+                    self._idle += 1
