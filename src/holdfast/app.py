@@ -231,7 +231,7 @@ class Holdfast:
         Raises:
             RunNotFound: there is no such run.
         """
-        return run_of(await runs.read(self._kernel, self._key(id, tenant)))
+        return run_of(await runs.read(self._kernel, await self._settled(id, tenant)))
 
     async def list(
         self,
@@ -274,7 +274,7 @@ class Holdfast:
         Raises:
             RunNotFound: there is no such run, or its journal is no longer kept.
         """
-        head = await runs.read(self._kernel, self._key(id, tenant))
+        head = await runs.read(self._kernel, await self._settled(id, tenant))
         _check_kept(head)
         loaded = await load(self._kernel, head, keep_events=True)
         return [history_of(event) for event in loaded.events]
@@ -302,7 +302,7 @@ class Holdfast:
         await runs.send(
             self._kernel,
             self._crew,
-            self._key(id, tenant),
+            await self._settled(id, tenant),
             name=admit_name(name, "a signal's name"),
             id=admit_name(self._kernel.ids.new() if signal_id is None else signal_id, "signal_id"),
             payload=payload,
@@ -315,9 +315,10 @@ class Holdfast:
             RunNotFound: there is no such run.
             RunEnded: it has ended otherwise.
         """
-        key = self._key(id, tenant)
         if not isinstance(reason, str):
             raise InvalidRequest("the reason is text", field="reason")
+        key = await self._settled(id, tenant)
+        self._crew.recall(key)  # what we remember of it is about to change
         head = await runs.cancel(self._kernel, key, reason=reason[:_REASON_MAX] or _NO_REASON)
         self._crew.interrupt(key)
         if head.status in ENDED:
@@ -337,7 +338,8 @@ class Holdfast:
         """
         if from_node is not None:
             admit_name(from_node, "from_node")
-        place = await runs.retry(self._kernel, self._key(id, tenant), from_node=from_node)
+        key = await self._settled(id, tenant)
+        place = await runs.retry(self._kernel, key, from_node=from_node)
         self._offer(place)
 
     # --- workers ----------------------------------------------------------------------------------
@@ -357,7 +359,9 @@ class Holdfast:
             options = options or WorkerOptions(**given)
         except TypeError as error:
             raise InvalidRequest(f"a worker has no such option: {error}") from None
-        worker = Worker(self._kernel, graphs, options, ended=self._ended)
+        worker = Worker(
+            self._kernel, graphs, options, ended=self._ended, paused=self._crew.remember
+        )
         self._crew.join(worker)
         return worker
 
@@ -409,28 +413,28 @@ class Holdfast:
 
     async def _ending(self, key: RunKey) -> _Ending:
         """Wait for a run to end: told by our own workers, or by asking now and then."""
-        future: asyncio.Future[_Ending] = asyncio.get_running_loop().create_future()
-        self._awaited.setdefault(key, set()).add(future)
         pause = _ASK_FIRST_SECONDS
+        await self._crew.settled(key)
+        ending = None if self._crew.holds(key) else await self._asked(key)
+        while ending is None:
+            ending = await self._told(key, pause) or await self._asked(key)
+            pause = min(pause * 2, _ASK_MOST_SECONDS)
+        return ending
+
+    async def _told(self, key: RunKey, seconds: float) -> _Ending | None:
+        """Return what one of our own workers tells within that time of how a run ended."""
+        future: asyncio.Future[_Ending] = asyncio.get_running_loop().create_future()
+        waiting = self._awaited.setdefault(key, set())
+        waiting.add(future)
         try:
-            if not self._crew.holds(key):
-                ending = await self._asked(key)
-                if ending is not None:
-                    return ending
-            while True:
-                done, _ = await asyncio.wait((future,), timeout=pause)
-                if done:
-                    return future.result()
-                pause = min(pause * 2, _ASK_MOST_SECONDS)
-                ending = await self._asked(key)
-                if ending is not None:
-                    return ending
+            async with asyncio.timeout(seconds):
+                return await future
+        except TimeoutError:
+            return None
         finally:
-            waiting = self._awaited.get(key)
-            if waiting is not None:
-                waiting.discard(future)
-                if not waiting:
-                    del self._awaited[key]
+            waiting.discard(future)
+            if not waiting and self._awaited.get(key) is waiting:
+                del self._awaited[key]
 
     async def _asked(self, key: RunKey) -> _Ending | None:
         head = await runs.read(self._kernel, key)
@@ -441,6 +445,12 @@ class Holdfast:
         _check_kept(head)
         execution = (await load(self._kernel, head)).execution
         return _Ending(head.status, execution.state, execution.failure)
+
+    async def _settled(self, id: str, tenant: str | None) -> RunKey:
+        """Return the key of a run whose row, if it has just ended here, says so."""
+        key = self._key(id, tenant)
+        await self._crew.settled(key)
+        return key
 
     def _key(self, id: str, tenant: str | None) -> RunKey:
         return RunKey(self._admitted_tenant(tenant), admit_name(id, "id"))

@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -64,14 +64,18 @@ async def ended(process: Process) -> tuple[int, list[str]]:
     return await process.wait(), said
 
 
-async def until(true: Callable[[], bool], *processes: Process) -> None:
+async def until(true: Callable[[], bool | Awaitable[bool]], *processes: Process) -> None:
     """Return when it is true; fail if one of the processes ends before."""
     # Between two questions we wait for the processes and not for a time: if one ends, we know.
     ends = [asyncio.ensure_future(process.wait()) for process in processes]
     try:
-        while not true():
+        while not await _answer(true()):
             done, _ = await asyncio.wait(ends, timeout=POLL_SECONDS)
             assert not done, "a process ended early"
     finally:
         for end in ends:
             end.cancel()
+
+
+async def _answer(given: bool | Awaitable[bool]) -> bool:
+    return given if isinstance(given, bool) else await given

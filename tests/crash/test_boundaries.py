@@ -9,12 +9,11 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from holdfast import Holdfast
-from holdfast.errors import RunEnded, RunNotFound
+from holdfast.errors import RunNotFound
 from holdfast.model.event import SignalTaken
 from holdfast.records.keys import RunKey, inbox_key
 from holdfast.storage import open as open_store
@@ -219,8 +218,7 @@ async def rescued(death: Death) -> int:
             await hf.start(varied, {}, id=RUN)
         for id in SIGNALS:
             if f"signalled {id}" not in death.said:
-                with suppress(RunEnded):
-                    await hf.signal(RUN, "answer", id, signal_id=id)
+                await hf.signal(RUN, "answer", id, signal_id=id)
         assert await hf.run(RUN).result() == FINISHED
     journal = await journal_at(place)
     check_history(journal)

@@ -10,6 +10,7 @@ from asyncio.subprocess import Process
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,12 +59,13 @@ async def test_a_worker_that_was_stopped_beyond_its_lease(
             # The first wakes up with its gate open: everything that it held wants to go on.
             await open_gate(first)
             first.send_signal(signal.SIGCONT)
+            await until(lambda: has_new_name(store, first, old), first, second)
+            assert await journals_of(store, runs) == before
+            # The second is full, so further runs are the first's.
             for run in later:
                 await client.start(gated, {}, id=run)
-            # The second is full, so these are the first's, under its new name.
             for run in later:
                 assert await client.run(run).result() == {"trail": GATED_TRAIL}
-            assert worker_in((await workers_of(store, first.pid))[-1]) != worker_in(old)
             assert await journals_of(store, runs) == before
             await open_gate(second)
             for run in runs:
@@ -108,6 +110,12 @@ async def open_gate(process: Process) -> None:
     assert process.stdin is not None
     process.stdin.write(b"\n")
     await process.stdin.drain()
+
+
+async def has_new_name(store: Store, process: Process, old: dict[str, Any]) -> bool:
+    """Return whether the process is another worker by now."""
+    newest = (await workers_of(store, process.pid))[-1]
+    return worker_in(newest) != worker_in(old)
 
 
 async def journals_of(store: Store, runs: list[str]) -> dict[str, list[Record]]:

@@ -16,7 +16,7 @@ from holdfast.clock import SystemClock
 from tests.crash import flows
 
 _STEP_SECONDS = 0.02
-_SEEN_SECONDS_MAX = 0.5
+_SEEN_SECONDS_MAX = 0.05
 
 
 class StoppedClock(SystemClock):

@@ -59,6 +59,10 @@ class Holder(Protocol):
         """Return whether the worker's lease still holds."""
         ...
 
+    def paused(self, head: Head) -> None:
+        """Hear that a run waits, and how its row looks."""
+        ...
+
     def ended(self, head: Head, execution: Execution, status: Status) -> None:
         """Hear that a run has ended."""
         ...
@@ -303,6 +307,7 @@ class Driver:
                 await self._look_again(failed)  # something came that we have not seen
             else:
                 self._let_go = True
+                self._holder.paused(self.head)
                 return
             if self.head.cancel is not None:
                 await self._write((Cancelled(self.now_ms(), self.head.cancel),))
@@ -351,6 +356,10 @@ class Driver:
             self._holder.ended(self.head, self.execution, status)
             await self._remove()
             return
+        in_journal = self.execution.ending == status
+        if in_journal:
+            # It is over once its journal says so; that the row follows, somebody will see to.
+            self._holder.ended(self.head, self.execution, status)
         while not self._let_go:
             context = self._context()
             try:
@@ -366,7 +375,8 @@ class Driver:
                 await self._look_again(failed)
             else:
                 self._let_go = True
-        self._holder.ended(self.head, self.execution, status)
+        if not in_journal:
+            self._holder.ended(self.head, self.execution, status)
 
     async def _remove(self) -> None:
         """Free what an ended run keeps."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -72,9 +73,26 @@ async def send(
         InvalidInput: the payload cannot be kept.
         OutcomeUnknown: the run is just being closed, or the store does not say.
     """
-    head = await read(kernel, run)
+    signal = _Sent(name, id, payload)
+    remembered = crew.recall(run)
+    if remembered is not None:
+        with suppress(RunNotFound, RunEnded):  # perhaps another run has the id by now
+            return await _deliver(kernel, crew, remembered, signal)
+    await _deliver(kernel, crew, await read(kernel, run), signal)
+
+
+class _Sent(msgspec.Struct, frozen=True):
+    """A signal on its way."""
+
+    name: str
+    id: str
+    payload: Any
+
+
+async def _deliver(kernel: Kernel, crew: Crew, head: Head, signal: _Sent) -> None:
+    run, name, id = head.key, signal.name, signal.id
     _check_open(kernel, head)
-    content = await _payload(kernel, head, payload)
+    content = await _payload(kernel, head, signal.payload)
     put = signal_item(
         run,
         head.generation,
@@ -88,7 +106,7 @@ async def send(
     try:
         await kernel.settle(kernel.inboxes, put)
     except ConditionFailed as failed:
-        await _check_same(kernel, failed, payload, name, id)
+        await _check_same(kernel, failed, signal)
     standing: Head | None = head
     spilled = content.blob is not None
     while standing is not None:
@@ -149,14 +167,12 @@ def _check_open(kernel: Kernel, head: Head) -> None:
         raise RunEnded(f"run {head.key.id!r} is {status}", status=status)
 
 
-async def _check_same(
-    kernel: Kernel, failed: ConditionFailed, payload: Any, name: str, id: str
-) -> None:
+async def _check_same(kernel: Kernel, failed: ConditionFailed, signal: _Sent) -> None:
     """Check that a signal which is there already is this one."""
     (data,) = await contents_of(kernel, [content_of(failed.item or {})])
-    if unpack_value(data) != durable(payload):
+    if unpack_value(data) != durable(signal.payload):
         raise AlreadyExists(
-            f"a signal {name!r} of the id {id!r} is there, with another payload"
+            f"a signal {signal.name!r} of the id {signal.id!r} is there, with another payload"
         ) from None
 
 

@@ -96,6 +96,7 @@ class Worker:
         options: WorkerOptions,
         *,
         ended: Callable[[Head, Execution, Status], None],
+        paused: Callable[[Head], None],
     ) -> None:
         self._kernel = kernel
         self._graphs: dict[str, dict[int, Graph]] = {}
@@ -110,6 +111,7 @@ class Worker:
             raise InvalidRequest("a worker needs at least one graph", field="graphs")
         self._options = options
         self._on_ended = ended
+        self._on_paused = paused
         self._lease = Lease(kernel, options.lease_seconds)
         self._drivers: dict[RunKey, Driver] = {}
         self._tasks: dict[RunKey, asyncio.Task[None]] = {}
@@ -230,6 +232,10 @@ class Worker:
         """Return whether its lease still holds."""
         return self.id != "" and self._lease.holds()
 
+    def paused(self, head: Head) -> None:
+        """Hear that a run waits, and how its row looks."""
+        self._on_paused(head)
+
     def ended(self, head: Head, execution: Execution, status: Status) -> None:
         """Hear that a run has ended."""
         self.counts[status] += 1
@@ -272,6 +278,12 @@ class Worker:
     def holds(self, run: RunKey) -> bool:
         """Return whether we drive that run."""
         return run in self._drivers
+
+    async def settled(self, run: RunKey) -> None:
+        """Return when the row of a run that has ended here says so."""
+        driver = self._drivers.get(run)
+        if driver is not None and driver.execution.ending is not None:
+            await asyncio.wait({self._tasks[run]})
 
     def interrupt(self, run: RunKey) -> None:
         """Hear that somebody wrote into the journal of a run that we may hold."""
