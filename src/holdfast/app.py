@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from types import TracebackType
 from typing import Any, get_args
@@ -413,24 +414,27 @@ class Holdfast:
 
     async def _ending(self, key: RunKey) -> _Ending:
         """Wait for a run to end: told by our own workers, or by asking now and then."""
-        pause = _ASK_FIRST_SECONDS
         await self._crew.settled(key)
-        ending = None if self._crew.holds(key) else await self._asked(key)
-        while ending is None:
-            ending = await self._told(key, pause) or await self._asked(key)
+        pause = _ASK_FIRST_SECONDS
+        while True:
+            # Listening before asking: an ending that comes in between is heard.
+            with self._listening(key) as told:
+                ending = None if self._crew.holds(key) else await self._asked(key)
+                if ending is not None:
+                    return ending
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        return await told
             pause = min(pause * 2, _ASK_MOST_SECONDS)
-        return ending
 
-    async def _told(self, key: RunKey, seconds: float) -> _Ending | None:
-        """Return what one of our own workers tells within that time of how a run ended."""
+    @contextmanager
+    def _listening(self, key: RunKey) -> Generator[asyncio.Future[_Ending], None, None]:
+        """Yield what one of our own workers tells of how a run ended."""
         future: asyncio.Future[_Ending] = asyncio.get_running_loop().create_future()
         waiting = self._awaited.setdefault(key, set())
         waiting.add(future)
         try:
-            async with asyncio.timeout(seconds):
-                return await future
-        except TimeoutError:
-            return None
+            yield future
         finally:
             waiting.discard(future)
             if not waiting and self._awaited.get(key) is waiting:

@@ -7,11 +7,10 @@ import signal
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
-from holdfast.storage import Meter, Store, Update
+from holdfast.storage import Meter, Put, Store, Update
 from holdfast.storage import open as open_store
 from holdfast.storage.layout import Key, Layout
 from holdfast.storage.operations import Answer, ChangePage, Engine, Operation, WriteItem
-from holdfast.storage.writes import Check, Put
 
 Side: TypeAlias = Literal["before", "after"]
 
@@ -75,7 +74,7 @@ def _is_beat(operation: WriteItem) -> bool:
 
 def _name_of(operation: WriteItem) -> str:
     write: Any = operation.write
-    key = Key(write.item["PK"], write.item["SK"]) if isinstance(write, Put | Check) else write.key
+    key = Key(write.item["PK"], write.item["SK"]) if isinstance(write, Put) else write.key
     return f"{type(write).__name__} {key.pk} {key.sk}"
 
 
