@@ -85,11 +85,9 @@ async def _in_process(url: str) -> list[Figure]:
             taken = sorted(pauses)
         many = [await _signalled(hf) for _ in range(SIGNALS)]
     p99 = taken[int(len(taken) * 0.99)]
-    print(
-        f"  pause, {len(taken)} runs in flight      p50 {median(taken):7.2f} ms, p99 {p99:7.2f} ms"
-    )
-    print(f"  signal to finished, nothing else   p50 {median(few):7.2f} ms")
-    print(f"  signal to finished, {RUNS} paused   p50 {median(many):7.2f} ms")
+    _show(f"pause, {RUNS} runs in flight", taken)
+    _show("signal to finished, nothing else", few)
+    _show(f"signal to finished, {RUNS} paused", many)
     return [
         Figure("pause, p99 in ms, 1,000 runs in flight", p99, at_most=50),
         Figure("signal to finished, p50 in ms, in process", median(few), at_most=3),
@@ -145,9 +143,7 @@ async def _across(url: str) -> list[Figure]:
             finished = (await run.history())[-1]
             delays.append(finished.at.timestamp() * 1000 - told_ms)
     longest = max(delays)
-    print(
-        f"  signal to finished, two processes  p50 {median(delays):7.0f} ms, most {longest:5.0f} ms"
-    )
+    _show("signal to finished, two processes", delays)
     return [
         Figure("signal to finished, most in ms, two processes", longest, at_most=POLL_SQLITE_MS)
     ]
@@ -165,6 +161,12 @@ async def _worker(url: str) -> AsyncIterator[None]:
     finally:
         process.terminate()
         await process.wait()
+
+
+def _show(what: str, taken: list[float]) -> None:
+    ordered = sorted(taken)
+    p99 = ordered[int(len(ordered) * 0.99)]
+    print(f"  {what:<36} p50 {median(taken):7.2f} ms   p99 {p99:7.2f} ms")
 
 
 def _show(what: str, taken: list[float]) -> None:

@@ -1,0 +1,90 @@
+"""Retry policies and spans of time."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.errors import InvalidRequest
+from holdfast.model.durations import days, hours, milliseconds_of, minutes, seconds
+from holdfast.model.policy import Retry
+
+
+@given(
+    st.integers(1, 100),
+    st.floats(0, 100),
+    st.floats(1, 10),
+    st.floats(0, 1000),
+    st.floats(0, 1),
+    st.text(max_size=20),
+)
+def test_a_pause_lies_between_the_whole_and_what_the_jitter_leaves(
+    failed: int, first: float, factor: float, most: float, jitter: float, seed: str
+) -> None:
+    retry = Retry(first_seconds=first, factor=factor, most_seconds=most, jitter=jitter)
+    full_ms = min(first * factor ** min(failed - 1, 64), most) * 1000
+    pause = retry.pause_ms(failed, seed)
+    assert full_ms * (1 - jitter) - 1 <= pause <= full_ms + 1
+    assert pause == retry.pause_ms(failed, seed)
+
+
+def test_runs_that_failed_together_do_not_come_back_together() -> None:
+    pauses = {Retry(first_seconds=100).pause_ms(1, f"run {number}") for number in range(50)}
+    assert len(pauses) > 40
+
+
+@pytest.mark.parametrize(
+    "unfit",
+    [
+        {"attempts": 0},
+        {"attempts": 1.5},
+        {"first_seconds": -1},
+        {"factor": 0.5},
+        {"most_seconds": -1},
+        {"jitter": 1.1},
+        {"jitter": float("nan")},
+        {"on": ValueError},
+        {"on": (str,)},
+    ],
+    ids=str,
+)
+def test_a_policy_that_makes_no_sense_is_refused(unfit: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        Retry(**unfit)
+    assert caught.value.field in unfit
+
+
+def test_only_the_errors_that_are_named_are_covered() -> None:
+    retry = Retry(on=(OSError, KeyError))
+    assert retry.covers(FileNotFoundError())
+    assert retry.covers(KeyError())
+    assert not retry.covers(ValueError())
+
+
+@pytest.mark.parametrize(
+    ("span", "expected"),
+    [
+        (seconds(2), 2_000),
+        (minutes(1.5), 90_000),
+        (hours(1), 3_600_000),
+        (days(7), 604_800_000),
+        (0, 0),
+        (0.0001, 1),
+        (timedelta(microseconds=1), 1),
+    ],
+)
+def test_a_span_is_whole_milliseconds_rounded_up(span: Any, expected: int) -> None:
+    assert milliseconds_of(span, "span") == expected
+
+
+@pytest.mark.parametrize(
+    "unfit", [-1, float("nan"), float("inf"), "7", None, True, days(40_000)], ids=str
+)
+def test_what_is_not_a_span_is_refused_by_its_name(unfit: Any) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        milliseconds_of(unfit, "max_wait")
+    assert caught.value.field == "max_wait"

@@ -1,0 +1,89 @@
+"""Which signal answers which wait."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.model.event import SignalTaken
+from holdfast.model.execution import Execution, folded
+from holdfast.model.signals import (
+    Pending,
+    Signal,
+    Stale,
+    Take,
+    TimeOut,
+    Wait,
+    holds_decision,
+    resolved,
+)
+
+names = st.sampled_from(["go", "pay"])
+signals = st.lists(
+    st.builds(Signal, names, st.sampled_from("abcdef"), st.integers(0, 20)),
+    unique_by=lambda signal: (signal.name, signal.id),
+)
+limits = st.none() | st.integers(0, 20)
+waits = st.builds(
+    Wait,
+    visit=st.just(0),
+    key=st.just("go#1"),
+    signal=st.none() | names,
+    since_ms=st.just(0),
+    until_ms=limits,
+    stale_ms=limits,
+)
+
+
+@given(waits, signals, st.sets(st.tuples(names, st.sampled_from("abcdef"))), st.integers(0, 25))
+def test_the_first_that_fits_and_came_in_time_is_taken(
+    wait: Wait, inbox: list[Signal], taken: set[tuple[str, str]], now: int
+) -> None:
+    ends = [limit for limit in (wait.until_ms, wait.stale_ms) if limit is not None]
+    over = min(ends, default=10**9)
+    in_time = [
+        (signal.accepted_ms, signal.id, signal)
+        for signal in inbox
+        if signal.name == wait.signal
+        and (signal.name, signal.id) not in taken
+        and signal.accepted_ms < over
+    ]
+    answer = resolved(wait, inbox, taken, now)
+    if in_time:
+        assert answer == Take(min(in_time)[2])
+    elif now < over:
+        assert answer == Pending(min(ends, default=None))
+    else:
+        assert answer == (TimeOut() if wait.until_ms == over else Stale())
+
+
+@given(waits, signals, st.integers(0, 25), st.integers(0, 25))
+def test_time_alone_never_takes_an_answer_back(
+    wait: Wait, inbox: list[Signal], now: int, later: int
+) -> None:
+    first = resolved(wait, inbox, set(), now)
+    if not isinstance(first, Pending):
+        assert resolved(wait, inbox, set(), max(now, later)) == first
+
+
+def waiting(name: str) -> Wait:
+    return Wait(visit=0, key=f"{name}#1", signal=name, since_ms=0)
+
+
+def at(visit: int = 0) -> Execution:
+    return Execution(seed="", state={}, node="n", visit=visit)
+
+
+def test_past_its_expiry_a_run_goes_on_for_the_signal_that_it_waits_for() -> None:
+    in_time, late = Signal("go", "a", 9), Signal("go", "b", 10)
+    assert holds_decision([waiting("go")], [in_time], at(), 10)
+    assert not holds_decision([waiting("go")], [late], at(), 10)
+    assert not holds_decision([waiting("pay")], [in_time], at(), 10)
+
+
+def test_past_its_expiry_a_run_goes_on_that_a_signal_had_brought_under_way() -> None:
+    taken = SignalTaken(5, "n", 0, "go#1", "go", "a")
+    under_way = folded(at(), [taken])
+    assert holds_decision([waiting("go")], [Signal("go", "a", 5)], under_way, 10)
+    assert not holds_decision([], [], at(), 10)
+    assert holds_decision([], [Signal("go", "early", 5)], at(), 10)
