@@ -22,6 +22,7 @@ from holdfast.errors import (
     InvalidName,
     InvalidQuery,
     InvalidRequest,
+    Refused,
     RunCancelled,
     RunExpired,
     RunFailed,
@@ -215,9 +216,9 @@ class Holdfast:
                 asked,
                 owner=None if room is None else room.owner,
             )
-        except BaseException:
+        except BaseException as error:
             if room is not None:
-                room.give_back(unsure=True)
+                room.give_back(unsure=not isinstance(error, InvalidRequest | Refused))
             raise
         self._hand_on(started, room)
         return RunHandle(self, asked.run, graph)
@@ -356,6 +357,8 @@ class Holdfast:
             InvalidGraph: a graph cannot be run.
             InvalidRequest: an option cannot be understood.
         """
+        if options is not None and given:
+            raise InvalidRequest("a worker is given its options in one way, not in two")
         try:
             options = options or WorkerOptions(**given)
         except TypeError as error:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.simulation.bugs import BUGS, planted
 from tests.simulation.fleet import RUNS, WORKERS, fleet, rough
+from tests.simulation.promises import Broken
 
 SEEDS = 1_000
 CHUNK = 25
@@ -70,7 +71,7 @@ def test_a_planted_bug_is_found(name: str) -> None:
         for seed in range(SEEDS_A_BUG):
             try:
                 fleet(seed)
-            except Exception as error:
+            except Broken as error:
                 print(f"{name} is found by seed {seed}: {error}")
                 return
     pytest.fail(f"{name} was not found in {SEEDS_A_BUG} seeds")

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from holdfast.engine.kernel import Kernel
 from holdfast.errors import ConditionFailed, StoreUnavailable
 from holdfast.records import worker as rows
-from holdfast.records.head import requeued
+from holdfast.records.head import place_in, requeued
 from holdfast.records.keys import (
     WORKERS,
     Place,
@@ -80,4 +80,4 @@ async def requeue(kernel: Kernel, place: Place) -> Place | None:
         await kernel.settle(kernel.heads, write)
     except (ConditionFailed, StoreUnavailable):
         return None  # it is not there any more, or the next sweep will find it
-    return Place(write.set["GSI1PK"], write.set["GSI1SK"])
+    return place_in(write)

@@ -85,6 +85,7 @@ class Context:
         self._hold_ms = hold_ms
         self._counts: Counter[str] = Counter()
         self._closed = False
+        self._visit = host.execution.visit
         self._lost: BaseException | None = None
         self.pending: dict[str, Wait] = {}
         """What the node waits for and has no answer to yet."""
@@ -133,7 +134,7 @@ class Context:
     @property
     def visit(self) -> int:
         """Which visit of a node this is, counted over the whole run: the same after a resume."""
-        return self._host.execution.visit
+        return self._visit
 
     @property
     def attempt(self) -> int:
@@ -188,6 +189,8 @@ class Context:
         await self._answer(self._wait(key, None, span))
 
     async def _record(self, event: Event, *, durable: bool) -> None:
+        if self._closed:
+            raise Dropped
         try:
             await self._host.record(event, durable=durable)
         except (Dropped, Overtaken) as lost:
@@ -202,7 +205,7 @@ class Context:
 
     def _wait(self, key: str, name: str | None, limit: int | None) -> Wait:
         """Return the wait as it began, which may have been in another process."""
-        head, visit = self._host.head, self._host.execution.visit
+        head, visit = self._host.head, self._visit
         if self._node.pausable == "no":
             raise NotPausable(f"node {self._node.name!r} has pausable='no', and so may not wait")
         for wait in head.waits:
@@ -257,7 +260,7 @@ class Context:
         raise Paused
 
     def _fired(self, key: str) -> TimerFired:
-        return TimerFired(self._host.now_ms(), self._node.name, self._host.execution.visit, key)
+        return TimerFired(self._host.now_ms(), self._node.name, self._visit, key)
 
 
 class BlockingContext:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 
 from holdfast.engine.worker import Room, Worker
@@ -61,5 +62,4 @@ class Crew:
 
     async def stop(self) -> None:
         """Let all of them leave."""
-        for worker in self._workers:
-            await worker.stop()
+        await asyncio.gather(*(worker.stop() for worker in self._workers))

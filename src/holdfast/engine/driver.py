@@ -20,7 +20,7 @@ from holdfast.engine.kernel import Dropped, Kernel
 from holdfast.engine.ledger import Conflict, Journal, Loaded, load, read_inbox
 from holdfast.engine.performer import failure_of, perform
 from holdfast.engine.removal import freed_at_ms, remove
-from holdfast.errors import ConditionFailed, InvalidResult
+from holdfast.errors import ConditionFailed, InvalidResult, StoreUnavailable, StoreUnusable
 from holdfast.graph import Graph
 from holdfast.model.decision import Outcome, Raised, Returned, RunNode, WentStale
 from holdfast.model.event import Cancelled, Event, Expired, Failure, Fenced, Rerouted
@@ -115,7 +115,8 @@ class Driver:
         except (Conflict, Overtaken):
             self._journal = None  # what we know is not all there is: read it again
         except asyncio.CancelledError:
-            if not self._interrupted or not self._alive():
+            undecided = self._writing or (self._journal is not None and self._journal.undecided)
+            if not self._interrupted or undecided or not self._alive():
                 raise
             assert self._task is not None
             self._task.uncancel()
@@ -203,7 +204,8 @@ class Driver:
                 await self._end("quarantined", _crash_loop(self.execution))
                 return
         retry = self.head.retry
-        if retry is not None and retry.id != self.execution.retried:
+        wanted = retry is not None and retry.id != self.execution.retried
+        if retry is not None and wanted and self.execution.ending != "cancelled":
             await self._write((Rerouted(self.now_ms(), retry.node, "retried", retry.id),))
         if self.execution.ending is not None:
             return
@@ -277,9 +279,10 @@ class Driver:
     # --- letting go -------------------------------------------------------------------------------
 
     async def _pause(self, waits: tuple[Wait, ...]) -> None:
-        if self._journal is None:
+        journal = self._journal
+        if journal is None:
             return
-        await self._journal.flush()
+        await journal.flush()
         if self.now_ms() >= self.head.expires_ms:
             await self._close()
         while True:
@@ -287,7 +290,10 @@ class Driver:
             answers = [resolved(wait, self.inbox, self.execution.taken, now) for wait in waits]
             limits = [answer.due_ms for answer in answers if isinstance(answer, Pending)]
             if len(limits) < len(answers):
-                return  # an answer is there by now: the node runs again, and finds it
+                # An answer is there by now: the node runs again, and finds it. When the waits began
+                # is remembered, or a short one would begin anew each time.
+                self.head = msgspec.structs.replace(self.head, waits=waits)
+                return
             if self.head.status == "closing":
                 await self._write((Expired(now),))
                 return
@@ -301,7 +307,7 @@ class Driver:
                     reason=_reason(waits),
                     due_ms=self.head.expires_ms if earliest is None else earliest,
                     retries_left=self._retries_left(),
-                    context=self._journal.context,
+                    context=journal.context,
                 )
             except ConditionFailed as failed:
                 await self._look_again(failed)  # something came that we have not seen
@@ -386,14 +392,19 @@ class Driver:
 
     async def _stumbled(self, error: Exception) -> None:
         """Put a run aside for a while that cannot be gone on with; at last, for somebody to see."""
-        failures = self.head.resume_failures + 1
-        if failures >= self._holder.resumes_max:
+        # What is wrong with the store is not the run's fault.
+        faultless = isinstance(error, StoreUnusable | StoreUnavailable)
+        failures = self.head.resume_failures + (not faultless)
+        if self.head.status in ENDED:
+            await self._change_or_drop(heads.postponed, due_ms=self.now_ms() + _STUMBLE_MOST_MS)
+            self._let_go = True
+        elif failures >= self._holder.resumes_max and not faultless:
             await self._end("quarantined", failure_of(error))
-            return
-        self._journal = None
-        pause_ms = min(_STUMBLE_FIRST_MS * 2**failures, _STUMBLE_MOST_MS)
-        due_ms = self.now_ms() + pause_ms
-        await self._release("resume_failed", due_ms=due_ms, failures=failures)
+        else:
+            self._journal = None
+            pause_ms = min(_STUMBLE_FIRST_MS * 2 ** max(failures, 1), _STUMBLE_MOST_MS)
+            due_ms = self.now_ms() + pause_ms
+            await self._release("resume_failed", due_ms=due_ms, failures=failures)
 
     # --- the row ----------------------------------------------------------------------------------
 

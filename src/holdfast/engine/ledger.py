@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from holdfast.engine.kernel import Kernel
-from holdfast.errors import ConditionFailed, InvalidResult, JournalDamaged
+from holdfast.errors import (
+    ConditionFailed,
+    InvalidResult,
+    JournalDamaged,
+    StoreUnavailable,
+    StoreUnusable,
+)
 from holdfast.model.event import Event, Fenced
 from holdfast.model.execution import Execution, ends, folded
 from holdfast.model.signals import Signal
@@ -71,7 +78,8 @@ async def load(kernel: Kernel, head: Head, *, keep_events: bool = False) -> Load
     for item, data in zip(items, contents, strict=True):
         context = _grown(context, content_of(item))
         if is_inbox(item["SK"]):
-            inbox.append(_signal(item, data))
+            if _in_time(item, head):
+                inbox.append(_signal(item, data))
             continue
         position = position_in(item["SK"])
         if position == 0:
@@ -93,7 +101,11 @@ async def read_inbox(kernel: Kernel, head: Head) -> list[Signal]:
     """Read what lies in a run's inbox, consistently."""
     items = [item async for item in kernel.inboxes.every(head.key.pk, inbox_range(head.generation))]
     contents = await contents_of(kernel, [content_of(item) for item in items])
-    return [_signal(item, data) for item, data in zip(items, contents, strict=True)]
+    return [
+        _signal(item, data)
+        for item, data in zip(items, contents, strict=True)
+        if _in_time(item, head)
+    ]
 
 
 async def spilled(kernel: Kernel, head: Head, data: bytes, name: str) -> Content:
@@ -137,11 +149,8 @@ class Journal:
         self._waiting: list[_Entry] = []
         self._writing = False
         self.context = context
-
-    @property
-    def has_held(self) -> bool:
-        """Whether there are records that are not durable yet."""
-        return bool(self._held)
+        self.undecided = False
+        """Whether a write was given up before its fate was known."""
 
     def hold(self, events: Sequence[Event]) -> None:
         """Keep records back, to travel with the next that must be durable.
@@ -225,10 +234,16 @@ class Journal:
             token=self._kernel.ids.new(),
             stays=_stays(events),
         )
+        self.undecided = True
         try:
             await self._kernel.settle(self._kernel.journals, put, alive=self._alive)
         except ConditionFailed as failed:
+            self.undecided = False
+            if content.blob is not None and self._kernel.blobs is not None:
+                with suppress(StoreUnavailable, StoreUnusable):
+                    await self._kernel.blobs.delete(content.blob.key)  # nobody names it
             raise Conflict(f"position {position} of run {self._head.key.id!r} is taken") from failed
+        self.undecided = False
         self.context = msgspec.structs.replace(_grown(self.context, content), position=position + 1)
 
 
@@ -279,6 +294,11 @@ def _grown(context: Context, content: Content) -> Context:
         size=context.size + content.size,
         blobs=context.blobs or content.blob is not None,
     )
+
+
+def _in_time(item: dict[str, Any], head: Head) -> bool:
+    """Return whether a signal was accepted before the run expired: nothing else ever counts."""
+    return item["accepted_ms"] < head.expires_ms
 
 
 def _signal(item: dict[str, Any], data: bytes) -> Signal:

@@ -91,15 +91,18 @@ class _Sent(msgspec.Struct, frozen=True):
 
 async def _deliver(kernel: Kernel, crew: Crew, head: Head, signal: _Sent) -> None:
     run, name, id = head.key, signal.name, signal.id
-    _check_open(kernel, head)
+    _check_open(head)
     content = await _payload(kernel, head, signal.payload)
+    accepted_ms = kernel.clock.now_ms()
+    if accepted_ms >= head.expires_ms:
+        raise RunEnded(f"run {run.id!r} has expired", status="expired")
     put = signal_item(
         run,
         head.generation,
         name=name,
         id=id,
         content=content,
-        accepted_ms=kernel.clock.now_ms(),
+        accepted_ms=accepted_ms,
         ttl=head.ttl,
         token=kernel.ids.new(),
     )
@@ -110,9 +113,10 @@ async def _deliver(kernel: Kernel, crew: Crew, head: Head, signal: _Sent) -> Non
     standing: Head | None = head
     spilled = content.blob is not None
     while standing is not None:
+        # From here on the row decides, and not our clock: the signal may be taken already.
         if standing.status in ENDED and await _was_taken(kernel, standing, name, id):
-            return  # whoever held the run was faster than we are
-        _check_open(kernel, standing)
+            return
+        _check_open(standing)
         if standing.awaits_signal:
             standing = await _woken(kernel, crew, standing, spilled=spilled)
         else:
@@ -132,8 +136,13 @@ async def _woken(kernel: Kernel, crew: Crew, head: Head, *, spilled: bool) -> He
     room = crew.reserve(head.key, head.graph)
     now, worker = kernel.clock.now_ms(), None if room is None else room.owner
     write = heads.nudged(head, worker=worker, spilled=spilled, now_ms=now, token=kernel.ids.new())
+    claimed = (worker, head.epoch + 1)
     try:
-        item = await kernel.settle(kernel.heads, write)
+        item = await kernel.settle(
+            kernel.heads,
+            write,
+            stands=lambda item: room is not None and (item.get("owner"), item["epoch"]) == claimed,
+        )
     except ConditionFailed as failed:
         if room is not None:
             room.give_back()
@@ -145,7 +154,7 @@ async def _woken(kernel: Kernel, crew: Crew, head: Head, *, spilled: bool) -> He
     if room is not None:
         room.take(head_of(item))
     else:
-        crew.offer(Place(write.set["GSI1PK"], write.set["GSI1SK"]))
+        crew.offer(heads.place_in(write))
     return None
 
 
@@ -157,33 +166,37 @@ async def _payload(kernel: Kernel, head: Head, payload: Any) -> Content:
         raise InvalidInput(f"the payload: {error}", field="payload") from None
 
 
-def _check_open(kernel: Kernel, head: Head) -> None:
-    late = kernel.clock.now_ms() >= head.expires_ms
-    if head.status == "closing" and not late:
-        # By the clock of whoever closes it, the run has expired.
+def _check_open(head: Head) -> None:
+    if head.status == "closing":
+        # Past its expiry it still carries out what it holds, and that may be this signal.
         raise OutcomeUnknown(f"run {head.key.id!r} is being closed; ask for it in a moment")
-    if head.status not in OPEN or late:
-        status = head.status if head.status in ENDED else "expired"
-        raise RunEnded(f"run {head.key.id!r} is {status}", status=status)
+    if head.status not in OPEN:
+        raise RunEnded(f"run {head.key.id!r} is {head.status}", status=head.status)
 
 
 async def _check_same(kernel: Kernel, failed: ConditionFailed, signal: _Sent) -> None:
     """Check that a signal which is there already is this one."""
     (data,) = await contents_of(kernel, [content_of(failed.item or {})])
-    if unpack_value(data) != durable(signal.payload):
+    payload = durable(signal.payload)
+    if data != pack(payload) and unpack_value(data) != payload:
         raise AlreadyExists(
             f"a signal {signal.name!r} of the id {signal.id!r} is there, with another payload"
         ) from None
 
 
-async def _changed(kernel: Kernel, head: Head, write: Update) -> Head | None:
+async def _changed(
+    kernel: Kernel,
+    head: Head,
+    write: Update,
+    stands: Callable[[dict[str, Any]], bool] | None = None,
+) -> Head | None:
     """Change a row that looked like this; return None, or the row as it looks by now.
 
     Raises:
         RunNotFound: it is gone, or another run has its id by now.
     """
     try:
-        await kernel.settle(kernel.heads, write)
+        await kernel.settle(kernel.heads, write, stands=stands)
     except ConditionFailed as failed:
         return _standing(head, failed)
     return None
@@ -272,7 +285,7 @@ async def _closed(kernel: Kernel, run: RunKey, loaded: Loaded) -> Head:
 # --- retrying -------------------------------------------------------------------------------------
 
 
-async def retry(kernel: Kernel, run: RunKey, *, from_node: str | None) -> Place | None:
+async def retry(kernel: Kernel, run: RunKey, *, from_node: str | None) -> Place:
     """Let a run that failed, or is quarantined, go on; return where it is due.
 
     Raises:
@@ -287,7 +300,9 @@ async def retry(kernel: Kernel, run: RunKey, *, from_node: str | None) -> Place 
         raise RunEnded(f"run {run.id!r} failed, and has expired since", status="expired")
     request = RetryRequest(kernel.ids.new(), from_node)
     write = heads.with_retry(head, request, now_ms=kernel.clock.now_ms(), token=kernel.ids.new())
-    changed = await _changed(kernel, head, write)
+    changed = await _changed(
+        kernel, head, write, lambda item: item.get("retry", {}).get("id") == request.id
+    )
     if changed is not None:
         raise NotRetryable(f"run {run.id!r} is {changed.status} by now")
     return heads.place_in(write)

@@ -37,6 +37,7 @@ _BURIAL_SECONDS = 5.0
 # How long tasks have to end once they are cancelled: a node may not mind being cancelled.
 _FAREWELL_SECONDS = 1.0
 _CLAIMS_AT_ONCE = 16
+_PAGE_MIN = 20
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,8 +62,11 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
             if type(value) is not int or value < 1:
                 raise InvalidRequest(f"{name} is a whole number from 1 on", field=name)
         for name in ("lease_seconds", "poll_seconds", "drain_seconds", "hold_seconds"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < 1e9:
+            value: Any = getattr(self, name)
+            if value is None and name == "poll_seconds":
+                continue
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not number or not 0 <= value < 1e9:
                 raise InvalidRequest(f"{name} is a number of seconds, not {value!r}", field=name)
         if not self.lease_seconds:
             raise InvalidRequest("a lease takes some time", field="lease_seconds")
@@ -100,6 +104,8 @@ class Worker:
     ) -> None:
         self._kernel = kernel
         self._graphs: dict[str, dict[int, Graph]] = {}
+        if not isinstance(graphs, Iterable):
+            raise InvalidRequest(f"graphs are a list, not {graphs!r:.80}", field="graphs")
         for graph in graphs:
             versions = self._graphs.setdefault(graph.check().name, {})
             if versions.setdefault(graph.version, graph) is not graph:
@@ -119,6 +125,7 @@ class Worker:
         self._coming: Counter[RunKey] = Counter()
         # Rows of a newer release, not to be tried again at each scan.
         self._unreadable: set[Place] = set()
+        self._succeeding: dict[RunKey, Head] = {}
         self._claims: set[asyncio.Task[None]] = set()
         self._beating: asyncio.Task[None] | None = None
         self._seeking: list[asyncio.Task[None]] = []
@@ -260,8 +267,12 @@ class Worker:
     def arrived(self, room: Room, head: Head | None, loaded: Loaded | None, unsure: bool) -> None:
         """Hear what became of a run for which we kept room; see `Room`."""
         self._owes = self._owes or unsure
-        if head is not None and room.owner == self.id and head.key not in self._drivers:
-            self._drive(head, loaded)
+        if head is not None and room.owner == self.id:
+            if head.key in self._drivers:
+                # Its last driver has let go of it, and only waits to hear so.
+                self._succeeding[head.key] = head
+            else:
+                self._drive(head, loaded)
         self._come(room.run)
 
     def offer(self, place: Place) -> None:
@@ -299,18 +310,29 @@ class Worker:
             room = self._free()
             if room <= 0:
                 break
-            page = await self._kernel.due.query(
-                partition, due_until(self._kernel.clock.now_ms()), index="GSI1", limit=room
-            )
-            places = [Place(entry["GSI1PK"], entry["GSI1SK"]) for entry in page.items]
-            for start in range(0, len(places), _CLAIMS_AT_ONCE):
-                claims = [self._claim(place) for place in places[start : start + _CLAIMS_AT_ONCE]]
-                found += sum(await asyncio.gather(*claims))
+            found += await self._scan_partition(partition, room)
         if not found:
             # Not in step with other workers, which would ask the same at the same time.
             jitter = 1 - 0.2 * self._kernel.ids.random()
             await self._until_woken(self._poll_seconds() * jitter, self._wake)
             self._wake.clear()
+
+    async def _scan_partition(self, partition: str, room: int) -> int:
+        """Claim what is due there; page on past what cannot be claimed. Return how much was."""
+        cursor: str | None = None
+        until = due_until(self._kernel.clock.now_ms())
+        while True:
+            page = await self._kernel.due.query(
+                partition, until, index="GSI1", limit=max(room, _PAGE_MIN), cursor=cursor
+            )
+            places = [Place(entry["GSI1PK"], entry["GSI1SK"]) for entry in page.items]
+            found = 0
+            for start in range(0, len(places), _CLAIMS_AT_ONCE):
+                claims = [self._claim(place) for place in places[start : start + _CLAIMS_AT_ONCE]]
+                found += sum(await asyncio.gather(*claims))
+            cursor = page.cursor
+            if found or cursor is None or self.draining:
+                return found
 
     async def _partitions(self) -> list[str]:
         """Return where to look, our own favourites first, so that workers do not meet too often."""
@@ -328,6 +350,9 @@ class Worker:
         """Take a run that was seen at a place, if it is still there; return whether it was."""
         _, run, epoch = place.due_parts()
         if self._is_ours(run) or place in self._unreadable or self.draining or not self.alive():
+            return False
+        if self._free() <= 0:
+            self._wake.set()
             return False
         self._coming[run] += 1
         try:
@@ -380,6 +405,9 @@ class Worker:
             del self._drivers[run], self._tasks[run]
         if not driver.let_go:
             self._owes = True
+        successor = self._succeeding.pop(run, None)
+        if successor is not None and successor.owner == self.id:
+            self._drive(successor, None)
         if not task.cancelled() and task.exception() is not None:
             _log.error("run %s: the driver broke", run.id, exc_info=task.exception())
         if self._free() == 1:
@@ -430,7 +458,7 @@ class Worker:
             self.offer(place)
 
     def _is_ours(self, run: RunKey) -> bool:
-        return run in self._drivers or run in self._coming
+        return run in self._drivers or run in self._coming or run in self._succeeding
 
     async def _bury(self) -> None:
         lease_seconds = self._options.lease_seconds

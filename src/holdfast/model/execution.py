@@ -22,7 +22,7 @@ from holdfast.model.event import (
     TimerFired,
 )
 
-__all__ = ["TERMINAL", "Ending", "Execution", "ends", "folded"]
+__all__ = ["Ending", "Execution", "ends", "folded"]
 
 Ending: TypeAlias = Literal["finished", "failed", "cancelled", "expired"]
 """How a run can end."""
@@ -48,7 +48,6 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     """Name and id of every signal that was taken, so that none counts twice."""
     ending: Ending | None = None
     failure: Failure | None = None
-    ended_at_ms: int = 0
     nodes_run: int = 0
     spent_ms: int = 0
     """Time spent inside nodes."""
@@ -58,12 +57,12 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     """The id of the last retry that was carried out."""
 
 
-TERMINAL = (Finished, Failed, Cancelled, Expired)
+_TERMINAL = (Finished, Failed, Cancelled, Expired)
 
 
 def ends(event: Event) -> bool:
     """Return whether nothing but a retry may follow the event."""
-    return isinstance(event, TERMINAL)
+    return isinstance(event, _TERMINAL)
 
 
 def folded(execution: Execution, events: Iterable[Event]) -> Execution:
@@ -101,27 +100,30 @@ def _after(before: Execution, event: Event) -> Execution:
             )
         case TimerFired():
             return _changed(before, answers={**before.answers, event.wait: event})
+        case Rerouted(to=None):
+            # The same visit goes on: what its waits were answered stands, and so do its keys.
+            kept = {**_ENTERED, "answers": before.answers}
+            return _changed(before, **kept, retried=event.request, ending=None)
         case Rerouted():
             return _changed(
                 before,
-                node=event.to or before.node,
+                node=event.to,
                 **_ENTERED,
                 visit=before.visit + 1,
                 retried=event.request or before.retried,
                 ending=None,
-                ended_at_ms=0,
             )
         case Fenced():
             return msgspec.structs.replace(before, fences=before.fences + 1)
         case Finished():
-            return _changed(before, ending="finished", ended_at_ms=event.at_ms, failure=None)
+            return _changed(before, ending="finished", failure=None)
         case Failed():
-            return _changed(before, ending="failed", ended_at_ms=event.at_ms, failure=event.failure)
+            return _changed(before, ending="failed", failure=event.failure)
         case Cancelled():
             failure = Failure("Cancelled", event.reason)
-            return _changed(before, ending="cancelled", ended_at_ms=event.at_ms, failure=failure)
+            return _changed(before, ending="cancelled", failure=failure)
         case Expired():
-            return _changed(before, ending="expired", ended_at_ms=event.at_ms)
+            return _changed(before, ending="expired")
 
 
 # What every visit begins with.

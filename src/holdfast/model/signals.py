@@ -98,7 +98,9 @@ def holds_decision(
     unanswered = [
         wait
         for wait in waits
-        if wait.visit == execution.visit and wait.key not in execution.answers
+        if wait.signal is not None
+        and wait.visit == execution.visit
+        and wait.key not in execution.answers
     ]
     if unanswered:
         answers = (resolved(wait, in_time, execution.taken, expires_ms) for wait in unanswered)

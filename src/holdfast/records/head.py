@@ -45,6 +45,7 @@ __all__ = [
     "nudged",
     "paused",
     "place_in",
+    "postponed",
     "released",
     "requeued",
     "signalled",
@@ -142,7 +143,11 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def awaits_signal(self) -> bool:
         """Whether a signal can wake it."""
-        return self.status == "waiting" and any(wait.signal is not None for wait in self.waits)
+        return (
+            self.status == "waiting"
+            and self.owner is None
+            and any(wait.signal is not None for wait in self.waits)
+        )
 
 
 def head_of(item: Mapping[str, Any]) -> Head:
@@ -375,6 +380,23 @@ def ended(
     return msgspec.structs.replace(write, condition=condition)
 
 
+def postponed(head: Head, *, due_ms: int, now_ms: int, token: str) -> Update:
+    """Return the write by which its owner lets go of a run that has ended, to be freed later."""
+    place = Place.due(head.graph, head.shard, due_ms, head.key, head.epoch + 1)
+    return Update(
+        key=head.key.head,
+        set={
+            "epoch": head.epoch + 1,
+            "updated_ms": now_ms,
+            "GSI1PK": place.pk,
+            "GSI1SK": place.sk,
+        },
+        remove=("owner",),
+        condition=_held(head),
+        token=token,
+    )
+
+
 def closing(head: Head, *, status: Status, now_ms: int, token: str) -> Update:
     """Return the write after which a run that its owner still holds takes no signal any more.
 
@@ -467,9 +489,9 @@ def with_retry(head: Head, request: RetryRequest, *, now_ms: int, token: str) ->
     )
 
 
-def place_in(write: Update) -> Place | None:
-    """Return the place to which a write moves its row, if it moves it."""
-    return Place(write.set["GSI1PK"], write.set["GSI1SK"]) if "GSI1PK" in write.set else None
+def place_in(write: Update) -> Place:
+    """Return the place to which a write moves its row."""
+    return Place(write.set["GSI1PK"], write.set["GSI1SK"])
 
 
 def _let_go(
