@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.event import SignalTaken
+from holdfast.model.event import Failed, Failure, Rerouted, SignalTaken
 from holdfast.model.execution import Execution, folded
 from holdfast.model.signals import (
     Pending,
@@ -87,3 +87,21 @@ def test_past_its_expiry_a_run_goes_on_that_a_signal_had_brought_under_way() -> 
     assert holds_decision([waiting("go")], [Signal("go", "a", 5)], under_way, 10)
     assert not holds_decision([], [], at(), 10)
     assert holds_decision([], [Signal("go", "early", 5)], at(), 10)
+
+
+def test_a_timer_that_runs_does_not_undo_a_decision_that_was_taken() -> None:
+    taken = SignalTaken(5, "n", 0, "go#1", "go", "a")
+    retrying = Wait(visit=0, key="retry", since_ms=6, until_ms=12)
+    assert holds_decision([retrying], [], folded(at(), [taken]), 10)
+    assert not holds_decision([retrying], [], at(), 10)
+
+
+def test_a_retry_where_the_run_stood_keeps_the_visit_and_its_answers() -> None:
+    taken = SignalTaken(5, "n", 3, "go#1", "go", "a", "yes")
+    failed = folded(at(3), [taken, Failed(6, Failure("E", "m"), "n")])
+    again = folded(failed, [Rerouted(7, None, "retried", "r1")])
+    assert (again.visit, again.answers, again.ending) == (3, {"go#1": taken}, None)
+    assert (again.retried, again.failed_attempts) == ("r1", 0)
+    elsewhere = folded(failed, [Rerouted(7, "m", "retried", "r1")])
+    assert (elsewhere.node, elsewhere.visit, elsewhere.answers) == ("m", 4, {})
+    assert elsewhere.taken == {("go", "a")}

@@ -48,6 +48,8 @@ REST_SECONDS = 8 * LEASE_SECONDS
 """After that much more, nothing may be left undone."""
 CLIENT_CRASHES = 0.1
 """How many of a client's attempts it does not outlive."""
+SHARED = 0.5
+"""How many fleets have their clients in the processes of their workers."""
 STUCK_SECONDS = 600.0
 DAY_SECONDS = 24 * 3600.0
 HEAVY = 12_000
@@ -99,6 +101,9 @@ class Fleet:
     scripts: list[list[Line]] = field(default_factory=list)
     leaving: asyncio.Event = field(default_factory=asyncio.Event)
     drains: bool = True
+    shared: bool = False
+    """Whether clients live in the workers' processes, and so hand runs to them directly."""
+    faces: dict[str, Holdfast] = field(default_factory=dict)
 
     @property
     def shaky(self) -> bool:
@@ -175,6 +180,10 @@ class Fleet:
         """Be a worker, and leave and come back now and then."""
         hf = self._holdfast(process)
         graph = self.graph(process)
+        if self.shared:
+            number = int(process.name.partition(".")[0][1:])
+            task = asyncio.ensure_future(self.client(self.scripts[number])(process))
+            task.add_done_callback(self._client_is_done)
         while not self.leaving.is_set():
             worker = hf.worker(
                 [graph],
@@ -193,19 +202,25 @@ class Fleet:
             await self._until_leaving(process, patience)
             await worker.stop()
 
+    def _client_is_done(self, task: asyncio.Future[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self.world.loop.fail(task.exception() or RuntimeError())
+
     async def _until_leaving(self, process: Process, seconds: float) -> None:
         until = process.clock.monotonic() + seconds
         while not self.leaving.is_set() and process.clock.monotonic() < until:
             await process.clock.sleep(2.0)
 
     def _holdfast(self, process: Process) -> Holdfast:
-        return Holdfast(
-            process.store.url,
-            tenant=TENANT,
-            store=process.store,
-            clock=process.clock,
-            ids=process.ids,
-        )
+        if process.name not in self.faces:
+            self.faces[process.name] = Holdfast(
+                process.store.url,
+                tenant=TENANT,
+                store=process.store,
+                clock=process.clock,
+                ids=process.ids,
+            )
+        return self.faces[process.name]
 
     # --- clients ----------------------------------------------------------------------------------
 
@@ -218,7 +233,8 @@ class Fleet:
             for line in script:
                 await process.clock.sleep(line.at_seconds - process.clock.monotonic())
                 while not line.done:
-                    if self.shaky and process.ids.random() < CLIENT_CRASHES:
+                    crashes = CLIENT_CRASHES / 5 if self.shared else CLIENT_CRASHES
+                    if self.shaky and process.ids.random() < crashes:
                         moment = self.world.loop.time() + process.ids.random() * 0.05
                         self.world.at(moment, process.crash)
                     try:
@@ -353,7 +369,7 @@ def fleet(seed: int | str, plan: FaultPlan | None = None, *, reuse: bool = True)
     async def scenario(world: World) -> Outcome:
         skew_ms = round(2 * chosen.skew_seconds_max * 1000) + 100
         promises = Promises(world, skew_ms=skew_ms, stuck_ms=round(STUCK_SECONDS * 1000))
-        state = Fleet(world, promises, drains=True)
+        state = Fleet(world, promises, shared=world.random.random() < SHARED)
         state.draw()
         await _worked_through(world, state)
         promises.settled()
@@ -378,6 +394,7 @@ async def _worked_through(world: World, state: Fleet) -> None:
     clients = [
         world.supervise(f"c{number}", state.client(script))
         for number, script in enumerate(state.scripts)
+        if not state.shared
     ]
     await _passed(world, TROUBLE_SECONDS)
     world.plan = calm().evolve(
@@ -385,6 +402,8 @@ async def _worked_through(world: World, state: Fleet) -> None:
     )
     for client in clients:
         await client.ended
+    while not all(line.done for script in state.scripts for line in script):
+        await _passed(world, 5)
     await _passed(world, REST_SECONDS)
     state.leaving.set()
     for worker in workers:

@@ -242,6 +242,8 @@ async def _cancelled(kernel: Kernel, head: Head, reason: str) -> Head:
     while True:
         loaded = await load(kernel, head)
         ending = loaded.execution.ending
+        if head.retry is not None and head.retry.id != loaded.execution.retried:
+            return head  # whoever opens it again finds in its row that it is to end
         if ending is not None and ending != "cancelled":
             raise RunEnded(f"run {head.key.id!r} is {ending}", status=ending)
         if ending is None:

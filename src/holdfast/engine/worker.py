@@ -62,12 +62,11 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
             if type(value) is not int or value < 1:
                 raise InvalidRequest(f"{name} is a whole number from 1 on", field=name)
         for name in ("lease_seconds", "poll_seconds", "drain_seconds", "hold_seconds"):
-            value: Any = getattr(self, name)
-            if value is None and name == "poll_seconds":
+            span: Any = getattr(self, name)
+            if span is None and name == "poll_seconds":
                 continue
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not number or not 0 <= value < 1e9:
-                raise InvalidRequest(f"{name} is a number of seconds, not {value!r}", field=name)
+            if not isinstance(span, int | float) or span is True or not 0 <= span < 1e9:
+                raise InvalidRequest(f"{name} is a number of seconds, not {span!r}", field=name)
         if not self.lease_seconds:
             raise InvalidRequest("a lease takes some time", field="lease_seconds")
 
