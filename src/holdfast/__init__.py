@@ -2,7 +2,8 @@
 
 from holdfast.app import Holdfast, RunHandle
 from holdfast.engine.context import Context
-from holdfast.engine.worker import Worker, WorkerOptions
+from holdfast.engine.options import WorkerOptions
+from holdfast.engine.worker import Worker
 from holdfast.graph import END, Graph, Node, escalate, fail, restart
 from holdfast.model.durations import days, hours, minutes, seconds
 from holdfast.model.policy import Retry

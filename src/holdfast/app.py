@@ -12,12 +12,13 @@ from typing import Any, get_args
 import msgspec
 
 from holdfast.clock import Clock, Ids, SystemClock, SystemIds
-from holdfast.engine import runs, starting
+from holdfast.engine import lists, runs, starting
 from holdfast.engine.crew import Crew
 from holdfast.engine.kernel import Kernel
 from holdfast.engine.ledger import load
+from holdfast.engine.options import WorkerOptions
 from holdfast.engine.views import history_of, run_of
-from holdfast.engine.worker import Room, Worker, WorkerOptions
+from holdfast.engine.worker import Room, Worker
 from holdfast.errors import (
     InvalidName,
     InvalidQuery,
@@ -261,12 +262,12 @@ class Holdfast:
             )
         if status is not None and status not in get_args(Status):
             raise InvalidQuery(f"there is no status {status!r:.80}", field="status")
-        asked = runs.Filter(status=status, graph=graph, labels=admit_labels(labels))
+        asked = lists.Filter(status=status, graph=graph, labels=admit_labels(labels))
         if since is not None:
             asked = msgspec.structs.replace(asked, since_ms=_moment_ms(since, "since"))
         if until is not None:
             asked = msgspec.structs.replace(asked, until_ms=_moment_ms(until, "until"))
-        return await runs.listed(
+        return await lists.listed(
             self._kernel, self._admitted_tenant(tenant), asked, limit=limit, cursor=cursor
         )
 

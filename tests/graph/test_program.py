@@ -211,7 +211,7 @@ class Rude(Exception):
     [
         (KeyError("paid"), "KeyError", "'paid'"),
         (ValueError("\ud800" + "x" * 10_000), "ValueError", "\\ud800" + "x" * 1994),
-        (Rude(), "Rude", ""),
+        (Rude(), f"{__name__}.Rude", "(the error cannot be shown)"),
     ],
     ids=["ordinary", "unspeakable", "rude"],
 )

@@ -63,12 +63,9 @@ def fence_before_head(patch: pytest.MonkeyPatch) -> None:
             head = heads.head_of(item)
             loaded = await ledger.load(self._kernel, head)
             put = record(
-                run,
-                head.generation,
+                msgspec.structs.replace(head, epoch=epoch + 1),
                 loaded.context.position,
                 Content(pack([Fenced(0, epoch + 1, self.id)])),
-                epoch=epoch + 1,
-                ttl=head.ttl,
                 token=self._kernel.ids.new(),
                 stays=True,
             )
@@ -238,10 +235,9 @@ def nobody_audits_lost_claims(patch: pytest.MonkeyPatch) -> None:
 @bug
 def free_the_fences(patch: pytest.MonkeyPatch) -> None:
     """An expiry that deletes every record lets a stalled owner back in."""
-    monkey = starting.record, ledger.record, runs.record
 
     def forgetful(*arguments: Any, **values: Any) -> Put:
-        return monkey[0](*arguments, **{**values, "stays": False})
+        return record(*arguments, **{**values, "stays": False})
 
     for module in (ledger, runs):
         patch.setattr(module, "record", forgetful)

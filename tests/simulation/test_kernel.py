@@ -24,6 +24,7 @@ FAULTS = {
     "blob_lost_answer",
     "blob_unreachable",
     "crash",
+    "duplicate_write_refused",
     "late_write",
     "late_write_refused",
     "lost_answer",

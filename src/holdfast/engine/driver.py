@@ -18,13 +18,14 @@ import msgspec
 from holdfast.engine.context import Context, Overtaken, Paused
 from holdfast.engine.kernel import Dropped, Kernel
 from holdfast.engine.ledger import Conflict, Journal, Loaded, load, read_inbox
-from holdfast.engine.performer import failure_of, perform
+from holdfast.engine.performer import perform
 from holdfast.engine.removal import freed_at_ms, remove
 from holdfast.errors import ConditionFailed, InvalidResult, StoreUnavailable, StoreUnusable
 from holdfast.graph import Graph
 from holdfast.model.decision import Outcome, Raised, Returned, RunNode, WentStale
 from holdfast.model.event import Cancelled, Event, Expired, Failure, Fenced, Rerouted
 from holdfast.model.execution import Execution, folded
+from holdfast.model.failure import failure_of
 from holdfast.model.run import Status
 from holdfast.model.signals import Pending, Signal, Wait, holds_decision, resolved
 from holdfast.records import head as heads
@@ -187,9 +188,8 @@ class Driver:
     async def _resume(self) -> None:
         """Read the journal, fence it if need be, and carry out what was asked for meanwhile."""
         late = self.now_ms() >= self.head.expires_ms
-        if late and self.head.status != "closing":
-            # First nothing more is accepted, then the inbox is read: so nothing falls between.
-            await self._change_or_drop(heads.closing, status="closing")
+        if late:
+            await self._stop_accepting()
         loaded = await self._kernel.patiently(
             lambda: load(self._kernel, self.head, keep_events=True), self._alive
         )
@@ -203,9 +203,8 @@ class Driver:
             if self.execution.fences >= self._holder.resumes_max:
                 await self._end("quarantined", _crash_loop(self.execution))
                 return
-        retry = self.head.retry
-        wanted = retry is not None and retry.id != self.execution.retried
-        if retry is not None and wanted and self.execution.ending != "cancelled":
+        retry = self.head.retry_owed(self.execution)
+        if retry is not None and self.execution.ending != "cancelled":
             await self._write((Rerouted(self.now_ms(), retry.node, "retried", retry.id),))
         if self.execution.ending is not None:
             return
@@ -284,7 +283,8 @@ class Driver:
             return
         await journal.flush()
         if self.now_ms() >= self.head.expires_ms:
-            await self._close()
+            await self._stop_accepting()
+            await self._read_inbox()
         while True:
             now = self.now_ms()
             answers = [resolved(wait, self.inbox, self.execution.taken, now) for wait in waits]
@@ -319,11 +319,10 @@ class Driver:
                 await self._write((Cancelled(self.now_ms(), self.head.cancel),))
                 return
 
-    async def _close(self) -> None:
-        """Accept nothing more, and only then read the inbox, so that nothing falls between."""
+    async def _stop_accepting(self) -> None:
+        """Take no signal any more; whoever reads the inbox after this misses none."""
         if self.head.status != "closing":
             await self._change_or_drop(heads.closing, status="closing")
-        await self._read_inbox()
 
     async def _look_again(self, failed: ConditionFailed) -> None:
         """Take in what the row says by now, if the run is still ours, and read the inbox."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -102,7 +102,7 @@ class Kernel:
             Dropped: ``alive`` said no, and nothing is known.
             StoreUnavailable, StoreUnusable, OutcomeUnknown: the patience is at its end.
         """
-        pause = _FIRST_PAUSE_SECONDS
+        pauses = self._pauses()
         until = self.clock.monotonic() + _PATIENCE_SECONDS
         sent_before = False
         while True:
@@ -125,8 +125,7 @@ class Kernel:
                     and self.clock.monotonic() < until
                 ):
                     raise
-            await self.clock.sleep(pause * (0.5 + self.ids.random()))
-            pause = min(pause * 2, _MOST_PAUSE_SECONDS)
+            await self.clock.sleep(next(pauses))
 
     async def patiently(self, read: Callable[[], Awaitable[T]], alive: Callable[[], bool]) -> T:
         """Read until the store answers.
@@ -134,12 +133,18 @@ class Kernel:
         Raises:
             Dropped: ``alive`` said no.
         """
-        pause = _FIRST_PAUSE_SECONDS
+        pauses = self._pauses()
         while True:
             try:
                 return await read()
             except StoreUnavailable as error:
                 if not alive():
                     raise Dropped from error
-            await self.clock.sleep(pause * (0.5 + self.ids.random()))
+            await self.clock.sleep(next(pauses))
+
+    def _pauses(self) -> Iterator[float]:
+        """Yield how long to wait before each further try: longer and longer, and not in step."""
+        pause = _FIRST_PAUSE_SECONDS
+        while True:
+            yield pause * (0.5 + self.ids.random())
             pause = min(pause * 2, _MOST_PAUSE_SECONDS)

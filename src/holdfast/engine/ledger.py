@@ -224,16 +224,8 @@ class Journal:
         content = await self._kernel.patiently(
             lambda: spilled(self._kernel, self._head, data, name), self._alive
         )
-        put = record(
-            self._head.key,
-            self._head.generation,
-            position,
-            content,
-            epoch=self._head.epoch,
-            ttl=self._head.ttl,
-            token=self._kernel.ids.new(),
-            stays=_stays(events),
-        )
+        token = self._kernel.ids.new()
+        put = record(self._head, position, content, token=token, stays=_stays(events))
         self.undecided = True
         try:
             await self._kernel.settle(self._kernel.journals, put, alive=self._alive)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import traceback
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any
@@ -15,13 +14,10 @@ from holdfast.engine.kernel import Dropped
 from holdfast.errors import NodeTimedOut, NotPausable
 from holdfast.graph import Graph, Node
 from holdfast.model.decision import Raised, Returned
-from holdfast.model.event import Failure
 from holdfast.model.execution import Execution
+from holdfast.model.failure import failure_of
 
-__all__ = ["failure_of", "perform"]
-
-_MESSAGE_MAX = 2_000
-_TRACE_MAX = 8_000
+__all__ = ["perform"]
 
 
 async def perform(
@@ -90,25 +86,6 @@ async def _call(node: Node, state: Any, context: Context, threads: Executor) -> 
         # A thread cannot be stopped: it goes on, but whatever it asks of the context fails.
         context.close()
         raise
-
-
-def failure_of(error: BaseException) -> Failure:
-    """Return what is written down of an error."""
-    kind = type(error)
-    name = kind.__qualname__
-    if kind.__module__ not in ("builtins", "holdfast.errors"):
-        name = f"{kind.__module__}.{name}"
-    try:
-        message = str(error)
-    except Exception:
-        message = "(the error cannot be shown)"
-    trace = "".join(traceback.format_exception(error))
-    return Failure(_clean(name[:200]), _clean(message[:_MESSAGE_MAX]), _clean(trace[-_TRACE_MAX:]))
-
-
-def _clean(text: str) -> str:
-    """Return text that UTF-8 can express."""
-    return text.encode("utf-8", "replace").decode()
 
 
 def _raise_ours(error: BaseException) -> None:

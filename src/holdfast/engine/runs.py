@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -13,12 +12,10 @@ from holdfast.engine.crew import Crew
 from holdfast.engine.kernel import Kernel
 from holdfast.engine.ledger import Loaded, contents_of, load, spilled
 from holdfast.engine.removal import freed_at_ms
-from holdfast.engine.views import entry_of
 from holdfast.errors import (
     AlreadyExists,
     ConditionFailed,
     InvalidInput,
-    InvalidQuery,
     InvalidResult,
     NotRetryable,
     OutcomeUnknown,
@@ -28,19 +25,14 @@ from holdfast.errors import (
 from holdfast.graph.values import Misfit, durable
 from holdfast.model.event import Cancelled
 from holdfast.model.execution import folded
-from holdfast.model.run import RunEntry, RunPage
 from holdfast.records import head as heads
 from holdfast.records.codec import pack, unpack_value
 from holdfast.records.head import ENDED, OPEN, TROUBLE, Head, RetryRequest, head_of, is_over
 from holdfast.records.journal import Content, content_of, record, signal_item
-from holdfast.records.keys import Place, RunKey, list_partition
-from holdfast.storage import Between, Update
+from holdfast.records.keys import Place, RunKey
+from holdfast.storage import Update
 
-__all__ = ["Filter", "cancel", "listed", "read", "retry", "send"]
-
-# A page reads at most so many entries, however few of them fit the filter.
-_ENTRIES_A_PAGE_MAX = 2_000
-_PART = 100
+__all__ = ["cancel", "read", "retry", "send"]
 
 
 async def read(kernel: Kernel, run: RunKey) -> Head:
@@ -97,13 +89,11 @@ async def _deliver(kernel: Kernel, crew: Crew, head: Head, signal: _Sent) -> Non
     if accepted_ms >= head.expires_ms:
         raise RunEnded(f"run {run.id!r} has expired", status="expired")
     put = signal_item(
-        run,
-        head.generation,
+        head,
         name=name,
         id=id,
         content=content,
         accepted_ms=accepted_ms,
-        ttl=head.ttl,
         token=kernel.ids.new(),
     )
     try:
@@ -242,22 +232,15 @@ async def _cancelled(kernel: Kernel, head: Head, reason: str) -> Head:
     while True:
         loaded = await load(kernel, head)
         ending = loaded.execution.ending
-        if head.retry is not None and head.retry.id != loaded.execution.retried:
+        if head.retry_owed(loaded.execution) is not None:
             return head  # whoever opens it again finds in its row that it is to end
         if ending is not None and ending != "cancelled":
             raise RunEnded(f"run {head.key.id!r} is {ending}", status=ending)
         if ending is None:
             event = Cancelled(kernel.clock.now_ms(), reason)
-            put = record(
-                head.key,
-                head.generation,
-                loaded.context.position,
-                Content(pack([event])),
-                epoch=head.epoch,
-                ttl=head.ttl,
-                token=kernel.ids.new(),
-                stays=True,
-            )
+            content = Content(pack([event]))
+            position, token = loaded.context.position, kernel.ids.new()
+            put = record(head, position, content, token=token, stays=True)
             try:
                 await kernel.settle(kernel.journals, put)
             except ConditionFailed:
@@ -308,110 +291,3 @@ async def retry(kernel: Kernel, run: RunKey, *, from_node: str | None) -> Place:
     if changed is not None:
         raise NotRetryable(f"run {run.id!r} is {changed.status} by now")
     return heads.place_in(write)
-
-
-# --- lists ----------------------------------------------------------------------------------------
-
-
-class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which runs a list shows."""
-
-    status: str | None = None
-    graph: str | None = None
-    labels: dict[str, str] = {}
-    since_ms: int = 0
-    until_ms: int = 9_999_999_999_999
-
-    def fits(self, entry: RunEntry) -> bool:
-        """Return whether a run is to be shown."""
-        return (
-            (self.status is None or entry.status == self.status)
-            and (self.graph is None or entry.graph == self.graph)
-            and self.labels.items() <= entry.labels.items()
-        )
-
-
-async def listed(
-    kernel: Kernel, tenant: str, asked: Filter, *, limit: int, cursor: str | None
-) -> RunPage:
-    """Return a tenant's runs, the newest first.
-
-    They lie in several partitions, which are read side by side and merged. The cursor is the place
-    of the last one that was looked at.
-
-    Raises:
-        InvalidQuery: not a cursor of such a list.
-    """
-    shards = (await kernel.settings()).list_shards
-    kinds = ("TROUBLE",) if asked.status in TROUBLE else ("RUNS", "TROUBLE")
-    if asked.status is not None and asked.status not in TROUBLE:
-        kinds = ("RUNS",)
-    upper = _checked_cursor(cursor) if cursor is not None else f"{asked.until_ms:013d}"
-    where = Between(f"{asked.since_ms:013d}", upper)
-    parts = [
-        _newest_first(kernel, list_partition(kind, tenant, shard), where, cursor)
-        for kind in kinds
-        for shard in range(shards)
-    ]
-    found: list[RunEntry] = []
-    looked_at = 0
-    async for item in _merged(parts, key=lambda item: item["GSI2SK"]):
-        looked_at += 1
-        entry = entry_of(item)
-        if asked.fits(entry):
-            found.append(entry)
-        if len(found) == limit or looked_at == _ENTRIES_A_PAGE_MAX:
-            return RunPage(found, item["GSI2SK"])
-    return RunPage(found, None)
-
-
-def _checked_cursor(cursor: str) -> str:
-    moment, separator, id = cursor.partition("#") if isinstance(cursor, str) else ("", "", "")
-    if len(moment) != 13 or not moment.isdecimal() or not separator or not id:
-        raise InvalidQuery(f"not a cursor of a list of runs: {cursor!r:.80}", field="cursor")
-    return cursor
-
-
-async def _newest_first(
-    kernel: Kernel, partition: str, where: Between, cursor: str | None
-) -> AsyncIterator[dict[str, Any]]:
-    after: str | None = None
-    while True:
-        page = await kernel.lists.query(
-            partition, where, index="GSI2", forward=False, limit=_PART, cursor=after
-        )
-        for item in page.items:
-            if item["GSI2SK"] != cursor:  # a range takes in its ends
-                yield item
-        after = page.cursor
-        if after is None:
-            return
-
-
-async def _merged(
-    parts: Sequence[AsyncIterator[dict[str, Any]]], *, key: Callable[[dict[str, Any]], str]
-) -> AsyncIterator[dict[str, Any]]:
-    """Yield from several sorted streams the greatest first."""
-    heap: list[tuple[_Descending, int, dict[str, Any]]] = []
-    for number, part in enumerate(parts):
-        async for item in part:
-            heap.append((_Descending(key(item)), number, item))
-            break
-    heapq.heapify(heap)
-    while heap:
-        _, number, item = heap[0]
-        yield item
-        async for following in parts[number]:
-            heapq.heapreplace(heap, (_Descending(key(following)), number, following))
-            break
-        else:
-            heapq.heappop(heap)
-
-
-class _Descending(str):
-    """Text that sorts the other way round."""
-
-    __slots__ = ()
-
-    def __lt__(self, other: str) -> bool:
-        return str.__gt__(self, other)

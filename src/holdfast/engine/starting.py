@@ -97,15 +97,7 @@ async def start(
             content = await spilled(kernel, head, prepared.packed, "input")
         except InvalidResult as error:
             raise InvalidInput(f"the input: {error}", field="input") from None
-        put = record(
-            head.key,
-            generation,
-            0,
-            content,
-            epoch=head.epoch,
-            ttl=head.ttl,
-            token=kernel.ids.new(),
-        )
+        put = record(head, 0, content, token=kernel.ids.new())
         await kernel.settle(kernel.journals, put)
         context = Context(size=content.size, blobs=content.blob is not None)
         head = msgspec.structs.replace(head, context=context)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from typing import Any
 
 from holdfast.errors import InvalidResult, UnknownNode
@@ -12,6 +11,7 @@ from holdfast.graph.wiring import Choice, Route, Wiring
 from holdfast.model.decision import Decision, Outcome, Raised, Returned, RunNode, WentStale
 from holdfast.model.event import AttemptFailed, Failed, Failure, Finished, NodeFinished, Rerouted
 from holdfast.model.execution import Execution
+from holdfast.model.failure import failure_of
 
 __all__ = ["node_of", "outstanding", "step"]
 
@@ -56,7 +56,7 @@ def step(
             try:
                 to = _next(node, {**execution.state, **outcome.delta}, wiring=wiring, state=state)
             except Exception as error:
-                return Decision((Failed(now_ms, _failure(error), node.name),))
+                return Decision((Failed(now_ms, failure_of(error), node.name),))
             return _finished(execution, outcome, node=node, to=to, now_ms=now_ms)
         case Raised():
             return _failed(execution, outcome, node=node, now_ms=now_ms)
@@ -129,20 +129,6 @@ def _stale(node: Node, now_ms: int) -> Decision:
         return Decision((Failed(now_ms, failure, node.name),))
     reason = "stale" if rule.action == "restart" else "escalated"
     return Decision((Rerouted(now_ms, rule.node, reason),))
-
-
-def _failure(error: Exception) -> Failure:
-    try:
-        message = str(error)
-    except Exception:  # whatever a user's error does when it is asked what it is
-        message = ""
-    trace = "".join(traceback.format_exception(error))
-    return Failure(type(error).__name__, _text(message)[:2000], _text(trace)[-8000:])
-
-
-def _text(text: str) -> str:
-    """Return text that can be kept, whatever an error has put into it."""
-    return text.encode(errors="backslashreplace").decode()
 
 
 def _shown(chosen: Any) -> str:

@@ -140,6 +140,11 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
         moment = min(due_ms, self.expires_ms)
         return Place.due(self.graph, self.shard, moment, self.key, epoch)
 
+    def retry_owed(self, execution: Execution) -> RetryRequest | None:
+        """Return the retry that was asked for, unless the journal says that it was carried out."""
+        owed = self.retry is not None and self.retry.id != execution.retried
+        return self.retry if owed else None
+
     @property
     def awaits_signal(self) -> bool:
         """Whether a signal can wake it."""

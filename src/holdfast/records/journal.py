@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import JournalDamaged
-from holdfast.records.keys import RunKey, inbox_key, journal_key
+from holdfast.records.head import Head
+from holdfast.records.keys import inbox_key, journal_key
 from holdfast.storage import Absent, BlobRef, Put
 
 __all__ = ["Content", "content_of", "record", "signal_item"]
@@ -44,24 +45,14 @@ def content_of(item: Mapping[str, Any]) -> Content:
     return Content(item["data"])
 
 
-def record(
-    run: RunKey,
-    generation: str,
-    position: int,
-    content: Content,
-    *,
-    epoch: int,
-    ttl: int,
-    token: str,
-    stays: bool = False,
-) -> Put:
-    """Return the write of one record, at a position at which none may stand.
+def record(head: Head, position: int, content: Content, *, token: str, stays: bool = False) -> Put:
+    """Return the write of one record of a run, at a position at which none may stand.
 
     One that ``stays`` is kept when an expired run is freed: a freed position would let a stalled
     owner back in.
     """
-    key = journal_key(run, generation, position)
-    item: dict[str, Any] = {"PK": key.pk, "SK": key.sk, "ttl": ttl, "epoch": epoch}
+    key = journal_key(head.key, head.generation, position)
+    item: dict[str, Any] = {"PK": key.pk, "SK": key.sk, "ttl": head.ttl, "epoch": head.epoch}
     item |= content.as_item()
     if stays:
         item["stays"] = True
@@ -69,18 +60,15 @@ def record(
 
 
 def signal_item(
-    run: RunKey,
-    generation: str,
-    *,
-    name: str,
-    id: str,
-    content: Content,
-    accepted_ms: int,
-    ttl: int,
-    token: str,
+    head: Head, *, name: str, id: str, content: Content, accepted_ms: int, token: str
 ) -> Put:
     """Return the write that puts a signal into the inbox, unless one of its id is there."""
-    key = inbox_key(run, generation, name, id)
-    item: dict[str, Any] = {"PK": key.pk, "SK": key.sk, "ttl": ttl, "accepted_ms": accepted_ms}
+    key = inbox_key(head.key, head.generation, name, id)
+    item: dict[str, Any] = {
+        "PK": key.pk,
+        "SK": key.sk,
+        "ttl": head.ttl,
+        "accepted_ms": accepted_ms,
+    }
     item |= content.as_item()
     return Put(item, Absent("PK"), token)

@@ -1,0 +1,131 @@
+"""Lists of a tenant's runs: read from several partitions side by side, and merged."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.engine.kernel import Kernel
+from holdfast.engine.views import entry_of
+from holdfast.errors import InvalidQuery
+from holdfast.model.run import RunEntry, RunPage
+from holdfast.records.head import TROUBLE
+from holdfast.records.keys import list_partition
+from holdfast.storage import Between
+
+__all__ = ["Filter", "listed"]
+
+# A page reads at most so many entries, however few of them fit the filter.
+_ENTRIES_A_PAGE_MAX = 2_000
+_PART = 100
+
+
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which runs a list shows."""
+
+    status: str | None = None
+    graph: str | None = None
+    labels: dict[str, str] = {}
+    since_ms: int = 0
+    until_ms: int = 9_999_999_999_999
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of partitions in which such runs can stand."""
+        if self.status is None:
+            return ("RUNS", "TROUBLE")
+        return ("TROUBLE",) if self.status in TROUBLE else ("RUNS",)
+
+    def fits(self, entry: RunEntry) -> bool:
+        """Return whether a run is to be shown."""
+        return (
+            (self.status is None or entry.status == self.status)
+            and (self.graph is None or entry.graph == self.graph)
+            and self.labels.items() <= entry.labels.items()
+        )
+
+
+async def listed(
+    kernel: Kernel, tenant: str, asked: Filter, *, limit: int, cursor: str | None
+) -> RunPage:
+    """Return a tenant's runs, the newest first.
+
+    They lie in several partitions, which are read side by side and merged. The cursor is the place
+    of the last one that was looked at.
+
+    Raises:
+        InvalidQuery: not a cursor of such a list.
+    """
+    shards = (await kernel.settings()).list_shards
+    upper = _checked_cursor(cursor) if cursor is not None else f"{asked.until_ms:013d}"
+    where = Between(f"{asked.since_ms:013d}", upper)
+    parts = [
+        _newest_first(kernel, list_partition(kind, tenant, shard), where, cursor)
+        for kind in asked.kinds
+        for shard in range(shards)
+    ]
+    found: list[RunEntry] = []
+    looked_at = 0
+    async for item in _merged(parts, key=lambda item: item["GSI2SK"]):
+        looked_at += 1
+        entry = entry_of(item)
+        if asked.fits(entry):
+            found.append(entry)
+        if len(found) == limit or looked_at == _ENTRIES_A_PAGE_MAX:
+            return RunPage(found, item["GSI2SK"])
+    return RunPage(found, None)
+
+
+def _checked_cursor(cursor: str) -> str:
+    moment, separator, id = cursor.partition("#") if isinstance(cursor, str) else ("", "", "")
+    if len(moment) != 13 or not moment.isdecimal() or not separator or not id:
+        raise InvalidQuery(f"not a cursor of a list of runs: {cursor!r:.80}", field="cursor")
+    return cursor
+
+
+async def _newest_first(
+    kernel: Kernel, partition: str, where: Between, cursor: str | None
+) -> AsyncIterator[dict[str, Any]]:
+    after: str | None = None
+    while True:
+        page = await kernel.lists.query(
+            partition, where, index="GSI2", forward=False, limit=_PART, cursor=after
+        )
+        for item in page.items:
+            if item["GSI2SK"] != cursor:  # a range takes in its ends
+                yield item
+        after = page.cursor
+        if after is None:
+            return
+
+
+async def _merged(
+    parts: Sequence[AsyncIterator[dict[str, Any]]], *, key: Callable[[dict[str, Any]], str]
+) -> AsyncIterator[dict[str, Any]]:
+    """Yield from several sorted streams the greatest first."""
+    heap: list[tuple[_Descending, int, dict[str, Any]]] = []
+    for number, part in enumerate(parts):
+        async for item in part:
+            heap.append((_Descending(key(item)), number, item))
+            break
+    heapq.heapify(heap)
+    while heap:
+        _, number, item = heap[0]
+        yield item
+        async for following in parts[number]:
+            heapq.heapreplace(heap, (_Descending(key(following)), number, following))
+            break
+        else:
+            heapq.heappop(heap)
+
+
+class _Descending(str):
+    """Text that sorts the other way round."""
+
+    __slots__ = ()
+
+    def __lt__(self, other: str) -> bool:
+        return str.__gt__(self, other)

@@ -1,0 +1,42 @@
+"""How a worker works, each option checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import InvalidRequest
+
+__all__ = ["WorkerOptions"]
+
+
+class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a worker works."""
+
+    concurrency: int = 100
+    """How many runs it drives at once."""
+    lease_seconds: float = 60.0
+    """How long after its death others may take over what it held."""
+    poll_seconds: float | None = None
+    """How often it asks what is due when nothing was; None takes what suits the store."""
+    drain_seconds: float = 20.0
+    """How long it lets nodes run on when it is asked to leave."""
+    hold_seconds: float = 2.0
+    """Up to this a sleep, or a pause before another attempt, is waited for in place."""
+    resumes_max: int = 5
+    """After so many failed resumes in a row a run is quarantined."""
+
+    def __post_init__(self) -> None:
+        for name in ("concurrency", "resumes_max"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise InvalidRequest(f"{name} is a whole number from 1 on", field=name)
+        for name in ("lease_seconds", "poll_seconds", "drain_seconds", "hold_seconds"):
+            span: Any = getattr(self, name)
+            if span is None and name == "poll_seconds":
+                continue
+            if not isinstance(span, int | float) or span is True or not 0 <= span < 1e9:
+                raise InvalidRequest(f"{name} is a number of seconds, not {span!r}", field=name)
+        if not self.lease_seconds:
+            raise InvalidRequest("lease_seconds is more than 0", field="lease_seconds")
