@@ -12,7 +12,7 @@ from holdfast import Graph, Holdfast, Worker, signal
 from holdfast.clock import ManualClock
 from holdfast.errors import InvalidGraph, InvalidRequest
 from holdfast.records import worker as worker_rows
-from holdfast.records.head import claimed
+from holdfast.records.changes import claimed
 from holdfast.records.keys import Place, worker_key
 from tests.engine.support import (
     Gate,

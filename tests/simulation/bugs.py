@@ -18,9 +18,9 @@ from holdfast.clock import Ids
 from holdfast.engine import burial, driver, kernel, lease, ledger, runs, starting, worker
 from holdfast.errors import ConditionFailed, OutcomeUnknown, StoreUnavailable
 from holdfast.model.event import Event, Fenced
-from holdfast.records import head as heads
+from holdfast.records import changes
 from holdfast.records.codec import pack
-from holdfast.records.head import Head
+from holdfast.records.head import Head, head_of
 from holdfast.records.journal import Content, record
 from holdfast.records.keys import Place, RunKey
 from holdfast.storage import AllOf, Equals, Present, Put, Update
@@ -48,7 +48,7 @@ def planted(name: str) -> Iterator[None]:
 @bug
 def skip_the_fence(patch: pytest.MonkeyPatch) -> None:
     def untorn(item: Any) -> Head:
-        return msgspec.structs.replace(heads.head_of(item), torn=False)
+        return msgspec.structs.replace(head_of(item), torn=False)
 
     patch.setattr(worker, "head_of", untorn)
 
@@ -60,7 +60,7 @@ def fence_before_head(patch: pytest.MonkeyPatch) -> None:
     async def fence_first(self: Any, place: Place, run: RunKey, epoch: int) -> Head | None:
         item = await self._kernel.heads.get(run.head)
         if item is not None and item.get("torn"):
-            head = heads.head_of(item)
+            head = head_of(item)
             loaded = await ledger.load(self._kernel, head)
             put = record(
                 msgspec.structs.replace(head, epoch=epoch + 1),
@@ -81,19 +81,19 @@ def fence_before_head(patch: pytest.MonkeyPatch) -> None:
 
 @bug
 def no_epoch_check_after_a_stall(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(heads, "_held", lambda head: AllOf((Equals("generation", head.generation),)))
+    patch.setattr(changes, "_held", lambda head: AllOf((Equals("generation", head.generation),)))
     patch.setattr(lease.Lease, "holds", lambda self: True)
 
 
 @bug
 def skip_the_inbox_read_at_the_pause(patch: pytest.MonkeyPatch) -> None:
-    paused = heads.paused
+    paused = changes.paused
 
     def blind(head: Head, execution: Any, **values: Any) -> Update:
         write = paused(head, execution, **values)
-        return msgspec.structs.replace(write, condition=heads._held(head))
+        return msgspec.structs.replace(write, condition=changes._held(head))
 
-    patch.setattr(heads, "paused", blind)
+    patch.setattr(changes, "paused", blind)
 
 
 @bug
@@ -173,7 +173,7 @@ def forget_the_generation(patch: pytest.MonkeyPatch) -> None:
 
 @bug
 def trust_a_stale_index(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(heads, "_at", lambda place: AllOf((Present("PK"),)))
+    patch.setattr(changes, "_at", lambda place: AllOf((Present("PK"),)))
 
 
 @bug

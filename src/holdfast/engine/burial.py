@@ -11,7 +11,7 @@ from collections.abc import Callable
 from holdfast.engine.kernel import Kernel
 from holdfast.errors import ConditionFailed, StoreUnavailable
 from holdfast.records import worker as rows
-from holdfast.records.head import place_in, requeued
+from holdfast.records.changes import place_in, requeued
 from holdfast.records.keys import (
     WORKERS,
     Place,

@@ -28,8 +28,9 @@ from holdfast.model.execution import Execution, folded
 from holdfast.model.failure import failure_of
 from holdfast.model.run import Status
 from holdfast.model.signals import Pending, Signal, Wait, holds_decision, resolved
-from holdfast.records import head as heads
+from holdfast.records import changes
 from holdfast.records.head import ENDED, Head, head_of
+from holdfast.records.head import Context as JournalContext
 from holdfast.storage import Update
 
 __all__ = ["Driver", "Holder"]
@@ -300,7 +301,7 @@ class Driver:
             earliest = min((limit for limit in limits if limit is not None), default=None)
             try:
                 await self._change(
-                    heads.paused,
+                    changes.paused,
                     execution=self.execution,
                     waits=waits,
                     signals=self.head.signals,
@@ -322,7 +323,7 @@ class Driver:
     async def _stop_accepting(self) -> None:
         """Take no signal any more; whoever reads the inbox after this misses none."""
         if self.head.status != "closing":
-            await self._change_or_drop(heads.closing, status="closing")
+            await self._change_or_drop(changes.closing, status="closing")
 
     async def _look_again(self, failed: ConditionFailed) -> None:
         """Take in what the row says by now, if the run is still ours, and read the inbox."""
@@ -345,19 +346,19 @@ class Driver:
         if self._journal is not None:
             await self._journal.flush()
         await self._change_or_drop(
-            heads.released,
+            changes.released,
             execution=self.execution,
             due_ms=self.now_ms() if due_ms is None else due_ms,
             reason=reason,
             retries_left=self._retries_left(),
-            context=self._context(),
+            context=self._journal_context(),
             resume_failures=failures,
         )
         self._let_go = True
 
     async def _end(self, status: Status, failure: Failure | None) -> None:
         if status == "expired":
-            await self._change_or_drop(heads.closing, status=status)
+            await self._change_or_drop(changes.closing, status=status)
             self._holder.ended(self.head, self.execution, status)
             await self._remove()
             return
@@ -366,10 +367,10 @@ class Driver:
             # It is over once its journal says so; that the row follows, somebody will see to.
             self._holder.ended(self.head, self.execution, status)
         while not self._let_go:
-            context = self._context()
+            context = self._journal_context()
             try:
                 await self._change(
-                    heads.ended,
+                    changes.ended,
                     execution=self.execution,
                     status=status,
                     failure=None if status == "finished" else failure,
@@ -386,7 +387,7 @@ class Driver:
     async def _remove(self) -> None:
         """Free what an ended run keeps."""
         await self._kernel.patiently(lambda: remove(self._kernel, self.head), self._alive)
-        await self._change_or_drop(heads.freed)
+        await self._change_or_drop(changes.freed)
         self._let_go = True
 
     async def _stumbled(self, error: Exception) -> None:
@@ -395,7 +396,7 @@ class Driver:
         faultless = isinstance(error, StoreUnusable | StoreUnavailable)
         failures = self.head.resume_failures + (not faultless)
         if self.head.status in ENDED:
-            await self._change_or_drop(heads.postponed, due_ms=self.now_ms() + _STUMBLE_MOST_MS)
+            await self._change_or_drop(changes.postponed, due_ms=self.now_ms() + _STUMBLE_MOST_MS)
             self._let_go = True
         elif failures >= self._holder.resumes_max and not faultless:
             await self._end("quarantined", failure_of(error))
@@ -430,7 +431,7 @@ class Driver:
         except ConditionFailed:
             raise Dropped from None
 
-    def _context(self) -> heads.Context:
+    def _journal_context(self) -> JournalContext:
         return self.head.context if self._journal is None else self._journal.context
 
     def _retries_left(self) -> int:

@@ -25,7 +25,7 @@ from holdfast.errors import (
 from holdfast.graph.values import Misfit, durable
 from holdfast.model.event import Cancelled
 from holdfast.model.execution import folded
-from holdfast.records import head as heads
+from holdfast.records import changes
 from holdfast.records.codec import pack, unpack_value
 from holdfast.records.head import ENDED, OPEN, TROUBLE, Head, RetryRequest, head_of, is_over
 from holdfast.records.journal import Content, content_of, record, signal_item
@@ -111,7 +111,7 @@ async def _deliver(kernel: Kernel, crew: Crew, head: Head, signal: _Sent) -> Non
             standing = await _woken(kernel, crew, standing, spilled=spilled)
         else:
             now = kernel.clock.now_ms()
-            write = heads.signalled(standing, spilled=spilled, now_ms=now, token=kernel.ids.new())
+            write = changes.signalled(standing, spilled=spilled, now_ms=now, token=kernel.ids.new())
             standing = await _changed(kernel, standing, write)
 
 
@@ -125,7 +125,7 @@ async def _woken(kernel: Kernel, crew: Crew, head: Head, *, spilled: bool) -> He
     """Wake a run that waits; return None, or its row if it does not look like that any more."""
     room = crew.reserve(head.key, head.graph)
     now, worker = kernel.clock.now_ms(), None if room is None else room.owner
-    write = heads.nudged(head, worker=worker, spilled=spilled, now_ms=now, token=kernel.ids.new())
+    write = changes.nudged(head, worker=worker, spilled=spilled, now_ms=now, token=kernel.ids.new())
     claimed = (worker, head.epoch + 1)
     try:
         item = await kernel.settle(
@@ -144,7 +144,7 @@ async def _woken(kernel: Kernel, crew: Crew, head: Head, *, spilled: bool) -> He
     if room is not None:
         room.take(head_of(item))
     else:
-        crew.offer(heads.place_in(write))
+        crew.offer(changes.place_in(write))
     return None
 
 
@@ -222,7 +222,7 @@ async def cancel(kernel: Kernel, run: RunKey, *, reason: str) -> Head:
             raise RunEnded(f"run {run.id!r} is {status}", status=status)
         if head.cancel is not None:
             break
-        write = heads.with_cancel(head, reason=reason, now_ms=now, token=kernel.ids.new())
+        write = changes.with_cancel(head, reason=reason, now_ms=now, token=kernel.ids.new())
         changed = await _changed(kernel, head, write)
         head = changed or await read(kernel, run)
     return await _cancelled(kernel, head, reason)
@@ -254,7 +254,7 @@ async def _closed(kernel: Kernel, run: RunKey, loaded: Loaded) -> Head:
     head = await read(kernel, run)
     if head.owner is not None or head.status in ENDED:
         return head
-    write = heads.ended(
+    write = changes.ended(
         head,
         loaded.execution,
         status="cancelled",
@@ -284,10 +284,10 @@ async def retry(kernel: Kernel, run: RunKey, *, from_node: str | None) -> Place:
     if kernel.clock.now_ms() >= head.expires_ms:
         raise RunEnded(f"run {run.id!r} failed, and has expired since", status="expired")
     request = RetryRequest(kernel.ids.new(), from_node)
-    write = heads.with_retry(head, request, now_ms=kernel.clock.now_ms(), token=kernel.ids.new())
+    write = changes.with_retry(head, request, now_ms=kernel.clock.now_ms(), token=kernel.ids.new())
     changed = await _changed(
         kernel, head, write, lambda item: item.get("retry", {}).get("id") == request.id
     )
     if changed is not None:
         raise NotRetryable(f"run {run.id!r} is {changed.status} by now")
-    return heads.place_in(write)
+    return changes.place_in(write)

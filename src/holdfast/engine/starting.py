@@ -12,8 +12,9 @@ from holdfast.engine.ledger import Loaded, spilled
 from holdfast.errors import AlreadyExists, ConditionFailed, InvalidInput, InvalidResult
 from holdfast.graph import Graph
 from holdfast.model.execution import Execution
+from holdfast.records.changes import created
 from holdfast.records.codec import canonical_hash, pack
-from holdfast.records.head import Context, Head, created, head_of, is_over
+from holdfast.records.head import Context, Head, head_of, is_over
 from holdfast.records.journal import record
 from holdfast.records.keys import Place, RunKey, shard_of
 

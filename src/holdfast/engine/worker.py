@@ -22,7 +22,8 @@ from holdfast.errors import ConditionFailed, HoldfastError, InvalidRequest, Stor
 from holdfast.graph import Graph
 from holdfast.model.execution import Execution
 from holdfast.model.run import Status
-from holdfast.records.head import SCHEMA, Head, claimed, head_of
+from holdfast.records.changes import claimed
+from holdfast.records.head import SCHEMA, Head, head_of
 from holdfast.records.keys import Place, RunKey, due_partition, due_until, shard_of
 
 __all__ = ["Room", "Worker"]

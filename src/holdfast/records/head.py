@@ -1,12 +1,8 @@
-"""A run's row: what the outside sees of it, and the one place where ownership is decided.
-
-Every change of who holds a run raises its epoch by one, in the same conditional write. So a
-condition on the epoch never comes true again, and a late or repeated write changes nothing.
-"""
+"""A run's row: what the outside sees of it, and the one place where ownership is decided."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -16,18 +12,10 @@ from holdfast.model.event import Failure
 from holdfast.model.execution import Execution
 from holdfast.model.run import Status
 from holdfast.model.signals import Wait
-from holdfast.records.keys import Place, RunKey, list_place
-from holdfast.storage import (
-    Absent,
-    AllOf,
-    AnyOf,
-    Equals,
-    Less,
-    Put,
-    Update,
-)
+from holdfast.records.keys import Place, RunKey
 
 __all__ = [
+    "ATTRIBUTES",
     "ENDED",
     "OPEN",
     "SCHEMA",
@@ -35,22 +23,8 @@ __all__ = [
     "Context",
     "Head",
     "RetryRequest",
-    "claimed",
-    "closing",
-    "created",
-    "ended",
-    "freed",
     "head_of",
     "is_over",
-    "nudged",
-    "paused",
-    "place_in",
-    "postponed",
-    "released",
-    "requeued",
-    "signalled",
-    "with_cancel",
-    "with_retry",
 ]
 
 SCHEMA = 1
@@ -61,9 +35,6 @@ ENDED = frozenset({"finished", "failed", "cancelled", "expired", "quarantined"})
 """In these nothing is left to be done but to free what the run keeps."""
 TROUBLE = frozenset({"failed", "quarantined"})
 """Runs in these stand in lists of their own."""
-
-_TEXT_MAX = 400
-_TRACE_MAX = 1_000
 
 
 class Context(msgspec.Struct, frozen=True):
@@ -167,7 +138,7 @@ def head_of(item: Mapping[str, Any]) -> Head:
             raise JournalDamaged(f"the run was written with schema {schema}; this reads {SCHEMA}")
         _, tenant, id = item["PK"].split("#")
         show = item["show"]
-        values = {name: item[name] for name in _PLAIN if name in item}
+        values = {name: item[name] for name in ATTRIBUTES if name in item}
         return Head(
             key=RunKey(tenant, id),
             graph=show["graph"],
@@ -187,7 +158,7 @@ def head_of(item: Mapping[str, Any]) -> Head:
 
 
 # Attributes that are the field of the same name, as it is.
-_PLAIN = (
+ATTRIBUTES = (
     "schema", "shard", "list_shards", "status", "generation", "epoch", "torn", "input_hash",
     "first", "created_ms", "updated_ms", "starts_ms", "expires_ms", "ttl", "kept", "user", "node",
     "reason", "nodes_run", "spent_ms", "retries_left", "resume_failures", "cancel", "signals",
@@ -200,368 +171,5 @@ def is_over(item: Mapping[str, Any], now_ms: int) -> bool:
     return item["ttl"] < now_ms // 1000
 
 
-def created(head: Head, *, now_ms: int, token: str) -> Put:
-    """Return the write that makes a run where there is none, or only the rest of an old one."""
-    list_pk, list_sk = list_place(
-        head.key, head.created_ms, head.list_shards, trouble=head.status in TROUBLE
-    )
-    assert head.place is not None
-    item: dict[str, Any] = {
-        "PK": head.key.pk,
-        "SK": "HEAD",
-        "GSI1PK": head.place.pk,
-        "GSI1SK": head.place.sk,
-        "GSI2PK": list_pk,
-        "GSI2SK": list_sk,
-        "show": {"graph": head.graph, "version": head.version},
-    }
-    if head.labels:
-        item["show"]["labels"] = head.labels
-    for name in _PLAIN:
-        value = getattr(head, name)
-        if value:
-            item[name] = value
-    if head.input is not None:
-        item["input"] = head.input
-    if head.owner is not None:
-        item["owner"] = head.owner
-    if head.context != Context():
-        item["context"] = _map(head.context)
-    free = AnyOf((Absent("PK"), Less("ttl", now_ms // 1000)))
-    return Put(item, free, token)
-
-
-def claimed(place: Place, run: RunKey, *, worker: str, now_ms: int, token: str) -> Update:
-    """Return the write by which a worker takes a run that it saw at a place of the due index.
-
-    The whole place is compared, since what an index shows may be old.
-    """
-    _, _, epoch = place.due_parts()
-    graph, shard = place.pk.removeprefix("DUE#").split("#")
-    taken = Place.owned(worker, graph, int(shard), run, epoch + 1)
-    return Update(
-        key=run.head,
-        set={
-            "owner": worker,
-            "epoch": epoch + 1,
-            "updated_ms": now_ms,
-            "GSI1PK": taken.pk,
-            "GSI1SK": taken.sk,
-        },
-        # What a newer release wrote is left to those that can read it.
-        condition=AllOf((*_at(place).conditions, Less("schema", SCHEMA + 1))),
-        token=token,
-    )
-
-
-def requeued(place: Place, *, now_ms: int, token: str) -> Update:
-    """Return the write that makes a run due again which a worker held and did not release."""
-    graph, shard, run, epoch = place.owned_parts()
-    due = Place.due(graph, shard, now_ms, run, epoch + 1)
-    return Update(
-        key=run.head,
-        set={
-            "epoch": epoch + 1,
-            "torn": True,
-            "updated_ms": now_ms,
-            "GSI1PK": due.pk,
-            "GSI1SK": due.sk,
-        },
-        remove=("owner",),
-        condition=_at(place),
-        token=token,
-    )
-
-
-def paused(
-    head: Head,
-    execution: Execution,
-    *,
-    waits: Sequence[Wait],
-    signals: int,
-    reason: str,
-    due_ms: int,
-    retries_left: int,
-    context: Context,
-    now_ms: int,
-    token: str,
-) -> Update:
-    """Return the write by which its owner lets go of a run that waits.
-
-    It fails if a signal or a cancellation came that the owner has not seen: whoever comes after
-    this write finds the run waiting, and wakes it.
-    """
-    write = _let_go(
-        head,
-        execution,
-        {
-            "status": "waiting",
-            "waits": [_map(wait) for wait in waits],
-            "reason": reason,
-            "retries_left": retries_left,
-        },
-        place=head.due(due_ms, head.epoch + 1),
-        context=context,
-        now_ms=now_ms,
-        token=token,
-    )
-    unseen = Equals("signals", signals) if signals else Absent("signals")
-    condition = AllOf((*_held(head).conditions, unseen, Absent("cancel")))
-    return msgspec.structs.replace(write, condition=condition)
-
-
-def released(
-    head: Head,
-    execution: Execution,
-    *,
-    due_ms: int,
-    reason: str,
-    retries_left: int,
-    context: Context,
-    resume_failures: int = 0,
-    now_ms: int,
-    token: str,
-) -> Update:
-    """Return the write by which its owner lets go of a run that somebody else can go on with."""
-    changes: dict[str, Any] = {
-        # One that is past its expiry does not open again.
-        "status": "closing" if head.status == "closing" else "running",
-        "reason": reason,
-        "retries_left": retries_left,
-        "resume_failures": resume_failures,
-    }
-    # When the run began to wait still stands, until it pauses again.
-    if head.waits:
-        changes["waits"] = [_map(wait) for wait in head.waits]
-    return _let_go(
-        head,
-        execution,
-        changes,
-        place=head.due(due_ms, head.epoch + 1),
-        context=context,
-        now_ms=now_ms,
-        token=token,
-    )
-
-
-def ended(
-    head: Head,
-    execution: Execution,
-    *,
-    status: Status,
-    failure: Failure | None,
-    due_ms: int | None,
-    context: Context,
-    now_ms: int,
-    token: str,
-) -> Update:
-    """Return the write by which its owner closes a run; it is due again only to be freed.
-
-    It fails if a blob came with a signal that the owner has not seen.
-    """
-    changes: dict[str, Any] = {"status": status}
-    if failure is not None:
-        changes["failure"] = _short(failure, with_trace=status == "quarantined")
-    if status in TROUBLE:
-        list_pk, list_sk = list_place(head.key, head.created_ms, head.list_shards, trouble=True)
-        changes |= {"GSI2PK": list_pk, "GSI2SK": list_sk}
-    place = None
-    if due_ms is not None:
-        place = Place.due(head.graph, head.shard, due_ms, head.key, head.epoch + 1)
-    write = _let_go(
-        head,
-        execution,
-        changes,
-        place=place,
-        context=context,
-        now_ms=now_ms,
-        token=token,
-        remove=("cancel", "retry"),
-    )
-    if head.spilled:
-        return write
-    # A blob that came meanwhile must be freed one day, too.
-    condition = AllOf((*_held(head).conditions, Absent("spilled")))
-    return msgspec.structs.replace(write, condition=condition)
-
-
-def postponed(head: Head, *, due_ms: int, now_ms: int, token: str) -> Update:
-    """Return the write by which its owner lets go of a run that has ended, to be freed later."""
-    place = Place.due(head.graph, head.shard, due_ms, head.key, head.epoch + 1)
-    return Update(
-        key=head.key.head,
-        set={
-            "epoch": head.epoch + 1,
-            "updated_ms": now_ms,
-            "GSI1PK": place.pk,
-            "GSI1SK": place.sk,
-        },
-        remove=("owner",),
-        condition=_held(head),
-        token=token,
-    )
-
-
-def closing(head: Head, *, status: Status, now_ms: int, token: str) -> Update:
-    """Return the write after which a run that its owner still holds takes no signal any more.
-
-    It compares the status, too: the epoch stays, and a late sending must not undo what came after.
-    """
-    return Update(
-        key=head.key.head,
-        set={"status": status, "updated_ms": now_ms},
-        condition=_unchanged(head),
-        token=token,
-    )
-
-
-def freed(head: Head, *, now_ms: int, token: str) -> Update:
-    """Return the write that takes a run out of the due index for good."""
-    return Update(
-        key=head.key.head,
-        set={"epoch": head.epoch + 1, "updated_ms": now_ms, "freed": True},
-        remove=("owner", "torn", "waits", "GSI1PK", "GSI1SK", "input", "context"),
-        condition=_held(head),
-        token=token,
-    )
-
-
-def nudged(head: Head, *, worker: str | None, spilled: bool, now_ms: int, token: str) -> Update:
-    """Return the write that makes a waiting run due now, or gives it to a worker at once."""
-    changes: dict[str, Any] = {"status": "running", "updated_ms": now_ms}
-    if spilled:
-        changes["spilled"] = True
-    if worker is None:
-        place = head.due(now_ms, head.epoch)
-    else:
-        place = Place.owned(worker, head.graph, head.shard, head.key, head.epoch + 1)
-        changes |= {"owner": worker, "epoch": head.epoch + 1}
-    return Update(
-        key=head.key.head,
-        set={**changes, "GSI1PK": place.pk, "GSI1SK": place.sk},
-        condition=AllOf(
-            (
-                Equals("generation", head.generation),
-                Equals("epoch", head.epoch),
-                Equals("status", "waiting"),
-                Absent("owner"),
-            )
-        ),
-        token=token,
-    )
-
-
-def signalled(head: Head, *, spilled: bool, now_ms: int, token: str) -> Update:
-    """Return the write that tells the owner of a run that a signal lies in its inbox."""
-    return Update(
-        key=head.key.head,
-        add={"signals": 1},
-        set={"updated_ms": now_ms, **({"spilled": True} if spilled else {})},
-        condition=_unchanged(head),
-        token=token,
-    )
-
-
-def with_cancel(head: Head, *, reason: str, now_ms: int, token: str) -> Update:
-    """Return the write that asks for a run to be cancelled, and makes it due if nobody holds it."""
-    changes: dict[str, Any] = {"cancel": reason[:_TEXT_MAX], "updated_ms": now_ms}
-    if head.owner is None:
-        place = head.due(now_ms, head.epoch)
-        changes |= {"GSI1PK": place.pk, "GSI1SK": place.sk}
-    return Update(key=head.key.head, set=changes, condition=_unchanged(head), token=token)
-
-
-def with_retry(head: Head, request: RetryRequest, *, now_ms: int, token: str) -> Update:
-    """Return the write that opens a failed run again."""
-    place = head.due(now_ms, head.epoch + 1)
-    list_pk, list_sk = list_place(head.key, head.created_ms, head.list_shards, trouble=False)
-    return Update(
-        key=head.key.head,
-        set={
-            "status": "running",
-            "epoch": head.epoch + 1,
-            "retry": _map(request),
-            "resume_failures": 0,
-            "updated_ms": now_ms,
-            "GSI1PK": place.pk,
-            "GSI1SK": place.sk,
-            "GSI2PK": list_pk,
-            "GSI2SK": list_sk,
-        },
-        remove=("failure", "reason"),
-        condition=_unchanged(head),
-        token=token,
-    )
-
-
-def place_in(write: Update) -> Place:
-    """Return the place to which a write moves its row."""
-    return Place(write.set["GSI1PK"], write.set["GSI1SK"])
-
-
-def _let_go(
-    head: Head,
-    execution: Execution,
-    changes: Mapping[str, Any],
-    *,
-    place: Place | None,
-    context: Context,
-    now_ms: int,
-    token: str,
-    remove: tuple[str, ...] = (),
-) -> Update:
-    settled: dict[str, Any] = {
-        "epoch": head.epoch + 1,
-        "node": execution.node,
-        "nodes_run": execution.nodes_run,
-        "spent_ms": execution.spent_ms,
-        "context": _map(context),
-        "updated_ms": now_ms,
-        **changes,
-    }
-    if head.torn:
-        settled["torn"] = True  # nobody got to write the fence
-    removed = {"owner", "torn", "waits", "reason", "resume_failures", "failure", *remove}
-    if place is None:
-        removed |= {"GSI1PK", "GSI1SK"}
-    else:
-        settled |= {"GSI1PK": place.pk, "GSI1SK": place.sk}
-    return Update(
-        key=head.key.head,
-        set=settled,
-        remove=tuple(sorted(removed - settled.keys())),
-        condition=_held(head),
-        token=token,
-    )
-
-
-def _held(head: Head) -> AllOf:
-    """Nobody claimed, released or re-queued the run since: that would have raised the epoch."""
-    return AllOf((Equals("generation", head.generation), Equals("epoch", head.epoch)))
-
-
-def _unchanged(head: Head) -> AllOf:
-    """Nobody claimed, released, paused or ended the run since."""
-    return AllOf((*_held(head).conditions, Equals("status", head.status)))
-
-
-def _at(place: Place) -> AllOf:
-    return AllOf((Equals("GSI1PK", place.pk), Equals("GSI1SK", place.sk)))
-
-
-def _map(value: msgspec.Struct) -> dict[str, Any]:
-    return {
-        name: field
-        for name in value.__struct_fields__
-        if (field := getattr(value, name)) is not None
-    }
-
-
 def _struct(item: Mapping[str, Any], name: str, kind: type[Any]) -> Any:
     return kind(**item[name]) if name in item else None
-
-
-def _short(failure: Failure, *, with_trace: bool) -> dict[str, Any]:
-    short = {"type": failure.type[:_TEXT_MAX], "message": failure.message[:_TEXT_MAX]}
-    # The journal has the whole of it, except where the journal is what cannot be read.
-    return {**short, "trace": failure.trace[-_TRACE_MAX:]} if with_trace else short
