@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from holdfast import Holdfast
 from holdfast.errors import RunNotFound
-from holdfast.model.event import SignalTaken
+from holdfast.model.event import AttemptFailed, SignalTaken
 from holdfast.records.keys import RunKey, inbox_key
 from holdfast.storage import open as open_store
 from tests.crash.brink import Side
@@ -96,8 +96,9 @@ async def test_kill_9_at_every_write_of_a_run(tmp_path: Path) -> None:
         repeated = await rescued_all(deaths)
         took = time.monotonic() - began
         print(f"\n{len(deaths)} deaths, {repeated} nodes ran again, {took:.1f} s")
-        # Only the death right before its record finds an attempt of a node in flight.
-        assert repeated == len(EVERYTHING)
+        # Which node is in flight at a death is checked there. How many deaths meet one is for the
+        # machine to say: a write that comes by the clock shifts the numbers of those after it.
+        assert 0 < repeated <= len(EVERYTHING)
 
 
 async def test_kill_9_at_every_write_of_whoever_takes_over(tmp_path: Path) -> None:
@@ -209,9 +210,9 @@ async def rescued(death: Death) -> int:
     effects_folder.set(place.effects)
     before = effects(place.effects)
     try:
-        recorded = visits_of(await journal_at(place))
+        recorded = recorded_in(await journal_at(place))
     except RunNotFound:
-        recorded = {}
+        recorded = set()
     async with Holdfast(place.url) as hf, hf.worker([varied], **OPTIONS):
         # What was acknowledged is not asked for again: it must not be lost.
         if "started" not in death.said:
@@ -225,16 +226,28 @@ async def rescued(death: Death) -> int:
     check_signals(journal)
     assert sorted(visits_of(journal)) == list(range(len(VARIED_TRAIL)))
     after = [effect for effect in effects(place.effects) if effect.pid == os.getpid()]
-    return check_effects(before, after, set(recorded))
+    return check_effects(before, after, recorded)
 
 
-def check_effects(before: list[Effect], after: list[Effect], recorded: set[int]) -> int:
-    """Check that only the node in flight ran again; return whether one did."""
+def recorded_in(journal: list[Record]) -> set[tuple[int, int]]:
+    """Return the visit and attempt of everything that need not be done again."""
+    finished = visits_of(journal)
+    events = [event for record in journal for event in record.events]
+    failed = Counter(event.visit for event in events if isinstance(event, AttemptFailed))
+    return {
+        (visit, attempt)
+        for _, visit, attempt in EVERYTHING
+        if visit in finished or attempt <= failed[visit]
+    }
+
+
+def check_effects(before: list[Effect], after: list[Effect], recorded: set[tuple[int, int]]) -> int:
+    """Check that what was begun and not recorded ran again, and nothing else; return how many."""
     first, second = ([effect.what[1:] for effect in some] for some in (before, after))
     assert set(first) | set(second) == EVERYTHING
     assert max(Counter(second).values(), default=1) == 1
-    assert not recorded & {effect.visit for effect in after}
     again = set(first) & set(second)
+    assert again == {what for what in first if what[1:] not in recorded}
     assert len(again) <= 1
     return len(again)
 
