@@ -81,7 +81,7 @@ def test_what_is_outstanding() -> None:
     with pytest.raises(UnknownNode, match="gone"):
         graph.outstanding(at("gone"))
     with pytest.raises(UnknownNode, match="gone"):
-        graph.step(at("gone"), WentStale(), NOW_MS)
+        graph.step(at("gone"), "", WentStale(), NOW_MS)
 
 
 def test_the_first_use_checks_the_graph() -> None:
@@ -89,9 +89,9 @@ def test_the_first_use_checks_the_graph() -> None:
     for use in (
         lambda: graph.start({}, "seed"),
         lambda: graph.outstanding(at("first")),
-        lambda: graph.step(at("first"), WentStale(), NOW_MS),
+        lambda: graph.step(at("first"), "", WentStale(), NOW_MS),
         lambda: graph.enter(at("first")),
-        lambda: graph.delta(at("first"), None),
+        lambda: graph.delta(at("first"), "", None),
     ):
         with pytest.raises(InvalidGraph, match="there are no nodes"):
             use()
@@ -101,11 +101,11 @@ def test_entering_and_leaving_a_node() -> None:
     graph = order_graph()
     execution = at("first", state={"due": "2026-01-02"})
     assert graph.enter(execution) == {"due": datetime.date(2026, 1, 2)}
-    assert graph.delta(execution, {"due": datetime.date(2026, 1, 2), "paid": True}) == {
+    assert graph.delta(execution, "", {"due": datetime.date(2026, 1, 2), "paid": True}) == {
         "paid": True
     }
     with pytest.raises(InvalidResult, match="due"):
-        graph.delta(execution, {"due": "2026-01-02"})
+        graph.delta(execution, "", {"due": "2026-01-02"})
     with pytest.raises(InvalidState, match="due"):
         graph.enter(at("first", state={"due": 5}))
 
@@ -123,7 +123,7 @@ def test_entering_and_leaving_a_node() -> None:
 def test_a_node_returned(node: str, to: str, answered: bool, checkpoint: bool) -> None:
     answers = {"0": TimerFired(NOW_MS, node, 7, "0")} if answered else {}
     decision = order_graph().step(
-        at(node, answers=answers), Returned({"paid": True}, spent_ms=3), NOW_MS
+        at(node, answers=answers), "", Returned({"paid": True}, spent_ms=3), NOW_MS
     )
     event = NodeFinished(NOW_MS, node, 7, {"paid": True}, to, 3)
     assert decision == Decision((event,), checkpoint=checkpoint)
@@ -136,7 +136,7 @@ def test_the_end_is_always_durable(pausable: Any, leaf: bool) -> None:
     graph.node(name="only", pausable=pausable)(nothing)
     if not leaf:
         graph.route("only", END)
-    decision = graph.step(at("only"), Returned({}), NOW_MS)
+    decision = graph.step(at("only"), "", Returned({}), NOW_MS)
     assert decision == Decision(
         (NodeFinished(NOW_MS, "only", 7, {}, None), Finished(NOW_MS)), checkpoint=True
     )
@@ -151,7 +151,7 @@ def test_a_choice_sees_the_state_after_the_node_as_its_type_has_it() -> None:
 
     graph = choosing(choose)
     execution = at("first", state={"due": "2026-01-02", "paid": False})
-    (event,) = graph.step(execution, Returned({"paid": True}), NOW_MS).events
+    (event,) = graph.step(execution, "", Returned({"paid": True}), NOW_MS).events
     assert isinstance(event, NodeFinished)
     assert event.to == "nothing"
     assert seen == [{"due": datetime.date(2026, 1, 2), "paid": True}]
@@ -165,7 +165,7 @@ def test_a_choice_sees_the_state_after_the_node_as_its_type_has_it() -> None:
 )
 def test_a_choice_returns_a_node_or_its_name_or_the_end(chosen: Any, to: str | None) -> None:
     graph = choosing(lambda state: chosen, to=["first", nothing, END])
-    event, *more = graph.step(at("first"), Returned({}), NOW_MS).events
+    event, *more = graph.step(at("first"), "", Returned({}), NOW_MS).events
     assert isinstance(event, NodeFinished)
     assert event.to == to
     assert more == ([Finished(NOW_MS)] if to is None else [])
@@ -185,7 +185,7 @@ def test_a_choice_returns_a_node_or_its_name_or_the_end(chosen: Any, to: str | N
 )
 def test_a_choice_of_what_was_not_declared_fails_the_run(chosen: Any, reason: str) -> None:
     graph = choosing(lambda state: chosen, to=[nothing])
-    decision = graph.step(at("first"), Returned({}), NOW_MS)
+    decision = graph.step(at("first"), "", Returned({}), NOW_MS)
     (event,) = decision.events
     assert isinstance(event, Failed)
     assert (event.at_ms, event.node, event.failure.type) == (NOW_MS, "first", "InvalidResult")
@@ -196,7 +196,7 @@ def test_a_choice_of_what_was_not_declared_fails_the_run(chosen: Any, reason: st
 def test_what_was_only_derived_does_not_bind() -> None:
     names = ["first"]
     graph = choosing(lambda state: names[0] if names else nothing)
-    (event,) = graph.step(at("first"), Returned({}), NOW_MS).events
+    (event,) = graph.step(at("first"), "", Returned({}), NOW_MS).events
     assert isinstance(event, NodeFinished)
     assert event.to == "first"
 
@@ -220,7 +220,7 @@ def test_a_choice_that_raises_fails_the_run(error: Exception, kind: str, message
         raise error
 
     graph = choosing(choose, to=[nothing])
-    (event,) = graph.step(at("first"), Returned({}), NOW_MS).events
+    (event,) = graph.step(at("first"), "", Returned({}), NOW_MS).events
     assert isinstance(event, Failed)
     assert (event.failure.type, event.failure.message) == (kind, message)
     assert "in choose" in event.failure.trace or kind == "ValueError"
@@ -229,7 +229,7 @@ def test_a_choice_that_raises_fails_the_run(error: Exception, kind: str, message
 
 def test_a_choice_over_a_state_that_does_not_fit_fails_the_run() -> None:
     graph = choosing(lambda state: nothing)
-    (event,) = graph.step(at("first", state={"due": 5}), Returned({}), NOW_MS).events
+    (event,) = graph.step(at("first", state={"due": 5}), "", Returned({}), NOW_MS).events
     assert isinstance(event, Failed)
     assert event.failure.type == "InvalidState"
 
@@ -238,31 +238,31 @@ def test_a_node_that_raised_is_tried_again() -> None:
     graph = order_graph()
     execution = at("first")
     for failed in (1, 2):
-        decision = graph.step(execution, Raised(FAILURE, covered=True, spent_ms=4), NOW_MS)
+        decision = graph.step(execution, "", Raised(FAILURE, covered=True, spent_ms=4), NOW_MS)
         pause_ms = RETRY.pause_ms(failed, "seed#7")
         assert decision == Decision(
             (AttemptFailed(NOW_MS, "first", 7, FAILURE, NOW_MS + pause_ms, 4),), checkpoint=True
         )
         execution = folded(execution, decision.events)
         assert execution.retry_at_ms > NOW_MS
-    decision = graph.step(execution, Raised(FAILURE, covered=True), NOW_MS)
+    decision = graph.step(execution, "", Raised(FAILURE, covered=True), NOW_MS)
     assert decision == Decision((Failed(NOW_MS, FAILURE, "first"),), checkpoint=True)
 
 
 @pytest.mark.parametrize(("node", "covered"), [("first", False), ("quick", True)])
 def test_a_node_that_raised_is_not_tried_again(node: str, covered: bool) -> None:
-    decision = order_graph().step(at(node), Raised(FAILURE, covered=covered), NOW_MS)
+    decision = order_graph().step(at(node), "", Raised(FAILURE, covered=covered), NOW_MS)
     assert decision == Decision((Failed(NOW_MS, FAILURE, node),), checkpoint=True)
 
 
 def test_a_pause_that_took_too_long() -> None:
     graph = order_graph()
-    restarted = graph.step(at("wait"), WentStale(), NOW_MS)
+    restarted = graph.step(at("wait"), "", WentStale(), NOW_MS)
     assert restarted == Decision((Rerouted(NOW_MS, "first", "stale"),), checkpoint=True)
-    escalated = graph.step(at("last"), WentStale(), NOW_MS)
+    escalated = graph.step(at("last"), "", WentStale(), NOW_MS)
     assert escalated == Decision((Rerouted(NOW_MS, "help", "escalated"),), checkpoint=True)
     for node in ("help", "first"):
-        (event,) = graph.step(at(node), WentStale(), NOW_MS).events
+        (event,) = graph.step(at(node), "", WentStale(), NOW_MS).events
         assert isinstance(event, Failed)
         assert (event.failure.type, event.node) == ("Stale", node)
         assert f"'{node}' paused for longer" in event.failure.message

@@ -306,8 +306,8 @@ def test_every_course_of_a_run(course: list[Any], seed: str) -> None:
         if isinstance(outcome, TimerFired):  # the engine's own doing, not the program's
             events: tuple[Event, ...] = (outcome,)
         else:
-            decision = COURSE.step(execution, outcome, now_ms)
-            assert decision == COURSE.step(execution, outcome, now_ms)
+            decision = COURSE.step(execution, "", outcome, now_ms)
+            assert decision == COURSE.step(execution, "", outcome, now_ms)
             events = decision.events
             assert events
         after = folded(execution, events)

@@ -28,7 +28,8 @@ from holdfast.model.event import (
 )
 from holdfast.model.execution import Execution, folded
 from holdfast.model.signals import Signal as InboxSignal
-from holdfast.model.signals import Take, Wait, resolved
+from holdfast.model.signals import Take, resolved
+from holdfast.model.wait import Wait
 from holdfast.records.codec import unpack_events, unpack_value
 from holdfast.records.head import ENDED, Head, head_of
 from holdfast.records.journal import content_of

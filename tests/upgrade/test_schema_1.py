@@ -21,7 +21,7 @@ from holdfast.model.event import (
     SignalTaken,
     TimerFired,
 )
-from holdfast.model.signals import Wait
+from holdfast.model.wait import Wait
 from holdfast.records.codec import unpack_events
 from holdfast.records.head import Context, RetryRequest, head_of
 from holdfast.records.keys import Place, RunKey

@@ -26,7 +26,7 @@ from holdfast.graph import Graph
 from holdfast.model.durations import days, hours
 from holdfast.model.event import Failure
 from holdfast.model.run import HistoryEntry, Run, RunPage, Status
-from holdfast.model.signals import Wait
+from holdfast.model.wait import Wait
 from holdfast.storage.open import open as open_store
 
 __all__ = ["run"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
@@ -22,8 +22,8 @@ from holdfast.errors import (
 )
 from holdfast.graph import Node
 from holdfast.model.durations import Duration, milliseconds_of
-from holdfast.model.event import Event, SignalTaken, TimerFired
-from holdfast.model.execution import Execution
+from holdfast.model.event import BranchFailed, Event, SignalTaken, TimerFired
+from holdfast.model.execution import Execution, Strand
 from holdfast.model.signals import (
     Pending,
     Signal,
@@ -31,9 +31,9 @@ from holdfast.model.signals import (
     Stale,
     Take,
     TimeOut,
-    Wait,
     resolved,
 )
+from holdfast.model.wait import Wait
 from holdfast.records.head import Head
 from holdfast.records.names import admit_name
 
@@ -41,8 +41,8 @@ __all__ = ["BlockingContext", "Context", "Host", "Overtaken", "Paused"]
 
 T = TypeVar("T")
 
-WAITS_MAX = 8
-"""How many things a node may wait for at once: all of them stand in the run's row."""
+WAITS_MAX = 1_000
+"""How many things a node may wait for at once."""
 
 
 class Paused(BaseException):
@@ -61,7 +61,14 @@ class Host(Protocol):
 
     head: Head
     execution: Execution
-    inbox: list[Signal]
+
+    def free_signals(self) -> list[Signal]:
+        """Return the signals in the inbox that were not taken, nor are about to be."""
+        ...
+
+    def known_waits(self, branch: str) -> Iterable[Wait]:
+        """Return what a branch is known to wait for, as it began."""
+        ...
 
     def now_ms(self) -> int:
         """Return the time."""
@@ -79,13 +86,14 @@ class Host(Protocol):
 class Context:
     """The run, as one of its nodes sees it."""
 
-    def __init__(self, host: Host, node: Node, hold_ms: int) -> None:
+    def __init__(self, host: Host, node: Node, branch: str, hold_ms: int) -> None:
         self._host = host
         self._node = node
+        self._branch = branch
         self._hold_ms = hold_ms
         self._counts: Counter[str] = Counter()
         self._closed = False
-        self._visit = host.execution.visit
+        self._visit = self._strand.visit
         self._lost: BaseException | None = None
         self.pending: dict[str, Wait] = {}
         """What the node waits for and has no answer to yet."""
@@ -132,19 +140,30 @@ class Context:
         return self._node.name
 
     @property
+    def branch(self) -> str:
+        """Which branch of the run the node is in; empty where the run has not forked."""
+        return self._branch
+
+    @property
     def visit(self) -> int:
-        """Which visit of a node this is, counted over the whole run: the same after a resume."""
+        """Which visit of a node this is, counted over the branch: the same after a resume."""
         return self._visit
 
     @property
     def attempt(self) -> int:
         """Which attempt of this visit this is, from 1 on."""
-        return self._host.execution.failed_attempts + 1
+        return self._strand.failed_attempts + 1
 
     @property
     def key(self) -> str:
         """What names this visit of a node, and no other: an idempotency key for what it does."""
-        return f"{self._host.head.generation}.{self.visit}"
+        where = f"{self._branch}." if self._branch else ""
+        return f"{self._host.head.generation}.{where}{self.visit}"
+
+    @property
+    def failures(self) -> tuple[BranchFailed, ...]:
+        """The branches that failed before this join, and were to spare the others."""
+        return self._strand.failures
 
     @property
     def expires_at(self) -> datetime:
@@ -164,7 +183,7 @@ class Context:
         name = admit_name(condition.name, "a signal's name")
         key = self._next_key(name)
         limit = None if max_wait is None else milliseconds_of(max_wait, "max_wait")
-        answer = self._host.execution.answers.get(key)
+        answer = self._strand.answers.get(key)
         if answer is None:
             answer = await self._answer(self._wait(key, name, limit))
         if isinstance(answer, TimerFired):
@@ -180,7 +199,7 @@ class Context:
         """
         key = self._next_key("")
         span = milliseconds_of(duration, "sleep")
-        if key in self._host.execution.answers:
+        if key in self._strand.answers:
             return
         if span <= self._hold_ms:
             await self._host.sleep(span / 1000)
@@ -208,7 +227,7 @@ class Context:
         head, visit = self._host.head, self._visit
         if self._node.pausable == "no":
             raise NotPausable(f"node {self._node.name!r} has pausable='no', and so may not wait")
-        for wait in head.waits:
+        for wait in self._host.known_waits(self._branch):
             if (wait.visit, wait.key) == (visit, key):
                 return wait
         now = self._host.now_ms()
@@ -222,6 +241,7 @@ class Context:
         return Wait(
             visit=visit,
             key=key,
+            branch=self._branch,
             signal=name,
             since_ms=now,
             until_ms=until,
@@ -230,7 +250,7 @@ class Context:
 
     async def _answer(self, wait: Wait) -> SignalTaken | TimerFired:
         host = self._host
-        match resolved(wait, host.inbox, host.execution.taken, host.now_ms()):
+        match resolved(wait, host.free_signals(), (), host.now_ms()):
             case Take(signal):
                 taken = SignalTaken(
                     host.now_ms(),
@@ -240,6 +260,7 @@ class Context:
                     signal.name,
                     signal.id,
                     signal.payload,
+                    self._branch,
                 )
                 # Durable before the node sees it: another time another signal might be the first.
                 await self._record(taken, durable=True)
@@ -260,7 +281,14 @@ class Context:
         raise Paused
 
     def _fired(self, key: str) -> TimerFired:
-        return TimerFired(self._host.now_ms(), self._node.name, self._visit, key)
+        return TimerFired(self._host.now_ms(), self._node.name, self._visit, key, self._branch)
+
+    @property
+    def _strand(self) -> Strand:
+        strand = self._host.execution.strand(self._branch)
+        if strand is None:  # given up: another branch failed
+            raise Dropped
+        return strand
 
 
 class BlockingContext:

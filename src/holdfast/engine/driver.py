@@ -8,13 +8,14 @@ then is anything performed, and nothing is let go of before every write of ours 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from holdfast.engine.branches import side_by_side
 from holdfast.engine.context import Context, Overtaken, Paused
 from holdfast.engine.kernel import Dropped, Kernel
 from holdfast.engine.ledger import Conflict, Journal, Loaded, load, read_inbox
@@ -22,12 +23,24 @@ from holdfast.engine.performer import perform
 from holdfast.engine.removal import freed_at_ms, remove
 from holdfast.errors import ConditionFailed, InvalidResult, StoreUnavailable, StoreUnusable
 from holdfast.graph import Graph
-from holdfast.model.decision import Outcome, Raised, Returned, RunNode, WentStale
-from holdfast.model.event import Cancelled, Event, Expired, Failure, Fenced, Rerouted
-from holdfast.model.execution import Execution, folded
+from holdfast.model.decision import Decision, Outcome, Raised, Returned, RunNode, WentStale
+from holdfast.model.event import (
+    BranchFailed,
+    Cancelled,
+    Event,
+    Expired,
+    Failed,
+    Failure,
+    Fenced,
+    Rerouted,
+    SignalTaken,
+    Waiting,
+)
+from holdfast.model.execution import Execution, folded, shown_nodes
 from holdfast.model.failure import failure_of
 from holdfast.model.run import Status
-from holdfast.model.signals import Pending, Signal, Wait, holds_decision, resolved
+from holdfast.model.signals import Pending, Signal, holds_decision, is_open, resolved
+from holdfast.model.wait import Wait
 from holdfast.records import changes
 from holdfast.records.head import ENDED, Head, head_of
 from holdfast.records.head import Context as JournalContext
@@ -35,11 +48,15 @@ from holdfast.storage import Update
 
 __all__ = ["Driver", "Holder"]
 
+T = TypeVar("T")
+
 RETRY = "retry"
 """The key of the wait for a node's next attempt."""
 _STUMBLE_FIRST_MS = 1_000
 _STUMBLE_MOST_MS = 300_000
 _NEWER_VERSION_MS = 30_000
+# So many waits stand in the row itself; where there are more, all of them are in the journal.
+_ROW_WAITS_MAX = 8
 
 
 class Holder(Protocol):
@@ -95,7 +112,13 @@ class Driver:
         self._in_node = False
         self._interrupted = False
         self._let_go = False
-        self._writing: set[asyncio.Future[None]] = set()
+        self._writing: set[asyncio.Future[Any]] = set()
+        # Signals whose taking is being written: no other wait may take them.
+        self._taking: set[tuple[str, str]] = set()
+        # What each branch waited for the last time it waited in this process.
+        self._waited: dict[str, tuple[Wait, ...]] = {}
+        self.parked: dict[str, tuple[Wait, ...]] = {}
+        self.news = asyncio.Event()
         if loaded is not None:
             self._take_in(loaded)
 
@@ -137,24 +160,44 @@ class Driver:
         if self._in_node and self._task is not None:
             self._task.cancel()
 
+    def hear(self) -> None:
+        """Hear that a signal came."""
+        self.news.set()
+
     # --- what a context needs: see Host -----------------------------------------------------------
+
+    def free_signals(self) -> list[Signal]:
+        gone = self.execution.taken | self._taking
+        return [signal for signal in self.inbox if (signal.name, signal.id) not in gone]
+
+    def known_waits(self, branch: str) -> list[Wait]:
+        strand = self.execution.strand(branch)
+        known = [*self._waited.get(branch, ()), *self.head.waits, *(strand.waits if strand else ())]
+        return [wait for wait in known if wait.branch == branch]
 
     def now_ms(self) -> int:
         return self._kernel.clock.now_ms()
 
     async def record(self, event: Event, *, durable: bool) -> None:
         self._check_alive()
-        # In a task of its own: a timeout that cancels the node must not cut a write short, whose
-        # fate would then be unknown.
-        writing = asyncio.ensure_future(self._write((event,), durable=durable))
-        self._writing.add(writing)
-        writing.add_done_callback(self._written)
+        if isinstance(event, SignalTaken):
+            self._taking.add((event.name, event.id))
         try:
-            await asyncio.shield(writing)
+            await self._safely(self._write((event,), durable=durable))
         except Conflict:
             raise Overtaken from None
 
-    def _written(self, writing: asyncio.Future[None]) -> None:
+    async def _safely(self, write: Coroutine[Any, Any, T]) -> T:
+        """Write in a task of its own.
+
+        What cancels a node must not cut a write short, whose fate would then be unknown.
+        """
+        writing = asyncio.ensure_future(write)
+        self._writing.add(writing)
+        writing.add_done_callback(self._was_written)
+        return await asyncio.shield(writing)
+
+    def _was_written(self, writing: asyncio.Future[Any]) -> None:
         self._writing.discard(writing)
         # Nobody may be left to hear of it, where the node was cancelled.
         if not writing.cancelled() and isinstance(writing.exception(), Conflict):
@@ -212,20 +255,43 @@ class Driver:
         if self.head.cancel is not None:
             await self._write((Cancelled(self.now_ms(), self.head.cancel),))
         elif late and not holds_decision(
-            self.head.waits, self.inbox, self.execution, self.head.expires_ms
+            self._all_waits(), self.inbox, self.execution, self.head.expires_ms
         ):
             await self._write((Expired(self.now_ms()),))
 
     async def _advance(self) -> None:
-        effect = self._graph.outstanding(self.execution)[0]
+        """Perform what is outstanding; where all of it waits, pause."""
+        self.answered()
+        effects = [
+            effect
+            for effect in self._graph.outstanding(self.execution)
+            if effect.branch not in self.parked
+        ]
+        if not effects:
+            await self._pause(tuple(wait for waits in self.parked.values() for wait in waits))
+        elif len(effects) == 1 and not self.parked:
+            outcome = await self._performed(effects[0])
+            if outcome is not None:
+                await self._commit(effects[0].branch, outcome)
+        else:
+            self._in_node = True
+            try:
+                await side_by_side(self, self._graph, effects)
+            finally:
+                self._in_node = False
+
+    async def _performed(self, effect: RunNode) -> Outcome | None:
+        """Run a branch's node; return what came of it, None where the branch waits."""
         now = self.now_ms()
         if effect.not_before_ms > now and not await self._await_attempt(effect, now):
-            return
-        context = Context(self, self._graph.nodes[effect.node], self._holder.hold_ms)
-        outcome: Outcome | None = None
+            return None
+        self._check_alive()
+        node = self._graph.nodes[effect.node]
+        context = Context(self, node, effect.branch, self._holder.hold_ms)
+        alone = not self._in_node
         self._in_node = True
         try:
-            outcome = await perform(
+            return await perform(
                 self._graph,
                 self.execution,
                 context,
@@ -234,37 +300,97 @@ class Driver:
             )
         except Paused:
             if context.stale:
-                outcome = WentStale()
+                return WentStale()
+            self._park(effect.branch, tuple(context.pending.values()))
+            return None
         finally:
-            self._in_node = False
             context.close()
-            if self._writing:  # what the node left behind
-                await asyncio.wait(self._writing)
-        self._check_alive()
-        if outcome is None:
-            await self._pause(tuple(context.pending.values()))
-        else:
-            await self._commit(outcome)
+            if alone:
+                self._in_node = False
+                await self.written()  # what the node left behind
 
     async def _await_attempt(self, effect: RunNode, now: int) -> bool:
         """Wait for a node's next attempt, here or parked on a timer; return whether it is time."""
         if effect.not_before_ms - now <= self._holder.hold_ms:
             await self.sleep((effect.not_before_ms - now) / 1000)
             return True
-        wait = Wait(visit=effect.visit, key=RETRY, since_ms=now, until_ms=effect.not_before_ms)
-        await self._pause((wait,))
+        wait = Wait(
+            visit=effect.visit,
+            key=RETRY,
+            branch=effect.branch,
+            since_ms=now,
+            until_ms=effect.not_before_ms,
+        )
+        self._park(effect.branch, (wait,))
         return False
 
-    async def _commit(self, outcome: Outcome) -> None:
-        decision = self._graph.step(self.execution, outcome, self.now_ms())
+    async def _commit(
+        self, branch: str, outcome: Outcome, *, alone: bool = True
+    ) -> Decision | None:
+        """Write down what follows; return it unwritten if it ends others that are under way."""
+        self._check_alive()
+        decision = self._graph.step(self.execution, branch, outcome, self.now_ms())
+        if not alone and any(isinstance(event, Failed | BranchFailed) for event in decision.events):
+            return decision
         try:
             await self._write(decision.events, durable=decision.checkpoint)
         except InvalidResult as error:
-            if not isinstance(outcome, Returned):
+            strand = self.execution.strand(branch)
+            if not isinstance(outcome, Returned) or strand is None:
                 raise
-            retry = self._graph.nodes[self.execution.node].retry
+            retry = self._graph.nodes[strand.node].retry
             failed = Raised(failure_of(error), retry.covers(error), outcome.spent_ms)
-            await self._commit(failed)
+            return await self._commit(branch, failed, alone=alone)
+        return None
+
+    # --- what branches need: see Conductor --------------------------------------------------------
+
+    @property
+    def stopping(self) -> bool:
+        return self._holder.draining or self._journal is None or not self._alive()
+
+    async def carry_out(self, effect: RunNode) -> Decision | None:
+        outcome = await self._performed(effect)
+        if outcome is None:
+            return None
+        return await self._safely(self._commit(effect.branch, outcome, alone=False))
+
+    async def conclude(self, decision: Decision) -> None:
+        await self._safely(self._write(decision.events))
+
+    async def written(self) -> None:
+        if self._writing:
+            await asyncio.wait(self._writing)
+
+    async def look(self) -> None:
+        self.news.clear()
+        self._check_alive()
+        await self._read_inbox()
+
+    def answered(self) -> list[str]:
+        now, signals = self.now_ms(), self.free_signals()
+        over = [
+            branch
+            for branch, waits in self.parked.items()
+            if not all(isinstance(resolved(wait, signals, (), now), Pending) for wait in waits)
+        ]
+        for branch in over:
+            del self.parked[branch]
+        return over
+
+    async def until_due(self, most_seconds: float) -> None:
+        limits = [
+            limit
+            for waits in self.parked.values()
+            for wait in waits
+            for limit in (wait.until_ms, wait.stale_ms)
+            if limit is not None
+        ]
+        left = (min(limits) - self.now_ms()) / 1000 if limits else most_seconds
+        await self.sleep(max(0.001, min(left, most_seconds)))
+
+    def _park(self, branch: str, waits: tuple[Wait, ...]) -> None:
+        self.parked[branch] = self._waited[branch] = waits
 
     async def _write(self, events: Sequence[Event], *, durable: bool = True) -> None:
         journal = self._journal
@@ -286,15 +412,13 @@ class Driver:
         if self.now_ms() >= self.head.expires_ms:
             await self._stop_accepting()
             await self._read_inbox()
+        shown = await self._row_waits(waits)
         while True:
-            now = self.now_ms()
-            answers = [resolved(wait, self.inbox, self.execution.taken, now) for wait in waits]
+            now, signals = self.now_ms(), self.free_signals()
+            answers = [resolved(wait, signals, (), now) for wait in waits]
             limits = [answer.due_ms for answer in answers if isinstance(answer, Pending)]
             if len(limits) < len(answers):
-                # An answer is there by now: the node runs again, and finds it. When the waits began
-                # is remembered, or a short one would begin anew each time.
-                self.head = msgspec.structs.replace(self.head, waits=waits)
-                return
+                return  # an answer is there by now: the node runs again, and finds it
             if self.head.status == "closing":
                 await self._write((Expired(now),))
                 return
@@ -303,7 +427,7 @@ class Driver:
                 await self._change(
                     changes.paused,
                     execution=self.execution,
-                    waits=waits,
+                    waits=shown,
                     signals=self.head.signals,
                     reason=_reason(waits),
                     due_ms=self.head.expires_ms if earliest is None else earliest,
@@ -319,6 +443,20 @@ class Driver:
             if self.head.cancel is not None:
                 await self._write((Cancelled(self.now_ms(), self.head.cancel),))
                 return
+
+    async def _row_waits(self, waits: tuple[Wait, ...]) -> tuple[Wait, ...]:
+        """Return the waits that the row shows; where it has no room for all, write them down."""
+        if len(waits) <= _ROW_WAITS_MAX:
+            return waits
+        unwritten = tuple(wait for wait in waits if wait not in self._journalled(wait.branch))
+        if unwritten:
+            await self._write((Waiting(self.now_ms(), unwritten),))
+        # Whoever sends a signal looks in the row whether any is waited for.
+        return tuple(sorted(waits, key=lambda wait: wait.signal is None)[:_ROW_WAITS_MAX])
+
+    def _journalled(self, branch: str) -> tuple[Wait, ...]:
+        strand = self.execution.strand(branch)
+        return () if strand is None else strand.waits
 
     async def _stop_accepting(self) -> None:
         """Take no signal any more; whoever reads the inbox after this misses none."""
@@ -345,6 +483,12 @@ class Driver:
     async def _release(self, reason: str, *, due_ms: int | None = None, failures: int = 0) -> None:
         if self._journal is not None:
             await self._journal.flush()
+            # When its waits began is remembered, or they would begin anew.
+            waits = [wait for some in self._waited.values() for wait in some]
+            if waits:
+                waits = [wait for wait in waits if is_open(wait, self.execution)]
+                shown = await self._row_waits(tuple(waits))
+                self.head = msgspec.structs.replace(self.head, waits=shown)
         await self._change_or_drop(
             changes.released,
             execution=self.execution,
@@ -435,12 +579,32 @@ class Driver:
         return self.head.context if self._journal is None else self._journal.context
 
     def _retries_left(self) -> int:
-        node = self._graph.nodes.get(self.execution.node)
-        return 0 if node is None else node.retry.attempts - 1 - self.execution.failed_attempts
+        """Return how often the node may still fail; of several, the one that may least often."""
+        left = [
+            node.retry.attempts - 1 - strand.failed_attempts
+            for _, strand in self.execution.open()
+            if (node := self._graph.nodes.get(strand.node)) is not None
+        ]
+        return min(left, default=0)
+
+    def _all_waits(self) -> list[Wait]:
+        journalled = [wait for _, strand in self.execution.open() for wait in strand.waits]
+        return [*self.head.waits, *journalled]
 
     def _take_in(self, loaded: Loaded) -> None:
         self.execution = loaded.execution
         self.inbox = loaded.inbox
+        self.parked.clear()
+        self._taking.clear()
+        if self.execution.branches:
+            # A branch that waits, and has no answer yet, would only come to wait again.
+            known: dict[str, list[Wait]] = {}
+            for wait in self._all_waits():
+                if is_open(wait, self.execution):
+                    known.setdefault(wait.branch, []).append(wait)
+            for branch, waits in known.items():
+                self._park(branch, tuple(waits))
+            self.answered()
         self._journal = Journal(
             self._kernel,
             self.head,
@@ -486,6 +650,6 @@ def _as_far_as_known(head: Head) -> Execution:
 def _crash_loop(execution: Execution) -> Failure:
     return Failure(
         "CrashLoop",
-        f"{execution.fences} workers in a row were lost in node {execution.node!r} "
+        f"{execution.fences} workers in a row were lost in node {shown_nodes(execution)!r} "
         "before it got anywhere",
     )

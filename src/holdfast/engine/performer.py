@@ -28,7 +28,7 @@ async def perform(
     clock: Clock,
     threads: Executor,
 ) -> Returned | Raised:
-    """Run the node at which the execution stands.
+    """Run the node at which the branch of the context stands.
 
     Raises:
         Paused: it waits, or one of its waits took too long; the context has what it waits for.
@@ -36,14 +36,14 @@ async def perform(
         Overtaken: somebody else wrote into its journal.
         CancelledError: whoever drives the run was cancelled.
     """
-    node = graph.nodes[execution.node]
+    node = graph.nodes[context.node]
     began = clock.monotonic()
     task = asyncio.current_task()
     try:
-        state = graph.enter(execution)
+        state = graph.enter(execution, context.branch)
         value = await _called(node, state, context, threads)
         context.check()
-        return Returned(graph.delta(execution, value), _since(began, clock))
+        return Returned(graph.delta(execution, context.branch, value), _since(began, clock))
     except BaseException as raised:
         error = raised
         try:

@@ -10,9 +10,19 @@ import msgspec
 from holdfast.errors import InvalidGraph
 from holdfast.graph.choice import Chooser, mentioned
 from holdfast.graph.node import END, Node, Reference, identity, name_of, takes_state
-from holdfast.graph.wiring import Choice, Route, Way, Wiring
+from holdfast.graph.wiring import Choice, Route, Split, Way, Wiring
 
-__all__ = ["Exit", "check_reference", "wired"]
+__all__ = ["Branching", "Exit", "check_reference", "wired"]
+
+
+class Branching(msgspec.Struct, frozen=True, kw_only=True):
+    """What was said about a fork besides the first nodes of its branches."""
+
+    join: Reference
+    over: str = ""
+    into: str = ""
+    spares: bool = False
+    at_once: int = 0
 
 
 class Exit(msgspec.Struct, frozen=True):
@@ -22,6 +32,7 @@ class Exit(msgspec.Struct, frozen=True):
     to: tuple[Reference, ...] | None
     """None where the chooser is to tell."""
     chooser: Chooser | None = None
+    branching: Branching | None = None
 
 
 def check_reference(node: Any) -> None:
@@ -61,11 +72,11 @@ class _Draft:
 
     def __init__(self, nodes: Mapping[str, Node]) -> None:
         self._nodes = nodes
-        self._ambiguous: set[tuple[int, ...]] = set()
-        self.names: dict[tuple[int, ...], str] = {}
+        self._ambiguous: set[tuple[str, tuple[int, ...]]] = set()
+        self.names: dict[tuple[str, tuple[int, ...]], str] = {}
         self.faults: list[str] = []
         for name, node in nodes.items():
-            key = identity(node.function)
+            key = ("", identity(node.function))
             if key in self.names:
                 self._ambiguous.add(key)
             self.names.setdefault(key, name)
@@ -76,7 +87,7 @@ class _Draft:
             return node
         if node is END:
             return None
-        key = identity(node)
+        key = ("", identity(node))
         if key in self._ambiguous:
             self._note(f"function {self.names[key]!r:.80} is several nodes; name the one meant")
         if key in self.names:
@@ -88,6 +99,8 @@ class _Draft:
 
     def way(self, source: str, exit: Exit) -> Way:
         """Return a way out of a node."""
+        if exit.branching is not None:
+            return self._split(exit.to or (), exit.branching)
         if exit.chooser is None:
             (to,) = exit.to or (END,)
             return Route(self.name(to))
@@ -112,8 +125,24 @@ class _Draft:
         )
         targets: dict[str | None, None] = {}
         for way in ways:
-            targets.update(dict.fromkeys((way.to,) if isinstance(way, Route) else way.targets))
+            match way:
+                case Route(to):
+                    targets[to] = None
+                case Choice():
+                    targets.update(dict.fromkeys(way.targets))
+                case Split(starts, join):
+                    targets.update(dict.fromkeys((*starts, join)))
         return Choice(lambda state: END, tuple(targets), declared=True)
+
+    def _split(self, starts: tuple[Reference, ...], said: Branching) -> Split:
+        return Split(
+            starts=tuple(self.name(start) or "" for start in starts),
+            join=self.name(said.join) or "",
+            over=said.over,
+            into=said.into,
+            spares=said.spares,
+            at_once=said.at_once,
+        )
 
     def _derived(self, chooser: Chooser) -> tuple[str | None, ...]:
         targets: dict[str | None, None] = {}
@@ -123,8 +152,8 @@ class _Draft:
             elif isinstance(value, str):
                 if value in self._nodes:
                     targets[value] = None
-            elif identity(value) in self.names:
-                targets[self.names[identity(value)]] = None
+            elif ("", identity(value)) in self.names:
+                targets[self.names["", identity(value)]] = None
         return tuple(targets)
 
     def _note(self, fault: str) -> None:

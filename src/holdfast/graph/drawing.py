@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from holdfast.graph.node import Node
-from holdfast.graph.wiring import Choice, Wiring
+from holdfast.graph.regions import Region, regions_of
+from holdfast.graph.wiring import Choice, Split, Wiring
 
 __all__ = ["drawn"]
 
@@ -23,7 +24,8 @@ def drawn(wiring: Wiring) -> str:
     ids = {name: f"n{number}" for number, name in enumerate(_names(wiring))}
     lines = ["flowchart TD", f"    {_START}((start))"]
     lines += [f'    {key}["{_label(name, wiring.nodes.get(name))}"]' for name, key in ids.items()]
-    edges = [edge for name in ids for edge in _edges(name, ids, wiring)]
+    regions = regions_of(wiring)[0]
+    edges = [edge for name in ids for edge in _edges(name, ids, wiring, regions)]
     if any(edge.endswith(f" {_END}") for edge in edges):
         lines.append(f"    {_END}(((END)))")
     if wiring.start in ids:
@@ -52,11 +54,18 @@ def _label(name: str, node: Node | None) -> str:
     return text + marks[node.pausable]
 
 
-def _edges(name: str, ids: dict[str, str], wiring: Wiring) -> Iterator[str]:
-    chosen = isinstance(wiring.ways.get(name), Choice)
-    if name in wiring.nodes or name in wiring.ways:
-        for to in wiring.targets(name):
-            arrow = "-.->" if chosen else "-->"
+def _edges(
+    name: str, ids: dict[str, str], wiring: Wiring, regions: Mapping[str, Region]
+) -> Iterator[str]:
+    way = wiring.ways.get(name)
+    if isinstance(way, Split):
+        text = f'|"each of {way.over.translate(_ESCAPES)}"|' if way.over else ""
+        yield from (f"    {ids[name]} ==>{text} {ids[to]}" for to in way.starts)
+    elif name in wiring.nodes or name in wiring.ways:
+        join = regions.get(name, Region()).join
+        for target in wiring.targets(name):
+            to = join if target is None else target  # what ends a branch leads to the join
+            arrow = "-.->" if isinstance(way, Choice) else "==>" if to and to == join else "-->"
             yield f"    {ids[name]} {arrow} {_END if to is None else ids[to]}"
     node = wiring.nodes.get(name)
     if node is not None and node.on_stale is not None and node.on_stale.node:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, TypeVar, cast, overload
+from typing import Any, NamedTuple, TypeVar, cast, overload
 
-from holdfast.errors import InvalidGraph
+from holdfast.errors import InvalidGraph, InvalidResult
 from holdfast.graph import program
 from holdfast.graph.choice import Chooser
-from holdfast.graph.draft import Exit, check_reference, wired
+from holdfast.graph.contributions import contributions
+from holdfast.graph.draft import Branching, Exit, check_reference, wired
 from holdfast.graph.drawing import drawn
+from holdfast.graph.inclusion import Included, passage, unfolded
 from holdfast.graph.node import (
     END,
     Node,
@@ -22,14 +24,19 @@ from holdfast.graph.node import (
     name_of,
     takes_context,
 )
+from holdfast.graph.plan import Plan
+from holdfast.graph.regions import faults_of as faults_of_regions
+from holdfast.graph.regions import regions_of
 from holdfast.graph.state import State
 from holdfast.graph.state import faults_of as faults_of_state
 from holdfast.graph.wiring import Wiring
 from holdfast.graph.wiring import faults_of as faults_of_wiring
+from holdfast.graph.writes import faults_of_reducers, written_by
 from holdfast.model.decision import Decision, Outcome, RunNode
 from holdfast.model.durations import Duration, milliseconds_of
 from holdfast.model.execution import Execution
-from holdfast.model.policy import ONCE, OnStale, Pausable, Retry
+from holdfast.model.policy import ONCE, OnFailure, OnStale, Pausable, Retry
+from holdfast.model.reducing import Reducer
 
 __all__ = ["Graph"]
 
@@ -46,16 +53,29 @@ class Graph:
     """
 
     def __init__(
-        self, name: str, state_type: Any, *, version: int = 1, start: str | None = None
+        self,
+        name: str,
+        state_type: Any,
+        *,
+        version: int = 1,
+        start: str | None = None,
+        reducers: Mapping[str, Reducer] | None = None,
     ) -> None:
+        """Make an empty graph.
+
+        ``reducers`` says for fields of the state how what nodes return for them is brought
+        together with what is there, instead of replacing it: ``{"notes": "append"}``.
+        """
         self._name = name
         self._version = version
         self._state_type = state_type
         self._start = start
+        self._reducers: dict[str, str] = dict(reducers or {})
+        self._included: dict[str, _Inclusion] = {}
         self._nodes: dict[str, Node] = {}
         self._exits: list[Exit] = []
         self._faults: list[str] = []
-        self._checked: tuple[Wiring, State] | None = None
+        self._plan: Plan | None = None
 
     @property
     def name(self) -> str:
@@ -73,9 +93,14 @@ class Graph:
         return self._state_type
 
     @property
+    def reducers(self) -> Mapping[str, str]:
+        """The reducers of fields of the state, by the names of the fields."""
+        return MappingProxyType(self._reducers)
+
+    @property
     def nodes(self) -> Mapping[str, Node]:
-        """The nodes by their names, in the order in which they were registered."""
-        return MappingProxyType(self._nodes)
+        """The nodes by their names, those of graphs inside this one included once it is checked."""
+        return MappingProxyType(self._nodes) if self._plan is None else self._plan.wiring.nodes
 
     @overload
     def node(self, function: F, /) -> F: ...
@@ -91,6 +116,7 @@ class Graph:
         timeout: Duration | None = None,
         max_pause: Duration | None = None,
         on_stale: OnStale | None = None,
+        writes: Collection[str] | None = None,
     ) -> Callable[[F], F]: ...
 
     def node(
@@ -104,11 +130,14 @@ class Graph:
         timeout: Duration | None = None,
         max_pause: Duration | None = None,
         on_stale: OnStale | None = None,
+        writes: Collection[str] | None = None,
     ) -> Any:
         """Register a function as a node, and return it unchanged.
 
         It takes ``(state)`` or ``(state, ctx)`` and returns what it changes in the state: a dict of
-        some fields, a whole state, or None.
+        some fields, a whole state, or None. ``writes`` names the fields that it may change; it has
+        to be known where the node runs beside others. Where it is left out, it is what the type
+        says that the function was annotated to return, if that is not the whole state.
 
         Raises:
             InvalidGraph: this cannot be a node, or the graph is in use already.
@@ -127,6 +156,8 @@ class Graph:
                     timeout_ms=_positive_ms(timeout, "timeout"),
                     max_pause_ms=_positive_ms(max_pause, "max_pause"),
                     on_stale=on_stale,
+                    writes=written_by(function, writes, self._state_type),
+                    bound=writes is not None,
                 )
             )
             return function
@@ -172,26 +203,102 @@ class Graph:
             raise InvalidGraph("nothing can be chosen at the END")
         self._exits.append(Exit(node, targets, chooser))
 
+    def fork(
+        self,
+        node: Reference,
+        branches: Iterable[Reference],
+        *,
+        join: Reference,
+        on_failure: OnFailure = "cancel",
+    ) -> None:
+        """Lead from a node to several at once, each the first of a branch, and then to the join.
+
+        A branch goes on by its own routes and choices, and is over where these lead to the join,
+        to END, or nowhere. Each sees the state as it was before the fork, with its own changes;
+        the join sees the changes of all. A branch that fails cancels the others and fails the run,
+        or spares them (``on_failure="spare"``): then the join finds it in ``ctx.failures``.
+
+        Raises:
+            InvalidGraph: fewer than two branches, something is not a node, or the graph is in use.
+        """
+        starts = tuple(branches)
+        if len(starts) < 2:
+            raise InvalidGraph("a fork has at least two branches")
+        self._branch(node, starts, Branching(join=join, spares=_spares(on_failure)))
+
+    def each(
+        self,
+        node: Reference,
+        branch: Reference,
+        *,
+        over: str,
+        into: str,
+        join: Reference,
+        on_failure: OnFailure = "cancel",
+        at_once: int | None = None,
+    ) -> None:
+        """Lead from a node to one branch for each item of a field of the state, then to the join.
+
+        All branches begin with the same node, which finds its item in the field ``into``. At most
+        ``at_once`` of them run at a time. For the rest see `fork`.
+
+        Raises:
+            InvalidGraph: something is not a node or not a field, or the graph is in use.
+        """
+        for field in (over, into):
+            if not isinstance(field, str) or not field:
+                raise InvalidGraph(f"over and into name fields of the state, not {field!r:.80}")
+        if at_once is not None and (type(at_once) is not int or at_once < 1):
+            raise InvalidGraph(f"at_once is a whole number from 1 on, not {at_once!r:.80}")
+        said = Branching(
+            join=join, over=over, into=into, spares=_spares(on_failure), at_once=at_once or 0
+        )
+        self._branch(node, (branch,), said)
+
+    def include(
+        self,
+        graph: Graph,
+        *,
+        name: str | None = None,
+        takes: Mapping[str, str] | None = None,
+        gives: Mapping[str, str] | None = None,
+    ) -> str:
+        """Make another graph a node of this one, and return its name here.
+
+        It has a state of its own. ``takes`` says for its fields from which of ours they are copied,
+        ``gives`` for ours from which of its they are copied back; left out, fields of the same name
+        are both. Its nodes are called ``name/node``.
+
+        Raises:
+            InvalidGraph: it is not a graph, there is a node of that name, or the graph is in use.
+        """
+        if not isinstance(graph, Graph):
+            raise InvalidGraph(f"a graph can be included, not {graph!r:.80}")
+        if graph is self or graph._includes(self):
+            raise InvalidGraph(f"graph {graph.name!r:.80} would include itself")
+        name = graph.name if name is None else name
+        self._add(passage(name))
+        self._included[name] = _Inclusion(graph, takes, gives)
+        return name
+
     def check(self) -> Graph:
         """Return the graph if it can be run; from then on it cannot be changed.
 
         Raises:
             InvalidGraph: it cannot, and this is everything that is wrong with it.
         """
-        if self._checked is None:
-            wiring, faults = wired(self._nodes, self._exits, self._start)
-            every = [*self._own_faults(), *faults, *faults_of_wiring(wiring)]
-            every += faults_of_state(self._state_type)
-            if every:
+        if self._plan is None:
+            plan, faults = self._planned()
+            if plan is None:
                 raise InvalidGraph(
-                    f"graph {self._name!r:.80} cannot be run: " + "; ".join(every), faults=every
+                    f"graph {self._name!r:.80} cannot be run: " + "; ".join(faults), faults=faults
                 )
-            self._checked = wiring, State(self._state_type)
+            self._plan = plan
         return self
 
     def draw(self) -> str:
         """Return a Mermaid flowchart of the graph, also of one that is not finished."""
-        return drawn(wired(self._nodes, self._exits, self._start)[0])
+        return drawn(self._wired()[0])
 
     def start(self, input: Any, seed: str) -> Execution:
         """Return a new run's execution.
@@ -200,17 +307,16 @@ class Graph:
             InvalidInput: the input does not fit the state.
             InvalidGraph: the graph cannot be run.
         """
-        wiring, state = self._parts()
-        return Execution(state=state.initial(input), seed=seed, node=wiring.start)
+        plan = self._sound()
+        return Execution(state=plan.states[""].initial(input), seed=seed, node=plan.wiring.start)
 
-    def step(self, execution: Execution, outcome: Outcome, now_ms: int) -> Decision:
-        """Decide what follows from the outcome.
+    def step(self, execution: Execution, branch: str, outcome: Outcome, now_ms: int) -> Decision:
+        """Decide what follows from what came of a branch's node.
 
         Raises:
-            UnknownNode: the run stands at a node that the graph does not have.
+            UnknownNode: it stands at a node that the graph does not have.
         """
-        wiring, state = self._parts()
-        return program.step(execution, outcome, now_ms=now_ms, wiring=wiring, state=state)
+        return program.step(execution, branch, outcome, now_ms=now_ms, plan=self._sound())
 
     def outstanding(self, execution: Execution) -> tuple[RunNode, ...]:
         """Return what is to be performed, also after a resume; nothing where the run has ended.
@@ -218,31 +324,94 @@ class Graph:
         Raises:
             UnknownNode: the run stands at a node that the graph does not have.
         """
-        return program.outstanding(execution, self._parts()[0])
+        return program.outstanding(execution, self._sound())
 
-    def enter(self, execution: Execution) -> Any:
-        """Return the state as a node sees it.
+    def effect(self, execution: Execution, branch: str) -> RunNode:
+        """Return what is to be performed for one branch that stands at a node.
+
+        Raises:
+            UnknownNode: the graph does not have that node.
+        """
+        return program.effect_of(execution, branch, self._sound())
+
+    def enter(self, execution: Execution, branch: str = "") -> Any:
+        """Return the state as a branch's node sees it.
 
         Raises:
             InvalidState: what was kept does not match the type.
         """
-        return self._parts()[1].entered(execution.state)
+        plan = self._sound()
+        strand = execution.strand(branch)
+        node = "" if strand is None else strand.node
+        return plan.state(node).entered(execution.view(branch))
 
-    def delta(self, execution: Execution, returned: Any) -> dict[str, Any]:
-        """Return what a node changed in the state, in its durable form.
+    def delta(self, execution: Execution, branch: str, returned: Any) -> dict[str, Any]:
+        """Return what a branch's node changed in the state, in its durable form.
 
         Raises:
             InvalidResult: it does not fit the type, or cannot be kept.
         """
-        return self._parts()[1].delta(returned, execution.state)
+        plan = self._sound()
+        strand = execution.strand(branch)
+        node = plan.node("" if strand is None else strand.node)
+        before = execution.view(branch)
+        delta = plan.state(node.name).delta(returned, before)
+        ops = plan.ops(node.name)
+        if ops:
+            delta = contributions(returned, delta, before, ops)
+        held_to = node.bound or plan.join(node.name) is not None
+        if held_to and node.writes is not None and not delta.keys() <= node.writes:
+            undeclared = ", ".join(repr(name) for name in delta if name not in node.writes)
+            raise InvalidResult(f"node {node.name!r} was not declared to write {undeclared}")
+        return delta
 
-    def _parts(self) -> tuple[Wiring, State]:
-        if self._checked is None:
-            self.check()
-        return cast(tuple[Wiring, State], self._checked)
+    def _branch(self, node: Reference, starts: tuple[Reference, ...], said: Branching) -> None:
+        self._not_in_use()
+        for reference in (node, *starts, said.join):
+            check_reference(reference)
+            if reference is END:
+                raise InvalidGraph("a fork, its branches and its join are nodes, and not the END")
+        self._exits.append(Exit(node, starts, branching=said))
+
+    def _wired(self) -> tuple[Wiring, list[str]]:
+        wiring, faults = wired(self._nodes, self._exits, self._start)
+        included = [
+            Included(name, part.graph._wired()[0], *part.passed(self._state_type))
+            for name, part in self._included.items()
+        ]
+        return unfolded(wiring, included), faults
+
+    def _planned(self) -> tuple[Plan | None, list[str]]:
+        """Return how the graph is run, or everything that is wrong with it."""
+        wiring, faults = self._wired()
+        faults = [*self._own_faults(), *faults, *faults_of_state(self._state_type)]
+        for name, part in self._included.items():
+            faults += part.faults(name, self._state_type, self._reducers)
+        if faults:
+            return None, [*faults, *faults_of_wiring(wiring)]
+        states = {"": State(self._state_type)}
+        reducers = {"": self._reducers}
+        for name, part in self._included.items():
+            inner = part.graph._sound()
+            states |= {f"{name}/{scope}": state for scope, state in inner.states.items()}
+            reducers |= {f"{name}/{scope}": ops for scope, ops in inner.reducers.items()}
+        regions, faults = regions_of(wiring)
+        faults += faults_of_wiring(wiring)
+        fields = {scope: state.fields for scope, state in states.items()}
+        faults += faults_of_regions(wiring, regions, fields, reducers)
+        faults += faults_of_reducers(self._reducers, fields[""])
+        return (None, faults) if faults else (Plan(wiring, regions, states, reducers), [])
+
+    def _includes(self, graph: Graph) -> bool:
+        parts = [part.graph for part in self._included.values()]
+        return graph in parts or any(part._includes(graph) for part in parts)
+
+    def _sound(self) -> Plan:
+        self.check()
+        return cast(Plan, self._plan)
 
     def _not_in_use(self) -> None:
-        if self._checked is not None:
+        if self._plan is not None:
             raise InvalidGraph(f"graph {self._name!r} is in use, and cannot be changed any more")
 
     def _add(self, node: Node) -> None:
@@ -277,6 +446,56 @@ class Graph:
                 yield f"a node's name: {fault}"
             if fault := fault_of_function(node.function):
                 yield f"node {node.name!r:.80}: {fault}"
+
+
+class _Inclusion(NamedTuple):
+    """A graph inside this one, as it was declared."""
+
+    graph: Graph
+    takes: Mapping[str, str] | None
+    gives: Mapping[str, str] | None
+
+    def passed(self, outer: Any) -> tuple[dict[str, str], dict[str, str]]:
+        """Return which fields are copied into it, and which out of it."""
+        shared = _fields(outer) & _fields(self.graph.state_type)
+        same = {name: name for name in sorted(shared)}
+        takes = same if self.takes is None else dict(self.takes)
+        return takes, same if self.gives is None else dict(self.gives)
+
+    def faults(self, name: str, outer: Any, reducers: Mapping[str, str]) -> Iterator[str]:
+        """Yield what keeps it from being a node."""
+        try:
+            self.graph.check()
+        except InvalidGraph as invalid:
+            yield from (f"in {name!r:.80}: {fault}" for fault in invalid.faults)
+            return
+        takes, gives = self.passed(outer)
+        inner = self.graph.state_type
+        copies = [*((own, there) for own, there in takes.items())]
+        copies += [(own, there) for there, own in gives.items()]
+        for own, there in copies:
+            for kind, field in ((inner, own), (outer, there)):
+                if _fields(kind) and field not in _fields(kind):
+                    yield f"{name!r:.80} takes or gives {field!r:.80}, which is no field"
+        for there, own in gives.items():
+            if reducers.get(there) != self.graph.reducers.get(own):
+                yield (
+                    f"{name!r:.80} gives {own!r:.80} to {there!r:.80}, and the two have not the "
+                    "same reducer"
+                )
+
+
+def _fields(kind: Any) -> frozenset[str]:
+    """Return the names of a type's fields, as far as they are known."""
+    if any(faults_of_state(kind)):
+        return frozenset()
+    return State(kind).fields or frozenset()
+
+
+def _spares(on_failure: OnFailure) -> bool:
+    if on_failure not in ("cancel", "spare"):
+        raise InvalidGraph(f"on_failure is 'cancel' or 'spare', not {on_failure!r:.80}")
+    return on_failure == "spare"
 
 
 def _positive_ms(duration: Duration | None, field: str) -> int | None:

@@ -26,6 +26,10 @@ class Model:
         self._aliases = _aliases(kind)
         self._open = kind.model_config.get("extra") == "allow"
 
+    @property
+    def fields(self) -> frozenset[str] | None:
+        return None if self._open else self._names
+
     def initial(self, given: Any) -> dict[str, Any]:
         if not isinstance(given, self._type):
             given = self._validated(self._by_name(given), strict=None)

@@ -68,6 +68,10 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     timeout_ms: int | None = None
     max_pause_ms: int | None = None
     on_stale: OnStale | None = None
+    writes: frozenset[str] | None = None
+    """The fields that it may change; None where that is not known."""
+    bound: bool = False
+    """Whether that was declared, and not only derived."""
 
 
 def restart(node: Function | str) -> OnStale:

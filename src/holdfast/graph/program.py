@@ -2,80 +2,142 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, cast
 
 from holdfast.errors import InvalidResult, UnknownNode
 from holdfast.graph.node import END, Node
-from holdfast.graph.state import State
-from holdfast.graph.wiring import Choice, Route, Wiring
+from holdfast.graph.plan import Plan
+from holdfast.graph.wiring import Choice, Route, Split
 from holdfast.model.decision import Decision, Outcome, Raised, Returned, RunNode, WentStale
-from holdfast.model.event import AttemptFailed, Failed, Failure, Finished, NodeFinished, Rerouted
-from holdfast.model.execution import Execution
+from holdfast.model.event import (
+    AttemptFailed,
+    BranchFailed,
+    Event,
+    Failed,
+    Failure,
+    Finished,
+    Fork,
+    NodeFinished,
+    Rerouted,
+)
+from holdfast.model.execution import Execution, Strand, outer
 from holdfast.model.failure import failure_of
+from holdfast.model.reducing import reduced
 
-__all__ = ["node_of", "outstanding", "step"]
+__all__ = ["BRANCHES_MAX", "effect_of", "outstanding", "step"]
 
-
-def node_of(execution: Execution, wiring: Wiring) -> Node:
-    """Return the node at which a run stands.
-
-    Raises:
-        UnknownNode: the graph does not have it.
-    """
-    node = wiring.nodes.get(execution.node)
-    if node is None:
-        raise UnknownNode(
-            f"the run stands at node {execution.node!r:.80}, which the graph does not have"
-        )
-    return node
+BRANCHES_MAX = 10_000
+"""How many branches a fork can have."""
 
 
-def outstanding(execution: Execution, wiring: Wiring) -> tuple[RunNode, ...]:
+def outstanding(execution: Execution, plan: Plan) -> tuple[RunNode, ...]:
     """Return what is to be performed.
 
     Raises:
         UnknownNode: the run stands at a node that the graph does not have.
     """
-    if execution.ending is not None:
-        return ()
-    node = node_of(execution, wiring)
-    return (RunNode(node.name, execution.visit, execution.retry_at_ms),)
+    return tuple(_effect(path, strand, plan) for path, strand in execution.open())
 
 
-def step(
-    execution: Execution, outcome: Outcome, *, now_ms: int, wiring: Wiring, state: State
-) -> Decision:
-    """Decide what follows from the outcome.
+def effect_of(execution: Execution, path: str, plan: Plan) -> RunNode:
+    """Return what is to be performed for a strand that stands at a node.
 
     Raises:
-        UnknownNode: the run stands at a node that the graph does not have.
+        UnknownNode: the graph does not have that node.
     """
-    node = node_of(execution, wiring)
+    return _effect(path, _strand(execution, path), plan)
+
+
+def step(execution: Execution, path: str, outcome: Outcome, *, now_ms: int, plan: Plan) -> Decision:
+    """Decide what follows from what came of a strand's node.
+
+    Raises:
+        UnknownNode: it stands at a node that the graph does not have.
+    """
+    strand = _strand(execution, path)
+    node = plan.node(strand.node)
     match outcome:
         case Returned():
             try:
-                to = _next(node, {**execution.state, **outcome.delta}, wiring=wiring, state=state)
+                after = reduced(execution.view(path), outcome.delta, plan.ops(node.name))
+                to, fork = _next(node, after, plan)
+                if fork is not None and fork.width > BRANCHES_MAX:
+                    raise InvalidResult(
+                        f"the fork after {node.name!r} would have {fork.width:,} branches, and can "
+                        f"have {BRANCHES_MAX:,}"
+                    )
             except Exception as error:
-                return Decision((Failed(now_ms, failure_of(error), node.name),))
-            return _finished(execution, outcome, node=node, to=to, now_ms=now_ms)
+                return Decision((_given_up(execution, path, node, failure_of(error), now_ms),))
+            finished = NodeFinished(
+                at_ms=now_ms,
+                node=node.name,
+                visit=strand.visit,
+                delta=outcome.delta,
+                to=to,
+                spent_ms=outcome.spent_ms,
+                branch=path,
+                ops=_used(plan.ops(node.name), outcome.delta),
+                fork=fork,
+            )
+            return _finished(finished, node, waited=bool(strand.answers))
         case Raised():
-            return _failed(execution, outcome, node=node, now_ms=now_ms)
+            return _failed(execution, path, outcome, node=node, now_ms=now_ms)
         case WentStale():
-            return _stale(node, now_ms)
+            return _stale(execution, path, node, now_ms)
 
 
-def _next(node: Node, after: dict[str, Any], *, wiring: Wiring, state: State) -> str | None:
-    match wiring.ways.get(node.name):
+def _effect(path: str, strand: Strand, plan: Plan) -> RunNode:
+    return RunNode(plan.node(strand.node).name, strand.visit, strand.retry_at_ms, path)
+
+
+def _strand(execution: Execution, path: str) -> Strand:
+    strand = execution.strand(path)
+    if strand is None:
+        raise UnknownNode(f"the run has no branch {path!r:.80}")
+    return strand
+
+
+def _next(node: Node, after: dict[str, Any], plan: Plan) -> tuple[str | None, Fork | None]:
+    way = plan.wiring.ways.get(node.name)
+    match way:
         case None:
-            return None
-        case Route(to):
-            return to
-        case Choice() as choice:
-            return _chosen(choice, choice.chooser(state.entered(after)), wiring)
+            to = None
+        case Route():
+            to = way.to
+        case Choice():
+            to = _chosen(way, way.chooser(plan.state(node.name).entered(after)), plan)
+        case Split():
+            return way.join, _fork(node, way, after, plan.ops(node.name))
+    # What leads to the join, or to the end, is the end of a branch.
+    return None if to == plan.join(node.name) else to, None
 
 
-def _chosen(choice: Choice, chosen: Any, wiring: Wiring) -> str | None:
-    to = None if chosen is END else wiring.name_of(chosen)
+def _fork(node: Node, way: Split, after: Mapping[str, Any], ops: Mapping[str, str]) -> Fork:
+    count = 0
+    if way.over:
+        items: Any = after.get(way.over)
+        if not isinstance(items, list):
+            raise InvalidResult(
+                f"the fork after {node.name!r} goes over the items of {way.over!r}, which is "
+                f"{'not there' if items is None else f'a {type(items).__name__}'} and not a list"
+            )
+        count = len(cast(list[Any], items))
+    return Fork(
+        starts=way.starts,
+        over=way.over,
+        into=way.into,
+        count=count,
+        spares=way.spares,
+        at_once=way.at_once,
+        takes=None if way.takes is None else dict(way.takes),
+        gives=dict(way.gives),
+        ops={name: op for name, op in ops.items() if name in way.gives},
+    )
+
+
+def _chosen(choice: Choice, chosen: Any, plan: Plan) -> str | None:
+    to = None if chosen is END else plan.wiring.name_of(chosen, choice.scope)
     if to is None and chosen is not END:
         raise InvalidResult(f"the choice returned {_shown(chosen)}, which is not a node")
     if choice.declared and to not in choice.targets:
@@ -86,49 +148,61 @@ def _chosen(choice: Choice, chosen: Any, wiring: Wiring) -> str | None:
     return to
 
 
-def _finished(
-    execution: Execution, outcome: Returned, *, node: Node, to: str | None, now_ms: int
+def _finished(finished: NodeFinished, node: Node, *, waited: bool) -> Decision:
+    if finished.to is None and not finished.branch:
+        return Decision((finished, Finished(finished.at_ms)))
+    stands = node.pausable == "yes" or (node.pausable == "blocking" and waited)
+    return Decision((finished,), checkpoint=stands)
+
+
+def _used(ops: Mapping[str, str], delta: Mapping[str, Any]) -> dict[str, str]:
+    return {name: op for name, op in ops.items() if name in delta}
+
+
+def _failed(
+    execution: Execution, path: str, outcome: Raised, *, node: Node, now_ms: int
 ) -> Decision:
-    finished = NodeFinished(
-        at_ms=now_ms,
-        node=node.name,
-        visit=execution.visit,
-        delta=outcome.delta,
-        to=to,
-        spent_ms=outcome.spent_ms,
-    )
-    if to is None:
-        return Decision((finished, Finished(now_ms)))
-    waited = node.pausable == "blocking" and bool(execution.answers)
-    return Decision((finished,), checkpoint=node.pausable == "yes" or waited)
-
-
-def _failed(execution: Execution, outcome: Raised, *, node: Node, now_ms: int) -> Decision:
-    failed = execution.failed_attempts + 1
+    strand = _strand(execution, path)
+    failed = strand.failed_attempts + 1
     if not outcome.covered or failed >= node.retry.attempts:
-        return Decision((Failed(now_ms, outcome.failure, node.name),))
-    pause_ms = node.retry.pause_ms(failed, f"{execution.seed}#{execution.visit}")
+        return Decision((_given_up(execution, path, node, outcome.failure, now_ms),))
+    draw = "#".join([execution.seed, *([path] if path else []), str(strand.visit)])
+    pause_ms = node.retry.pause_ms(failed, draw)
     return Decision(
         (
             AttemptFailed(
                 at_ms=now_ms,
                 node=node.name,
-                visit=execution.visit,
+                visit=strand.visit,
                 failure=outcome.failure,
                 retry_at_ms=now_ms + pause_ms,
                 spent_ms=outcome.spent_ms,
+                branch=path,
             ),
         )
     )
 
 
-def _stale(node: Node, now_ms: int) -> Decision:
+def _given_up(execution: Execution, path: str, node: Node, failure: Failure, now_ms: int) -> Event:
+    """Return how it ends that a node failed for good.
+
+    A branch takes those beside it along, and the strand from which they came, unless it was
+    declared to spare them.
+    """
+    while path and not execution.spares(path):
+        path = outer(path)
+    if not path:
+        return Failed(now_ms, failure, node.name)
+    return BranchFailed(now_ms, path, node.name, failure)
+
+
+def _stale(execution: Execution, path: str, node: Node, now_ms: int) -> Decision:
     rule = node.on_stale
     if rule is None or rule.action == "fail":
         failure = Failure("Stale", f"node {node.name!r} paused for longer than its max_pause")
-        return Decision((Failed(now_ms, failure, node.name),))
+        return Decision((_given_up(execution, path, node, failure, now_ms),))
     reason = "stale" if rule.action == "restart" else "escalated"
-    return Decision((Rerouted(now_ms, rule.node, reason),))
+    return Decision((Rerouted(now_ms, rule.node, reason, branch=path),))
 
 
 def _shown(chosen: Any) -> str:

@@ -19,6 +19,11 @@ Durable: TypeAlias = dict[str, Any]
 class Shape(Protocol):
     """What stands between a type and its durable form; every method raises `Misfit`."""
 
+    @property
+    def fields(self) -> frozenset[str] | None:
+        """The keys that there can be; None where there may be any."""
+        ...
+
     def initial(self, given: Any) -> Durable:
         """Return the state that a run starts with."""
         ...
@@ -39,6 +44,10 @@ class Keys:
         self._type = cleared(kind)
         self._fields = {field.key: field for field in fields_of(kind)}
         self._sealed = all(field.slot.sealed for field in self._fields.values())
+
+    @property
+    def fields(self) -> frozenset[str]:
+        return frozenset(self._fields)
 
     def initial(self, given: Any) -> Durable:
         state = _changed(given, self._fields, before={}, objects=False)
@@ -63,6 +72,10 @@ class Attributes:
         self._named |= {field.key: field for field in self._fields}
         self._sealed = all(field.slot.sealed for field in self._fields)
         self._judges = hasattr(kind, "__post_init__")
+
+    @property
+    def fields(self) -> frozenset[str]:
+        return frozenset(field.key for field in self._fields)
 
     def initial(self, given: Any) -> Durable:
         if not isinstance(given, self._type):
@@ -104,6 +117,10 @@ class Anything:
     def __init__(self, values: Any) -> None:
         self._slot: Slot = slot_of(values)
         self._type = dict[str, values]
+
+    @property
+    def fields(self) -> None:
+        return None
 
     def initial(self, given: Any) -> Durable:
         return self._kept(_mapping(given), {}, objects=False)

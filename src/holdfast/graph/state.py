@@ -31,6 +31,11 @@ class State:
     def __init__(self, kind: Any) -> None:
         self._shape: Shape = _shape(kind)
 
+    @property
+    def fields(self) -> frozenset[str] | None:
+        """The names of all fields; None where there may be any."""
+        return self._shape.fields
+
     def initial(self, given: Any) -> Durable:
         """Return the state that a run with this input starts with.
 

@@ -10,7 +10,7 @@ import msgspec
 from holdfast.graph.choice import Chooser
 from holdfast.graph.node import Node, identity
 
-__all__ = ["Choice", "Route", "Way", "Wiring", "faults_of"]
+__all__ = ["Choice", "Route", "Split", "Way", "Wiring", "faults_of"]
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -27,9 +27,26 @@ class Choice(msgspec.Struct, frozen=True):
     """Where it may lead; None is the end."""
     declared: bool
     """Whether the targets were declared, and not only derived from the chooser."""
+    scope: str = ""
+    """What stands before the names of the nodes among which it chooses."""
 
 
-Way: TypeAlias = Route | Choice
+class Split(msgspec.Struct, frozen=True):
+    """After the node come branches side by side, and when all of them are over, the join."""
+
+    starts: tuple[str, ...]
+    join: str
+    over: str = ""
+    """The field whose items have a branch each."""
+    into: str = ""
+    spares: bool = False
+    at_once: int = 0
+    takes: Mapping[str, str] | None = None
+    """For a graph inside the graph: its fields, each with the one that it is copied from."""
+    gives: Mapping[str, str] = {}
+
+
+Way: TypeAlias = Route | Choice | Split
 
 
 class Wiring(msgspec.Struct, frozen=True):
@@ -39,8 +56,13 @@ class Wiring(msgspec.Struct, frozen=True):
     start: str
     ways: Mapping[str, Way]
     """The way out of each node; a node without one ends the run."""
-    names: Mapping[tuple[int, ...], str]
-    """The names of the nodes, by the identity of their functions."""
+    names: Mapping[tuple[str, tuple[int, ...]], str]
+    """The names of the nodes, by their scope and the identity of their functions."""
+
+    def scope_of(self, name: str) -> str:
+        """Return what stands before a node's own name: the graph inside the graph that has it."""
+        head, slash, _ = name.rpartition("/")
+        return head + slash
 
     def targets(self, name: str) -> tuple[str | None, ...]:
         """Return where a run can go from a node by its way out."""
@@ -49,14 +71,25 @@ class Wiring(msgspec.Struct, frozen=True):
                 return (to,)
             case Choice(_, targets):
                 return targets
+            case Split(starts, join):
+                return (*starts, join)
             case None:
                 return (None,)
 
-    def name_of(self, chosen: Any) -> str | None:
+    def beyond(self, name: str) -> Iterator[str | None]:
+        """Yield where the strand that is at a node can go from there, which is not its branches."""
+        node = self.nodes.get(name)
+        if node is not None and node.on_stale is not None and node.on_stale.node:
+            yield node.on_stale.node
+        way = self.ways.get(name)
+        yield from (way.join,) if isinstance(way, Split) else self.targets(name)
+
+    def name_of(self, chosen: Any, scope: str = "") -> str | None:
         """Return the name of the node that a function or a name stands for, if it is a node."""
         if isinstance(chosen, str):
-            return chosen if chosen in self.nodes else None
-        return self.names.get(identity(chosen))
+            name = scope + chosen
+            return name if name in self.nodes else None
+        return self.names.get((scope, identity(chosen)))
 
 
 def faults_of(wiring: Wiring) -> Iterator[str]:
@@ -84,7 +117,7 @@ def _unreachable(wiring: Wiring) -> Iterator[str]:
 
 def _unknown_targets(wiring: Wiring) -> Iterator[str]:
     for name, way in wiring.ways.items():
-        kind = "route" if isinstance(way, Route) else "choice"
+        kind = {Route: "route", Choice: "choice", Split: "fork"}[type(way)]
         if name not in wiring.nodes:
             yield f"a {kind} leads out of {name!r}, and there is no such node"
         for to in wiring.targets(name):

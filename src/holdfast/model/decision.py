@@ -6,8 +6,8 @@ folds them, and asks what is outstanding then::
 
     execution = program.start(input, seed)
     while effects := program.outstanding(execution):
-        outcome = perform(effects)
-        decision = program.step(execution, outcome, now_ms)
+        effect, outcome = perform(effects)
+        decision = program.step(execution, effect.branch, outcome, now_ms)
         execution = folded(execution, decision.events)
 """
 
@@ -29,10 +29,12 @@ class RunNode(msgspec.Struct, frozen=True):
     node: str
     visit: int
     not_before_ms: int = 0
+    branch: str = ""
+    """Which branch of the run it is for; none where the run has not forked."""
 
 
 Effect: TypeAlias = RunNode
-"""What a resume must perform again; further kinds come with branches, children and tasks."""
+"""What a resume must perform again."""
 
 
 class Returned(msgspec.Struct, frozen=True):
@@ -84,8 +86,8 @@ class Program(Protocol):
         """
         ...
 
-    def step(self, execution: Execution, outcome: Outcome, now_ms: int) -> Decision:
-        """Decide what follows from the outcome."""
+    def step(self, execution: Execution, branch: str, outcome: Outcome, now_ms: int) -> Decision:
+        """Decide what follows from what came of a branch's effect."""
         ...
 
     def outstanding(self, execution: Execution) -> tuple[Effect, ...]:

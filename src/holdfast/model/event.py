@@ -11,8 +11,11 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from holdfast.model.wait import Wait
+
 __all__ = [
     "AttemptFailed",
+    "BranchFailed",
     "Cancelled",
     "Event",
     "Expired",
@@ -20,10 +23,12 @@ __all__ = [
     "Failure",
     "Fenced",
     "Finished",
+    "Fork",
     "NodeFinished",
     "Rerouted",
     "SignalTaken",
     "TimerFired",
+    "Waiting",
 ]
 
 
@@ -35,6 +40,34 @@ class Failure(msgspec.Struct, frozen=True, array_like=True):
     trace: str = ""
 
 
+class Fork(msgspec.Struct, frozen=True, array_like=True):
+    """Branches that are to run side by side before the run goes on."""
+
+    starts: tuple[str, ...]
+    """The first node of each branch; where there is one for each item, the one node of all."""
+    over: str = ""
+    """The field of the state whose items have a branch each; otherwise there is one a start."""
+    into: str = ""
+    """The field in which such a branch finds its item."""
+    count: int = 0
+    """How many branches there are, where they go over items."""
+    spares: bool = False
+    """Whether a branch that fails leaves the others alone; otherwise it takes them with it."""
+    at_once: int = 0
+    """How many of them run at a time; 0 leaves that to the worker."""
+    takes: dict[str, str] | None = None
+    """Where the branch has a state of its own: its fields, each with the one it is copied from."""
+    gives: dict[str, str] = {}
+    """And the fields that it gives back, each with the one of its own."""
+    ops: dict[str, str] = {}
+    """The reducers of the fields that it gives back."""
+
+    @property
+    def width(self) -> int:
+        """How many branches there are."""
+        return self.count if self.over else len(self.starts)
+
+
 class NodeFinished(msgspec.Struct, frozen=True, array_like=True, tag="node"):
     """A node returned, and this is where the run goes next."""
 
@@ -43,8 +76,13 @@ class NodeFinished(msgspec.Struct, frozen=True, array_like=True, tag="node"):
     visit: int
     delta: dict[str, Any]
     to: str | None
-    """The next node, as it was decided then; None where the run ends."""
+    """The next node, as it was decided then; None where the run, or the branch, ends."""
     spent_ms: int = 0
+    branch: str = ""
+    ops: dict[str, str] = {}
+    """The reducers of what the delta contributes to; other fields are replaced."""
+    fork: Fork | None = None
+    """What runs before the next node does; there always is a next node then."""
 
 
 class AttemptFailed(msgspec.Struct, frozen=True, array_like=True, tag="attempt"):
@@ -56,6 +94,7 @@ class AttemptFailed(msgspec.Struct, frozen=True, array_like=True, tag="attempt")
     failure: Failure
     retry_at_ms: int
     spent_ms: int = 0
+    branch: str = ""
 
 
 class SignalTaken(msgspec.Struct, frozen=True, array_like=True, tag="signal"):
@@ -69,6 +108,7 @@ class SignalTaken(msgspec.Struct, frozen=True, array_like=True, tag="signal"):
     name: str
     id: str
     payload: Any = None
+    branch: str = ""
 
 
 class TimerFired(msgspec.Struct, frozen=True, array_like=True, tag="timer"):
@@ -78,6 +118,23 @@ class TimerFired(msgspec.Struct, frozen=True, array_like=True, tag="timer"):
     node: str
     visit: int
     wait: str
+    branch: str = ""
+
+
+class Waiting(msgspec.Struct, frozen=True, array_like=True, tag="waiting"):
+    """Branches began to wait: written where there are more waits than a row holds."""
+
+    at_ms: int
+    waits: tuple[Wait, ...]
+
+
+class BranchFailed(msgspec.Struct, frozen=True, array_like=True, tag="branch"):
+    """A branch ended with an error, and the others of its fork go on."""
+
+    at_ms: int
+    branch: str
+    node: str
+    failure: Failure
 
 
 class Rerouted(msgspec.Struct, frozen=True, array_like=True, tag="reroute"):
@@ -90,6 +147,7 @@ class Rerouted(msgspec.Struct, frozen=True, array_like=True, tag="reroute"):
     """``stale``, ``escalated`` or ``retried``."""
     request: str = ""
     """The id of the retry that asked for it, so that it is carried out once."""
+    branch: str = ""
 
 
 class Finished(msgspec.Struct, frozen=True, array_like=True, tag="finished"):
@@ -132,6 +190,8 @@ Event: TypeAlias = (
     | AttemptFailed
     | SignalTaken
     | TimerFired
+    | Waiting
+    | BranchFailed
     | Rerouted
     | Finished
     | Failed

@@ -1,14 +1,23 @@
-"""Where a run stands: what is left of its journal once it is folded."""
+"""Where a run stands: what is left of its journal once it is folded.
+
+A run is a strand of control that goes from node to node. Where it forks, the strand waits and its
+branches go on side by side, each a strand of its own that may fork again. A branch is named by
+where it comes from: ``3.0/1.2`` is the third branch of the fork after visit 1 of the first branch
+of the fork after visit 3. Visits are counted in each strand by itself. So neither names nor visits
+depend on which branch was faster, and records of different branches can be folded in any order.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from holdfast.model.event import (
     AttemptFailed,
+    BranchFailed,
     Cancelled,
     Event,
     Expired,
@@ -16,38 +25,77 @@ from holdfast.model.event import (
     Failure,
     Fenced,
     Finished,
+    Fork,
     NodeFinished,
     Rerouted,
     SignalTaken,
     TimerFired,
+    Waiting,
 )
+from holdfast.model.reducing import reduced
+from holdfast.model.wait import Wait
 
-__all__ = ["Ending", "Execution", "ends", "folded"]
+__all__ = [
+    "Branch",
+    "Ending",
+    "Execution",
+    "Strand",
+    "ends",
+    "folded",
+    "is_within",
+    "outer",
+    "shown_nodes",
+]
 
 Ending: TypeAlias = Literal["finished", "failed", "cancelled", "expired"]
 """How a run can end."""
 
 
-class Execution(msgspec.Struct, frozen=True, kw_only=True):
-    """The fold of a journal: everything that a program decides from."""
+class Strand(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that goes from node to node: the run itself, or a branch of it."""
 
-    state: dict[str, Any]
-    seed: str
-    """What makes this run's draws its own."""
     node: str
     """The node that is to be run, or that was the last one."""
     visit: int = 0
-    """Counts the nodes that the run entered, so that every entry has a number of its own."""
+    """Counts the nodes that the strand entered, so that every entry has a number of its own."""
     failed_attempts: int = 0
     """How often the node failed in this visit."""
     retry_at_ms: int = 0
     """When it is to be tried again."""
     answers: dict[str, SignalTaken | TimerFired] = {}
     """What the waits of this visit were answered."""
+    waits: tuple[Wait, ...] = ()
+    """What this visit waits for, where the row has no room for it."""
+    failure: Failure | None = None
+    fork: Fork | None = None
+    """The branches that have to end before the node is run."""
+    failures: tuple[BranchFailed, ...] = ()
+    """The branches that failed before this visit, and were to spare the others."""
+
+
+class Branch(Strand, frozen=True, kw_only=True):
+    """A strand beside others."""
+
+    delta: dict[str, Any] = {}
+    """What it changed in the state that it began with."""
+    ops: dict[str, str] = {}
+    """The reducers of what it contributes to."""
+    over: bool = False
+    failed: BranchFailed | None = None
+    """How it failed; it is over then, too."""
+
+
+class Execution(Strand, frozen=True, kw_only=True):
+    """The fold of a journal: everything that a program decides from."""
+
+    state: dict[str, Any]
+    seed: str
+    """What makes this run's draws its own."""
+    branches: dict[str, Branch] = {}
+    """The branches of all forks that are not joined yet."""
     taken: frozenset[tuple[str, str]] = frozenset()
     """Name and id of every signal that was taken, so that none counts twice."""
     ending: Ending | None = None
-    failure: Failure | None = None
     nodes_run: int = 0
     spent_ms: int = 0
     """Time spent inside nodes."""
@@ -56,7 +104,79 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     retried: str = ""
     """The id of the last retry that was carried out."""
 
+    def strand(self, path: str) -> Strand | None:
+        """Return the run itself, or one of its branches if it is not joined yet."""
+        return self.branches.get(path) if path else self
 
+    def open(self) -> Iterator[tuple[str, Strand]]:
+        """Yield every strand that stands at a node to be run, with its name."""
+        if self.ending is not None:
+            return
+        if self.fork is None:
+            yield "", self
+        for path, branch in self.branches.items():
+            if branch.fork is None and not branch.over:
+                yield path, branch
+
+    def near(self, path: str) -> Iterator[str]:
+        """Yield the strands that may have come to stand at a node by an event of this one."""
+        while path not in self.branches and path:
+            path = outer(path)
+        strand = self.strand(path)
+        if strand is not None and strand.fork is not None:
+            yield from _paths(path, strand)
+        elif strand is not None and not (isinstance(strand, Branch) and strand.over):
+            yield path
+
+    def view(self, path: str) -> dict[str, Any]:
+        """Return the state as a strand sees it."""
+        branch = self.branches.get(path)
+        if branch is None:
+            return self.state
+        above = self.view(outer(path))
+        fork = self._fork_of(path)
+        seen = above
+        if fork.takes is not None:
+            seen = {own: above[name] for own, name in fork.takes.items() if name in above}
+        if fork.over:
+            seen = {**seen, fork.into: above[fork.over][_index(path)]}
+        return reduced(seen, branch.delta, branch.ops)
+
+    def spares(self, path: str) -> bool:
+        """Return whether the others of its fork outlive this branch if it fails."""
+        return self._fork_of(path).spares
+
+    def at_once(self, path: str) -> int:
+        """Return how many branches of this one's fork may run at a time; 0 for any number."""
+        return self._fork_of(path).at_once if path else 0
+
+    def _fork_of(self, path: str) -> Fork:
+        strand = self.strand(outer(path))
+        assert strand is not None
+        assert strand.fork is not None
+        return strand.fork
+
+
+def outer(path: str) -> str:
+    """Return the strand whose branch this one is."""
+    return path.rpartition("/")[0]
+
+
+def is_within(path: str, within: str) -> bool:
+    """Return whether a strand is this one, or came from it."""
+    return not within or path == within or path.startswith(f"{within}/")
+
+
+def shown_nodes(execution: Execution) -> str:
+    """Return where a run stands, as people read it: ``read x14, check``."""
+    if not execution.branches:
+        return execution.node
+    nodes = Counter(strand.node for _, strand in execution.open())
+    shown = ", ".join(name if n == 1 else f"{name} x{n}" for name, n in nodes.items())
+    return shown if len(shown) <= _SHOWN_MAX else shown[: _SHOWN_MAX - 1] + "…"
+
+
+_SHOWN_MAX = 200
 _TERMINAL = (Finished, Failed, Cancelled, Expired)
 
 
@@ -75,44 +195,35 @@ def folded(execution: Execution, events: Iterable[Event]) -> Execution:
 def _after(before: Execution, event: Event) -> Execution:
     match event:
         case NodeFinished():
-            return _changed(
-                before,
-                state={**before.state, **event.delta},
-                node=event.node if event.to is None else event.to,
-                nodes_run=before.nodes_run + 1,
-                spent_ms=before.spent_ms + event.spent_ms,
-                **_ENTERED,
-                visit=before.visit + 1,
-            )
-        case AttemptFailed():
-            return _changed(
-                before,
-                failed_attempts=before.failed_attempts + 1,
+            return _finished(before, event)
+        case AttemptFailed(branch=path):
+            strand = _strand(before, path)
+            return _moved(
+                _changed(before, spent_ms=before.spent_ms + event.spent_ms),
+                path,
+                failed_attempts=strand.failed_attempts + 1,
                 retry_at_ms=event.retry_at_ms,
                 failure=event.failure,
-                spent_ms=before.spent_ms + event.spent_ms,
             )
-        case SignalTaken():
-            return _changed(
-                before,
-                answers={**before.answers, event.wait: event},
-                taken=before.taken | {(event.name, event.id)},
+        case SignalTaken(branch=path):
+            taken = before.taken | {(event.name, event.id)}
+            return _answered(_changed(before, taken=taken), path, event)
+        case TimerFired(branch=path):
+            return _answered(_changed(before), path, event)
+        case Waiting():
+            return _waiting(_changed(before), event)
+        case BranchFailed(branch=path):
+            kept = {
+                name: strand
+                for name, strand in before.branches.items()
+                if not is_within(name, path)
+            }
+            branch = msgspec.structs.replace(
+                before.branches[path], over=True, fork=None, failed=event
             )
-        case TimerFired():
-            return _changed(before, answers={**before.answers, event.wait: event})
-        case Rerouted(to=None):
-            # The same visit goes on: what its waits were answered stands, and so do its keys.
-            kept = {**_ENTERED, "answers": before.answers}
-            return _changed(before, **kept, retried=event.request, ending=None)
+            return _joined(_changed(before, branches={**kept, path: branch}), outer(path))
         case Rerouted():
-            return _changed(
-                before,
-                node=event.to,
-                **_ENTERED,
-                visit=before.visit + 1,
-                retried=event.request or before.retried,
-                ending=None,
-            )
+            return _rerouted(before, event)
         case Fenced():
             return msgspec.structs.replace(before, fences=before.fences + 1)
         case Finished():
@@ -126,14 +237,152 @@ def _after(before: Execution, event: Event) -> Execution:
             return _changed(before, ending="expired")
 
 
+def _finished(before: Execution, event: NodeFinished) -> Execution:
+    path = event.branch
+    strand = _strand(before, path)
+    entered: dict[str, Any] = {**_ENTERED, "visit": strand.visit + 1, "fork": event.fork}
+    counted: dict[str, Any] = {
+        "nodes_run": before.nodes_run + 1,
+        "spent_ms": before.spent_ms + event.spent_ms,
+    }
+    if not isinstance(strand, Branch):
+        state = reduced(before.state, event.delta, event.ops)
+        to = event.node if event.to is None else event.to
+        after = _changed(before, **counted, **entered, state=state, node=to)
+    else:
+        over = event.to is None
+        after = _moved(
+            _changed(before, **counted),
+            path,
+            **entered,
+            node=event.node if event.to is None else event.to,
+            delta=reduced(strand.delta, event.delta, event.ops),
+            ops={**strand.ops, **event.ops} if event.ops else strand.ops,
+            over=over,
+        )
+        if over:
+            return _joined(after, outer(path))
+    if event.fork is None:
+        return after
+    paths = list(_paths(path, _strand(after, path)))
+    starts = event.fork.starts
+    branches = {
+        name: Branch(node=starts[0] if event.fork.over else starts[number])
+        for number, name in enumerate(paths)
+    }
+    after = msgspec.structs.replace(after, branches={**after.branches, **branches})
+    return after if branches else _joined(after, path)
+
+
+def _joined(execution: Execution, path: str) -> Execution:
+    """Return the execution with a strand's branches brought together, if all of them are over."""
+    strand = _strand(execution, path)
+    names = list(_paths(path, strand))
+    branches = [execution.branches[name] for name in names]
+    if not all(branch.over for branch in branches) or strand.fork is None:
+        return execution
+    state = {} if isinstance(strand, Branch) else execution.state
+    ops: dict[str, str] = {}
+    if isinstance(strand, Branch):
+        state, ops = strand.delta, strand.ops
+    for branch in branches:
+        if branch.failed is None:
+            delta, reducers = _given(strand.fork, branch)
+            state, ops = reduced(state, delta, reducers), {**ops, **reducers}
+    changes: dict[str, Any] = {
+        "fork": None,
+        "failures": tuple(branch.failed for branch in branches if branch.failed is not None),
+    }
+    left = {name: branch for name, branch in execution.branches.items() if name not in set(names)}
+    execution = msgspec.structs.replace(execution, branches=left)
+    if not isinstance(strand, Branch):
+        return msgspec.structs.replace(execution, **changes, state=state)
+    return _moved(execution, path, **changes, delta=state, ops=ops)
+
+
+def _given(fork: Fork, branch: Branch) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return what a branch gives to the strand from which it came, and the reducers for it."""
+    if fork.takes is None:
+        delta = {name: value for name, value in branch.delta.items() if name != fork.into}
+        return delta, branch.ops
+    return {
+        name: branch.delta[own] for name, own in fork.gives.items() if own in branch.delta
+    }, fork.ops
+
+
+def _answered(before: Execution, path: str, event: SignalTaken | TimerFired) -> Execution:
+    strand = _strand(before, path)
+    return _moved(
+        before,
+        path,
+        answers={**strand.answers, event.wait: event},
+        waits=tuple(wait for wait in strand.waits if wait.key != event.wait),
+    )
+
+
+def _waiting(before: Execution, event: Waiting) -> Execution:
+    for wait in event.waits:
+        strand = _strand(before, wait.branch)
+        before = _moved(before, wait.branch, waits=(*strand.waits, wait))
+    return before
+
+
+def _rerouted(before: Execution, event: Rerouted) -> Execution:
+    if event.to is None:
+        # The same visits go on: what their waits were answered stands, and so do their keys.
+        kept: dict[str, Any] = {"failed_attempts": 0, "retry_at_ms": 0, "failure": None}
+        branches = {
+            path: msgspec.structs.replace(branch, **kept)
+            for path, branch in before.branches.items()
+        }
+        return _changed(before, **kept, branches=branches, retried=event.request, ending=None)
+    strand = _strand(before, event.branch)
+    # Whatever branches there are beneath it are given up.
+    kept_branches = {
+        path: branch
+        for path, branch in before.branches.items()
+        if path == event.branch or not is_within(path, event.branch)
+    }
+    after = _changed(
+        before, branches=kept_branches, retried=event.request or before.retried, ending=None
+    )
+    return _moved(after, event.branch, **_ENTERED, node=event.to, visit=strand.visit + 1)
+
+
 # What every visit begins with.
 _ENTERED: dict[str, Any] = {
     "failed_attempts": 0,
     "retry_at_ms": 0,
     "answers": {},
+    "waits": (),
     "failure": None,
+    "fork": None,
+    "failures": (),
 }
+
+
+def _strand(execution: Execution, path: str) -> Strand:
+    return execution.branches[path] if path else execution
+
+
+def _moved(execution: Execution, path: str, **changes: Any) -> Execution:
+    if not path:
+        return msgspec.structs.replace(execution, **changes)
+    branch = msgspec.structs.replace(execution.branches[path], **changes)
+    return msgspec.structs.replace(execution, branches={**execution.branches, path: branch})
 
 
 def _changed(before: Execution, **changes: Any) -> Execution:
     return msgspec.structs.replace(before, fences=0, **changes)
+
+
+def _paths(path: str, strand: Strand) -> Iterator[str]:
+    """Yield the names of a strand's branches; they fork after the visit before the one to come."""
+    if strand.fork is not None:
+        prefix = f"{path}/" if path else ""
+        for number in range(strand.fork.width):
+            yield f"{prefix}{strand.visit - 1}.{number}"
+
+
+def _index(path: str) -> int:
+    return int(path.rpartition(".")[2])

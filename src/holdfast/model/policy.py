@@ -9,7 +9,10 @@ import msgspec
 
 from holdfast.errors import InvalidRequest
 
-__all__ = ["ONCE", "OnStale", "Pausable", "Retry"]
+__all__ = ["ONCE", "OnFailure", "OnStale", "Pausable", "Retry"]
+
+OnFailure: TypeAlias = Literal["cancel", "spare"]
+"""What a branch that fails does to those beside it."""
 
 Pausable: TypeAlias = Literal["yes", "no", "blocking"]
 """Whether a checkpoint stands after a node, and whether it may wait.

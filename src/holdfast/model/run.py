@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from holdfast.model.event import Failure
-from holdfast.model.signals import Wait
+from holdfast.model.wait import Wait
 
 __all__ = ["HistoryEntry", "Run", "RunEntry", "RunPage", "Status"]
 

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from holdfast.model.execution import Execution
+from holdfast.model.wait import Wait
 
 __all__ = [
     "Pending",
@@ -17,8 +18,8 @@ __all__ = [
     "Stale",
     "Take",
     "TimeOut",
-    "Wait",
     "holds_decision",
+    "is_open",
     "resolved",
     "signal",
 ]
@@ -42,21 +43,6 @@ class Signal(msgspec.Struct, frozen=True):
     id: str
     accepted_ms: int
     payload: Any = None
-
-
-class Wait(msgspec.Struct, frozen=True, kw_only=True):
-    """What a paused node waits for; this is what stands in the run's row."""
-
-    visit: int
-    key: str
-    """Which of the visit's waits this is."""
-    signal: str | None = None
-    """None where it only sleeps."""
-    since_ms: int
-    until_ms: int | None = None
-    """When the sleep is over, or when it gives the wait up."""
-    stale_ms: int | None = None
-    """When the answer would come too late for the state as it is."""
 
 
 class Take(msgspec.Struct, frozen=True):
@@ -95,17 +81,17 @@ def holds_decision(
         for signal in inbox
         if signal.accepted_ms < expires_ms and (signal.name, signal.id) not in execution.taken
     ]
-    unanswered = [
-        wait
-        for wait in waits
-        if wait.signal is not None
-        and wait.visit == execution.visit
-        and wait.key not in execution.answers
-    ]
+    unanswered = [wait for wait in waits if wait.signal is not None and is_open(wait, execution)]
     if unanswered:
         answers = (resolved(wait, in_time, execution.taken, expires_ms) for wait in unanswered)
         return any(isinstance(answer, Take) for answer in answers)
     return bool(in_time or execution.taken)
+
+
+def is_open(wait: Wait, execution: Execution) -> bool:
+    """Return whether a wait is still that of a strand, and was not answered."""
+    strand = execution.strand(wait.branch)
+    return strand is not None and wait.visit == strand.visit and wait.key not in strand.answers
 
 
 def resolved(

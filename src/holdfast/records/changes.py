@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from holdfast.model.event import Failure
-from holdfast.model.execution import Execution
+from holdfast.model.execution import Execution, shown_nodes
 from holdfast.model.run import Status
-from holdfast.model.signals import Wait
+from holdfast.model.wait import Wait
 from holdfast.records.head import ATTRIBUTES, SCHEMA, TROUBLE, Context, Head, RetryRequest
 from holdfast.records.keys import Place, RunKey, list_place
 from holdfast.storage import Absent, AllOf, AnyOf, Equals, Less, Put, Update
@@ -352,7 +352,7 @@ def _let_go(
 ) -> Update:
     settled: dict[str, Any] = {
         "epoch": head.epoch + 1,
-        "node": execution.node,
+        "node": shown_nodes(execution),
         "nodes_run": execution.nodes_run,
         "spent_ms": execution.spent_ms,
         "context": _map(context),
@@ -393,7 +393,7 @@ def _map(value: msgspec.Struct) -> dict[str, Any]:
     return {
         name: field
         for name in value.__struct_fields__
-        if (field := getattr(value, name)) is not None
+        if (field := getattr(value, name)) is not None and field != ""
     }
 
 

@@ -11,7 +11,7 @@ from holdfast.errors import JournalDamaged
 from holdfast.model.event import Failure
 from holdfast.model.execution import Execution
 from holdfast.model.run import Status
-from holdfast.model.signals import Wait
+from holdfast.model.wait import Wait
 from holdfast.records.keys import Place, RunKey
 
 __all__ = [

@@ -1,0 +1,131 @@
+"""Which node belongs to which branch, and whether branches get into each other's way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from holdfast.graph.wiring import Split, Wiring
+
+__all__ = ["Region", "faults_of", "regions_of"]
+
+
+class Region(msgspec.Struct, frozen=True):
+    """The nodes of one branch of a fork, or, without a fork, those outside of all."""
+
+    fork: str | None = None
+    """The node after which the branch begins."""
+    number: int = 0
+    join: str | None = None
+    """The node at which the branch is over."""
+
+    def __str__(self) -> str:
+        return "outside of all" if self.fork is None else f"of the fork after {self.fork!r}"
+
+
+def regions_of(wiring: Wiring) -> tuple[dict[str, Region], list[str]]:
+    """Return the region of each node that can be reached, and what is wrong with them."""
+    found: dict[str, Region] = {}
+    faults: list[str] = []
+    left = [(wiring.start, Region())]
+    while left:
+        name, region = left.pop()
+        if name not in wiring.nodes or name == region.join:
+            continue
+        if name in found:
+            known = found[name]
+            if known != region:
+                faults.append(
+                    f"node {name!r} belongs to two branches, or to one and to what is outside: "
+                    f"those {known} and {region}"
+                )
+            continue
+        found[name] = region
+        left += [(to, region) for to in wiring.beyond(name) if to is not None]
+        way = wiring.ways.get(name)
+        if isinstance(way, Split):
+            left += [(to, Region(name, n, way.join)) for n, to in enumerate(way.starts)]
+    return found, list(dict.fromkeys(faults))
+
+
+def faults_of(
+    wiring: Wiring,
+    regions: Mapping[str, Region],
+    fields: Mapping[str, frozenset[str] | None],
+    reducers: Mapping[str, Mapping[str, str]],
+) -> Iterator[str]:
+    """Yield what is wrong with the forks; ``fields`` and ``reducers`` go by the scope of a graph.
+
+    Two branches may write the same field only if it has a reducer.
+    """
+    members: dict[tuple[str, int], list[str]] = {}
+    for name, region in regions.items():
+        if region.fork is not None:
+            members.setdefault((region.fork, region.number), []).append(name)
+    for fork, way in wiring.ways.items():
+        if not isinstance(way, Split) or fork not in wiring.nodes:
+            continue
+        scope = wiring.scope_of(fork)
+        known = fields.get(scope)
+        if len(set(way.starts)) < len(way.starts):
+            yield f"two branches of the fork after {fork!r} begin with the same node"
+        for name in (way.over, way.into):
+            if name and known is not None and name not in known:
+                yield f"the fork after {fork!r} names {name!r}, and the state has no such field"
+        if way.takes is not None:
+            continue  # it is alone
+        writers: dict[str, list[str]] = {}
+        for number, _ in enumerate(way.starts):
+            inside = members.get((fork, number), [])
+            written = _Writers(wiring, members, known).of(inside)
+            if isinstance(written, str):
+                yield (
+                    f"node {written!r} runs beside others, and what it writes is not known: "
+                    "declare it with writes=[...]"
+                )
+                continue
+            for name in written:
+                writers.setdefault(name, []).append(way.starts[number])
+        for name, starts in sorted(writers.items()):
+            many = len(starts) > 1 or bool(way.over)
+            if many and name != way.into and name not in reducers.get(scope, {}):
+                who = "every branch" if way.over else " and ".join(map(repr, starts))
+                yield (
+                    f"after {fork!r}, {who} may write the field {name!r} at the same time: give it "
+                    "a reducer, or declare with writes=[...] what the nodes write"
+                )
+
+
+class _Writers:
+    """Tells what nodes write, and those in the branches that begin among them."""
+
+    def __init__(
+        self,
+        wiring: Wiring,
+        members: Mapping[tuple[str, int], list[str]],
+        fields: frozenset[str] | None,
+    ) -> None:
+        self._wiring = wiring
+        self._members = members
+        self._fields = fields
+
+    def of(self, names: list[str]) -> set[str] | str:
+        """Return the fields, or a node of which they are not known."""
+        written: set[str] = set()
+        for name in names:
+            way = self._wiring.ways.get(name)
+            if isinstance(way, Split) and way.takes is not None:
+                written |= set(way.gives)
+                continue
+            writes = self._wiring.nodes[name].writes
+            if writes is None and self._fields is None:
+                return name
+            written |= (self._fields or frozenset()) if writes is None else writes
+            if isinstance(way, Split):
+                for number, _ in enumerate(way.starts):
+                    inner = self.of(self._members.get((name, number), []))
+                    if isinstance(inner, str):
+                        return inner
+                    written |= inner
+        return written
