@@ -140,7 +140,7 @@ async def _across(url: str) -> list[Figure]:
             await run.signal("approved", True)
             told_ms = SystemClock().now_ms()
             await run.result()
-            finished = (await run.history())[-1]
+            finished = (await run.history()).entries[-1]
             delays.append(finished.at.timestamp() * 1000 - told_ms)
     longest = max(delays)
     _show("signal to finished, two processes", delays)

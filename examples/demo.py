@@ -159,7 +159,7 @@ async def go_on(url: str, units_before: float) -> None:
             print(f"   {name:<9} {value}")
 
         print("\n7. Its history, as anybody can read it:\n")
-        for entry in await run.history():
+        for entry in (await run.history()).entries:
             print(f"   {entry.at:%H:%M:%S.%f} {entry.kind:<9} {entry.node or ''}")
 
         print("\n8. On DynamoDB this process would have cost:\n")

@@ -107,15 +107,28 @@ def test_the_faces_have_the_same_parameters(
     for name, member in members(asynchronous).items():
         if inspect.isfunction(member) and name not in left_out:
             ours = inspect.signature(getattr(blocking, name))
-            assert ours == inspect.signature(member), f"{blocking.__name__}.{name}"
+            assert ours == blocking_signature(member), f"{blocking.__name__}.{name}"
             compared += 1
     assert compared > 1
     if asynchronous is app.Holdfast:
         assert inspect.signature(blocking) == inspect.signature(asynchronous)
 
 
+def blocking_signature(function: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature of an asynchronous function, were it a blocking one."""
+    signature = inspect.signature(function)
+    if not str(signature.return_annotation).startswith("AsyncGenerator["):
+        return signature
+    returned = re.sub(
+        r"^AsyncGenerator\[(\w+), None\]$",
+        r"Generator[\1, None, None]",
+        signature.return_annotation,
+    )
+    return signature.replace(return_annotation=returned)
+
+
 def test_the_blocking_face_stays_small() -> None:
-    assert len(members(sync.Holdfast)) <= 12
+    assert len(members(sync.Holdfast)) <= 16
     assert sorted(sync.__all__) == sync.__all__
 
 
@@ -132,8 +145,12 @@ def test_every_method(hf: Holdfast) -> None:
         assert run.get() == hf.get("a", tenant="t")
         assert run.get().labels == {"k": "v"}
         assert run.get().user is not None
-        assert [entry.kind for entry in run.history()] == ["node", "finished"]
+        assert [entry.kind for entry in run.history().entries] == ["node", "finished"]
         assert hf.history("a", tenant="t") == run.history()
+        first = run.history(limit=1)
+        (second,) = hf.history("a", tenant="t", cursor=first.cursor).entries
+        assert [first.entries[0], second] == list(run.events()) == run.history().entries
+        assert list(hf.events("a", tenant="t", after=first.cursor, follow=False)) == [second]
         assert [entry.id for entry in hf.list(tenant="t", graph="counting", limit=5).runs] == ["a"]
         assert hf.list(tenant="t", status="failed").runs == []
 
@@ -143,6 +160,13 @@ def test_every_method(hf: Holdfast) -> None:
         assert by_handle.result(timeout=DEADLINE_SECONDS) == {"answer": "yes"}
         assert hf.run("c").result(timeout=DEADLINE_SECONDS) == {"answer": "no"}
         assert by_name.id == "c"
+
+        hf.start(asking_graph, id="f", labels={"many": "yes"})
+        counted = list(hf.cancel_all(labels={"many": "yes"}, dry_run=True))
+        assert [(each.seen, each.done) for each in counted] == [(1, 0)]
+        assert [each.done for each in hf.cancel_all(labels={"many": "yes"})] == [1]
+        assert [each.seen for each in hf.retry_all(everything=True)] == [0]
+        assert [each.blobs for each in hf.sweep_blobs(older_than=86_400)] == [0, 0]
 
         hf.start(asking_graph, id="d").cancel("enough")
         hf.start(asking_graph, id="e")
@@ -222,7 +246,7 @@ def test_a_plain_node_may_call_what_runs_it_and_a_coroutine_may_not(hf: Holdfast
         run = hf.start(graph)
         with pytest.raises(RunFailed, match="it would wait for itself"):
             run.result(timeout=DEADLINE_SECONDS)
-        assert run.history()[0].details["delta"] == {"number": 1}
+        assert run.history().entries[0].details["delta"] == {"number": 1}
 
 
 # --- it ends --------------------------------------------------------------------------------------
@@ -240,6 +264,10 @@ def test_after_close_everything_says_so(url: str) -> None:
         lambda: hf.get("a"),
         lambda: hf.list(),
         lambda: hf.history("a"),
+        lambda: hf.events("a"),
+        lambda: hf.cancel_all(graph="g"),
+        lambda: hf.retry_all(graph="g"),
+        lambda: hf.sweep_blobs(),
         lambda: hf.signal("a", "b"),
         lambda: hf.cancel("a"),
         lambda: hf.retry("a"),
@@ -256,6 +284,32 @@ def test_after_close_everything_says_so(url: str) -> None:
     hf.close()
     worker.stop()
     assert not [each for each in threading.enumerate() if each.name.startswith("holdfast")]
+
+
+def test_closing_ends_a_stream_that_waits(hf: Holdfast) -> None:
+    graph = asking()
+    with ThreadPoolExecutor(1) as threads, hf.worker([graph]):
+        run = hf.start(graph)
+        stream = run.events()
+        waiting = threads.submit(next, stream)
+        while run.get().status != "waiting":
+            assert not waiting.done()
+        hf.close()
+        with pytest.raises(StoreClosed):
+            waiting.result(DEADLINE_SECONDS)
+    stream.close()
+
+
+def test_a_stream_that_is_left_early_listens_no_longer(hf: Holdfast) -> None:
+    with hf.worker([counting()]):
+        run = hf.start(counting())
+        run.result(timeout=DEADLINE_SECONDS)
+        stream = run.events()
+        assert next(stream).kind == "node"
+        listeners = hf._holdfast._kernel.news._listeners
+        assert len(listeners) == 1
+        stream.close()
+        assert listeners == {}
 
 
 def test_closing_stops_the_workers_and_whoever_waits(hf: Holdfast) -> None:

@@ -7,14 +7,17 @@ from holdfast.engine.worker import Worker
 from holdfast.graph import END, Graph, Node, escalate, fail, restart
 from holdfast.model.durations import days, hours, minutes, seconds
 from holdfast.model.policy import Retry
-from holdfast.model.run import HistoryEntry, Run, RunEntry, RunPage
+from holdfast.model.progress import BulkProgress, SweepProgress
+from holdfast.model.run import HistoryEntry, HistoryPage, Run, RunEntry, RunPage
 from holdfast.model.signals import signal
 
 __all__ = [
     "END",
+    "BulkProgress",
     "Context",
     "Graph",
     "HistoryEntry",
+    "HistoryPage",
     "Holdfast",
     "Node",
     "Retry",
@@ -22,6 +25,7 @@ __all__ = [
     "RunEntry",
     "RunHandle",
     "RunPage",
+    "SweepProgress",
     "Worker",
     "WorkerOptions",
     "days",

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from types import TracebackType
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 
 from holdfast.clock import Clock, Ids, SystemClock, SystemIds
-from holdfast.engine import lists, runs, starting
+from holdfast.engine import bulk, events, lists, runs, starting, sweep
+from holdfast.engine.arguments import (
+    admitted_age,
+    admitted_bulk,
+    admitted_filter,
+    admitted_limit,
+    admitted_reason,
+    admitted_user,
+    moment_ms,
+    positive_ms,
+)
 from holdfast.engine.crew import Crew
 from holdfast.engine.kernel import Kernel
 from holdfast.engine.ledger import load
 from holdfast.engine.options import WorkerOptions
-from holdfast.engine.views import history_of, run_of
+from holdfast.engine.views import run_of
 from holdfast.engine.worker import Room, Worker
 from holdfast.errors import (
-    InvalidName,
-    InvalidQuery,
     InvalidRequest,
     Refused,
     RunCancelled,
@@ -35,8 +43,9 @@ from holdfast.graph import Graph
 from holdfast.model.durations import Duration, days, milliseconds_of
 from holdfast.model.event import Failure
 from holdfast.model.execution import Execution
-from holdfast.model.run import HistoryEntry, Run, RunPage, Status
-from holdfast.records.head import ENDED, Head
+from holdfast.model.progress import BulkProgress, SweepProgress
+from holdfast.model.run import HistoryEntry, HistoryPage, Run, RunPage, Status
+from holdfast.records.head import ENDED, OPEN, TROUBLE, Head
 from holdfast.records.keys import Place, RunKey
 from holdfast.records.names import admit_labels, admit_name, admit_tenant
 from holdfast.storage import Meter, Store
@@ -44,11 +53,8 @@ from holdfast.storage import open as open_store
 
 __all__ = ["Holdfast", "RunHandle"]
 
-LIST_LIMIT_MAX = 1_000
 _WEEK = days(7)
-_REASON_MAX = 400
-_NO_REASON = "no reason was given"
-_USER_MAX = 1_024
+_TWO_DAYS = days(2)
 # Somebody who waits for a run of another process asks at first often, then less so.
 _ASK_FIRST_SECONDS = 0.05
 _ASK_MOST_SECONDS = 1.0
@@ -111,9 +117,15 @@ class RunHandle:
         """Return the run's row; see `Holdfast.get`."""
         return await self._holdfast.get(self.id, tenant=self.tenant)
 
-    async def history(self) -> list[HistoryEntry]:
-        """Return what happened to the run; see `Holdfast.history`."""
-        return await self._holdfast.history(self.id, tenant=self.tenant)
+    async def history(self, *, limit: int = 100, cursor: str | None = None) -> HistoryPage:
+        """Return a page of what happened to the run; see `Holdfast.history`."""
+        return await self._holdfast.history(self.id, tenant=self.tenant, limit=limit, cursor=cursor)
+
+    def events(
+        self, *, after: str | None = None, follow: bool = True
+    ) -> AsyncGenerator[HistoryEntry, None]:
+        """Yield what happens to the run until it has ended; see `Holdfast.events`."""
+        return self._holdfast.events(self.id, tenant=self.tenant, after=after, follow=follow)
 
     async def signal(self, name: str, payload: Any = None, *, signal_id: str | None = None) -> None:
         """Send the run a signal; see `Holdfast.signal`."""
@@ -201,10 +213,10 @@ class Holdfast:
             raise InvalidRequest(f"a graph is started, not {graph!r:.80}", field="graph")
         asked = starting.Start(
             run=self._key(self._kernel.ids.new() if id is None else id, tenant),
-            user=_admitted_user(user),
+            user=admitted_user(user),
             labels=admit_labels(labels),
-            starts_ms=None if start_at is None else _moment_ms(start_at, "start_at"),
-            expires_in_ms=_positive_ms(expires, "expires"),
+            starts_ms=None if start_at is None else moment_ms(start_at, "start_at"),
+            expires_in_ms=positive_ms(expires, "expires"),
             retention_ms=milliseconds_of(retention, "retention"),
         )
         graph.check()
@@ -255,32 +267,45 @@ class Holdfast:
         Raises:
             InvalidQuery: a wrong limit, status or cursor.
         """
-        if type(limit) is not int or not 1 <= limit <= LIST_LIMIT_MAX:
-            raise InvalidQuery(
-                f"limit is a whole number from 1 to {LIST_LIMIT_MAX}, not {limit!r:.80}",
-                field="limit",
-            )
-        if status is not None and status not in get_args(Status):
-            raise InvalidQuery(f"there is no status {status!r:.80}", field="status")
-        asked = lists.Filter(status=status, graph=graph, labels=admit_labels(labels))
-        if since is not None:
-            asked = msgspec.structs.replace(asked, since_ms=_moment_ms(since, "since"))
-        if until is not None:
-            asked = msgspec.structs.replace(asked, until_ms=_moment_ms(until, "until"))
+        limit = admitted_limit(limit)
+        asked = admitted_filter(status=status, graph=graph, labels=labels, since=since, until=until)
         return await lists.listed(
             self._kernel, self._admitted_tenant(tenant), asked, limit=limit, cursor=cursor
         )
 
-    async def history(self, id: str, *, tenant: str | None = None) -> list[HistoryEntry]:
-        """Return what happened to a run, the oldest first.
+    async def history(
+        self, id: str, *, tenant: str | None = None, limit: int = 100, cursor: str | None = None
+    ) -> HistoryPage:
+        """Return a page of what happened to a run, the oldest first.
 
         Raises:
             RunNotFound: there is no such run, or its journal is no longer kept.
+            InvalidQuery: a wrong limit, or a cursor that is not one of this run.
         """
-        head = await runs.read(self._kernel, await self._settled(id, tenant))
-        _check_kept(head)
-        loaded = await load(self._kernel, head, keep_events=True)
-        return [history_of(event) for event in loaded.events]
+        limit, after = admitted_limit(limit), events.cursor_of(cursor, field="cursor")
+        run = await self._settled(id, tenant)
+        return await events.history(self._kernel, run, after=after, limit=limit)
+
+    def events(
+        self,
+        id: str,
+        *,
+        tenant: str | None = None,
+        after: str | None = None,
+        follow: bool = True,
+    ) -> AsyncGenerator[HistoryEntry, None]:
+        """Yield what happened to a run, then what happens to it, until it has ended.
+
+        Each entry has a cursor: whoever passes the last one as ``after``, here or in another
+        process, misses nothing and sees nothing twice. After a retry, call it again so.
+        ``follow=False`` yields what is there, and stops.
+
+        Raises:
+            RunNotFound: there is no such run, or its journal is no longer kept.
+            InvalidQuery: a cursor that is not one of this run.
+        """
+        run, cursor = self._key(id, tenant), events.cursor_of(after, field="after")
+        return events.followed(self._kernel, run, after=cursor, follow=follow)
 
     async def signal(
         self,
@@ -318,12 +343,12 @@ class Holdfast:
             RunNotFound: there is no such run.
             RunEnded: it has ended otherwise.
         """
-        if not isinstance(reason, str):
-            raise InvalidRequest("the reason is text", field="reason")
+        reason = admitted_reason(reason)
         key = await self._settled(id, tenant)
         self._crew.recall(key)  # what we remember of it is about to change
-        head = await runs.cancel(self._kernel, key, reason=reason[:_REASON_MAX] or _NO_REASON)
+        head = await runs.cancel(self._kernel, key, reason=reason)
         self._crew.interrupt(key)
+        self._kernel.news.tell(key)
         if head.status in ENDED:
             self._resolve(key, _Ending("cancelled", {}, head.failure))
 
@@ -344,6 +369,103 @@ class Holdfast:
         key = await self._settled(id, tenant)
         place = await runs.retry(self._kernel, key, from_node=from_node)
         self._offer(place)
+
+    # --- many runs, and what they leave behind ----------------------------------------------------
+
+    def cancel_all(
+        self,
+        *,
+        tenant: str | None = None,
+        status: Status | None = None,
+        graph: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        reason: str = "",
+        limit: int | None = None,
+        cursor: str | None = None,
+        everything: bool = False,
+        dry_run: bool = False,
+    ) -> AsyncGenerator[BulkProgress, None]:
+        """End the runs that a list with this filter shows; yield how far it is after each page.
+
+        What has ended by the time that its turn comes counts as refused. Without any filter it
+        must be said that ``everything`` is meant. ``cursor`` goes on from an earlier progress.
+
+        Raises:
+            InvalidQuery: no filter, a status in which nothing can be cancelled, a wrong cursor.
+            StoreUnavailable: the store did not answer for a while; go on from the last cursor.
+        """
+        asked = admitted_bulk(
+            among=OPEN | {"closing"}, everything=everything, limit=limit, status=status,
+            graph=graph, labels=labels, since=since, until=until,
+        )  # fmt: skip
+        reason = admitted_reason(reason)
+
+        async def cancel(run: RunKey) -> None:
+            await self.cancel(run.id, reason=reason, tenant=run.tenant)
+
+        return bulk.acted(
+            self._kernel,
+            self._admitted_tenant(tenant),
+            asked,
+            None if dry_run else cancel,
+            limit=limit,
+            cursor=cursor,
+        )
+
+    def retry_all(
+        self,
+        *,
+        tenant: str | None = None,
+        status: Status | None = None,
+        graph: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+        everything: bool = False,
+        dry_run: bool = False,
+    ) -> AsyncGenerator[BulkProgress, None]:
+        """Let the runs go on that failed or are quarantined and fit a filter; see `cancel_all`.
+
+        Raises:
+            InvalidQuery: no filter, a status in which nothing can be retried, a wrong cursor.
+            StoreUnavailable: the store did not answer for a while; go on from the last cursor.
+        """
+        asked = admitted_bulk(
+            among=TROUBLE, everything=everything, limit=limit, status=status,
+            graph=graph, labels=labels, since=since, until=until,
+        )  # fmt: skip
+
+        async def retry(run: RunKey) -> None:
+            await self.retry(run.id, tenant=run.tenant)
+
+        return bulk.acted(
+            self._kernel,
+            self._admitted_tenant(tenant),
+            asked,
+            None if dry_run else retry,
+            limit=limit,
+            cursor=cursor,
+        )
+
+    def sweep_blobs(
+        self, *, older_than: Duration = _TWO_DAYS, dry_run: bool = False
+    ) -> AsyncGenerator[SweepProgress, None]:
+        """Delete the blobs that no run names, of all tenants; yield how far it is after each page.
+
+        Only what was begun longer ago than ``older_than`` is touched, a day at the least: what is
+        younger may still be on its way to being started.
+
+        Raises:
+            InvalidRequest: less than a day.
+            StoreUnavailable: the store did not answer for a while; do it again later.
+            StoreUnusable: the store has no room for blobs, or somebody has to mend it.
+        """
+        age_ms = admitted_age(older_than)
+        return sweep.swept(self._kernel, older_than_ms=age_ms, dry_run=dry_run)
 
     # --- workers ----------------------------------------------------------------------------------
 
@@ -478,31 +600,3 @@ def _told(status: str, failure: Failure) -> str:
     if status == "quarantined":
         return f"is quarantined: {failure.type}: {failure.message}"
     return f"was cancelled: {failure.message}" if status == "cancelled" else "has expired"
-
-
-def _admitted_user(user: str | None) -> str | None:
-    if user is None:
-        return None
-    try:
-        fits = isinstance(user, str) and 1 <= len(user.encode()) <= _USER_MAX
-    except UnicodeEncodeError:
-        fits = False
-    if not fits:
-        raise InvalidName(f"a user is text of 1 to {_USER_MAX} bytes", field="user")
-    return user
-
-
-def _moment_ms(moment: datetime, field: str) -> int:
-    if not isinstance(moment, datetime) or moment.tzinfo is None:
-        raise InvalidRequest(f"{field} is a datetime with a time zone, not {moment!r}", field=field)
-    ms = round(moment.timestamp() * 1000)
-    if not 0 <= ms <= 9_999_999_999_999:
-        raise InvalidRequest(f"{field} is out of range: {moment}", field=field)
-    return ms
-
-
-def _positive_ms(duration: Duration, field: str) -> int:
-    ms = milliseconds_of(duration, field)
-    if ms == 0:
-        raise InvalidRequest(f"{field} is more than 0 seconds", field=field)
-    return ms

@@ -14,10 +14,10 @@ import contextlib
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Mapping
 from datetime import datetime
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from holdfast import app
 from holdfast.clock import Clock, Ids
@@ -26,7 +26,8 @@ from holdfast.engine.worker import WorkerOptions
 from holdfast.errors import InvalidRequest, StoreClosed
 from holdfast.graph import Graph
 from holdfast.model.durations import Duration, days
-from holdfast.model.run import HistoryEntry, Run, RunPage, Status
+from holdfast.model.progress import BulkProgress, SweepProgress
+from holdfast.model.run import HistoryEntry, HistoryPage, Run, RunPage, Status
 from holdfast.storage import Meter, Store
 
 __all__ = ["Holdfast", "RunHandle", "Worker"]
@@ -35,8 +36,26 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _WEEK = days(7)
+_TWO_DAYS = days(2)
 # How long tasks have to end once the loop is to end: one of a node's may not mind being cancelled.
 _FAREWELL_SECONDS = 1.0
+
+
+class _Drawn(Generic[T]):
+    """One of the values of an asynchronous generator."""
+
+    def __init__(self, item: T) -> None:
+        self.item = item
+
+
+async def _next(source: AsyncGenerator[T, None]) -> _Drawn[T] | None:
+    async for item in source:
+        return _Drawn(item)
+    return None
+
+
+async def _close(source: AsyncGenerator[Any, None]) -> None:
+    await source.aclose()
 
 
 class _Portal:
@@ -88,6 +107,26 @@ class _Portal:
                 raise self._reason_of_closing()
             future = asyncio.run_coroutine_threadsafe(function(*args, **kwargs), self._loop)
         return self._result(future)
+
+    def each(
+        self, function: Callable[P, AsyncGenerator[T, None]], *args: P.args, **kwargs: P.kwargs
+    ) -> Generator[T, None, None]:
+        """Have the loop yield one after the other, each when it is asked for.
+
+        Raises:
+            StoreClosed: after `end`, or if it comes meanwhile; or after a fork.
+        """
+        self.check()
+        return self._drawn(function(*args, **kwargs))
+
+    def _drawn(self, source: AsyncGenerator[T, None]) -> Generator[T, None, None]:
+        try:
+            while (drawn := self.call(_next, source)) is not None:
+                yield drawn.item
+        finally:
+            # Closed, or on the loop's own thread: there it ends with the loop.
+            with contextlib.suppress(StoreClosed, InvalidRequest):
+                self.call(_close, source)
 
     def end(self, farewell: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Take no further calls, have the loop carry out a last one, and end it."""
@@ -181,9 +220,15 @@ class RunHandle:
         """Return the run's row; see `holdfast.Holdfast.get`."""
         return self._portal.call(self._handle.get)
 
-    def history(self) -> list[HistoryEntry]:
-        """Return what happened to the run; see `holdfast.Holdfast.history`."""
-        return self._portal.call(self._handle.history)
+    def history(self, *, limit: int = 100, cursor: str | None = None) -> HistoryPage:
+        """Return a page of what happened to the run; see `holdfast.Holdfast.history`."""
+        return self._portal.call(self._handle.history, limit=limit, cursor=cursor)
+
+    def events(
+        self, *, after: str | None = None, follow: bool = True
+    ) -> Generator[HistoryEntry, None, None]:
+        """Yield what happens to the run until it has ended; see `holdfast.Holdfast.events`."""
+        return self._portal.each(self._handle.events, after=after, follow=follow)
 
     def signal(self, name: str, payload: Any = None, *, signal_id: str | None = None) -> None:
         """Send the run a signal; see `holdfast.Holdfast.signal`."""
@@ -364,13 +409,38 @@ class Holdfast:
             cursor=cursor,
         )
 
-    def history(self, id: str, *, tenant: str | None = None) -> list[HistoryEntry]:
-        """Return what happened to a run, the oldest first.
+    def history(
+        self, id: str, *, tenant: str | None = None, limit: int = 100, cursor: str | None = None
+    ) -> HistoryPage:
+        """Return a page of what happened to a run, the oldest first.
 
         Raises:
             RunNotFound: there is no such run, or its journal is no longer kept.
+            InvalidQuery: a wrong limit, or a cursor that is not one of this run.
         """
-        return self._portal.call(self._holdfast.history, id, tenant=tenant)
+        return self._portal.call(
+            self._holdfast.history, id, tenant=tenant, limit=limit, cursor=cursor
+        )
+
+    def events(
+        self,
+        id: str,
+        *,
+        tenant: str | None = None,
+        after: str | None = None,
+        follow: bool = True,
+    ) -> Generator[HistoryEntry, None, None]:
+        """Yield what happened to a run, then what happens to it, until it has ended.
+
+        It blocks between two; see `holdfast.Holdfast.events`.
+
+        Raises:
+            RunNotFound: there is no such run, or its journal is no longer kept.
+            InvalidQuery: a cursor that is not one of this run.
+        """
+        return self._portal.each(
+            self._holdfast.events, id, tenant=tenant, after=after, follow=follow
+        )
 
     def signal(
         self,
@@ -411,6 +481,90 @@ class Holdfast:
             RunEnded: it has expired.
         """
         self._portal.call(self._holdfast.retry, id, from_node=from_node, tenant=tenant)
+
+    # --- many runs, and what they leave behind ----------------------------------------------------
+
+    def cancel_all(
+        self,
+        *,
+        tenant: str | None = None,
+        status: Status | None = None,
+        graph: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        reason: str = "",
+        limit: int | None = None,
+        cursor: str | None = None,
+        everything: bool = False,
+        dry_run: bool = False,
+    ) -> Generator[BulkProgress, None, None]:
+        """End the runs that a list with this filter shows; see `holdfast.Holdfast.cancel_all`.
+
+        Raises:
+            InvalidQuery: no filter, a status in which nothing can be cancelled, a wrong cursor.
+            StoreUnavailable: the store did not answer for a while; go on from the last cursor.
+        """
+        return self._portal.each(
+            self._holdfast.cancel_all,
+            tenant=tenant,
+            status=status,
+            graph=graph,
+            labels=labels,
+            since=since,
+            until=until,
+            reason=reason,
+            limit=limit,
+            cursor=cursor,
+            everything=everything,
+            dry_run=dry_run,
+        )
+
+    def retry_all(
+        self,
+        *,
+        tenant: str | None = None,
+        status: Status | None = None,
+        graph: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+        everything: bool = False,
+        dry_run: bool = False,
+    ) -> Generator[BulkProgress, None, None]:
+        """Let the runs go on that failed and fit a filter; see `holdfast.Holdfast.retry_all`.
+
+        Raises:
+            InvalidQuery: no filter, a status in which nothing can be retried, a wrong cursor.
+            StoreUnavailable: the store did not answer for a while; go on from the last cursor.
+        """
+        return self._portal.each(
+            self._holdfast.retry_all,
+            tenant=tenant,
+            status=status,
+            graph=graph,
+            labels=labels,
+            since=since,
+            until=until,
+            limit=limit,
+            cursor=cursor,
+            everything=everything,
+            dry_run=dry_run,
+        )
+
+    def sweep_blobs(
+        self, *, older_than: Duration = _TWO_DAYS, dry_run: bool = False
+    ) -> Generator[SweepProgress, None, None]:
+        """Delete the blobs that no run names; see `holdfast.Holdfast.sweep_blobs`.
+
+        Raises:
+            InvalidRequest: less than a day.
+            StoreUnavailable: the store did not answer for a while; do it again later.
+            StoreUnusable: the store has no room for blobs, or somebody has to mend it.
+        """
+        return self._portal.each(self._holdfast.sweep_blobs, older_than=older_than, dry_run=dry_run)
 
     # --- workers ----------------------------------------------------------------------------------
 

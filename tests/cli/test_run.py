@@ -7,10 +7,14 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast.cli.targets import load_graphs
+from holdfast.engine import runs
+from holdfast.errors import AccessDenied, JournalDamaged
+from holdfast.records.keys import RunKey
 from holdfast.sync import Holdfast as Blocking
 from holdfast.sync import RunHandle
 from tests.cli.conftest import Holdfast
@@ -271,9 +275,123 @@ def test_retry_lets_a_failed_run_go_on(holdfast: Holdfast) -> None:
     assert entries[1]["details"]["to"] == "fail"
 
 
+# --- watching -------------------------------------------------------------------------------------
+
+
+def test_watch_shows_what_happens_until_the_end(holdfast: Holdfast) -> None:
+    with working() as hf:
+        run = hf.start(load_graphs(["flows:asking"])[0], id="a")
+        until(run, "waiting")
+        run.signal("answer", "yes")
+        done = holdfast("run", "watch", "a")
+    assert done.exit_code == 0, done.output
+    lines = done.stdout.splitlines()
+    assert [line.split("  ")[1] for line in lines] == ["signal", "node", "finished"]
+    entries = [json.loads(line) for line in holdfast("run", "watch", "a", "--json").stdout.split()]
+    assert [entry["kind"] for entry in entries] == ["signal", "node", "finished"]
+    rest = holdfast("run", "watch", "a", "--after", entries[0]["cursor"], "--json")
+    assert [json.loads(line) for line in rest.stdout.split()] == entries[1:]
+
+
+def test_a_history_is_shown_from_a_cursor_and_up_to_a_limit(
+    holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with working() as hf:
+        run = hf.start(load_graphs(["flows:asking"])[0], id="a")
+        run.signal("answer", "yes")
+        run.result(timeout=DEADLINE_SECONDS)
+    whole = json.loads(holdfast("run", "history", "a", "--json").stdout)
+    assert len(whole) == 3
+    monkeypatch.setattr("holdfast.cli.run.LIMIT_MAX", 1)  # so that there are pages
+    paged = holdfast("run", "history", "a", "--json")
+    assert (json.loads(paged.stdout), paged.stderr) == (whole, "")
+    two = holdfast("run", "history", "a", "--json", "--limit", "2")
+    assert json.loads(two.stdout) == whole[:2]
+    assert two.stderr == f"there may be more: --cursor {whole[1]['cursor']}\n"
+    rest = holdfast("run", "history", "a", "--cursor", whole[1]["cursor"])
+    assert [line.split("  ")[1] for line in rest.stdout.splitlines()] == ["finished"]
+    holdfast("run", "start", "flows:asking", "--id", "b")
+    assert holdfast("run", "history", "b", "--json").stdout == "[]\n"
+    assert holdfast("run", "history", "b").stdout == ""
+
+
+# --- many at once ---------------------------------------------------------------------------------
+
+
+def many(holdfast: Holdfast, count: int) -> None:
+    for number in range(count):
+        holdfast("run", "start", "flows:asking", "--id", f"a{number}", "--label", "k=v")
+
+
+def test_all_of_a_filter_are_cancelled(holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.engine.bulk._RUNS_A_PAGE", 2)
+    many(holdfast, 3)
+    asked = ["run", "cancel", "--all", "--graph", "asking", "--label", "k=v"]
+    counted = holdfast(*asked, "--dry-run")
+    assert (counted.exit_code, counted.stdout.splitlines()[-1]) == (0, "3 would be cancelled")
+    refused = holdfast(*asked, input="n\n")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert "Cancel all runs with graph asking, label k=v? [y/N]" in refused.stderr
+    assert '"running"' in holdfast("run", "show", "a0", "--json").stdout
+    limited = holdfast(*asked, "--limit", "1", "--yes", "--reason", "enough")
+    assert limited.stdout == "1 seen, 1 cancelled, 0 refused, 0 failed\n"
+    cursor = re.search(r"--cursor '(.*)'", limited.stderr)
+    assert cursor
+    done = holdfast(*asked, "--cursor", cursor[1], input="y\n")
+    assert done.exit_code == 0
+    assert done.stdout.splitlines()[0] == "2 seen, 2 cancelled, 0 refused, 0 failed"
+    for number in range(3):
+        assert '"cancelled"' in holdfast("run", "show", f"a{number}", "--json").stdout
+    assert "reason=enough" in holdfast("run", "history", "a2").stdout
+
+
+def test_all_of_a_filter_are_retried(holdfast: Holdfast) -> None:
+    with working() as hf:
+        run = hf.start(load_graphs(["flows:failing"])[0], {"mood": "bad"}, id="a")
+        until(run, "failed")
+    done = holdfast("run", "retry", "--all", "--since", "2026-01-01", "--yes")
+    assert (done.exit_code, done.stdout) == (0, "1 seen, 1 retried, 0 refused, 0 failed\n")
+    assert '"running"' in holdfast("run", "show", "a", "--json").stdout
+
+
+def test_the_exit_code_tells_of_failures(
+    holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many(holdfast, 2)
+
+    async def damaged(*arguments: object, **options: object) -> None:
+        raise JournalDamaged("it is \x1b[31mdamaged")
+
+    monkeypatch.setattr("holdfast.engine.runs.cancel", damaged)
+    done = holdfast("run", "cancel", "--all", "--everything", "--yes")
+    assert (done.exit_code, done.stdout) == (1, "2 seen, 0 cancelled, 0 refused, 2 failed\n")
+    assert "run 'a0': it is \\x1b[31mdamaged [journal_damaged]" in done.stderr
+    assert "Error: 2 of them failed" in done.stderr
+
+
+def test_a_store_that_goes_away_leaves_a_cursor(
+    holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.engine.bulk._RUNS_A_PAGE", 1)
+    many(holdfast, 2)
+    cancel, calls = runs.cancel, list[str]()
+
+    async def once(kernel: Any, run: RunKey, **options: Any) -> Any:
+        calls.append(run.id)
+        if len(calls) > 1:
+            raise AccessDenied("the key was revoked")
+        return await cancel(kernel, run, **options)
+
+    monkeypatch.setattr("holdfast.engine.runs.cancel", once)
+    done = holdfast("run", "cancel", "--all", "--graph", "asking", "--yes")
+    assert (done.exit_code, done.stdout) == (1, "1 seen, 1 cancelled, 0 refused, 0 failed\n")
+    assert re.search(r"there may be more: --cursor '\d{13}#a1'\n", done.stderr)
+    assert "[access_denied]" in done.stderr
+
+
 # --- all of them ----------------------------------------------------------------------------------
 
-LOOKING = [["list"], ["show", "a"], ["history", "a"]]
+LOOKING = [["list"], ["show", "a"], ["history", "a"], ["watch", "a"]]
 ACTING = [["signal", "a", "b"], ["cancel", "a"], ["retry", "a"]]
 START = ["start", "flows:counting"]
 
@@ -317,6 +435,13 @@ def test_the_help_has_an_example_and_the_store_has_to_be_named(
         (["list", "--since", "13th"], "'13th' is not a time"),
         (["signal", "a", "b", "{"], "this is not JSON"),
         (["show"], "Missing argument 'ID'"),
+        (["cancel"], "give the ID of a run, or --all"),
+        (["cancel", "a", "--all", "--graph", "g"], "but not both"),
+        (["cancel", "--all"], "--all needs a filter"),
+        (["cancel", "--all", "--status", "failed"], "'failed' is not one of"),
+        (["cancel", "a", "--graph", "g"], "a filter needs --all"),
+        (["retry", "--all", "--graph", "g", "--from-node", "n"], "--from-node is for one run"),
+        (["retry", "--all", "--status", "waiting"], "'waiting' is not one of"),
     ],
 )
 def test_bad_usage_has_exit_code_2(holdfast: Holdfast, arguments: list[str], message: str) -> None:
@@ -325,7 +450,17 @@ def test_bad_usage_has_exit_code_2(holdfast: Holdfast, arguments: list[str], mes
     assert message in done.stderr
 
 
-def test_a_foreign_cursor_is_refused(holdfast: Holdfast) -> None:
-    holdfast("run", "start", "flows:counting")
-    done = holdfast("run", "list", "--cursor", "x")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["list", "--cursor", "x"],
+        ["history", "a", "--cursor", "x"],
+        ["watch", "a", "--after", "x"],
+        ["cancel", "--all", "--graph", "g", "--yes", "--cursor", "x"],
+    ],
+    ids=" ".join,
+)
+def test_a_foreign_cursor_is_refused(holdfast: Holdfast, arguments: list[str]) -> None:
+    holdfast("run", "start", "flows:counting", "--id", "a")
+    done = holdfast("run", *arguments)
     assert (done.exit_code, "[invalid_query]" in done.stderr) == (1, True)

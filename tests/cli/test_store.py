@@ -37,6 +37,27 @@ def test_create_and_check_a_file(tmp_path: Path) -> None:
     assert (checked.returncode, checked.stdout) == (0, "sqlite:///runs.db answers\n")
 
 
+def test_sweep_deletes_what_nothing_names(tmp_path: Path) -> None:
+    url = "sqlite:///runs.db"
+    holdfast("store", "create", url, cwd=tmp_path)
+    folder = tmp_path / "runs.db.blobs"
+    dead = folder / "keep-10d~" / "default~" / "doc~" / "01999999-0000-7000-8000-000000000000~"
+    for path in (dead / "input", folder / "other"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+    counted = holdfast("store", "sweep", url, "--dry-run", cwd=tmp_path)
+    assert counted.returncode == 0, counted.stderr
+    assert counted.stdout.startswith("2 blobs seen, 1 to be deleted (1 runs), 0 runs kept")
+    assert (dead / "input").exists()
+    swept = holdfast("store", "sweep", url, cwd=tmp_path)
+    assert swept.stdout.splitlines()[-1].startswith("2 blobs seen, 1 deleted (1 runs)")
+    assert "1 foreign" in swept.stdout
+    assert [path.name for path in folder.iterdir()] == ["other"]
+    early = holdfast("store", "sweep", url, "--older-than-days", "0.5", cwd=tmp_path)
+    assert early.returncode == 2
+    assert "0.5 is not in the range" in early.stderr
+
+
 def test_check_makes_nothing(tmp_path: Path) -> None:
     checked = holdfast("store", "check", "sqlite:///typo.db", cwd=tmp_path)
     assert checked.returncode == 1

@@ -91,6 +91,32 @@ async def keys_of(blobs: Blobs, prefix: str = "") -> list[str]:
     return [entry.key for entry in page.entries]
 
 
+# --- tidying --------------------------------------------------------------------------------------
+
+
+async def test_tidying_touches_no_blob_and_nothing_foreign(
+    blobs: Blobs, place: Place, meter: Meter
+) -> None:
+    assert await blobs.tidy(before_ms=10**13) == 0  # also where nothing was ever put
+    refs = [await blobs.put(DATA, key=key) for key in ("a", "a/b", "x/y/z")]
+    await blobs.put(DATA, key="gone/soon")
+    await blobs.delete("gone/soon")
+    place.litter()
+    before = place.names()
+    assert await blobs.tidy(before_ms=10**13) == 0
+    assert place.names() == before
+    assert [await blobs.get(ref) for ref in refs] == [DATA] * 3
+    (row,) = [row for row in meter.report().rows if row.operation == "blob_tidy"]
+    assert (row.calls, row.units) == (2, Units())
+
+
+@pytest.mark.parametrize("moment", [-1, 1.5, "now", None, True], ids=repr)
+async def test_tidying_needs_a_time(blobs: Blobs, moment: Any) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        await blobs.tidy(before_ms=moment)
+    assert refused.value.field == "before_ms"
+
+
 # --- putting and getting -------------------------------------------------------------------------
 
 

@@ -18,7 +18,9 @@ POLL_SECONDS = 0.02
 
 
 @asynccontextmanager
-async def running(*arguments: str, env: dict[str, str] | None = None) -> AsyncIterator[Process]:
+async def running(
+    *arguments: str, env: dict[str, str] | None = None, stderr: int | None = None
+) -> AsyncIterator[Process]:
     """Run ``python arguments``; at the end nothing of it is left, not even if it is stopped."""
     # On Linux it also ends with whoever started it. setpriv becomes Python: the pid stays.
     guard = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
@@ -29,6 +31,7 @@ async def running(*arguments: str, env: dict[str, str] | None = None) -> AsyncIt
         env={**os.environ, **(env or {})},
         stdin=PIPE,
         stdout=PIPE,
+        stderr=stderr,
     )
     try:
         yield process

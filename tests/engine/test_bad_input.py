@@ -86,7 +86,7 @@ async def test_a_result_that_does_not_fit_fails_the_run(
         with pytest.raises(RunFailed) as failed:
             await run.result(timeout=10)
     assert failed.value.kind == "InvalidResult"
-    assert [entry.kind for entry in await run.history()] == ["failed"]
+    assert [entry.kind for entry in (await run.history()).entries] == ["failed"]
 
 
 @pytest.mark.parametrize("value", [object(), {1, Ellipsis}, 2**80, lambda: None, "\ud800"])

@@ -38,7 +38,7 @@ async def test_a_waiting_run_is_cancelled(either: House) -> None:
         with pytest.raises(RunEnded) as refused:
             await run.signal("decision")
         assert refused.value.status == "cancelled"
-    assert [entry.kind for entry in await run.history()] == ["cancelled"]
+    assert [entry.kind for entry in (await run.history()).entries] == ["cancelled"]
 
 
 async def test_a_run_that_nobody_holds_is_cancelled_without_a_worker(house: House) -> None:
@@ -75,7 +75,7 @@ async def test_a_node_of_this_process_is_cancelled_at_once(house: House, hf: Hol
     assert cancelled == [True]
     row = await run.get()
     assert (row.status, row.owner) == ("cancelled", None)
-    assert [entry.kind for entry in await run.history()] == ["cancelled"]
+    assert [entry.kind for entry in (await run.history()).entries] == ["cancelled"]
 
 
 async def test_a_node_that_does_not_mind_being_cancelled_changes_nothing(
@@ -97,7 +97,7 @@ async def test_a_node_that_does_not_mind_being_cancelled_changes_nothing(
         await house.quiet(worker)
         with pytest.raises(RunCancelled):
             await run.result(timeout=60)
-    assert [entry.kind for entry in await run.history()] == ["cancelled"]
+    assert [entry.kind for entry in (await run.history()).entries] == ["cancelled"]
 
 
 async def test_a_plain_node_that_goes_on_in_its_thread_changes_nothing(
@@ -119,7 +119,7 @@ async def test_a_plain_node_that_goes_on_in_its_thread_changes_nothing(
             await run.result(timeout=60)
         goes_on.set()
         await house.quiet(worker)
-    assert [entry.kind for entry in await run.history()] == ["cancelled"]
+    assert [entry.kind for entry in (await run.history()).entries] == ["cancelled"]
 
 
 async def test_a_node_of_another_process_ends_at_its_next_write(either: House) -> None:
@@ -166,7 +166,7 @@ async def test_to_cancel_twice_is_to_cancel_once(either: House) -> None:
         await hf.cancel("doc-42", reason="and again")
         await either.quiet(worker)
         await client.cancel("doc-42", reason="for good")
-    assert [entry.kind for entry in await run.history()] == ["cancelled"]
+    assert [entry.kind for entry in (await run.history()).entries] == ["cancelled"]
     assert (await run.get()).status == "cancelled"
 
 

@@ -194,7 +194,7 @@ async def test_a_history_tells_what_happened_in_its_order(house: House, hf: Hold
         await house.move(1, worker)
         await run.signal("decision", "yes", signal_id="s1")
         await house.quiet(worker)
-    history = await run.history()
+    history = (await run.history()).entries
     assert [entry.kind for entry in history] == ["attempt", "node", "signal", "node", "finished"]
     assert [entry.node for entry in history] == ["flaky", "flaky", "review", "review", None]
     assert [entry.at.timestamp() * 1000 - began for entry in history] == [0, 1000, 1000, 1000, 1000]

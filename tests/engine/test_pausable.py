@@ -68,7 +68,7 @@ async def test_a_node_that_is_not_pausable_writes_no_record_of_its_own(
         run = await hf.start(graph, id="doc-42")
         assert await run.result(timeout=60) == {"first": 1, "second": 2, "third": 3, "last": 4}
     assert len(await journal_items(hf, "doc-42")) == 2
-    kinds = [(entry.kind, entry.node) for entry in await run.history()]
+    kinds = [(entry.kind, entry.node) for entry in (await run.history()).entries]
     assert [node for kind, node in kinds if kind == "node"] == ["first", "second", "third", "last"]
 
 
@@ -166,7 +166,7 @@ async def test_a_pause_that_took_too_long_restarts_the_run_at_the_named_node(
         await run.signal("decision", "yes")
         await either.quiet(worker)
         assert await run.result(timeout=60) == {"priced": 2, "got": "yes"}
-    assert "reroute" in [entry.kind for entry in await run.history()]
+    assert "reroute" in [entry.kind for entry in (await run.history()).entries]
 
 
 async def test_a_pause_that_took_too_long_escalates(house: House, hf: Holdfast) -> None:

@@ -20,7 +20,7 @@ def graph_of(function: Any, **options: Any) -> Graph:
 
 
 async def kinds(hf: Holdfast, id: str) -> list[str]:
-    return [entry.kind for entry in await hf.history(id)]
+    return [entry.kind for entry in (await hf.history(id)).entries]
 
 
 async def takes_one(state: Any, ctx: Any) -> Any:

@@ -41,7 +41,7 @@ async def test_a_node_is_tried_as_often_as_it_may(house: House, hf: Holdfast) ->
             await run.result(timeout=60)
     assert attempts == [(1, began), (2, began + 1_000), (3, began + 3_000)]
     assert failed.value.kind == "OSError"
-    history = [entry.kind for entry in await run.history()]
+    history = [entry.kind for entry in (await run.history()).entries]
     assert history == ["attempt", "attempt", "failed"]
     row = await run.get()
     assert (row.status, row.node) == ("failed", "node")
@@ -198,7 +198,11 @@ async def test_a_plain_function_that_takes_too_long_can_do_nothing_more(
         timed_out.set()
         assert await asyncio.to_thread(over.wait, 60)
     assert caught == ["Dropped"]
-    assert [entry.kind for entry in await run.history()] == ["attempt", "node", "finished"]
+    assert [entry.kind for entry in (await run.history()).entries] == [
+        "attempt",
+        "node",
+        "finished",
+    ]
 
 
 async def test_time_paused_is_no_time_of_the_node(house: House, hf: Holdfast) -> None:
@@ -293,7 +297,7 @@ async def test_a_failed_run_goes_on_where_it_is_told(
         await run.retry(from_node=from_node)
         await house.quiet(worker)
         assert (await run.get()).status == "failed"  # with as many attempts as before
-        assert [entry.kind for entry in await run.history()].count("attempt") == 2
+        assert [entry.kind for entry in (await run.history()).entries].count("attempt") == 2
         broken.clear()
         await run.retry(from_node="second")
         await house.quiet(worker)

@@ -154,7 +154,7 @@ async def test_a_reused_id_never_reads_what_an_older_run_left(either: House) -> 
         run = hf.run("doc-42")
         assert (await run.get()).generation > old.generation
         assert await run.result(timeout=60) == {"a": "new", "step0": "done", "step1": "done"}
-        kinds = [entry.kind for entry in await run.history()]
+        kinds = [entry.kind for entry in (await run.history()).entries]
         assert kinds == ["node", "node", "finished"]
 
 

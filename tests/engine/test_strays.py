@@ -99,7 +99,7 @@ async def test_a_task_that_outlives_its_node_takes_no_signal_from_the_next(house
         gate.open()
         await house.quiet(worker)
     assert leaked[0].exception() is not None
-    assert [entry.kind for entry in await run.history()] == ["node", "node", "finished"]
+    assert [entry.kind for entry in (await run.history()).entries] == ["node", "node", "finished"]
 
 
 async def test_a_row_of_a_newer_release_is_left_to_workers_that_can_read_it(house: House) -> None:

@@ -220,7 +220,7 @@ async def test_a_worker_that_leaves_releases_what_others_go_on_with(
         await either.quiet(second)
     for number in range(3):
         assert (await other.run(f"doc-{number}").result(timeout=60))["first"]
-        kinds = [entry.kind for entry in await other.history(f"doc-{number}")]
+        kinds = [entry.kind for entry in (await other.history(f"doc-{number}")).entries]
         assert kinds == ["node", "node", "finished"]  # no fence: it let go by itself
 
 
@@ -290,7 +290,7 @@ async def test_the_runs_of_a_dead_worker_are_taken_over(either: House) -> None:
         assert worker.counts["taken over"] == 3
     for number in range(3):
         assert (await other.run(f"doc-{number}").result(timeout=60))["done"]
-        kinds = [entry.kind for entry in await other.history(f"doc-{number}")]
+        kinds = [entry.kind for entry in (await other.history(f"doc-{number}")).entries]
         assert kinds == ["fence", "node", "finished"]
 
 
@@ -332,7 +332,7 @@ async def test_a_worker_that_was_buried_takes_a_new_id_and_drops_what_it_held(
         await either.move(10, worker)  # the sweep of its own grave finds the run
         assert await run.result(timeout=60) == {"done": True}
         assert worker.counts["taken over"] == 1
-    assert [entry.kind for entry in await run.history()] == ["fence", "node", "finished"]
+    assert [entry.kind for entry in (await run.history()).entries] == ["fence", "node", "finished"]
 
 
 async def test_a_claim_whose_answer_never_came_is_found_by_the_audit(either: House) -> None:
@@ -358,7 +358,7 @@ async def test_a_claim_whose_answer_never_came_is_found_by_the_audit(either: Hou
         await either.move(15, worker)
         await either.move(1, worker)
         assert (await run.get()).status == "finished"
-    assert (await run.history())[0].kind == "fence"
+    assert (await run.history()).entries[0].kind == "fence"
 
 
 async def test_the_audit_leaves_alone_what_the_worker_drives(house: House, hf: Holdfast) -> None:
@@ -374,7 +374,7 @@ async def test_the_audit_leaves_alone_what_the_worker_drives(house: House, hf: H
         gate.open()
         await house.quiet(worker)
     assert gate.entered == 1
-    assert [entry.kind for entry in await run.history()] == ["node", "finished"]
+    assert [entry.kind for entry in (await run.history()).entries] == ["node", "finished"]
 
 
 async def test_a_stalled_worker_writes_nothing_past_its_lease(house: House) -> None:
@@ -390,7 +390,7 @@ async def test_a_stalled_worker_writes_nothing_past_its_lease(house: House) -> N
             await house.quiet(stalled, worker)
             await house.move(61, stalled, worker)
             assert await run.result(timeout=60) == {"done": True}
-    kinds = [entry.kind for entry in await run.history()]
+    kinds = [entry.kind for entry in (await run.history()).entries]
     assert kinds == ["fence", "node", "finished"]
 
 

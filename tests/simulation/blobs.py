@@ -70,6 +70,9 @@ class MemoryBlobs:
         """Return the keys that begin so, in order."""
         return sorted(key for key in self.contents if key.startswith(prefix))
 
+    def tidy(self, before_ms: int) -> int:
+        return 0
+
     def create(self) -> None: ...
 
     def close(self) -> None: ...

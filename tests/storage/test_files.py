@@ -351,6 +351,58 @@ async def test_what_a_crash_left_behind_is_removed_a_day_later(root: Path) -> No
     await blobs.close()
 
 
+def aged(path: Path, seconds: float) -> None:
+    os.utime(path, (seconds, seconds))
+
+
+async def test_tidying_removes_what_was_left_before_a_time(blobs: Blobs, root: Path) -> None:
+    ref = await blobs.put(DATA, key="x/y/a")
+    for folder in ("x~/empty~", "old~/older~", "young~", "x~/mixed~/young~", "x~/mixed~/old~"):
+        (root / folder).mkdir(parents=True)
+    (root / ".writing" / "half").write_bytes(b"half")
+    (root / ".writing" / "now").write_bytes(b"half")
+    everything = [root / ".writing" / "half", *root.rglob("*~")]
+    for path in everything:
+        aged(path, 1_000)
+    for young in ("young~", "x~/mixed~/young~", ".writing/now"):
+        aged(root / young, 2_000)
+    assert await blobs.tidy(before_ms=1_000_000) == 0
+    # A folder above an empty one goes with it; one that holds something stays, however old.
+    assert await blobs.tidy(before_ms=2_000_000) == 5
+    left = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_dir()}
+    assert left == {".writing", "x~", "x~/y~", "young~", "x~/mixed~", "x~/mixed~/young~"}
+    assert files_in(root) == [".writing/now", "x~/y~/a"]
+    assert await blobs.get(ref) == DATA
+
+
+async def test_tidying_leaves_alone_what_is_not_ours(
+    blobs: Blobs, root: Path, tmp_path: Path
+) -> None:
+    for folder in ("plain", "lower%7e~", "x~/plain/deep~"):
+        (root / folder).mkdir(parents=True)
+    (tmp_path / "elsewhere~" / "empty~").mkdir(parents=True)
+    (root / "link~").symlink_to(tmp_path / "elsewhere~")
+    (root / "file~").write_bytes(b"not a folder")
+    before = set(root.rglob("*"))
+    assert await blobs.tidy(before_ms=10**13) == 0
+    assert set(root.rglob("*")) == before
+    assert (tmp_path / "elsewhere~" / "empty~").exists()
+
+
+async def test_a_put_outlives_tidying(
+    blobs: Blobs, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = FolderBlobs(root)
+
+    def tidy() -> None:
+        if len(times) <= 2:
+            assert engine.tidy(10**13) >= 3
+
+    times = before_replace(monkeypatch, tidy)
+    assert await blobs.get(await blobs.put(DATA, key="a/b/c")) == DATA
+    assert len(times) == 3
+
+
 # --- others in the same folder -------------------------------------------------------------------
 
 

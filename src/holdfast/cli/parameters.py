@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import click
 
-__all__ = ["example", "json_value", "labels_option", "moment", "tenant_option", "url_option"]
+__all__ = [
+    "example",
+    "filter_options",
+    "json_value",
+    "labels_option",
+    "moment",
+    "tenant_option",
+    "url_option",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 url_option = click.option(
     "--url",
@@ -85,3 +95,22 @@ labels_option = click.option(
     metavar="NAME=VALUE",
     help="May be given several times.",
 )
+
+
+def filter_options(*statuses: str) -> Callable[[F], F]:
+    """Give a command the options by which runs of a list are chosen."""
+
+    def decorate(function: F) -> F:
+        for option in (
+            click.option("--until", type=moment, metavar="TIME", help="Started before then (UTC)."),
+            click.option(
+                "--since", type=moment, metavar="TIME", help="Started then or later (UTC)."
+            ),
+            labels_option,
+            click.option("--graph", help="The graph's name."),
+            click.option("--status", type=click.Choice(statuses)),
+        ):
+            function = option(function)
+        return function
+
+    return decorate

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from datetime import datetime
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, get_args
 
 import click
 import msgspec
 
-from holdfast.app import LIST_LIMIT_MAX, Holdfast
+from holdfast.app import Holdfast
+from holdfast.cli.bulk import bulk_options, shown
 from holdfast.cli.failures import asynchronous, showing_errors
 from holdfast.cli.parameters import (
     example,
+    filter_options,
     json_value,
     labels_option,
     moment,
@@ -22,10 +25,11 @@ from holdfast.cli.parameters import (
 )
 from holdfast.cli.targets import FORMS, load_graph
 from holdfast.cli.text import columns, compact, pretty, printable, utc, utc_of_ms
+from holdfast.engine.arguments import LIMIT_MAX
 from holdfast.graph import Graph
 from holdfast.model.durations import days, hours
 from holdfast.model.event import Failure
-from holdfast.model.run import HistoryEntry, Run, RunPage, Status
+from holdfast.model.run import HistoryEntry, HistoryPage, Run, RunPage, Status
 from holdfast.model.wait import Wait
 from holdfast.storage.open import open as open_store
 
@@ -73,17 +77,8 @@ def run() -> None:
 
 
 @run.command("list", epilog=example("holdfast run list --status failed --since 2026-11-01"))
-@click.option("--status", type=click.Choice(get_args(Status)))
-@click.option("--graph", help="The graph's name.")
-@labels_option
-@click.option(
-    "--since",
-    type=moment,
-    metavar="TIME",
-    help="Started then or later (UTC).",
-)
-@click.option("--until", type=moment, metavar="TIME", help="Started before then (UTC).")
-@click.option("--limit", type=click.IntRange(1, LIST_LIMIT_MAX), default=100, show_default=True)
+@filter_options(*get_args(Status))
+@click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=100, show_default=True)
 @click.option("--cursor", help="Go on where another list ended.")
 @_json_option
 @_on_store()
@@ -117,19 +112,64 @@ async def show(holdfast: Holdfast, *, id: str, as_json: bool) -> None:
 
 @run.command(epilog=example("holdfast run history doc-42 --json"))
 @click.argument("id")
+@click.option("--limit", type=click.IntRange(1), help="At most so many entries.")
+@click.option("--cursor", help="Go on after this entry.")
 @_json_option
 @_on_store()
-async def history(holdfast: Holdfast, *, id: str, as_json: bool) -> None:
+async def history(
+    holdfast: Holdfast, *, id: str, limit: int | None, cursor: str | None, as_json: bool
+) -> None:
     """Show what happened to the run ID, the oldest first."""
-    entries = await holdfast.history(id)
+    before = "["
+    async for page in _pages(holdfast, id, limit, cursor):
+        cursor = page.cursor
+        if not as_json:
+            _show(page.entries)
+        for entry in page.entries if as_json else ():
+            click.echo(f"{before}\n{pretty(_told(entry))}", nl=False)
+            before = ","
     if as_json:
-        click.echo(pretty([_told(entry) for entry in entries]))
-        return
-    lines = columns([_event(entry) for entry in entries])
-    for line, entry in zip(lines, entries, strict=True):
-        click.echo(line)
-        for place in _told(entry)["details"].get("failure", {}).get("trace", "").splitlines():
-            click.echo(f"    {printable(place)}")
+        click.echo("[]" if before == "[" else "\n]")
+    if cursor is not None:
+        click.echo(f"there may be more: --cursor {cursor}", err=True)
+
+
+async def _pages(
+    holdfast: Holdfast, id: str, limit: int | None, cursor: str | None
+) -> AsyncIterator[HistoryPage]:
+    """Yield pages until there are so many entries, or no more."""
+    left = limit
+    while left is None or left > 0:
+        most = LIMIT_MAX if left is None else min(left, LIMIT_MAX)
+        page = await holdfast.history(id, limit=most, cursor=cursor)
+        yield page
+        cursor = page.cursor
+        left = None if left is None else left - len(page.entries)
+        if cursor is None:
+            return
+
+
+@run.command(epilog=example("holdfast run watch doc-42"))
+@click.argument("id")
+@click.option("--after", metavar="CURSOR", help="Go on after this entry.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, a line for each entry.")
+@_on_store()
+async def watch(holdfast: Holdfast, *, id: str, after: str | None, as_json: bool) -> None:
+    """Show what happened to the run ID, then what happens, until it has ended.
+
+    Interrupted it says from where to go on.
+    """
+    try:
+        async for entry in holdfast.events(id, after=after):
+            if as_json:
+                click.echo(compact(_told(entry)))
+            else:
+                _show([entry])
+            after = entry.cursor
+    except asyncio.CancelledError:
+        if after is not None:
+            click.echo(f"go on with: --after {after}", err=True)
+        raise
 
 
 # --- acting ---------------------------------------------------------------------------------------
@@ -207,24 +247,53 @@ async def signal(
     click.echo(f"run {id} has got the signal {name}")
 
 
-@run.command(epilog=example("holdfast run cancel doc-42 --reason 'ordered twice'"))
-@click.argument("id")
+@run.command(
+    epilog=example(
+        "holdfast run cancel doc-42 --reason 'ordered twice'",
+        "holdfast run cancel --all --graph warranty --status waiting",
+    )
+)
+@click.argument("id", required=False)
 @click.option("--reason", default="", help="Stands in the run's history.")
+@bulk_options("running", "waiting", "closing")
 @_on_store()
-async def cancel(holdfast: Holdfast, *, id: str, reason: str) -> None:
-    """End the run ID; a node that is under way ends at its next write."""
-    await holdfast.cancel(id, reason=reason)
-    click.echo(f"run {id} is cancelled")
+async def cancel(
+    holdfast: Holdfast, *, id: str | None, every: bool, reason: str, **given: Any
+) -> None:
+    """End the run ID, or all runs of a filter; a node under way ends at its next write.
+
+    Of all runs those are refused that have ended by the time that their turn comes. The exit code
+    is 1 if any failed.
+    """
+    if every:
+        await shown("Cancel", "cancelled", partial(holdfast.cancel_all, reason=reason), given)
+    elif id is not None:
+        await holdfast.cancel(id, reason=reason)
+        click.echo(f"run {id} is cancelled")
 
 
-@run.command(epilog=example("holdfast run retry doc-42 --from-node classify"))
-@click.argument("id")
+@run.command(
+    epilog=example(
+        "holdfast run retry doc-42 --from-node classify",
+        "holdfast run retry --all --graph warranty --since 2026-11-01",
+    )
+)
+@click.argument("id", required=False)
 @click.option("--from-node", metavar="NODE", help="Go on there, and not where it stopped.")
+@bulk_options("failed", "quarantined")
 @_on_store()
-async def retry(holdfast: Holdfast, *, id: str, from_node: str | None) -> None:
-    """Let the run ID go on that failed or is quarantined."""
-    await holdfast.retry(id, from_node=from_node)
-    click.echo(f"run {id} goes on")
+async def retry(
+    holdfast: Holdfast, *, id: str | None, every: bool, from_node: str | None, **given: Any
+) -> None:
+    """Let the run ID go on that failed or is quarantined, or all such runs of a filter.
+
+    Of all runs those are refused that go on already. The exit code is 1 if any failed.
+    """
+    if every:
+        await shown("Retry", "retried", holdfast.retry_all, given)
+    elif id is not None:
+        await holdfast.retry(id, from_node=from_node)
+        click.echo(f"run {id} goes on")
 
 
 # --- what is shown --------------------------------------------------------------------------------
@@ -285,6 +354,14 @@ def _awaited(wait: Wait) -> str:
     if wait.stale_ms is not None:
         told += f", stale at {utc_of_ms(wait.stale_ms)}"
     return told
+
+
+def _show(entries: Sequence[HistoryEntry]) -> None:
+    lines = columns([_event(entry) for entry in entries])
+    for line, entry in zip(lines, entries, strict=True):
+        click.echo(line)
+        for place in _told(entry)["details"].get("failure", {}).get("trace", "").splitlines():
+            click.echo(f"    {printable(place)}")
 
 
 def _event(entry: HistoryEntry) -> tuple[str, str, str, str]:

@@ -6,7 +6,9 @@ import json
 
 import click
 
+from holdfast.app import Holdfast
 from holdfast.cli.failures import asynchronous
+from holdfast.model.durations import days
 from holdfast.storage.layout import Key
 from holdfast.storage.open import FORMS, definition
 from holdfast.storage.open import open as open_store
@@ -50,3 +52,30 @@ async def check(url: str) -> None:
         if opened.has_blobs:
             await opened.blobs.list("holdfast-check/", limit=1)
     click.echo(f"{url} answers")
+
+
+@store.command(epilog=_ADDRESSES)
+@click.argument("url")
+@click.option(
+    "--older-than-days",
+    type=click.FloatRange(1),
+    default=2,
+    show_default=True,
+    help="Leave alone what was begun since.",
+)
+@click.option("--dry-run", is_flag=True, help="Delete nothing, only count.")
+@asynchronous
+async def sweep(url: str, older_than_days: float, dry_run: bool) -> None:
+    """Delete the blobs at URL that no run names: those that crashes left behind.
+
+    Cut short it can be repeated. Run it now and then; there is no hurry.
+    """
+    done = "to be deleted" if dry_run else "deleted"
+    async with open_store(url, make=False) as opened:
+        holdfast = Holdfast(url, store=opened)
+        async for far in holdfast.sweep_blobs(older_than=days(older_than_days), dry_run=dry_run):
+            click.echo(
+                f"{far.blobs} blobs seen, {far.deleted} {done} ({far.freed} runs), "
+                f"{far.kept} runs kept, {far.young} too young, {far.foreign} foreign blobs, "
+                f"{far.leftovers} leftovers removed"
+            )

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from holdfast.clock import Clock, Ids
+from holdfast.engine.news import News
 from holdfast.errors import (
     ConditionFailed,
     HoldfastError,
@@ -54,6 +55,7 @@ class Kernel:
         self.due = store.table.purpose("due")
         self.workers = store.table.purpose("worker")
         self.lists = store.table.purpose("list")
+        self.news = News()
         self._user_key = user_key
         self._settings: Settings | None = None
 
@@ -140,6 +142,22 @@ class Kernel:
             except StoreUnavailable as error:
                 if not alive():
                     raise Dropped from error
+            await self.clock.sleep(next(pauses))
+
+    async def persistently(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Repeat what may be repeated until the store answers, for a while.
+
+        Raises:
+            StoreUnavailable: the patience is at its end.
+        """
+        pauses = self._pauses()
+        until = self.clock.monotonic() + _PATIENCE_SECONDS
+        while True:
+            try:
+                return await call()
+            except StoreUnavailable:
+                if self.clock.monotonic() >= until:
+                    raise
             await self.clock.sleep(next(pauses))
 
     def _pauses(self) -> Iterator[float]:

@@ -237,6 +237,7 @@ class Journal:
             raise Conflict(f"position {position} of run {self._head.key.id!r} is taken") from failed
         self.undecided = False
         self.context = msgspec.structs.replace(_grown(self.context, content), position=position + 1)
+        self._kernel.news.tell(self._head.key)
 
 
 async def _records(table: Table, head: Head, position: int) -> list[dict[str, Any]]:

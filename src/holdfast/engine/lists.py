@@ -26,7 +26,7 @@ _PART = 100
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
     """Which runs a list shows."""
 
-    status: str | None = None
+    statuses: frozenset[str] | None = None
     graph: str | None = None
     labels: dict[str, str] = {}
     since_ms: int = 0
@@ -35,14 +35,19 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def kinds(self) -> tuple[str, ...]:
         """The kinds of partitions in which such runs can stand."""
-        if self.status is None:
+        if self.statuses is None:
             return ("RUNS", "TROUBLE")
-        return ("TROUBLE",) if self.status in TROUBLE else ("RUNS",)
+        kinds = {"TROUBLE" if status in TROUBLE else "RUNS" for status in self.statuses}
+        return tuple(sorted(kinds))
+
+    def among(self, statuses: frozenset[str]) -> Filter:
+        """Return this filter for runs of these statuses only."""
+        return msgspec.structs.replace(self, statuses=statuses)
 
     def fits(self, entry: RunEntry) -> bool:
         """Return whether a run is to be shown."""
         return (
-            (self.status is None or entry.status == self.status)
+            (self.statuses is None or entry.status in self.statuses)
             and (self.graph is None or entry.graph == self.graph)
             and self.labels.items() <= entry.labels.items()
         )

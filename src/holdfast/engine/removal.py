@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from holdfast.engine.kernel import Kernel
-from holdfast.records.head import Context, Head
+from holdfast.records.head import ENDED, Context, Head
 from holdfast.records.keys import blob_prefix, journal_range
 from holdfast.storage import Delete, Key
 
-__all__ = ["freed_at_ms", "remove"]
+__all__ = ["freed_at_ms", "is_freed_by", "remove"]
 
 # The rows go by their ttl; what they name must be gone before them, or nobody would find it.
 _BEFORE_TTL_MS = 3600 * 1000
@@ -19,6 +19,14 @@ def freed_at_ms(head: Head, context: Context) -> int | None:
     if not context.blobs and not head.spilled:
         return None
     return head.ttl * 1000 - _BEFORE_TTL_MS
+
+
+def is_freed_by(head: Head, now_ms: int) -> bool:
+    """Return whether what a run keeps is being freed by now, though its row may not say so yet."""
+    if head.status == "expired":
+        return True
+    due_ms = freed_at_ms(head, head.context)
+    return head.status in ENDED and due_ms is not None and now_ms >= due_ms
 
 
 async def remove(kernel: Kernel, head: Head) -> None:

@@ -12,7 +12,10 @@ from holdfast.model.event import Event, Failure
 from holdfast.model.run import HistoryEntry, Run, RunEntry
 from holdfast.records.head import Head
 
-__all__ = ["entry_of", "history_of", "moment", "run_of"]
+__all__ = ["entry_of", "history_of", "is_shown", "moment", "run_of"]
+
+# Kinds of events that a journal holds for the engine alone.
+_HIDDEN = frozenset({"snapshot"})
 
 
 def moment(ms: int) -> datetime:
@@ -70,7 +73,12 @@ def entry_of(item: Mapping[str, Any]) -> RunEntry:
     )
 
 
-def history_of(event: Event) -> HistoryEntry:
+def is_shown(event: Event) -> bool:
+    """Return whether an event is something that happened, and not the engine's own note."""
+    return event.__struct_config__.tag not in _HIDDEN
+
+
+def history_of(event: Event, *, cursor: str) -> HistoryEntry:
     """Return an event as a history shows it."""
     details: dict[str, Any] = msgspec.structs.asdict(event)
     if isinstance(details.get("failure"), Failure):
@@ -78,4 +86,10 @@ def history_of(event: Event) -> HistoryEntry:
     at = moment(details.pop("at_ms"))
     node = details.pop("node", None)
     kind = event.__struct_config__.tag
-    return HistoryEntry(at=at, kind=str(kind), node=node, details=msgspec.to_builtins(details))
+    return HistoryEntry(
+        at=at,
+        kind=str(kind),
+        node=node,
+        details=msgspec.to_builtins(details),
+        cursor=cursor,
+    )

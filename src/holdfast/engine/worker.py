@@ -380,6 +380,7 @@ class Worker:
             _log.error("run %s: the driver broke", run.id, exc_info=task.exception())
         if self._free() == 1:
             self._wake.set()
+        self._kernel.news.tell(run)  # its row says by now what became of it
 
     # --- staying alive ----------------------------------------------------------------------------
 

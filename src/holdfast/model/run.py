@@ -10,7 +10,7 @@ import msgspec
 from holdfast.model.event import Failure
 from holdfast.model.wait import Wait
 
-__all__ = ["HistoryEntry", "Run", "RunEntry", "RunPage", "Status"]
+__all__ = ["HistoryEntry", "HistoryPage", "Run", "RunEntry", "RunPage", "Status"]
 
 Status: TypeAlias = Literal[
     "running", "waiting", "closing", "finished", "failed", "cancelled", "expired", "quarantined"
@@ -84,3 +84,13 @@ class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     node: str | None
     details: dict[str, Any]
+    cursor: str
+    """Names it: pass it on to read what follows."""
+
+
+class HistoryPage(msgspec.Struct, frozen=True):
+    """Some of what happened to a run, the oldest first."""
+
+    entries: list[HistoryEntry]
+    cursor: str | None
+    """Pass it on to read what follows; None at the end. What follows may turn out to be nothing."""

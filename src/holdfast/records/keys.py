@@ -29,6 +29,7 @@ never comes back.
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import NamedTuple
 
 from holdfast.storage import Between, Key, UpTo
@@ -38,6 +39,7 @@ __all__ = [
     "SETTINGS",
     "WORKERS",
     "Place",
+    "RunBlobs",
     "RunKey",
     "blob_prefix",
     "due_partition",
@@ -51,6 +53,8 @@ __all__ = [
     "list_place",
     "owned_partition",
     "position_in",
+    "records_range",
+    "run_blobs_of",
     "shard_of",
     "worker_key",
 ]
@@ -59,6 +63,11 @@ HEAD = "HEAD"
 WORKERS = "WORKERS"
 SETTINGS = Key("SETTINGS", "SETTINGS")
 
+# class / tenant / run / generation, a UUIDv7, and then a name.
+_RUN_BLOB = re.compile(
+    r"(keep-[0-9]+d)/([^/#]+)/([^/#]+)/"
+    r"([0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})/."
+)
 _TIME_MS_MAX = 9_999_999_999_999
 # Sorts after every digit and letter that a key of ours has in its place.
 _LAST = "~"
@@ -149,6 +158,12 @@ def journal_range(generation: str, position: int = 0) -> Between:
     return Between(f"J#{generation}#{position:08d}", f"J#{generation}#{_LAST}")
 
 
+def records_range(generation: str, position: int) -> Between:
+    """Return the range of a run's records from a position on, without its inbox."""
+    # The inbox begins with a letter, and ":" sorts between digits and letters.
+    return Between(f"J#{generation}#{position:08d}", f"J#{generation}#:")
+
+
 def inbox_range(generation: str) -> Between:
     """Return the range of a run's inbox."""
     return Between(f"J#{generation}#IN#", f"J#{generation}#{_LAST}")
@@ -190,3 +205,26 @@ def shard_of(name: str, shards: int) -> int:
 def blob_prefix(retention_class: str, run: RunKey, generation: str) -> str:
     """Return the prefix of everything that a run keeps beside the table."""
     return f"{retention_class}/{run.tenant}/{run.id}/{generation}/"
+
+
+class RunBlobs(NamedTuple):
+    """Everything that one life of a run keeps beside the table."""
+
+    retention_class: str
+    key: RunKey
+    generation: str
+
+    @property
+    def prefix(self) -> str:
+        return blob_prefix(*self)
+
+    @property
+    def made_ms(self) -> int:
+        """When the generation was made: a UUIDv7 begins with its time."""
+        return int(self.generation[:8] + self.generation[9:13], 16)
+
+
+def run_blobs_of(blob_key: str) -> RunBlobs | None:
+    """Return whose a blob is; None where it is not that of a run."""
+    found = _RUN_BLOB.match(blob_key)
+    return None if found is None else RunBlobs(found[1], RunKey(found[2], found[3]), found[4])

@@ -160,6 +160,10 @@ class BlobEngine(Protocol):
         """List blobs by the UTF-8 bytes of their keys; leave out what no `write` can have made."""
         ...
 
+    def tidy(self, before_ms: int) -> int:
+        """Remove what crashes left behind before a time and no `page` shows; return how much."""
+        ...
+
     def create(self) -> None:
         """Make the store ready for use; change nothing that is there."""
         ...
@@ -283,6 +287,21 @@ class Blobs:
         )
         self._count("blob_list", Units(blob_puts=1))
         return page
+
+    async def tidy(self, *, before_ms: int) -> int:
+        """Remove what crashes left behind before a time, and is no blob; return how much.
+
+        In a folder that is files that were being written, and folders that are empty. A bucket
+        keeps to itself what was not written to its end; a lifecycle rule of its own removes it.
+
+        Raises:
+            InvalidRequest: not a time in whole milliseconds.
+        """
+        if type(before_ms) is not int or before_ms < 0:
+            raise InvalidRequest(f"not a time: {before_ms!r:.80}", field="before_ms")
+        removed = await self._threads.run(self._engine.tidy, before_ms)
+        self._count("blob_tidy", FREE)
+        return removed
 
     async def create(self) -> None:
         """Make the folder or the bucket where it is missing; change nothing that is there."""

@@ -170,6 +170,14 @@ class FolderBlobs:
         more = len(entries) > limit
         return BlobPage(entries[:limit], entries[limit - 1].key if more else None)
 
+    def tidy(self, before_ms: int) -> int:
+        removed = 0
+        with self._told(writing=True), suppress(FileNotFoundError), self._opened() as root:
+            with suppress(FileNotFoundError), _found(root, [_SCRATCH]) as scratch:
+                removed += _clear_scratch(scratch, before_ms / 1000)
+            removed += _prune(root, 0, before_ms / 1000)
+        return removed
+
     def create(self) -> None:
         with self._told(writing=True):
             self._make_root()
@@ -204,11 +212,7 @@ class FolderBlobs:
         if self._swept:
             return
         self._swept = True
-        oldest = self._clock.now_ms() / 1000 - LEFTOVER_SECONDS
-        for name in os.listdir(scratch):
-            with suppress(OSError):  # others sweep as well, and tidiness is no reason to fail
-                if os.stat(name, dir_fd=scratch, follow_symlinks=False).st_mtime < oldest:
-                    os.unlink(name, dir_fd=scratch)
+        _clear_scratch(scratch, self._clock.now_ms() / 1000 - LEFTOVER_SECONDS)
 
     @contextmanager
     def _told(self, *, writing: bool) -> Generator[None]:
@@ -421,6 +425,38 @@ def _clear(parent: int, name: bytes, base: bytes) -> int:
         if not _removed(parent, name):
             os.fsync(folder)
     return deleted
+
+
+def _clear_scratch(scratch: int, before: float) -> int:
+    """Remove files that were being written before a time; return how many there were."""
+    removed = 0
+    for name in os.listdir(scratch):
+        with suppress(OSError):  # others sweep as well, and tidiness is no reason to fail
+            if os.stat(name, dir_fd=scratch, follow_symlinks=False).st_mtime < before:
+                os.unlink(name, dir_fd=scratch)
+                removed += 1
+    return removed
+
+
+def _prune(folder: int, depth: int, before: float) -> int:
+    """Remove the empty folders below a folder that nobody touched since a time; return how many.
+
+    That a put is about to use one is harmless: it then finds it gone and makes it anew.
+    """
+    removed = 0
+    if depth >= BLOB_SEGMENTS_MAX:
+        return removed
+    for part in _parts(folder):
+        if not part.endswith(b"/"):
+            continue
+        with suppress(FileNotFoundError), _found(folder, [_name(part)]) as below:
+            # Asked first: to remove what is in it touches it.
+            touched = os.fstat(below).st_mtime
+            removed += _prune(below, depth + 1, before)
+            if touched < before and _removed(folder, _name(part)):
+                os.fsync(folder)
+                removed += 1
+    return removed
 
 
 def _remove_empty(root: int, folders: Sequence[bytes]) -> None:

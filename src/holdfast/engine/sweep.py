@@ -1,0 +1,123 @@
+"""Frees the blobs that nothing names: what a worker or a start that died has left behind.
+
+A blob is written before the item that names it, so whoever dies between the two leaves a blob that
+nobody finds; so does a row that its ttl deletes before its blobs were freed. Everything that a run
+keeps lies below one prefix with the run's generation in it, and no generation ever comes back: a
+prefix whose generation is old and does not stand in its run's row is nobody's, for good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterable
+from functools import partial
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from holdfast.engine.kernel import Kernel
+from holdfast.model.progress import SweepProgress
+from holdfast.records.head import is_over
+from holdfast.records.keys import RunBlobs, run_blobs_of
+from holdfast.storage import Blobs, Table
+
+__all__ = ["swept"]
+
+_AT_ONCE = 16
+
+Verdict: TypeAlias = Literal["kept", "young", "freed"]
+
+
+async def swept(
+    kernel: Kernel, *, older_than_ms: int, dry_run: bool
+) -> AsyncGenerator[SweepProgress, None]:
+    """Delete the blobs of runs that are gone, and what crashes left; yield how far it is.
+
+    Cut short it has done a part, and done again it does the rest.
+
+    Raises:
+        StoreUnavailable: the store did not answer for a while.
+        StoreUnusable: it has no room for blobs, or somebody has to mend it.
+    """
+    sweep = _Sweep(kernel, older_than_ms, dry_run=dry_run)
+    progress = SweepProgress()
+    last: RunBlobs | None = None
+    cursor: str | None = None
+    while True:
+        page = await kernel.persistently(partial(sweep.blobs.list, after=cursor))
+        owners = [run_blobs_of(entry.key) for entry in page.entries]
+        # In the order of their keys: those of one run may only go on from the page before.
+        found = dict.fromkeys(owner for owner in owners if owner not in (None, last))
+        counts = await sweep.over(owner for owner in found if owner is not None)
+        counts.update(blobs=len(owners), foreign=owners.count(None))
+        progress = _grown(progress, counts)
+        last = next((owner for owner in reversed(owners) if owner is not None), last)
+        yield progress
+        cursor = page.cursor
+        if cursor is None:
+            break
+    if not dry_run:
+        yield _grown(progress, Counter(leftovers=await sweep.tidied()))
+
+
+class _Sweep:
+    """One sweep: what is old enough for it, and what it does."""
+
+    def __init__(self, kernel: Kernel, older_than_ms: int, *, dry_run: bool) -> None:
+        self._kernel = kernel
+        self._now_ms = kernel.clock.now_ms()
+        self._before_ms = self._now_ms - older_than_ms
+        self._dry_run = dry_run
+        self._rows: Table = kernel.store.table.purpose("sweep")
+        self.blobs: Blobs = kernel.store.blobs.purpose("sweep")
+
+    async def over(self, runs: Iterable[RunBlobs]) -> Counter[str]:
+        """Look at the blobs of runs, a few at a time; return what became of how many."""
+        counts: Counter[str] = Counter()
+        every = list(runs)
+        for start in range(0, len(every), _AT_ONCE):
+            some = every[start : start + _AT_ONCE]
+            for each in await asyncio.gather(*map(self._swept, some)):
+                counts.update(each)
+        return counts
+
+    async def tidied(self) -> int:
+        """Remove what crashes left behind that is no blob; return how much there was."""
+        return await self._kernel.persistently(partial(self.blobs.tidy, before_ms=self._before_ms))
+
+    async def _swept(self, run: RunBlobs) -> Counter[str]:
+        verdict = await self._kernel.persistently(partial(self._judged, run))
+        deleted = 0
+        if verdict == "freed":
+            free = self._counted if self._dry_run else self.blobs.delete_all
+            deleted = await self._kernel.persistently(partial(free, run.prefix))
+        return Counter({verdict: 1, "deleted": deleted})
+
+    async def _judged(self, run: RunBlobs) -> Verdict:
+        if run.made_ms >= self._before_ms:
+            return "young"
+        # Consistently: an old answer could show the row of a run before this one.
+        item = await self._rows.get(run.key.head)
+        stands = (
+            item is not None
+            and item["generation"] == run.generation
+            and not item.get("freed", False)
+            and not is_over(item, self._now_ms)
+        )
+        return "kept" if stands else "freed"
+
+    async def _counted(self, prefix: str) -> int:
+        count = 0
+        cursor: str | None = None
+        while True:
+            page = await self.blobs.list(prefix, after=cursor)
+            count += len(page.entries)
+            cursor = page.cursor
+            if cursor is None:
+                return count
+
+
+def _grown(progress: SweepProgress, counts: Counter[str]) -> SweepProgress:
+    grown = Counter(msgspec.structs.asdict(progress)) + counts
+    return SweepProgress(**grown)
