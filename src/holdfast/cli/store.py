@@ -6,7 +6,11 @@ import json
 
 import click
 
+from holdfast.app import Holdfast
 from holdfast.cli.failures import asynchronous
+from holdfast.cli.parameters import example
+from holdfast.records.keys import SETTINGS
+from holdfast.records.settings import SHARDS, settings_of
 from holdfast.storage.layout import Key
 from holdfast.storage.open import FORMS, definition
 from holdfast.storage.open import open as open_store
@@ -15,6 +19,7 @@ __all__ = ["store"]
 
 # \b keeps click from filling the lines.
 _ADDRESSES = "\b\nA store's address looks so:\n" + FORMS
+_SHARDS_EXAMPLE = example("holdfast store shards sqlite:///runs.db --grow 16") + "\n\n"
 
 
 @click.group(epilog=_ADDRESSES)
@@ -50,3 +55,20 @@ async def check(url: str) -> None:
         if opened.has_blobs:
             await opened.blobs.list("holdfast-check/", limit=1)
     click.echo(f"{url} answers")
+
+
+@store.command(epilog=_SHARDS_EXAMPLE + _ADDRESSES)
+@click.argument("url")
+@click.option("--grow", type=click.IntRange(1), metavar="N", help="Raise the count to N.")
+@asynchronous
+async def shards(url: str, grow: int | None) -> None:
+    """Print into how many shards the due index of each graph at URL is cut, or raise that count.
+
+    It can be raised while everything runs, and never becomes less.
+    """
+    async with open_store(url, make=False) as opened:
+        if grow is not None:
+            await Holdfast(url, store=opened).grow_shards(grow)
+        item = await opened.table.get(SETTINGS)
+        # Where nobody has settled it yet, it is what it will be.
+        click.echo(str(SHARDS if item is None else settings_of(item).shards))
