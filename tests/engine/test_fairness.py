@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from holdfast import Graph, Holdfast
 from holdfast.engine.rounds import Rounds
+from holdfast.errors import Throttled
 from holdfast.records.keys import RunKey, shard_of_run
 from holdfast.storage import Update
 from tests.engine.support import Gate, House, calls_of, chain, store_of, tenant_key
@@ -159,3 +162,28 @@ def test_who_was_served_last_comes_last() -> None:
     assert sorted(rounds.order("w", 8))[:1] == ["DUE#a#000"]
     assert len(rounds.order("w", 8)) == 32
     assert rounds.order("another", 8) != rounds.order("w", 8)
+
+
+async def test_a_shard_that_cannot_be_read_hides_no_other(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = chain("g", 1, lambda number: {})
+    client, hf = house.open(), house.open()
+    busy = {f"DUE#g#{shard:03}" for shard in shards_of(FLOOD)}
+    query = hf._kernel.due.query
+
+    async def throttled(partition: str, *arguments: Any, **options: Any) -> Any:
+        if partition in busy:
+            raise Throttled
+        return await query(partition, *arguments, **options)
+
+    monkeypatch.setattr(hf._kernel.due, "query", throttled)
+    await client.start(graph, id="flood", tenant=FLOOD)
+    other = await client.start(graph, id="other", tenant=OTHER)
+    async with house.worker(hf, graph):
+        await other.result(timeout=60)
+        assert (await client.get("flood", tenant=FLOOD)).owner is None
+        busy.clear()
+        await house.clock.asleep(3)
+        house.clock.advance(1)
+        await client.run("flood", tenant=FLOOD).result(timeout=60)

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import Holdfast, signal
 from holdfast.engine import kernel as engine_kernel
-from holdfast.errors import InvalidRequest
+from holdfast.errors import InvalidRequest, Throttled
 from holdfast.records.keys import SETTINGS
 from holdfast.storage import Update
 from tests.engine.support import House, calls_of, chain, item_of_head, store_of, units_of
@@ -148,8 +148,6 @@ async def test_what_an_old_read_shows_does_not_undo_what_is_known(house: House) 
 async def test_a_store_that_does_not_answer_leaves_the_count_as_it_is_known(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from holdfast.errors import Throttled
-
     hf = house.open()
     await hf.start(GRAPH)
 

@@ -294,21 +294,30 @@ class Worker:
             self._wake.clear()
 
     async def _claim_due(self) -> int:
-        """Claim what is due, each partition in its turn; return how much that was."""
+        """Claim what is due, each partition in its turn; return how much that was.
+
+        A partition that cannot be read, since a flood throttles it perhaps, hides no other one.
+        """
         partitions = await self._partitions()
         until = due_until(self._kernel.clock.now_ms())
-        found = 0
+        found, trouble = 0, None
         for start in range(0, len(partitions), _READS_AT_ONCE):
             batch = partitions[start : start + _READS_AT_ONCE]
             # Read side by side: most are empty, and the way there is long.
-            pages = await asyncio.gather(*(self._due_page(each, until) for each in batch))
+            reads = (self._due_page(partition, until) for partition in batch)
+            pages = await asyncio.gather(*reads, return_exceptions=True)
             for partition, page in zip(batch, pages, strict=True):
+                if isinstance(page, BaseException):
+                    trouble = page
+                    continue
                 if self._slots.free <= 0:
                     return found
                 claimed = await self._claim_from(partition, until, page)
                 if claimed:
                     self._rounds.served(partition)
                 found += claimed
+        if trouble is not None:
+            raise trouble
         return found
 
     async def _due_page(self, partition: str, until: UpTo, cursor: str | None = None) -> Page:
