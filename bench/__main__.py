@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from bench import dynamodb, kernel, pausing, sqlite
+from bench import dynamodb, fairness, kernel, pausing, sqlite
 from bench.figures import Figure
 
 BENCHMARKS = {
@@ -12,6 +12,7 @@ BENCHMARKS = {
     "dynamodb": dynamodb.measure,
     "kernel": kernel.measure,
     "pausing": pausing.measure,
+    "fairness": fairness.measure,
 }
 
 

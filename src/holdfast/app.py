@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from holdfast.clock import Clock, Ids, SystemClock, SystemIds
-from holdfast.engine import bulk, events, lists, runs, starting, sweep
+from holdfast.engine import bulk, events, lists, runs, sharding, starting, sweep
 from holdfast.engine.arguments import (
     admitted_age,
     admitted_bulk,
@@ -193,6 +193,7 @@ class Holdfast:
         tenant: str | None = None,
         user: str | None = None,
         labels: Mapping[str, str] | None = None,
+        pool: str | None = None,
         start_at: datetime | None = None,
         expires: Duration = _WEEK,
         retention: Duration = 0,
@@ -200,13 +201,14 @@ class Holdfast:
         """Start a run; when this returns, nothing can lose it.
 
         The id is the idempotency key: the same id and input give the same run, however often this
-        is called. ``expires`` counts from the start; ``retention`` is how long the rows are kept
-        beyond that, two days at the least.
+        is called. Only workers that serve its ``pool`` take the run; it is one of its labels.
+        ``expires`` counts from the start; ``retention`` is how long the rows are kept beyond that,
+        two days at the least.
 
         Raises:
             InvalidInput: the input does not fit the graph's state.
             InvalidGraph: the graph cannot be run.
-            InvalidName: the id, the tenant or a label cannot be one.
+            InvalidName: the id, the tenant, the pool or a label cannot be one.
             AlreadyExists: there is a run of this id, with another input.
         """
         if not isinstance(graph, Graph):
@@ -214,13 +216,13 @@ class Holdfast:
         asked = starting.Start(
             run=self._key(self._kernel.ids.new() if id is None else id, tenant),
             user=admitted_user(user),
-            labels=admit_labels(labels),
+            labels=admit_labels(labels, pool=pool),
             starts_ms=None if start_at is None else moment_ms(start_at, "start_at"),
             expires_in_ms=positive_ms(expires, "expires"),
             retention_ms=milliseconds_of(retention, "retention"),
         )
         graph.check()
-        room = self._crew.reserve(asked.run, graph.name)
+        room = self._crew.reserve(asked.run, graph.name, asked.pool)
         try:
             started = await starting.start(
                 self._kernel,
@@ -474,7 +476,7 @@ class Holdfast:
     ) -> Worker:
         """Return a worker for these graphs: ``async with hf.worker([graph]): …``
 
-        What can be given is in `WorkerOptions`: concurrency, lease_seconds, drain_seconds …
+        What can be given is in `WorkerOptions`: concurrency, pools, lease_seconds, drain_seconds …
 
         Raises:
             InvalidGraph: a graph cannot be run.
@@ -495,6 +497,17 @@ class Holdfast:
     async def create(self) -> None:
         """Make the table and the bucket where they are missing; change nothing that is there."""
         await self._store.create()
+
+    async def grow_shards(self, shards: int) -> None:
+        """Cut the due index of each graph into more shards, while everything runs.
+
+        Runs stay in the shard in which they were started. Workers look into the new ones within a
+        quarter of their lease, clients use them within a minute.
+
+        Raises:
+            InvalidRequest: too many, or fewer than there are: the count only grows.
+        """
+        await sharding.grow(self._kernel, shards)
 
     async def close(self) -> None:
         """Stop the workers, and let go of the store."""

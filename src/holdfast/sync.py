@@ -341,6 +341,7 @@ class Holdfast:
         tenant: str | None = None,
         user: str | None = None,
         labels: Mapping[str, str] | None = None,
+        pool: str | None = None,
         start_at: datetime | None = None,
         expires: Duration = _WEEK,
         retention: Duration = 0,
@@ -350,7 +351,7 @@ class Holdfast:
         Raises:
             InvalidInput: the input does not fit the graph's state.
             InvalidGraph: the graph cannot be run.
-            InvalidName: the id, the tenant or a label cannot be one.
+            InvalidName: the id, the tenant, the pool or a label cannot be one.
             AlreadyExists: there is a run of this id, with another input.
         """
         handle = self._portal.call(
@@ -361,6 +362,7 @@ class Holdfast:
             tenant=tenant,
             user=user,
             labels=labels,
+            pool=pool,
             start_at=start_at,
             expires=expires,
             retention=retention,
@@ -583,6 +585,14 @@ class Holdfast:
     def create(self) -> None:
         """Make the table and the bucket where they are missing; change nothing that is there."""
         self._portal.call(self._holdfast.create)
+
+    def grow_shards(self, shards: int) -> None:
+        """Cut the due index into more shards; see `holdfast.Holdfast.grow_shards`.
+
+        Raises:
+            InvalidRequest: too many, or fewer than there are: the count only grows.
+        """
+        self._portal.call(self._holdfast.grow_shards, shards)
 
     def close(self) -> None:
         """Stop the workers, and let go of the store; interrupted by Ctrl-C it leaves at once."""

@@ -55,10 +55,11 @@ def test_start_hands_on_everything(holdfast: Holdfast) -> None:
     more = ["--label", "k=v=w", "--label", "l=", "--start-at", "2030-01-02T03:04:05"]
     assert holdfast(*start, *more, input="{}").exit_code == 1, "a label has a value"
     more = ["--label", "k=v=w", "--label", "l=m", "--start-at", "2030-01-02T03:04:05"]
+    more += ["--pool", "gpu"]
     done = holdfast(*start, *more, "--expires-hours", "0.5", input='{"mood": "good"}')
     assert done.exit_code == 0, done.output
     row = json.loads(holdfast("run", "show", "a", "--tenant", "t", "--json").stdout)
-    assert row["labels"] == {"k": "v=w", "l": "m"}
+    assert row["labels"] == {"k": "v=w", "l": "m", "pool": "gpu"}
     assert row["user"]
     assert row["due_at"] == "2030-01-02T03:04:05Z"
     assert row["expires_at"] == "2030-01-02T03:34:05Z"
@@ -91,6 +92,8 @@ def test_start_waits_for_the_result(holdfast: Holdfast) -> None:
         (["flows:counting", "--start-at", "soon"], "'soon' is not a time such as", 2),
         (["flows:counting", "--expires-hours", "0"], "0.0 is not in the range", 2),
         (["flows:counting", "--tenant", "a/b"], "[invalid_name]", 1),
+        (["flows:counting", "--pool", "a/b"], "[invalid_name]", 1),
+        (["flows:counting", "--pool", "a", "--label", "pool=b"], "[invalid_name]", 1),
         (["flows"], "several graphs: counting", 1),
         (["nowhere"], "there is no module 'nowhere'", 1),
         (["empty"], "there are no nodes [invalid_graph]", 1),

@@ -104,3 +104,22 @@ def test_an_error_is_one_message_and_no_traceback(
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
+
+
+def test_shards_are_shown_and_grown(tmp_path: Path) -> None:
+    url = "sqlite:///runs.db"
+    assert holdfast("store", "create", url, cwd=tmp_path).returncode == 0
+    for arguments, printed in (
+        ([], "8\n"),
+        (["--grow", "16"], "16\n"),
+        (["--grow", "16"], "16\n"),
+        ([], "16\n"),
+    ):
+        done = holdfast("store", "shards", *arguments, url, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (0, printed), done.stderr
+    for count, message in (("8", "never become fewer"), ("257", "from 1 to 256")):
+        done = holdfast("store", "shards", "--grow", count, url, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert message in done.stderr
+    assert holdfast("store", "shards", "sqlite:///typo.db", cwd=tmp_path).returncode == 1
+    assert not (tmp_path / "typo.db").exists()

@@ -171,6 +171,20 @@ async def test_it_runs_what_is_due_and_leaves_when_asked(hf: Holdfast) -> None:
         assert await worker.ended() == (0, expected)
 
 
+async def test_it_takes_the_pools_that_it_is_given(hf: Holdfast) -> None:
+    graph = load_graph("flows:counting")
+    options = ("--poll-seconds", "0.01", "--pool", "gpu")
+    left = await hf.start(graph, {"number": 1})
+    async with working("flows:counting", *options) as worker:
+        await worker.told()
+        run = await hf.start(graph, {"number": 1}, pool="gpu")
+        assert await run.result() == {"number": 2}
+    assert (await left.get()).owner is None
+    async with working("flows:counting", *options, "--pool", "") as worker:
+        await worker.told()
+        assert await left.result() == {"number": 2}
+
+
 async def test_it_leaves_while_it_has_nothing_to_do(hf: Holdfast) -> None:
     async with working("flows:asking", "flows.py:failing") as worker:
         assert " runs asking, failing on " in await worker.told()
@@ -274,6 +288,7 @@ async def test_two_signals_end_it_even_if_a_node_blocks_the_loop(hf: Holdfast) -
         (["flows", "--url", "runs.db"], "it has no scheme", 1),
         (["flows", "--url", "sqlite:///flows.py"], "[store_corrupt]", 1),
         (["flows", "--concurrency", "0"], "0 is not in the range", 2),
+        (["flows", "--pool", "a/b"], "[invalid_name]", 1),
         (["flows", "--lease-seconds", "0"], "0.0 is not in the range", 2),
         (["flows", "--drain-seconds", "-1"], "-1.0 is not in the range", 2),
         ([], "Missing argument 'TARGET...'", 2),

@@ -263,6 +263,8 @@ class Fleet:
                 self.promises.signalled(key, line.argument, line.id)
             case "cancel":
                 await hf.cancel(line.run, reason="no longer wanted")
+            case "grow":
+                await hf.grow_shards(int(line.argument))
             case "retry":
                 if (await hf.get(line.run)).status in ENDED:
                     await hf.retry(line.run)
@@ -292,6 +294,7 @@ class Fleet:
                 lines.append(Line(start + draw.random() * 60, "cancel", run))
             if draw.random() < 0.15:
                 lines.append(Line(start + 30 + draw.random() * 90, "retry", run))
+        lines.append(Line(draw.random() * TROUBLE_SECONDS, "grow", "", "16"))
         lines.sort(key=lambda line: line.at_seconds)
         # A line may wait for a run that another client starts; no client waits for itself.
         starters = [line for line in lines if line.verb == "start"]

@@ -191,6 +191,7 @@ def _graph(context: click.Context, parameter: click.Parameter, target: str) -> G
 @click.argument("input", type=json_value, required=False)
 @click.option("--id", help="The same id and input give the same run, however often it is started.")
 @labels_option
+@click.option("--pool", help="Only workers of this pool take it; it is the label of that name.")
 @click.option("--user", help="For whom it runs; only a hash is kept.")
 @click.option("--start-at", type=moment, metavar="TIME", help="Not before then (UTC).")
 @click.option(
@@ -209,6 +210,7 @@ async def start(
     input: Any,
     id: str | None,
     labels: dict[str, str],
+    pool: str | None,
     user: str | None,
     start_at: datetime | None,
     expires_hours: float,
@@ -223,6 +225,7 @@ async def start(
         input,
         id=id,
         labels=labels,
+        pool=pool,
         user=user,
         start_at=start_at,
         expires=hours(expires_hours),

@@ -9,6 +9,9 @@ import click
 from holdfast.app import Holdfast
 from holdfast.cli.failures import asynchronous
 from holdfast.model.durations import days
+from holdfast.cli.parameters import example
+from holdfast.records.keys import SETTINGS
+from holdfast.records.settings import SHARDS, settings_of
 from holdfast.storage.layout import Key
 from holdfast.storage.open import FORMS, definition
 from holdfast.storage.open import open as open_store
@@ -17,6 +20,7 @@ __all__ = ["store"]
 
 # \b keeps click from filling the lines.
 _ADDRESSES = "\b\nA store's address looks so:\n" + FORMS
+_SHARDS_EXAMPLE = example("holdfast store shards sqlite:///runs.db --grow 16") + "\n\n"
 
 
 @click.group(epilog=_ADDRESSES)
@@ -79,3 +83,18 @@ async def sweep(url: str, older_than_days: float, dry_run: bool) -> None:
                 f"{far.kept} runs kept, {far.young} too young, {far.foreign} foreign blobs, "
                 f"{far.leftovers} leftovers removed"
             )
+@store.command(epilog=_SHARDS_EXAMPLE + _ADDRESSES)
+@click.argument("url")
+@click.option("--grow", type=click.IntRange(1), metavar="N", help="Raise the count to N.")
+@asynchronous
+async def shards(url: str, grow: int | None) -> None:
+    """Print into how many shards the due index of each graph at URL is cut, or raise that count.
+
+    It can be raised while everything runs, and never becomes less.
+    """
+    async with open_store(url, make=False) as opened:
+        if grow is not None:
+            await Holdfast(url, store=opened).grow_shards(grow)
+        item = await opened.table.get(SETTINGS)
+        # Where nobody has settled it yet, it is what it will be.
+        click.echo(str(SHARDS if item is None else settings_of(item).shards))

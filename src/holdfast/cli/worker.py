@@ -49,6 +49,14 @@ _EPILOG = (
     help="How many runs it drives at once.",
 )
 @click.option(
+    "--pool",
+    "pools",
+    multiple=True,
+    metavar="POOL",
+    help="Take runs of this pool; may be given several times. '' is the pool without a name, which "
+    "is served if none is given.",
+)
+@click.option(
     "--lease-seconds",
     type=click.FloatRange(min=1),
     default=_DEFAULTS.lease_seconds,
@@ -71,6 +79,7 @@ def worker(
     targets: Sequence[str],
     url: str,
     concurrency: int,
+    pools: Sequence[str],
     lease_seconds: float,
     drain_seconds: float,
     poll_seconds: float | None,
@@ -80,6 +89,7 @@ def worker(
         graphs = load_graphs(targets)
         options = WorkerOptions(
             concurrency=concurrency,
+            pools=[pool or None for pool in pools] or _DEFAULTS.pools,
             lease_seconds=lease_seconds,
             drain_seconds=drain_seconds,
             poll_seconds=poll_seconds,

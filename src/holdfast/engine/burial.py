@@ -65,7 +65,7 @@ async def requeue_all(
     places: list[Place] = []
     async for entry in kernel.due.every(owned_partition(worker), index="GSI1"):
         place = Place(entry["GSI1PK"], entry["GSI1SK"])
-        if but is None or not but(place.owned_parts()[2]):
+        if but is None or not but(place.owned_parts()[1]):
             moved = await requeue(kernel, place)
             if moved is not None:
                 places.append(moved)

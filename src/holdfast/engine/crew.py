@@ -25,9 +25,9 @@ class Crew:
         """Take a worker in."""
         self._workers.append(worker)
 
-    def reserve(self, run: RunKey, graph: str) -> Room | None:
-        """Keep room for a run with one of them, if any has room."""
-        rooms = (worker.reserve(run, graph) for worker in self._workers)
+    def reserve(self, run: RunKey, graph: str, pool: str | None) -> Room | None:
+        """Keep room for a run with one of them, if any has room for it."""
+        rooms = (worker.reserve(run, graph, pool) for worker in self._workers)
         return next((room for room in rooms if room is not None), None)
 
     def remember(self, head: Head) -> None:

@@ -30,6 +30,8 @@ T = TypeVar("T")
 
 _FIRST_PAUSE_SECONDS = 0.02
 _MOST_PAUSE_SECONDS = 2.0
+# How old the settings may be by which somebody goes on.
+_SETTINGS_SECONDS = 60.0
 # How long somebody without a lease tries to learn what became of a write.
 _PATIENCE_SECONDS = 30.0
 
@@ -56,29 +58,52 @@ class Kernel:
         self.workers = store.table.purpose("worker")
         self.lists = store.table.purpose("list")
         self.news = News()
+        self.agreed = store.table.purpose("settings")
         self._user_key = user_key
         self._settings: Settings | None = None
+        self._settings_asked = 0.0
 
     @property
     def blobs(self) -> Blobs | None:
         """Where large values go; None where the store has no room for them."""
         return self.store.blobs.purpose("journal") if self.store.has_blobs else None
 
-    async def settings(self) -> Settings:
-        """Return what all who use the store agreed on; the first to ask settles it."""
-        if self._settings is None:
-            table = self.store.table.purpose("settings")
-            item = await table.get(SETTINGS)
-            if item is None:
-                # Two ids are 148 random bits, and come from where all randomness comes from.
-                key = settings.new_user_key(self.ids.new() + self.ids.new())
-                with suppress(ConditionFailed):  # somebody else was faster, and is right
-                    await self.settle(table, settings.made(key, token=self.ids.new()))
-                item = await table.get(SETTINGS)
-                if item is None:
-                    raise StoreNotFound("the store does not keep what is written to it")
-            self._settings = settings.settings_of(item)
+    async def settings(self, *, seconds_old_max: float = _SETTINGS_SECONDS) -> Settings:
+        """Return what all who use the store agreed on; the first to ask settles it.
+
+        They may be somewhat old. Only the count of shards ever changes, and it only grows: whoever
+        goes by an old one puts runs into the old shards, at which every worker looks for ever. A
+        run in a new shard waits until a worker has heard of it; so workers ask more often.
+        """
+        known, now = self._settings, self.clock.monotonic()
+        if known is None:
+            return self.learn(await self._settled())
+        if now - self._settings_asked < seconds_old_max:
+            return known
+        self._settings_asked = now  # one asks for all
+        with suppress(StoreUnavailable):  # then the old ones do
+            item = await self.agreed.get(SETTINGS, eventual=True)
+            if item is not None:
+                return self.learn(settings.settings_of(item))
+        return known
+
+    def learn(self, standing: Settings) -> Settings:
+        """Go by these settings from now on, unless newer ones are known; return the newer ones."""
+        if self._settings is None or self._settings.shards <= standing.shards:
+            self._settings, self._settings_asked = standing, self.clock.monotonic()
         return self._settings
+
+    async def _settled(self) -> Settings:
+        item = await self.agreed.get(SETTINGS)
+        if item is None:
+            # Two ids are 148 random bits, and come from where all randomness comes from.
+            key = settings.new_user_key(self.ids.new() + self.ids.new())
+            with suppress(ConditionFailed):  # somebody else was faster, and is right
+                await self.settle(self.agreed, settings.made(key, token=self.ids.new()))
+            item = await self.agreed.get(SETTINGS)
+            if item is None:
+                raise StoreNotFound("the store does not keep what is written to it")
+        return settings.settings_of(item)
 
     async def hashed_user(self, user: str) -> str:
         """Return what is kept of a user's name."""

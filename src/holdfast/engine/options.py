@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, cast
 
 import msgspec
 
 from holdfast.errors import InvalidRequest
+from holdfast.records.names import admit_pool
 
 __all__ = ["WorkerOptions"]
 
@@ -26,6 +28,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Up to this a sleep, or a pause before another attempt, is waited for in place."""
     resumes_max: int = 5
     """After so many failed resumes in a row a run is quarantined."""
+    pools: Iterable[str | None] = (None,)
+    """The pools whose runs it takes; None is the pool without a name."""
 
     def __post_init__(self) -> None:
         for name in ("concurrency", "resumes_max"):
@@ -40,3 +44,14 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidRequest(f"{name} is a number of seconds, not {span!r}", field=name)
         if not self.lease_seconds:
             raise InvalidRequest("lease_seconds is more than 0", field="lease_seconds")
+        msgspec.structs.force_setattr(self, "pools", _admitted_pools(self.pools))
+
+
+def _admitted_pools(pools: Any) -> tuple[str | None, ...]:
+    if isinstance(pools, str) or not isinstance(pools, Iterable):
+        raise InvalidRequest(f"pools are a list of names, not {pools!r:.80}", field="pools")
+    named = cast(Iterable[object], pools)
+    admitted = [None if pool is None else admit_pool(pool) for pool in named]
+    if not admitted:
+        raise InvalidRequest("a worker serves at least one pool", field="pools")
+    return tuple(dict.fromkeys(admitted))

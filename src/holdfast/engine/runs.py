@@ -123,7 +123,7 @@ async def _was_taken(kernel: Kernel, head: Head, name: str, id: str) -> bool:
 
 async def _woken(kernel: Kernel, crew: Crew, head: Head, *, spilled: bool) -> Head | None:
     """Wake a run that waits; return None, or its row if it does not look like that any more."""
-    room = crew.reserve(head.key, head.graph)
+    room = crew.reserve(head.key, head.graph, head.pool)
     now, worker = kernel.clock.now_ms(), None if room is None else room.owner
     write = changes.nudged(head, worker=worker, spilled=spilled, now_ms=now, token=kernel.ids.new())
     claimed = (worker, head.epoch + 1)

@@ -16,7 +16,8 @@ from holdfast.records.changes import created
 from holdfast.records.codec import canonical_hash, pack
 from holdfast.records.head import Context, Head, head_of, is_over
 from holdfast.records.journal import record
-from holdfast.records.keys import Place, RunKey, shard_of
+from holdfast.records.keys import Place, Queue, RunKey, shard_of_run
+from holdfast.records.names import POOL
 
 __all__ = ["Start", "Started", "prepare", "start"]
 
@@ -38,6 +39,11 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     starts_ms: int | None
     expires_in_ms: int
     retention_ms: int
+
+    @property
+    def pool(self) -> str | None:
+        """Which workers take it: the label says so."""
+        return self.labels.get(POOL)
 
 
 class Started(msgspec.Struct, frozen=True):
@@ -137,17 +143,18 @@ async def _head(
     expires_ms = starts_ms + asked.expires_in_ms
     kept_seconds = max(-(-asked.retention_ms // 1000), _BROOM_SECONDS)
     ttl = -(-expires_ms // 1000) + kept_seconds
-    shard = shard_of(asked.run.pk, settings.shards)
+    queue = Queue(graph.name, asked.pool, shard_of_run(asked.run, settings.shards))
     if owner is None or starts_ms > now:
-        owner, place = None, Place.due(graph.name, shard, starts_ms, asked.run, 1)
+        owner, place = None, Place.due(queue, starts_ms, asked.run, 1)
     else:
-        place = Place.owned(owner, graph.name, shard, asked.run, 1)
+        place = Place.owned(owner, queue, asked.run, 1)
     small = len(prepared.packed) <= _INPUT_BYTES_MAX
     return Head(
         key=asked.run,
         graph=graph.name,
         version=graph.version,
-        shard=shard,
+        pool=queue.pool,
+        shard=queue.shard,
         list_shards=settings.list_shards,
         status="running" if starts_ms <= now else "waiting",
         generation=generation,

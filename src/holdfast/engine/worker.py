@@ -17,6 +17,8 @@ from holdfast.engine.kernel import Dropped, Kernel
 from holdfast.engine.lease import Lease
 from holdfast.engine.ledger import Loaded
 from holdfast.engine.options import WorkerOptions
+from holdfast.engine.rounds import Rounds
+from holdfast.engine.slots import Slots
 from holdfast.engine.threads import NodeThreads
 from holdfast.errors import ConditionFailed, HoldfastError, InvalidRequest, StoreClosed
 from holdfast.graph import Graph
@@ -24,13 +26,16 @@ from holdfast.model.execution import Execution
 from holdfast.model.run import Status
 from holdfast.records.changes import claimed
 from holdfast.records.head import SCHEMA, Head, head_of
-from holdfast.records.keys import Place, RunKey, due_partition, due_until, shard_of
+from holdfast.records.keys import Place, RunKey, due_until
+from holdfast.storage import Page, UpTo
 
 __all__ = ["Room", "Worker"]
 
 _log = logging.getLogger("holdfast.worker")
 
 _BEATS_A_LEASE = 4
+# How often a worker asks at the least whether the shards have become more.
+_SETTINGS_SECONDS = 60.0
 # How long to wait after the store could not be used, before the next try.
 _TROUBLE_SECONDS = 1.0
 _BURIAL_SECONDS = 5.0
@@ -38,6 +43,7 @@ _BURIAL_SECONDS = 5.0
 _FAREWELL_SECONDS = 1.0
 _CLAIMS_AT_ONCE = 16
 _PAGE_MIN = 20
+_READS_AT_ONCE = 16
 
 
 class Room:
@@ -84,9 +90,14 @@ class Worker:
         if not self._graphs:
             raise InvalidRequest("a worker needs at least one graph", field="graphs")
         self._options = options
+        self._pools = frozenset(options.pools)
+        self._rounds = Rounds(self._graphs, options.pools)
         self._on_ended = ended
         self._on_paused = paused
         self._lease = Lease(kernel, options.lease_seconds)
+        self._slots = Slots(options.concurrency)
+        # Whether a run was left to others, or for later, since its tenant holds too many slots.
+        self._held_back = False
         self._drivers: dict[RunKey, Driver] = {}
         self._tasks: dict[RunKey, asyncio.Task[None]] = {}
         # Runs that are being made or claimed for us.
@@ -223,13 +234,15 @@ class Worker:
     @property
     def running(self) -> int:
         """How many runs it holds, or is about to."""
-        return len(self._drivers) + self._coming.total()
+        return self._slots.taken
 
-    def reserve(self, run: RunKey, graph: str) -> Room | None:
-        """Keep room for a run that is about to be made or woken, if there is room."""
-        if self.draining or not self.alive() or graph not in self._graphs or self._free() <= 0:
+    def reserve(self, run: RunKey, graph: str, pool: str | None) -> Room | None:
+        """Keep room for a run that is about to be made or woken, if there is room for it."""
+        if self.draining or not self.alive() or not self._serves(graph, pool):
             return None
-        self._coming[run] += 1
+        if not self._slots.admits(run.tenant):
+            return None
+        self._expect(run)
         return Room(self, run)
 
     def arrived(self, room: Room, head: Head | None, loaded: Loaded | None, unsure: bool) -> None:
@@ -245,14 +258,13 @@ class Worker:
 
     def offer(self, place: Place) -> None:
         """Hear that a run is due now."""
-        if place.pk.split("#")[1] not in self._graphs or self.draining:
+        graph, pool, _ = place.due_queue()
+        if self.draining or not self._serves(graph, pool):
             return
-        if self._free() > 0:
+        if self._is_fair(place.due_parts()[1]):
             claim = asyncio.create_task(self._claim_offered(place))
             self._claims.add(claim)
             claim.add_done_callback(self._claims.discard)
-        else:
-            self._wake.set()
 
     def holds(self, run: RunKey) -> bool:
         """Return whether we drive that run."""
@@ -273,56 +285,95 @@ class Worker:
 
     async def _scan(self) -> None:
         """Claim what is due, then wait for more."""
-        found = 0
-        for partition in await self._partitions() if self._free() > 0 else ():
-            room = self._free()
-            if room <= 0:
-                break
-            found += await self._scan_partition(partition, room)
+        self._held_back = False
+        found = await self._claim_due() if self._slots.free > 0 else 0
         if not found:
             # Not in step with other workers, which would ask the same at the same time.
             jitter = 1 - 0.2 * self._kernel.ids.random()
             await self._until_woken(self._poll_seconds() * jitter, self._wake)
             self._wake.clear()
 
-    async def _scan_partition(self, partition: str, room: int) -> int:
-        """Claim what is due there; page on past what cannot be claimed. Return how much was."""
-        cursor: str | None = None
+    async def _claim_due(self) -> int:
+        """Claim what is due, each partition in its turn; return how much that was.
+
+        A partition that cannot be read, since a flood throttles it perhaps, hides no other one.
+        """
+        partitions = await self._partitions()
         until = due_until(self._kernel.clock.now_ms())
+        found, trouble = 0, None
+        for start in range(0, len(partitions), _READS_AT_ONCE):
+            batch = partitions[start : start + _READS_AT_ONCE]
+            # Read side by side: most are empty, and the way there is long.
+            reads = (self._due_page(partition, until) for partition in batch)
+            pages = await asyncio.gather(*reads, return_exceptions=True)
+            for partition, page in zip(batch, pages, strict=True):
+                if isinstance(page, BaseException):
+                    trouble = page
+                    continue
+                if self._slots.free <= 0:
+                    return found
+                claimed = await self._claim_from(partition, until, page)
+                if claimed:
+                    self._rounds.served(partition)
+                found += claimed
+        if trouble is not None:
+            raise trouble
+        return found
+
+    async def _due_page(self, partition: str, until: UpTo, cursor: str | None = None) -> Page:
+        limit = max(self._slots.free, _PAGE_MIN)
+        return await self._kernel.due.query(
+            partition, until, index="GSI1", limit=limit, cursor=cursor
+        )
+
+    async def _claim_from(self, partition: str, until: UpTo, page: Page) -> int:
+        """Claim what is due there; page on past what cannot be claimed. Return how much was."""
         while True:
-            page = await self._kernel.due.query(
-                partition, until, index="GSI1", limit=max(room, _PAGE_MIN), cursor=cursor
-            )
             places = [Place(entry["GSI1PK"], entry["GSI1SK"]) for entry in page.items]
+            left = fair = [place for place in places if self._is_fair(place.due_parts()[1])]
             found = 0
-            for start in range(0, len(places), _CLAIMS_AT_ONCE):
-                claims = [self._claim(place) for place in places[start : start + _CLAIMS_AT_ONCE]]
-                found += sum(await asyncio.gather(*claims))
-            cursor = page.cursor
-            if found or cursor is None or self.draining:
+            while left and self._slots.free > 0:
+                # No more than there is room for: who is refused since another one is being tried
+                # would have to wait, though that one may come to nothing.
+                many = min(self._slots.free, _CLAIMS_AT_ONCE)
+                found += sum(await asyncio.gather(*(self._claim(place) for place in left[:many])))
+                left = left[many:]
+            # Not past a page that is all of tenants who hold too much: a flood has many pages, and
+            # the other tenants have other shards.
+            if found or page.cursor is None or not fair or self.draining:
                 return found
+            page = await self._due_page(partition, until, page.cursor)
+
+    def _is_fair(self, run: RunKey) -> bool:
+        """Return whether the run's tenant may take one more slot; if not, remember that."""
+        admitted = self._slots.admits(run.tenant)
+        self._held_back = self._held_back or not admitted
+        return admitted
 
     async def _partitions(self) -> list[str]:
-        """Return where to look, our own favourites first, so that workers do not meet too often."""
-        shards = (await self._kernel.settings()).shards
-        places = [due_partition(graph, shard) for graph in self._graphs for shard in range(shards)]
-        return sorted(places, key=lambda place: shard_of(f"{self.id}#{place}", 2**32))
+        seconds = min(self._options.lease_seconds / _BEATS_A_LEASE, _SETTINGS_SECONDS)
+        settings = await self._kernel.settings(seconds_old_max=seconds)
+        return self._rounds.order(self.id, settings.shards)
+
+    def _serves(self, graph: str, pool: str | None) -> bool:
+        return graph in self._graphs and pool in self._pools
 
     async def _claim_offered(self, place: Place) -> None:
         try:
-            await self._claim(place)
+            if await self._claim(place) or not self._held_back:
+                return
         except HoldfastError:
-            self._wake.set()  # the scan will find it
+            pass
+        self._wake.set()  # the scan will find it, or what was refused while this one was tried
 
     async def _claim(self, place: Place) -> bool:
         """Take a run that was seen at a place, if it is still there; return whether it was."""
         _, run, epoch = place.due_parts()
         if self._is_ours(run) or place in self._unreadable or self.draining or not self.alive():
             return False
-        if self._free() <= 0:
-            self._wake.set()
+        if not self._is_fair(run):
             return False
-        self._coming[run] += 1
+        self._expect(run)
         try:
             head = await self._taken(place, run, epoch)
             if head is None or head.owner != self.id:
@@ -335,7 +386,12 @@ class Worker:
         finally:
             self._come(run)
 
+    def _expect(self, run: RunKey) -> None:
+        self._slots.take(run.tenant)
+        self._coming[run] += 1
+
     def _come(self, run: RunKey) -> None:
+        self._slots.give_back(run.tenant)
         self._coming[run] -= 1
         if self._coming[run] <= 0:
             del self._coming[run]
@@ -365,12 +421,15 @@ class Worker:
         graph = versions.get(head.version) or versions[max(versions)]
         driver = Driver(self._kernel, self, graph, head, loaded)
         task = asyncio.create_task(driver.drive(), name=f"holdfast run {head.key.id}")
+        if head.key not in self._drivers:
+            self._slots.take(head.key.tenant)
         self._drivers[head.key], self._tasks[head.key] = driver, task
         task.add_done_callback(lambda task: self._done(head.key, driver, task))
 
     def _done(self, run: RunKey, driver: Driver, task: asyncio.Task[None]) -> None:
         if self._drivers.get(run) is driver:
             del self._drivers[run], self._tasks[run]
+            self._slots.give_back(run.tenant)
         if not driver.let_go:
             self._owes = True
         successor = self._succeeding.pop(run, None)
@@ -378,7 +437,7 @@ class Worker:
             self._drive(successor, None)
         if not task.cancelled() and task.exception() is not None:
             _log.error("run %s: the driver broke", run.id, exc_info=task.exception())
-        if self._free() == 1:
+        if self._held_back or self._slots.free == 1:
             self._wake.set()
         self._kernel.news.tell(run)  # its row says by now what became of it
 
@@ -452,9 +511,6 @@ class Worker:
             except Exception:
                 _log.exception("worker %s stumbled", self.id)
                 await self._kernel.clock.sleep(_TROUBLE_SECONDS)
-
-    def _free(self) -> int:
-        return self._options.concurrency - self.running
 
     def _poll_seconds(self) -> float:
         if self._options.poll_seconds is not None:

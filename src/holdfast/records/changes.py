@@ -77,8 +77,7 @@ def claimed(place: Place, run: RunKey, *, worker: str, now_ms: int, token: str) 
     The whole place is compared, since what an index shows may be old.
     """
     _, _, epoch = place.due_parts()
-    graph, shard = place.pk.removeprefix("DUE#").split("#")
-    taken = Place.owned(worker, graph, int(shard), run, epoch + 1)
+    taken = Place.owned(worker, place.due_queue(), run, epoch + 1)
     return Update(
         key=run.head,
         set={
@@ -96,8 +95,8 @@ def claimed(place: Place, run: RunKey, *, worker: str, now_ms: int, token: str) 
 
 def requeued(place: Place, *, now_ms: int, token: str) -> Update:
     """Return the write that makes a run due again which a worker held and did not release."""
-    graph, shard, run, epoch = place.owned_parts()
-    due = Place.due(graph, shard, now_ms, run, epoch + 1)
+    queue, run, epoch = place.owned_parts()
+    due = Place.due(queue, now_ms, run, epoch + 1)
     return Update(
         key=run.head,
         set={
@@ -207,7 +206,7 @@ def ended(
         changes |= {"GSI2PK": list_pk, "GSI2SK": list_sk}
     place = None
     if due_ms is not None:
-        place = Place.due(head.graph, head.shard, due_ms, head.key, head.epoch + 1)
+        place = Place.due(head.queue, due_ms, head.key, head.epoch + 1)
     write = _let_go(
         head,
         execution,
@@ -227,7 +226,7 @@ def ended(
 
 def postponed(head: Head, *, due_ms: int, now_ms: int, token: str) -> Update:
     """Return the write by which its owner lets go of a run that has ended, to be freed later."""
-    place = Place.due(head.graph, head.shard, due_ms, head.key, head.epoch + 1)
+    place = Place.due(head.queue, due_ms, head.key, head.epoch + 1)
     return Update(
         key=head.key.head,
         set={
@@ -274,7 +273,7 @@ def nudged(head: Head, *, worker: str | None, spilled: bool, now_ms: int, token:
     if worker is None:
         place = head.due(now_ms, head.epoch)
     else:
-        place = Place.owned(worker, head.graph, head.shard, head.key, head.epoch + 1)
+        place = Place.owned(worker, head.queue, head.key, head.epoch + 1)
         changes |= {"owner": worker, "epoch": head.epoch + 1}
     return Update(
         key=head.key.head,

@@ -12,7 +12,7 @@ from holdfast.model.event import Failure
 from holdfast.model.execution import Execution
 from holdfast.model.run import Status
 from holdfast.model.wait import Wait
-from holdfast.records.keys import Place, RunKey
+from holdfast.records.keys import Place, Queue, RunKey
 
 __all__ = [
     "ATTRIBUTES",
@@ -62,6 +62,8 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     graph: str
     version: int
     schema: int = SCHEMA
+    pool: str | None = None
+    """Only workers of this pool take it; None is the pool without a name."""
     shard: int = 0
     list_shards: int
     status: Status
@@ -106,10 +108,15 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its journal and its blobs are gone."""
     retry: RetryRequest | None = None
 
+    @property
+    def queue(self) -> Queue:
+        """Where it stands when it is to be claimed."""
+        return Queue(self.graph, self.pool, self.shard)
+
     def due(self, due_ms: int, epoch: int) -> Place:
         """Return the run's place when it is to be claimed at that time, never after its expiry."""
         moment = min(due_ms, self.expires_ms)
-        return Place.due(self.graph, self.shard, moment, self.key, epoch)
+        return Place.due(self.queue, moment, self.key, epoch)
 
     def retry_owed(self, execution: Execution) -> RetryRequest | None:
         """Return the retry that was asked for, unless the journal says that it was carried out."""
@@ -162,7 +169,7 @@ ATTRIBUTES = (
     "schema", "shard", "list_shards", "status", "generation", "epoch", "torn", "input_hash",
     "first", "created_ms", "updated_ms", "starts_ms", "expires_ms", "ttl", "kept", "user", "node",
     "reason", "nodes_run", "spent_ms", "retries_left", "resume_failures", "cancel", "signals",
-    "freed", "spilled",
+    "freed", "spilled", "pool",
 )  # fmt: skip
 
 

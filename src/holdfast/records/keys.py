@@ -18,6 +18,8 @@ In ``GSI1``, what is due when:
 ``WORKERS``                      ``{due_ms:013}#{id}``                            leases and burials
 ================================ ================================================ =================
 
+Of a run in a pool of some name, ``{graph}`` is ``{graph}@{pool}`` in both.
+
 In ``GSI2``, what lists show: ``RUNS#{tenant}#{shard:02}`` and, for the rare runs in trouble,
 ``TROUBLE#{tenant}#{shard:02}``, both under ``{created_ms:013}#{id}``.
 
@@ -40,9 +42,9 @@ __all__ = [
     "WORKERS",
     "Place",
     "RunBlobs",
+    "Queue",
     "RunKey",
     "blob_prefix",
-    "due_partition",
     "due_until",
     "inbox_key",
     "inbox_range",
@@ -56,6 +58,7 @@ __all__ = [
     "records_range",
     "run_blobs_of",
     "shard_of",
+    "shard_of_run",
     "worker_key",
 ]
 
@@ -89,6 +92,32 @@ class RunKey(NamedTuple):
         return Key(self.pk, HEAD)
 
 
+class Queue(NamedTuple):
+    """Which workers can take a run, and in which shard they look for it; it never changes."""
+
+    graph: str
+    pool: str | None
+    """None is the pool without a name."""
+    shard: int
+
+    @property
+    def name(self) -> str:
+        # The name of a graph has no "@".
+        kind = self.graph if self.pool is None else f"{self.graph}@{self.pool}"
+        return f"{kind}#{self.shard:03d}"
+
+    @property
+    def partition(self) -> str:
+        """The partition in which its runs are due."""
+        return f"DUE#{self.name}"
+
+    @classmethod
+    def parsed(cls, kind: str, shard: str) -> Queue:
+        """Return the queue that the two parts of a name are."""
+        graph, _, pool = kind.partition("@")
+        return cls(graph, pool or None, int(shard))
+
+
 class Place(NamedTuple):
     """Where a row stands in the due index."""
 
@@ -96,25 +125,30 @@ class Place(NamedTuple):
     sk: str
 
     @classmethod
-    def due(cls, graph: str, shard: int, due_ms: int, run: RunKey, epoch: int) -> Place:
+    def due(cls, queue: Queue, due_ms: int, run: RunKey, epoch: int) -> Place:
         """Return the place of a run that is to be claimed at a time."""
         moment = min(max(due_ms, 0), _TIME_MS_MAX)
-        return cls(due_partition(graph, shard), f"{moment:013d}#{run.tenant}#{run.id}#{epoch}")
+        return cls(queue.partition, f"{moment:013d}#{run.tenant}#{run.id}#{epoch}")
 
     @classmethod
-    def owned(cls, worker: str, graph: str, shard: int, run: RunKey, epoch: int) -> Place:
+    def owned(cls, worker: str, queue: Queue, run: RunKey, epoch: int) -> Place:
         """Return the place of a run that a worker holds."""
-        return cls(owned_partition(worker), f"{graph}#{shard:03d}#{run.tenant}#{run.id}#{epoch}")
+        return cls(owned_partition(worker), f"{queue.name}#{run.tenant}#{run.id}#{epoch}")
 
     @classmethod
     def of_worker(cls, worker: str, due_ms: int) -> Place:
         """Return the place of a worker whose lease ends, or whose burial is due, at a time."""
         return cls(WORKERS, f"{due_ms:013d}#{worker}")
 
-    def owned_parts(self) -> tuple[str, int, RunKey, int]:
-        """Return graph, shard, run and epoch of the place of a run that a worker holds."""
-        graph, shard, tenant, id, epoch = self.sk.split("#")
-        return graph, int(shard), RunKey(tenant, id), int(epoch)
+    def owned_parts(self) -> tuple[Queue, RunKey, int]:
+        """Return queue, run and epoch of the place of a run that a worker holds."""
+        kind, shard, tenant, id, epoch = self.sk.split("#")
+        return Queue.parsed(kind, shard), RunKey(tenant, id), int(epoch)
+
+    def due_queue(self) -> Queue:
+        """Return the queue of the place of a run that is to be claimed."""
+        _, kind, shard = self.pk.split("#")
+        return Queue.parsed(kind, shard)
 
     def due_parts(self) -> tuple[int, RunKey, int]:
         """Return time, run and epoch of the place of a run that is to be claimed."""
@@ -125,11 +159,6 @@ class Place(NamedTuple):
         """Return time and worker of a worker's place."""
         due_ms, worker = self.sk.split("#")
         return int(due_ms), worker
-
-
-def due_partition(graph: str, shard: int) -> str:
-    """Return the partition in which the runs of a graph and a shard are due."""
-    return f"DUE#{graph}#{shard:03d}"
 
 
 def owned_partition(worker: str) -> str:
@@ -200,6 +229,20 @@ def shard_of(name: str, shards: int) -> int:
     """Return a shard for a name, always the same."""
     digest = hashlib.blake2b(name.encode(), digest_size=4).digest()
     return int.from_bytes(digest, "big") % shards
+
+
+def shard_of_run(run: RunKey, shards: int) -> int:
+    """Return the shard in which a new run is due: one of the two that its tenant uses.
+
+    Two tenants seldom use the same two. So a flood of one leaves to nearly every other one at least
+    one shard, and to most of them both.
+    """
+    digest = hashlib.blake2b(run.tenant.encode(), digest_size=8).digest()
+    first = int.from_bytes(digest[:4], "big") % shards
+    if shards == 1 or shard_of(run.id, 2) == 0:
+        return first
+    # One of the others, each as likely as the next.
+    return (first + 1 + int.from_bytes(digest[4:], "big") % (shards - 1)) % shards
 
 
 def blob_prefix(retention_class: str, run: RunKey, generation: str) -> str:

@@ -10,15 +10,19 @@ from holdfast.errors import InvalidName
 __all__ = [
     "LABELS_MAX",
     "NAME_BYTES_MAX",
+    "POOL",
     "TENANT_BYTES_MAX",
     "admit_labels",
     "admit_name",
+    "admit_pool",
     "admit_tenant",
 ]
 
 NAME_BYTES_MAX = 128
 TENANT_BYTES_MAX = 64
 LABELS_MAX = 10
+POOL = "pool"
+"""The label that says which workers take a run."""
 _LABEL_BYTES_MAX = 64
 
 # "#" parts the fields of a key, "/" the segments of a blob's key; "~" and "%" grow in file names.
@@ -62,16 +66,32 @@ def admit_tenant(tenant: object) -> str:
     return admit_name(tenant, "tenant", bytes_max=TENANT_BYTES_MAX)
 
 
-def admit_labels(labels: Mapping[str, str] | None) -> dict[str, str]:
-    """Return labels that a list can show.
+def admit_pool(pool: object) -> str:
+    """Return a pool's name, which is the value of a label.
 
     Raises:
-        InvalidName: too many, or a name or a value that cannot be one.
+        InvalidName: what is wrong with it.
+    """
+    return admit_name(pool, POOL, bytes_max=_LABEL_BYTES_MAX)
+
+
+def admit_labels(labels: Mapping[str, str] | None, *, pool: str | None = None) -> dict[str, str]:
+    """Return labels that a list can show; a pool that is given beside them is one of them.
+
+    Raises:
+        InvalidName: too many, a name or a value that cannot be one, or two pools.
     """
     if labels is None:
-        return {}
+        labels = {}
     if not isinstance(labels, Mapping):
         raise InvalidName(f"labels are a mapping, not {type(labels).__name__}", field="labels")
+    if pool is not None:
+        if labels.get(POOL, pool) != admit_pool(pool):
+            raise InvalidName(
+                f"the pool is {pool!r:.64}, and the label {POOL!r} says {labels[POOL]!r:.64}",
+                field=POOL,
+            )
+        labels = {**labels, POOL: pool}
     if len(labels) > LABELS_MAX:
         raise InvalidName(
             f"a run has at most {LABELS_MAX} labels, not {len(labels)}",

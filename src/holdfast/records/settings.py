@@ -10,11 +10,23 @@ from typing import Any
 import msgspec
 
 from holdfast.records.keys import SETTINGS
-from holdfast.storage import Absent, Put
+from holdfast.storage import Absent, Equals, Put, Update
 
-__all__ = ["Settings", "hashed_user", "made", "new_user_key", "settings_of"]
+__all__ = [
+    "SHARDS",
+    "SHARDS_MAX",
+    "Settings",
+    "grown",
+    "hashed_user",
+    "made",
+    "new_user_key",
+    "settings_of",
+]
 
-SHARDS = 4
+SHARDS = 8
+"""Into how many shards the due index of a graph is cut at first."""
+SHARDS_MAX = 256
+"""Every worker reads every shard at each scan."""
 LIST_SHARDS = 4
 
 
@@ -44,6 +56,16 @@ def made(user_key: bytes, *, token: str) -> Put:
         "user_key": user_key,
     }
     return Put(item, Absent("PK"), token)
+
+
+def grown(standing: Settings, shards: int, *, token: str) -> Update:
+    """Return the write that cuts the due index into more parts, unless somebody did meanwhile."""
+    return Update(
+        key=SETTINGS,
+        set={"shards": shards},
+        condition=Equals("shards", standing.shards),
+        token=token,
+    )
 
 
 def settings_of(item: Mapping[str, Any]) -> Settings:

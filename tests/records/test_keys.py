@@ -1,0 +1,96 @@
+"""Where runs stand in the due index: which shard, which pool, and back again from the key."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.errors import InvalidName
+from holdfast.records.keys import Place, Queue, RunKey, shard_of_run
+from holdfast.records.names import LABELS_MAX, admit_labels
+from holdfast.records.settings import SHARDS, SHARDS_MAX
+
+names = st.text("abcdefghij-.@0123456789äß ", min_size=1, max_size=20)
+graphs = st.from_regex(r"[A-Za-z0-9_.-]{1,20}", fullmatch=True)
+counts = st.integers(1, SHARDS_MAX)
+
+
+# --- shards ---------------------------------------------------------------------------------------
+
+
+@given(names, names, counts)
+def test_a_shard_is_in_range_and_always_the_same(tenant: str, id: str, shards: int) -> None:
+    shard = shard_of_run(RunKey(tenant, id), shards)
+    assert 0 <= shard < shards
+    assert shard == shard_of_run(RunKey(tenant, id), shards)
+
+
+@given(names, counts)
+def test_a_tenant_uses_two_different_shards(tenant: str, shards: int) -> None:
+    used = {shard_of_run(RunKey(tenant, f"run-{number}"), shards) for number in range(64)}
+    assert len(used) == min(shards, 2)
+
+
+@pytest.mark.parametrize("shards", [2, 7, SHARDS, 16])
+def test_tenants_and_their_runs_are_spread_evenly(shards: int) -> None:
+    pairs: Counter[frozenset[int]] = Counter()
+    runs: Counter[int] = Counter()
+    for tenant in range(1_000):
+        used = [shard_of_run(RunKey(f"tenant-{tenant}", f"run-{run}"), shards) for run in range(32)]
+        pairs[frozenset(used)] += 1
+        runs.update(used)
+    # Every two shards are somebody's, and no shard has much more than its part.
+    assert len(pairs) == shards * (shards - 1) // 2
+    assert max(runs.values()) < 1.3 * sum(runs.values()) / shards
+    assert min(runs.values()) > 0.7 * sum(runs.values()) / shards
+
+
+# --- places ---------------------------------------------------------------------------------------
+
+
+@given(graphs, st.none() | names, st.integers(0, SHARDS_MAX - 1), names, names)
+def test_a_place_tells_what_it_was_made_of(
+    graph: str, pool: str | None, shard: int, tenant: str, id: str
+) -> None:
+    queue, run = Queue(graph, pool, shard), RunKey(tenant, id)
+    due = Place.due(queue, 1_700_000_000_000, run, 7)
+    assert due.due_queue() == queue
+    assert due.due_parts() == (1_700_000_000_000, run, 7)
+    assert Place.owned("w", queue, run, 8).owned_parts() == (queue, run, 8)
+
+
+def test_the_places_of_the_pool_without_a_name_are_what_they_were() -> None:
+    run = RunKey("acme", "doc-42")
+    unnamed, named = Queue("warranty", None, 2), Queue("warranty", "gpu", 2)
+    assert Place.due(unnamed, 5, run, 7) == ("DUE#warranty#002", "0000000000005#acme#doc-42#7")
+    assert Place.owned("w", unnamed, run, 7) == ("OWN#w", "warranty#002#acme#doc-42#7")
+    assert Place.due(named, 5, run, 7).pk == "DUE#warranty@gpu#002"
+    assert Place.owned("w", named, run, 7) == ("OWN#w", "warranty@gpu#002#acme#doc-42#7")
+
+
+# --- the label ------------------------------------------------------------------------------------
+
+
+def test_a_pool_is_a_label() -> None:
+    assert admit_labels(None, pool="gpu") == {"pool": "gpu"}
+    assert admit_labels({"pool": "gpu"}, pool="gpu") == admit_labels({"pool": "gpu"})
+    assert admit_labels({"desk": "sales"}, pool="gpu") == {"desk": "sales", "pool": "gpu"}
+    assert admit_labels(None) == {}
+
+
+@pytest.mark.parametrize("pool", ["", " gpu", "g#pu", "x" * 65, 7, "a/b"])
+def test_what_cannot_be_a_pool_is_refused(pool: object) -> None:
+    with pytest.raises(InvalidName) as refused:
+        admit_labels(None, pool=pool)  # type: ignore[arg-type]
+    assert refused.value.field == "pool"
+
+
+def test_two_pools_and_one_label_too_many_are_refused() -> None:
+    with pytest.raises(InvalidName, match="the pool is 'gpu', and the label 'pool' says 'cpu'"):
+        admit_labels({"pool": "cpu"}, pool="gpu")
+    full = {f"label-{number}": "x" for number in range(LABELS_MAX)}
+    with pytest.raises(InvalidName, match="at most 10 labels, not 11"):
+        admit_labels(full, pool="gpu")
