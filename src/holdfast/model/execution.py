@@ -7,11 +7,13 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from holdfast.errors import JournalDamaged
 from holdfast.model.event import (
     AttemptFailed,
     Cancelled,
     Event,
     Expired,
+    Extended,
     Failed,
     Failure,
     Fenced,
@@ -19,10 +21,11 @@ from holdfast.model.event import (
     NodeFinished,
     Rerouted,
     SignalTaken,
+    Snapshot,
     TimerFired,
 )
 
-__all__ = ["Ending", "Execution", "ends", "folded"]
+__all__ = ["Ending", "Execution", "ends", "folded", "restored", "snapshot"]
 
 Ending: TypeAlias = Literal["finished", "failed", "cancelled", "expired"]
 """How a run can end."""
@@ -55,6 +58,10 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     """How often in a row the run was taken over without getting anywhere."""
     retried: str = ""
     """The id of the last retry that was carried out."""
+    ttl: int = 0
+    """How long records last since the run was extended; 0 where its row alone says so."""
+    kept: str = ""
+    """The retention class of blobs since then."""
 
 
 _TERMINAL = (Finished, Failed, Cancelled, Expired)
@@ -70,6 +77,33 @@ def folded(execution: Execution, events: Iterable[Event]) -> Execution:
     for event in events:
         execution = _after(execution, event)
     return execution
+
+
+def snapshot(execution: Execution, at_ms: int, *, size: int, blobs: bool) -> Snapshot:
+    """Return the whole of an execution as an event, for readers to begin at.
+
+    Raises:
+        TypeError, ValueError, OverflowError: the state cannot be encoded.
+    """
+    return Snapshot(at_ms, _encoder.encode(execution), size, blobs)
+
+
+def restored(snapshot: Snapshot) -> Execution:
+    """Return the execution of which a snapshot was made.
+
+    Fields that were added since get their defaults, so old snapshots stay readable.
+
+    Raises:
+        JournalDamaged: it cannot be read.
+    """
+    try:
+        return _decoder.decode(snapshot.fold)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise JournalDamaged(f"a snapshot cannot be read: {error}") from error
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Execution)
 
 
 def _after(before: Execution, event: Event) -> Execution:
@@ -115,6 +149,11 @@ def _after(before: Execution, event: Event) -> Execution:
             )
         case Fenced():
             return msgspec.structs.replace(before, fences=before.fences + 1)
+        case Extended():
+            # Nobody got anywhere by it: a run that kills its workers does not begin anew.
+            return msgspec.structs.replace(before, ttl=max(before.ttl, event.ttl), kept=event.kept)
+        case Snapshot():
+            return restored(event)
         case Finished():
             return _changed(before, ending="finished", failure=None)
         case Failed():
