@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import wraps
 from typing import Any, get_args
 
@@ -17,6 +17,7 @@ from holdfast.cli.parameters import (
     json_value,
     labels_option,
     moment,
+    span,
     tenant_option,
     url_option,
 )
@@ -33,6 +34,7 @@ __all__ = ["run"]
 
 _DETAILS_MAX = 160
 _TIMES = {
+    "expires_ms": "expires_at",
     "retry_at_ms": "retry_at",
     "since_ms": "since_at",
     "stale_ms": "stale_at",
@@ -215,6 +217,16 @@ async def cancel(holdfast: Holdfast, *, id: str, reason: str) -> None:
     """End the run ID; a node that is under way ends at its next write."""
     await holdfast.cancel(id, reason=reason)
     click.echo(f"run {id} is cancelled")
+
+
+@run.command(epilog=example("holdfast run extend doc-42 3d"))
+@click.argument("id")
+@click.argument("expires", type=span, metavar="SPAN")
+@_on_store()
+async def extend(holdfast: Holdfast, *, id: str, expires: timedelta) -> None:
+    """Let the run ID expire SPAN from now (90s, 30m, 12h, 3d), and not before."""
+    await holdfast.extend(id, expires=expires)
+    click.echo(f"run {id} expires at {utc((await holdfast.get(id)).expires_at)}")
 
 
 @run.command(epilog=example("holdfast run retry doc-42 --from-node classify"))
