@@ -32,6 +32,7 @@ from holdfast.errors import (
     ExpiryNotLater,
     InvalidRequest,
     InvalidResult,
+    JournalDamaged,
     RunEnded,
 )
 from holdfast.model.event import Extended
@@ -122,7 +123,7 @@ def _lifetime(head: Head, expires_ms: int, now_ms: int) -> _Lifetime:
 async def _secured(kernel: Kernel, head: Head, asked: _Lifetime) -> Loaded:
     """Write a snapshot that lasts; return what it is of, and so where it stands."""
     while True:
-        loaded = await load(kernel, head)
+        loaded = await _loaded(kernel, head)
         if loaded.execution.ending is not None:
             status = loaded.execution.ending
             raise RunEnded(f"run {head.key.id!r} is {status}", status=status)
@@ -146,8 +147,19 @@ async def _secured(kernel: Kernel, head: Head, asked: _Lifetime) -> Loaded:
         except ConditionFailed:  # somebody wrote there first
             if content.blob is not None and kernel.blobs is not None:
                 await kernel.blobs.delete(content.blob.key)
+            head = await read(kernel, head.key)
+            _check_open(kernel, head)
             continue
         return loaded
+
+
+async def _loaded(kernel: Kernel, head: Head) -> Loaded:
+    try:
+        return await load(kernel, head)
+    except JournalDamaged:
+        # It may have expired, and been freed, since its row was read.
+        _check_open(kernel, await read(kernel, head.key))
+        raise
 
 
 async def _until(
