@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from holdfast.clock import Clock, Ids, SystemClock, SystemIds
-from holdfast.engine import bulk, events, lists, runs, sharding, starting, sweep
+from holdfast.engine import bulk, events, extension, lists, runs, sharding, starting, sweep
 from holdfast.engine.arguments import (
     admitted_age,
     admitted_bulk,
@@ -130,6 +130,10 @@ class RunHandle:
     async def signal(self, name: str, payload: Any = None, *, signal_id: str | None = None) -> None:
         """Send the run a signal; see `Holdfast.signal`."""
         await self._holdfast.signal(self.id, name, payload, signal_id=signal_id, tenant=self.tenant)
+
+    async def extend(self, expires: Duration) -> None:
+        """Let the run expire later; see `Holdfast.extend`."""
+        await self._holdfast.extend(self.id, expires=expires, tenant=self.tenant)
 
     async def cancel(self, reason: str = "") -> None:
         """End the run; see `Holdfast.cancel`."""
@@ -353,6 +357,21 @@ class Holdfast:
         self._kernel.news.tell(key)
         if head.status in ENDED:
             self._resolve(key, _Ending("cancelled", {}, head.failure))
+
+    async def extend(self, id: str, *, expires: Duration, tenant: str | None = None) -> None:
+        """Let a run expire that long from now, and not before; its retention stays as it is.
+
+        What happened before is not told by its history once the old expiry and two days are over.
+
+        Raises:
+            RunNotFound: there is no such run.
+            RunEnded: it has ended, or expired.
+            ExpiryNotLater: it expires later than that as it is.
+        """
+        span_ms = positive_ms(expires, "expires")
+        key = await self._settled(id, tenant)
+        self._crew.recall(key)  # what we remember of it is about to change
+        await extension.extend(self._kernel, key, expires_ms=self._kernel.clock.now_ms() + span_ms)
 
     async def retry(
         self, id: str, *, from_node: str | None = None, tenant: str | None = None

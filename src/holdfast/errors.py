@@ -25,7 +25,8 @@
     │   ├── AlreadyExists         a run of this id was started with another input
     │   ├── RunNotFound           no run of the tenant has this id
     │   ├── RunEnded              the run has ended, or expired, and takes nothing any more
-    │   └── NotRetryable          the run has not failed
+    │   ├── NotRetryable          the run has not failed
+    │   └── ExpiryNotLater        the run expires later than that as it is
     ├── Unsuccessful              there is no result, since the run did not finish
     │   ├── RunFailed             a node raised, and was not to be tried again
     │   ├── RunCancelled          somebody ended it
@@ -78,6 +79,7 @@ __all__ = [
     "CredentialsExpired",
     "CredentialsMissing",
     "EndpointUnreachable",
+    "ExpiryNotLater",
     "HoldfastError",
     "InvalidBlobKey",
     "InvalidGraph",
@@ -325,6 +327,12 @@ class NotRetryable(Refused):
     """Only a run that failed or is quarantined can be retried."""
 
     code = "not_retryable"
+
+
+class ExpiryNotLater(Refused):
+    """The run expires later than that as it is, and an expiry is never shortened."""
+
+    code = "expiry_not_later"
 
 
 class Unsuccessful(HoldfastError):

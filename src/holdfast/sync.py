@@ -234,6 +234,10 @@ class RunHandle:
         """Send the run a signal; see `holdfast.Holdfast.signal`."""
         self._portal.call(self._handle.signal, name, payload, signal_id=signal_id)
 
+    def extend(self, expires: Duration) -> None:
+        """Let the run expire later; see `holdfast.Holdfast.extend`."""
+        self._portal.call(self._handle.extend, expires)
+
     def cancel(self, reason: str = "") -> None:
         """End the run; see `holdfast.Holdfast.cancel`."""
         self._portal.call(self._handle.cancel, reason)
@@ -473,6 +477,16 @@ class Holdfast:
             RunEnded: it has ended otherwise.
         """
         self._portal.call(self._holdfast.cancel, id, reason=reason, tenant=tenant)
+
+    def extend(self, id: str, *, expires: Duration, tenant: str | None = None) -> None:
+        """Let a run expire that long from now, and not before; see `holdfast.Holdfast.extend`.
+
+        Raises:
+            RunNotFound: there is no such run.
+            RunEnded: it has ended, or expired.
+            ExpiryNotLater: it expires later than that as it is.
+        """
+        self._portal.call(self._holdfast.extend, id, expires=expires, tenant=tenant)
 
     def retry(self, id: str, *, from_node: str | None = None, tenant: str | None = None) -> None:
         """Let a run go on that failed or is quarantined, at that node or where it stopped.

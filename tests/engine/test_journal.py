@@ -10,9 +10,10 @@ import pytest
 
 from holdfast.clock import ManualClock, SeededIds
 from holdfast.engine.kernel import Dropped, Kernel
-from holdfast.engine.ledger import GROUP_BYTES_MAX, Conflict, Journal
+from holdfast.engine.ledger import GROUP_BYTES_MAX, Conflict, Journal, begun
 from holdfast.errors import InvalidResult, OutcomeUnknown
 from holdfast.model.event import Event, NodeFinished
+from holdfast.model.execution import Execution
 from holdfast.records.codec import unpack_events
 from holdfast.records.head import Context, Head
 from holdfast.records.journal import content_of
@@ -23,6 +24,7 @@ from holdfast.storage.sqlite import MEMORY, SqliteEngine
 
 RUN = RunKey("acme", "doc-42")
 GENERATION = "g"
+EMPTY = Execution(seed=GENERATION, state={}, node="a")
 
 
 class Gated:
@@ -76,7 +78,7 @@ def kernel(engine: Gated) -> Kernel:
 
 @pytest.fixture
 def journal(kernel: Kernel) -> Journal:
-    return Journal(kernel, head(), Context(), alive=lambda: True)
+    return Journal(kernel, head(), begun(EMPTY, Context(), 0), alive=lambda: True)
 
 
 def head() -> Head:
@@ -179,7 +181,7 @@ async def test_whoever_loses_a_position_writes_nothing_and_all_of_its_group_hear
     kernel: Kernel, engine: Gated, journal: Journal
 ) -> None:
     engine.open.set()
-    rival = Journal(kernel, head(), Context(), alive=lambda: True)
+    rival = Journal(kernel, head(), begun(EMPTY, Context(), 0), alive=lambda: True)
     await rival.append([event(100)])
     engine.open.clear()
     appends = [asyncio.create_task(journal.append([event(n)])) for n in range(3)]
@@ -215,6 +217,6 @@ async def test_nothing_is_concluded_from_a_lost_answer_once_the_lease_is_over(
 ) -> None:
     engine.open.set()
     engine.lost = 1
-    journal = Journal(kernel, head(), Context(), alive=lambda: False)
+    journal = Journal(kernel, head(), begun(EMPTY, Context(), 0), alive=lambda: False)
     with pytest.raises(Dropped):
         await journal.append([event(0)])

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn, TypeVar
 
 import click
+
+from holdfast.model.durations import days, hours, minutes, seconds
 
 __all__ = [
     "example",
@@ -16,11 +19,13 @@ __all__ = [
     "json_value",
     "labels_option",
     "moment",
+    "span",
     "tenant_option",
     "url_option",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
+_UNITS = {"s": seconds, "m": minutes, "h": hours, "d": days}
 
 url_option = click.option(
     "--url",
@@ -54,6 +59,21 @@ def moment(text: str) -> datetime:
             f"{text!r} is not a time such as 2026-11-01 or 2026-11-01T09:30:00Z"
         ) from None
     return read.replace(tzinfo=UTC) if read.tzinfo is None else read
+
+
+def span(text: str) -> timedelta:
+    """Read a span of time: a number and the letter of its unit.
+
+    Raises:
+        BadParameter: it is none.
+    """
+    read = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)([smhd])", text)
+    try:
+        if read is not None:
+            return _UNITS[read[2]](float(read[1]))
+    except OverflowError:
+        pass
+    raise click.BadParameter(f"{text!r} is not a span of time such as 90s, 30m, 12h or 3d")
 
 
 def json_value(text: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial, wraps
 from typing import Any, get_args
 
@@ -20,6 +20,7 @@ from holdfast.cli.parameters import (
     json_value,
     labels_option,
     moment,
+    span,
     tenant_option,
     url_option,
 )
@@ -37,6 +38,7 @@ __all__ = ["run"]
 
 _DETAILS_MAX = 160
 _TIMES = {
+    "expires_ms": "expires_at",
     "retry_at_ms": "retry_at",
     "since_ms": "since_at",
     "stale_ms": "stale_at",
@@ -273,6 +275,16 @@ async def cancel(
     elif id is not None:
         await holdfast.cancel(id, reason=reason)
         click.echo(f"run {id} is cancelled")
+
+
+@run.command(epilog=example("holdfast run extend doc-42 3d"))
+@click.argument("id")
+@click.argument("expires", type=span, metavar="SPAN")
+@_on_store()
+async def extend(holdfast: Holdfast, *, id: str, expires: timedelta) -> None:
+    """Let the run ID expire SPAN from now (90s, 30m, 12h, 3d), and not before."""
+    await holdfast.extend(id, expires=expires)
+    click.echo(f"run {id} expires at {utc((await holdfast.get(id)).expires_at)}")
 
 
 @run.command(

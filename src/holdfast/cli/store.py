@@ -8,8 +8,8 @@ import click
 
 from holdfast.app import Holdfast
 from holdfast.cli.failures import asynchronous
-from holdfast.model.durations import days
 from holdfast.cli.parameters import example
+from holdfast.model.durations import days
 from holdfast.records.keys import SETTINGS
 from holdfast.records.settings import SHARDS, settings_of
 from holdfast.storage.layout import Key
@@ -83,6 +83,8 @@ async def sweep(url: str, older_than_days: float, dry_run: bool) -> None:
                 f"{far.kept} runs kept, {far.young} too young, {far.foreign} foreign blobs, "
                 f"{far.leftovers} leftovers removed"
             )
+
+
 @store.command(epilog=_SHARDS_EXAMPLE + _ADDRESSES)
 @click.argument("url")
 @click.option("--grow", type=click.IntRange(1), metavar="N", help="Raise the count to N.")

@@ -82,6 +82,14 @@ class Host(Protocol):
         """Wait without letting go of the run."""
         ...
 
+    async def read_row(self) -> None:
+        """Read the run's row again: somebody may have extended it.
+
+        Raises:
+            Dropped: the run is no longer ours.
+        """
+        ...
+
 
 class Context:
     """The run, as one of its nodes sees it."""
@@ -185,7 +193,7 @@ class Context:
         limit = None if max_wait is None else milliseconds_of(max_wait, "max_wait")
         answer = self._strand.answers.get(key)
         if answer is None:
-            answer = await self._answer(self._wait(key, name, limit))
+            answer = await self._answer(await self._wait(key, name, limit))
         if isinstance(answer, TimerFired):
             raise WaitTimedOut(f"no signal {name!r} came in time")
         return answer.payload
@@ -205,7 +213,7 @@ class Context:
             await self._host.sleep(span / 1000)
             await self._record(self._fired(key), durable=False)
             return
-        await self._answer(self._wait(key, None, span))
+        await self._answer(await self._wait(key, None, span))
 
     async def _record(self, event: Event, *, durable: bool) -> None:
         if self._closed:
@@ -222,7 +230,7 @@ class Context:
         self._counts[name] += 1
         return f"{name}#{self._counts[name]}"
 
-    def _wait(self, key: str, name: str | None, limit: int | None) -> Wait:
+    async def _wait(self, key: str, name: str | None, limit: int | None) -> Wait:
         """Return the wait as it began, which may have been in another process."""
         head, visit = self._host.head, self._visit
         if self._node.pausable == "no":
@@ -232,6 +240,8 @@ class Context:
                 return wait
         now = self._host.now_ms()
         until = None if limit is None else now + limit
+        if until is not None and until > head.expires_ms and now < head.expires_ms:
+            head = await self._row()
         if until is not None and until > head.expires_ms and now < head.expires_ms:
             raise WaitBeyondExpiry(
                 f"node {self._node.name!r} would wait until {_utc(until)}, but the run expires at "
@@ -247,6 +257,15 @@ class Context:
             until_ms=until,
             stale_ms=None if freshness is None else now + freshness,
         )
+
+    async def _row(self) -> Head:
+        """Return the row as it is by now."""
+        try:
+            await self._host.read_row()
+        except Dropped as lost:
+            self._lost = lost
+            raise
+        return self._host.head
 
     async def _answer(self, wait: Wait) -> SignalTaken | TimerFired:
         host = self._host

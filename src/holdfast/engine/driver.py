@@ -8,7 +8,7 @@ then is anything performed, and nothing is let go of before every write of ours 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
@@ -42,7 +42,7 @@ from holdfast.model.run import Status
 from holdfast.model.signals import Pending, Signal, holds_decision, is_open, resolved
 from holdfast.model.wait import Wait
 from holdfast.records import changes
-from holdfast.records.head import ENDED, Head, head_of
+from holdfast.records.head import ENDED, OPEN, Head, head_of
 from holdfast.records.head import Context as JournalContext
 from holdfast.storage import Update
 
@@ -112,6 +112,7 @@ class Driver:
         self._in_node = False
         self._interrupted = False
         self._let_go = False
+        self._read_before = loaded is not None
         self._writing: set[asyncio.Future[Any]] = set()
         # Signals whose taking is being written: no other wait may take them.
         self._taking: set[tuple[str, str]] = set()
@@ -203,6 +204,12 @@ class Driver:
         if not writing.cancelled() and isinstance(writing.exception(), Conflict):
             self._journal = None
 
+    async def read_row(self) -> None:
+        signals = self.head.signals
+        await self._read_row()
+        # The inbox was not read: what came since is still unseen, and a pause must say so.
+        self.head = msgspec.structs.replace(self.head, signals=signals)
+
     async def sleep(self, seconds: float) -> None:
         await self._kernel.clock.sleep(seconds)
 
@@ -231,13 +238,12 @@ class Driver:
 
     async def _resume(self) -> None:
         """Read the journal, fence it if need be, and carry out what was asked for meanwhile."""
-        late = self.now_ms() >= self.head.expires_ms
-        if late:
-            await self._stop_accepting()
-        loaded = await self._kernel.patiently(
-            lambda: load(self._kernel, self.head, keep_events=True), self._alive
-        )
-        if any(isinstance(e, Fenced) and e.epoch > self.head.epoch for e in loaded.events):
+        if self._read_before:
+            await self._read_row()
+        self._read_before = True
+        late = await self._stop_accepting()
+        loaded = await self._kernel.patiently(lambda: load(self._kernel, self.head), self._alive)
+        if loaded.fence > self.head.epoch:
             raise Dropped
         self._take_in(loaded)
         if self.head.torn:
@@ -409,8 +415,7 @@ class Driver:
         if journal is None:
             return
         await journal.flush()
-        if self.now_ms() >= self.head.expires_ms:
-            await self._stop_accepting()
+        if await self._stop_accepting():
             await self._read_inbox()
         shown = await self._row_waits(waits)
         while True:
@@ -458,22 +463,42 @@ class Driver:
         strand = self.execution.strand(branch)
         return () if strand is None else strand.waits
 
-    async def _stop_accepting(self) -> None:
-        """Take no signal any more; whoever reads the inbox after this misses none."""
-        if self.head.status != "closing":
-            await self._change_or_drop(changes.closing, status="closing")
+    async def _stop_accepting(self) -> bool:
+        """Take no signal any more if the run is past its expiry; return whether it is.
+
+        Whoever reads the inbox after this misses none.
+        """
+        while self.now_ms() >= self.head.expires_ms:
+            if self.head.status not in OPEN:
+                return True
+            try:
+                await self._change(changes.closing, status="closing")
+            except ConditionFailed as failed:
+                await self._look_again(failed)  # it may have been extended
+        return False
 
     async def _look_again(self, failed: ConditionFailed) -> None:
         """Take in what the row says by now, if the run is still ours, and read the inbox."""
-        standing = None if failed.item is None else head_of(failed.item)
+        self._take_row(failed.item)
+        await self._read_inbox()
+
+    async def _read_row(self) -> None:
+        """Read the row again: what is new in the journal may be so there, too."""
+        key = self.head.key.head
+        self._take_row(
+            await self._kernel.patiently(lambda: self._kernel.heads.get(key), self._alive)
+        )
+
+    def _take_row(self, item: Mapping[str, Any] | None) -> None:
+        standing = None if item is None else head_of(item)
         if (
             standing is None
             or standing.generation != self.head.generation
             or standing.epoch != self.head.epoch
         ):
             raise Dropped
-        self.head = msgspec.structs.replace(standing, torn=self.head.torn)
-        await self._read_inbox()
+        # When its waits began we may know better: the row hears of it at the next pause.
+        self.head = msgspec.structs.replace(standing, torn=self.head.torn, waits=self.head.waits)
 
     async def _read_inbox(self) -> None:
         self.inbox = await self._kernel.patiently(
@@ -570,10 +595,15 @@ class Driver:
         self.head = msgspec.structs.replace(head_of(item), torn=head.torn)
 
     async def _change_or_drop(self, change: Callable[..., Update], **values: Any) -> None:
-        try:
-            await self._change(change, **values)
-        except ConditionFailed:
-            raise Dropped from None
+        while True:
+            ttl, expires_ms = self.head.ttl, self.head.expires_ms
+            try:
+                await self._change(change, **values)
+                return
+            except ConditionFailed as failed:
+                await self._look_again(failed)
+                if (self.head.ttl, self.head.expires_ms) == (ttl, expires_ms):
+                    raise Dropped from None  # it was not extended: what else is against it stays
 
     def _journal_context(self) -> JournalContext:
         return self.head.context if self._journal is None else self._journal.context
@@ -608,7 +638,7 @@ class Driver:
         self._journal = Journal(
             self._kernel,
             self.head,
-            loaded.context,
+            loaded,
             alive=self._alive,
         )
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from holdfast.clock import Clock, Ids
+from holdfast.engine.compaction import FLOOR_BYTES
 from holdfast.engine.news import News
 from holdfast.errors import (
     ConditionFailed,
@@ -51,6 +52,7 @@ class Kernel:
         self.clock = clock
         self.ids = ids
         self.spill_bytes = spill_bytes()
+        self.snapshot_floor_bytes = FLOOR_BYTES
         self.heads = store.table.purpose("head")
         self.journals = store.table.purpose("journal")
         self.inboxes = store.table.purpose("inbox")

@@ -1,19 +1,22 @@
 """A run's journal as the engine reads and writes it.
 
 To append is one conditional Put at the next position: whoever writes it first wins. Records that
-become ready while a Put is under way travel together in the next one.
+become ready while a Put is under way travel together in the next one. Where what was written since
+the last snapshot outweighs it, another one travels in front of them: readers begin there, and
+nothing before it is deleted, since a freed position would let a stalled owner back in.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 import msgspec
 
-from holdfast.engine.kernel import Kernel
+from holdfast.engine.compaction import Tail, due
+from holdfast.engine.kernel import Dropped, Kernel
 from holdfast.errors import (
     ConditionFailed,
     InvalidResult,
@@ -21,12 +24,13 @@ from holdfast.errors import (
     StoreUnavailable,
     StoreUnusable,
 )
-from holdfast.model.event import Event, Fenced
-from holdfast.model.execution import Execution, ends, folded
+from holdfast.model.event import Event, Extended, Fenced, Snapshot
+from holdfast.model.execution import Execution, ends, folded, restored, snapshot
 from holdfast.model.signals import Signal
+from holdfast.records.changes import pointed
 from holdfast.records.codec import compress, encode, unpack_events, unpack_value
 from holdfast.records.head import Context, Head
-from holdfast.records.journal import Content, content_of, record
+from holdfast.records.journal import Content, content_of, record, signal_in
 from holdfast.records.keys import (
     blob_prefix,
     inbox_range,
@@ -36,7 +40,16 @@ from holdfast.records.keys import (
 )
 from holdfast.storage import Table
 
-__all__ = ["Conflict", "Journal", "Loaded", "contents_of", "load", "read_inbox", "spilled"]
+__all__ = [
+    "Conflict",
+    "Journal",
+    "Loaded",
+    "begun",
+    "contents_of",
+    "load",
+    "read_inbox",
+    "spilled",
+]
 
 # What one Put carries at most; what is over it takes the next position.
 GROUP_BYTES_MAX = 100 * 1024
@@ -57,44 +70,77 @@ class Loaded(msgspec.Struct):
     execution: Execution
     context: Context
     inbox: list[Signal]
-    events: list[Event]
-    """All of them where they were asked for, otherwise none."""
+    tail: Tail
+    fence: int = 0
+    """The highest epoch of the fences that were read."""
 
 
-async def load(kernel: Kernel, head: Head, *, keep_events: bool = False) -> Loaded:
-    """Read a run's journal and inbox, consistently, in one Query (and a page for each MB more).
+def begun(execution: Execution, context: Context, input_bytes: int) -> Loaded:
+    """Return a run of which nothing stands yet but its input."""
+    return Loaded(execution, context, [], Tail(input_bytes))
+
+
+async def load(kernel: Kernel, head: Head) -> Loaded:
+    """Read a run's journal from its last snapshot on, and its inbox.
+
+    It is one consistent Query, and a page for each MB more. A fence before the snapshot is not
+    read, and need not be: whoever holds a row with this pointer saw it when its epoch was the
+    highest that there was, so a fence of a higher one can only have been written after it.
 
     Raises:
         JournalDamaged: a record is missing or cannot be read.
     """
-    items = await _records(kernel.journals, head, 0)
+    items = await _records(kernel.journals, head, head.snapshot)
     contents = await contents_of(kernel, [content_of(item) for item in items])
-    context = Context()
+    loaded: Loaded | None = None
+    if not head.snapshot and head.input is not None:
+        loaded = _from_input(head, head.input)
     inbox: list[Signal] = []
-    events: list[Event] = []
-    execution: Execution | None = None
-    if head.input is not None:
-        execution = _begun(head, unpack_value(head.input))
+    blobs = head.context.blobs
     for item, data in zip(items, contents, strict=True):
-        context = _grown(context, content_of(item))
+        content = content_of(item)
+        blobs = blobs or content.blob is not None
         if is_inbox(item["SK"]):
             if _in_time(item, head):
                 inbox.append(_signal(item, data))
-            continue
-        position = position_in(item["SK"])
-        if position == 0:
-            execution = _begun(head, unpack_value(data))
-            continue
-        if execution is None or position != context.position:
-            raise JournalDamaged(f"record {context.position} of run {head.key.id!r} is missing")
-        context = msgspec.structs.replace(context, position=position + 1)
-        recorded = unpack_events(data)
-        execution = folded(execution, recorded)
-        if keep_events:
-            events += recorded
-    if execution is None:
-        raise JournalDamaged(f"the input of run {head.key.id!r} is missing")
-    return Loaded(execution, context, inbox, events)
+        elif position_in(item["SK"]) == 0:
+            loaded = _from_input(head, data)
+            loaded.context = _grown(loaded.context, content)
+        else:
+            loaded = _after(head, loaded, position_in(item["SK"]), content, unpack_events(data))
+    if loaded is None:
+        missing = f"record {head.snapshot}" if head.snapshot else "the input"
+        raise JournalDamaged(f"{missing} of run {head.key.id!r} is missing")
+    loaded.inbox = inbox
+    loaded.context = msgspec.structs.replace(loaded.context, blobs=loaded.context.blobs or blobs)
+    return loaded
+
+
+def _from_input(head: Head, data: bytes) -> Loaded:
+    execution = Execution(seed=head.generation, state=unpack_value(data), node=head.first)
+    return begun(execution, Context(), len(data))
+
+
+def _after(
+    head: Head, loaded: Loaded | None, position: int, content: Content, events: list[Event]
+) -> Loaded:
+    """Return a run as it is after one more record; the first one read may be its snapshot."""
+    expected = head.snapshot if loaded is None else loaded.context.position
+    first = events[0] if events else None
+    if position != expected or (loaded is None and not isinstance(first, Snapshot)):
+        raise JournalDamaged(f"record {expected} of run {head.key.id!r} is missing")
+    if isinstance(first, Snapshot):
+        context = Context(position, first.size, first.blobs)
+        tail = Tail(content.size)
+        execution = folded(restored(first), events[1:])
+    else:
+        assert loaded is not None
+        context = loaded.context
+        tail, execution = loaded.tail.grown(content.size), folded(loaded.execution, events)
+    fences = [event.epoch for event in events if isinstance(event, Fenced)]
+    fence = max((0 if loaded is None else loaded.fence, *fences))
+    context = msgspec.structs.replace(_grown(context, content), position=position + 1)
+    return Loaded(execution, context, [], tail, fence)
 
 
 async def read_inbox(kernel: Kernel, head: Head) -> list[Signal]:
@@ -140,7 +186,7 @@ class Journal:
     """The journal of a run that this process holds."""
 
     def __init__(
-        self, kernel: Kernel, head: Head, context: Context, *, alive: Callable[[], bool]
+        self, kernel: Kernel, head: Head, loaded: Loaded, *, alive: Callable[[], bool]
     ) -> None:
         self._kernel = kernel
         self._head = head
@@ -148,7 +194,12 @@ class Journal:
         self._held: list[_Entry] = []
         self._waiting: list[_Entry] = []
         self._writing = False
-        self.context = context
+        # The fold of what stands, which is what a snapshot at the next position holds: whoever
+        # appends may be ahead of it, or behind.
+        self._execution = loaded.execution
+        self._tail = loaded.tail
+        self._compacts = True
+        self.context = loaded.context
         self.undecided = False
         """Whether a write was given up before its fate was known."""
 
@@ -218,14 +269,21 @@ class Journal:
         events = [event for entry in group for event in entry.events]
         if not events:
             return
-        data = await _compressed(group[0].plain if len(group) == 1 else encode(events))
+        plain = group[0].plain if len(group) == 1 else encode(events)
+        while not await self._put(events, plain):
+            pass
+
+    async def _put(self, events: list[Event], plain: bytes) -> bool:
+        """Write one record at the next position; return whether that was still free.
+
+        Raises:
+            Conflict: somebody else's record stands there.
+        """
         position = self.context.position
-        name = f"{position:08d}-{self._head.epoch}"
-        content = await self._kernel.patiently(
-            lambda: spilled(self._kernel, self._head, data, name), self._alive
-        )
+        head = self._head.lasting(self._execution)
+        taken_along, content = await self._content(head, events, plain)
         token = self._kernel.ids.new()
-        put = record(self._head, position, content, token=token, stays=_stays(events))
+        put = record(head, position, content, token=token, stays=_stays(events))
         self.undecided = True
         try:
             await self._kernel.settle(self._kernel.journals, put, alive=self._alive)
@@ -234,10 +292,89 @@ class Journal:
             if content.blob is not None and self._kernel.blobs is not None:
                 with suppress(StoreUnavailable, StoreUnusable):
                     await self._kernel.blobs.delete(content.blob.key)  # nobody names it
+            if await self._goes_on_after(failed.item):
+                return False
             raise Conflict(f"position {position} of run {self._head.key.id!r} is taken") from failed
         self.undecided = False
-        self.context = msgspec.structs.replace(_grown(self.context, content), position=position + 1)
+        self._stood([*taken_along, *events], content)
         self._kernel.news.tell(self._head.key)
+        if taken_along:
+            await self._point(position)
+        return True
+
+    async def _content(
+        self, head: Head, events: list[Event], plain: bytes
+    ) -> tuple[list[Event], Content]:
+        """Return the snapshot that goes in front of the events, if one is due, and the record."""
+        name = f"{self.context.position:08d}-{head.epoch}"
+
+        async def kept(plain: bytes) -> Content:
+            data = await _compressed(plain)
+            return await self._kernel.patiently(
+                lambda: spilled(self._kernel, head, data, name), self._alive
+            )
+
+        # What stays when an expired run is freed must not hold its state.
+        wanted = due(self._tail, self._kernel.snapshot_floor_bytes) and not _stays(events)
+        if wanted and self._compacts:
+            made: list[Event] = [
+                snapshot(
+                    self._execution,
+                    self._kernel.clock.now_ms(),
+                    size=self.context.size,
+                    blobs=self.context.blobs,
+                )
+            ]
+            try:
+                return made, await kept(encode([*made, *events]))
+            except InvalidResult:
+                # No item holds it, and there is no bucket: a resume reads all there is instead.
+                self._compacts = False
+        return [], await kept(plain)
+
+    async def _goes_on_after(self, standing: Mapping[str, Any] | None) -> bool:
+        """Take in what stands where we meant to write, if it only gives the run more time.
+
+        What we are about to write follows from what we know nevertheless.
+        """
+        if standing is None:
+            return False
+        content = content_of(standing)
+        (data,) = await self._kernel.patiently(
+            lambda: contents_of(self._kernel, [content]), self._alive
+        )
+        events = unpack_events(data)
+        if not all(isinstance(event, Snapshot | Extended) for event in events):
+            return False
+        self._stood(events, content)
+        return True
+
+    def _stood(self, events: list[Event], content: Content) -> None:
+        """Take in the record that stands at the next position."""
+        starts = isinstance(events[0], Snapshot)
+        self._tail = Tail(content.size) if starts else self._tail.grown(content.size)
+        self._execution = folded(self._execution, events)
+        position = self.context.position + 1
+        self.context = msgspec.structs.replace(_grown(self.context, content), position=position)
+
+    async def _point(self, position: int) -> None:
+        """Tell readers to begin at a snapshot that stands.
+
+        Raises:
+            Dropped: the run is not ours any more.
+        """
+        head = self._head
+        write = pointed(
+            head, position, now_ms=self._kernel.clock.now_ms(), token=self._kernel.ids.new()
+        )
+        try:
+            await self._kernel.settle(self._kernel.heads, write, alive=self._alive)
+        except ConditionFailed as failed:
+            standing = failed.item or {}
+            ours = (standing.get("generation"), standing.get("epoch"))
+            if ours != (head.generation, head.epoch):
+                raise Dropped from None
+            # Otherwise somebody pointed further on.
 
 
 async def _records(table: Table, head: Head, position: int) -> list[dict[str, Any]]:
@@ -277,10 +414,6 @@ def _stays(events: Sequence[Event]) -> bool:
     return any(isinstance(event, Fenced) or ends(event) for event in events)
 
 
-def _begun(head: Head, state: dict[str, Any]) -> Execution:
-    return Execution(seed=head.generation, state=state, node=head.first)
-
-
 def _grown(context: Context, content: Content) -> Context:
     return msgspec.structs.replace(
         context,
@@ -295,5 +428,5 @@ def _in_time(item: dict[str, Any], head: Head) -> bool:
 
 
 def _signal(item: dict[str, Any], data: bytes) -> Signal:
-    name, id = item["SK"].split("#", 3)[3].split("#")
+    name, id = signal_in(item)
     return Signal(name, id, item["accepted_ms"], unpack_value(data))

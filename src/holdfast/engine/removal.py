@@ -35,7 +35,8 @@ async def remove(kernel: Kernel, head: Head) -> None:
     Fences and endings stay until their ttl: a freed position would let a stalled owner back in.
     """
     if kernel.blobs is not None:
-        await kernel.blobs.delete_all(blob_prefix(head.kept, head.key, head.generation))
+        for kept in (head.kept, *head.kept_before):
+            await kernel.blobs.delete_all(blob_prefix(kept, head.key, head.generation))
     batch: list[Delete] = []
     async for item in kernel.journals.every(head.key.pk, journal_range(head.generation)):
         if not item.get("stays"):

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.engine.crew import Crew
+from holdfast.engine.inbox import prolong
 from holdfast.engine.kernel import Kernel
 from holdfast.engine.ledger import Loaded, contents_of, load, spilled
 from holdfast.engine.removal import freed_at_ms
@@ -32,7 +33,7 @@ from holdfast.records.journal import Content, content_of, record, signal_item
 from holdfast.records.keys import Place, RunKey
 from holdfast.storage import Update
 
-__all__ = ["cancel", "read", "retry", "send"]
+__all__ = ["cancel", "read", "retry", "send", "standing"]
 
 
 async def read(kernel: Kernel, run: RunKey) -> Head:
@@ -98,21 +99,25 @@ async def _deliver(kernel: Kernel, crew: Crew, head: Head, signal: _Sent) -> Non
     )
     try:
         await kernel.settle(kernel.inboxes, put)
+        ttl = head.ttl
     except ConditionFailed as failed:
-        await _check_same(kernel, failed, signal)
-    standing: Head | None = head
+        ttl = await _check_same(kernel, failed, signal)
+    row: Head | None = head
     spilled = content.blob is not None
-    while standing is not None:
+    while row is not None:
         # From here on the row decides, and not our clock: the signal may be taken already.
-        if standing.status in ENDED and await _was_taken(kernel, standing, name, id):
+        if row.status in ENDED and await _was_taken(kernel, row, name, id):
             return
-        _check_open(standing)
-        if standing.awaits_signal:
-            standing = await _woken(kernel, crew, standing, spilled=spilled)
+        _check_open(row)
+        if ttl < row.ttl:  # the run was extended meanwhile, and whoever did so may have missed it
+            await prolong(kernel, row, name=name, id=id)
+            ttl = row.ttl
+        if row.awaits_signal:
+            row = await _woken(kernel, crew, row, spilled=spilled)
         else:
             now = kernel.clock.now_ms()
-            write = changes.signalled(standing, spilled=spilled, now_ms=now, token=kernel.ids.new())
-            standing = await _changed(kernel, standing, write)
+            write = changes.signalled(row, spilled=spilled, now_ms=now, token=kernel.ids.new())
+            row = await _changed(kernel, row, write)
 
 
 async def _was_taken(kernel: Kernel, head: Head, name: str, id: str) -> bool:
@@ -136,7 +141,7 @@ async def _woken(kernel: Kernel, crew: Crew, head: Head, *, spilled: bool) -> He
     except ConditionFailed as failed:
         if room is not None:
             room.give_back()
-        return _standing(head, failed)
+        return standing(head, failed)
     except BaseException:
         if room is not None:
             room.give_back(unsure=True)
@@ -164,14 +169,16 @@ def _check_open(head: Head) -> None:
         raise RunEnded(f"run {head.key.id!r} is {head.status}", status=head.status)
 
 
-async def _check_same(kernel: Kernel, failed: ConditionFailed, signal: _Sent) -> None:
-    """Check that a signal which is there already is this one."""
-    (data,) = await contents_of(kernel, [content_of(failed.item or {})])
+async def _check_same(kernel: Kernel, failed: ConditionFailed, signal: _Sent) -> int:
+    """Check that a signal which is there already is this one; return its ttl."""
+    item = failed.item or {}
+    (data,) = await contents_of(kernel, [content_of(item)])
     payload = durable(signal.payload)
     if data != pack(payload) and unpack_value(data) != payload:
         raise AlreadyExists(
             f"a signal {signal.name!r} of the id {signal.id!r} is there, with another payload"
         ) from None
+    return item["ttl"]
 
 
 async def _changed(
@@ -188,15 +195,20 @@ async def _changed(
     try:
         await kernel.settle(kernel.heads, write, stands=stands)
     except ConditionFailed as failed:
-        return _standing(head, failed)
+        return standing(head, failed)
     return None
 
 
-def _standing(head: Head, failed: ConditionFailed) -> Head:
-    standing = None if failed.item is None else head_of(failed.item)
-    if standing is None or standing.generation != head.generation:
+def standing(head: Head, failed: ConditionFailed) -> Head:
+    """Return the row that stood in the way of a write.
+
+    Raises:
+        RunNotFound: it is gone, or another run has its id by now.
+    """
+    found = None if failed.item is None else head_of(failed.item)
+    if found is None or found.generation != head.generation:
         raise RunNotFound(f"the run {head.key.id!r} is gone") from None
-    return standing
+    return found
 
 
 # --- cancelling -----------------------------------------------------------------------------------
@@ -240,7 +252,8 @@ async def _cancelled(kernel: Kernel, head: Head, reason: str) -> Head:
             event = Cancelled(kernel.clock.now_ms(), reason)
             content = Content(pack([event]))
             position, token = loaded.context.position, kernel.ids.new()
-            put = record(head, position, content, token=token, stays=True)
+            lasting = head.lasting(loaded.execution)
+            put = record(lasting, position, content, token=token, stays=True)
             try:
                 await kernel.settle(kernel.journals, put)
             except ConditionFailed:

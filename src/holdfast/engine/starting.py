@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from holdfast.engine.kernel import Kernel
-from holdfast.engine.ledger import Loaded, spilled
+from holdfast.engine.ledger import Loaded, begun, spilled
 from holdfast.errors import AlreadyExists, ConditionFailed, InvalidInput, InvalidResult
 from holdfast.graph import Graph
 from holdfast.model.execution import Execution
@@ -17,17 +17,13 @@ from holdfast.records.codec import canonical_hash, pack
 from holdfast.records.head import Context, Head, head_of, is_over
 from holdfast.records.journal import record
 from holdfast.records.keys import Place, Queue, RunKey, shard_of_run
+from holdfast.records.lifetime import retention_class, retention_seconds, ttl_of
 from holdfast.records.names import POOL
 
 __all__ = ["Start", "Started", "prepare", "start"]
 
 # What of an input stays in the row, so that it remains about a kilobyte: it is written often.
 _INPUT_BYTES_MAX = 400
-_DAY_SECONDS = 24 * 3600
-# DynamoDB deletes up to two days after the ttl, and never before it.
-_BROOM_SECONDS = 2 * _DAY_SECONDS
-# A bucket's lifecycle rules go by prefix: one rule for each of these.
-_RETENTION_DAYS = (10, 40, 100, 400, 4_000, 40_000, 400_000)
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,7 +111,7 @@ async def start(
         )
     except ConditionFailed as failed:
         return Started(_same_run(failed.item or {}, prepared, asked.run), None)
-    return Started(head, Loaded(prepared.execution, context, [], []))
+    return Started(head, begun(prepared.execution, context, len(prepared.packed)))
 
 
 def _same_run(item: Mapping[str, Any], prepared: Prepared, run: RunKey) -> Head:
@@ -141,8 +137,7 @@ async def _head(
     now = kernel.clock.now_ms()
     starts_ms = max(asked.starts_ms or now, now)
     expires_ms = starts_ms + asked.expires_in_ms
-    kept_seconds = max(-(-asked.retention_ms // 1000), _BROOM_SECONDS)
-    ttl = -(-expires_ms // 1000) + kept_seconds
+    ttl = ttl_of(expires_ms, retention_seconds(asked.retention_ms))
     queue = Queue(graph.name, asked.pool, shard_of_run(asked.run, settings.shards))
     if owner is None or starts_ms > now:
         owner, place = None, Place.due(queue, starts_ms, asked.run, 1)
@@ -170,14 +165,9 @@ async def _head(
         starts_ms=starts_ms,
         expires_ms=expires_ms,
         ttl=ttl,
-        kept=_retention_class(ttl - now // 1000),
+        kept=retention_class(ttl - now // 1000),
         user=None if asked.user is None else await kernel.hashed_user(asked.user),
         labels=asked.labels,
         reason="scheduled" if starts_ms > now else None,
         retries_left=graph.nodes[prepared.execution.node].retry.attempts - 1,
     )
-
-
-def _retention_class(seconds: int) -> str:
-    days = next(days for days in _RETENTION_DAYS if seconds <= (days - 1) * _DAY_SECONDS)
-    return f"keep-{days}d"

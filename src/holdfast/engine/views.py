@@ -15,7 +15,7 @@ from holdfast.records.head import Head
 __all__ = ["entry_of", "history_of", "is_shown", "moment", "run_of"]
 
 # Kinds of events that a journal holds for the engine alone.
-_HIDDEN = frozenset({"snapshot"})
+_HIDDEN = frozenset({"snapshot", "waiting"})
 
 
 def moment(ms: int) -> datetime:

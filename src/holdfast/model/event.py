@@ -19,6 +19,7 @@ __all__ = [
     "Cancelled",
     "Event",
     "Expired",
+    "Extended",
     "Failed",
     "Failure",
     "Fenced",
@@ -27,6 +28,7 @@ __all__ = [
     "NodeFinished",
     "Rerouted",
     "SignalTaken",
+    "Snapshot",
     "TimerFired",
     "Waiting",
 ]
@@ -185,6 +187,31 @@ class Fenced(msgspec.Struct, frozen=True, array_like=True, tag="fence"):
     worker: str
 
 
+class Extended(msgspec.Struct, frozen=True, array_like=True, tag="extended"):
+    """Somebody gave the run more time; whatever is written after this lasts as long as it says.
+
+    Whether it took effect the row says: the run may have expired before.
+    """
+
+    at_ms: int
+    expires_ms: int
+    ttl: int
+    kept: str
+    """The retention class of the blobs that are written from here on."""
+
+
+class Snapshot(msgspec.Struct, frozen=True, array_like=True, tag="snapshot"):
+    """Everything before it, folded: the first event of its record, and where readers may begin."""
+
+    at_ms: int
+    fold: bytes
+    """The execution, as `holdfast.model.execution.snapshot` encodes it."""
+    size: int = 0
+    """The bytes of the journal before it."""
+    blobs: bool = False
+    """Whether any of that is a blob."""
+
+
 Event: TypeAlias = (
     NodeFinished
     | AttemptFailed
@@ -198,4 +225,6 @@ Event: TypeAlias = (
     | Cancelled
     | Expired
     | Fenced
+    | Extended
+    | Snapshot
 )

@@ -15,12 +15,14 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from holdfast.errors import JournalDamaged
 from holdfast.model.event import (
     AttemptFailed,
     BranchFailed,
     Cancelled,
     Event,
     Expired,
+    Extended,
     Failed,
     Failure,
     Fenced,
@@ -29,6 +31,7 @@ from holdfast.model.event import (
     NodeFinished,
     Rerouted,
     SignalTaken,
+    Snapshot,
     TimerFired,
     Waiting,
 )
@@ -44,7 +47,9 @@ __all__ = [
     "folded",
     "is_within",
     "outer",
+    "restored",
     "shown_nodes",
+    "snapshot",
 ]
 
 Ending: TypeAlias = Literal["finished", "failed", "cancelled", "expired"]
@@ -103,6 +108,10 @@ class Execution(Strand, frozen=True, kw_only=True):
     """How often in a row the run was taken over without getting anywhere."""
     retried: str = ""
     """The id of the last retry that was carried out."""
+    ttl: int = 0
+    """How long records last since the run was extended; 0 where its row alone says so."""
+    kept: str = ""
+    """The retention class of blobs since then."""
 
     def strand(self, path: str) -> Strand | None:
         """Return the run itself, or one of its branches if it is not joined yet."""
@@ -192,6 +201,33 @@ def folded(execution: Execution, events: Iterable[Event]) -> Execution:
     return execution
 
 
+def snapshot(execution: Execution, at_ms: int, *, size: int, blobs: bool) -> Snapshot:
+    """Return the whole of an execution as an event, for readers to begin at.
+
+    Raises:
+        TypeError, ValueError, OverflowError: the state cannot be encoded.
+    """
+    return Snapshot(at_ms, _encoder.encode(execution), size, blobs)
+
+
+def restored(snapshot: Snapshot) -> Execution:
+    """Return the execution of which a snapshot was made.
+
+    Fields that were added since get their defaults, so old snapshots stay readable.
+
+    Raises:
+        JournalDamaged: it cannot be read.
+    """
+    try:
+        return _decoder.decode(snapshot.fold)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise JournalDamaged(f"a snapshot cannot be read: {error}") from error
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Execution)
+
+
 def _after(before: Execution, event: Event) -> Execution:
     match event:
         case NodeFinished():
@@ -226,6 +262,11 @@ def _after(before: Execution, event: Event) -> Execution:
             return _rerouted(before, event)
         case Fenced():
             return msgspec.structs.replace(before, fences=before.fences + 1)
+        case Extended():
+            # Nobody got anywhere by it: a run that kills its workers does not begin anew.
+            return msgspec.structs.replace(before, ttl=max(before.ttl, event.ttl), kept=event.kept)
+        case Snapshot():
+            return restored(event)
         case Finished():
             return _changed(before, ending="finished", failure=None)
         case Failed():

@@ -24,11 +24,15 @@ __all__ = [
     "closing",
     "created",
     "ended",
+    "extended",
     "freed",
+    "lasting",
     "nudged",
     "paused",
     "place_in",
+    "pointed",
     "postponed",
+    "reclassed",
     "released",
     "requeued",
     "signalled",
@@ -259,7 +263,7 @@ def freed(head: Head, *, now_ms: int, token: str) -> Update:
     return Update(
         key=head.key.head,
         set={"epoch": head.epoch + 1, "updated_ms": now_ms, "freed": True},
-        remove=("owner", "torn", "waits", "GSI1PK", "GSI1SK", "input", "context"),
+        remove=("owner", "torn", "waits", "GSI1PK", "GSI1SK", "input", "context", "snapshot"),
         condition=_held(head),
         token=token,
     )
@@ -280,8 +284,7 @@ def nudged(head: Head, *, worker: str | None, spilled: bool, now_ms: int, token:
         set={**changes, "GSI1PK": place.pk, "GSI1SK": place.sk},
         condition=AllOf(
             (
-                Equals("generation", head.generation),
-                Equals("epoch", head.epoch),
+                *_held(head).conditions,
                 Equals("status", "waiting"),
                 Absent("owner"),
             )
@@ -333,6 +336,66 @@ def with_retry(head: Head, request: RetryRequest, *, now_ms: int, token: str) ->
     )
 
 
+def pointed(head: Head, snapshot: int, *, now_ms: int, token: str) -> Update:
+    """Return the write by which its owner tells readers where to begin; it never goes back."""
+    earlier = AnyOf((Absent("snapshot"), Less("snapshot", snapshot)))
+    return Update(
+        key=head.key.head,
+        set={"snapshot": snapshot, "updated_ms": now_ms},
+        condition=AllOf((*_owned(head).conditions, earlier)),
+        token=token,
+    )
+
+
+def reclassed(head: Head, kept: str, *, now_ms: int, token: str) -> Update:
+    """Return the write after which blobs may lie under another retention class as well."""
+    return Update(
+        key=head.key.head,
+        set={"kept": kept, "kept_before": [*head.kept_before, head.kept], "updated_ms": now_ms},
+        condition=AllOf((*_unchanged(head).conditions, Equals("kept", head.kept))),
+        token=token,
+    )
+
+
+def lasting(
+    head: Head, *, ttl: int, expires_ms: int, snapshot: int, now_ms: int, token: str
+) -> Update:
+    """Return the write after which new signals last for the life that a run is to have.
+
+    Its expiry is as it was: the signals that are there already come next.
+    """
+    known = Equals("snapshot", head.snapshot) if head.snapshot else Absent("snapshot")
+    return Update(
+        key=head.key.head,
+        set={
+            "ttl": ttl,
+            "extends_ms": expires_ms,
+            "snapshot": max(snapshot, head.snapshot),
+            "updated_ms": now_ms,
+        },
+        condition=AllOf((*_unchanged(head).conditions, known)),
+        token=token,
+    )
+
+
+def extended(head: Head, *, expires_ms: int, now_ms: int, token: str) -> Update:
+    """Return the write that gives a run more time; one that was due at its expiry is due later."""
+    changes: dict[str, Any] = {"expires_ms": expires_ms, "updated_ms": now_ms}
+    if head.waits and head.place == head.due(head.expires_ms, head.epoch):
+        limits = (limit for wait in head.waits for limit in (wait.until_ms, wait.stale_ms))
+        earliest = min((limit for limit in limits if limit is not None), default=expires_ms)
+        later = msgspec.structs.replace(head, expires_ms=expires_ms)
+        place = later.due(earliest, head.epoch)
+        changes |= {"GSI1PK": place.pk, "GSI1SK": place.sk}
+    return Update(
+        key=head.key.head,
+        set=changes,
+        remove=("extends_ms",) if head.extends_ms <= expires_ms else (),
+        condition=_unchanged(head),
+        token=token,
+    )
+
+
 def place_in(write: Update) -> Place:
     """Return the place to which a write moves its row."""
     return Place(write.set["GSI1PK"], write.set["GSI1SK"])
@@ -374,9 +437,15 @@ def _let_go(
     )
 
 
-def _held(head: Head) -> AllOf:
+def _owned(head: Head) -> AllOf:
     """Nobody claimed, released or re-queued the run since: that would have raised the epoch."""
     return AllOf((Equals("generation", head.generation), Equals("epoch", head.epoch)))
+
+
+def _held(head: Head) -> AllOf:
+    """Nor did anybody extend it: whoever does not know that must look again first."""
+    lifetime = (Equals("ttl", head.ttl), Equals("expires_ms", head.expires_ms))
+    return AllOf((*_owned(head).conditions, *lifetime))
 
 
 def _unchanged(head: Head) -> AllOf:

@@ -85,6 +85,13 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     ttl: int
     kept: str
     """The retention class of its blobs."""
+    kept_before: tuple[str, ...] = ()
+    """Retention classes that it had before it was extended: older blobs lie there."""
+    extends_ms: int = 0
+    """The expiry for which its ttl was made, while it is being extended."""
+    snapshot: int = 0
+    """The position of its last snapshot, where readers begin; 0 where there is none. It only ever
+    grows: records before it may be gone, once the run was extended."""
     user: str | None = None
     labels: dict[str, str] = {}
     node: str
@@ -123,6 +130,12 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
         owed = self.retry is not None and self.retry.id != execution.retried
         return self.retry if owed else None
 
+    def lasting(self, execution: Execution) -> Head:
+        """Return the row with as long a life as the journal has, though the row lags behind."""
+        if execution.ttl <= self.ttl:
+            return self
+        return msgspec.structs.replace(self, ttl=execution.ttl, kept=execution.kept)
+
     @property
     def awaits_signal(self) -> bool:
         """Whether a signal can wake it."""
@@ -154,6 +167,7 @@ def head_of(item: Mapping[str, Any]) -> Head:
             place=Place(item["GSI1PK"], item["GSI1SK"]) if "GSI1PK" in item else None,
             owner=item.get("owner"),
             input=item.get("input"),
+            kept_before=tuple(item.get("kept_before", ())),
             waits=tuple(Wait(**wait) for wait in item.get("waits", ())),
             context=_struct(item, "context", Context) or Context(),
             failure=Failure(**item["failure"]) if "failure" in item else None,
@@ -169,7 +183,7 @@ ATTRIBUTES = (
     "schema", "shard", "list_shards", "status", "generation", "epoch", "torn", "input_hash",
     "first", "created_ms", "updated_ms", "starts_ms", "expires_ms", "ttl", "kept", "user", "node",
     "reason", "nodes_run", "spent_ms", "retries_left", "resume_failures", "cancel", "signals",
-    "freed", "spilled", "pool",
+    "freed", "spilled", "pool", "snapshot", "extends_ms",
 )  # fmt: skip
 
 

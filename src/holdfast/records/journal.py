@@ -10,9 +10,9 @@ import msgspec
 from holdfast.errors import JournalDamaged
 from holdfast.records.head import Head
 from holdfast.records.keys import inbox_key, journal_key
-from holdfast.storage import Absent, BlobRef, Put
+from holdfast.storage import Absent, BlobRef, Key, Less, Put, Update
 
-__all__ = ["Content", "content_of", "record", "signal_item"]
+__all__ = ["Content", "content_of", "prolonged_signal", "record", "signal_in", "signal_item"]
 
 
 class Content(msgspec.Struct, frozen=True):
@@ -72,3 +72,18 @@ def signal_item(
     }
     item |= content.as_item()
     return Put(item, Absent("PK"), token)
+
+
+def signal_in(item: Mapping[str, Any]) -> tuple[str, str]:
+    """Return name and id of the signal that an item of an inbox is."""
+    name, id = item["SK"].split("#", 3)[3].split("#")
+    return name, id
+
+
+def prolonged_signal(item: Mapping[str, Any], ttl: int, content: Content) -> Update:
+    """Return the write that lets a signal last longer; it fails where it lasts as long already."""
+    return Update(
+        key=Key(item["PK"], item["SK"]),
+        set={"ttl": ttl, **(content.as_item() if content.blob is not None else {})},
+        condition=Less("ttl", ttl),
+    )

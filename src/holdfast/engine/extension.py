@@ -1,0 +1,182 @@
+"""Gives a run more time, so that nothing of it is gone before that time is over.
+
+Everything that a run keeps was written with the ttl of its old expiry, and no write changes them
+all. So the order of the steps is the protocol; whoever dies between two of them has changed
+nothing that counts, and to ask again finishes it:
+
+1. The row names the retention class under which new blobs will lie, so that they can be freed.
+2. A snapshot stands in the journal with the new ttl, and with it what that ttl is: whoever writes
+   after it read it, and uses the new one. What is before it may vanish.
+3. The row gets the new ttl, and readers begin at the snapshot. Whoever puts a signal into the inbox
+   compares the ttl afterwards: from here on each lasts, or its sender mends that.
+4. The signals that were there before are given the new ttl.
+5. Only now does the row say that the run expires later.
+
+The row alone decides: an owner that is closing the run compares its expiry, and whoever comes
+first wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from holdfast.engine.inbox import prolong_all
+from holdfast.engine.kernel import Kernel
+from holdfast.engine.ledger import Loaded, load, spilled
+from holdfast.engine.runs import read, standing
+from holdfast.engine.views import moment
+from holdfast.errors import (
+    ConditionFailed,
+    ExpiryNotLater,
+    InvalidRequest,
+    InvalidResult,
+    JournalDamaged,
+    RunEnded,
+)
+from holdfast.model.event import Extended
+from holdfast.model.execution import snapshot
+from holdfast.records import changes
+from holdfast.records.codec import pack
+from holdfast.records.head import OPEN, Head, head_of
+from holdfast.records.journal import record
+from holdfast.records.keys import RunKey
+from holdfast.records.lifetime import longer_class, retention_class, ttl_of
+from holdfast.storage import Update
+
+__all__ = ["extend"]
+
+
+class _Lifetime(msgspec.Struct, frozen=True):
+    """Until when a run is to last."""
+
+    expires_ms: int
+    ttl: int
+    kept: str
+
+
+async def extend(kernel: Kernel, run: RunKey, *, expires_ms: int) -> Head:
+    """Let a run expire later; return its row.
+
+    Raises:
+        RunNotFound: there is no such run.
+        RunEnded: it has ended, or expired.
+        ExpiryNotLater: it expires later than that as it is.
+        InvalidRequest: its state is too large to be kept without a bucket.
+    """
+    head = await read(kernel, run)
+    _check_open(kernel, head)
+    if expires_ms == head.expires_ms:
+        return head
+    if expires_ms < head.expires_ms:
+        raise ExpiryNotLater(
+            f"run {run.id!r} expires at {moment(head.expires_ms)}, and an expiry is never "
+            f"shortened: {moment(expires_ms)} is before that"
+        )
+    asked = _lifetime(head, expires_ms, kernel.clock.now_ms())
+
+    def reclassed(head: Head) -> Update:
+        return changes.reclassed(
+            head, asked.kept, now_ms=kernel.clock.now_ms(), token=kernel.ids.new()
+        )
+
+    def fits(head: Head) -> bool:
+        return longer_class(head.kept, asked.kept) == head.kept
+
+    head = await _until(kernel, head, fits, reclassed)
+    loaded = await _secured(kernel, head, asked)
+    position = loaded.context.position
+
+    def lasting(head: Head) -> Update:
+        return changes.lasting(
+            head,
+            ttl=max(asked.ttl, head.ttl),
+            expires_ms=max(asked.expires_ms, head.extends_ms),
+            snapshot=position,
+            now_ms=kernel.clock.now_ms(),
+            token=kernel.ids.new(),
+        )
+
+    def lasts(head: Head) -> bool:
+        return head.ttl >= asked.ttl and head.snapshot >= position
+
+    head = await _until(kernel, head, lasts, lasting)
+    await prolong_all(kernel, head, loaded.execution.taken)
+
+    def extended(head: Head) -> Update:
+        return changes.extended(
+            head, expires_ms=expires_ms, now_ms=kernel.clock.now_ms(), token=kernel.ids.new()
+        )
+
+    return await _until(kernel, head, lambda head: head.expires_ms >= expires_ms, extended)
+
+
+def _lifetime(head: Head, expires_ms: int, now_ms: int) -> _Lifetime:
+    # Its ttl may be that of an expiry which somebody asked for and did not come to write down.
+    retention = head.ttl - ttl_of(max(head.expires_ms, head.extends_ms), 0)
+    ttl = max(ttl_of(expires_ms, retention), head.ttl)
+    kept = longer_class(head.kept, retention_class(ttl - now_ms // 1000))
+    return _Lifetime(expires_ms, ttl, kept)
+
+
+async def _secured(kernel: Kernel, head: Head, asked: _Lifetime) -> Loaded:
+    """Write a snapshot that lasts; return what it is of, and so where it stands."""
+    while True:
+        loaded = await _loaded(kernel, head)
+        if loaded.execution.ending is not None:
+            status = loaded.execution.ending
+            raise RunEnded(f"run {head.key.id!r} is {status}", status=status)
+        now, context = kernel.clock.now_ms(), loaded.context
+        # Somebody may have promised more, and died.
+        ttl = max(asked.ttl, loaded.execution.ttl)
+        lasting = msgspec.structs.replace(head, ttl=ttl)
+        events = [
+            snapshot(loaded.execution, now, size=context.size, blobs=context.blobs),
+            Extended(now, asked.expires_ms, ttl, head.kept),
+        ]
+        # Not under the name of a record's blob: the owner may be writing that one just now.
+        name = f"snapshot-{kernel.ids.new()}"
+        try:
+            content = await spilled(kernel, lasting, pack(events), name)
+        except InvalidResult as error:
+            raise InvalidRequest(f"run {head.key.id!r} cannot be extended: {error}") from None
+        put = record(lasting, context.position, content, token=kernel.ids.new())
+        try:
+            await kernel.settle(kernel.journals, put)
+        except ConditionFailed:  # somebody wrote there first
+            if content.blob is not None and kernel.blobs is not None:
+                await kernel.blobs.delete(content.blob.key)
+            head = await read(kernel, head.key)
+            _check_open(kernel, head)
+            continue
+        return loaded
+
+
+async def _loaded(kernel: Kernel, head: Head) -> Loaded:
+    try:
+        return await load(kernel, head)
+    except JournalDamaged:
+        # It may have expired, and been freed, since its row was read.
+        _check_open(kernel, await read(kernel, head.key))
+        raise
+
+
+async def _until(
+    kernel: Kernel, head: Head, done: Callable[[Head], bool], write: Callable[[Head], Update]
+) -> Head:
+    """Change the row until it says so, as long as the run is open; return it."""
+    while not done(head):
+        _check_open(kernel, head)
+        try:
+            head = head_of(await kernel.settle(kernel.heads, write(head)))
+        except ConditionFailed as failed:
+            head = standing(head, failed)
+    return head
+
+
+def _check_open(kernel: Kernel, head: Head) -> None:
+    expired = kernel.clock.now_ms() >= head.expires_ms or head.status == "closing"
+    if expired or head.status not in OPEN:
+        status = "expired" if head.status in OPEN or head.status == "closing" else head.status
+        raise RunEnded(f"run {head.key.id!r} is {status}", status=status)

@@ -1,0 +1,36 @@
+"""How long what a run keeps lasts: its rows by their ttl, its blobs by their retention class."""
+
+from __future__ import annotations
+
+__all__ = ["longer_class", "retention_class", "retention_seconds", "ttl_of"]
+
+_DAY_SECONDS = 24 * 3600
+# DynamoDB deletes up to two days after the ttl, and never before it.
+_BROOM_SECONDS = 2 * _DAY_SECONDS
+# A bucket's lifecycle rules go by prefix: one rule for each of these.
+_RETENTION_DAYS = (10, 40, 100, 400, 4_000, 40_000, 400_000)
+
+
+def retention_seconds(retention_ms: int) -> int:
+    """Return for how long a run's rows are kept beyond its expiry, as they were asked to be."""
+    return max(-(-retention_ms // 1000), _BROOM_SECONDS)
+
+
+def ttl_of(expires_ms: int, retention_seconds: int) -> int:
+    """Return the ttl of the rows of a run."""
+    return -(-expires_ms // 1000) + retention_seconds
+
+
+def retention_class(seconds: int) -> str:
+    """Return the retention class of a blob that must last that long from now on."""
+    days = next(days for days in _RETENTION_DAYS if seconds <= (days - 1) * _DAY_SECONDS)
+    return f"keep-{days}d"
+
+
+def longer_class(one: str, other: str) -> str:
+    """Return that of two retention classes which lasts longer."""
+    return max(one, other, key=_days)
+
+
+def _days(retention_class: str) -> int:
+    return int(retention_class.removeprefix("keep-").removesuffix("d"))
