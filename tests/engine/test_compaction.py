@@ -222,7 +222,7 @@ async def test_nothing_is_deleted_and_the_history_shows_no_snapshots(house: Hous
     assert len(await snapshots_of(hf, "doc-42")) > 2
     positions = [position_in(item["SK"]) for item in await journal_items(hf, "doc-42")]
     assert positions == list(range(1, 42))
-    kinds = [entry.kind for entry in await run.history()]
+    kinds = [entry.kind for entry in (await run.history()).entries]
     assert kinds == ["node"] * 41 + ["finished"]
     row = await run.get()
     items = await journal_items(hf, "doc-42")
@@ -335,7 +335,7 @@ async def test_a_cancellation_and_a_result_read_from_the_snapshot(house: House) 
     await client.cancel("stopped", reason="enough")
     assert (await client.get("stopped")).status == "cancelled"
     assert (await done.result(timeout=60))["n"] == 40
-    kinds = [entry.kind for entry in await client.history("stopped")]
+    kinds = [entry.kind for entry in (await client.history("stopped")).entries]
     assert kinds[-1] == "cancelled"
     assert len(kinds) < 41
 

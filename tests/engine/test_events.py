@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import Graph, HistoryEntry, Holdfast, signal
 from holdfast.engine import events, views
-from holdfast.engine.ledger import Journal
+from holdfast.engine.ledger import Journal, load
 from holdfast.errors import InvalidQuery, JournalDamaged, RunNotFound
 from holdfast.model.event import Event, NodeFinished
 from holdfast.records.codec import unpack_events
@@ -479,7 +479,7 @@ async def test_over_all_reconnects_the_stream_is_the_journal(
 
 
 async def _appended(hf: Holdfast, head: Head, random: Random) -> None:
-    journal = Journal(hf._kernel, head, head.context, alive=lambda: True)
+    journal = Journal(hf._kernel, head, await load(hf._kernel, head), alive=lambda: True)
     number = 0
     under_way: set[asyncio.Task[None]] = set()
     while number < 60:

@@ -86,7 +86,7 @@ async def test_a_waiting_run_gets_more_time(either: House) -> None:
         await client.signal("doc-42", "decision", "yes")
         await either.move(1, worker)
     assert await run.result(timeout=60) == DONE
-    assert [entry.kind for entry in await run.history()] == [
+    assert [entry.kind for entry in (await run.history()).entries] == [
         "extended", "signal", "node", "node", "finished",
     ]  # fmt: skip
 

@@ -85,6 +85,9 @@ def history_of(event: Event, *, cursor: str) -> HistoryEntry:
         details["failure"] = msgspec.structs.asdict(details["failure"])
     at = moment(details.pop("at_ms"))
     node = details.pop("node", None)
+    for name in ("branch", "ops", "fork"):
+        if not details.get(name, True):
+            del details[name]  # most runs have none of it
     kind = event.__struct_config__.tag
     return HistoryEntry(
         at=at,
