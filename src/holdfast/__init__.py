@@ -7,7 +7,7 @@ from holdfast.engine.worker import Worker
 from holdfast.graph import END, Graph, Node, escalate, fail, restart
 from holdfast.model.durations import days, hours, minutes, seconds
 from holdfast.model.policy import Retry
-from holdfast.model.run import HistoryEntry, Run, RunEntry, RunPage
+from holdfast.model.run import HistoryEntry, LaneEntry, Run, RunEntry, RunPage
 from holdfast.model.signals import signal
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Graph",
     "HistoryEntry",
     "Holdfast",
+    "LaneEntry",
     "Node",
     "Retry",
     "Run",

@@ -12,12 +12,12 @@ from typing import Any, get_args
 import msgspec
 
 from holdfast.clock import Clock, Ids, SystemClock, SystemIds
-from holdfast.engine import lists, runs, starting
+from holdfast.engine import lanes, lists, runs, starting
 from holdfast.engine.crew import Crew
 from holdfast.engine.kernel import Kernel
 from holdfast.engine.ledger import load
 from holdfast.engine.options import WorkerOptions
-from holdfast.engine.views import history_of, run_of
+from holdfast.engine.views import history_of, lane_entry_of, run_of
 from holdfast.engine.worker import Room, Worker
 from holdfast.errors import (
     InvalidName,
@@ -35,9 +35,9 @@ from holdfast.graph import Graph
 from holdfast.model.durations import Duration, days, milliseconds_of
 from holdfast.model.event import Failure
 from holdfast.model.execution import Execution
-from holdfast.model.run import HistoryEntry, Run, RunPage, Status
+from holdfast.model.run import HistoryEntry, LaneEntry, OnBusy, Run, RunPage, Status
 from holdfast.records.head import ENDED, Head
-from holdfast.records.keys import Place, RunKey
+from holdfast.records.keys import LaneKey, Place, RunKey
 from holdfast.records.names import admit_labels, admit_name, admit_tenant
 from holdfast.storage import Meter, Store
 from holdfast.storage import open as open_store
@@ -181,6 +181,8 @@ class Holdfast:
         tenant: str | None = None,
         user: str | None = None,
         labels: Mapping[str, str] | None = None,
+        session: str | None = None,
+        on_busy: OnBusy | None = None,
         start_at: datetime | None = None,
         expires: Duration = _WEEK,
         retention: Duration = 0,
@@ -191,11 +193,17 @@ class Holdfast:
         is called. ``expires`` counts from the start; ``retention`` is how long the rows are kept
         beyond that, two days at the least.
 
+        Runs of one user's ``session`` go on one after the other, in the order of their starts.
+        ``on_busy`` says what becomes of this one where another goes on: it waits (``queue``), is
+        refused (``reject``), ends those before it (``replace``), or answers with its input what
+        the one in front waits for (``promote``), whose handle is then returned.
+
         Raises:
             InvalidInput: the input does not fit the graph's state.
             InvalidGraph: the graph cannot be run.
-            InvalidName: the id, the tenant or a label cannot be one.
-            AlreadyExists: there is a run of this id, with another input.
+            InvalidName: the id, the tenant, the session or a label cannot be one.
+            AlreadyExists: there is a run of this id, with another input or in another session.
+            SessionBusy: another run of the session goes on, and ``on_busy`` is ``reject``.
         """
         if not isinstance(graph, Graph):
             raise InvalidRequest(f"a graph is started, not {graph!r:.80}", field="graph")
@@ -206,12 +214,15 @@ class Holdfast:
             starts_ms=None if start_at is None else _moment_ms(start_at, "start_at"),
             expires_in_ms=_positive_ms(expires, "expires"),
             retention_ms=milliseconds_of(retention, "retention"),
+            session=None if session is None else admit_name(session, "session"),
+            on_busy=_admitted_on_busy(on_busy, session),
         )
         graph.check()
         room = self._crew.reserve(asked.run, graph.name)
         try:
             started = await starting.start(
                 self._kernel,
+                self._crew,
                 graph,
                 {} if input is None else input,
                 asked,
@@ -222,7 +233,11 @@ class Holdfast:
                 room.give_back(unsure=not isinstance(error, InvalidRequest | Refused))
             raise
         self._hand_on(started, room)
-        return RunHandle(self, asked.run, graph)
+        if started.head.into is None:
+            return RunHandle(self, asked.run, graph)
+        taken_by = RunKey(asked.run.tenant, started.head.into)
+        into = await runs.read(self._kernel, taken_by)
+        return RunHandle(self, taken_by, graph if into.graph == graph.name else None)
 
     def run(self, id: str, *, tenant: str | None = None, graph: Graph | None = None) -> RunHandle:
         """Return a handle on a run that is known by its id; nothing is read yet."""
@@ -270,6 +285,22 @@ class Holdfast:
         return await lists.listed(
             self._kernel, self._admitted_tenant(tenant), asked, limit=limit, cursor=cursor
         )
+
+    async def lane(
+        self, session: str, *, user: str | None = None, tenant: str | None = None
+    ) -> list[LaneEntry]:
+        """Return the runs of a session that have not ended, in their order.
+
+        Raises:
+            InvalidName: the session, the user or the tenant cannot be one.
+        """
+        of = _admitted_user(user)
+        key = LaneKey(
+            self._admitted_tenant(tenant),
+            "-" if of is None else await self._kernel.hashed_user(of),
+            admit_name(session, "session"),
+        )
+        return [lane_entry_of(head) for head in await lanes.listed(self._kernel, key)]
 
     async def history(self, id: str, *, tenant: str | None = None) -> list[HistoryEntry]:
         """Return what happened to a run, the oldest first.
@@ -322,7 +353,9 @@ class Holdfast:
             raise InvalidRequest("the reason is text", field="reason")
         key = await self._settled(id, tenant)
         self._crew.recall(key)  # what we remember of it is about to change
-        head = await runs.cancel(self._kernel, key, reason=reason[:_REASON_MAX] or _NO_REASON)
+        head = await runs.cancel(
+            self._kernel, key, reason=reason[:_REASON_MAX] or _NO_REASON, hands=self._crew
+        )
         self._crew.interrupt(key)
         if head.status in ENDED:
             self._resolve(key, _Ending("cancelled", {}, head.failure))
@@ -365,7 +398,12 @@ class Holdfast:
         except TypeError as error:
             raise InvalidRequest(f"a worker has no such option: {error}") from None
         worker = Worker(
-            self._kernel, graphs, options, ended=self._ended, paused=self._crew.remember
+            self._kernel,
+            graphs,
+            options,
+            ended=self._ended,
+            paused=self._crew.remember,
+            hands=self._crew,
         )
         self._crew.join(worker)
         return worker
@@ -399,7 +437,7 @@ class Holdfast:
             return
         if room is not None:
             room.give_back()
-        if loaded is not None and head.starts_ms <= self._kernel.clock.now_ms():
+        if loaded is not None and head.reason is None:
             self._offer(head.place)
 
     def _offer(self, place: Place | None) -> None:
@@ -448,6 +486,8 @@ class Holdfast:
         head = await runs.read(self._kernel, key)
         if head.status not in ENDED:
             return None
+        if head.into is not None:
+            return await self._ending(RunKey(key.tenant, head.into))
         if head.status not in ("finished", "failed"):
             return _Ending(head.status, {}, head.failure)
         _check_kept(head)
@@ -468,6 +508,8 @@ class Holdfast:
 
 
 def _check_kept(head: Head) -> None:
+    if head.into is not None:
+        raise RunNotFound(f"run {head.key.id!r} has no journal: run {head.into!r} took its input")
     if head.freed:
         raise RunNotFound(f"run {head.key.id!r} is {head.status}, and its journal is not kept")
 
@@ -490,6 +532,18 @@ def _admitted_user(user: str | None) -> str | None:
     if not fits:
         raise InvalidName(f"a user is text of 1 to {_USER_MAX} bytes", field="user")
     return user
+
+
+def _admitted_on_busy(on_busy: OnBusy | None, session: str | None) -> OnBusy:
+    if on_busy is None:
+        return "queue"
+    if session is None:
+        raise InvalidRequest("on_busy is for a session, and none is given", field="on_busy")
+    if on_busy not in get_args(OnBusy):
+        raise InvalidRequest(
+            f"on_busy is one of {', '.join(get_args(OnBusy))}, not {on_busy!r:.80}", field="on_busy"
+        )
+    return on_busy
 
 
 def _moment_ms(moment: datetime, field: str) -> int:

@@ -25,7 +25,8 @@
     │   ├── AlreadyExists         a run of this id was started with another input
     │   ├── RunNotFound           no run of the tenant has this id
     │   ├── RunEnded              the run has ended, or expired, and takes nothing any more
-    │   └── NotRetryable          the run has not failed
+    │   ├── NotRetryable          the run has not failed
+    │   └── SessionBusy           another run of the session goes on
     ├── Unsuccessful              there is no result, since the run did not finish
     │   ├── RunFailed             a node raised, and was not to be tried again
     │   ├── RunCancelled          somebody ended it
@@ -107,6 +108,7 @@ __all__ = [
     "RunFailed",
     "RunNotFound",
     "RunQuarantined",
+    "SessionBusy",
     "StoreClosed",
     "StoreCorrupt",
     "StoreFull",
@@ -318,13 +320,24 @@ class RunEnded(Refused):
     def __init__(self, message: str | None = None, *, status: str = "") -> None:
         super().__init__(message)
         self.status = status
-        """How it ended: finished, failed, cancelled, expired or quarantined."""
+        """How it ended: finished, failed, cancelled, expired, quarantined or promoted."""
 
 
 class NotRetryable(Refused):
     """Only a run that failed or is quarantined can be retried."""
 
     code = "not_retryable"
+
+
+class SessionBusy(Refused):
+    """Another run of the session goes on."""
+
+    code = "session_busy"
+
+    def __init__(self, message: str | None = None, *, run: str = "") -> None:
+        super().__init__(message)
+        self.run = run
+        """The id of the run that stands in front."""
 
 
 class Unsuccessful(HoldfastError):

@@ -26,7 +26,7 @@ from holdfast.engine.worker import WorkerOptions
 from holdfast.errors import InvalidRequest, StoreClosed
 from holdfast.graph import Graph
 from holdfast.model.durations import Duration, days
-from holdfast.model.run import HistoryEntry, Run, RunPage, Status
+from holdfast.model.run import HistoryEntry, LaneEntry, OnBusy, Run, RunPage, Status
 from holdfast.storage import Meter, Store
 
 __all__ = ["Holdfast", "RunHandle", "Worker"]
@@ -296,6 +296,8 @@ class Holdfast:
         tenant: str | None = None,
         user: str | None = None,
         labels: Mapping[str, str] | None = None,
+        session: str | None = None,
+        on_busy: OnBusy | None = None,
         start_at: datetime | None = None,
         expires: Duration = _WEEK,
         retention: Duration = 0,
@@ -305,8 +307,9 @@ class Holdfast:
         Raises:
             InvalidInput: the input does not fit the graph's state.
             InvalidGraph: the graph cannot be run.
-            InvalidName: the id, the tenant or a label cannot be one.
-            AlreadyExists: there is a run of this id, with another input.
+            InvalidName: the id, the tenant, the session or a label cannot be one.
+            AlreadyExists: there is a run of this id, with another input or in another session.
+            SessionBusy: another run of the session goes on, and ``on_busy`` is ``reject``.
         """
         handle = self._portal.call(
             self._holdfast.start,
@@ -316,6 +319,8 @@ class Holdfast:
             tenant=tenant,
             user=user,
             labels=labels,
+            session=session,
+            on_busy=on_busy,
             start_at=start_at,
             expires=expires,
             retention=retention,
@@ -363,6 +368,16 @@ class Holdfast:
             limit=limit,
             cursor=cursor,
         )
+
+    def lane(
+        self, session: str, *, user: str | None = None, tenant: str | None = None
+    ) -> list[LaneEntry]:
+        """Return the runs of a session that have not ended, in their order.
+
+        Raises:
+            InvalidName: the session, the user or the tenant cannot be one.
+        """
+        return self._portal.call(self._holdfast.lane, session, user=user, tenant=tenant)
 
     def history(self, id: str, *, tenant: str | None = None) -> list[HistoryEntry]:
         """Return what happened to a run, the oldest first.

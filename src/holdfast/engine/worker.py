@@ -13,6 +13,7 @@ from typing import Any
 
 from holdfast.engine.burial import bury_the_dead, requeue_all
 from holdfast.engine.driver import Driver
+from holdfast.engine.hands import Hands
 from holdfast.engine.kernel import Dropped, Kernel
 from holdfast.engine.lease import Lease
 from holdfast.engine.ledger import Loaded
@@ -69,6 +70,7 @@ class Worker:
         *,
         ended: Callable[[Head, Execution, Status], None],
         paused: Callable[[Head], None],
+        hands: Hands,
     ) -> None:
         self._kernel = kernel
         self._graphs: dict[str, dict[int, Graph]] = {}
@@ -86,6 +88,7 @@ class Worker:
         self._options = options
         self._on_ended = ended
         self._on_paused = paused
+        self.hands = hands
         self._lease = Lease(kernel, options.lease_seconds)
         self._drivers: dict[RunKey, Driver] = {}
         self._tasks: dict[RunKey, asyncio.Task[None]] = {}
