@@ -8,7 +8,7 @@ from holdfast.graph import END, Graph, Node, escalate, fail, restart
 from holdfast.model.durations import days, hours, minutes, seconds
 from holdfast.model.policy import Retry
 from holdfast.model.progress import BulkProgress, SweepProgress
-from holdfast.model.run import HistoryEntry, HistoryPage, Run, RunEntry, RunPage
+from holdfast.model.run import HistoryEntry, HistoryPage, LaneEntry, Run, RunEntry, RunPage
 from holdfast.model.signals import signal
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "HistoryEntry",
     "HistoryPage",
     "Holdfast",
+    "LaneEntry",
     "Node",
     "Retry",
     "Run",

@@ -12,12 +12,13 @@ from typing import Any
 import msgspec
 
 from holdfast.clock import Clock, Ids, SystemClock, SystemIds
-from holdfast.engine import bulk, events, extension, lists, runs, sharding, starting, sweep
+from holdfast.engine import bulk, events, extension, lanes, lists, runs, sharding, starting, sweep
 from holdfast.engine.arguments import (
     admitted_age,
     admitted_bulk,
     admitted_filter,
     admitted_limit,
+    admitted_on_busy,
     admitted_reason,
     admitted_user,
     moment_ms,
@@ -27,7 +28,7 @@ from holdfast.engine.crew import Crew
 from holdfast.engine.kernel import Kernel
 from holdfast.engine.ledger import load
 from holdfast.engine.options import WorkerOptions
-from holdfast.engine.views import run_of
+from holdfast.engine.views import lane_entry_of, run_of
 from holdfast.engine.worker import Room, Worker
 from holdfast.errors import (
     InvalidRequest,
@@ -44,9 +45,9 @@ from holdfast.model.durations import Duration, days, milliseconds_of
 from holdfast.model.event import Failure
 from holdfast.model.execution import Execution
 from holdfast.model.progress import BulkProgress, SweepProgress
-from holdfast.model.run import HistoryEntry, HistoryPage, Run, RunPage, Status
+from holdfast.model.run import HistoryEntry, HistoryPage, LaneEntry, OnBusy, Run, RunPage, Status
 from holdfast.records.head import ENDED, OPEN, TROUBLE, Head
-from holdfast.records.keys import Place, RunKey
+from holdfast.records.keys import LaneKey, Place, RunKey
 from holdfast.records.names import admit_labels, admit_name, admit_tenant
 from holdfast.storage import Meter, Store
 from holdfast.storage import open as open_store
@@ -198,6 +199,8 @@ class Holdfast:
         user: str | None = None,
         labels: Mapping[str, str] | None = None,
         pool: str | None = None,
+        session: str | None = None,
+        on_busy: OnBusy | None = None,
         start_at: datetime | None = None,
         expires: Duration = _WEEK,
         retention: Duration = 0,
@@ -209,11 +212,17 @@ class Holdfast:
         ``expires`` counts from the start; ``retention`` is how long the rows are kept beyond that,
         two days at the least.
 
+        Runs of one user's ``session`` go on one after the other, in the order of their starts.
+        ``on_busy`` says what becomes of this one where another goes on: it waits (``queue``), is
+        refused (``reject``), ends those before it (``replace``), or answers with its input what
+        the one in front waits for (``promote``), whose handle is then returned.
+
         Raises:
             InvalidInput: the input does not fit the graph's state.
             InvalidGraph: the graph cannot be run.
-            InvalidName: the id, the tenant, the pool or a label cannot be one.
-            AlreadyExists: there is a run of this id, with another input.
+            InvalidName: the id, the tenant, the pool, the session or a label cannot be one.
+            AlreadyExists: there is a run of this id, with another input or in another session.
+            SessionBusy: another run of the session goes on, and ``on_busy`` is ``reject``.
         """
         if not isinstance(graph, Graph):
             raise InvalidRequest(f"a graph is started, not {graph!r:.80}", field="graph")
@@ -224,12 +233,15 @@ class Holdfast:
             starts_ms=None if start_at is None else moment_ms(start_at, "start_at"),
             expires_in_ms=positive_ms(expires, "expires"),
             retention_ms=milliseconds_of(retention, "retention"),
+            session=None if session is None else admit_name(session, "session"),
+            on_busy=admitted_on_busy(on_busy, session),
         )
         graph.check()
         room = self._crew.reserve(asked.run, graph.name, asked.pool)
         try:
             started = await starting.start(
                 self._kernel,
+                self._crew,
                 graph,
                 {} if input is None else input,
                 asked,
@@ -240,7 +252,11 @@ class Holdfast:
                 room.give_back(unsure=not isinstance(error, InvalidRequest | Refused))
             raise
         self._hand_on(started, room)
-        return RunHandle(self, asked.run, graph)
+        if started.head.into is None:
+            return RunHandle(self, asked.run, graph)
+        taken_by = RunKey(asked.run.tenant, started.head.into)
+        into = await runs.read(self._kernel, taken_by)
+        return RunHandle(self, taken_by, graph if into.graph == graph.name else None)
 
     def run(self, id: str, *, tenant: str | None = None, graph: Graph | None = None) -> RunHandle:
         """Return a handle on a run that is known by its id; nothing is read yet."""
@@ -278,6 +294,22 @@ class Holdfast:
         return await lists.listed(
             self._kernel, self._admitted_tenant(tenant), asked, limit=limit, cursor=cursor
         )
+
+    async def lane(
+        self, session: str, *, user: str | None = None, tenant: str | None = None
+    ) -> list[LaneEntry]:
+        """Return the runs of a session that have not ended, in their order.
+
+        Raises:
+            InvalidName: the session, the user or the tenant cannot be one.
+        """
+        of = admitted_user(user)
+        key = LaneKey(
+            self._admitted_tenant(tenant),
+            "-" if of is None else await self._kernel.hashed_user(of),
+            admit_name(session, "session"),
+        )
+        return [lane_entry_of(head) for head in await lanes.listed(self._kernel, key)]
 
     async def history(
         self, id: str, *, tenant: str | None = None, limit: int = 100, cursor: str | None = None
@@ -352,7 +384,7 @@ class Holdfast:
         reason = admitted_reason(reason)
         key = await self._settled(id, tenant)
         self._crew.recall(key)  # what we remember of it is about to change
-        head = await runs.cancel(self._kernel, key, reason=reason)
+        head = await runs.cancel(self._kernel, key, reason=reason, hands=self._crew)
         self._crew.interrupt(key)
         self._kernel.news.tell(key)
         if head.status in ENDED:
@@ -508,7 +540,12 @@ class Holdfast:
         except TypeError as error:
             raise InvalidRequest(f"a worker has no such option: {error}") from None
         worker = Worker(
-            self._kernel, graphs, options, ended=self._ended, paused=self._crew.remember
+            self._kernel,
+            graphs,
+            options,
+            ended=self._ended,
+            paused=self._crew.remember,
+            hands=self._crew,
         )
         self._crew.join(worker)
         return worker
@@ -553,7 +590,7 @@ class Holdfast:
             return
         if room is not None:
             room.give_back()
-        if loaded is not None and head.starts_ms <= self._kernel.clock.now_ms():
+        if loaded is not None and head.reason is None:
             self._offer(head.place)
 
     def _offer(self, place: Place | None) -> None:
@@ -602,6 +639,8 @@ class Holdfast:
         head = await runs.read(self._kernel, key)
         if head.status not in ENDED:
             return None
+        if head.into is not None:
+            return await self._ending(RunKey(key.tenant, head.into))
         if head.status not in ("finished", "failed"):
             return _Ending(head.status, {}, head.failure)
         _check_kept(head)
@@ -622,6 +661,8 @@ class Holdfast:
 
 
 def _check_kept(head: Head) -> None:
+    if head.into is not None:
+        raise RunNotFound(f"run {head.key.id!r} has no journal: run {head.into!r} took its input")
     if head.freed:
         raise RunNotFound(f"run {head.key.id!r} is {head.status}, and its journal is not kept")
 

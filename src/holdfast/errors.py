@@ -26,7 +26,8 @@
     │   ├── RunNotFound           no run of the tenant has this id
     │   ├── RunEnded              the run has ended, or expired, and takes nothing any more
     │   ├── NotRetryable          the run has not failed
-    │   └── ExpiryNotLater        the run expires later than that as it is
+    │   ├── ExpiryNotLater        the run expires later than that as it is
+    │   └── SessionBusy           another run of the session goes on
     ├── Unsuccessful              there is no result, since the run did not finish
     │   ├── RunFailed             a node raised, and was not to be tried again
     │   ├── RunCancelled          somebody ended it
@@ -109,6 +110,7 @@ __all__ = [
     "RunFailed",
     "RunNotFound",
     "RunQuarantined",
+    "SessionBusy",
     "StoreClosed",
     "StoreCorrupt",
     "StoreFull",
@@ -320,7 +322,7 @@ class RunEnded(Refused):
     def __init__(self, message: str | None = None, *, status: str = "") -> None:
         super().__init__(message)
         self.status = status
-        """How it ended: finished, failed, cancelled, expired or quarantined."""
+        """How it ended: finished, failed, cancelled, expired, quarantined or promoted."""
 
 
 class NotRetryable(Refused):
@@ -333,6 +335,17 @@ class ExpiryNotLater(Refused):
     """The run expires later than that as it is, and an expiry is never shortened."""
 
     code = "expiry_not_later"
+
+
+class SessionBusy(Refused):
+    """Another run of the session goes on."""
+
+    code = "session_busy"
+
+    def __init__(self, message: str | None = None, *, run: str = "") -> None:
+        super().__init__(message)
+        self.run = run
+        """The id of the run that stands in front."""
 
 
 class Unsuccessful(HoldfastError):

@@ -27,7 +27,7 @@ from holdfast.errors import InvalidRequest, StoreClosed
 from holdfast.graph import Graph
 from holdfast.model.durations import Duration, days
 from holdfast.model.progress import BulkProgress, SweepProgress
-from holdfast.model.run import HistoryEntry, HistoryPage, Run, RunPage, Status
+from holdfast.model.run import HistoryEntry, HistoryPage, LaneEntry, OnBusy, Run, RunPage, Status
 from holdfast.storage import Meter, Store
 
 __all__ = ["Holdfast", "RunHandle", "Worker"]
@@ -346,6 +346,8 @@ class Holdfast:
         user: str | None = None,
         labels: Mapping[str, str] | None = None,
         pool: str | None = None,
+        session: str | None = None,
+        on_busy: OnBusy | None = None,
         start_at: datetime | None = None,
         expires: Duration = _WEEK,
         retention: Duration = 0,
@@ -355,8 +357,9 @@ class Holdfast:
         Raises:
             InvalidInput: the input does not fit the graph's state.
             InvalidGraph: the graph cannot be run.
-            InvalidName: the id, the tenant, the pool or a label cannot be one.
-            AlreadyExists: there is a run of this id, with another input.
+            InvalidName: the id, the tenant, the pool, the session or a label cannot be one.
+            AlreadyExists: there is a run of this id, with another input or in another session.
+            SessionBusy: another run of the session goes on, and ``on_busy`` is ``reject``.
         """
         handle = self._portal.call(
             self._holdfast.start,
@@ -367,6 +370,8 @@ class Holdfast:
             user=user,
             labels=labels,
             pool=pool,
+            session=session,
+            on_busy=on_busy,
             start_at=start_at,
             expires=expires,
             retention=retention,
@@ -414,6 +419,16 @@ class Holdfast:
             limit=limit,
             cursor=cursor,
         )
+
+    def lane(
+        self, session: str, *, user: str | None = None, tenant: str | None = None
+    ) -> list[LaneEntry]:
+        """Return the runs of a session that have not ended, in their order.
+
+        Raises:
+            InvalidName: the session, the user or the tenant cannot be one.
+        """
+        return self._portal.call(self._holdfast.lane, session, user=user, tenant=tenant)
 
     def history(
         self, id: str, *, tenant: str | None = None, limit: int = 100, cursor: str | None = None

@@ -13,7 +13,8 @@ import base64
 import json
 from typing import Any
 
-from holdfast import Graph, signal
+from holdfast import Graph, Holdfast, signal
+from holdfast.storage import Units
 from tests.engine.support import (
     RUN_PURPOSES,
     Gate,
@@ -221,3 +222,73 @@ async def test_a_thousand_claimed_runs_cost_one_write_a_heartbeat(house: House) 
         gate.open()
         await asyncio.gather(*(run.result(timeout=60) for run in runs))
         assert worker.counts["finished"] == 1_000
+
+
+# --- sessions -------------------------------------------------------------------------------------
+# On SQLite alone: DynamoDB Local does not price transactions as AWS does.
+
+
+async def test_a_run_of_an_idle_session_costs_six_units_more(house: House) -> None:
+    hf = house.open()
+    async with house.worker(hf, TEN) as worker:
+        for id in ("first", "second"):
+            hf.meter.reset()
+            await hf.start(TEN, INPUT, id=id, session="chat-7")
+            await house.quiet(worker)
+            # as above 16; besides the row once more, since it is made in a transaction, 1; the
+            # ticket and the last number, each twice, 4; at last the ticket, which is deleted, 1
+            assert run_units(hf) + lane_units(hf).writes == 16 + 6
+            # the lane before and after
+            assert lane_units(hf).reads == 2
+
+
+async def test_a_run_of_a_busy_session_costs_four_units_more_than_an_idle_one(house: House) -> None:
+    gate = Gate()
+
+    async def blocked(state: Any) -> Any:
+        await gate.pass_through()
+
+    graph = chain("blocked", 1, lambda number: {}, node0=blocked)
+    hf = house.open()
+    async with house.worker(hf, graph, TEN) as worker:
+        await hf.start(graph, id="front", session="chat-7")
+        await gate.waited_at()
+        hf.meter.reset()
+        await hf.start(TEN, INPUT, id="next", session="chat-7")
+        # the row 4, the ticket 2, the last number 2
+        assert run_units(hf) + lane_units(hf).writes == 8
+        gate.open()
+        await house.quiet(worker)
+    # the front: its node 1, its ticket 1, its row 3; the next one: woken into our own worker 4,
+    # ten records 10, its ticket 1, its row 3
+    assert run_units(hf) + lane_units(hf).writes == 8 + 5 + 18
+
+
+async def test_a_queued_run_that_asks_again_costs_six_units(house: House) -> None:
+    hf = house.open()
+    async with house.worker(hf, TEN_WITH_A_PAUSE, TEN) as worker:
+        await hf.start(TEN_WITH_A_PAUSE, INPUT, id="front", session="chat-7")
+        await house.quiet(worker)
+        await hf.start(TEN, INPUT, id="next", session="chat-7")
+        hf.meter.reset()
+        await house.move(60, worker)
+        assert worker.counts["claimed"] == 1
+    # claimed 3, and due at another time 3
+    assert run_units(hf) + lane_units(hf).writes == 6
+    # what is written of it, the lane, and the front's row
+    assert units_of(hf, "lane", "head", "journal").reads == 3
+
+
+async def test_to_promote_costs_ten_units(house: House) -> None:
+    hf = house.open()
+    async with house.worker(hf, TEN_WITH_A_PAUSE) as worker:
+        await hf.start(TEN_WITH_A_PAUSE, INPUT, id="front", session="chat-7")
+        await house.quiet(worker)
+    hf.meter.reset()
+    await hf.start(TEN, INPUT, id="next", session="chat-7", on_busy="promote")
+    # the pointer 3, the signal 2, the front's row 5
+    assert run_units(hf) + lane_units(hf).writes == 10
+
+
+def lane_units(hf: Holdfast) -> Units:
+    return units_of(hf, "lane")

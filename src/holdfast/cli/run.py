@@ -30,7 +30,7 @@ from holdfast.engine.arguments import LIMIT_MAX
 from holdfast.graph import Graph
 from holdfast.model.durations import days, hours
 from holdfast.model.event import Failure
-from holdfast.model.run import HistoryEntry, HistoryPage, Run, RunPage, Status
+from holdfast.model.run import HistoryEntry, HistoryPage, LaneEntry, OnBusy, Run, RunPage, Status
 from holdfast.model.wait import Wait
 from holdfast.storage.open import open as open_store
 
@@ -174,6 +174,23 @@ async def watch(holdfast: Holdfast, *, id: str, after: str | None, as_json: bool
         raise
 
 
+@run.command(epilog=example("holdfast run lane chat-7 --user ann@example.com"))
+@click.argument("session")
+@click.option("--user", help="Whose session it is.")
+@_json_option
+@_on_store()
+async def lane(holdfast: Holdfast, *, session: str, user: str | None, as_json: bool) -> None:
+    """Show the runs of a SESSION that have not ended, in the order in which they go on."""
+    entries = await holdfast.lane(session, user=user)
+    if as_json:
+        click.echo(pretty(entries))
+        return
+    for line in _lane(entries):
+        click.echo(line)
+    if not entries:
+        click.echo("no runs", err=True)
+
+
 # --- acting ---------------------------------------------------------------------------------------
 
 
@@ -195,6 +212,12 @@ def _graph(context: click.Context, parameter: click.Parameter, target: str) -> G
 @labels_option
 @click.option("--pool", help="Only workers of this pool take it; it is the label of that name.")
 @click.option("--user", help="For whom it runs; only a hash is kept.")
+@click.option("--session", help="Go on after the user's other runs of the same session.")
+@click.option(
+    "--on-busy",
+    type=click.Choice(get_args(OnBusy)),
+    help="What to do while another run of the session goes on.  [default: queue]",
+)
 @click.option("--start-at", type=moment, metavar="TIME", help="Not before then (UTC).")
 @click.option(
     "--expires-hours",
@@ -214,6 +237,8 @@ async def start(
     labels: dict[str, str],
     pool: str | None,
     user: str | None,
+    session: str | None,
+    on_busy: OnBusy | None,
     start_at: datetime | None,
     expires_hours: float,
     wait: bool,
@@ -229,6 +254,8 @@ async def start(
         labels=labels,
         pool=pool,
         user=user,
+        session=session,
+        on_busy=on_busy,
         start_at=start_at,
         expires=hours(expires_hours),
     )
@@ -325,6 +352,16 @@ def _page(page: RunPage) -> Iterable[str]:
     return columns(rows)
 
 
+def _lane(entries: list[LaneEntry]) -> Iterable[str]:
+    if not entries:
+        return ()
+    rows = [("NUMBER", "STARTED", "STATUS", "PAUSED FOR", "ID")]
+    for entry in entries:
+        started, reason = utc(entry.created_at), entry.reason or ""
+        rows.append((str(entry.number), started, entry.status, reason, entry.id))
+    return columns(rows)
+
+
 def _row(row: Run) -> dict[str, Any]:
     """Return a run's row with every time in ISO's form and every field by its name."""
     shown = _named(msgspec.structs.asdict(row))
@@ -349,6 +386,10 @@ def _facts(row: Run) -> Iterator[tuple[str, str]]:
         yield "label", f"{name}={value}"
     if row.user is not None:
         yield "user", row.user
+    if row.session is not None:
+        yield "session", row.session
+    if row.into is not None:
+        yield "went into", f"run {row.into}"
     yield "used", f"{row.nodes_run} nodes, {row.spent_seconds:g} seconds inside them"
     yield "retries left", str(row.retries_left)
     if row.resume_failures:

@@ -9,7 +9,7 @@ from typing import Any, get_args
 from holdfast.engine.lists import Filter
 from holdfast.errors import InvalidName, InvalidQuery, InvalidRequest
 from holdfast.model.durations import Duration, days, milliseconds_of
-from holdfast.model.run import Status
+from holdfast.model.run import OnBusy, Status
 from holdfast.records.names import admit_labels
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "admitted_bulk",
     "admitted_filter",
     "admitted_limit",
+    "admitted_on_busy",
     "admitted_reason",
     "admitted_user",
     "moment_ms",
@@ -44,6 +45,23 @@ def admitted_limit(limit: object) -> int:
             f"limit is a whole number from 1 to {LIMIT_MAX}, not {limit!r:.80}", field="limit"
         )
     return limit
+
+
+def admitted_on_busy(on_busy: OnBusy | None, session: str | None) -> OnBusy:
+    """Return what becomes of a start in a session in which another run goes on.
+
+    Raises:
+        InvalidRequest: there is no session, or no such way.
+    """
+    if on_busy is None:
+        return "queue"
+    if session is None:
+        raise InvalidRequest("on_busy is for a session, and none is given", field="on_busy")
+    if on_busy not in get_args(OnBusy):
+        raise InvalidRequest(
+            f"on_busy is one of {', '.join(get_args(OnBusy))}, not {on_busy!r:.80}", field="on_busy"
+        )
+    return on_busy
 
 
 def admitted_filter(

@@ -51,6 +51,11 @@ class Crew:
         for worker in self._workers:
             worker.interrupt(run)
 
+    def hear(self, run: RunKey) -> None:
+        """Tell whoever holds the run that a signal came."""
+        for worker in self._workers:
+            worker.hear(run)
+
     def holds(self, run: RunKey) -> bool:
         """Return whether one of them drives the run."""
         return any(worker.holds(run) for worker in self._workers)

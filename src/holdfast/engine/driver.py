@@ -17,10 +17,13 @@ import msgspec
 
 from holdfast.engine.branches import side_by_side
 from holdfast.engine.context import Context, Overtaken, Paused
+from holdfast.engine.debts import owes, pay
+from holdfast.engine.hands import Hands
 from holdfast.engine.kernel import Dropped, Kernel
 from holdfast.engine.ledger import Conflict, Journal, Loaded, load, read_inbox
 from holdfast.engine.performer import perform
 from holdfast.engine.removal import freed_at_ms, remove
+from holdfast.engine.turns import must_wait
 from holdfast.errors import ConditionFailed, InvalidResult, StoreUnavailable, StoreUnusable
 from holdfast.graph import Graph
 from holdfast.model.decision import Decision, Outcome, Raised, Returned, RunNode, WentStale
@@ -44,6 +47,7 @@ from holdfast.model.wait import Wait
 from holdfast.records import changes
 from holdfast.records.head import ENDED, OPEN, Head, head_of
 from holdfast.records.head import Context as JournalContext
+from holdfast.records.lane import asks_again_ms
 from holdfast.storage import Update
 
 __all__ = ["Driver", "Holder"]
@@ -68,6 +72,8 @@ class Holder(Protocol):
     """Up to this a sleep is waited for in place."""
     resumes_max: int
     """After so many failed resumes in a row a run is quarantined."""
+    hands: Hands
+    """All workers of this process."""
 
     @property
     def threads(self) -> Executor:
@@ -217,7 +223,7 @@ class Driver:
 
     async def _drive(self) -> None:
         if self.head.status in ENDED:
-            await self._remove()
+            await self._see_to_ended()
             return
         if self.head.version > self._graph.version:
             # Left to workers that are up to date: ours may lack the node at which it stands.
@@ -264,6 +270,35 @@ class Driver:
             self._all_waits(), self.inbox, self.execution, self.head.expires_ms
         ):
             await self._write((Expired(self.now_ms()),))
+        await self._take_turn()
+
+    async def _take_turn(self) -> None:
+        """Go back into the queue of the run's session, unless it stands in front there."""
+        while self.execution.ending is None and await self._kernel.patiently(
+            lambda: must_wait(self._kernel, self._holder.hands, self.head, self.execution),
+            self._alive,
+        ):
+            if self.head.status == "closing":
+                await self._write((Expired(self.now_ms()),))
+                return
+            try:
+                await self._change(
+                    changes.paused,
+                    execution=self.execution,
+                    waits=(),
+                    signals=self.head.signals,
+                    reason="queued",
+                    due_ms=asks_again_ms(self.head, self.now_ms()),
+                    retries_left=self._retries_left(),
+                    context=self._journal_context(),
+                )
+            except ConditionFailed as failed:
+                await self._look_again(failed)  # perhaps the one before it has left
+                if self.head.cancel is not None:
+                    await self._write((Cancelled(self.now_ms(), self.head.cancel),))
+            else:
+                self._let_go = True
+                return
 
     async def _advance(self) -> None:
         """Perform what is outstanding; where all of it waits, pause."""
@@ -529,12 +564,14 @@ class Driver:
         if status == "expired":
             await self._change_or_drop(changes.closing, status=status)
             self._holder.ended(self.head, self.execution, status)
+            await self._pay()
             await self._remove()
             return
         in_journal = self.execution.ending == status
         if in_journal:
             # It is over once its journal says so; that the row follows, somebody will see to.
             self._holder.ended(self.head, self.execution, status)
+            await self._pay()
         while not self._let_go:
             context = self._journal_context()
             try:
@@ -543,7 +580,10 @@ class Driver:
                     execution=self.execution,
                     status=status,
                     failure=None if status == "finished" else failure,
-                    due_ms=freed_at_ms(self.head, context),
+                    # What the journal does not say must be in the row before anybody is told.
+                    due_ms=freed_at_ms(self.head, context)
+                    if in_journal or not owes(self.head)
+                    else self.now_ms(),
                     context=context,
                 )
             except ConditionFailed as failed:
@@ -552,6 +592,23 @@ class Driver:
                 self._let_go = True
         if not in_journal:
             self._holder.ended(self.head, self.execution, status)
+
+    async def _pay(self) -> None:
+        """Do what the run owes to others, now that it has ended."""
+        if owes(self.head):
+            await self._kernel.patiently(
+                lambda: pay(self._kernel, self._holder.hands, self.head), self._alive
+            )
+
+    async def _see_to_ended(self) -> None:
+        """Pay what a run owes that has ended, and free what it keeps, if it is time."""
+        await self._pay()
+        due_ms = freed_at_ms(self.head, self.head.context)
+        if self.head.status == "expired" or (due_ms is not None and due_ms <= self.now_ms()):
+            await self._remove()
+        else:
+            await self._change_or_drop(changes.postponed, due_ms=due_ms)
+            self._let_go = True
 
     async def _remove(self) -> None:
         """Free what an ended run keeps."""

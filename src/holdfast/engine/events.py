@@ -116,7 +116,7 @@ async def followed(
 
 async def _kept(kernel: Kernel, run: RunKey) -> Head:
     head = await runs.read(kernel, run)
-    if head.freed:
+    if head.freed or head.into is not None:
         raise _not_kept(head)
     return head
 

@@ -25,8 +25,9 @@ import msgspec
 from holdfast.engine.inbox import prolong_all
 from holdfast.engine.kernel import Kernel
 from holdfast.engine.ledger import Loaded, load, spilled
-from holdfast.engine.runs import read, standing
+from holdfast.engine.runs import read
 from holdfast.engine.views import moment
+from holdfast.engine.waking import standing_row
 from holdfast.errors import (
     ConditionFailed,
     ExpiryNotLater,
@@ -171,7 +172,7 @@ async def _until(
         try:
             head = head_of(await kernel.settle(kernel.heads, write(head)))
         except ConditionFailed as failed:
-            head = standing(head, failed)
+            head = standing_row(head, failed)
     return head
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -17,12 +17,13 @@ from holdfast.errors import (
     StoreClosed,
     StoreNotFound,
     StoreUnavailable,
+    TransactionCancelled,
 )
 from holdfast.records import settings
 from holdfast.records.codec import spill_bytes
 from holdfast.records.keys import SETTINGS
 from holdfast.records.settings import Settings
-from holdfast.storage import Blobs, Put, Store, Table, Update
+from holdfast.storage import Blobs, Delete, Put, Store, Table, Update
 from holdfast.storage.layout import TOKEN
 
 __all__ = ["Dropped", "Kernel"]
@@ -61,6 +62,7 @@ class Kernel:
         self.lists = store.table.purpose("list")
         self.news = News()
         self.agreed = store.table.purpose("settings")
+        self.lanes = store.table.purpose("lane")
         self._user_key = user_key
         self._settings: Settings | None = None
         self._settings_asked = 0.0
@@ -115,7 +117,7 @@ class Kernel:
     async def settle(
         self,
         table: Table,
-        write: Put | Update,
+        write: Put | Update | Delete,
         *,
         alive: Callable[[], bool] | None = None,
         stands: Callable[[dict[str, Any]], bool] | None = None,
@@ -133,13 +135,14 @@ class Kernel:
         """
         pauses = self._pauses()
         until = self.clock.monotonic() + _PATIENCE_SECONDS
+        token = None if isinstance(write, Delete) else write.token
         sent_before = False
         while True:
             try:
                 return await table.write(write, returning="new") or {}
             except ConditionFailed as failed:
                 if failed.item is not None and sent_before:
-                    ours = failed.item.get(TOKEN) == write.token
+                    ours = failed.item.get(TOKEN) == token
                     if ours or (stands is not None and stands(dict(failed.item))):
                         return dict(failed.item)
                 raise
@@ -149,12 +152,45 @@ class Kernel:
                 sent_before = True
                 if alive is not None and not alive():
                     raise Dropped from error
-                if alive is None and not (
-                    isinstance(error, StoreUnavailable | OutcomeUnknown)
-                    and self.clock.monotonic() < until
-                ):
+                if alive is None and not self._may_yet_answer(error, until):
                     raise
             await self.clock.sleep(next(pauses))
+
+    async def settle_together(
+        self,
+        table: Table,
+        writes: Sequence[Put | Update],
+        *,
+        stands: Callable[[Mapping[int, Mapping[str, Any]]], bool],
+    ) -> None:
+        """Carry out a transaction, re-sent byte for byte until its fate is known.
+
+        One of its conditions must never come true again, so that no late sending of it is carried
+        out. ``stands`` tells from what stood in the way that this very transaction was carried out.
+
+        Raises:
+            TransactionCancelled: it was not carried out, and never will be.
+            StoreUnavailable, StoreUnusable, OutcomeUnknown: the patience is at its end.
+        """
+        pauses = self._pauses()
+        until = self.clock.monotonic() + _PATIENCE_SECONDS
+        while True:
+            try:
+                return await table.transact(writes)
+            except TransactionCancelled as cancelled:
+                if stands(cancelled.items):
+                    return None
+                raise
+            except (InvalidRequest, StoreClosed):
+                raise
+            except HoldfastError as error:
+                if not self._may_yet_answer(error, until):
+                    raise
+            await self.clock.sleep(next(pauses))
+
+    def _may_yet_answer(self, error: HoldfastError, until: float) -> bool:
+        waits = isinstance(error, StoreUnavailable | OutcomeUnknown)
+        return waits and self.clock.monotonic() < until
 
     async def patiently(self, read: Callable[[], Awaitable[T]], alive: Callable[[], bool]) -> T:
         """Read until the store answers.

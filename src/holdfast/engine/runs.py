@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import msgspec
 
-from holdfast.engine.crew import Crew
+from holdfast.engine.debts import owes, pay
+from holdfast.engine.hands import NOBODY, Hands
 from holdfast.engine.inbox import prolong
 from holdfast.engine.kernel import Kernel
 from holdfast.engine.ledger import Loaded, contents_of, load, spilled
 from holdfast.engine.removal import freed_at_ms
+from holdfast.engine.waking import changed, woken
 from holdfast.errors import (
     AlreadyExists,
     ConditionFailed,
@@ -31,9 +32,8 @@ from holdfast.records.codec import pack, unpack_value
 from holdfast.records.head import ENDED, OPEN, TROUBLE, Head, RetryRequest, head_of, is_over
 from holdfast.records.journal import Content, content_of, record, signal_item
 from holdfast.records.keys import Place, RunKey
-from holdfast.storage import Update
 
-__all__ = ["cancel", "read", "retry", "send", "standing"]
+__all__ = ["cancel", "read", "retry", "send"]
 
 
 async def read(kernel: Kernel, run: RunKey) -> Head:
@@ -52,7 +52,7 @@ async def read(kernel: Kernel, run: RunKey) -> Head:
 
 
 async def send(
-    kernel: Kernel, crew: Crew, run: RunKey, *, name: str, id: str, payload: Any
+    kernel: Kernel, hands: Hands, run: RunKey, *, name: str, id: str, payload: Any
 ) -> None:
     """Put a signal into a run's inbox, and wake the run if it waits.
 
@@ -67,11 +67,11 @@ async def send(
         OutcomeUnknown: the run is just being closed, or the store does not say.
     """
     signal = _Sent(name, id, payload)
-    remembered = crew.recall(run)
+    remembered = hands.recall(run)
     if remembered is not None:
         with suppress(RunNotFound, RunEnded):  # perhaps another run has the id by now
-            return await _deliver(kernel, crew, remembered, signal)
-    await _deliver(kernel, crew, await read(kernel, run), signal)
+            return await _deliver(kernel, hands, remembered, signal)
+    await _deliver(kernel, hands, await read(kernel, run), signal)
 
 
 class _Sent(msgspec.Struct, frozen=True):
@@ -82,7 +82,7 @@ class _Sent(msgspec.Struct, frozen=True):
     payload: Any
 
 
-async def _deliver(kernel: Kernel, crew: Crew, head: Head, signal: _Sent) -> None:
+async def _deliver(kernel: Kernel, hands: Hands, head: Head, signal: _Sent) -> None:
     run, name, id = head.key, signal.name, signal.id
     _check_open(head)
     content = await _payload(kernel, head, signal.payload)
@@ -113,44 +113,18 @@ async def _deliver(kernel: Kernel, crew: Crew, head: Head, signal: _Sent) -> Non
             await prolong(kernel, row, name=name, id=id)
             ttl = row.ttl
         if row.awaits_signal:
-            row = await _woken(kernel, crew, row, spilled=spilled)
+            row = await woken(kernel, hands, row, spilled=spilled)
         else:
             now = kernel.clock.now_ms()
             write = changes.signalled(row, spilled=spilled, now_ms=now, token=kernel.ids.new())
-            row = await _changed(kernel, row, write)
+            row = await changed(kernel, row, write)
+            hands.hear(run)
 
 
 async def _was_taken(kernel: Kernel, head: Head, name: str, id: str) -> bool:
     if head.freed or head.status == "expired":
         return False
     return (name, id) in (await load(kernel, head)).execution.taken
-
-
-async def _woken(kernel: Kernel, crew: Crew, head: Head, *, spilled: bool) -> Head | None:
-    """Wake a run that waits; return None, or its row if it does not look like that any more."""
-    room = crew.reserve(head.key, head.graph, head.pool)
-    now, worker = kernel.clock.now_ms(), None if room is None else room.owner
-    write = changes.nudged(head, worker=worker, spilled=spilled, now_ms=now, token=kernel.ids.new())
-    claimed = (worker, head.epoch + 1)
-    try:
-        item = await kernel.settle(
-            kernel.heads,
-            write,
-            stands=lambda item: room is not None and (item.get("owner"), item["epoch"]) == claimed,
-        )
-    except ConditionFailed as failed:
-        if room is not None:
-            room.give_back()
-        return standing(head, failed)
-    except BaseException:
-        if room is not None:
-            room.give_back(unsure=True)
-        raise
-    if room is not None:
-        room.take(head_of(item))
-    else:
-        crew.offer(changes.place_in(write))
-    return None
 
 
 async def _payload(kernel: Kernel, head: Head, payload: Any) -> Content:
@@ -181,40 +155,10 @@ async def _check_same(kernel: Kernel, failed: ConditionFailed, signal: _Sent) ->
     return item["ttl"]
 
 
-async def _changed(
-    kernel: Kernel,
-    head: Head,
-    write: Update,
-    stands: Callable[[dict[str, Any]], bool] | None = None,
-) -> Head | None:
-    """Change a row that looked like this; return None, or the row as it looks by now.
-
-    Raises:
-        RunNotFound: it is gone, or another run has its id by now.
-    """
-    try:
-        await kernel.settle(kernel.heads, write, stands=stands)
-    except ConditionFailed as failed:
-        return standing(head, failed)
-    return None
-
-
-def standing(head: Head, failed: ConditionFailed) -> Head:
-    """Return the row that stood in the way of a write.
-
-    Raises:
-        RunNotFound: it is gone, or another run has its id by now.
-    """
-    found = None if failed.item is None else head_of(failed.item)
-    if found is None or found.generation != head.generation:
-        raise RunNotFound(f"the run {head.key.id!r} is gone") from None
-    return found
-
-
 # --- cancelling -----------------------------------------------------------------------------------
 
 
-async def cancel(kernel: Kernel, run: RunKey, *, reason: str) -> Head:
+async def cancel(kernel: Kernel, run: RunKey, *, reason: str, hands: Hands = NOBODY) -> Head:
     """End a run; whoever holds it learns of it at its next write. Return its row.
 
     First the row says that it is to end, so that nobody can forget it; then it stands in the
@@ -235,12 +179,11 @@ async def cancel(kernel: Kernel, run: RunKey, *, reason: str) -> Head:
         if head.cancel is not None:
             break
         write = changes.with_cancel(head, reason=reason, now_ms=now, token=kernel.ids.new())
-        changed = await _changed(kernel, head, write)
-        head = changed or await read(kernel, run)
-    return await _cancelled(kernel, head, reason)
+        head = await changed(kernel, head, write) or await read(kernel, run)
+    return await _cancelled(kernel, hands, head, reason)
 
 
-async def _cancelled(kernel: Kernel, head: Head, reason: str) -> Head:
+async def _cancelled(kernel: Kernel, hands: Hands, head: Head, reason: str) -> Head:
     while True:
         loaded = await load(kernel, head)
         ending = loaded.execution.ending
@@ -259,14 +202,17 @@ async def _cancelled(kernel: Kernel, head: Head, reason: str) -> Head:
             except ConditionFailed:
                 continue  # somebody wrote there first
             loaded = msgspec.structs.replace(loaded, execution=folded(loaded.execution, [event]))
-        return await _closed(kernel, head.key, loaded)
+        return await _closed(kernel, hands, head.key, loaded)
 
 
-async def _closed(kernel: Kernel, run: RunKey, loaded: Loaded) -> Head:
+async def _closed(kernel: Kernel, hands: Hands, run: RunKey, loaded: Loaded) -> Head:
     """Close the row of a cancelled run that nobody holds; an owner closes it by itself."""
     head = await read(kernel, run)
     if head.owner is not None or head.status in ENDED:
         return head
+    if owes(head):
+        # The row is due, and stays so until this is done: should we die, a worker does it.
+        await pay(kernel, hands, head)
     write = changes.ended(
         head,
         loaded.execution,
@@ -277,7 +223,7 @@ async def _closed(kernel: Kernel, run: RunKey, loaded: Loaded) -> Head:
         now_ms=kernel.clock.now_ms(),
         token=kernel.ids.new(),
     )
-    return await _changed(kernel, head, write) or await read(kernel, run)
+    return await changed(kernel, head, write) or await read(kernel, run)
 
 
 # --- retrying -------------------------------------------------------------------------------------
@@ -298,9 +244,9 @@ async def retry(kernel: Kernel, run: RunKey, *, from_node: str | None) -> Place:
         raise RunEnded(f"run {run.id!r} failed, and has expired since", status="expired")
     request = RetryRequest(kernel.ids.new(), from_node)
     write = changes.with_retry(head, request, now_ms=kernel.clock.now_ms(), token=kernel.ids.new())
-    changed = await _changed(
+    standing = await changed(
         kernel, head, write, lambda item: item.get("retry", {}).get("id") == request.id
     )
-    if changed is not None:
-        raise NotRetryable(f"run {run.id!r} is {changed.status} by now")
+    if standing is not None:
+        raise NotRetryable(f"run {run.id!r} is {standing.status} by now")
     return changes.place_in(write)

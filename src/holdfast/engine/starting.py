@@ -7,11 +7,14 @@ from typing import Any
 
 import msgspec
 
+from holdfast.engine.entering import Entrance, Stood, start_in_lane
+from holdfast.engine.hands import Hands
 from holdfast.engine.kernel import Kernel
 from holdfast.engine.ledger import Loaded, begun, spilled
 from holdfast.errors import AlreadyExists, ConditionFailed, InvalidInput, InvalidResult
 from holdfast.graph import Graph
 from holdfast.model.execution import Execution
+from holdfast.model.run import OnBusy
 from holdfast.records.changes import created
 from holdfast.records.codec import canonical_hash, pack
 from holdfast.records.head import Context, Head, head_of, is_over
@@ -35,6 +38,8 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     starts_ms: int | None
     expires_in_ms: int
     retention_ms: int
+    session: str | None = None
+    on_busy: OnBusy = "queue"
 
     @property
     def pool(self) -> str | None:
@@ -58,7 +63,7 @@ class Prepared(msgspec.Struct, frozen=True):
     hash: bytes
 
 
-def prepare(graph: Graph, input: Any, seed: str) -> Prepared:
+def prepare(graph: Graph, input: Any, seed: str, session: str | None) -> Prepared:
     """Return the input as it is kept.
 
     Raises:
@@ -74,44 +79,68 @@ def prepare(graph: Graph, input: Any, seed: str) -> Prepared:
         packed = pack(execution.state)
     except InvalidResult as error:
         raise InvalidInput(str(error)) from None
-    return Prepared(execution, packed, canonical_hash([graph.name, None, given]))
+    return Prepared(execution, packed, canonical_hash([graph.name, session, given]))
 
 
 async def start(
-    kernel: Kernel, graph: Graph, input: Any, asked: Start, *, owner: str | None
+    kernel: Kernel, hands: Hands, graph: Graph, input: Any, asked: Start, *, owner: str | None
 ) -> Started:
     """Make a run, held by ``owner`` from the first moment on if there is one.
 
     Raises:
         InvalidInput: the input does not fit the graph's state.
         AlreadyExists: there is a run of this id, with another input.
+        SessionBusy: another run of its session goes on, and it is not to wait for that.
     """
     generation = kernel.ids.new()
-    prepared = prepare(graph, input, generation)
+    prepared = prepare(graph, input, generation, asked.session)
     head = await _head(kernel, graph, asked, prepared, generation=generation, owner=owner)
-    context = Context()
-    if head.input is None:
-        # Asked first, so that a start which is only repeated leaves no large input behind.
-        standing = await kernel.heads.get(asked.run.head)
-        if standing is not None and not is_over(standing, kernel.clock.now_ms()):
-            return Started(_same_run(standing, prepared, asked.run), None)
-        # Before the row, so that a row never stands for an input that is not there.
-        try:
-            content = await spilled(kernel, head, prepared.packed, "input")
-        except InvalidResult as error:
-            raise InvalidInput(f"the input: {error}", field="input") from None
-        put = record(head, 0, content, token=kernel.ids.new())
-        await kernel.settle(kernel.journals, put)
-        context = Context(size=content.size, blobs=content.blob is not None)
-        head = msgspec.structs.replace(head, context=context)
+    try:
+        if head.lane is None:
+            head = await _made(kernel, await _with_input(kernel, head, prepared))
+        else:
+            entrance = Entrance(
+                head.lane,
+                asked.on_busy,
+                prepared.packed,
+                lambda head: _with_input(kernel, head, prepared),
+            )
+            head = await start_in_lane(kernel, hands, head, entrance)
+    except Stood as stood:
+        return Started(_same_run(stood.item, prepared, asked.run), None)
+    if head.status == "promoted":
+        return Started(head, None)
+    return Started(head, begun(prepared.execution, head.context, len(prepared.packed)))
+
+
+async def _with_input(kernel: Kernel, head: Head, prepared: Prepared) -> Head:
+    """Write the input down where it is not in the row; return the row that knows of it."""
+    if head.input is not None:
+        return head
+    # Asked first, so that a start which is only repeated leaves no large input behind.
+    standing = await kernel.heads.get(head.key.head)
+    if standing is not None and not is_over(standing, kernel.clock.now_ms()):
+        raise Stood(standing)
+    # Before the row, so that a row never stands for an input that is not there.
+    try:
+        content = await spilled(kernel, head, prepared.packed, "input")
+    except InvalidResult as error:
+        raise InvalidInput(f"the input: {error}", field="input") from None
+    put = record(head, 0, content, token=kernel.ids.new())
+    await kernel.settle(kernel.journals, put)
+    context = Context(size=content.size, blobs=content.blob is not None)
+    return msgspec.structs.replace(head, context=context)
+
+
+async def _made(kernel: Kernel, head: Head) -> Head:
     write = created(head, now_ms=kernel.clock.now_ms(), token=kernel.ids.new())
     try:
         await kernel.settle(
-            kernel.heads, write, stands=lambda item: item.get("generation") == generation
+            kernel.heads, write, stands=lambda item: item.get("generation") == head.generation
         )
     except ConditionFailed as failed:
-        return Started(_same_run(failed.item or {}, prepared, asked.run), None)
-    return Started(head, begun(prepared.execution, context, len(prepared.packed)))
+        raise Stood(failed.item or {}) from None
+    return head
 
 
 def _same_run(item: Mapping[str, Any], prepared: Prepared, run: RunKey) -> Head:
@@ -119,7 +148,7 @@ def _same_run(item: Mapping[str, Any], prepared: Prepared, run: RunKey) -> Head:
     if standing.input_hash != prepared.hash:
         raise AlreadyExists(
             f"there is a run {run.id!r} already, of graph {standing.graph!r}, and it was started "
-            "with another input"
+            "with another input, or in another session"
         ) from None
     return standing
 
@@ -170,4 +199,5 @@ async def _head(
         labels=asked.labels,
         reason="scheduled" if starts_ms > now else None,
         retries_left=graph.nodes[prepared.execution.node].retry.attempts - 1,
+        session=asked.session,
     )

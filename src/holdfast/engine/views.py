@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from holdfast.model.event import Event, Failure
-from holdfast.model.run import HistoryEntry, Run, RunEntry
+from holdfast.model.run import HistoryEntry, LaneEntry, Run, RunEntry
 from holdfast.records.head import Head
 
-__all__ = ["entry_of", "history_of", "is_shown", "moment", "run_of"]
+__all__ = ["entry_of", "history_of", "is_shown", "lane_entry_of", "moment", "run_of"]
 
 # Kinds of events that a journal holds for the engine alone.
 _HIDDEN = frozenset({"snapshot", "waiting"})
@@ -55,6 +55,8 @@ def run_of(head: Head) -> Run:
         created_at=moment(head.created_ms),
         updated_at=moment(head.updated_ms),
         expires_at=moment(head.expires_ms),
+        session=head.session,
+        into=head.into,
     )
 
 
@@ -70,6 +72,19 @@ def entry_of(item: Mapping[str, Any]) -> RunEntry:
         status=item["status"],
         labels=show.get("labels", {}),
         created_at=moment(int(item["GSI2SK"].split("#")[0])),
+        session=show.get("session"),
+    )
+
+
+def lane_entry_of(head: Head) -> LaneEntry:
+    """Return what an operator sees of a run in the order of its session."""
+    run = run_of(head)
+    return LaneEntry(
+        number=head.ticket,
+        id=run.id,
+        status=run.status,
+        reason=run.reason,
+        created_at=run.created_at,
     )
 
 

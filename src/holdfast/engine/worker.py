@@ -13,6 +13,7 @@ from typing import Any
 
 from holdfast.engine.burial import bury_the_dead, requeue_all
 from holdfast.engine.driver import Driver
+from holdfast.engine.hands import Hands
 from holdfast.engine.kernel import Dropped, Kernel
 from holdfast.engine.lease import Lease
 from holdfast.engine.ledger import Loaded
@@ -75,6 +76,7 @@ class Worker:
         *,
         ended: Callable[[Head, Execution, Status], None],
         paused: Callable[[Head], None],
+        hands: Hands,
     ) -> None:
         self._kernel = kernel
         self._graphs: dict[str, dict[int, Graph]] = {}
@@ -94,6 +96,7 @@ class Worker:
         self._rounds = Rounds(self._graphs, options.pools)
         self._on_ended = ended
         self._on_paused = paused
+        self.hands = hands
         self._lease = Lease(kernel, options.lease_seconds)
         self._slots = Slots(options.concurrency)
         # Whether a run was left to others, or for later, since its tenant holds too many slots.
@@ -275,6 +278,11 @@ class Worker:
         driver = self._drivers.get(run)
         if driver is not None and driver.execution.ending is not None:
             await asyncio.wait({self._tasks[run]})
+
+    def hear(self, run: RunKey) -> None:
+        """Hear that a signal came for a run that we may hold."""
+        if run in self._drivers:
+            self._drivers[run].hear()
 
     def interrupt(self, run: RunKey) -> None:
         """Hear that somebody wrote into the journal of a run that we may hold."""

@@ -10,12 +10,26 @@ import msgspec
 from holdfast.model.event import Failure
 from holdfast.model.wait import Wait
 
-__all__ = ["HistoryEntry", "HistoryPage", "Run", "RunEntry", "RunPage", "Status"]
+__all__ = [
+    "HistoryEntry",
+    "HistoryPage",
+    "LaneEntry",
+    "OnBusy",
+    "Run",
+    "RunEntry",
+    "RunPage",
+    "Status",
+]
 
 Status: TypeAlias = Literal[
-    "running", "waiting", "closing", "finished", "failed", "cancelled", "expired", "quarantined"
-]
-"""Where a run stands. ``closing`` is one past its expiry that still carries out a decision."""
+    "running", "waiting", "closing", "finished", "failed", "cancelled", "expired", "quarantined",
+    "promoted",
+]  # fmt: skip
+"""Where a run stands. ``closing`` is one past its expiry that still carries out a decision;
+``promoted`` is one that was not run, since its input answered what another run waited for."""
+
+OnBusy: TypeAlias = Literal["queue", "reject", "replace", "promote"]
+"""What becomes of a start in a session in which another run goes on."""
 
 
 class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +42,7 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
     status: Status
     labels: dict[str, str]
     created_at: datetime
+    session: str | None = None
 
 
 class RunPage(msgspec.Struct, frozen=True):
@@ -53,7 +68,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     """Where it stands, as of the last time that its row was written."""
     reason: str | None
-    """Why it is paused: signal, timer, retry, scheduled, draining, newer_version, resume_failed."""
+    """Why it is paused: signal, timer, retry, scheduled, queued, draining, newer_version,
+    resume_failed."""
     waits: tuple[Wait, ...]
     """What would let it go on."""
     due_at: datetime | None
@@ -75,6 +91,22 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     updated_at: datetime
     expires_at: datetime
+    session: str | None = None
+    """The session in whose order it goes on."""
+    into: str | None = None
+    """The run whose wait its input answered, where it is promoted."""
+
+
+class LaneEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that has its place in the order of a session."""
+
+    number: int
+    """Lower ones come first; numbers are never used again."""
+    id: str
+    status: Status
+    reason: str | None
+    """Why it is paused: ``queued`` where it waits for those before it."""
+    created_at: datetime
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):

@@ -49,18 +49,19 @@ def created(head: Head, *, now_ms: int, token: str) -> Put:
     list_pk, list_sk = list_place(
         head.key, head.created_ms, head.list_shards, trouble=head.status in TROUBLE
     )
-    assert head.place is not None
     item: dict[str, Any] = {
         "PK": head.key.pk,
         "SK": "HEAD",
-        "GSI1PK": head.place.pk,
-        "GSI1SK": head.place.sk,
         "GSI2PK": list_pk,
         "GSI2SK": list_sk,
         "show": {"graph": head.graph, "version": head.version},
     }
+    if head.place is not None:
+        item |= {"GSI1PK": head.place.pk, "GSI1SK": head.place.sk}
     if head.labels:
         item["show"]["labels"] = head.labels
+    if head.session is not None:
+        item["show"]["session"] = head.session
     for name in ATTRIBUTES:
         value = getattr(head, name)
         if value:
@@ -228,18 +229,22 @@ def ended(
     return msgspec.structs.replace(write, condition=condition)
 
 
-def postponed(head: Head, *, due_ms: int, now_ms: int, token: str) -> Update:
-    """Return the write by which its owner lets go of a run that has ended, to be freed later."""
-    place = Place.due(head.queue, due_ms, head.key, head.epoch + 1)
+def postponed(head: Head, *, due_ms: int | None, now_ms: int, token: str) -> Update:
+    """Return the write by which its owner lets go of a run that has ended, to be freed later.
+
+    Where there is nothing to be freed, ``due_ms`` is None, and the run leaves the due index.
+    """
+    settled: dict[str, Any] = {"epoch": head.epoch + 1, "updated_ms": now_ms}
+    removed = ("owner",)
+    if due_ms is None:
+        removed += ("GSI1PK", "GSI1SK")
+    else:
+        place = Place.due(head.queue, due_ms, head.key, head.epoch + 1)
+        settled |= {"GSI1PK": place.pk, "GSI1SK": place.sk}
     return Update(
         key=head.key.head,
-        set={
-            "epoch": head.epoch + 1,
-            "updated_ms": now_ms,
-            "GSI1PK": place.pk,
-            "GSI1SK": place.sk,
-        },
-        remove=("owner",),
+        set=settled,
+        remove=removed,
         condition=_held(head),
         token=token,
     )
@@ -330,7 +335,8 @@ def with_retry(head: Head, request: RetryRequest, *, now_ms: int, token: str) ->
             "GSI2PK": list_pk,
             "GSI2SK": list_sk,
         },
-        remove=("failure", "reason"),
+        # One that ended, and owes something, may be held by whoever pays.
+        remove=("failure", "owner", "reason"),
         condition=_unchanged(head),
         token=token,
     )

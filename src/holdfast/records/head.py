@@ -12,7 +12,7 @@ from holdfast.model.event import Failure
 from holdfast.model.execution import Execution
 from holdfast.model.run import Status
 from holdfast.model.wait import Wait
-from holdfast.records.keys import Place, Queue, RunKey
+from holdfast.records.keys import LaneKey, Place, Queue, RunKey
 
 __all__ = [
     "ATTRIBUTES",
@@ -31,8 +31,8 @@ SCHEMA = 1
 
 OPEN = frozenset({"running", "waiting"})
 """In these a run takes signals."""
-ENDED = frozenset({"finished", "failed", "cancelled", "expired", "quarantined"})
-"""In these nothing is left to be done but to free what the run keeps."""
+ENDED = frozenset({"finished", "failed", "cancelled", "expired", "quarantined", "promoted"})
+"""In these nothing is left to be done but to pay what the run owes, and to free what it keeps."""
 TROUBLE = frozenset({"failed", "quarantined"})
 """Runs in these stand in lists of their own."""
 
@@ -114,6 +114,20 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     freed: bool = False
     """Whether its journal and its blobs are gone."""
     retry: RetryRequest | None = None
+    session: str | None = None
+    ticket: int = 0
+    """Its number in the queue of its session."""
+    replaces: bool = False
+    """Whether it is to cancel those before it in its session."""
+    into: str | None = None
+    """The run whose wait its input answered, where it was not run itself."""
+
+    @property
+    def lane(self) -> LaneKey | None:
+        """The lane in which it has a ticket."""
+        if self.session is None or self.into is not None:
+            return None
+        return LaneKey(self.key.tenant, self.user or "-", self.session)
 
     @property
     def queue(self) -> Queue:
@@ -164,6 +178,7 @@ def head_of(item: Mapping[str, Any]) -> Head:
             graph=show["graph"],
             version=show["version"],
             labels=show.get("labels", {}),
+            session=show.get("session"),
             place=Place(item["GSI1PK"], item["GSI1SK"]) if "GSI1PK" in item else None,
             owner=item.get("owner"),
             input=item.get("input"),
@@ -183,7 +198,7 @@ ATTRIBUTES = (
     "schema", "shard", "list_shards", "status", "generation", "epoch", "torn", "input_hash",
     "first", "created_ms", "updated_ms", "starts_ms", "expires_ms", "ttl", "kept", "user", "node",
     "reason", "nodes_run", "spent_ms", "retries_left", "resume_failures", "cancel", "signals",
-    "freed", "spilled", "pool", "snapshot", "extends_ms",
+    "freed", "spilled", "pool", "snapshot", "extends_ms", "ticket", "replaces", "into",
 )  # fmt: skip
 
 

@@ -6,6 +6,8 @@ partition key                       sort key                                  it
 ``RUN#{tenant}#{id}``               ``HEAD``                                  a run's row
 the same                            ``J#{generation}#{position:08}``          its journal
 the same                            ``J#{generation}#IN#{name}#{signal id}``  its inbox
+``LANE#{tenant}#{user}#{session}``  ``LAST``                                  the last number
+the same                            ``T#{number:012}``                        a run in its session
 ``WORKER#{id}``                     ``WORKER``                                a worker and its lease
 ``SETTINGS``                        ``SETTINGS``                              what all must agree on
 =================================== ========================================= ======================
@@ -40,6 +42,7 @@ __all__ = [
     "HEAD",
     "SETTINGS",
     "WORKERS",
+    "LaneKey",
     "Place",
     "Queue",
     "RunBlobs",
@@ -116,6 +119,28 @@ class Queue(NamedTuple):
         """Return the queue that the two parts of a name are."""
         graph, _, pool = kind.partition("@")
         return cls(graph, pool or None, int(shard))
+
+
+class LaneKey(NamedTuple):
+    """Names a lane: whose session it is, and its name."""
+
+    tenant: str
+    user: str
+    """The keyed hash of the user; a dash where there is none."""
+    session: str
+
+    @property
+    def pk(self) -> str:
+        return f"LANE#{self.tenant}#{self.user}#{self.session}"
+
+    @property
+    def last(self) -> Key:
+        """The key of the last number that was given out. It sorts before all tickets."""
+        return Key(self.pk, "LAST")
+
+    def ticket(self, number: int) -> Key:
+        """Return the key of one ticket."""
+        return Key(self.pk, f"T#{number:012d}")
 
 
 class Place(NamedTuple):

@@ -1,0 +1,26 @@
+"""What a run owes to others once it has ended: it leaves the due index only when all is paid.
+
+To pay is idempotent, and anybody can do it. A run whose journal says that it has ended is paid for
+before its row says so: whoever dies in between leaves it under their name, and whoever claims it
+next reads in the journal that it has ended, and pays again.
+"""
+
+from __future__ import annotations
+
+from holdfast.engine.hands import Hands
+from holdfast.engine.kernel import Kernel
+from holdfast.engine.lanes import leave_lane
+from holdfast.records.head import Head
+
+__all__ = ["owes", "pay"]
+
+
+def owes(head: Head) -> bool:
+    """Return whether somebody waits for the run to have ended."""
+    return head.lane is not None
+
+
+async def pay(kernel: Kernel, hands: Hands, head: Head) -> None:
+    """Do what an ended run owes; again, if it was done before."""
+    if head.lane is not None:
+        await leave_lane(kernel, hands, head, head.lane)

@@ -1,0 +1,96 @@
+"""A worker dies before or after any of its writes: the next run begins once, and in its turn.
+
+No queued run asks by itself here: whoever comes after the dead must find everything that is owed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+from typing import Any
+
+import pytest
+
+from holdfast import Graph, Holdfast, Worker, signal
+from holdfast.records import lane as lane_records
+from tests.engine.staging import Side, staged
+from tests.engine.support import House, kill, store_of
+
+SESSION = "chat-7"
+LEASE_SECONDS = 1_000
+WRITES_MIN = 15
+
+
+@pytest.fixture(autouse=True)
+def no_net(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no queued run ask by itself: it must be told."""
+    monkeypatch.setattr(lane_records, "_ASK_FIRST_MS", 10**12)
+    monkeypatch.setattr(lane_records, "_ASK_MOST_MS", 10**12)
+
+
+class Scene:
+    """A session of three runs that end in different ways, and what they told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.graph = Graph("scene", dict)
+        self.graph.node(name="speak")(self._speak)
+
+    async def _speak(self, state: Any, ctx: Any) -> Any:
+        self.told.append(ctx.run_id)
+        if state["how"] == "failed":
+            raise ValueError
+        if state["how"] == "expired":
+            await ctx.wait(signal("never"))
+
+    async def start(self, hf: Holdfast) -> None:
+        for id, how in (("a", "failed"), ("b", "expired"), ("c", "finished")):
+            expires = 100 if how == "expired" else 1_000_000
+            await hf.start(self.graph, {"how": how}, id=id, session=SESSION, expires=expires)
+
+
+async def played(house: House, worker: Worker) -> bool:
+    """Let a worker run the scene; return whether it lived to see the end of it."""
+    await worker.start()
+    gone = asyncio.ensure_future(worker._gone.wait())
+    for seconds in (0, 101, 1):
+        scene = asyncio.ensure_future(house.move(seconds, worker))
+        await asyncio.wait({gone, scene}, return_when=asyncio.FIRST_COMPLETED)
+        scene.cancel()
+        if gone.done():
+            return False
+    gone.cancel()
+    return True
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+async def test_whenever_a_worker_dies_the_order_holds(house: House, side: Side) -> None:
+    for number in itertools.count(1):
+        scene = Scene()
+        client = house.open(tenant=f"{side}-{number}")
+        await scene.start(client)
+        first, stage = staged(house)
+        dying = first.worker([scene.graph], poll_seconds=0.2, lease_seconds=LEASE_SECONDS)
+        stage.die_at(number, side, functools.partial(kill, dying))
+        lived = await played(house, dying)
+        async with house.worker(house.open(), scene.graph) as worker:
+            for seconds in (LEASE_SECONDS + 1, 1):
+                await house.move(seconds, worker)
+        await check(client, scene)
+        if lived:
+            assert number > WRITES_MIN  # it died at every one of its writes before
+            await dying.stop()
+            return
+
+
+async def check(hf: Holdfast, scene: Scene) -> None:
+    assert [(await hf.get(id)).status for id in "abc"] == ["failed", "expired", "finished"]
+    assert [(await hf.get(id)).due_at for id in "abc"] == [None] * 3
+    # A node that was cut short runs again, but never once the next run has begun.
+    assert scene.told == sorted(scene.told)
+    assert {"a", "c"} <= set(scene.told)  # the other one may have expired before its turn
+    assert await hf.lane(SESSION) == []
+    tenant = (await hf.get("a")).tenant
+    partition = store_of(hf).table.every(f"LANE#{tenant}#-#{SESSION}")
+    assert [item["SK"] async for item in partition] == ["LAST"]

@@ -1,0 +1,181 @@
+"""Tickets and numbers, without a store: who is in front stays there, however late a write comes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.model.signals import Wait
+from holdfast.records.head import Head
+from holdfast.records.keys import LaneKey, RunKey
+from holdfast.records.lane import (
+    Lane,
+    Ticket,
+    asks_again_ms,
+    enter,
+    front,
+    lane_of,
+    leave,
+    next_number,
+    promotable,
+    stands_for,
+)
+from holdfast.storage import Key
+from holdfast.storage.writes import Touch, holds, outcome
+
+KEY = LaneKey("acme", "-", "chat-7")
+NOW_MS = 1_700_000_000_000
+TTL = NOW_MS // 1000 + 1000
+
+
+def head(id: str = "a", **fields: Any) -> Head:
+    row = Head(
+        key=RunKey("acme", id),
+        graph="g",
+        version=1,
+        list_shards=1,
+        status="running",
+        generation=f"generation of {id}",
+        epoch=1,
+        owner=None,
+        input_hash=b"",
+        input=b"",
+        first="n",
+        node="n",
+        created_ms=NOW_MS,
+        updated_ms=NOW_MS,
+        starts_ms=NOW_MS,
+        expires_ms=NOW_MS + 500_000,
+        ttl=TTL,
+        kept="keep-10d",
+        session="chat-7",
+    )
+    return msgspec.structs.replace(row, **fields)
+
+
+class Partition:
+    """The items of a lane, written as a table would."""
+
+    def __init__(self) -> None:
+        self.items: dict[Key, dict[str, Any]] = {}
+
+    def read(self) -> Lane:
+        return lane_of(self.items[key] for key in sorted(self.items))
+
+    def transact(self, writes: Sequence[Touch]) -> bool:
+        if not all(holds(write.condition, self.items.get(write.key)) for write in writes):
+            return False
+        for write in writes:
+            after = outcome(write, self.items.get(write.key))
+            if after is None:
+                self.items.pop(write.key, None)
+            else:
+                self.items[write.key] = after
+        return True
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["read", "write", "leave"]), st.integers(0, 5)), max_size=60
+)
+
+
+@given(STEPS)
+def test_whoever_is_in_front_stays_there_until_it_leaves(steps: list[tuple[str, int]]) -> None:
+    """Starters read and write at any time; what they write may be carried out again, and late."""
+    table = Partition()
+    read: dict[int, Lane] = {}
+    sent: list[Sequence[Touch]] = []
+    made = 0
+    in_front: Ticket | None = None
+    for step, who in steps:
+        if step == "read":
+            read[who] = table.read()
+        elif step == "write" and who in read:
+            made += 1
+            run = head(str(made), ticket=next_number(read[who]))
+            sent.append(enter(read[who], run, KEY, now_ms=NOW_MS, token=str(made)))
+        elif step == "leave" and table.read().tickets:
+            tickets = table.read().tickets
+            leaving = tickets[who % len(tickets)]
+            table.transact([leave(KEY, leaving.number, leaving.generation)])
+            if leaving == in_front:
+                in_front = None
+        if sent:
+            table.transact(sent[who % len(sent)])
+        now_in_front = front(table.read(), NOW_MS)
+        assert in_front is None or now_in_front == in_front
+        in_front = now_in_front
+    numbers = [ticket.number for ticket in table.read().tickets]
+    assert numbers == sorted(set(numbers))
+    assert all(number <= table.read().last for number in numbers)
+
+
+@given(st.lists(st.tuples(st.integers(1, 99), st.integers(-2, 2)), max_size=6))
+def test_in_front_is_the_lowest_whose_time_is_not_over(given: list[tuple[int, int]]) -> None:
+    now = NOW_MS // 1000
+    tickets = tuple(Ticket(n, str(n), "g", now + more) for n, more in given)
+    found = front(Lane(99, TTL, tickets), NOW_MS)
+    standing = [n for n, more in given if more >= 0]
+    assert (None if found is None else found.number) == min(standing, default=None)
+
+
+def test_the_counting_is_kept_as_long_as_any_ticket() -> None:
+    table = Partition()
+    for number, ttl in enumerate((TTL + 50, TTL), start=1):
+        run = head(str(number), ticket=number, ttl=ttl)
+        assert table.transact(enter(table.read(), run, KEY, now_ms=NOW_MS, token="t"))
+    assert (table.read().last, table.read().ttl) == (2, TTL + 50)
+
+
+def test_a_ticket_whose_time_is_over_makes_room() -> None:
+    table = Partition()
+    old = head("old", ticket=1, ttl=NOW_MS // 1000 - 1)
+    table.transact(enter(table.read(), old, KEY, now_ms=NOW_MS, token="t"))
+    del table.items[KEY.last]  # the broom took it, and not yet the ticket
+    assert next_number(table.read()) == 2
+    new = head("new", ticket=1)
+    assert table.transact(enter(Lane(0, 0, ()), new, KEY, now_ms=NOW_MS, token="t"))
+    # Who left so late does not take the newcomer's place away.
+    assert not table.transact([leave(KEY, 1, old.generation)])
+
+
+def test_a_row_of_another_life_does_not_stand_for_a_ticket() -> None:
+    ticket = Ticket(1, "a", "this", TTL)
+    row = {"generation": "this", "ttl": TTL}
+    assert stands_for(ticket, row, NOW_MS)
+    assert not stands_for(ticket, None, NOW_MS)
+    assert not stands_for(ticket, {**row, "generation": "other"}, NOW_MS)
+    assert not stands_for(ticket, {**row, "ttl": NOW_MS // 1000 - 1}, NOW_MS)
+
+
+@given(st.integers(0, 10**9), st.integers(-(10**7), 10**7))
+def test_a_queued_run_asks_within_a_minute_to_an_hour(waited: int, scheduled: int) -> None:
+    now = NOW_MS + waited
+    pause = asks_again_ms(head(starts_ms=NOW_MS + scheduled), now) - now
+    assert 60_000 <= pause <= 3_600_000
+    assert pause <= max(waited, 60_000)
+
+
+def test_the_longest_wait_is_answered_that_still_takes_an_answer() -> None:
+    waits = (
+        Wait(visit=1, key="sleep#1", since_ms=1, until_ms=NOW_MS + 1),
+        Wait(visit=1, key="late#1", signal="late", since_ms=2, until_ms=NOW_MS),
+        Wait(visit=1, key="stale#1", signal="stale", since_ms=3, stale_ms=NOW_MS - 1),
+        Wait(visit=1, key="second#1", signal="second", since_ms=5),
+        Wait(visit=1, key="first#1", signal="first", since_ms=4, until_ms=NOW_MS + 1),
+    )
+    waiting = head(status="waiting", waits=waits)
+    found = promotable(waiting, "new", NOW_MS)
+    assert found is not None
+    assert found.signal == "first"
+    for other in (
+        {"owner": "w"},
+        {"status": "running"},
+        {"waits": waits[:3]},
+        {"expires_ms": NOW_MS},
+    ):
+        assert promotable(msgspec.structs.replace(waiting, **other), "new", NOW_MS) is None
