@@ -23,14 +23,12 @@ def shards_of(tenant: str) -> set[int]:
     return {shard_of_run(RunKey(tenant, f"run-{number}"), SHARDS) for number in range(32)}
 
 
-def tenant_apart_from(tenant: str) -> str:
-    """Return a tenant whose runs stand in other shards."""
-    others = (f"tenant-{number}" for number in range(1_000))
-    return next(other for other in others if not shards_of(tenant) & shards_of(other))
-
-
 FLOOD = "flood"
-OTHER = tenant_apart_from(FLOOD)
+NEIGHBOURS = [f"tenant-{number}" for number in range(1_000)]
+OTHER = next(tenant for tenant in NEIGHBOURS if not shards_of(FLOOD) & shards_of(tenant))
+"""Its runs stand in none of the flood's shards."""
+BESIDE = next(tenant for tenant in NEIGHBOURS if shards_of(FLOOD) == shards_of(tenant))
+"""Its runs stand in the same ones."""
 
 
 def gated(gate: Gate) -> Graph:
@@ -89,6 +87,23 @@ async def test_what_is_started_in_process_keeps_to_the_same_rule(house: House) -
     assert gate.most == FLOOD_MOST + 1
 
 
+async def test_what_comes_after_a_flood_is_seen_in_the_same_shards_too(either: House) -> None:
+    gate = Gate()
+    graph = gated(gate)
+    client, hf = either.open(), either.open()
+    await flooded(client, graph, 150)
+    async with either.worker(hf, graph, concurrency=SLOTS) as worker:
+        await gate.waited_at(FLOOD_MOST)
+        await either.clock.asleep(3)
+        either.clock.advance(1)
+        await either.clock.asleep(3)
+        await client.start(graph, id="beside", tenant=BESIDE)
+        either.clock.advance(1)
+        await gate.waited_at(FLOOD_MOST + 1)
+        assert await owners(client, BESIDE) == [worker.id]
+        gate.open()
+
+
 async def test_a_worker_that_may_take_nothing_of_what_is_due_rests(house: House) -> None:
     gate = Gate()
     graph = gated(gate)
@@ -100,12 +115,12 @@ async def test_a_worker_that_may_take_nothing_of_what_is_due_rests(house: House)
         hf.meter.reset()
         house.clock.advance(1)
         await house.clock.asleep(3)
-        # One page of each shard, and the list of the workers: no flood is paged through.
-        assert calls_of(hf, "due", "head") == {("due", "query"): SHARDS}
+        # One page of each shard, and the other end of the two in which the flood stands.
+        assert calls_of(hf, "due", "head") == {("due", "query"): SHARDS + 2}
         for number in range(20):  # what it is told of, it may not take either
             await hf.start(graph, id=f"more-{number}", tenant=FLOOD)
         await house.clock.asleep(3)
-        assert calls_of(hf, "due") == {("due", "query"): SHARDS}
+        assert calls_of(hf, "due") == {("due", "query"): SHARDS + 2}
         assert worker.running == FLOOD_MOST
         gate.open()
         await house.move(1)

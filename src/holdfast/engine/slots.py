@@ -26,6 +26,8 @@ class Slots:
         self._count = count
         self._taken = 0
         self._held: Counter[str] = Counter()
+        self.held_back = False
+        """Whether somebody was refused: worth another look when a slot is given back."""
 
     @property
     def taken(self) -> int:
@@ -38,8 +40,10 @@ class Slots:
         return self._count - self._taken
 
     def admits(self, tenant: str) -> bool:
-        """Return whether the tenant may take one more."""
-        return may_take(self._held[tenant], self.free)
+        """Return whether the tenant may take one more; if not, remember that."""
+        admitted = may_take(self._held[tenant], self.free)
+        self.held_back = self.held_back or not admitted
+        return admitted
 
     def take(self, tenant: str) -> None:
         """Count one more of the tenant's."""

@@ -19,6 +19,7 @@ from holdfast.engine.lease import Lease
 from holdfast.engine.ledger import Loaded
 from holdfast.engine.options import WorkerOptions
 from holdfast.engine.rounds import Rounds
+from holdfast.engine.scan import Scan
 from holdfast.engine.slots import Slots
 from holdfast.engine.threads import NodeThreads
 from holdfast.errors import ConditionFailed, HoldfastError, InvalidRequest, StoreClosed
@@ -27,8 +28,7 @@ from holdfast.model.execution import Execution
 from holdfast.model.run import Status
 from holdfast.records.changes import claimed
 from holdfast.records.head import SCHEMA, Head, head_of
-from holdfast.records.keys import Place, RunKey, due_until
-from holdfast.storage import Page, UpTo
+from holdfast.records.keys import Place, RunKey
 
 __all__ = ["Room", "Worker"]
 
@@ -42,9 +42,6 @@ _TROUBLE_SECONDS = 1.0
 _BURIAL_SECONDS = 5.0
 # How long tasks have to end once they are cancelled: a node may not mind being cancelled.
 _FAREWELL_SECONDS = 1.0
-_CLAIMS_AT_ONCE = 16
-_PAGE_MIN = 20
-_READS_AT_ONCE = 16
 
 
 class Room:
@@ -93,14 +90,15 @@ class Worker:
             raise InvalidRequest("a worker needs at least one graph", field="graphs")
         self._options = options
         self._pools = frozenset(options.pools)
-        self._rounds = Rounds(self._graphs, options.pools)
         self._on_ended = ended
         self._on_paused = paused
         self.hands = hands
         self._lease = Lease(kernel, options.lease_seconds)
         self._slots = Slots(options.concurrency)
-        # Whether a run was left to others, or for later, since its tenant holds too many slots.
-        self._held_back = False
+        self._rounds = Rounds(self._graphs, options.pools)
+        self._due = Scan(
+            kernel, self._rounds, self._slots, claim=self._claim, may_claim=self._may_claim
+        )
         self._drivers: dict[RunKey, Driver] = {}
         self._tasks: dict[RunKey, asyncio.Task[None]] = {}
         # Runs that are being made or claimed for us.
@@ -241,7 +239,7 @@ class Worker:
 
     def reserve(self, run: RunKey, graph: str, pool: str | None) -> Room | None:
         """Keep room for a run that is about to be made or woken, if there is room for it."""
-        if self.draining or not self.alive() or not self._serves(graph, pool):
+        if not self._may_claim() or not self._serves(graph, pool):
             return None
         if not self._slots.admits(run.tenant):
             return None
@@ -264,7 +262,7 @@ class Worker:
         graph, pool, _ = place.due_queue()
         if self.draining or not self._serves(graph, pool):
             return
-        if self._is_fair(place.due_parts()[1]):
+        if self._slots.admits(place.due_parts()[1].tenant):
             claim = asyncio.create_task(self._claim_offered(place))
             self._claims.add(claim)
             claim.add_done_callback(self._claims.discard)
@@ -293,82 +291,28 @@ class Worker:
 
     async def _scan(self) -> None:
         """Claim what is due, then wait for more."""
-        self._held_back = False
-        found = await self._claim_due() if self._slots.free > 0 else 0
+        self._slots.held_back = False
+        found = await self._due.claim(await self._partitions()) if self._slots.free > 0 else 0
         if not found:
             # Not in step with other workers, which would ask the same at the same time.
             jitter = 1 - 0.2 * self._kernel.ids.random()
             await self._until_woken(self._poll_seconds() * jitter, self._wake)
             self._wake.clear()
 
-    async def _claim_due(self) -> int:
-        """Claim what is due, each partition in its turn; return how much that was.
-
-        A partition that cannot be read, since a flood throttles it perhaps, hides no other one.
-        """
-        partitions = await self._partitions()
-        until = due_until(self._kernel.clock.now_ms())
-        found, trouble = 0, None
-        for start in range(0, len(partitions), _READS_AT_ONCE):
-            batch = partitions[start : start + _READS_AT_ONCE]
-            # Read side by side: most are empty, and the way there is long.
-            reads = (self._due_page(partition, until) for partition in batch)
-            pages = await asyncio.gather(*reads, return_exceptions=True)
-            for partition, page in zip(batch, pages, strict=True):
-                if isinstance(page, BaseException):
-                    trouble = page
-                    continue
-                if self._slots.free <= 0:
-                    return found
-                claimed = await self._claim_from(partition, until, page)
-                if claimed:
-                    self._rounds.served(partition)
-                found += claimed
-        if trouble is not None:
-            raise trouble
-        return found
-
-    async def _due_page(self, partition: str, until: UpTo, cursor: str | None = None) -> Page:
-        limit = max(self._slots.free, _PAGE_MIN)
-        return await self._kernel.due.query(
-            partition, until, index="GSI1", limit=limit, cursor=cursor
-        )
-
-    async def _claim_from(self, partition: str, until: UpTo, page: Page) -> int:
-        """Claim what is due there; page on past what cannot be claimed. Return how much was."""
-        while True:
-            places = [Place(entry["GSI1PK"], entry["GSI1SK"]) for entry in page.items]
-            left = fair = [place for place in places if self._is_fair(place.due_parts()[1])]
-            found = 0
-            while left and self._slots.free > 0:
-                # No more than there is room for: who is refused since another one is being tried
-                # would have to wait, though that one may come to nothing.
-                many = min(self._slots.free, _CLAIMS_AT_ONCE)
-                found += sum(await asyncio.gather(*(self._claim(place) for place in left[:many])))
-                left = left[many:]
-            # Not past a page that is all of tenants who hold too much: a flood has many pages, and
-            # the other tenants have other shards.
-            if found or page.cursor is None or not fair or self.draining:
-                return found
-            page = await self._due_page(partition, until, page.cursor)
-
-    def _is_fair(self, run: RunKey) -> bool:
-        """Return whether the run's tenant may take one more slot; if not, remember that."""
-        admitted = self._slots.admits(run.tenant)
-        self._held_back = self._held_back or not admitted
-        return admitted
-
     async def _partitions(self) -> list[str]:
         seconds = min(self._options.lease_seconds / _BEATS_A_LEASE, _SETTINGS_SECONDS)
         settings = await self._kernel.settings(seconds_old_max=seconds)
         return self._rounds.order(self.id, settings.shards)
+
+    def _may_claim(self) -> bool:
+        return not self.draining and self.alive()
 
     def _serves(self, graph: str, pool: str | None) -> bool:
         return graph in self._graphs and pool in self._pools
 
     async def _claim_offered(self, place: Place) -> None:
         try:
-            if await self._claim(place) or not self._held_back:
+            if await self._claim(place) or not self._slots.held_back:
                 return
         except HoldfastError:
             pass
@@ -377,9 +321,9 @@ class Worker:
     async def _claim(self, place: Place) -> bool:
         """Take a run that was seen at a place, if it is still there; return whether it was."""
         _, run, epoch = place.due_parts()
-        if self._is_ours(run) or place in self._unreadable or self.draining or not self.alive():
+        if self._is_ours(run) or place in self._unreadable or not self._may_claim():
             return False
-        if not self._is_fair(run):
+        if not self._slots.admits(run.tenant):
             return False
         self._expect(run)
         try:
@@ -445,7 +389,7 @@ class Worker:
             self._drive(successor, None)
         if not task.cancelled() and task.exception() is not None:
             _log.error("run %s: the driver broke", run.id, exc_info=task.exception())
-        if self._held_back or self._slots.free == 1:
+        if self._slots.held_back or self._slots.free == 1:
             self._wake.set()
         self._kernel.news.tell(run)  # its row says by now what became of it
 
