@@ -9,8 +9,6 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any
 
-import msgspec
-
 from holdfast.clock import Clock, Ids, SystemClock, SystemIds
 from holdfast.engine import bulk, events, extension, lanes, lists, runs, sharding, starting, sweep
 from holdfast.engine.arguments import (
@@ -25,6 +23,7 @@ from holdfast.engine.arguments import (
     positive_ms,
 )
 from holdfast.engine.crew import Crew
+from holdfast.engine.endings import Outcome, result_of
 from holdfast.engine.kernel import Kernel
 from holdfast.engine.ledger import load
 from holdfast.engine.options import WorkerOptions
@@ -33,16 +32,10 @@ from holdfast.engine.worker import Room, Worker
 from holdfast.errors import (
     InvalidRequest,
     Refused,
-    RunCancelled,
-    RunExpired,
-    RunFailed,
     RunNotFound,
-    RunQuarantined,
-    Unsuccessful,
 )
 from holdfast.graph import Graph
 from holdfast.model.durations import Duration, days, milliseconds_of
-from holdfast.model.event import Failure
 from holdfast.model.execution import Execution
 from holdfast.model.progress import BulkProgress, SweepProgress
 from holdfast.model.run import HistoryEntry, HistoryPage, LaneEntry, OnBusy, Run, RunPage, Status
@@ -59,20 +52,6 @@ _TWO_DAYS = days(2)
 # Somebody who waits for a run of another process asks at first often, then less so.
 _ASK_FIRST_SECONDS = 0.05
 _ASK_MOST_SECONDS = 1.0
-_UNSUCCESSFUL: dict[str, type[Unsuccessful]] = {
-    "failed": RunFailed,
-    "cancelled": RunCancelled,
-    "expired": RunExpired,
-    "quarantined": RunQuarantined,
-}
-
-
-class _Ending(msgspec.Struct, frozen=True):
-    """How a run ended, and with what."""
-
-    status: Status
-    state: dict[str, Any]
-    failure: Failure | None
 
 
 class RunHandle:
@@ -104,15 +83,7 @@ class RunHandle:
         limit = None if timeout is None else milliseconds_of(timeout, "timeout") / 1000
         async with asyncio.timeout(limit):
             ending = await self._holdfast._ending(self._key)  # pyright: ignore[reportPrivateUsage]
-        if ending.status != "finished":
-            failure = ending.failure or Failure("", f"the run is {ending.status}")
-            kind = _UNSUCCESSFUL[ending.status]
-            message = f"run {self.id!r} {_told(ending.status, failure)}"
-            raise kind(message, kind=failure.type, trace=failure.trace)
-        if self._graph is None:
-            return ending.state
-        execution = Execution(seed="", state=ending.state, node="")
-        return self._graph.check().enter(execution)
+        return result_of(self.id, ending, self._graph)
 
     async def get(self) -> Run:
         """Return the run's row; see `Holdfast.get`."""
@@ -180,7 +151,7 @@ class Holdfast:
         self._store = store or open_store(url, clock=clock)
         self._kernel = Kernel(self._store, clock, ids or SystemIds(clock), user_key)
         self._crew = Crew()
-        self._awaited: dict[RunKey, set[asyncio.Future[_Ending]]] = {}
+        self._awaited: dict[RunKey, set[asyncio.Future[Outcome]]] = {}
 
     @property
     def meter(self) -> Meter:
@@ -385,10 +356,12 @@ class Holdfast:
         key = await self._settled(id, tenant)
         self._crew.recall(key)  # what we remember of it is about to change
         head = await runs.cancel(self._kernel, key, reason=reason, hands=self._crew)
+        if head.owner is None and head.place is not None and head.status not in ENDED:
+            self._crew.offer(head.place)  # a worker has to see to those that end with it
         self._crew.interrupt(key)
         self._kernel.news.tell(key)
         if head.status in ENDED:
-            self._resolve(key, _Ending("cancelled", {}, head.failure))
+            self._resolve(key, Outcome("cancelled", {}, head.failure))
 
     async def extend(self, id: str, *, expires: Duration, tenant: str | None = None) -> None:
         """Let a run expire that long from now, and not before; its retention stays as it is.
@@ -600,14 +573,14 @@ class Holdfast:
     def _ended(self, head: Head, execution: Execution, status: Status) -> None:
         # A quarantined run's own last failure is not why it is quarantined.
         failure = head.failure if status == "quarantined" else execution.failure
-        self._resolve(head.key, _Ending(status, execution.state, failure))
+        self._resolve(head.key, Outcome(status, execution.state, failure))
 
-    def _resolve(self, key: RunKey, ending: _Ending) -> None:
+    def _resolve(self, key: RunKey, ending: Outcome) -> None:
         for future in self._awaited.pop(key, ()):
             if not future.done():
                 future.set_result(ending)
 
-    async def _ending(self, key: RunKey) -> _Ending:
+    async def _ending(self, key: RunKey) -> Outcome:
         """Wait for a run to end: told by our own workers, or by asking now and then."""
         await self._crew.settled(key)
         pause = _ASK_FIRST_SECONDS
@@ -623,9 +596,9 @@ class Holdfast:
             pause = min(pause * 2, _ASK_MOST_SECONDS)
 
     @contextmanager
-    def _listening(self, key: RunKey) -> Generator[asyncio.Future[_Ending], None, None]:
+    def _listening(self, key: RunKey) -> Generator[asyncio.Future[Outcome], None, None]:
         """Yield what one of our own workers tells of how a run ended."""
-        future: asyncio.Future[_Ending] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         waiting = self._awaited.setdefault(key, set())
         waiting.add(future)
         try:
@@ -635,17 +608,17 @@ class Holdfast:
             if not waiting and self._awaited.get(key) is waiting:
                 del self._awaited[key]
 
-    async def _asked(self, key: RunKey) -> _Ending | None:
+    async def _asked(self, key: RunKey) -> Outcome | None:
         head = await runs.read(self._kernel, key)
         if head.status not in ENDED:
             return None
         if head.into is not None:
             return await self._ending(RunKey(key.tenant, head.into))
         if head.status not in ("finished", "failed"):
-            return _Ending(head.status, {}, head.failure)
-        _check_kept(head)
+            return Outcome(head.status, {}, head.failure)
+        events.check_kept(head)
         execution = (await load(self._kernel, head)).execution
-        return _Ending(head.status, execution.state, execution.failure)
+        return Outcome(head.status, execution.state, execution.failure)
 
     async def _settled(self, id: str, tenant: str | None) -> RunKey:
         """Return the key of a run whose row, if it has just ended here, says so."""
@@ -658,18 +631,3 @@ class Holdfast:
 
     def _admitted_tenant(self, tenant: str | None) -> str:
         return self._tenant if tenant is None else admit_tenant(tenant)
-
-
-def _check_kept(head: Head) -> None:
-    if head.into is not None:
-        raise RunNotFound(f"run {head.key.id!r} has no journal: run {head.into!r} took its input")
-    if head.freed:
-        raise RunNotFound(f"run {head.key.id!r} is {head.status}, and its journal is not kept")
-
-
-def _told(status: str, failure: Failure) -> str:
-    if status == "failed":
-        return f"failed: {failure.type}: {failure.message}"
-    if status == "quarantined":
-        return f"is quarantined: {failure.type}: {failure.message}"
-    return f"was cancelled: {failure.message}" if status == "cancelled" else "has expired"

@@ -13,16 +13,27 @@ from collections.abc import Coroutine, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
+from holdfast.engine.children import child_id
+from holdfast.engine.endings import Outcome, result_of
 from holdfast.engine.kernel import Dropped
+from holdfast.engine.starting import Start
 from holdfast.errors import (
     InvalidRequest,
     NotPausable,
     WaitBeyondExpiry,
     WaitTimedOut,
 )
-from holdfast.graph import Node
+from holdfast.graph import Graph, Node
+from holdfast.model.child import childs_signal
 from holdfast.model.durations import Duration, milliseconds_of
-from holdfast.model.event import BranchFailed, Event, SignalTaken, TimerFired
+from holdfast.model.event import (
+    BranchFailed,
+    ChildStarted,
+    Event,
+    Failure,
+    SignalTaken,
+    TimerFired,
+)
 from holdfast.model.execution import Execution, Strand
 from holdfast.model.signals import (
     Pending,
@@ -34,10 +45,11 @@ from holdfast.model.signals import (
     resolved,
 )
 from holdfast.model.wait import Wait
-from holdfast.records.head import Head
-from holdfast.records.names import admit_name
+from holdfast.records.head import Head, Parent
+from holdfast.records.keys import RunKey
+from holdfast.records.names import admit_labels, admit_name
 
-__all__ = ["BlockingContext", "Context", "Host", "Overtaken", "Paused"]
+__all__ = ["BlockingChild", "BlockingContext", "Child", "Context", "Host", "Overtaken", "Paused"]
 
 T = TypeVar("T")
 
@@ -82,6 +94,18 @@ class Host(Protocol):
         """Wait without letting go of the run."""
         ...
 
+    async def start_child(self, graph: Graph, input: Any, asked: Start) -> None:
+        """Make a run that is a child of this one, unless it is there.
+
+        Raises:
+            Dropped: the run is no longer ours.
+        """
+        ...
+
+    async def ask_child(self, id: str) -> None:
+        """Look whether a child has ended; if so, its end is among the signals then."""
+        ...
+
     async def read_row(self) -> None:
         """Read the run's row again: somebody may have extended it.
 
@@ -100,6 +124,7 @@ class Context:
         self._branch = branch
         self._hold_ms = hold_ms
         self._counts: Counter[str] = Counter()
+        self._children = 0
         self._closed = False
         self._visit = self._strand.visit
         self._lost: BaseException | None = None
@@ -215,6 +240,96 @@ class Context:
             return
         await self._answer(await self._wait(key, None, span))
 
+    async def start(
+        self,
+        graph: Graph,
+        input: Any = None,
+        *,
+        id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        pool: str | None = None,
+    ) -> Child:
+        """Start a run that is a child of this one, and return a handle to await its result.
+
+        A node that runs again finds the child that it started before. A child has the tenant and
+        the user of this run, expires with it, and is cancelled if this run ends before it. Without
+        an ``id`` it gets one of its own.
+
+        Raises:
+            InvalidInput: the input does not fit the graph's state.
+            AlreadyExists: there is a run of this id, which is no child of this one.
+        """
+        if self._closed:
+            raise Dropped
+        if not isinstance(graph, Graph):
+            raise InvalidRequest(f"a graph is started, not {graph!r:.80}", field="graph")
+        self._children += 1
+        number, strand, head = self._children, self._strand, self._host.head
+        if number in strand.children:
+            return Child(self, strand.children[number], graph)
+        graph.check()
+        if id is None:
+            id = child_id(head, self.key, number, self._host.execution.retried)
+        asked = Start(
+            run=RunKey(head.key.tenant, admit_name(id, "id")),
+            user=None,
+            user_hash=head.user,
+            labels=admit_labels(labels, pool=pool),
+            starts_ms=None,
+            expires_in_ms=max(1, head.expires_ms - self._host.now_ms()),
+            retention_ms=0,
+            parent=Parent(head.key.id, head.generation),
+        )
+        try:
+            await self._host.start_child(graph, {} if input is None else input, asked)
+        except (Dropped, Overtaken) as lost:
+            self._lost = lost
+            raise
+        now = self._host.now_ms()
+        started = ChildStarted(now, self.node, self._visit, number, id, graph.name, self._branch)
+        # It need not be durable: it is only so that a node which runs again need not ask.
+        await self._record(started, durable=False)
+        return Child(self, id, graph)
+
+    async def run(
+        self,
+        graph: Graph,
+        input: Any = None,
+        *,
+        id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        pool: str | None = None,
+    ) -> Any:
+        """Start a child and return its result; see `start` and `Child.result`."""
+        child = await self.start(graph, input, id=id, labels=labels, pool=pool)
+        return await child.result()
+
+    def child(self, id: str, graph: Graph | None = None) -> Child:
+        """Return a handle on a child that an earlier node started."""
+        return Child(self, id, graph)
+
+    async def child_outcome(self, id: str) -> Outcome:
+        """Return how a child ended; pause the run until it has.
+
+        Raises:
+            NotPausable: the node was declared with ``pausable="no"``.
+            AlreadyExists: it is not a child of this run.
+            RunNotFound: there is no such run.
+        """
+        if self._closed:
+            raise Dropped
+        name = childs_signal(id)
+        key = f"{name}#1"
+        answer = self._strand.answers.get(key)
+        if answer is None:
+            known = any(wait.key == key for wait in self._host.known_waits(self._branch))
+            if not known and all(signal.name != name for signal in self._host.free_signals()):
+                await self._host.ask_child(id)
+            answer = await self._answer(await self._wait(key, name, None))
+        told: dict[str, Any] = answer.payload if isinstance(answer, SignalTaken) else {}
+        failure = None if told["failure"] is None else Failure(**told["failure"])
+        return Outcome(told["status"], told["state"], failure)
+
     async def _record(self, event: Event, *, durable: bool) -> None:
         if self._closed:
             raise Dropped
@@ -310,6 +425,28 @@ class Context:
         return strand
 
 
+class Child:
+    """A run that a node started."""
+
+    def __init__(self, context: Context, id: str, graph: Graph | None) -> None:
+        self._context = context
+        self._graph = graph
+        self.id = id
+        """The id of the run."""
+
+    async def result(self) -> Any:
+        """Return the child's state once it has finished; pause this run until it has ended.
+
+        Raises:
+            RunFailed, RunCancelled, RunExpired, RunQuarantined: it ended otherwise.
+            NotPausable: the node was declared with ``pausable="no"``.
+        """
+        return result_of(self.id, await self._context.child_outcome(self.id), self._graph)
+
+    def __repr__(self) -> str:
+        return f"<child {self.id!r}>"
+
+
 class BlockingContext:
     """The context of a node that is a plain function: the same, but its waits block its thread."""
 
@@ -328,8 +465,55 @@ class BlockingContext:
         """Do as `Context.sleep` does."""
         return self._blocking(self._context.sleep(duration))
 
+    def start(
+        self,
+        graph: Graph,
+        input: Any = None,
+        *,
+        id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        pool: str | None = None,
+    ) -> BlockingChild:
+        """Do as `Context.start` does."""
+        start = self._context.start(graph, input, id=id, labels=labels, pool=pool)
+        return BlockingChild(self, self._blocking(start))
+
+    def run(
+        self,
+        graph: Graph,
+        input: Any = None,
+        *,
+        id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        pool: str | None = None,
+    ) -> Any:
+        """Do as `Context.run` does."""
+        return self.start(graph, input, id=id, labels=labels, pool=pool).result()
+
+    def child(self, id: str, graph: Graph | None = None) -> BlockingChild:
+        """Do as `Context.child` does."""
+        return BlockingChild(self, self._context.child(id, graph))
+
+    def result_of(self, child: Child) -> Any:
+        """Wait for the end of a child."""
+        return self._blocking(child.result())
+
     def _blocking(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+
+class BlockingChild:
+    """A run that a plain function started."""
+
+    def __init__(self, context: BlockingContext, child: Child) -> None:
+        self._context = context
+        self._child = child
+        self.id = child.id
+        """The id of the run."""
+
+    def result(self) -> Any:
+        """Do as `Child.result` does."""
+        return self._context.result_of(self._child)
 
 
 def _utc(moment_ms: int) -> str:

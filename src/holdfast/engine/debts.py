@@ -12,12 +12,17 @@ from holdfast.engine.kernel import Kernel
 from holdfast.engine.lanes import leave_lane
 from holdfast.records.head import Head
 
-__all__ = ["owes", "pay"]
+__all__ = ["owes", "owes_family", "pay"]
 
 
 def owes(head: Head) -> bool:
     """Return whether somebody waits for the run to have ended."""
-    return head.lane is not None
+    return head.lane is not None or owes_family(head)
+
+
+def owes_family(head: Head) -> bool:
+    """Return whether the run has a parent to be told, or children to be cancelled."""
+    return head.parent is not None or head.children
 
 
 async def pay(kernel: Kernel, hands: Hands, head: Head) -> None:

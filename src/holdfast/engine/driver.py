@@ -16,13 +16,15 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from holdfast.engine.branches import side_by_side
+from holdfast.engine.children import ask_child, pay_family, start_child
 from holdfast.engine.context import Context, Overtaken, Paused
-from holdfast.engine.debts import owes, pay
+from holdfast.engine.debts import owes, owes_family, pay
 from holdfast.engine.hands import Hands
 from holdfast.engine.kernel import Dropped, Kernel
 from holdfast.engine.ledger import Conflict, Journal, Loaded, load, read_inbox
 from holdfast.engine.performer import perform
 from holdfast.engine.removal import freed_at_ms, remove
+from holdfast.engine.starting import Start
 from holdfast.engine.turns import must_wait
 from holdfast.errors import ConditionFailed, InvalidResult, StoreUnavailable, StoreUnusable
 from holdfast.graph import Graph
@@ -126,6 +128,7 @@ class Driver:
         self._waited: dict[str, tuple[Wait, ...]] = {}
         self.parked: dict[str, tuple[Wait, ...]] = {}
         self.news = asyncio.Event()
+        self._parenting = asyncio.Lock()
         if loaded is not None:
             self._take_in(loaded)
 
@@ -215,6 +218,28 @@ class Driver:
         await self._read_row()
         # The inbox was not read: what came since is still unseen, and a pause must say so.
         self.head = msgspec.structs.replace(self.head, signals=signals)
+
+    async def start_child(self, graph: Graph, input: Any, asked: Start) -> None:
+        async with self._parenting:
+            if not self.head.children:
+                await self._safely(self._mark_as_parent())
+        self._check_alive()
+        hands = self._holder.hands
+        await self._safely(start_child(self._kernel, hands, self.head, graph, input, asked))
+
+    async def _mark_as_parent(self) -> None:
+        signals = self.head.signals
+        await self._change_or_drop(changes.parenting)
+        # The inbox was not read: what came since is still unseen, and a pause must say so.
+        self.head = msgspec.structs.replace(self.head, signals=signals)
+
+    async def ask_child(self, id: str) -> None:
+        self._check_alive()
+        hands = self._holder.hands
+        if await self._kernel.patiently(
+            lambda: ask_child(self._kernel, hands, self.head, id), self._alive
+        ):
+            await self._read_inbox()
 
     async def sleep(self, seconds: float) -> None:
         await self._kernel.clock.sleep(seconds)
@@ -595,9 +620,13 @@ class Driver:
 
     async def _pay(self) -> None:
         """Do what the run owes to others, now that it has ended."""
-        if owes(self.head):
+        hands, head = self._holder.hands, self.head
+        known = None if self._journal is None else self.execution
+        if owes(head):
+            await self._kernel.patiently(lambda: pay(self._kernel, hands, head), self._alive)
+        if owes_family(head):
             await self._kernel.patiently(
-                lambda: pay(self._kernel, self._holder.hands, self.head), self._alive
+                lambda: pay_family(self._kernel, hands, head, known), self._alive
             )
 
     async def _see_to_ended(self) -> None:
@@ -713,7 +742,8 @@ def _stands(write: Update, head: Head, standing: dict[str, Any]) -> bool:
     if standing.get("generation") != head.generation or standing.get("epoch") != epoch:
         return False
     if epoch == head.epoch:
-        return standing.get("status") == write.set["status"]
+        wanted = {name: value for name, value in write.set.items() if name != "updated_ms"}
+        return wanted.items() <= standing.items()
     return standing.get("torn", False) == head.torn
 
 

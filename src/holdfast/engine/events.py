@@ -27,7 +27,7 @@ from holdfast.records.head import ENDED, Head
 from holdfast.records.journal import content_of
 from holdfast.records.keys import RunKey, position_in, records_range
 
-__all__ = ["Cursor", "cursor_of", "followed", "history"]
+__all__ = ["Cursor", "check_kept", "cursor_of", "followed", "history"]
 
 # What is in memory at a time: a page of records, and of their blobs so many bytes, or one.
 _RECORDS_A_PAGE = 200
@@ -116,9 +116,20 @@ async def followed(
 
 async def _kept(kernel: Kernel, run: RunKey) -> Head:
     head = await runs.read(kernel, run)
-    if head.freed or head.into is not None:
-        raise _not_kept(head)
+    check_kept(head)
     return head
+
+
+def check_kept(head: Head) -> None:
+    """Check that a run's journal is there.
+
+    Raises:
+        RunNotFound: it is not.
+    """
+    if head.into is not None:
+        raise RunNotFound(f"run {head.key.id!r} has no journal: run {head.into!r} took its input")
+    if head.freed:
+        raise _not_kept(head)
 
 
 def _not_kept(head: Head) -> RunNotFound:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.debts import owes, pay
+from holdfast.engine.debts import owes, owes_family, pay
 from holdfast.engine.hands import NOBODY, Hands
 from holdfast.engine.inbox import prolong
 from holdfast.engine.kernel import Kernel
@@ -210,6 +210,8 @@ async def _closed(kernel: Kernel, hands: Hands, run: RunKey, loaded: Loaded) -> 
     head = await read(kernel, run)
     if head.owner is not None or head.status in ENDED:
         return head
+    if owes_family(head):
+        return head  # a worker ends it, and those that end with it; until then it is due
     if owes(head):
         # The row is due, and stays so until this is done: should we die, a worker does it.
         await pay(kernel, hands, head)

@@ -17,7 +17,7 @@ from holdfast.model.execution import Execution
 from holdfast.model.run import OnBusy
 from holdfast.records.changes import created
 from holdfast.records.codec import canonical_hash, pack
-from holdfast.records.head import Context, Head, head_of, is_over
+from holdfast.records.head import Context, Head, Parent, head_of, is_over
 from holdfast.records.journal import record
 from holdfast.records.keys import Place, Queue, RunKey, shard_of_run
 from holdfast.records.lifetime import retention_class, retention_seconds, ttl_of
@@ -40,6 +40,9 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     retention_ms: int
     session: str | None = None
     on_busy: OnBusy = "queue"
+    parent: Parent | None = None
+    user_hash: str | None = None
+    """What is kept of the user, where that is known already."""
 
     @property
     def pool(self) -> str | None:
@@ -107,6 +110,9 @@ async def start(
             )
             head = await start_in_lane(kernel, hands, head, entrance)
     except Stood as stood:
+        if asked.parent is not None:
+            # A node that runs again may ask for something else; what it asked for first stands.
+            return Started(head_of(stood.item), None)
         return Started(_same_run(stood.item, prepared, asked.run), None)
     if head.status == "promoted":
         return Started(head, None)
@@ -166,6 +172,9 @@ async def _head(
     now = kernel.clock.now_ms()
     starts_ms = max(asked.starts_ms or now, now)
     expires_ms = starts_ms + asked.expires_in_ms
+    user = asked.user_hash
+    if asked.user is not None:
+        user = await kernel.hashed_user(asked.user)
     ttl = ttl_of(expires_ms, retention_seconds(asked.retention_ms))
     queue = Queue(graph.name, asked.pool, shard_of_run(asked.run, settings.shards))
     if owner is None or starts_ms > now:
@@ -195,9 +204,10 @@ async def _head(
         expires_ms=expires_ms,
         ttl=ttl,
         kept=retention_class(ttl - now // 1000),
-        user=None if asked.user is None else await kernel.hashed_user(asked.user),
+        user=user,
         labels=asked.labels,
         reason="scheduled" if starts_ms > now else None,
         retries_left=graph.nodes[prepared.execution.node].retry.attempts - 1,
         session=asked.session,
+        parent=asked.parent,
     )

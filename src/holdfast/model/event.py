@@ -17,6 +17,7 @@ __all__ = [
     "AttemptFailed",
     "BranchFailed",
     "Cancelled",
+    "ChildStarted",
     "Event",
     "Expired",
     "Extended",
@@ -110,6 +111,19 @@ class SignalTaken(msgspec.Struct, frozen=True, array_like=True, tag="signal"):
     name: str
     id: str
     payload: Any = None
+    branch: str = ""
+
+
+class ChildStarted(msgspec.Struct, frozen=True, array_like=True, tag="child"):
+    """A node started a run; whoever runs the node again finds it here."""
+
+    at_ms: int
+    node: str
+    visit: int
+    number: int
+    """Which of the visit's children it is, from 1 on."""
+    id: str
+    graph: str
     branch: str = ""
 
 
@@ -217,6 +231,7 @@ Event: TypeAlias = (
     | AttemptFailed
     | SignalTaken
     | TimerFired
+    | ChildStarted
     | Waiting
     | BranchFailed
     | Rerouted

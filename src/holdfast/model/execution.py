@@ -16,10 +16,12 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from holdfast.errors import JournalDamaged
+from holdfast.model.child import childs_signal, is_unfinished_child
 from holdfast.model.event import (
     AttemptFailed,
     BranchFailed,
     Cancelled,
+    ChildStarted,
     Event,
     Expired,
     Extended,
@@ -74,6 +76,8 @@ class Strand(msgspec.Struct, frozen=True, kw_only=True):
     failure: Failure | None = None
     fork: Fork | None = None
     """The branches that have to end before the node is run."""
+    children: dict[int, str] = {}
+    """The runs that this visit started, by their number."""
     failures: tuple[BranchFailed, ...] = ()
     """The branches that failed before this visit, and were to spare the others."""
 
@@ -246,6 +250,10 @@ def _after(before: Execution, event: Event) -> Execution:
             return _answered(_changed(before, taken=taken), path, event)
         case TimerFired(branch=path):
             return _answered(_changed(before), path, event)
+        case ChildStarted(branch=path):
+            strand = _strand(before, path)
+            children = {**strand.children, event.number: event.id}
+            return _moved(_changed(before), path, children=children)
         case Waiting():
             return _waiting(_changed(before), event)
         case BranchFailed(branch=path):
@@ -370,12 +378,11 @@ def _waiting(before: Execution, event: Waiting) -> Execution:
 
 def _rerouted(before: Execution, event: Rerouted) -> Execution:
     if event.to is None:
-        # The same visits go on: what their waits were answered stands, and so do their keys.
-        kept: dict[str, Any] = {"failed_attempts": 0, "retry_at_ms": 0, "failure": None}
         branches = {
-            path: msgspec.structs.replace(branch, **kept)
+            path: msgspec.structs.replace(branch, **_tried_again(branch))
             for path, branch in before.branches.items()
         }
+        kept = _tried_again(before)
         return _changed(before, **kept, branches=branches, retried=event.request, ending=None)
     strand = _strand(before, event.branch)
     # Whatever branches there are beneath it are given up.
@@ -390,12 +397,38 @@ def _rerouted(before: Execution, event: Rerouted) -> Execution:
     return _moved(after, event.branch, **_ENTERED, node=event.to, visit=strand.visit + 1)
 
 
+def _tried_again(strand: Strand) -> dict[str, Any]:
+    """Return what changes in a strand whose visit goes on after the run had failed.
+
+    What its waits were answered stands, and so do its keys. Only children that did not finish are
+    forgotten: they ended with the run, and others are started in their stead.
+    """
+    unfinished = {
+        key: answer
+        for key, answer in strand.answers.items()
+        if isinstance(answer, SignalTaken) and is_unfinished_child(answer.name, answer.payload)
+    }
+    finished = {
+        answer.name
+        for key, answer in strand.answers.items()
+        if isinstance(answer, SignalTaken) and key not in unfinished
+    }
+    return {
+        "failed_attempts": 0,
+        "retry_at_ms": 0,
+        "failure": None,
+        "answers": {key: a for key, a in strand.answers.items() if key not in unfinished},
+        "children": {n: id for n, id in strand.children.items() if childs_signal(id) in finished},
+    }
+
+
 # What every visit begins with.
 _ENTERED: dict[str, Any] = {
     "failed_attempts": 0,
     "retry_at_ms": 0,
     "answers": {},
     "waits": (),
+    "children": {},
     "failure": None,
     "fork": None,
     "failures": (),

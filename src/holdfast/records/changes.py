@@ -28,6 +28,7 @@ __all__ = [
     "freed",
     "lasting",
     "nudged",
+    "parenting",
     "paused",
     "place_in",
     "pointed",
@@ -68,6 +69,8 @@ def created(head: Head, *, now_ms: int, token: str) -> Put:
             item[name] = value
     if head.input is not None:
         item["input"] = head.input
+    if head.parent is not None:
+        item["parent"] = _map(head.parent)
     if head.owner is not None:
         item["owner"] = head.owner
     if head.context != Context():
@@ -270,6 +273,16 @@ def freed(head: Head, *, now_ms: int, token: str) -> Update:
         set={"epoch": head.epoch + 1, "updated_ms": now_ms, "freed": True},
         remove=("owner", "torn", "waits", "GSI1PK", "GSI1SK", "input", "context", "snapshot"),
         condition=_held(head),
+        token=token,
+    )
+
+
+def parenting(head: Head, *, now_ms: int, token: str) -> Update:
+    """Return the write after which whoever ends the run looks for its children."""
+    return Update(
+        key=head.key.head,
+        set={"children": True, "updated_ms": now_ms},
+        condition=_unchanged(head),
         token=token,
     )
 

@@ -22,6 +22,7 @@ __all__ = [
     "TROUBLE",
     "Context",
     "Head",
+    "Parent",
     "RetryRequest",
     "head_of",
     "is_over",
@@ -53,6 +54,13 @@ class RetryRequest(msgspec.Struct, frozen=True):
 
     id: str
     node: str | None = None
+
+
+class Parent(msgspec.Struct, frozen=True):
+    """The run of which this one is a child."""
+
+    id: str
+    generation: str
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,6 +129,10 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is to cancel those before it in its session."""
     into: str | None = None
     """The run whose wait its input answered, where it was not run itself."""
+    parent: Parent | None = None
+    """The run that started it, and waits to be told how it ended."""
+    children: bool = False
+    """Whether it may have started others, which end with it."""
 
     @property
     def lane(self) -> LaneKey | None:
@@ -187,6 +199,7 @@ def head_of(item: Mapping[str, Any]) -> Head:
             context=_struct(item, "context", Context) or Context(),
             failure=Failure(**item["failure"]) if "failure" in item else None,
             retry=_struct(item, "retry", RetryRequest),
+            parent=_struct(item, "parent", Parent),
             **values,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -199,6 +212,7 @@ ATTRIBUTES = (
     "first", "created_ms", "updated_ms", "starts_ms", "expires_ms", "ttl", "kept", "user", "node",
     "reason", "nodes_run", "spent_ms", "retries_left", "resume_failures", "cancel", "signals",
     "freed", "spilled", "pool", "snapshot", "extends_ms", "ticket", "replaces", "into",
+    "children",
 )  # fmt: skip
 
 

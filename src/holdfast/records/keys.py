@@ -6,6 +6,7 @@ partition key                       sort key                                  it
 ``RUN#{tenant}#{id}``               ``HEAD``                                  a run's row
 the same                            ``J#{generation}#{position:08}``          its journal
 the same                            ``J#{generation}#IN#{name}#{signal id}``  its inbox
+the same                            ``CHILD#{generation}#{child id}``         runs that it starts
 ``LANE#{tenant}#{user}#{session}``  ``LAST``                                  the last number
 the same                            ``T#{number:012}``                        a run in its session
 ``WORKER#{id}``                     ``WORKER``                                a worker and its lease
@@ -48,6 +49,8 @@ __all__ = [
     "RunBlobs",
     "RunKey",
     "blob_prefix",
+    "child_key",
+    "children_range",
     "due_until",
     "inbox_key",
     "inbox_range",
@@ -205,6 +208,16 @@ def journal_key(run: RunKey, generation: str, position: int) -> Key:
 def inbox_key(run: RunKey, generation: str, name: str, signal_id: str) -> Key:
     """Return the key of one signal."""
     return Key(run.pk, f"J#{generation}#IN#{name}#{signal_id}")
+
+
+def child_key(run: RunKey, generation: str, child: str) -> Key:
+    """Return the key of what a run's partition says about one of its children."""
+    return Key(run.pk, f"CHILD#{generation}#{child}")
+
+
+def children_range(generation: str) -> Between:
+    """Return the range of what a run's partition says about its children."""
+    return Between(f"CHILD#{generation}#", f"CHILD#{generation}#{_LAST}")
 
 
 def journal_range(generation: str, position: int = 0) -> Between:

@@ -1,0 +1,53 @@
+"""How a run ended, and what whoever waited for it gets: its state, or an error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import RunCancelled, RunExpired, RunFailed, RunQuarantined, Unsuccessful
+from holdfast.graph import Graph
+from holdfast.model.event import Failure
+from holdfast.model.execution import Execution
+
+__all__ = ["Outcome", "result_of"]
+
+_UNSUCCESSFUL: dict[str, type[Unsuccessful]] = {
+    "failed": RunFailed,
+    "cancelled": RunCancelled,
+    "expired": RunExpired,
+    "quarantined": RunQuarantined,
+}
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How a run ended, and with what."""
+
+    status: str
+    state: dict[str, Any]
+    failure: Failure | None
+
+
+def result_of(id: str, outcome: Outcome, graph: Graph | None) -> Any:
+    """Return the state with which a run finished, as its graph has it where that is known.
+
+    Raises:
+        RunFailed, RunCancelled, RunExpired, RunQuarantined: it ended otherwise.
+    """
+    if outcome.status != "finished":
+        failure = outcome.failure or Failure("", f"the run is {outcome.status}")
+        kind = _UNSUCCESSFUL[outcome.status]
+        message = f"run {id!r} {_told(outcome.status, failure)}"
+        raise kind(message, kind=failure.type, trace=failure.trace)
+    if graph is None:
+        return outcome.state
+    return graph.check().enter(Execution(seed="", state=outcome.state, node=""))
+
+
+def _told(status: str, failure: Failure) -> str:
+    if status == "failed":
+        return f"failed: {failure.type}: {failure.message}"
+    if status == "quarantined":
+        return f"is quarantined: {failure.type}: {failure.message}"
+    return f"was cancelled: {failure.message}" if status == "cancelled" else "has expired"

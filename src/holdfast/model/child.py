@@ -1,0 +1,20 @@
+"""How the end of a child is told to the run that started it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["CHILD", "childs_signal", "is_unfinished_child"]
+
+CHILD = "%child."
+"""What the names of such signals begin with; nobody else can send one."""
+
+
+def childs_signal(id: str) -> str:
+    """Return the name of the signal that tells of a child's end."""
+    return f"{CHILD}{id}"
+
+
+def is_unfinished_child(name: str, payload: Any) -> bool:
+    """Return whether a signal tells of a child that ended otherwise than it should have."""
+    return name.startswith(CHILD) and payload["status"] != "finished"
