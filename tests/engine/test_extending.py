@@ -16,6 +16,7 @@ from holdfast.errors import (
     RunEnded,
     RunExpired,
     RunNotFound,
+    WaitBeyondExpiry,
 )
 from holdfast.model.event import Extended, Snapshot
 from holdfast.records.codec import unpack_events
@@ -184,6 +185,26 @@ async def test_an_owner_that_pauses_meanwhile_does_not_undo_it(house: House) -> 
         assert row.due_at == row.expires_at
         await house.move(HOUR + 1, worker)
         assert (await run.get()).status == "waiting"
+
+
+async def test_a_signal_is_not_overlooked_where_a_wait_reads_the_row_again(house: House) -> None:
+    gate = Gate()
+
+    async def careful(state: Any, ctx: Any) -> Any:
+        await gate.pass_through()
+        with pytest.raises(WaitBeyondExpiry):
+            await ctx.wait(signal("another"), max_wait=days(30))
+        return {"got": await ctx.wait(signal("decision"))}
+
+    graph = chain("g", 1, text, node0=careful)
+    hf, client = house.open(), house.open()
+    async with house.worker(hf, graph) as worker:
+        run = await hf.start(graph, id="doc-42", expires=HOUR)
+        await gate.waited_at()
+        await client.signal("doc-42", "decision", "yes")  # its owner has not seen it yet
+        gate.open()
+        await house.quiet(worker)
+        assert await run.result(timeout=60) == {"got": "yes"}
 
 
 async def test_an_owner_past_the_old_expiry_does_not_close_the_run(house: House) -> None:
