@@ -247,6 +247,30 @@ async def test_a_wait_that_goes_stale_after_the_old_expiry_is_due_then(house: Ho
         assert row.due_at.timestamp() * 1000 == since + 3 * HOUR * 1000
 
 
+async def test_a_run_with_more_waits_than_its_row_may_show_finds_out_by_itself(
+    house: House, hf: Holdfast
+) -> None:
+    async def many(state: Any, ctx: Any) -> Any:
+        names = (f"decision{number}" for number in range(8))
+        return {"got": await asyncio.gather(*(ctx.wait(signal(name)) for name in names))}
+
+    graph = chain("g", 1, text, node0=many)
+    async with house.worker(hf, graph) as worker:
+        run = await hf.start(graph, id="doc-42", expires=HOUR)
+        await house.quiet(worker)
+        due = (await run.get()).due_at
+        await run.extend(days(5))
+        assert (await run.get()).due_at == due
+        await house.move(HOUR + 1, worker)
+        row = await run.get()
+        assert row.status == "waiting"
+        assert row.due_at == row.expires_at
+        for number in range(8):
+            await run.signal(f"decision{number}", number)
+            await house.quiet(worker)
+        assert await run.result(timeout=60) == {"got": list(range(8))}
+
+
 async def test_a_scheduled_run_starts_when_it_was_to(house: House, hf: Holdfast) -> None:
     starts = moment(house.clock.now_ms() + HOUR * 1000)
     run = await hf.start(GRAPH, id="doc-42", start_at=starts, expires=HOUR)
