@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from bench import dynamodb, fairness, kernel, pausing, sqlite
+from bench import dynamodb, fairness, kernel, loops, pausing, sqlite
 from bench.figures import Figure
 
 BENCHMARKS = {
@@ -13,6 +13,7 @@ BENCHMARKS = {
     "kernel": kernel.measure,
     "pausing": pausing.measure,
     "fairness": fairness.measure,
+    "loops": loops.measure,
 }
 
 

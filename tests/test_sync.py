@@ -16,7 +16,7 @@ from typing import Any, TypedDict
 
 import pytest
 
-from holdfast import Context, Graph, app, signal, sync
+from holdfast import Context, Graph, app, days, signal, sync
 from holdfast.engine import worker as engine
 from holdfast.errors import (
     InvalidInput,
@@ -170,6 +170,9 @@ def test_every_method(hf: Holdfast) -> None:
 
         hf.start(asking_graph, id="d").cancel("enough")
         hf.start(asking_graph, id="e")
+        hf.extend("e", expires=days(8))
+        hf.run("e").extend(days(9))
+        assert hf.get("e").expires_at - hf.get("e").created_at > days(8)
         hf.cancel("e", reason="enough")
         for each in (worker.id, worker.counts["finished"] == 3, worker.running <= 2):
             assert each

@@ -32,7 +32,6 @@ from holdfast.engine.worker import Room, Worker
 from holdfast.errors import (
     InvalidRequest,
     Refused,
-    RunNotFound,
 )
 from holdfast.graph import Graph
 from holdfast.model.durations import Duration, days, milliseconds_of

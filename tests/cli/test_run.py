@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -262,6 +263,32 @@ def test_cancel_ends_a_run(holdfast: Holdfast) -> None:
     )
 
 
+def test_extend_lets_a_run_expire_later(holdfast: Holdfast) -> None:
+    holdfast("run", "start", "flows:asking", "--id", "a", "--expires-hours", "1")
+    done = holdfast("run", "extend", "a", "36h")
+    assert done.exit_code == 0
+    assert re.fullmatch(rf"run a expires at {TIME}\n", done.stdout)
+    row = json.loads(holdfast("run", "show", "a", "--json").stdout)
+    left = datetime.fromisoformat(row["expires_at"]) - datetime.fromisoformat(row["created_at"])
+    assert left >= timedelta(hours=36)
+    assert re.fullmatch(
+        rf"{TIME}  extended    expires_at={TIME} ttl=\d+ kept=keep-\d+d\n",
+        holdfast("run", "history", "a").stdout,
+    )
+    shorter = holdfast("run", "extend", "a", "30m")
+    assert (shorter.exit_code, shorter.stdout) == (1, "")
+    assert "an expiry is never shortened" in shorter.stderr
+    assert "[expiry_not_later]" in shorter.stderr
+
+
+@pytest.mark.parametrize("span", ["3", "d", "3w", "-3d", "3 d", "", "1e3d", "0d"])
+def test_extend_takes_only_a_span_of_time(holdfast: Holdfast, span: str) -> None:
+    holdfast("run", "start", "flows:asking", "--id", "a")
+    done = holdfast("run", "extend", "--", "a", span)
+    assert (done.exit_code != 0, done.stdout) == (True, "")
+    assert "span of time such as" in done.stderr or "[invalid_request]" in done.stderr
+
+
 def test_retry_lets_a_failed_run_go_on(holdfast: Holdfast) -> None:
     with working() as hf:
         run = hf.start(load_graphs(["flows:failing"])[0], {"mood": "bad"}, id="a")
@@ -395,7 +422,7 @@ def test_a_store_that_goes_away_leaves_a_cursor(
 # --- all of them ----------------------------------------------------------------------------------
 
 LOOKING = [["list"], ["show", "a"], ["history", "a"], ["watch", "a"]]
-ACTING = [["signal", "a", "b"], ["cancel", "a"], ["retry", "a"]]
+ACTING = [["signal", "a", "b"], ["cancel", "a"], ["extend", "a", "3d"], ["retry", "a"]]
 START = ["start", "flows:counting"]
 
 

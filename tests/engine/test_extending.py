@@ -16,6 +16,7 @@ from holdfast.errors import (
     RunEnded,
     RunExpired,
     RunNotFound,
+    WaitBeyondExpiry,
 )
 from holdfast.model.event import Extended, Snapshot
 from holdfast.records.codec import unpack_events
@@ -186,6 +187,26 @@ async def test_an_owner_that_pauses_meanwhile_does_not_undo_it(house: House) -> 
         assert (await run.get()).status == "waiting"
 
 
+async def test_a_signal_is_not_overlooked_where_a_wait_reads_the_row_again(house: House) -> None:
+    gate = Gate()
+
+    async def careful(state: Any, ctx: Any) -> Any:
+        await gate.pass_through()
+        with pytest.raises(WaitBeyondExpiry):
+            await ctx.wait(signal("another"), max_wait=days(30))
+        return {"got": await ctx.wait(signal("decision"))}
+
+    graph = chain("g", 1, text, node0=careful)
+    hf, client = house.open(), house.open()
+    async with house.worker(hf, graph) as worker:
+        run = await hf.start(graph, id="doc-42", expires=HOUR)
+        await gate.waited_at()
+        await client.signal("doc-42", "decision", "yes")  # its owner has not seen it yet
+        gate.open()
+        await house.quiet(worker)
+        assert await run.result(timeout=60) == {"got": "yes"}
+
+
 async def test_an_owner_past_the_old_expiry_does_not_close_the_run(house: House) -> None:
     gate = Gate()
 
@@ -224,6 +245,30 @@ async def test_a_wait_that_goes_stale_after_the_old_expiry_is_due_then(house: Ho
         row = await run.get()
         assert row.due_at is not None
         assert row.due_at.timestamp() * 1000 == since + 3 * HOUR * 1000
+
+
+async def test_a_run_with_more_waits_than_its_row_may_show_finds_out_by_itself(
+    house: House, hf: Holdfast
+) -> None:
+    async def many(state: Any, ctx: Any) -> Any:
+        names = (f"decision{number}" for number in range(8))
+        return {"got": await asyncio.gather(*(ctx.wait(signal(name)) for name in names))}
+
+    graph = chain("g", 1, text, node0=many)
+    async with house.worker(hf, graph) as worker:
+        run = await hf.start(graph, id="doc-42", expires=HOUR)
+        await house.quiet(worker)
+        due = (await run.get()).due_at
+        await run.extend(days(5))
+        assert (await run.get()).due_at == due
+        await house.move(HOUR + 1, worker)
+        row = await run.get()
+        assert row.status == "waiting"
+        assert row.due_at == row.expires_at
+        for number in range(8):
+            await run.signal(f"decision{number}", number)
+            await house.quiet(worker)
+        assert await run.result(timeout=60) == {"got": list(range(8))}
 
 
 async def test_a_scheduled_run_starts_when_it_was_to(house: House, hf: Holdfast) -> None:

@@ -12,6 +12,7 @@ from holdfast.model.event import (
     Cancelled,
     Event,
     Expired,
+    Extended,
     Failed,
     Failure,
     Fenced,
@@ -19,8 +20,10 @@ from holdfast.model.event import (
     NodeFinished,
     Rerouted,
     SignalTaken,
+    Snapshot,
     TimerFired,
 )
+from holdfast.model.execution import Execution, restored
 from holdfast.model.wait import Wait
 from holdfast.records.codec import unpack_events
 from holdfast.records.head import Context, RetryRequest, head_of
@@ -37,6 +40,16 @@ PLAIN = bytes.fromhex(
 )
 COMPRESSED = bytes.fromhex(
     "0128b52ffd604200050100c89197a46e6f646501a16e0081a474657874da012c616263c00001004d545d13"
+)
+SNAPSHOT = bytes.fromhex(
+    "009295a8736e617073686f74cf0000018bcfe5680bc50120de0010a5737461746583a474657874a2c384a16e01a473"
+    "63616ec40200ffa473656564a83031386263666535a46e6f6465a361736ba5766973697402af6661696c65645f6174"
+    "74656d70747301ab72657472795f61745f6d73cf0000018bcfe56809a7616e737765727382a4676f233198a6736967"
+    "6e616ccf0000018bcfe56803a361736b02a4676f2331a2676fa2733181a26f6bc3a2233195a574696d6572cf000001"
+    "8bcfe56804a361736b02a22331a574616b656e9192a2676fa27331a6656e64696e67c0a76661696c75726593a74f53"
+    "4572726f72a26e6fa57472616365a96e6f6465735f72756e02a87370656e745f6d730fa666656e63657301a7726574"
+    "72696564a27231a374746cce655fce80a46b657074a86b6565702d34306463c395a8657874656e646564cf0000018b"
+    "cfe5680bcf0000018bf3f1ec00ce655fce80a86b6565702d343064"
 )
 EVENTS: list[Event] = [
     NodeFinished(1_700_000_000_001, "read", 0, {"text": "Ä", "n": 1}, "ask", 12),
@@ -120,6 +133,42 @@ def test_a_row_is_read() -> None:
         assert getattr(head, name) == ROW[name]
     for name in ("created_ms", "updated_ms", "starts_ms", "expires_ms", "ttl", "nodes_run"):
         assert getattr(head, name) == ROW[name]
+
+
+def test_a_snapshot_is_read() -> None:
+    first, second = unpack_events(SNAPSHOT)
+    assert second == Extended(1_700_000_000_011, 1_700_604_800_000, 1_700_777_600, "keep-40d")
+    assert isinstance(first, Snapshot)
+    assert (first.at_ms, first.size, first.blobs) == (1_700_000_000_011, 99, True)
+    assert restored(first) == Execution(
+        state={"text": "Ä", "n": 1, "scan": b"\x00\xff"},
+        seed="018bcfe5",
+        node="ask",
+        visit=2,
+        failed_attempts=1,
+        retry_at_ms=1_700_000_000_009,
+        answers={
+            "go#1": SignalTaken(1_700_000_000_003, "ask", 2, "go#1", "go", "s1", {"ok": True}),
+            "#1": TimerFired(1_700_000_000_004, "ask", 2, "#1"),
+        },
+        taken=frozenset({("go", "s1")}),
+        failure=Failure("OSError", "no", "trace"),
+        nodes_run=2,
+        spent_ms=15,
+        fences=1,
+        retried="r1",
+        ttl=1_700_777_600,
+        kept="keep-40d",
+    )
+
+
+def test_the_row_of_an_extended_run_is_read() -> None:
+    more = {"snapshot": 12, "kept": "keep-40d", "kept_before": ["keep-10d"], "extends_ms": 7}
+    head = head_of(ROW | more)
+    assert (head.snapshot, head.kept, head.kept_before) == (12, "keep-40d", ("keep-10d",))
+    assert head.extends_ms == 7
+    old = head_of(ROW)
+    assert (old.snapshot, old.kept_before, old.extends_ms) == (0, (), 0)
 
 
 @pytest.mark.parametrize("data", [b"", b"\x00", b"\x01abc", b"\x02abc", b"\x00\x91\x92\xa3odd\x01"])

@@ -47,7 +47,7 @@ from holdfast.model.run import Status
 from holdfast.model.signals import Pending, Signal, holds_decision, is_open, resolved
 from holdfast.model.wait import Wait
 from holdfast.records import changes
-from holdfast.records.head import ENDED, OPEN, Head, head_of
+from holdfast.records.head import ENDED, OPEN, ROW_WAITS_MAX, Head, head_of
 from holdfast.records.head import Context as JournalContext
 from holdfast.records.lane import asks_again_ms
 from holdfast.storage import Update
@@ -61,8 +61,6 @@ RETRY = "retry"
 _STUMBLE_FIRST_MS = 1_000
 _STUMBLE_MOST_MS = 300_000
 _NEWER_VERSION_MS = 30_000
-# So many waits stand in the row itself; where there are more, all of them are in the journal.
-_ROW_WAITS_MAX = 8
 
 
 class Holder(Protocol):
@@ -511,13 +509,13 @@ class Driver:
 
     async def _row_waits(self, waits: tuple[Wait, ...]) -> tuple[Wait, ...]:
         """Return the waits that the row shows; where it has no room for all, write them down."""
-        if len(waits) <= _ROW_WAITS_MAX:
+        if len(waits) <= ROW_WAITS_MAX:
             return waits
         unwritten = tuple(wait for wait in waits if wait not in self._journalled(wait.branch))
         if unwritten:
             await self._write((Waiting(self.now_ms(), unwritten),))
         # Whoever sends a signal looks in the row whether any is waited for.
-        return tuple(sorted(waits, key=lambda wait: wait.signal is None)[:_ROW_WAITS_MAX])
+        return tuple(sorted(waits, key=lambda wait: wait.signal is None)[:ROW_WAITS_MAX])
 
     def _journalled(self, branch: str) -> tuple[Wait, ...]:
         strand = self.execution.strand(branch)

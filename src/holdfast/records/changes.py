@@ -15,7 +15,15 @@ from holdfast.model.event import Failure
 from holdfast.model.execution import Execution, shown_nodes
 from holdfast.model.run import Status
 from holdfast.model.wait import Wait
-from holdfast.records.head import ATTRIBUTES, SCHEMA, TROUBLE, Context, Head, RetryRequest
+from holdfast.records.head import (
+    ATTRIBUTES,
+    ROW_WAITS_MAX,
+    SCHEMA,
+    TROUBLE,
+    Context,
+    Head,
+    RetryRequest,
+)
 from holdfast.records.keys import Place, RunKey, list_place
 from holdfast.storage import Absent, AllOf, AnyOf, Equals, Less, Put, Update
 
@@ -398,9 +406,12 @@ def lasting(
 
 
 def extended(head: Head, *, expires_ms: int, now_ms: int, token: str) -> Update:
-    """Return the write that gives a run more time; one that was due at its expiry is due later."""
+    """Return the write that gives a run more time; one that was due at its expiry is due later.
+
+    Where the row may not show all of its waits, it stays due as it is: then it finds out by itself.
+    """
     changes: dict[str, Any] = {"expires_ms": expires_ms, "updated_ms": now_ms}
-    if head.waits and head.place == head.due(head.expires_ms, head.epoch):
+    if 0 < len(head.waits) < ROW_WAITS_MAX and head.place == head.due(head.expires_ms, head.epoch):
         limits = (limit for wait in head.waits for limit in (wait.until_ms, wait.stale_ms))
         earliest = min((limit for limit in limits if limit is not None), default=expires_ms)
         later = msgspec.structs.replace(head, expires_ms=expires_ms)

@@ -18,6 +18,7 @@ __all__ = [
     "ATTRIBUTES",
     "ENDED",
     "OPEN",
+    "ROW_WAITS_MAX",
     "SCHEMA",
     "TROUBLE",
     "Context",
@@ -34,6 +35,8 @@ OPEN = frozenset({"running", "waiting"})
 """In these a run takes signals."""
 ENDED = frozenset({"finished", "failed", "cancelled", "expired", "quarantined", "promoted"})
 """In these nothing is left to be done but to pay what the run owes, and to free what it keeps."""
+ROW_WAITS_MAX = 8
+"""So many waits stand in the row; where there are more, all of them are in the journal."""
 TROUBLE = frozenset({"failed", "quarantined"})
 """Runs in these stand in lists of their own."""
 
