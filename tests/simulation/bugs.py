@@ -15,15 +15,16 @@ import msgspec
 import pytest
 
 from holdfast.clock import Ids
-from holdfast.engine import burial, driver, kernel, lease, ledger, runs, starting, worker
+from holdfast.engine import burial, driver, extension, kernel, lease, ledger, runs, starting, worker
 from holdfast.errors import ConditionFailed, OutcomeUnknown, StoreUnavailable
-from holdfast.model.event import Event, Fenced
+from holdfast.model.event import Event, Fenced, Snapshot
+from holdfast.model.execution import Execution
 from holdfast.records import changes
 from holdfast.records.codec import pack
 from holdfast.records.head import Head, head_of
 from holdfast.records.journal import Content, record
-from holdfast.records.keys import Place, RunKey
-from holdfast.storage import AllOf, Equals, Present, Put, Update
+from holdfast.records.keys import Place, RunKey, journal_key
+from holdfast.storage import AllOf, Delete, Equals, Present, Put, Update
 
 __all__ = ["BUGS", "planted"]
 
@@ -241,3 +242,54 @@ def free_the_fences(patch: pytest.MonkeyPatch) -> None:
 
     for module in (ledger, runs):
         patch.setattr(module, "record", forgetful)
+
+
+@bug
+def snapshot_without_taken_signals(patch: pytest.MonkeyPatch) -> None:
+    snapshot = ledger.snapshot
+
+    def forgetful(execution: Execution, at_ms: int, **values: Any) -> Snapshot:
+        blank = msgspec.structs.replace(execution, taken=frozenset())
+        return snapshot(blank, at_ms, **values)
+
+    patch.setattr(ledger, "snapshot", forgetful)
+
+
+@bug
+def compaction_that_deletes(patch: pytest.MonkeyPatch) -> None:
+    """A freed position lets a stalled owner back in."""
+    point = ledger.Journal._point
+
+    async def tidy(self: Any, position: int) -> None:
+        await point(self, position)
+        head = self._head
+        for covered in range(1, position):
+            key = journal_key(head.key, head.generation, covered)
+            await self._kernel.journals.write(Delete(key))
+
+    patch.setattr(ledger.Journal, "_point", tidy)
+
+
+@bug
+def point_before_the_snapshot_stands(patch: pytest.MonkeyPatch) -> None:
+    content = ledger.Journal._content
+
+    async def hasty(self: Any, *arguments: Any) -> Any:
+        made = await content(self, *arguments)
+        if made[0]:
+            await self._point(self.context.position)
+        return made
+
+    patch.setattr(ledger.Journal, "_content", hasty)
+
+
+@bug
+def records_that_do_not_last_as_long_as_their_run(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Head, "lasting", lambda self, execution: self)
+
+
+@bug
+def more_time_before_the_signals_last(patch: pytest.MonkeyPatch) -> None:
+    async def nothing(*arguments: Any) -> None: ...
+
+    patch.setattr(extension, "prolong_all", nothing)

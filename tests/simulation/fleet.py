@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 from holdfast.app import Holdfast
 from holdfast.engine.context import Context
 from holdfast.errors import (
+    ExpiryNotLater,
     HoldfastError,
     NotRetryable,
     OutcomeUnknown,
@@ -50,6 +52,8 @@ CLIENT_CRASHES = 0.1
 """How many of a client's attempts it does not outlive."""
 SHARED = 0.5
 """How many fleets have their clients in the processes of their workers."""
+COMPACTED = 0.5
+"""How many fleets write snapshots of runs as short as theirs."""
 STUCK_SECONDS = 600.0
 DAY_SECONDS = 24 * 3600.0
 HEAVY = 12_000
@@ -103,6 +107,8 @@ class Fleet:
     drains: bool = True
     shared: bool = False
     """Whether clients live in the workers' processes, and so hand runs to them directly."""
+    compacts: bool = False
+    """Whether there is a snapshot as soon as what follows the last one outweighs it."""
     faces: dict[str, Holdfast] = field(default_factory=dict)
 
     @property
@@ -213,13 +219,15 @@ class Fleet:
 
     def _holdfast(self, process: Process) -> Holdfast:
         if process.name not in self.faces:
-            self.faces[process.name] = Holdfast(
+            face = self.faces[process.name] = Holdfast(
                 process.store.url,
                 tenant=TENANT,
                 store=process.store,
                 clock=process.clock,
                 ids=process.ids,
             )
+            if self.compacts:
+                face._kernel.snapshot_floor_bytes = 0
         return self.faces[process.name]
 
     # --- clients ----------------------------------------------------------------------------------
@@ -263,6 +271,9 @@ class Fleet:
                 self.promises.signalled(key, line.argument, line.id)
             case "cancel":
                 await hf.cancel(line.run, reason="no longer wanted")
+            case "extend":
+                with suppress(ExpiryNotLater):  # as it is, or by an earlier try
+                    await hf.extend(line.run, expires=float(line.argument))
             case "grow":
                 await hf.grow_shards(int(line.argument))
             case "retry":
@@ -295,6 +306,7 @@ class Fleet:
             if draw.random() < 0.15:
                 lines.append(Line(start + 30 + draw.random() * 90, "retry", run))
         lines.append(Line(draw.random() * TROUBLE_SECONDS, "grow", "", "16"))
+        lines += list(self._draw_extensions(lines))
         lines.sort(key=lambda line: line.at_seconds)
         # A line may wait for a run that another client starts; no client waits for itself.
         starters = [line for line in lines if line.verb == "start"]
@@ -324,6 +336,16 @@ class Fleet:
                 return f"shaky {draw.choice([0, 1, 1, 2, 3])}"
             case _:
                 return kind
+
+    def _draw_extensions(self, lines: list[Line]) -> Iterator[Line]:
+        """Yield who gives more time to runs that have little, now and then at the last moment."""
+        draw = self.world.random
+        starts = {line.run: line.at_seconds for line in lines if line.verb == "start"}
+        for run, expires in self.expires.items():
+            if draw.random() < 0.7:
+                when = draw.choice([draw.random() * expires, expires - draw.random()])
+                longer = draw.choice([60 + draw.random() * 60, 20 * DAY_SECONDS])
+                yield Line(starts[run] + when, "extend", run, f"{longer:.3f}")
 
     def _draw_signals(self, run: str, plan: list[str], start: float) -> list[Line]:
         draw = self.world.random
@@ -372,7 +394,12 @@ def fleet(seed: int | str, plan: FaultPlan | None = None, *, reuse: bool = True)
     async def scenario(world: World) -> Outcome:
         skew_ms = round(2 * chosen.skew_seconds_max * 1000) + 100
         promises = Promises(world, skew_ms=skew_ms, stuck_ms=round(STUCK_SECONDS * 1000))
-        state = Fleet(world, promises, shared=world.random.random() < SHARED)
+        state = Fleet(
+            world,
+            promises,
+            shared=world.random.random() < SHARED,
+            compacts=world.random.random() < COMPACTED,
+        )
         state.draw()
         await _worked_through(world, state)
         promises.settled()

@@ -20,20 +20,22 @@ from holdfast.model.event import (
     Cancelled,
     Event,
     Expired,
+    Extended,
     Fenced,
     NodeFinished,
     Rerouted,
     SignalTaken,
+    Snapshot,
     TimerFired,
 )
-from holdfast.model.execution import Execution, folded
+from holdfast.model.execution import Execution, folded, restored
 from holdfast.model.signals import Signal as InboxSignal
 from holdfast.model.signals import Take, resolved
 from holdfast.model.wait import Wait
 from holdfast.records.codec import unpack_events, unpack_value
 from holdfast.records.head import ENDED, Head, head_of
 from holdfast.records.journal import content_of
-from holdfast.records.keys import HEAD, RunKey, blob_prefix, is_inbox, position_in
+from holdfast.records.keys import HEAD, RunKey, blob_prefix, inbox_key, is_inbox, position_in
 from holdfast.storage.item import Item, item_bytes
 from holdfast.storage.layout import TOKEN, Key
 from tests.simulation.world import TTL_SWEEPER
@@ -72,6 +74,8 @@ class Chronicle:
     """The signals in the inbox, and when they were accepted."""
     acknowledged: set[tuple[str, str]] = field(default_factory=set)
     """The signals whose sender was told that they count."""
+    snapshots: set[int] = field(default_factory=set)
+    """The positions at which readers may begin."""
     waits: tuple[Wait, ...] = ()
     """What the run waited for when it expired."""
     moved_ms: int = 0
@@ -112,6 +116,8 @@ class Promises:
             )
         if chronicle.accepted[name, id] >= head.expires_ms:
             raise Broken(f"P7: the signal {name}/{id} was accepted after {key.id} expired")
+        if chronicle.execution is not None and (name, id) not in chronicle.execution.taken:
+            self._check_lasts(head, name, id)
         chronicle.acknowledged.add((name, id))
         if chronicle.execution is not None and chronicle.execution.ending == "expired":
             self._check_expiry(chronicle, head, "P1: it was acknowledged, and the run expired")
@@ -179,6 +185,8 @@ class Promises:
         elif head.epoch < before.epoch:
             raise Broken(f"P2: {process} set the epoch of {key.pk} back")
         chronicle = self._chronicle(head)
+        if before is not None and before.generation == head.generation and not head.freed:
+            self._check_lifetime(before, head, chronicle, process)
         chronicle.moved_ms = now_ms
         if head.status in ENDED:
             self._check_ending(head, chronicle)
@@ -186,6 +194,30 @@ class Promises:
             self._open.pop(key.pk, None)
         else:
             self._open[key.pk] = chronicle
+
+    def _check_lifetime(self, before: Head, head: Head, chronicle: Chronicle, process: str) -> None:
+        """A run gets more time only once everything that it needs lasts as long."""
+        what = f"{process} changed the row of {head.key.id}"
+        if head.snapshot < before.snapshot:
+            raise Broken(f"P1: {what}, and readers begin at records that may be gone")
+        if head.snapshot and head.snapshot not in chronicle.snapshots:
+            raise Broken(f"P1: {what}, and there is no snapshot where readers begin")
+        if head.expires_ms < before.expires_ms or head.ttl < before.ttl:
+            raise Broken(f"P7: {what}, and its life is shorter")
+        if head.expires_ms == before.expires_ms:
+            return
+        for position in range(head.snapshot, chronicle.position):
+            item = self._world.item(Key(head.key.pk, f"J#{head.generation}#{position:08d}"))
+            if item is None or item["ttl"] < head.ttl:
+                raise Broken(f"P1: {what}, and record {position} does not last as long")
+        assert chronicle.execution is not None
+        for name, id in chronicle.acknowledged - chronicle.execution.taken:
+            self._check_lasts(head, name, id)
+
+    def _check_lasts(self, head: Head, name: str, id: str) -> None:
+        item = self._world.item(inbox_key(head.key, head.generation, name, id))
+        if item is None or item["ttl"] < head.ttl:
+            raise Broken(f"P1: the signal {name}/{id} to {head.key.id} is gone before the run")
 
     def _born(self, head: Head, now_ms: int) -> None:
         place = (head.key.pk, head.generation)
@@ -210,7 +242,9 @@ class Promises:
         if new is None:
             return
         if old is not None:
-            raise Broken(f"P4: the signal {name}/{id} of {key.pk} was written over")
+            if (old["accepted_ms"], new["ttl"] > old["ttl"]) != (new["accepted_ms"], True):
+                raise Broken(f"P4: the signal {name}/{id} of {key.pk} was written over")
+            self._data(new)
         chronicle.accepted[name, id] = new["accepted_ms"]
 
     def _record(
@@ -233,12 +267,16 @@ class Promises:
             return
         if position != chronicle.position or chronicle.execution is None:
             raise Broken(f"P2: {process} wrote {where}, where {chronicle.position} comes next")
+        if new["ttl"] < chronicle.execution.ttl:
+            raise Broken(f"P1: {process} wrote {where}, which is gone before what it follows")
         chronicle.position += 1
         for event in unpack_events(self._data(new)):
             self._check_event(chronicle, event, new["epoch"], f"{process} wrote {event} as {where}")
             chronicle.execution = folded(chronicle.execution, [event])
             if isinstance(event, Fenced):
                 chronicle.fence = event.epoch
+            if isinstance(event, Snapshot):
+                chronicle.snapshots.add(position)
 
     def _check_event(self, chronicle: Chronicle, event: Event, epoch: int, what: str) -> None:
         execution = chronicle.execution
@@ -250,11 +288,15 @@ class Promises:
             if head is None or head.epoch < event.epoch:
                 raise Broken(f"P2: {what}, before the row says so")
             return
+        if isinstance(event, Snapshot):
+            if restored(event) != execution:
+                raise Broken(f"P2: {what}, which is not the fold of what stands before it")
+            return
         if isinstance(event, Rerouted) and event.reason == "retried":
             return
         if execution.ending is not None:
             raise Broken(f"P2: {what}, after the run was {execution.ending}")
-        if isinstance(event, Cancelled):
+        if isinstance(event, Cancelled | Extended):
             return
         if epoch < chronicle.fence:
             raise Broken(f"P2: {what}, in epoch {epoch}, behind the fence of {chronicle.fence}")
@@ -353,8 +395,9 @@ class Promises:
             for item in self._world.truth.items(head.key.pk)
             if item["SK"].startswith(f"J#{head.generation}#") and not item.get("stays")
         }
-        prefix = blob_prefix(head.kept, head.key, head.generation)
-        there |= {entry.key for entry in self._world.blobs.page(prefix, None, 100).entries}
+        for kept in (head.kept, *head.kept_before):
+            prefix = blob_prefix(kept, head.key, head.generation)
+            there |= {entry.key for entry in self._world.blobs.page(prefix, None, 100).entries}
         if not head.freed:
             chronicle.to_be_freed = there
         elif left := there & chronicle.to_be_freed:

@@ -314,8 +314,10 @@ class Journal:
                 lambda: spilled(self._kernel, head, data, name), self._alive
             )
 
-        # What stays when an expired run is freed must not hold its state.
-        wanted = due(self._tail, self._kernel.snapshot_floor_bytes) and not _stays(events)
+        # What stays when an expired run is freed must not hold its state; and only what opens a run
+        # again may follow its end.
+        apart = _stays(events) or self._execution.ending is not None
+        wanted = due(self._tail, self._kernel.snapshot_floor_bytes) and not apart
         if wanted and self._compacts:
             made: list[Event] = [
                 snapshot(
