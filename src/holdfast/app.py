@@ -14,6 +14,7 @@ from holdfast.engine import bulk, events, extension, lanes, lists, runs, shardin
 from holdfast.engine.arguments import (
     admitted_age,
     admitted_bulk,
+    admitted_durability,
     admitted_filter,
     admitted_limit,
     admitted_on_busy,
@@ -27,15 +28,18 @@ from holdfast.engine.endings import Outcome, result_of
 from holdfast.engine.kernel import Kernel
 from holdfast.engine.ledger import load
 from holdfast.engine.options import WorkerOptions
+from holdfast.engine.unwritten import Stood, Unwritten
 from holdfast.engine.views import lane_entry_of, run_of
 from holdfast.engine.worker import Room, Worker
 from holdfast.errors import (
+    AlreadyExists,
     InvalidRequest,
     Refused,
 )
 from holdfast.graph import Graph
 from holdfast.model.durations import Duration, days, milliseconds_of
 from holdfast.model.execution import Execution
+from holdfast.model.policy import Durability
 from holdfast.model.progress import BulkProgress, SweepProgress
 from holdfast.model.run import HistoryEntry, HistoryPage, LaneEntry, OnBusy, Run, RunPage, Status
 from holdfast.records.head import ENDED, OPEN, TROUBLE, Head
@@ -56,7 +60,14 @@ _ASK_MOST_SECONDS = 1.0
 class RunHandle:
     """A run that was started, or is known by its id."""
 
-    def __init__(self, holdfast: Holdfast, key: RunKey, graph: Graph | None) -> None:
+    def __init__(
+        self,
+        holdfast: Holdfast,
+        key: RunKey,
+        graph: Graph | None,
+        outcome: Outcome | None = None,
+    ) -> None:
+        self._outcome = outcome  # of a run that nobody wrote down
         self._holdfast = holdfast
         self._key = key
         self._graph = graph
@@ -80,6 +91,8 @@ class RunHandle:
             TimeoutError: it has not ended in time; it goes on nevertheless.
         """
         limit = None if timeout is None else milliseconds_of(timeout, "timeout") / 1000
+        if self._outcome is not None:
+            return result_of(self.id, self._outcome, self._graph)
         async with asyncio.timeout(limit):
             ending = await self._holdfast._ending(self._key)  # pyright: ignore[reportPrivateUsage]
         return result_of(self.id, ending, self._graph)
@@ -150,6 +163,8 @@ class Holdfast:
         self._store = store or open_store(url, clock=clock)
         self._kernel = Kernel(self._store, clock, ids or SystemIds(clock), user_key)
         self._crew = Crew()
+        # Runs that are just being started, and stand nowhere but in memory.
+        self._unwritten: dict[RunKey, Unwritten] = {}
         self._awaited: dict[RunKey, set[asyncio.Future[Outcome]]] = {}
 
     @property
@@ -171,6 +186,7 @@ class Holdfast:
         pool: str | None = None,
         session: str | None = None,
         on_busy: OnBusy | None = None,
+        durability: Durability | None = None,
         start_at: datetime | None = None,
         expires: Duration = _WEEK,
         retention: Duration = 0,
@@ -186,6 +202,9 @@ class Holdfast:
         ``on_busy`` says what becomes of this one where another goes on: it waits (``queue``), is
         refused (``reject``), ends those before it (``replace``), or answers with its input what
         the one in front waits for (``promote``), whose handle is then returned.
+
+        With ``durability="on_pause"`` this returns when the run pauses or has ended, and a run that
+        never pauses writes nothing; see `Durability`.
 
         Raises:
             InvalidInput: the input does not fit the graph's state.
@@ -207,7 +226,12 @@ class Holdfast:
             on_busy=admitted_on_busy(on_busy, session),
         )
         graph.check()
+        in_memory = admitted_durability(durability, graph) == "on_pause"
+        if asked.run in self._unwritten:
+            return await self._joined(asked.run, graph, {} if input is None else input)
         room = self._crew.reserve(asked.run, graph.name, asked.pool)
+        if in_memory and room is not None and session is None and start_at is None:
+            return await self._start_in_memory(graph, input, asked, room)
         try:
             started = await starting.start(
                 self._kernel,
@@ -227,6 +251,45 @@ class Holdfast:
         taken_by = RunKey(asked.run.tenant, started.head.into)
         into = await runs.read(self._kernel, taken_by)
         return RunHandle(self, taken_by, graph if into.graph == graph.name else None)
+
+    async def _start_in_memory(
+        self, graph: Graph, input: Any, asked: starting.Start, room: Room
+    ) -> RunHandle:
+        try:
+            started = await starting.begin_unwritten(
+                self._kernel, graph, {} if input is None else input, asked, owner=room.owner
+            )
+        except BaseException:
+            room.give_back()
+            raise
+        unwritten = None if started.loaded is None else started.loaded.unwritten
+        if unwritten is None:
+            room.give_back()
+            return RunHandle(self, asked.run, graph)
+        if asked.run in self._unwritten:  # somebody else was faster
+            room.give_back()
+            return await self._joined(asked.run, graph, {} if input is None else input)
+        self._unwritten[asked.run] = unwritten
+        try:
+            room.take(started.head, started.loaded)
+            return await self._acknowledged(asked.run, graph, unwritten)
+        finally:
+            del self._unwritten[asked.run]
+
+    async def _joined(self, key: RunKey, graph: Graph, input: Any) -> RunHandle:
+        """Return a run that somebody else in this process is just starting."""
+        unwritten = self._unwritten[key]
+        if starting.prepare(graph, input, "", None).hash != unwritten.hash:
+            raise AlreadyExists(f"a run {key.id!r} is just being started, with another input")
+        return await self._acknowledged(key, graph, unwritten)
+
+    async def _acknowledged(self, key: RunKey, graph: Graph, unwritten: Unwritten) -> RunHandle:
+        try:
+            outcome = await unwritten.known()
+        except Stood as stood:
+            starting.same_run(stood.item, unwritten.hash, key)
+            outcome = None
+        return RunHandle(self, key, graph, outcome)
 
     def run(self, id: str, *, tenant: str | None = None, graph: Graph | None = None) -> RunHandle:
         """Return a handle on a run that is known by its id; nothing is read yet."""

@@ -26,6 +26,7 @@ from holdfast.engine.worker import WorkerOptions
 from holdfast.errors import InvalidRequest, StoreClosed
 from holdfast.graph import Graph
 from holdfast.model.durations import Duration, days
+from holdfast.model.policy import Durability
 from holdfast.model.progress import BulkProgress, SweepProgress
 from holdfast.model.run import HistoryEntry, HistoryPage, LaneEntry, OnBusy, Run, RunPage, Status
 from holdfast.storage import Meter, Store
@@ -348,6 +349,7 @@ class Holdfast:
         pool: str | None = None,
         session: str | None = None,
         on_busy: OnBusy | None = None,
+        durability: Durability | None = None,
         start_at: datetime | None = None,
         expires: Duration = _WEEK,
         retention: Duration = 0,
@@ -372,6 +374,7 @@ class Holdfast:
             pool=pool,
             session=session,
             on_busy=on_busy,
+            durability=durability,
             start_at=start_at,
             expires=expires,
             retention=retention,

@@ -8,7 +8,9 @@ from typing import Any, get_args
 
 from holdfast.engine.lists import Filter
 from holdfast.errors import InvalidName, InvalidQuery, InvalidRequest
+from holdfast.graph import Graph
 from holdfast.model.durations import Duration, days, milliseconds_of
+from holdfast.model.policy import Durability
 from holdfast.model.run import OnBusy, Status
 from holdfast.records.names import admit_labels
 
@@ -16,6 +18,7 @@ __all__ = [
     "LIMIT_MAX",
     "admitted_age",
     "admitted_bulk",
+    "admitted_durability",
     "admitted_filter",
     "admitted_limit",
     "admitted_on_busy",
@@ -45,6 +48,19 @@ def admitted_limit(limit: object) -> int:
             f"limit is a whole number from 1 to {LIMIT_MAX}, not {limit!r:.80}", field="limit"
         )
     return limit
+
+
+def admitted_durability(durability: Durability | None, graph: Graph) -> Durability:
+    """Return when a run becomes durable: as the start says, otherwise as its graph does.
+
+    Raises:
+        InvalidRequest: there is no such way.
+    """
+    if durability is not None and durability not in get_args(Durability):
+        raise InvalidRequest(
+            f"durability is 'every_node' or 'on_pause', not {durability!r:.80}", field="durability"
+        )
+    return durability or graph.durability
 
 
 def admitted_on_busy(on_busy: OnBusy | None, session: str | None) -> OnBusy:

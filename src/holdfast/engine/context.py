@@ -94,6 +94,14 @@ class Host(Protocol):
         """Wait without letting go of the run."""
         ...
 
+    async def become_parent(self) -> None:
+        """See to it that whoever ends the run looks for its children.
+
+        Raises:
+            Dropped: the run is no longer ours.
+        """
+        ...
+
     async def start_child(self, graph: Graph, input: Any, asked: Start) -> None:
         """Make a run that is a child of this one, unless it is there.
 
@@ -191,7 +199,7 @@ class Context:
     def key(self) -> str:
         """What names this visit of a node, and no other: an idempotency key for what it does."""
         where = f"{self._branch}." if self._branch else ""
-        return f"{self._host.head.generation}.{where}{self.visit}"
+        return f"{self._host.head.seed}.{where}{self.visit}"
 
     @property
     def failures(self) -> tuple[BranchFailed, ...]:
@@ -264,12 +272,15 @@ class Context:
         if not isinstance(graph, Graph):
             raise InvalidRequest(f"a graph is started, not {graph!r:.80}", field="graph")
         self._children += 1
-        number, strand, head = self._children, self._strand, self._host.head
+        number, strand = self._children, self._strand
         if number in strand.children:
             return Child(self, strand.children[number], graph)
         graph.check()
+        await self._host.become_parent()
+        head = self._host.head
         if id is None:
-            id = child_id(head, self.key, number, self._host.execution.retried)
+            visit = f"{head.generation}.{self._branch}.{self._visit}"
+            id = child_id(head, visit, number, self._host.execution.retried)
         asked = Start(
             run=RunKey(head.key.tenant, admit_name(id, "id")),
             user=None,

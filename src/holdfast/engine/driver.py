@@ -19,13 +19,15 @@ from holdfast.engine.branches import side_by_side
 from holdfast.engine.children import ask_child, pay_family, start_child
 from holdfast.engine.context import Context, Overtaken, Paused
 from holdfast.engine.debts import owes, owes_family, pay
+from holdfast.engine.endings import Outcome as RunOutcome
 from holdfast.engine.hands import Hands
 from holdfast.engine.kernel import Dropped, Kernel
 from holdfast.engine.ledger import Conflict, Journal, Loaded, load, read_inbox
 from holdfast.engine.performer import perform
 from holdfast.engine.removal import freed_at_ms, remove
-from holdfast.engine.starting import Start
+from holdfast.engine.starting import Start, made, with_input
 from holdfast.engine.turns import must_wait
+from holdfast.engine.unwritten import Stood
 from holdfast.errors import ConditionFailed, InvalidResult, StoreUnavailable, StoreUnusable
 from holdfast.graph import Graph
 from holdfast.model.decision import Decision, Outcome, Raised, Returned, RunNode, WentStale
@@ -127,6 +129,7 @@ class Driver:
         self.parked: dict[str, tuple[Wait, ...]] = {}
         self.news = asyncio.Event()
         self._parenting = asyncio.Lock()
+        self._unwritten = None if loaded is None else loaded.unwritten
         if loaded is not None:
             self._take_in(loaded)
 
@@ -138,9 +141,16 @@ class Driver:
     async def drive(self) -> None:
         """Go on with the run until it pauses, ends, or is not ours any more."""
         self._task = asyncio.current_task()
-        with suppress(Dropped):
-            while not self._let_go:
-                await self._go_on()
+        unwritten = self._unwritten
+        try:
+            with suppress(Dropped):
+                while not self._let_go:
+                    await self._go_on()
+        finally:
+            if unwritten is not None and self._unwritten is None:
+                unwritten.is_written()
+            elif unwritten is not None:
+                unwritten.is_lost()
 
     async def _go_on(self) -> None:
         try:
@@ -212,20 +222,25 @@ class Driver:
             self._journal = None
 
     async def read_row(self) -> None:
+        if self._unwritten is not None:
+            return
         signals = self.head.signals
         await self._read_row()
         # The inbox was not read: what came since is still unseen, and a pause must say so.
         self.head = msgspec.structs.replace(self.head, signals=signals)
 
-    async def start_child(self, graph: Graph, input: Any, asked: Start) -> None:
+    async def become_parent(self) -> None:
         async with self._parenting:
             if not self.head.children:
                 await self._safely(self._mark_as_parent())
+
+    async def start_child(self, graph: Graph, input: Any, asked: Start) -> None:
         self._check_alive()
         hands = self._holder.hands
         await self._safely(start_child(self._kernel, hands, self.head, graph, input, asked))
 
     async def _mark_as_parent(self) -> None:
+        await self._write_down()
         signals = self.head.signals
         await self._change_or_drop(changes.parenting)
         # The inbox was not read: what came since is still unseen, and a pause must say so.
@@ -472,6 +487,7 @@ class Driver:
         journal = self._journal
         if journal is None:
             return
+        await self._write_down()
         await journal.flush()
         if await self._stop_accepting():
             await self._read_inbox()
@@ -564,6 +580,7 @@ class Driver:
         )
 
     async def _release(self, reason: str, *, due_ms: int | None = None, failures: int = 0) -> None:
+        await self._write_down()
         if self._journal is not None:
             await self._journal.flush()
             # When its waits began is remembered, or they would begin anew.
@@ -583,7 +600,36 @@ class Driver:
         )
         self._let_go = True
 
+    async def _write_down(self) -> None:
+        """Make a run durable that was only in memory so far: its journal first, then its row."""
+        unwritten, journal = self._unwritten, self._journal
+        if unwritten is None or journal is None:
+            return
+        try:
+            # Its generation is as old as what it names, so that nobody sweeps that away.
+            generation = self._kernel.ids.new()
+            head = msgspec.structs.replace(self.head, generation=generation)
+            head = await with_input(self._kernel, head, unwritten.packed)
+            await journal.write_down(head, self.execution)
+            context = msgspec.structs.replace(
+                journal.context,
+                size=journal.context.size + head.context.size,
+                blobs=journal.context.blobs or head.context.blobs,
+            )
+            head = msgspec.structs.replace(head, context=context)
+            self.head = await made(self._kernel, head)
+        except Stood as stood:
+            unwritten.is_refused(stood)
+            raise Dropped from None
+        self._unwritten = None
+
     async def _end(self, status: Status, failure: Failure | None) -> None:
+        if self._unwritten is not None and self.execution.ending == status:
+            self._holder.ended(self.head, self.execution, status)
+            self._unwritten.has_ended(RunOutcome(status, self.execution.state, failure))
+            self._let_go = True
+            return
+        await self._write_down()
         if status == "expired":
             await self._change_or_drop(changes.closing, status=status)
             self._holder.ended(self.head, self.execution, status)

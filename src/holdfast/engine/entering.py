@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any
 
 import msgspec
 
@@ -13,6 +12,7 @@ from holdfast.engine.kernel import Kernel
 from holdfast.engine.lanes import View, look
 from holdfast.engine.ledger import spilled
 from holdfast.engine.turns import look_again
+from holdfast.engine.unwritten import Stood
 from holdfast.errors import (
     InvalidInput,
     InvalidResult,
@@ -29,7 +29,7 @@ from holdfast.records.keys import LaneKey, RunKey
 from holdfast.records.lane import asks_again_ms, enter, next_number, promotable
 from holdfast.storage import Put, Update
 
-__all__ = ["Entrance", "Stood", "start_in_lane"]
+__all__ = ["Entrance", "start_in_lane"]
 
 
 class Entrance(msgspec.Struct, frozen=True):
@@ -41,14 +41,6 @@ class Entrance(msgspec.Struct, frozen=True):
     """Its input."""
     keep_input: Callable[[Head], Awaitable[Head]]
     """Writes the input down where it does not fit into the row; to be called before that."""
-
-
-class Stood(Exception):
-    """A run of this id is there already."""
-
-    def __init__(self, item: Mapping[str, Any]) -> None:
-        super().__init__()
-        self.item = item
 
 
 async def start_in_lane(kernel: Kernel, hands: Hands, head: Head, entrance: Entrance) -> Head:

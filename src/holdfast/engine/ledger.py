@@ -17,6 +17,7 @@ import msgspec
 
 from holdfast.engine.compaction import Tail, due
 from holdfast.engine.kernel import Dropped, Kernel
+from holdfast.engine.unwritten import Unwritten
 from holdfast.errors import (
     ConditionFailed,
     InvalidResult,
@@ -58,6 +59,8 @@ _INLINE_BYTES_MAX = 380 * 1024
 # Up to here it takes less time to compress than to hand it to a thread.
 _COMPRESSED_INLINE_BYTES_MAX = 256 * 1024
 _BLOBS_AT_ONCE = 16
+# A run that is not written down remembers its history up to here, then only where it stands.
+_UNWRITTEN_BYTES_MAX = 512 * 1024
 
 
 class Conflict(Exception):
@@ -73,6 +76,8 @@ class Loaded(msgspec.Struct):
     tail: Tail
     fence: int = 0
     """The highest epoch of the fences that were read."""
+    unwritten: Unwritten | None = None
+    """Where nothing of it is written down yet."""
 
 
 def begun(execution: Execution, context: Context, input_bytes: int) -> Loaded:
@@ -117,7 +122,7 @@ async def load(kernel: Kernel, head: Head) -> Loaded:
 
 
 def _from_input(head: Head, data: bytes) -> Loaded:
-    execution = Execution(seed=head.generation, state=unpack_value(data), node=head.first)
+    execution = Execution(seed=head.seed, state=unpack_value(data), node=head.first)
     return begun(execution, Context(), len(data))
 
 
@@ -199,6 +204,8 @@ class Journal:
         self._execution = loaded.execution
         self._tail = loaded.tail
         self._compacts = True
+        self._unwritten = loaded.unwritten is not None
+        self._unwritten_bytes = 0
         self.context = loaded.context
         self.undecided = False
         """Whether a write was given up before its fate was known."""
@@ -209,7 +216,7 @@ class Journal:
         Raises:
             InvalidResult: they cannot be kept.
         """
-        self._held.append(_entry(events))
+        self._hold(_entry(events))
 
     async def append(self, events: Sequence[Event]) -> None:
         """Write records; when this returns they are durable, and so is all that was held before.
@@ -220,6 +227,9 @@ class Journal:
             Dropped: this process lost the run before it learned what became of the write.
         """
         entry = _entry(events)
+        if self._unwritten:
+            self._hold(entry)
+            return
         self._waiting += [*self._held, entry]
         self._held = []
         if self._writing:
@@ -227,6 +237,28 @@ class Journal:
             await entry.done
             return
         await self._write_all()
+
+    def _hold(self, entry: _Entry) -> None:
+        if self._unwritten:
+            self._unwritten_bytes += len(entry.plain)
+            if self._unwritten_bytes > _UNWRITTEN_BYTES_MAX:
+                self._held = []  # the whole fold will be written in its stead
+                return
+        self._held.append(entry)
+
+    async def write_down(self, head: Head, execution: Execution) -> None:
+        """Write what was only in memory so far, before the row is: nobody knows of it yet.
+
+        Raises:
+            InvalidResult: it cannot be kept.
+            Dropped: this process lost the run.
+        """
+        self._head, self._unwritten, self._compacts = head, False, False
+        if self._unwritten_bytes > _UNWRITTEN_BYTES_MAX:
+            now = self._kernel.clock.now_ms()
+            self._held = [_entry((snapshot(execution, now, size=0, blobs=False),))]
+        await self.flush()
+        self._compacts = True
 
     async def flush(self) -> None:
         """Write what was held back."""

@@ -7,10 +7,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.entering import Entrance, Stood, start_in_lane
+from holdfast.engine.entering import Entrance, start_in_lane
 from holdfast.engine.hands import Hands
 from holdfast.engine.kernel import Kernel
 from holdfast.engine.ledger import Loaded, begun, spilled
+from holdfast.engine.unwritten import Stood, Unwritten
 from holdfast.errors import AlreadyExists, ConditionFailed, InvalidInput, InvalidResult
 from holdfast.graph import Graph
 from holdfast.model.execution import Execution
@@ -23,7 +24,16 @@ from holdfast.records.keys import Place, Queue, RunKey, shard_of_run
 from holdfast.records.lifetime import retention_class, retention_seconds, ttl_of
 from holdfast.records.names import POOL
 
-__all__ = ["Start", "Started", "prepare", "start"]
+__all__ = [
+    "Start",
+    "Started",
+    "begin_unwritten",
+    "made",
+    "prepare",
+    "same_run",
+    "start",
+    "with_input",
+]
 
 # What of an input stays in the row, so that it remains about a kilobyte: it is written often.
 _INPUT_BYTES_MAX = 400
@@ -100,27 +110,53 @@ async def start(
     head = await _head(kernel, graph, asked, prepared, generation=generation, owner=owner)
     try:
         if head.lane is None:
-            head = await _made(kernel, await _with_input(kernel, head, prepared))
+            head = await made(kernel, await with_input(kernel, head, prepared.packed))
         else:
             entrance = Entrance(
                 head.lane,
                 asked.on_busy,
                 prepared.packed,
-                lambda head: _with_input(kernel, head, prepared),
+                lambda head: with_input(kernel, head, prepared.packed),
             )
             head = await start_in_lane(kernel, hands, head, entrance)
     except Stood as stood:
         if asked.parent is not None:
             # A node that runs again may ask for something else; what it asked for first stands.
             return Started(head_of(stood.item), None)
-        return Started(_same_run(stood.item, prepared, asked.run), None)
+        return Started(same_run(stood.item, prepared.hash, asked.run), None)
     if head.status == "promoted":
         return Started(head, None)
     return Started(head, begun(prepared.execution, head.context, len(prepared.packed)))
 
 
-async def _with_input(kernel: Kernel, head: Head, prepared: Prepared) -> Head:
-    """Write the input down where it is not in the row; return the row that knows of it."""
+async def begin_unwritten(
+    kernel: Kernel, graph: Graph, input: Any, asked: Start, *, owner: str
+) -> Started:
+    """Begin a run in memory, unless it is there already; nothing is written.
+
+    Raises:
+        InvalidInput: the input does not fit the graph's state.
+        AlreadyExists: there is a run of this id, with another input.
+    """
+    prepared = prepare(graph, input, "", None)
+    standing = await kernel.heads.get(asked.run.head)
+    if standing is not None and not is_over(standing, kernel.clock.now_ms()):
+        return Started(same_run(standing, prepared.hash, asked.run), None)
+    head = await _head(kernel, graph, asked, prepared, generation="", owner=owner)
+    head = msgspec.structs.replace(head, on_pause=True)
+    execution = msgspec.structs.replace(prepared.execution, seed=head.seed)
+    loaded = begun(execution, Context(), len(prepared.packed))
+    loaded.unwritten = Unwritten(prepared.packed, prepared.hash)
+    return Started(head, loaded)
+
+
+async def with_input(kernel: Kernel, head: Head, packed: bytes) -> Head:
+    """Write the input down where it is not in the row; return the row that knows of it.
+
+    Raises:
+        Stood: there is a run of its id.
+        InvalidInput: the input is too large.
+    """
     if head.input is not None:
         return head
     # Asked first, so that a start which is only repeated leaves no large input behind.
@@ -129,7 +165,7 @@ async def _with_input(kernel: Kernel, head: Head, prepared: Prepared) -> Head:
         raise Stood(standing)
     # Before the row, so that a row never stands for an input that is not there.
     try:
-        content = await spilled(kernel, head, prepared.packed, "input")
+        content = await spilled(kernel, head, packed, "input")
     except InvalidResult as error:
         raise InvalidInput(f"the input: {error}", field="input") from None
     put = record(head, 0, content, token=kernel.ids.new())
@@ -138,7 +174,12 @@ async def _with_input(kernel: Kernel, head: Head, prepared: Prepared) -> Head:
     return msgspec.structs.replace(head, context=context)
 
 
-async def _made(kernel: Kernel, head: Head) -> Head:
+async def made(kernel: Kernel, head: Head) -> Head:
+    """Write a run's row.
+
+    Raises:
+        Stood: there is a run of its id.
+    """
     write = created(head, now_ms=kernel.clock.now_ms(), token=kernel.ids.new())
     try:
         await kernel.settle(
@@ -149,9 +190,14 @@ async def _made(kernel: Kernel, head: Head) -> Head:
     return head
 
 
-def _same_run(item: Mapping[str, Any], prepared: Prepared, run: RunKey) -> Head:
+def same_run(item: Mapping[str, Any], hash: bytes, run: RunKey) -> Head:
+    """Return the row that stands under an id, if it is of the same input.
+
+    Raises:
+        AlreadyExists: it is not.
+    """
     standing = head_of(item)
-    if standing.input_hash != prepared.hash:
+    if standing.input_hash != hash:
         raise AlreadyExists(
             f"there is a run {run.id!r} already, of graph {standing.graph!r}, and it was started "
             "with another input, or in another session"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar, cast, overload
+from typing import Any, NamedTuple, TypeVar, cast, get_args, overload
 
 from holdfast.errors import InvalidGraph, InvalidResult
 from holdfast.graph import program
@@ -35,7 +35,7 @@ from holdfast.graph.writes import faults_of_reducers, written_by
 from holdfast.model.decision import Decision, Outcome, RunNode
 from holdfast.model.durations import Duration, milliseconds_of
 from holdfast.model.execution import Execution
-from holdfast.model.policy import ONCE, OnFailure, OnStale, Pausable, Retry
+from holdfast.model.policy import ONCE, Durability, OnFailure, OnStale, Pausable, Retry
 from holdfast.model.reducing import Reducer
 
 __all__ = ["Graph"]
@@ -60,16 +60,19 @@ class Graph:
         version: int = 1,
         start: str | None = None,
         reducers: Mapping[str, Reducer] | None = None,
+        durability: Durability = "every_node",
     ) -> None:
         """Make an empty graph.
 
         ``reducers`` says for fields of the state how what nodes return for them is brought
         together with what is there, instead of replacing it: ``{"notes": "append"}``.
+        ``durability`` is when its runs become durable, unless a start says otherwise.
         """
         self._name = name
         self._version = version
         self._state_type = state_type
         self._start = start
+        self._durability: Durability = durability
         self._reducers: dict[str, str] = dict(reducers or {})
         self._included: dict[str, _Inclusion] = {}
         self._nodes: dict[str, Node] = {}
@@ -91,6 +94,11 @@ class Graph:
     def state_type(self) -> Any:
         """The type of the state, as its nodes see it."""
         return self._state_type
+
+    @property
+    def durability(self) -> Durability:
+        """When its runs become durable, unless a start says otherwise."""
+        return self._durability
 
     @property
     def reducers(self) -> Mapping[str, str]:
@@ -438,6 +446,8 @@ class Graph:
             yield f"the graph's name: {fault}"
         if type(self._version) is not int or self._version < 1:
             yield f"the version is a number from 1 on, not {self._version!r:.80}"
+        if self._durability not in get_args(Durability):
+            yield f"durability is 'every_node' or 'on_pause', not {self._durability!r:.80}"
         yield from self._faults
         if not self._nodes:
             yield "there are no nodes"

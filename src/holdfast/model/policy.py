@@ -9,7 +9,15 @@ import msgspec
 
 from holdfast.errors import InvalidRequest
 
-__all__ = ["ONCE", "OnFailure", "OnStale", "Pausable", "Retry"]
+__all__ = ["ONCE", "Durability", "OnFailure", "OnStale", "Pausable", "Retry"]
+
+Durability: TypeAlias = Literal["every_node", "on_pause"]
+"""When a run becomes durable: with its start and every node, or not before it first pauses.
+
+Under ``on_pause`` a start is acknowledged when the run pauses or ends, and one that never pauses
+writes nothing at all. It takes a worker in the same process; without one, and with a session, a
+later start or children, a run is ``every_node``.
+"""
 
 OnFailure: TypeAlias = Literal["cancel", "spare"]
 """What a branch that fails does to those beside it."""

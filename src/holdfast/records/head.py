@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -134,8 +135,21 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     """The run whose wait its input answered, where it was not run itself."""
     parent: Parent | None = None
     """The run that started it, and waits to be told how it ended."""
+    on_pause: bool = False
+    """Whether it was begun in memory, with ``durability="on_pause"``."""
     children: bool = False
     """Whether it may have started others, which end with it."""
+
+    @property
+    def seed(self) -> str:
+        """What its keys derive from.
+
+        One that was begun in memory may be begun again, and then does the same under the same keys.
+        """
+        if not self.on_pause:
+            return self.generation
+        name = "#".join([*self.key, self.input_hash.hex()])
+        return hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
 
     @property
     def lane(self) -> LaneKey | None:
@@ -215,7 +229,7 @@ ATTRIBUTES = (
     "first", "created_ms", "updated_ms", "starts_ms", "expires_ms", "ttl", "kept", "user", "node",
     "reason", "nodes_run", "spent_ms", "retries_left", "resume_failures", "cancel", "signals",
     "freed", "spilled", "pool", "snapshot", "extends_ms", "ticket", "replaces", "into",
-    "children",
+    "children", "on_pause",
 )  # fmt: skip
 
 
