@@ -32,6 +32,7 @@ from holdfast.engine.worker import Room, Worker
 from holdfast.errors import (
     InvalidRequest,
     Refused,
+    RunNotFound,
 )
 from holdfast.graph import Graph
 from holdfast.model.durations import Duration, days, milliseconds_of
@@ -225,8 +226,7 @@ class Holdfast:
         if started.head.into is None:
             return RunHandle(self, asked.run, graph)
         taken_by = RunKey(asked.run.tenant, started.head.into)
-        into = await runs.read(self._kernel, taken_by)
-        return RunHandle(self, taken_by, graph if into.graph == graph.name else None)
+        return RunHandle(self, taken_by, graph if await self._is_of(taken_by, graph) else None)
 
     def run(self, id: str, *, tenant: str | None = None, graph: Graph | None = None) -> RunHandle:
         """Return a handle on a run that is known by its id; nothing is read yet."""
@@ -564,6 +564,11 @@ class Holdfast:
             room.give_back()
         if loaded is not None and head.reason is None:
             self._offer(head.place)
+
+    async def _is_of(self, key: RunKey, graph: Graph) -> bool:
+        with suppress(RunNotFound):  # a pointer may outlive the run to which it points
+            return (await runs.read(self._kernel, key)).graph == graph.name
+        return False
 
     def _offer(self, place: Place | None) -> None:
         if place is not None:
