@@ -93,7 +93,8 @@ def test_an_example_runs(code: str, tmp_path: Path) -> None:
 def test_there_are_examples() -> None:
     pages = {name.rpartition("-")[0] for name, _ in examples()}
     guides = {
-        f"docs/guides/{name}.md" for name in ("graphs", "pausing", "runs", "storage", "workers")
+        f"docs/guides/{name}.md"
+        for name in ("graphs", "pausing", "runs", "sessions", "storage", "workers")
     }
     assert {"README.md", *guides} <= pages
 

@@ -24,6 +24,7 @@ from holdfast.errors import (
     InvalidUrl,
     RunFailed,
     RunNotFound,
+    SessionBusy,
     StoreClosed,
 )
 from holdfast.sync import Holdfast
@@ -178,6 +179,20 @@ def test_every_method(hf: Holdfast) -> None:
             assert each
     assert hf.get("d").status == hf.get("e").status == "cancelled"
     assert hf.meter.report().calls > 10
+
+
+def test_a_session_has_an_order(hf: Holdfast) -> None:
+    graph = asking()
+    hf.start(graph, id="a", session="chat-7", user="u")
+    hf.start(graph, id="b", session="chat-7", user="u", on_busy="queue")
+    with pytest.raises(SessionBusy):
+        hf.start(graph, id="c", session="chat-7", user="u", on_busy="reject")
+    assert [entry.id for entry in hf.lane("chat-7", user="u")] == ["a", "b"]
+    assert hf.lane("chat-7") == hf.lane("chat-7", user="u", tenant="t") == []
+    with hf.worker([graph]):
+        for id in ("a", "b"):
+            hf.signal(id, "answer", "yes")
+            assert hf.run(id).result(timeout=DEADLINE_SECONDS) == {"answer": "yes"}
 
 
 def test_a_failed_run_is_retried(hf: Holdfast) -> None:

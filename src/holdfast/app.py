@@ -35,6 +35,7 @@ from holdfast.errors import (
     AlreadyExists,
     InvalidRequest,
     Refused,
+    RunNotFound,
 )
 from holdfast.graph import Graph
 from holdfast.model.durations import Duration, days, milliseconds_of
@@ -249,8 +250,7 @@ class Holdfast:
         if started.head.into is None:
             return RunHandle(self, asked.run, graph)
         taken_by = RunKey(asked.run.tenant, started.head.into)
-        into = await runs.read(self._kernel, taken_by)
-        return RunHandle(self, taken_by, graph if into.graph == graph.name else None)
+        return RunHandle(self, taken_by, graph if await self._is_of(taken_by, graph) else None)
 
     async def _start_in_memory(
         self, graph: Graph, input: Any, asked: starting.Start, room: Room
@@ -627,6 +627,11 @@ class Holdfast:
             room.give_back()
         if loaded is not None and head.reason is None:
             self._offer(head.place)
+
+    async def _is_of(self, key: RunKey, graph: Graph) -> bool:
+        with suppress(RunNotFound):  # a pointer may outlive the run to which it points
+            return (await runs.read(self._kernel, key)).graph == graph.name
+        return False
 
     def _offer(self, place: Place | None) -> None:
         if place is not None:

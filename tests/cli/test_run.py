@@ -494,3 +494,41 @@ def test_a_foreign_cursor_is_refused(holdfast: Holdfast, arguments: list[str]) -
     holdfast("run", "start", "flows:counting", "--id", "a")
     done = holdfast("run", *arguments)
     assert (done.exit_code, "[invalid_query]" in done.stderr) == (1, True)
+
+
+# --- sessions -------------------------------------------------------------------------------------
+
+
+def test_lane_shows_who_waits_for_whom(holdfast: Holdfast) -> None:
+    start = ["run", "start", "flows:asking", "--session", "chat-7", "--user", "ann"]
+    for id in ("a", "b"):
+        assert holdfast(*start, "--id", id).exit_code == 0
+    shown = holdfast("run", "lane", "chat-7", "--user", "ann").stdout.splitlines()
+    assert re.fullmatch(r"NUMBER  STARTED +STATUS +PAUSED FOR  ID", shown[0])
+    assert re.fullmatch(rf"1 +{TIME}  running +a", shown[1])
+    assert re.fullmatch(rf"2 +{TIME}  waiting  queued +b", shown[2])
+    entries = json.loads(holdfast("run", "lane", "chat-7", "--user", "ann", "--json").stdout)
+    assert [(entry["number"], entry["id"]) for entry in entries] == [(1, "a"), (2, "b")]
+    others = holdfast("run", "lane", "chat-7")
+    assert (others.exit_code, others.stdout, others.stderr) == (0, "", "no runs\n")
+    assert re.search(r"^session +chat-7$", holdfast("run", "show", "b").stdout, re.MULTILINE)
+
+
+def test_a_busy_session_rejects_or_takes_the_input(holdfast: Holdfast) -> None:
+    start = ["run", "start", "flows:asking", "--session", "chat-7"]
+    with working() as hf:
+        holdfast(*start, "--id", "a")
+        until(hf.run("a"), "waiting")
+        busy = holdfast(*start, "--id", "b", "--on-busy", "reject")
+        assert (busy.exit_code, busy.stdout) == (1, "")
+        assert busy.stderr == "Error: run 'a' of session 'chat-7' goes on [session_busy]\n"
+        taken = holdfast(*start, '{"mood": "good"}', "--id", "c", "--on-busy", "promote")
+        assert (taken.exit_code, taken.stdout) == (0, "a\n")
+        until(hf.run("a"), "failed")  # it asked for text
+    entries = json.loads(holdfast("run", "history", "a", "--json").stdout)
+    assert entries[0]["details"]["payload"] == {"mood": "good"}
+    shown = holdfast("run", "show", "c").stdout
+    assert re.search(r"^status +promoted$", shown, re.MULTILINE)
+    assert re.search(r"^went into +run a$", shown, re.MULTILINE)
+    unclear = holdfast("run", "start", "flows:asking", "--on-busy", "queue")
+    assert (unclear.exit_code, "on_busy is for a session" in unclear.stderr) == (1, True)

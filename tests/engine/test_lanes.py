@@ -6,9 +6,10 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
-from holdfast import Graph, Holdfast, signal
+from holdfast import Graph, Holdfast, days, signal
 from holdfast.errors import (
     AlreadyExists,
     InvalidName,
@@ -70,6 +71,13 @@ async def asks(state: Any, ctx: Any) -> Any:
 
 
 ASKING = chain("asking", 1, lambda number: {}, node0=asks)
+
+
+async def asks_twice(state: Any, ctx: Any) -> Any:
+    return [await ctx.wait(signal("answer")), await ctx.wait(signal("answer"))]
+
+
+TWICE = chain("twice", 1, lambda number: {}, node0=asks_twice)
 
 
 @pytest.fixture
@@ -223,6 +231,7 @@ async def test_a_queued_run_can_leave_the_queue(house: House) -> None:
         await client.cancel("b")
         assert (await client.get("b")).status == "cancelled"
         assert await lane_ids(client) == ["a", "c", "d"]
+        assert "signals" not in await item_of_head(hf, "a")  # those before it are left alone
         house.clock.advance(101)
         await reached(hf, "c", "expired")
         assert talk.told == ["a begins"]
@@ -230,6 +239,42 @@ async def test_a_queued_run_can_leave_the_queue(house: House) -> None:
         await hf.run("d").result(timeout=60)
         await house.quiet(worker)
     assert talk.told == in_order("a", "d")
+
+
+async def test_a_queued_run_that_holds_a_signal_expires_nevertheless(house: House) -> None:
+    hf, talk = house.open(), Talk()
+    async with house.worker(hf, ASKING, talk.graph) as worker:
+        await hf.start(ASKING, id="front", session=SESSION)
+        await house.quiet(worker)
+        run = await hf.start(talk.graph, id="next", session=SESSION, expires=100)
+        await run.signal("whatever")
+        await house.move(101, worker)
+        assert (await run.get()).status == "expired"
+    assert talk.told == []
+
+
+async def test_a_quarantined_run_can_be_retried_while_its_lane_is_passed_on(house: House) -> None:
+    talk = Talk()
+    hf, stage = staged(house)
+    async with house.worker(hf, ASKING, talk.graph, resumes_max=1) as worker:
+        front = await hf.start(ASKING, id="front", session=SESSION)
+        await house.quiet(worker)
+        head = await item_of_head(hf, "front")
+        await store_of(hf).table.write_many([_damaged(head)])
+        hold = stage.hold(write_of(*LaneKey("default", "-", SESSION).ticket(1)))
+        await front.signal("answer", 42)
+        await house.quiet(worker)
+        house.clock.advance(1)
+        await hold.reached()  # somebody holds it, and is about to pay
+        assert (await front.get()).status == "quarantined"
+        await store_of(hf).table.write(Delete(_damaged(head).key))
+        await house.open().retry("front")
+        row = await item_of_head(hf, "front")
+        assert (row["status"], "owner" in row) == ("running", False)
+        hold.release()
+        await house.quiet(worker)
+        await house.move(1, worker)
+        assert await front.result(timeout=60) == {"answer": 42}
 
 
 async def test_a_queued_run_asks_again_more_and_more_seldom(house: House, hf: Holdfast) -> None:
@@ -603,6 +648,19 @@ async def test_a_newcomer_replaces_all_before_it(either: House) -> None:
 
 
 @pytest.mark.usefixtures("no_net")
+async def test_none_of_the_replaced_begins_when_the_one_before_it_ends(house: House) -> None:
+    hf, talk = house.open(), Talk()
+    async with house.worker(hf, ASKING, talk.graph) as worker:
+        await hf.start(ASKING, id="front", session=SESSION)
+        await house.quiet(worker)
+        await hf.start(talk.graph, id="b", session=SESSION)
+        run = await hf.start(talk.graph, id="c", session=SESSION, on_busy="replace")
+        await run.result(timeout=60)
+        await house.quiet(worker)
+    assert talk.told == in_order("c")
+
+
+@pytest.mark.usefixtures("no_net")
 async def test_a_replaced_run_of_another_process_is_waited_for(house: House) -> None:
     hf, client, talk = house.open(), house.open(), Talk()
     talk.gate("a")
@@ -719,6 +777,16 @@ async def _asks_briefly(state: Any, ctx: Any) -> Any:
     await ctx.wait(signal("answer"), max_wait=100)
 
 
+async def test_one_whose_id_a_signal_has_already_queues(house: House, hf: Holdfast) -> None:
+    async with house.worker(hf, TWICE) as worker:
+        front = await hf.start(TWICE, id="front", session=SESSION)
+        await house.quiet(worker)
+        await front.signal("answer", 1, signal_id="new")
+        await house.quiet(worker)
+        run = await hf.start(ASKING, id="new", session=SESSION, on_busy="promote")
+        assert (run.id, (await run.get()).reason) == ("new", "queued")
+
+
 async def test_a_front_that_goes_on_meanwhile_is_not_answered_twice(house: House) -> None:
     hf, talk = house.open(), Talk()
     slow, stage = staged(house)
@@ -759,3 +827,100 @@ async def test_a_promotion_whose_answer_was_lost_counts_once(
     async with house.worker(hf, ASKING) as worker:
         await house.quiet(worker)
         assert await hf.run(front.id).result(timeout=60) == {"answer": {"n": 1}}
+
+
+# --- more time ------------------------------------------------------------------------------------
+
+
+async def test_a_run_that_is_given_more_time_keeps_its_place_that_long(house: House) -> None:
+    hf, talk = house.open(), Talk()
+    async with house.worker(hf, ASKING, talk.graph) as worker:
+        front = await hf.start(ASKING, id="front", session=SESSION, expires=days(1))
+        await house.quiet(worker)
+        await hf.extend("front", expires=days(40))
+        await house.move(timedelta(days=20).total_seconds(), worker)
+        # Its first ttl is long over, and the broom may have been here.
+        with pytest.raises(SessionBusy):
+            await hf.start(talk.graph, id="next", session=SESSION, on_busy="reject")
+        await hf.start(talk.graph, id="next", session=SESSION, expires=days(30))
+        assert await lane_ids(hf) == ["front", "next"]
+        await front.signal("answer", 1)
+        await hf.run("next").result(timeout=60)
+        await house.quiet(worker)
+    assert await tickets(hf) == []
+
+
+async def test_the_counting_is_kept_as_long_as_who_was_given_more_time(house: House) -> None:
+    hf, other = house.open(), house.open()
+    slow, stage = staged(house)
+    await hf.start(ASKING, id="a", session=SESSION, expires=days(1))
+    hold = stage.hold(transaction)
+    starting = asyncio.create_task(slow.start(ASKING, id="b", session=SESSION, expires=days(1)))
+    await hold.reached()  # it read how long the counting is to be kept
+    await other.extend("a", expires=days(40))
+    hold.release()
+    await starting
+    kept = await store_of(hf).table.get(LaneKey("default", "-", SESSION).last)
+    assert kept is not None
+    assert kept["ttl"] == (await item_of_head(hf, "a"))["ttl"]
+    assert await lane_ids(hf) == ["a", "b"]
+
+
+async def test_a_promoted_input_lasts_as_long_as_a_front_that_was_given_more_time(
+    house: House,
+) -> None:
+    hf, other = house.open(), house.open()
+    slow, stage = staged(house)
+    async with house.worker(hf, ASKING) as worker:
+        await hf.start(ASKING, id="front", session=SESSION, expires=days(1))
+        await house.quiet(worker)
+    hold = stage.hold(transaction)
+    starting = asyncio.create_task(slow.start(ASKING, id="new", session=SESSION, on_busy="promote"))
+    await hold.reached()
+    await other.extend("front", expires=days(40))
+    hold.release()
+    assert (await starting).id == "front"
+    (signal_item,) = [item for item in await journal_items(hf, "front") if "#IN#" in item["SK"]]
+    assert signal_item["ttl"] == (await item_of_head(hf, "front"))["ttl"]
+
+
+# --- a pointer and the run to which it points -----------------------------------------------------
+
+
+async def test_a_promoted_result_is_of_the_type_of_whoever_took_the_input(house: House) -> None:
+    class Said(msgspec.Struct):
+        text: str = ""
+
+    typed, talk = Graph("typed", Said), Talk()
+
+    @typed.node
+    async def listens(state: Said, ctx: Any) -> Any:
+        return {"text": (await ctx.wait(signal("said")))["text"]}
+
+    hf = house.open()
+    async with house.worker(hf, typed) as worker:
+        await hf.start(typed, id="front", session=SESSION)
+        await house.quiet(worker)
+        same = await hf.start(typed, Said("yes"), id="b", session=SESSION, on_busy="promote")
+        assert await same.result(timeout=60) == Said("yes")
+        await hf.start(typed, id="second", session=SESSION)
+        await house.quiet(worker)
+        other = await hf.start(
+            talk.graph, {"text": "no"}, id="c", session=SESSION, on_busy="promote"
+        )
+        assert await other.result(timeout=60) == {"text": "no"}
+
+
+async def test_a_pointer_may_outlive_the_run_to_which_it_points(house: House) -> None:
+    hf = house.open()
+    asked: dict[str, Any] = {"id": "new", "session": SESSION, "on_busy": "promote"}
+    async with house.worker(hf, ASKING) as worker:
+        await hf.start(ASKING, id="front", session=SESSION, expires=days(1))
+        await house.quiet(worker)
+        await hf.start(ASKING, **asked)
+        await house.quiet(worker)
+    house.clock.advance(4 * 24 * 3600)
+    run = await hf.start(ASKING, **asked)
+    assert run.id == "front"
+    with pytest.raises(RunNotFound):
+        await run.result(timeout=60)

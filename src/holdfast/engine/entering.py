@@ -22,6 +22,7 @@ from holdfast.errors import (
     TransactionCancelled,
 )
 from holdfast.model.run import OnBusy
+from holdfast.model.signals import Signal
 from holdfast.records import changes
 from holdfast.records.head import Head, head_of, is_over
 from holdfast.records.journal import signal_item
@@ -52,6 +53,7 @@ async def start_in_lane(kernel: Kernel, hands: Hands, head: Head, entrance: Entr
         InvalidInput: the input cannot be kept.
     """
     kept: Head | None = None
+    passed_over: Head | None = None
     while True:
         view = await _look(kernel, hands, entrance.key)
         if view.first is not None and entrance.on_busy in ("reject", "promote"):
@@ -63,9 +65,16 @@ async def start_in_lane(kernel: Kernel, hands: Hands, head: Head, entrance: Entr
                     f"run {view.first.ticket.run!r} of session {entrance.key.session!r} goes on",
                     run=view.first.ticket.run,
                 )
-            pointer = await _promoted(kernel, hands, head, head_of(view.first.row), entrance)
-            if pointer is not None:
-                return pointer
+            first = head_of(view.first.row)
+            now = kernel.clock.now_ms()
+            name = promotable(first, head.key.id, now)
+            if name is not None and first != passed_over:
+                answer = Signal(name, head.key.id, now, entrance.packed)
+                pointer = await _promoted(kernel, hands, head, first, answer)
+                if pointer is not None:
+                    return pointer
+                passed_over = first  # unless it has changed, its inbox holds another of this id
+                continue
         # Only now, so that a start which is refused leaves no large input behind.
         kept = kept or await entrance.keep_input(head)
         made = _placed(kept, view, entrance.on_busy, kernel.clock.now_ms())
@@ -107,30 +116,30 @@ def _placed(head: Head, view: View, on_busy: OnBusy, now_ms: int) -> Head:
 
 
 async def _promoted(
-    kernel: Kernel, hands: Hands, head: Head, first: Head, entrance: Entrance
+    kernel: Kernel, hands: Hands, head: Head, first: Head, answer: Signal
 ) -> Head | None:
-    """Answer what the run in front waits for; return a pointer to it, or None if it waits not."""
-    now = kernel.clock.now_ms()
-    wait = promotable(first, head.key.id, now)
-    if wait is None or wait.signal is None:
-        return None
+    """Answer what the run in front waits for; return a pointer to it, or None if that was late."""
     try:
-        name = f"signal-{kernel.ids.new()}"
-        content = await spilled(kernel, first, entrance.packed, name)
+        content = await spilled(kernel, first, answer.payload, f"signal-{kernel.ids.new()}")
     except InvalidResult as error:
         raise InvalidInput(f"the input: {error}", field="input") from None
     pointer = msgspec.structs.replace(
         head, status="promoted", into=first.key.id, owner=None, place=None, input=None, reason=None
     )
-    token = kernel.ids.new()
+    now, token = kernel.clock.now_ms(), kernel.ids.new()
+    made = changes.created(pointer, now_ms=now, token=token)
+    put = signal_item(
+        first,
+        name=answer.name,
+        id=answer.id,
+        content=content,
+        accepted_ms=answer.accepted_ms,
+        token=token,
+    )
     woken = changes.nudged(
         first, worker=None, spilled=content.blob is not None, now_ms=now, token=token
     )
-    answer = signal_item(
-        first, name=wait.signal, id=head.key.id, content=content, accepted_ms=now, token=token
-    )
-    made = changes.created(pointer, now_ms=now, token=token)
-    if await _carried_out(kernel, pointer, (made, answer, woken)):
+    if await _carried_out(kernel, pointer, (made, put, woken)):
         hands.offer(changes.place_in(woken))
         return pointer
     if content.blob is not None and kernel.blobs is not None:
@@ -148,11 +157,7 @@ async def _carried_out(kernel: Kernel, head: Head, writes: Sequence[Put | Update
         Stood: a run of this id is there.
     """
     try:
-        await kernel.settle_together(
-            kernel.lanes,
-            writes,
-            stands=lambda items: items.get(0, {}).get("generation") == head.generation,
-        )
+        await kernel.settle_together(kernel.lanes, writes)
     except TransactionCancelled as cancelled:
         if 0 not in cancelled.failed:
             return False
@@ -162,4 +167,5 @@ async def _carried_out(kernel: Kernel, head: Head, writes: Sequence[Put | Update
             return False
         if item["generation"] != head.generation:
             raise Stood(item) from None
+        # An earlier sending of it was carried out, and only its answer was lost.
     return True

@@ -9,7 +9,7 @@ nothing that counts, and to ask again finishes it:
    after it read it, and uses the new one. What is before it may vanish.
 3. The row gets the new ttl, and readers begin at the snapshot. Whoever puts a signal into the inbox
    compares the ttl afterwards: from here on each lasts, or its sender mends that.
-4. The signals that were there before are given the new ttl.
+4. The signals that were there before are given the new ttl, and so is its place in its session.
 5. Only now does the row say that the run expires later.
 
 The row alone decides: an owner that is closing the run compares its expiry, and whoever comes
@@ -24,6 +24,7 @@ import msgspec
 
 from holdfast.engine.inbox import prolong_all
 from holdfast.engine.kernel import Kernel
+from holdfast.engine.lanes import keep_place
 from holdfast.engine.ledger import Loaded, load, spilled
 from holdfast.engine.runs import read
 from holdfast.engine.views import moment
@@ -104,6 +105,7 @@ async def extend(kernel: Kernel, run: RunKey, *, expires_ms: int) -> Head:
 
     head = await _until(kernel, head, lasts, lasting)
     await prolong_all(kernel, head, loaded.execution.taken)
+    await keep_place(kernel, head)
 
     def extended(head: Head) -> Update:
         return changes.extended(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -156,20 +156,12 @@ class Kernel:
                     raise
             await self.clock.sleep(next(pauses))
 
-    async def settle_together(
-        self,
-        table: Table,
-        writes: Sequence[Put | Update],
-        *,
-        stands: Callable[[Mapping[int, Mapping[str, Any]]], bool],
-    ) -> None:
+    async def settle_together(self, table: Table, writes: Sequence[Put | Update]) -> None:
         """Carry out a transaction, re-sent byte for byte until its fate is known.
 
-        One of its conditions must never come true again, so that no late sending of it is carried
-        out. ``stands`` tells from what stood in the way that this very transaction was carried out.
-
         Raises:
-            TransactionCancelled: it was not carried out, and never will be.
+            TransactionCancelled: it is not carried out; what stood in the way may be what an
+                earlier sending of it has written.
             StoreUnavailable, StoreUnusable, OutcomeUnknown: the patience is at its end.
         """
         pauses = self._pauses()
@@ -177,11 +169,7 @@ class Kernel:
         while True:
             try:
                 return await table.transact(writes)
-            except TransactionCancelled as cancelled:
-                if stands(cancelled.items):
-                    return None
-                raise
-            except (InvalidRequest, StoreClosed):
+            except (InvalidRequest, StoreClosed, TransactionCancelled):
                 raise
             except HoldfastError as error:
                 if not self._may_yet_answer(error, until):

@@ -14,9 +14,9 @@ from holdfast.engine.waking import wake_queued
 from holdfast.errors import ConditionFailed, JournalDamaged
 from holdfast.records.head import Head, head_of
 from holdfast.records.keys import LaneKey, RunKey
-from holdfast.records.lane import Lane, Ticket, front, lane_of, leave, stands_for
+from holdfast.records.lane import Lane, Ticket, front, lane_of, leave, prolong, stands_for
 
-__all__ = ["First", "View", "leave_lane", "listed", "look"]
+__all__ = ["First", "View", "keep_place", "leave_lane", "listed", "look"]
 
 # A lane is read from its beginning, up to whoever stands in front.
 _PART = 8
@@ -58,6 +58,15 @@ async def leave_lane(kernel: Kernel, hands: Hands, head: Head, key: LaneKey) -> 
     if first is not None and first.ticket.number > head.ticket:
         with suppress(JournalDamaged):  # of a newer release: it will ask by itself
             await wake_queued(kernel, hands, head_of(first.row))
+
+
+async def keep_place(kernel: Kernel, head: Head) -> None:
+    """Let a run's place in its lane last as long as its row, which was given more time."""
+    if head.lane is None:
+        return
+    for write in prolong(head, head.lane, token=kernel.ids.new()):
+        with suppress(ConditionFailed):  # it lasts long enough, or the run has left
+            await kernel.settle(kernel.lanes, write)
 
 
 async def listed(kernel: Kernel, key: LaneKey) -> list[Head]:

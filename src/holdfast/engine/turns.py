@@ -28,7 +28,6 @@ async def must_wait(kernel: Kernel, hands: Hands, head: Head, execution: Executi
     if head.replaces:
         with suppress(HoldfastError):  # it is asked again
             await _cancel_those_before(kernel, hands, head, head.lane)
-        return await _is_behind(kernel, head, head.lane)
     return True
 
 

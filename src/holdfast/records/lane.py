@@ -15,7 +15,7 @@ import msgspec
 from holdfast.model.signals import Signal, Take, Wait, resolved
 from holdfast.records.head import Head, is_over
 from holdfast.records.keys import LaneKey
-from holdfast.storage import Absent, AnyOf, Delete, Equals, Less, Put, Update
+from holdfast.storage import Absent, AllOf, AnyOf, Delete, Equals, Less, Put, Update
 
 __all__ = [
     "Lane",
@@ -26,6 +26,7 @@ __all__ = [
     "lane_of",
     "leave",
     "next_number",
+    "prolong",
     "promotable",
     "stands_for",
 ]
@@ -96,10 +97,11 @@ def enter(lane: Lane, head: Head, key: LaneKey, *, now_ms: int, token: str) -> t
         "ttl": head.ttl,
     }
     free = AnyOf((Absent("PK"), Less("ttl", now_ms // 1000)))
+    as_read = AllOf((Equals("last", lane.last), Equals("ttl", lane.ttl)))
     counted = Update(
         key=key.last,
         set={"last": head.ticket, "ttl": max(lane.ttl, head.ttl)},
-        condition=Equals("last", lane.last) if lane.last else Absent("PK"),
+        condition=as_read if lane.last else Absent("PK"),
         token=token,
     )
     return Put(item, free, token), counted
@@ -108,6 +110,17 @@ def enter(lane: Lane, head: Head, key: LaneKey, *, now_ms: int, token: str) -> t
 def leave(key: LaneKey, number: int, generation: str) -> Delete:
     """Return the write by which a run leaves its lane."""
     return Delete(key.ticket(number), Equals("generation", generation))
+
+
+def prolong(head: Head, key: LaneKey, *, token: str) -> tuple[Update, Update]:
+    """Return the writes that let a run's ticket, and the counting, last as long as its row."""
+    lasts: dict[str, Any] = {"ttl": head.ttl}
+    shorter = Less("ttl", head.ttl)
+    its_own = AllOf((Equals("generation", head.generation), shorter))
+    return (
+        Update(key=key.last, set=lasts, condition=shorter, token=token),
+        Update(key=key.ticket(head.ticket), set=lasts, condition=its_own, token=token),
+    )
 
 
 def asks_again_ms(head: Head, now_ms: int) -> int:
@@ -119,14 +132,18 @@ def asks_again_ms(head: Head, now_ms: int) -> int:
     return now_ms + min(max(waited_ms, _ASK_FIRST_MS), _ASK_MOST_MS)
 
 
-def promotable(head: Head, id: str, now_ms: int) -> Wait | None:
-    """Return the wait of a run that a signal of that id, accepted now, would answer."""
+def promotable(head: Head, id: str, now_ms: int) -> str | None:
+    """Return the name of a signal for which a run waits, and that would be in time now.
+
+    Where it waits for several, it is the one for which it has waited the longest.
+    """
     if not head.awaits_signal or now_ms >= head.expires_ms:
         return None
-    waits = [
-        wait
-        for wait in head.waits
-        if wait.signal is not None
-        and isinstance(resolved(wait, [Signal(wait.signal, id, now_ms)], (), now_ms), Take)
-    ]
-    return min(waits, key=lambda wait: (wait.since_ms, wait.visit, wait.key), default=None)
+    waits = sorted(head.waits, key=lambda wait: (wait.since_ms, wait.branch, wait.visit, wait.key))
+    names = (wait.signal for wait in waits if _is_answered(wait, id, now_ms))
+    return next(names, None)
+
+
+def _is_answered(wait: Wait, id: str, now_ms: int) -> bool:
+    answer = [] if wait.signal is None else [Signal(wait.signal, id, now_ms)]
+    return isinstance(resolved(wait, answer, (), now_ms), Take)
