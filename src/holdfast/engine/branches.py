@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
 
 from holdfast.graph import Graph
 from holdfast.model.decision import Decision, RunNode
@@ -85,19 +85,26 @@ class _Performance:
     def __init__(self, conductor: Conductor, graph: Graph) -> None:
         self._conductor = conductor
         self._graph = graph
-        self._ready: dict[str, deque[str]] = {}
+        self._ready: deque[str] = deque()
+        # By the fork that has as many branches under way as it wants at once.
+        self._held_back: dict[str, deque[str]] = {}
         self._tasks: dict[asyncio.Task[Decision | None], str] = {}
-        self._active: Counter[str] = Counter()
+        self._room = _Room()
         # What is ready or under way: two branches that end may both lead to the one after them.
         self._known: set[str] = set()
         self._look_seconds = _LOOK_FIRST_SECONDS
 
-    def add(self, paths: Iterable[str]) -> None:
-        """Let branches wait for their turn."""
-        for path in paths:
-            if path not in self._known and path not in self._conductor.parked:
-                self._known.add(path)
-                self._ready.setdefault(outer(path), deque()).append(path)
+    def add(self, paths: Iterable[str], *, first: bool = False) -> None:
+        """Let branches wait for their turn; ``first`` before those that have not begun yet."""
+        new = [
+            path for path in paths if path not in self._known and path not in self._conductor.parked
+        ]
+        self._known.update(new)
+        admitted = [path for path in new if self._admitted(path)]
+        if first:
+            self._ready.extendleft(reversed(admitted))
+        else:
+            self._ready.extend(admitted)
 
     async def go_on(self) -> None:
         """Perform them until all that is left waits, or has ended."""
@@ -107,35 +114,50 @@ class _Performance:
                 return
             done = await self._first_done()
             for task in done:
-                await self._over(task)
+                if task in self._tasks:  # and was not stopped by another one's failure
+                    await self._over(task)
             if self._conductor.execution.ending is not None:
                 return
             self.add(self._conductor.answered())
 
     def _begin(self) -> None:
-        if self._conductor.stopping:
-            return
-        for path in self._chosen():
+        while self._ready and len(self._tasks) < AT_ONCE_MAX and not self._conductor.stopping:
+            path = self._ready.popleft()
+            if not self._conductor.execution.stands(path):
+                self._leave(path)
+                continue
             effect = self._graph.effect(self._conductor.execution, path)
             task = asyncio.ensure_future(self._conductor.carry_out(effect))
             self._tasks[task] = path
-            self._active[outer(path)] += 1
 
-    def _chosen(self) -> Iterator[str]:
-        """Yield those whose turn it is: of every fork no more than it wants at once."""
+    def _admitted(self, path: str) -> bool:
+        """Return whether there is room for a branch; where there is none, it is held back."""
+        full = self._room.full(path, self._conductor.execution)
+        if full is None:
+            self._room.enter(path)
+            return True
+        self._held_back.setdefault(full, deque()).append(path)
+        return False
+
+    def _leave(self, path: str) -> None:
+        """Let others have the room of a branch of which nothing is under way any more."""
+        self._known.discard(path)
+        for fork in self._room.leave(path):
+            self._let_in(fork)
+
+    def _let_in(self, fork: str) -> None:
         execution = self._conductor.execution
-        for fork, waiting in list(self._ready.items()):
-            while waiting and len(self._tasks) < AT_ONCE_MAX:
-                most = execution.at_once(waiting[0]) if execution.strand(waiting[0]) else 0
-                if most and self._active[fork] >= most:
-                    break
-                path = waiting.popleft()
-                if execution.strand(path) is not None:
-                    yield path
-                else:
-                    self._known.discard(path)
-            if not waiting:
-                del self._ready[fork]
+        waiting = self._held_back.get(fork)
+        while waiting:
+            path = waiting[0]
+            if not execution.stands(path):
+                self._known.discard(path)
+            elif self._room.full(path, execution) == fork:
+                return
+            elif self._admitted(path):
+                self._ready.append(path)
+            waiting.popleft()
+        self._held_back.pop(fork, None)
 
     async def _first_done(self) -> set[asyncio.Task[Decision | None]]:
         """Return tasks that are done; none where something else came to pass."""
@@ -157,31 +179,89 @@ class _Performance:
         return done
 
     async def _over(self, task: asyncio.Task[Decision | None]) -> None:
-        path = self._forget(task)
+        path = self._tasks.pop(task)
+        self._known.discard(path)
         decision = task.result()
-        execution = self._conductor.execution
-        if decision is not None and execution.strand(path) is not None:
+        if decision is not None and self._conductor.execution.strand(path) is not None:
             ended = [e.branch for e in decision.events if isinstance(e, BranchFailed)]
             within = ended[0] if ended else ""
             await self.stop(lambda other: is_within(other, within))
             await self._conductor.conclude(decision)
-        self.add(self._conductor.execution.near(path))
+        # What follows comes first, so that the branch keeps its room.
+        self.add(self._conductor.execution.near(path), first=True)
+        for fork in self._room.leave(path):
+            self._let_in(fork)
 
     async def stop(self, those: Callable[[str], bool]) -> None:
         """Stop some of them, and wait until nothing of theirs is under way."""
-        stopped = [task for task, path in self._tasks.items() if those(path)]
+        stopped = {task: path for task, path in self._tasks.items() if those(path)}
         for task in stopped:
-            self._forget(task)
+            del self._tasks[task]
             task.cancel()
-        if stopped:
-            await asyncio.wait(stopped)
-            for task in stopped:
+        try:
+            await _all_done(stopped)
+        finally:
+            for task, path in stopped.items():
+                self._leave(path)
                 if not task.cancelled():
                     task.exception()  # it was to be stopped, and nobody asks how it was
         await self._conductor.written()
 
-    def _forget(self, task: asyncio.Task[Decision | None]) -> str:
-        path = self._tasks.pop(task)
-        self._active[outer(path)] -= 1
-        self._known.discard(path)
-        return path
+
+async def _all_done(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Return when tasks are done, even where whoever waits is cancelled meanwhile."""
+    left: set[asyncio.Task[Any]] = set(tasks)
+    cancelled: asyncio.CancelledError | None = None
+    while left:
+        try:
+            left = (await asyncio.wait(left))[1]
+        except asyncio.CancelledError as error:
+            # They would go on without anybody, and write.
+            cancelled = error
+            left = {task for task in left if not task.done()}
+    if cancelled is not None:
+        raise cancelled
+
+
+class _Room:
+    """Counts the branches of each fork in which something is ready or under way.
+
+    A branch in which others began is under way as long as one of them is.
+    """
+
+    def __init__(self) -> None:
+        self._within: Counter[str] = Counter()
+        self._branches: Counter[str] = Counter()
+
+    def full(self, path: str, execution: Execution) -> str | None:
+        """Return a fork that has no room for a strand, None where all around it have."""
+        for branch in _around(path):
+            most = 0 if branch in self._within else execution.at_once(branch)
+            if most and self._branches[outer(branch)] >= most:
+                return outer(branch)
+        return None
+
+    def enter(self, path: str) -> None:
+        """Count a strand that is ready."""
+        for branch in _around(path):
+            self._branches[outer(branch)] += branch not in self._within
+            self._within[branch] += 1
+
+    def leave(self, path: str) -> list[str]:
+        """Count it no more; return the forks that have got room."""
+        freed: list[str] = []
+        for branch in _around(path):
+            self._within[branch] -= 1
+            if not self._within[branch]:
+                del self._within[branch]
+                freed.append(outer(branch))
+                self._branches[outer(branch)] -= 1
+                if not self._branches[outer(branch)]:
+                    del self._branches[outer(branch)]
+        return freed
+
+
+def _around(path: str) -> list[str]:
+    """Return the branches around a strand, and itself: the outermost first."""
+    steps = path.split("/") if path else []
+    return ["/".join(steps[: n + 1]) for n in range(len(steps))]

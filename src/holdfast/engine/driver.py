@@ -8,6 +8,7 @@ then is anything performed, and nothing is let go of before every write of ours 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
@@ -39,14 +40,13 @@ from holdfast.model.event import (
     Failed,
     Failure,
     Fenced,
-    Rerouted,
     SignalTaken,
     Waiting,
 )
 from holdfast.model.execution import Execution, folded, shown_nodes
 from holdfast.model.failure import failure_of
 from holdfast.model.run import Status
-from holdfast.model.signals import Pending, Signal, holds_decision, is_open, resolved
+from holdfast.model.signals import Pending, Signal, Take, holds_decision, is_open, resolved
 from holdfast.model.wait import Wait
 from holdfast.records import changes
 from holdfast.records.head import ENDED, OPEN, ROW_WAITS_MAX, Head, head_of
@@ -299,7 +299,9 @@ class Driver:
                 return
         retry = self.head.retry_owed(self.execution)
         if retry is not None and self.execution.ending != "cancelled":
-            await self._write((Rerouted(self.now_ms(), retry.node, "retried", retry.id),))
+            await self._write(
+                self._graph.retried(self.execution, retry.node, retry.id, self.now_ms())
+            )
         if self.execution.ending is not None:
             return
         if self.head.cancel is not None:
@@ -448,24 +450,22 @@ class Driver:
 
     def answered(self) -> list[str]:
         now, signals = self.now_ms(), self.free_signals()
-        over = [
-            branch
-            for branch, waits in self.parked.items()
-            if not all(isinstance(resolved(wait, signals, (), now), Pending) for wait in waits)
-        ]
+        over: list[str] = []
+        for branch, waits in self.parked.items():
+            answers = [resolved(wait, signals, (), now) for wait in waits]
+            if all(isinstance(answer, Pending) for answer in answers):
+                continue
+            over.append(branch)
+            # One signal is no reason to run the nodes of all branches that wait for its name.
+            meant = [answer.signal for answer in answers if isinstance(answer, Take)]
+            signals = [signal for signal in signals if signal not in meant]
         for branch in over:
             del self.parked[branch]
         return over
 
     async def until_due(self, most_seconds: float) -> None:
-        limits = [
-            limit
-            for waits in self.parked.values()
-            for wait in waits
-            for limit in (wait.until_ms, wait.stale_ms)
-            if limit is not None
-        ]
-        left = (min(limits) - self.now_ms()) / 1000 if limits else most_seconds
+        limits = (_limit_ms(wait) for waits in self.parked.values() for wait in waits)
+        left = (min(limits, default=math.inf) - self.now_ms()) / 1000
         await self.sleep(max(0.001, min(left, most_seconds)))
 
     def _park(self, branch: str, waits: tuple[Wait, ...]) -> None:
@@ -475,10 +475,8 @@ class Driver:
         journal = self._journal
         if journal is None:  # interrupted: somebody else wrote into it
             raise Conflict
-        if durable:
+        if durable or not journal.hold(events):
             await journal.append(events)
-        else:
-            journal.hold(events)
         self.execution = folded(self.execution, events)
 
     # --- letting go -------------------------------------------------------------------------------
@@ -530,8 +528,11 @@ class Driver:
         unwritten = tuple(wait for wait in waits if wait not in self._journalled(wait.branch))
         if unwritten:
             await self._write((Waiting(self.now_ms(), unwritten),))
-        # Whoever sends a signal looks in the row whether any is waited for.
-        return tuple(sorted(waits, key=lambda wait: wait.signal is None)[:ROW_WAITS_MAX])
+        # Whoever sends a signal looks in the row whether any is waited for; whoever extends the
+        # run, when it is due.
+        soonest = sorted(waits, key=_limit_ms)
+        heard = next((wait for wait in soonest if wait.signal is not None), None)
+        return tuple(sorted(soonest, key=lambda wait: wait is not heard)[:ROW_WAITS_MAX])
 
     def _journalled(self, branch: str) -> tuple[Wait, ...]:
         strand = self.execution.strand(branch)
@@ -758,10 +759,10 @@ class Driver:
         self._taking.clear()
         if self.execution.branches:
             # A branch that waits, and has no answer yet, would only come to wait again.
-            known: dict[str, list[Wait]] = {}
-            for wait in self._all_waits():
+            known: dict[str, dict[Wait, None]] = {}
+            for wait in self._all_waits():  # those in the row may be in the journal as well
                 if is_open(wait, self.execution):
-                    known.setdefault(wait.branch, []).append(wait)
+                    known.setdefault(wait.branch, {})[wait] = None
             for branch, waits in known.items():
                 self._park(branch, tuple(waits))
             self.answered()
@@ -789,6 +790,12 @@ def _stands(write: Update, head: Head, standing: dict[str, Any]) -> bool:
         wanted = {name: value for name, value in write.set.items() if name != "updated_ms"}
         return wanted.items() <= standing.items()
     return standing.get("torn", False) == head.torn
+
+
+def _limit_ms(wait: Wait) -> float:
+    """Return when something becomes of a wait by itself."""
+    limits = (limit for limit in (wait.until_ms, wait.stale_ms) if limit is not None)
+    return min(limits, default=math.inf)
 
 
 def _reason(waits: Sequence[Wait]) -> str:

@@ -186,6 +186,15 @@ class _Entry(msgspec.Struct, eq=False):
     plain: bytes
     done: asyncio.Future[None] | None = None
 
+    def learn(self, error: Exception | None) -> None:
+        """Tell whoever waits for it what became of it."""
+        if self.done is None or self.done.done():
+            return
+        if error is None:
+            self.done.set_result(None)
+        else:
+            self.done.set_exception(error)
+
 
 class Journal:
     """The journal of a run that this process holds."""
@@ -199,6 +208,7 @@ class Journal:
         self._held: list[_Entry] = []
         self._waiting: list[_Entry] = []
         self._writing = False
+        self._heir: asyncio.Future[None] | None = None
         # The fold of what stands, which is what a snapshot at the next position holds: whoever
         # appends may be ahead of it, or behind.
         self._execution = loaded.execution
@@ -210,13 +220,20 @@ class Journal:
         self.undecided = False
         """Whether a write was given up before its fate was known."""
 
-    def hold(self, events: Sequence[Event]) -> None:
-        """Keep records back, to travel with the next that must be durable.
+    def hold(self, events: Sequence[Event]) -> bool:
+        """Keep records back, to travel with the next that must be durable, unless they are large.
+
+        Return whether they are kept back. What is large may turn out to be too large, and then
+        whoever asked for it must learn of it, and not somebody else later.
 
         Raises:
             InvalidResult: they cannot be kept.
         """
-        self._hold(_entry(events))
+        entry = _entry(events)
+        if len(entry.plain) > GROUP_BYTES_MAX and not self._unwritten:
+            return False
+        self._hold(entry)
+        return True
 
     async def append(self, events: Sequence[Event]) -> None:
         """Write records; when this returns they are durable, and so is all that was held before.
@@ -230,13 +247,17 @@ class Journal:
         if self._unwritten:
             self._hold(entry)
             return
+        entry.done = asyncio.get_running_loop().create_future()
         self._waiting += [*self._held, entry]
         self._held = []
-        if self._writing:
-            entry.done = asyncio.get_running_loop().create_future()
-            await entry.done
-            return
-        await self._write_all()
+        if not self._writing:
+            self._writing = True
+            await self._write_all(until=entry)
+            if self._writing:
+                # What came meanwhile is not to keep whoever was first from going on.
+                self._heir = asyncio.ensure_future(self._write_all())
+                self._heir.add_done_callback(_heard)
+        await entry.done
 
     def _hold(self, entry: _Entry) -> None:
         if self._unwritten:
@@ -265,27 +286,25 @@ class Journal:
         if self._held:
             await self.append(())
 
-    async def _write_all(self) -> None:
-        self._writing = True
+    async def _write_all(self, *, until: _Entry | None = None) -> None:
+        """Write what waits, in groups: all of it, or until a certain entry stands."""
         group: list[_Entry] = []
         try:
             while self._waiting:
                 group = self._next_group()
                 await self._write(group)
-                for entry in group:
-                    if entry.done is not None and not entry.done.done():
-                        entry.done.set_result(None)
-                group = []
+                if until in group and self._waiting:
+                    return
         except BaseException as error:
             # Whoever waits must learn of it: the position, and so the run, is lost to all of them.
             shared = error if isinstance(error, Exception) else Conflict("the write was given up")
             for entry in (*group, *self._waiting):
-                if entry.done is not None and not entry.done.done():
-                    entry.done.set_exception(shared)
+                if entry is not until:
+                    entry.learn(shared)
             self._waiting = []
-            raise
-        finally:
             self._writing = False
+            raise
+        self._writing = False
 
     def _next_group(self) -> list[_Entry]:
         count, size = 0, 0
@@ -299,11 +318,16 @@ class Journal:
 
     async def _write(self, group: list[_Entry]) -> None:
         events = [event for entry in group for event in entry.events]
-        if not events:
-            return
         plain = group[0].plain if len(group) == 1 else encode(events)
-        while not await self._put(events, plain):
-            pass
+        refusal: InvalidResult | None = None
+        try:
+            while events and not await self._put(events, plain):
+                pass
+        except InvalidResult as error:
+            # Only one alone can be too large, and it is nobody else's fault.
+            refusal = error
+        for entry in group:
+            entry.learn(refusal)
 
     async def _put(self, events: list[Event], plain: bytes) -> bool:
         """Write one record at the next position; return whether that was still free.
@@ -442,6 +466,11 @@ async def _compressed(plain: bytes) -> bytes:
 def _entry(events: Sequence[Event]) -> _Entry:
     # Encoded here, so that what cannot be kept is known before anything is queued.
     return _Entry(tuple(events), encode(events))
+
+
+def _heard(writing: asyncio.Future[None]) -> None:
+    if not writing.cancelled():
+        writing.exception()  # everybody whom it concerns was told
 
 
 def _stays(events: Sequence[Event]) -> bool:

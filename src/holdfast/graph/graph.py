@@ -34,6 +34,7 @@ from holdfast.graph.wiring import faults_of as faults_of_wiring
 from holdfast.graph.writes import faults_of_reducers, written_by
 from holdfast.model.decision import Decision, Outcome, RunNode
 from holdfast.model.durations import Duration, milliseconds_of
+from holdfast.model.event import Event
 from holdfast.model.execution import Execution
 from holdfast.model.policy import ONCE, Durability, OnFailure, OnStale, Pausable, Retry
 from holdfast.model.reducing import Reducer
@@ -333,6 +334,12 @@ class Graph:
             UnknownNode: the run stands at a node that the graph does not have.
         """
         return program.outstanding(execution, self._sound())
+
+    def retried(
+        self, execution: Execution, node: str | None, request: str, now_ms: int
+    ) -> tuple[Event, ...]:
+        """Decide what follows from a request to let a failed run go on, at a node perhaps."""
+        return program.retried(execution, node, request, now_ms=now_ms, plan=self._sound())
 
     def effect(self, execution: Execution, branch: str) -> RunNode:
         """Return what is to be performed for one branch that stands at a node.

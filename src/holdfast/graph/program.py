@@ -25,7 +25,7 @@ from holdfast.model.execution import Execution, Strand, outer
 from holdfast.model.failure import failure_of
 from holdfast.model.reducing import reduced
 
-__all__ = ["BRANCHES_MAX", "effect_of", "outstanding", "step"]
+__all__ = ["BRANCHES_MAX", "effect_of", "outstanding", "retried", "step"]
 
 BRANCHES_MAX = 10_000
 """How many branches a fork can have."""
@@ -85,6 +85,30 @@ def step(execution: Execution, path: str, outcome: Outcome, *, now_ms: int, plan
             return _failed(execution, path, outcome, node=node, now_ms=now_ms)
         case WentStale():
             return _stale(execution, path, node, now_ms)
+
+
+def retried(
+    execution: Execution, node: str | None, request: str, *, now_ms: int, plan: Plan
+) -> tuple[Event, ...]:
+    """Decide what follows from a request to let a failed run go on, at a node perhaps.
+
+    A node of a branch is gone back to by the branches that are among its nodes, and not over.
+    """
+    going_on = Rerouted(now_ms, None, "retried", request)
+    region = None if node is None else plan.regions.get(node)
+    if node is None:
+        return (going_on,)
+    if region is None or region.fork is None:
+        return (Rerouted(now_ms, node, "retried", request),)
+    paths = [
+        path
+        for path, branch in execution.branches.items()
+        if not branch.over and plan.regions.get(branch.node) == region
+    ]
+    if not paths:
+        message = f"the run cannot go on at {node!r}: it is in no branch that has this node"
+        return (going_on, Failed(now_ms, Failure("NotRetryable", message), node))
+    return (going_on, *(Rerouted(now_ms, node, "retried", request, path) for path in paths))
 
 
 def _effect(path: str, strand: Strand, plan: Plan) -> RunNode:

@@ -63,6 +63,10 @@ def faults_of(
     for name, region in regions.items():
         if region.fork is not None:
             members.setdefault((region.fork, region.number), []).append(name)
+    for name, region in regions.items():
+        stale = wiring.nodes[name].on_stale
+        if stale is not None and stale.node and stale.node == region.join:
+            yield f"on_stale of node {name!r} names {stale.node!r}, at which its branch is over"
     for fork, way in wiring.ways.items():
         if not isinstance(way, Split) or fork not in wiring.nodes:
             continue
@@ -70,6 +74,14 @@ def faults_of(
         known = fields.get(scope)
         if len(set(way.starts)) < len(way.starts):
             yield f"two branches of the fork after {fork!r} begin with the same node"
+        if way.join in way.starts:
+            yield f"a branch of the fork after {fork!r} begins with its join, {way.join!r}"
+        around = regions.get(fork)
+        if around is not None and way.join == around.join:
+            yield (
+                f"the fork after {fork!r} is inside a branch that is over at {way.join!r}: it "
+                "needs a join of its own, inside that branch"
+            )
         for name in (way.over, way.into):
             if name and known is not None and name not in known:
                 yield f"the fork after {fork!r} names {name!r}, and the state has no such field"

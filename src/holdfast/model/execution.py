@@ -78,6 +78,8 @@ class Strand(msgspec.Struct, frozen=True, kw_only=True):
     """The branches that have to end before the node is run."""
     children: dict[int, str] = {}
     """The runs that this visit started, by their number."""
+    ended: int = 0
+    """How many of them have."""
     failures: tuple[BranchFailed, ...] = ()
     """The branches that failed before this visit, and were to spare the others."""
 
@@ -130,6 +132,12 @@ class Execution(Strand, frozen=True, kw_only=True):
         for path, branch in self.branches.items():
             if branch.fork is None and not branch.over:
                 yield path, branch
+
+    def stands(self, path: str) -> bool:
+        """Return whether a strand is there, and stands at a node to be run."""
+        strand = self.strand(path)
+        over = isinstance(strand, Branch) and strand.over
+        return strand is not None and strand.fork is None and not over
 
     def near(self, path: str) -> Iterator[str]:
         """Yield the strands that may have come to stand at a node by an event of this one."""
@@ -265,7 +273,7 @@ def _after(before: Execution, event: Event) -> Execution:
             branch = msgspec.structs.replace(
                 before.branches[path], over=True, fork=None, failed=event
             )
-            return _joined(_changed(before, branches={**kept, path: branch}), outer(path))
+            return _ended(_changed(before, branches={**kept, path: branch}), outer(path))
         case Rerouted():
             return _rerouted(before, event)
         case Fenced():
@@ -310,7 +318,7 @@ def _finished(before: Execution, event: NodeFinished) -> Execution:
             over=over,
         )
         if over:
-            return _joined(after, outer(path))
+            return _ended(after, outer(path))
     if event.fork is None:
         return after
     paths = list(_paths(path, _strand(after, path)))
@@ -323,15 +331,22 @@ def _finished(before: Execution, event: NodeFinished) -> Execution:
     return after if branches else _joined(after, path)
 
 
-def _joined(execution: Execution, path: str) -> Execution:
-    """Return the execution with a strand's branches brought together, if all of them are over."""
+def _ended(execution: Execution, path: str) -> Execution:
+    """Return the execution after one more of a strand's branches is over."""
     strand = _strand(execution, path)
+    ended = strand.ended + 1
+    if strand.fork is not None and ended < strand.fork.width:
+        return _moved(execution, path, ended=ended)
+    return _joined(execution, path)
+
+
+def _joined(execution: Execution, path: str) -> Execution:
+    """Return the execution with a strand's branches brought together."""
+    strand = _strand(execution, path)
+    assert strand.fork is not None
     names = list(_paths(path, strand))
     branches = [execution.branches[name] for name in names]
-    if not all(branch.over for branch in branches) or strand.fork is None:
-        return execution
-    state = {} if isinstance(strand, Branch) else execution.state
-    ops: dict[str, str] = {}
+    state, ops = execution.state, dict[str, str]()
     if isinstance(strand, Branch):
         state, ops = strand.delta, strand.ops
     for branch in branches:
@@ -340,9 +355,11 @@ def _joined(execution: Execution, path: str) -> Execution:
             state, ops = reduced(state, delta, reducers), {**ops, **reducers}
     changes: dict[str, Any] = {
         "fork": None,
+        "ended": 0,
         "failures": tuple(branch.failed for branch in branches if branch.failed is not None),
     }
-    left = {name: branch for name, branch in execution.branches.items() if name not in set(names)}
+    gone = set(names)
+    left = {name: branch for name, branch in execution.branches.items() if name not in gone}
     execution = msgspec.structs.replace(execution, branches=left)
     if not isinstance(strand, Branch):
         return msgspec.structs.replace(execution, **changes, state=state)
@@ -431,6 +448,7 @@ _ENTERED: dict[str, Any] = {
     "children": {},
     "failure": None,
     "fork": None,
+    "ended": 0,
     "failures": (),
 }
 
