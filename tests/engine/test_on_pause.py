@@ -1,0 +1,261 @@
+"""Runs that stay in memory until they first pause."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, TypedDict
+
+import pytest
+
+from holdfast import END, Context, Graph, Holdfast, signal
+from holdfast.engine.ledger import _UNWRITTEN_BYTES_MAX
+from holdfast.engine.views import moment
+from holdfast.errors import (
+    AlreadyExists,
+    InvalidGraph,
+    InvalidRequest,
+    RunFailed,
+    RunNotFound,
+    StoreUnavailable,
+)
+from tests.engine.support import Gate, House, kill, run_units
+
+
+class Notes(TypedDict, total=False):
+    """What a run carries along."""
+
+    text: str
+    turns: int
+    keys: list[str]
+    answer: str
+
+
+entered: list[str] = []
+
+
+def noting(**options: Any) -> Graph:
+    """Return a graph that asks only if its text says so."""
+    graph = Graph("noting", Notes, durability="on_pause", **options)
+
+    @graph.node
+    async def read(state: Notes, ctx: Context) -> Notes:
+        entered.append(ctx.run_id)
+        return {"keys": [ctx.key]}
+
+    @graph.node
+    async def ask(state: Notes, ctx: Context) -> Notes:
+        if state["text"] == "fail":
+            raise ValueError("told to")
+        keys = [*state["keys"], ctx.key]
+        if state["text"] != "ask":
+            return {"keys": keys}
+        return {"keys": keys, "answer": await ctx.wait(signal("answer"))}
+
+    graph.route(read, ask)
+    return graph
+
+
+@pytest.fixture(autouse=True)
+def nothing_entered() -> None:
+    entered.clear()
+
+
+def written(hf: Holdfast) -> float:
+    """Return the write units of all runs so far."""
+    return run_units(hf)
+
+
+async def test_a_run_that_never_pauses_writes_nothing(house: House) -> None:
+    hf, graph = house.open(), noting()
+    async with house.worker(hf, graph):
+        run = await hf.start(graph, {"text": "go"}, id="doc-42")
+        assert [len(key.split(".")) for key in (await run.result())["keys"]] == [2, 2]
+        assert written(hf) == 0
+        with pytest.raises(RunNotFound):
+            await hf.get("doc-42")
+
+
+async def test_one_that_fails_writes_nothing_and_says_so(house: House) -> None:
+    hf, graph = house.open(), noting()
+    async with house.worker(hf, graph):
+        run = await hf.start(graph, {"text": "fail"})
+        with pytest.raises(RunFailed, match="told to"):
+            await run.result()
+        assert written(hf) == 0
+
+
+async def test_one_that_pauses_is_whole_from_then_on(house: House) -> None:
+    hf, graph = house.open(), noting()
+    async with house.worker(hf, graph) as worker:
+        run = await hf.start(graph, {"text": "ask"}, id="doc-42")
+        row = await run.get()
+        assert (row.status, row.node, row.nodes_run) == ("waiting", "ask", 1)
+        kill(worker)
+    other = house.open()
+    async with house.worker(other, graph):
+        await other.signal("doc-42", "answer", "yes")
+        result = await other.run("doc-42").result()
+    assert result["answer"] == "yes"
+    assert entered == ["doc-42"]
+    # The key of a visit is the same before and after it was written down.
+    first, second = (key.split(".") for key in result["keys"])
+    assert (first[0], first[1], second[1]) == (second[0], "0", "1")
+    kinds = [entry.kind for entry in (await other.history("doc-42")).entries]
+    assert kinds == ["node", "signal", "node", "finished"]
+
+
+async def test_the_same_start_twice_is_one_run(house: House) -> None:
+    hf, graph = house.open(), noting()
+    async with house.worker(hf, graph):
+        given = {"text": "ask"}
+        runs = await asyncio.gather(*(hf.start(graph, given, id="doc-42") for _ in range(3)))
+        again = await hf.start(graph, given, id="doc-42")
+        assert entered == ["doc-42"]
+        assert {run.id for run in (*runs, again)} == {"doc-42"}
+        with pytest.raises(AlreadyExists):
+            await hf.start(graph, {"text": "other"}, id="doc-42")
+
+
+async def test_another_input_while_it_is_in_memory_is_refused(house: House) -> None:
+    gate = Gate()
+    graph = Graph("gated", Notes, durability="on_pause")
+
+    @graph.node
+    async def stand(state: Notes) -> None:
+        await gate.pass_through()
+
+    hf = house.open()
+    async with house.worker(hf, graph):
+        first = asyncio.ensure_future(hf.start(graph, {"text": "a"}, id="doc-42"))
+        await gate.waited_at()
+        with pytest.raises(AlreadyExists):
+            await hf.start(graph, {"text": "b"}, id="doc-42")
+        gate.open()
+        assert (await (await first).result())["text"] == "a"
+
+
+async def test_of_two_processes_that_begin_it_one_stands(house: House) -> None:
+    one, other, graph = house.open(), house.open(), noting()
+    async with house.worker(one, graph), house.worker(other, graph):
+        runs = await asyncio.gather(
+            *(hf.start(graph, {"text": "ask"}, id="doc-42") for hf in (one, other))
+        )
+        assert {run.id for run in runs} == {"doc-42"}
+        await one.signal("doc-42", "answer", "yes")
+        results = [await run.result() for run in runs]
+        assert results[0] == results[1]
+
+
+async def test_a_start_whose_worker_is_lost_is_not_acknowledged(house: House) -> None:
+    gate = Gate()
+    graph = Graph("gated", Notes, durability="on_pause")
+
+    @graph.node
+    async def stand(state: Notes) -> None:
+        await gate.pass_through()
+
+    hf = house.open()
+    worker = house.worker(hf, graph)
+    await worker.start()
+    starting = asyncio.ensure_future(hf.start(graph, {}, id="doc-42"))
+    await gate.waited_at()
+    kill(worker)
+    with pytest.raises(StoreUnavailable, match="lost"):
+        await starting
+    assert written(hf) == 0
+
+
+async def test_a_worker_that_leaves_writes_down_what_is_under_way(house: House) -> None:
+    gate = Gate()
+    graph = Graph("gated", Notes, durability="on_pause")
+
+    @graph.node
+    async def stand(state: Notes) -> Notes:
+        await gate.pass_through()
+        return {"answer": "done"}
+
+    hf, other = house.open(), house.open()
+    worker = house.worker(hf, graph)
+    await worker.start()
+    starting = asyncio.ensure_future(hf.start(graph, {}, id="doc-42"))
+    await gate.waited_at()
+    await worker.stop(drain_seconds=0)
+    run = await starting
+    assert (await run.get()).reason == "draining"
+    gate.open()
+    async with house.worker(other, graph):
+        assert (await other.run("doc-42").result())["answer"] == "done"
+
+
+@pytest.mark.parametrize("how", ["no worker", "session", "later", "declared"])
+async def test_where_it_cannot_be_in_memory_it_is_durable_at_once(house: House, how: str) -> None:
+    hf, graph = house.open(), noting()
+    options: dict[str, dict[str, Any]] = {
+        "session": {"session": "chat"},
+        "declared": {"durability": "every_node"},
+        "later": {"start_at": moment(house.clock.now_ms() + 60_000)},
+    }
+    if how == "no worker":
+        await hf.start(graph, {"text": "go"}, id="doc-42")
+        assert (await hf.get("doc-42")).status == "running"
+        return
+    async with house.worker(hf, graph) as worker:
+        await hf.start(graph, {"text": "go"}, id="doc-42", **options[how])
+        await house.quiet(worker)
+        expected = "waiting" if how == "later" else "finished"
+        assert (await hf.get("doc-42")).status == expected
+
+
+async def test_a_run_that_starts_children_is_written_down(house: House) -> None:
+    child = noting()
+    graph = Graph("parent", Notes, durability="on_pause")
+
+    @graph.node
+    async def begin(state: Notes, ctx: Context) -> Notes:
+        assert (await ctx.run(child, {"text": "go"}))["text"] == "go"
+        return {"answer": "done"}
+
+    hf = house.open()
+    async with house.worker(hf, graph, child):
+        run = await hf.start(graph, {}, id="doc-42")
+        assert (await run.result())["answer"] == "done"
+        assert (await run.get()).status == "finished"
+
+
+async def test_a_long_loop_in_memory_keeps_where_it_stands_and_not_how_it_came_there(
+    house: House,
+) -> None:
+    graph = Graph("loop", Notes, durability="on_pause")
+    filler = "x" * 1_000
+    most = _UNWRITTEN_BYTES_MAX // len(filler) + 10
+
+    @graph.node
+    async def turn(state: Notes, ctx: Context) -> Notes:
+        turns = state.get("turns", 0) + 1
+        if turns == most:
+            await ctx.wait(signal("answer"))
+        return {"turns": turns, "text": filler + str(turns)}
+
+    graph.choose(turn, lambda state: turn if state["turns"] < most else END, to=[turn, END])
+    hf, other = house.open(), house.open()
+    async with house.worker(hf, graph) as worker:
+        run = await hf.start(graph, {}, id="doc-42")
+        row = await run.get()
+        assert (row.status, row.nodes_run, row.journal_records) == ("waiting", most - 1, 1)
+        kill(worker)
+    async with house.worker(other, graph):
+        await other.signal("doc-42", "answer")
+        assert (await other.run("doc-42").result())["turns"] == most
+
+
+def test_there_are_two_ways() -> None:
+    graph = Graph("odd", Notes, durability="never")  # pyright: ignore[reportArgumentType]
+    graph.node(name="only")(lambda state: None)
+    with pytest.raises(InvalidGraph, match="durability"):
+        graph.check()
+
+
+async def test_a_start_names_one_of_them(house: House) -> None:
+    hf = house.open()
+    with pytest.raises(InvalidRequest, match="durability"):
+        await hf.start(noting(), {"text": "go"}, durability="never")  # pyright: ignore[reportArgumentType]
