@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable
 from random import Random
 
+import msgspec
 import pytest
 
 from holdfast.clock import ManualClock, SeededIds
@@ -14,7 +15,7 @@ from holdfast.engine.ledger import GROUP_BYTES_MAX, Conflict, Journal, begun
 from holdfast.errors import InvalidResult, OutcomeUnknown
 from holdfast.model.event import Event, NodeFinished
 from holdfast.model.execution import Execution
-from holdfast.records.codec import unpack_events
+from holdfast.records.codec import pack, unpack_events
 from holdfast.records.head import Context, Head
 from holdfast.records.journal import content_of
 from holdfast.records.keys import RunKey, journal_key, journal_range
@@ -35,6 +36,8 @@ class Gated:
         self.open = asyncio.Event()
         self.writes: list[WriteItem] = []
         self.lost = 0
+        self.passes = 0
+        """So many writes are let through one by one."""
 
     @property
     def layout(self) -> Layout:
@@ -47,7 +50,9 @@ class Gated:
         if not isinstance(operation, WriteItem):
             return await self._engine.perform(operation)
         self.writes.append(operation)
-        await self.open.wait()
+        while not self.open.is_set() and not self.passes:
+            await ManualClock().sleep(0)
+        self.passes = max(0, self.passes - 1)
         answer = await self._engine.perform(operation)
         if self.lost:
             self.lost -= 1
@@ -147,6 +152,111 @@ async def test_a_group_is_capped_and_the_rest_takes_the_next_position(
     groups = await stored(kernel)
     assert [n for group in groups for n in group] == list(range(6))
     assert groups == [[0], [1, 2], [3, 4], [5]]
+
+
+async def test_whoever_was_first_does_not_write_for_those_that_keep_coming(
+    kernel: Kernel, engine: Gated, journal: Journal
+) -> None:
+    first = asyncio.create_task(journal.append([event(0)]))
+    await settled()
+    others = [asyncio.create_task(journal.append([event(1)]))]
+    await settled()
+    engine.passes = 1
+    await first
+    assert await stored(kernel) == [[0]]
+    await settled()
+    assert not others[0].done()  # it is being written, by nobody who waits for anything else
+    others += [asyncio.create_task(journal.append([event(n)])) for n in (2, 3)]
+    await settled()
+    engine.open.set()
+    await asyncio.gather(*others)
+    assert await stored(kernel) == [[0], [1], [2, 3]]
+    await journal.append([event(4)])
+    assert await stored(kernel) == [[0], [1], [2, 3], [4]]
+
+
+async def test_whoever_waits_for_what_another_task_writes_hears_of_a_conflict(
+    kernel: Kernel, engine: Gated, journal: Journal
+) -> None:
+    first = asyncio.create_task(journal.append([event(0)]))
+    await settled()
+    others = [asyncio.create_task(journal.append([event(n)])) for n in (1, 2)]
+    await settled()
+    engine.passes = 1
+    await first
+    # Somebody else writes at the next position before it is let through.
+    item = dict(engine.writes[0].write.item) if isinstance(engine.writes[0].write, Put) else {}
+    item |= {"SK": journal_key(RUN, GENERATION, 2).sk, "data": pack([event(100)])}
+    await engine._engine.perform(msgspec.structs.replace(engine.writes[0], write=Put(item)))
+    engine.open.set()
+    results = await asyncio.gather(*others, return_exceptions=True)
+    assert [type(result) for result in results] == [Conflict, Conflict]
+    assert await stored(kernel) == [[0], [100]]
+    assert not journal.undecided
+
+
+async def test_whoever_is_cancelled_takes_nobody_along_whose_record_is_written_by_another(
+    kernel: Kernel, engine: Gated, journal: Journal
+) -> None:
+    first = asyncio.create_task(journal.append([event(0)]))
+    await settled()
+    others = [asyncio.create_task(journal.append([event(n)])) for n in (1, 2)]
+    await settled()
+    engine.passes = 1
+    await first
+    await settled()
+    others[0].cancel()
+    await settled()
+    engine.open.set()
+    results = await asyncio.gather(*others, return_exceptions=True)
+    assert [type(result) for result in results] == [asyncio.CancelledError, type(None)]
+    assert await stored(kernel) == [[0], [1, 2]]
+
+
+async def test_if_the_first_is_cancelled_all_that_wait_hear_of_it(
+    engine: Gated, journal: Journal
+) -> None:
+    first = asyncio.create_task(journal.append([event(0)]))
+    await settled()
+    others = [asyncio.create_task(journal.append([event(n)])) for n in (1, 2)]
+    await settled()
+    first.cancel()
+    results = await asyncio.gather(first, *others, return_exceptions=True)
+    assert [type(result) for result in results] == [asyncio.CancelledError, Conflict, Conflict]
+    assert journal.undecided
+
+
+async def test_what_is_too_large_is_refused_alone_and_the_rest_is_written(
+    kernel: Kernel, engine: Gated, journal: Journal
+) -> None:
+    large = Random(1).randbytes(400 * 1024)  # more than an item holds, and there are no blobs
+    unfit = NodeFinished(0, "a", 7, {"data": large}, "a")
+    batches = [[event(0)], [event(1)], [unfit], [event(2)]]
+    appends = [asyncio.create_task(journal.append(events)) for events in batches]
+    await settled()
+    engine.open.set()
+    results = await asyncio.gather(*appends, return_exceptions=True)
+    assert [type(result) for result in results] == [
+        type(None),
+        type(None),
+        InvalidResult,
+        type(None),
+    ]
+    assert await stored(kernel) == [[0], [1], [2]]
+    with pytest.raises(InvalidResult):
+        await journal.append([unfit])
+    await journal.append([event(3)])
+    assert await stored(kernel) == [[0], [1], [2], [3]]
+
+
+async def test_what_is_large_is_not_held_back(
+    kernel: Kernel, engine: Gated, journal: Journal
+) -> None:
+    engine.open.set()
+    assert journal.hold([event(0)])
+    assert not journal.hold([event(1, "x" * GROUP_BYTES_MAX)])
+    await journal.flush()
+    assert await stored(kernel) == [[0]]
 
 
 async def test_what_is_held_back_travels_with_the_next_that_must_be_durable(

@@ -127,6 +127,8 @@ class Driver:
         # What each branch waited for the last time it waited in this process.
         self._waited: dict[str, tuple[Wait, ...]] = {}
         self.parked: dict[str, tuple[Wait, ...]] = {}
+        # By branch: the visit in which it was let go on, and for which signals.
+        self._meant: dict[str, tuple[int, list[Signal]]] = {}
         self.news = asyncio.Event()
         self._parenting = asyncio.Lock()
         self._unwritten = None if loaded is None else loaded.unwritten
@@ -449,19 +451,33 @@ class Driver:
         await self._read_inbox()
 
     def answered(self) -> list[str]:
-        now, signals = self.now_ms(), self.free_signals()
+        now, meant = self.now_ms(), self._spoken_for()
+        signals = [signal for signal in self.free_signals() if signal not in meant]
         over: list[str] = []
         for branch, waits in self.parked.items():
             answers = [resolved(wait, signals, (), now) for wait in waits]
             if all(isinstance(answer, Pending) for answer in answers):
                 continue
             over.append(branch)
-            # One signal is no reason to run the nodes of all branches that wait for its name.
+            strand = self.execution.strand(branch)
             meant = [answer.signal for answer in answers if isinstance(answer, Take)]
+            self._meant[branch] = (strand.visit if strand else 0, meant)
             signals = [signal for signal in signals if signal not in meant]
         for branch in over:
             del self.parked[branch]
         return over
+
+    def _spoken_for(self) -> list[Signal]:
+        """Return the signals for which branches were let go on, and that they may yet take.
+
+        One signal is no reason to run the nodes of all branches that wait for its name.
+        """
+        self._meant = {
+            branch: (visit, signals)
+            for branch, (visit, signals) in self._meant.items()
+            if (strand := self.execution.strand(branch)) is not None and strand.visit == visit
+        }
+        return [signal for _, signals in self._meant.values() for signal in signals]
 
     async def until_due(self, most_seconds: float) -> None:
         limits = (_limit_ms(wait) for waits in self.parked.values() for wait in waits)
@@ -470,6 +486,7 @@ class Driver:
 
     def _park(self, branch: str, waits: tuple[Wait, ...]) -> None:
         self.parked[branch] = self._waited[branch] = waits
+        self._meant.pop(branch, None)
 
     async def _write(self, events: Sequence[Event], *, durable: bool = True) -> None:
         journal = self._journal
@@ -756,6 +773,7 @@ class Driver:
         self.execution = loaded.execution
         self.inbox = loaded.inbox
         self.parked.clear()
+        self._meant.clear()
         self._taking.clear()
         if self.execution.branches:
             # A branch that waits, and has no answer yet, would only come to wait again.
