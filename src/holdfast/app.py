@@ -10,7 +10,18 @@ from types import TracebackType
 from typing import Any
 
 from holdfast.clock import Clock, Ids, SystemClock, SystemIds
-from holdfast.engine import bulk, events, extension, lanes, lists, runs, sharding, starting, sweep
+from holdfast.engine import (
+    bulk,
+    children,
+    events,
+    extension,
+    lanes,
+    lists,
+    runs,
+    sharding,
+    starting,
+    sweep,
+)
 from holdfast.engine.arguments import (
     admitted_age,
     admitted_bulk,
@@ -42,7 +53,16 @@ from holdfast.model.durations import Duration, days, milliseconds_of
 from holdfast.model.execution import Execution
 from holdfast.model.policy import Durability
 from holdfast.model.progress import BulkProgress, SweepProgress
-from holdfast.model.run import HistoryEntry, HistoryPage, LaneEntry, OnBusy, Run, RunPage, Status
+from holdfast.model.run import (
+    HistoryEntry,
+    HistoryPage,
+    LaneEntry,
+    OnBusy,
+    Run,
+    RunEntry,
+    RunPage,
+    Status,
+)
 from holdfast.records.head import ENDED, OPEN, TROUBLE, Head
 from holdfast.records.keys import LaneKey, Place, RunKey
 from holdfast.records.names import admit_labels, admit_name, admit_tenant
@@ -343,6 +363,14 @@ class Holdfast:
             admit_name(session, "session"),
         )
         return [lane_entry_of(head) for head in await lanes.listed(self._kernel, key)]
+
+    async def children(self, id: str, *, tenant: str | None = None) -> list[RunEntry]:
+        """Return the runs that a run started, the oldest first.
+
+        Raises:
+            RunNotFound: there is no such run.
+        """
+        return await children.listed(self._kernel, await self._settled(id, tenant))
 
     async def history(
         self, id: str, *, tenant: str | None = None, limit: int = 100, cursor: str | None = None

@@ -38,6 +38,7 @@
     │   ├── InvalidResult         a node returned what the state cannot take or nobody can keep
     │   ├── NodeTimedOut          a node took longer than it may
     │   ├── NotPausable           a wait in a node that may not wait
+    │   ├── ResultTaken           the end of a child that another visit of a node was told
     │   ├── WaitBeyondExpiry      a wait that would outlast the run
     │   └── WaitTimedOut          what a node waited for did not come in time
     ├── ResumeFailed              a worker cannot go on with a run
@@ -103,6 +104,7 @@ __all__ = [
     "NotRetryable",
     "OutcomeUnknown",
     "Refused",
+    "ResultTaken",
     "ResumeFailed",
     "RunCancelled",
     "RunEnded",
@@ -413,6 +415,12 @@ class NotPausable(NodeError):
     """The node was declared with pausable='no', and so may not wait."""
 
     code = "not_pausable"
+
+
+class ResultTaken(NodeError):
+    """Another visit of a node was told how the child ended, and it is told once."""
+
+    code = "result_taken"
 
 
 class WaitBeyondExpiry(NodeError):

@@ -28,7 +28,16 @@ from holdfast.graph import Graph
 from holdfast.model.durations import Duration, days
 from holdfast.model.policy import Durability
 from holdfast.model.progress import BulkProgress, SweepProgress
-from holdfast.model.run import HistoryEntry, HistoryPage, LaneEntry, OnBusy, Run, RunPage, Status
+from holdfast.model.run import (
+    HistoryEntry,
+    HistoryPage,
+    LaneEntry,
+    OnBusy,
+    Run,
+    RunEntry,
+    RunPage,
+    Status,
+)
 from holdfast.storage import Meter, Store
 
 __all__ = ["Holdfast", "RunHandle", "Worker"]
@@ -432,6 +441,14 @@ class Holdfast:
             InvalidName: the session, the user or the tenant cannot be one.
         """
         return self._portal.call(self._holdfast.lane, session, user=user, tenant=tenant)
+
+    def children(self, id: str, *, tenant: str | None = None) -> list[RunEntry]:
+        """Return the runs that a run started, the oldest first.
+
+        Raises:
+            RunNotFound: there is no such run.
+        """
+        return self._portal.call(self._holdfast.children, id, tenant=tenant)
 
     def history(
         self, id: str, *, tenant: str | None = None, limit: int = 100, cursor: str | None = None

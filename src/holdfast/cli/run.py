@@ -28,9 +28,10 @@ from holdfast.cli.targets import FORMS, load_graph
 from holdfast.cli.text import columns, compact, pretty, printable, utc, utc_of_ms
 from holdfast.engine.arguments import LIMIT_MAX
 from holdfast.graph import Graph
+from holdfast.model.child import CHILD, is_childs_signal
 from holdfast.model.durations import days, hours
 from holdfast.model.event import Failure
-from holdfast.model.run import HistoryEntry, HistoryPage, LaneEntry, OnBusy, Run, RunPage, Status
+from holdfast.model.run import HistoryEntry, HistoryPage, LaneEntry, OnBusy, Run, RunEntry, Status
 from holdfast.model.wait import Wait
 from holdfast.storage.open import open as open_store
 
@@ -90,7 +91,7 @@ async def list_runs(holdfast: Holdfast, *, as_json: bool, **asked: Any) -> None:
     if as_json:
         click.echo(pretty(page))
         return
-    for line in _page(page):
+    for line in _lines(page.runs):
         click.echo(line)
     if not page.runs:
         click.echo("no runs", err=True)
@@ -186,6 +187,22 @@ async def lane(holdfast: Holdfast, *, session: str, user: str | None, as_json: b
         click.echo(pretty(entries))
         return
     for line in _lane(entries):
+        click.echo(line)
+    if not entries:
+        click.echo("no runs", err=True)
+
+
+@run.command(epilog=example("holdfast run children doc-42"))
+@click.argument("id")
+@_json_option
+@_on_store()
+async def children(holdfast: Holdfast, *, id: str, as_json: bool) -> None:
+    """List the runs that the run ID started, the oldest first."""
+    entries = await holdfast.children(id)
+    if as_json:
+        click.echo(pretty(entries))
+        return
+    for line in _lines(entries):
         click.echo(line)
     if not entries:
         click.echo("no runs", err=True)
@@ -341,11 +358,11 @@ async def retry(
 # --- what is shown --------------------------------------------------------------------------------
 
 
-def _page(page: RunPage) -> Iterable[str]:
-    if not page.runs:
+def _lines(runs: Sequence[RunEntry]) -> Iterable[str]:
+    if not runs:
         return ()
     rows = [("STARTED", "STATUS", "GRAPH", "ID", "LABELS")]
-    for entry in page.runs:
+    for entry in runs:
         labels = " ".join(f"{name}={value}" for name, value in entry.labels.items())
         graph = f"{entry.graph} v{entry.version}"
         rows.append((utc(entry.created_at), entry.status, graph, entry.id, labels))
@@ -388,6 +405,8 @@ def _facts(row: Run) -> Iterator[tuple[str, str]]:
         yield "user", row.user
     if row.session is not None:
         yield "session", row.session
+    if row.parent is not None:
+        yield "child of", f"run {row.parent}"
     if row.into is not None:
         yield "went into", f"run {row.into}"
     yield "used", f"{row.nodes_run} nodes, {row.spent_seconds:g} seconds inside them"
@@ -404,6 +423,8 @@ def _facts(row: Run) -> Iterator[tuple[str, str]]:
 
 def _awaited(wait: Wait) -> str:
     told = "a time" if wait.signal is None else f"the signal {wait.signal}"
+    if wait.signal is not None and is_childs_signal(wait.signal):
+        told = f"the end of run {wait.signal.removeprefix(CHILD)}"
     told += f", since {utc_of_ms(wait.since_ms)}"
     if wait.until_ms is not None:
         told += f", until {utc_of_ms(wait.until_ms)}"

@@ -1,10 +1,11 @@
 """Runs that a node starts and awaits: none is left without its parent, and none is made twice.
 
 A child's id follows from the visit that starts it, so whoever runs the node again finds the same
-child. Before it is made, the parent's partition says that it may be; then the parent is looked at;
-then the child's row is written. Whoever ends the parent goes through what its partition says, and
-writes a cancelled row where there is none yet: so a stalled owner that wakes up later finds either
-that the parent is not its own any more, or that its child has been there, and is cancelled.
+child. Before it is made, the parent's row says that there are children, and its partition which;
+then the parent is looked at; then the child's row is written. Whoever ends the parent goes through
+what its partition says, and writes a cancelled row where there is none yet: so a stalled owner that
+wakes up later finds either that the parent is not its own any more, or that its child has been
+there, and is cancelled.
 
 A child that has ended owes its parent to be told: the end is a signal in the parent's inbox, under
 a name that nobody else can use, and so it counts once.
@@ -13,19 +14,23 @@ a name that nobody else can use, and so it counts once.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from holdfast.engine import runs
+from holdfast.engine.events import check_kept
 from holdfast.engine.hands import Hands
 from holdfast.engine.kernel import Dropped, Kernel
-from holdfast.engine.ledger import load
-from holdfast.engine.starting import Start, start
+from holdfast.engine.ledger import Conflict, load
+from holdfast.engine.starting import Prepared, Start, start_prepared
+from holdfast.engine.views import entry_of
 from holdfast.errors import (
     AlreadyExists,
     ConditionFailed,
+    InvalidInput,
     OutcomeUnknown,
     RunEnded,
     RunNotFound,
@@ -33,71 +38,171 @@ from holdfast.errors import (
 )
 from holdfast.graph import Graph
 from holdfast.model.child import childs_signal
+from holdfast.model.event import Failure
 from holdfast.model.execution import Execution
+from holdfast.model.run import RunEntry
 from holdfast.records import changes
 from holdfast.records.child import child_in, child_item
-from holdfast.records.head import ENDED, OPEN, Head, Parent, head_of
+from holdfast.records.head import ENDED, OPEN, Head, Parent, head_of, is_over
 from holdfast.records.keys import RunKey, children_range
 
-__all__ = ["ask_child", "child_id", "pay_family", "start_child"]
+__all__ = ["Wanted", "ask_child", "listed", "pay_family", "start_child"]
 
-_ID_SHOWN = 60
+_ID_BYTES_SHOWN = 60
 _END = "end"
 _REASON = "the run that started it has ended"
 
 
-def child_id(parent: Head, visit_key: str, number: int, retried: str) -> str:
-    """Return the id of a child: the same whenever the same visit starts it, until a retry."""
-    name = f"{visit_key}.{number}.{retried}"
-    digest = hashlib.blake2b(name.encode(), digest_size=10).hexdigest()
-    return f"{parent.key.id[:_ID_SHOWN].rstrip()}.{digest}"
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """A child that a node asks for, each field checked."""
+
+    graph: Graph
+    prepared: Prepared
+    branch: str
+    visit: int
+    number: int
+    """Which of the visit's children it is, from 1 on."""
+    id: str | None
+    """None where it gets one of its own."""
+    labels: dict[str, str]
 
 
 async def start_child(
-    kernel: Kernel, hands: Hands, parent: Head, graph: Graph, input: Any, asked: Start
+    kernel: Kernel,
+    hands: Hands,
+    parent: Head,
+    wanted: Wanted,
+    *,
+    retried: str,
+    parenting: Callable[[], Awaitable[Head]],
 ) -> Head:
     """Make a child of a run that this process holds, unless it is there; return its row.
 
+    ``parenting`` returns the parent's row once that says that there are children.
+
     Raises:
-        Dropped: the parent is not ours any more, or about to end.
+        Dropped: the parent is not ours any more.
+        Conflict: it is to be cancelled, or has ended.
         AlreadyExists: there is a run of this id, and it is not a child of this one.
-        InvalidInput: the input does not fit the graph's state.
+        StoreUnavailable: the store did not say what became of it; it may be asked again.
     """
-    item = child_item(parent, asked.run.id, graph=graph.name, token=kernel.ids.new())
-    with suppress(ConditionFailed):  # it was written before
-        await kernel.settle(kernel.journals, item)
-    standing = await kernel.heads.get(parent.key.head)
-    if standing is None or not _is_same(head_of(standing), parent):
-        raise Dropped
-    room = hands.reserve(asked.run, graph.name, asked.pool)
     try:
-        started = await start(
-            kernel, hands, graph, input, asked, owner=None if room is None else room.owner
-        )
+        if wanted.id is not None:
+            # A chosen id may be that of a stranger, and then nothing is to be written.
+            standing = await _standing(kernel, RunKey(parent.key.tenant, wanted.id))
+            if standing is not None:
+                return _checked(standing, parent)
+        parent = await parenting()
+        id = wanted.id or _id_of(parent, wanted, retried)
+        item = child_item(parent, id, graph=wanted.graph.name, token=kernel.ids.new())
+        with suppress(ConditionFailed):  # it was written before
+            await kernel.settle(kernel.journals, item)
+        await _check_held(kernel, parent)
+        return await _made(kernel, hands, parent, wanted, id)
+    except OutcomeUnknown as error:
+        raise StoreUnavailable(str(error)) from error
+
+
+def _id_of(parent: Head, wanted: Wanted, retried: str) -> str:
+    """Return the id of a child: the same whenever the same visit starts it, until a retry."""
+    visit = f"{parent.generation}.{wanted.branch}.{wanted.visit}"
+    name = f"{visit}.{wanted.number}.{retried}"
+    digest = hashlib.blake2b(name.encode(), digest_size=10).hexdigest()
+    shown = parent.key.id.encode()[:_ID_BYTES_SHOWN].decode(errors="ignore").rstrip()
+    return f"{shown}.{digest}"
+
+
+async def _standing(kernel: Kernel, run: RunKey) -> Head | None:
+    with suppress(RunNotFound):
+        return await runs.read(kernel, run)
+    return None
+
+
+async def _made(kernel: Kernel, hands: Hands, parent: Head, wanted: Wanted, id: str) -> Head:
+    """Write the child's row; a worker of this process goes on with it if one has room."""
+    asked = Start(
+        run=RunKey(parent.key.tenant, id),
+        user=None,
+        user_hash=parent.user,
+        labels=wanted.labels,
+        starts_ms=None,
+        expires_in_ms=max(1, parent.expires_ms - kernel.clock.now_ms()),
+        retention_ms=0,
+        parent=_as_parent(parent),
+    )
+    execution = msgspec.structs.replace(wanted.prepared.execution, seed=kernel.ids.new())
+    prepared = msgspec.structs.replace(wanted.prepared, execution=execution)
+    room = hands.reserve(asked.run, wanted.graph.name, asked.pool)
+    owner = None if room is None else room.owner
+    try:
+        started = await start_prepared(kernel, hands, wanted.graph, prepared, asked, owner=owner)
+        head = _checked(started.head, parent)
     except BaseException as error:
         if room is not None:
-            room.give_back(unsure=not isinstance(error, AlreadyExists))
+            room.give_back(unsure=not isinstance(error, AlreadyExists | InvalidInput))
         raise
-    head = started.head
-    if head.parent != asked.parent:
-        if room is not None:
-            room.give_back()
-        raise AlreadyExists(f"there is a run {asked.run.id!r}, which is no child of this one")
-    if room is not None and started.loaded is not None and head.owner == room.owner:
+    if room is not None and started.loaded is not None:
         room.take(head, started.loaded)
     elif room is not None:
         room.give_back()
-    if room is None and started.loaded is not None and head.place is not None:
+    elif started.loaded is not None and head.place is not None:
         hands.offer(head.place)
     return head
 
 
-def _is_same(standing: Head, held: Head) -> bool:
-    return (
-        (standing.generation, standing.epoch) == (held.generation, held.epoch)
-        and standing.status not in ENDED
-        and standing.cancel is None
-    )
+def _checked(child: Head, parent: Head) -> Head:
+    if child.parent != _as_parent(parent):
+        raise AlreadyExists(f"there is a run {child.key.id!r}, which is no child of this one")
+    return child
+
+
+async def _check_held(kernel: Kernel, parent: Head) -> None:
+    item = await kernel.heads.get(parent.key.head)
+    standing = None if item is None else head_of(item)
+    if standing is None or _life(standing) != _life(parent):
+        raise Dropped
+    if standing.status in ENDED or standing.cancel is not None:
+        raise Conflict(f"run {parent.key.id!r} is about to end")
+
+
+def _life(head: Head) -> tuple[str, int]:
+    """Return what changes whenever a run changes hands."""
+    return head.generation, head.epoch
+
+
+async def listed(kernel: Kernel, run: RunKey) -> list[RunEntry]:
+    """Return the children of a run, the oldest first.
+
+    Raises:
+        RunNotFound: there is no such run.
+    """
+    parent = await runs.read(kernel, run)
+    found = await _rows(kernel, parent)
+    entries = [entry_of(item) for _, _, item in found if item is not None]
+    return sorted(entries, key=lambda entry: (entry.created_at, entry.id))
+
+
+async def _rows(kernel: Kernel, parent: Head) -> list[tuple[str, str, dict[str, Any] | None]]:
+    """Return id, graph and row of every run that is, or may be about to become, a child."""
+    if not parent.children:
+        return []
+    items = kernel.journals.every(parent.key.pk, children_range(parent.generation))
+    named = [child_in(item) async for item in items]
+    keys = [RunKey(parent.key.tenant, id).head for id, _ in named]
+    rows: list[tuple[str, str, dict[str, Any] | None]] = []
+    for (id, graph), item in zip(named, await kernel.heads.get_many(keys), strict=True):
+        if item is None or is_over(item, kernel.clock.now_ms()):
+            rows.append((id, graph, None))
+        elif item.get("parent", {}).get("generation") == parent.generation:
+            rows.append((id, graph, item))
+    return rows
+
+
+def _as_parent(head: Head) -> Parent:
+    return Parent(head.key.id, head.generation)
+
+
+# --- what is owed ---------------------------------------------------------------------------------
 
 
 async def ask_child(kernel: Kernel, hands: Hands, parent: Head, id: str) -> bool:
@@ -106,71 +211,98 @@ async def ask_child(kernel: Kernel, hands: Hands, parent: Head, id: str) -> bool
     It may have ended when there was nobody to tell, and the run was retried since.
 
     Raises:
-        RunNotFound: there is no such run.
-        AlreadyExists: it is not a child of this one.
+        RunNotFound: there is no such child, or its result is no longer kept.
     """
     head = await runs.read(kernel, RunKey(parent.key.tenant, id))
-    if head.parent != Parent(parent.key.id, parent.generation):
-        raise AlreadyExists(f"the run {id!r} is no child of this one")
+    if head.parent != _as_parent(parent):
+        raise RunNotFound(f"the run {id!r} is no child of this one")
     if head.status not in ENDED:
         return False
-    await _tell_parent(kernel, hands, head, None)
-    return True
+    if head.status == "finished":
+        check_kept(head)
+    return await _tell_parent(kernel, hands, head, None)
 
 
 async def pay_family(kernel: Kernel, hands: Hands, head: Head, execution: Execution | None) -> None:
     """Tell the parent of a run that has ended, and cancel its children.
 
     Raises:
+        Dropped: the run is not ours any more.
         StoreUnavailable: the store did not say what became of it.
     """
-    await _tell_parent(kernel, hands, head, execution)
-    await _cancel_children(kernel, hands, head, execution)
-
-
-async def _tell_parent(
-    kernel: Kernel, hands: Hands, head: Head, execution: Execution | None
-) -> None:
-    """Tell the parent how its child ended, if it still goes on; do nothing if it was told before.
-
-    Raises:
-        StoreUnavailable: the store did not say what became of it.
-    """
-    parent = head.parent
-    if parent is None:
-        return
-    key = RunKey(head.key.tenant, parent.id)
     try:
-        row = await runs.read(kernel, key)
-        if row.generation != parent.generation or row.status not in OPEN:
-            return
-        if execution is None and head.status != "quarantined" and not head.freed:
-            execution = (await load(kernel, head)).execution
-        ending = head.status if execution is None else execution.ending or head.status
-        failure = head.failure if execution is None else execution.failure
-        payload = {
-            "status": ending,
-            "state": execution.state if execution and ending == "finished" else {},
-            "failure": None if failure is None else msgspec.structs.asdict(failure),
-        }
-        name = childs_signal(head.key.id)
-        await runs.send(kernel, hands, key, name=name, id=_END, payload=payload)
-    except (RunEnded, RunNotFound, AlreadyExists):
-        return  # nobody is left to be told, or somebody told it before
+        await _tell_parent(kernel, hands, head, execution)
+        await _cancel_children(kernel, hands, head)
     except OutcomeUnknown as error:
         raise StoreUnavailable(str(error)) from error
 
 
-async def _cancel_children(
+async def _tell_parent(
     kernel: Kernel, hands: Hands, head: Head, execution: Execution | None
-) -> None:
-    """Cancel the children of a run that has ended, also those that are not made yet."""
+) -> bool:
+    """Tell the parent how its child ended, if it still goes on; do nothing if it was told before.
+
+    Return whether it has ended: somebody may have retried it meanwhile.
+    """
+    if head.parent is None:
+        return True
+    key = RunKey(head.key.tenant, head.parent.id)
+    with suppress(RunEnded, RunNotFound, AlreadyExists):  # nobody to tell, or it was told before
+        row = await runs.read(kernel, key)
+        if row.generation != head.parent.generation or row.status not in OPEN:
+            return True
+        if head.freed or head.status in ("expired", "quarantined"):
+            execution = None  # its journal is gone, or cannot be read
+        elif execution is None:
+            execution = (await load(kernel, head)).execution
+            if execution.ending is None:
+                return False
+        name, id, told = childs_signal(head.key.id), _end_id(head, execution), _end(head, execution)
+        try:
+            await runs.send(kernel, hands, key, name=name, id=id, payload=told)
+        except InvalidInput as error:  # its state is too large for a store without a bucket
+            lost = {"status": "failed", "state": {}, "failure": _plain(Failure("", str(error)))}
+            await runs.send(kernel, hands, key, name=name, id=id, payload=lost)
+    return True
+
+
+def _end_id(head: Head, execution: Execution | None) -> str:
+    """Return what tells this end of a child from those that it comes to when it is retried."""
+    if execution is not None:
+        return f"{_END}.{execution.retried}" if execution.retried else _END
+    failure = repr(head.failure).encode()
+    return f"{_END}.{head.status}.{hashlib.blake2b(failure, digest_size=8).hexdigest()}"
+
+
+def _end(head: Head, execution: Execution | None) -> dict[str, Any]:
+    ending = head.status if execution is None else execution.ending or head.status
+    failure = head.failure if execution is None else execution.failure
+    return {
+        "status": ending,
+        "state": execution.state if execution is not None and ending == "finished" else {},
+        "failure": _plain(failure),
+    }
+
+
+def _plain(failure: Failure | None) -> dict[str, Any] | None:
+    return None if failure is None else msgspec.structs.asdict(failure)
+
+
+async def _cancel_children(kernel: Kernel, hands: Hands, head: Head) -> None:
+    """Cancel the children of a run that has ended, also those that are not made yet.
+
+    Raises:
+        Dropped: the run is not ours any more.
+    """
     if not head.children:
         return
-    known = set[str]() if execution is None else {name for name, _ in execution.taken}
-    async for item in kernel.journals.every(head.key.pk, children_range(head.generation)):
-        id, graph = child_in(item)
-        if childs_signal(id) not in known:
+    found = await _rows(kernel, head)
+    # Looked at after that: children of a run that was retried meanwhile are not to be cancelled.
+    item = await kernel.heads.get(head.key.head)
+    if item is None or _life(head_of(item)) != _life(head):
+        raise Dropped
+    for id, graph, row in found:
+        if row is None or row["status"] not in ENDED:
             await _cancel_child(kernel, hands, head, id, graph)
 
 
@@ -180,7 +312,7 @@ async def _cancel_child(kernel: Kernel, hands: Hands, parent: Head, id: str, gra
         with suppress(RunEnded):
             try:
                 row = await runs.read(kernel, key)
-                if row.parent == Parent(parent.key.id, parent.generation):
+                if row.parent == _as_parent(parent):
                     row = await runs.cancel(kernel, key, reason=_REASON, hands=hands)
                     hands.interrupt(key)
                     if row.status not in ENDED and row.owner is None and row.place is not None:
@@ -207,16 +339,14 @@ def _cancelled_before_made(kernel: Kernel, parent: Head, key: RunKey, graph: str
         generation=kernel.ids.new(),
         epoch=1,
         owner=None,
-        input_hash=b"",
         input=None,
-        first="",
-        node="",
         created_ms=now,
         updated_ms=now,
         starts_ms=now,
         expires_ms=parent.expires_ms,
         ttl=parent.ttl,
         kept=parent.kept,
-        parent=Parent(parent.key.id, parent.generation),
+        parent=_as_parent(parent),
+        user=parent.user,
         freed=True,
     )

@@ -13,13 +13,14 @@ from collections.abc import Coroutine, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
-from holdfast.engine.children import child_id
+from holdfast.engine.children import Wanted
 from holdfast.engine.endings import Outcome, result_of
 from holdfast.engine.kernel import Dropped
-from holdfast.engine.starting import Start
+from holdfast.engine.starting import prepare
 from holdfast.errors import (
     InvalidRequest,
     NotPausable,
+    ResultTaken,
     WaitBeyondExpiry,
     WaitTimedOut,
 )
@@ -45,8 +46,7 @@ from holdfast.model.signals import (
     resolved,
 )
 from holdfast.model.wait import Wait
-from holdfast.records.head import Head, Parent
-from holdfast.records.keys import RunKey
+from holdfast.records.head import Head
 from holdfast.records.names import admit_labels, admit_name
 
 __all__ = ["BlockingChild", "BlockingContext", "Child", "Context", "Host", "Overtaken", "Paused"]
@@ -94,24 +94,21 @@ class Host(Protocol):
         """Wait without letting go of the run."""
         ...
 
-    async def become_parent(self) -> None:
-        """See to it that whoever ends the run looks for its children.
+    async def start_child(self, wanted: Wanted) -> str:
+        """Make a run that is a child of this one, unless it is there; return its id.
+
+        Raises:
+            Dropped: the run is no longer ours.
+            Overtaken: it is to be cancelled.
+        """
+        ...
+
+    async def ask_child(self, id: str) -> bool:
+        """Return whether a child has ended; if so, its end is in the inbox then.
 
         Raises:
             Dropped: the run is no longer ours.
         """
-        ...
-
-    async def start_child(self, graph: Graph, input: Any, asked: Start) -> None:
-        """Make a run that is a child of this one, unless it is there.
-
-        Raises:
-            Dropped: the run is no longer ours.
-        """
-        ...
-
-    async def ask_child(self, id: str) -> None:
-        """Look whether a child has ended; if so, its end is among the signals then."""
         ...
 
     async def read_row(self) -> None:
@@ -133,6 +130,7 @@ class Context:
         self._hold_ms = hold_ms
         self._counts: Counter[str] = Counter()
         self._children = 0
+        self._awaiting: dict[str, asyncio.Lock] = {}
         self._closed = False
         self._visit = self._strand.visit
         self._lost: BaseException | None = None
@@ -265,6 +263,8 @@ class Context:
 
         Raises:
             InvalidInput: the input does not fit the graph's state.
+            InvalidGraph: the graph cannot be run.
+            InvalidName: the id, the pool or a label cannot be one.
             AlreadyExists: there is a run of this id, which is no child of this one.
         """
         if self._closed:
@@ -276,23 +276,17 @@ class Context:
         if number in strand.children:
             return Child(self, strand.children[number], graph)
         graph.check()
-        await self._host.become_parent()
-        head = self._host.head
-        if id is None:
-            visit = f"{head.generation}.{self._branch}.{self._visit}"
-            id = child_id(head, visit, number, self._host.execution.retried)
-        asked = Start(
-            run=RunKey(head.key.tenant, admit_name(id, "id")),
-            user=None,
-            user_hash=head.user,
+        wanted = Wanted(
+            graph=graph,
+            prepared=prepare(graph, {} if input is None else input, "", None),
+            branch=self._branch,
+            visit=self._visit,
+            number=number,
+            id=None if id is None else admit_name(id, "id"),
             labels=admit_labels(labels, pool=pool),
-            starts_ms=None,
-            expires_in_ms=max(1, head.expires_ms - self._host.now_ms()),
-            retention_ms=0,
-            parent=Parent(head.key.id, head.generation),
         )
         try:
-            await self._host.start_child(graph, {} if input is None else input, asked)
+            id = await self._host.start_child(wanted)
         except (Dropped, Overtaken) as lost:
             self._lost = lost
             raise
@@ -316,30 +310,55 @@ class Context:
         return await child.result()
 
     def child(self, id: str, graph: Graph | None = None) -> Child:
-        """Return a handle on a child that an earlier node started."""
-        return Child(self, id, graph)
+        """Return a handle on a child that an earlier node started.
+
+        Raises:
+            InvalidName: that cannot be an id.
+        """
+        return Child(self, admit_name(id, "id"), graph)
 
     async def child_outcome(self, id: str) -> Outcome:
         """Return how a child ended; pause the run until it has.
 
         Raises:
             NotPausable: the node was declared with ``pausable="no"``.
-            AlreadyExists: it is not a child of this run.
-            RunNotFound: there is no such run.
+            RunNotFound: there is no such child, or its result is no longer kept.
+            ResultTaken: another visit of a node was told, and nobody retried the child since.
         """
         if self._closed:
             raise Dropped
         name = childs_signal(id)
         key = f"{name}#1"
-        answer = self._strand.answers.get(key)
-        if answer is None:
-            known = any(wait.key == key for wait in self._host.known_waits(self._branch))
-            if not known and all(signal.name != name for signal in self._host.free_signals()):
-                await self._host.ask_child(id)
-            answer = await self._answer(await self._wait(key, name, None))
+        # Whoever awaits it twice at once gets one answer, twice.
+        async with self._awaiting.setdefault(id, asyncio.Lock()):
+            answer = self._strand.answers.get(key)
+            if answer is None:
+                wait = await self._wait(key, name, None)
+                await self._ask_child(id, wait)
+                answer = await self._answer(wait)
         told: dict[str, Any] = answer.payload if isinstance(answer, SignalTaken) else {}
         failure = None if told["failure"] is None else Failure(**told["failure"])
         return Outcome(told["status"], told["state"], failure)
+
+    async def _ask_child(self, id: str, wait: Wait) -> None:
+        """Ask for a child's end, unless it lies ready, or we are sure to be told of it."""
+        host, name = self._host, wait.signal
+        told = any(taken == name for taken, _ in host.execution.taken)
+        if self._lies_ready(name) or (wait in host.known_waits(self._branch) and not told):
+            return
+        try:
+            ended = await host.ask_child(id)
+        except Dropped as lost:
+            self._lost = lost
+            raise
+        if ended and told and not self._lies_ready(name):
+            raise ResultTaken(
+                f"run {id!r} has ended, and another visit of a node was told so; what it came to "
+                "is passed on in the state"
+            )
+
+    def _lies_ready(self, name: str | None) -> bool:
+        return any(signal.name == name for signal in self._host.free_signals())
 
     async def _record(self, event: Event, *, durable: bool) -> None:
         if self._closed:
@@ -451,6 +470,8 @@ class Child:
         Raises:
             RunFailed, RunCancelled, RunExpired, RunQuarantined: it ended otherwise.
             NotPausable: the node was declared with ``pausable="no"``.
+            RunNotFound: there is no such child, or its result is no longer kept.
+            ResultTaken: another visit of a node was told, and nobody retried the child since.
         """
         return result_of(self.id, await self._context.child_outcome(self.id), self._graph)
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from holdfast.engine.branches import side_by_side
-from holdfast.engine.children import ask_child, pay_family, start_child
+from holdfast.engine.children import Wanted, ask_child, pay_family, start_child
 from holdfast.engine.context import Context, Overtaken, Paused
 from holdfast.engine.debts import owes, owes_family, pay
 from holdfast.engine.endings import Outcome as RunOutcome
@@ -26,11 +26,12 @@ from holdfast.engine.kernel import Dropped, Kernel
 from holdfast.engine.ledger import Conflict, Journal, Loaded, load, read_inbox
 from holdfast.engine.performer import perform
 from holdfast.engine.removal import freed_at_ms, remove
-from holdfast.engine.starting import Start, made, with_input
+from holdfast.engine.starting import made, with_input
 from holdfast.engine.turns import must_wait
 from holdfast.engine.unwritten import Stood
 from holdfast.errors import ConditionFailed, InvalidResult, StoreUnavailable, StoreUnusable
 from holdfast.graph import Graph
+from holdfast.model.child import is_childs_signal
 from holdfast.model.decision import Decision, Outcome, Raised, Returned, RunNode, WentStale
 from holdfast.model.event import (
     BranchFailed,
@@ -131,6 +132,8 @@ class Driver:
         self._meant: dict[str, tuple[int, list[Signal]]] = {}
         self.news = asyncio.Event()
         self._parenting = asyncio.Lock()
+        # Branches that wait for a child whose end another one took: there will be no other.
+        self._outrun: set[str] = set()
         self._unwritten = None if loaded is None else loaded.unwritten
         if loaded is not None:
             self._take_in(loaded)
@@ -202,6 +205,12 @@ class Driver:
         self._check_alive()
         if isinstance(event, SignalTaken):
             self._taking.add((event.name, event.id))
+            if is_childs_signal(event.name):
+                self._outrun |= {
+                    branch
+                    for branch, waits in self.parked.items()
+                    if any(wait.signal == event.name for wait in waits)
+                }
         try:
             await self._safely(self._write((event,), durable=durable))
         except Conflict:
@@ -231,30 +240,47 @@ class Driver:
         # The inbox was not read: what came since is still unseen, and a pause must say so.
         self.head = msgspec.structs.replace(self.head, signals=signals)
 
-    async def become_parent(self) -> None:
+    async def start_child(self, wanted: Wanted) -> str:
+        self._check_alive()
+
+        def started() -> Coroutine[Any, Any, Head]:
+            return start_child(
+                self._kernel,
+                self._holder.hands,
+                self.head,
+                wanted,
+                retried=self.execution.retried,
+                parenting=self._as_parent,
+            )
+
+        try:
+            # As one, so that nothing of it follows once the run has ended.
+            head = await self._safely(self._kernel.patiently(started, self._alive))
+        except Conflict:
+            raise Overtaken from None
+        return head.key.id
+
+    async def _as_parent(self) -> Head:
+        """Return the row once it says that the run has children."""
         async with self._parenting:
+            self._check_alive()
             if not self.head.children:
-                await self._safely(self._mark_as_parent())
+                await self._write_down()
+                signals = self.head.signals
+                await self._change_or_drop(changes.parenting)
+                # The inbox was not read: what came since is still unseen, and a pause must say so.
+                self.head = msgspec.structs.replace(self.head, signals=signals)
+            return self.head
 
-    async def start_child(self, graph: Graph, input: Any, asked: Start) -> None:
+    async def ask_child(self, id: str) -> bool:
         self._check_alive()
         hands = self._holder.hands
-        await self._safely(start_child(self._kernel, hands, self.head, graph, input, asked))
-
-    async def _mark_as_parent(self) -> None:
-        await self._write_down()
-        signals = self.head.signals
-        await self._change_or_drop(changes.parenting)
-        # The inbox was not read: what came since is still unseen, and a pause must say so.
-        self.head = msgspec.structs.replace(self.head, signals=signals)
-
-    async def ask_child(self, id: str) -> None:
-        self._check_alive()
-        hands = self._holder.hands
-        if await self._kernel.patiently(
+        ended = await self._kernel.patiently(
             lambda: ask_child(self._kernel, hands, self.head, id), self._alive
-        ):
+        )
+        if ended:
             await self._read_inbox()
+        return ended
 
     async def sleep(self, seconds: float) -> None:
         await self._kernel.clock.sleep(seconds)
@@ -456,7 +482,8 @@ class Driver:
         over: list[str] = []
         for branch, waits in self.parked.items():
             answers = [resolved(wait, signals, (), now) for wait in waits]
-            if all(isinstance(answer, Pending) for answer in answers):
+            waits_on = all(isinstance(answer, Pending) for answer in answers)
+            if waits_on and branch not in self._outrun:
                 continue
             over.append(branch)
             strand = self.execution.strand(branch)
@@ -465,6 +492,7 @@ class Driver:
             signals = [signal for signal in signals if signal not in meant]
         for branch in over:
             del self.parked[branch]
+        self._outrun.clear()
         return over
 
     def _spoken_for(self) -> list[Signal]:
@@ -589,8 +617,14 @@ class Driver:
             or standing.epoch != self.head.epoch
         ):
             raise Dropped
-        # When its waits began we may know better: the row hears of it at the next pause.
-        self.head = msgspec.structs.replace(standing, torn=self.head.torn, waits=self.head.waits)
+        self.head = msgspec.structs.replace(
+            standing,
+            torn=self.head.torn,
+            # When its waits began we may know better: the row hears of it at the next pause.
+            waits=self.head.waits,
+            # What was read may be older than what another branch wrote since.
+            children=standing.children or self.head.children,
+        )
 
     async def _read_inbox(self) -> None:
         self.inbox = await self._kernel.patiently(
@@ -684,12 +718,12 @@ class Driver:
         """Do what the run owes to others, now that it has ended."""
         hands, head = self._holder.hands, self.head
         known = None if self._journal is None else self.execution
-        if owes(head):
-            await self._kernel.patiently(lambda: pay(self._kernel, hands, head), self._alive)
         if owes_family(head):
             await self._kernel.patiently(
                 lambda: pay_family(self._kernel, hands, head, known), self._alive
             )
+        if owes(head):
+            await self._kernel.patiently(lambda: pay(self._kernel, hands, head), self._alive)
 
     async def _see_to_ended(self) -> None:
         """Pay what a run owes that has ended, and free what it keeps, if it is time."""
@@ -781,8 +815,10 @@ class Driver:
             for wait in self._all_waits():  # those in the row may be in the journal as well
                 if is_open(wait, self.execution):
                     known.setdefault(wait.branch, {})[wait] = None
+            told = {name for name, _ in self.execution.taken if is_childs_signal(name)}
             for branch, waits in known.items():
-                self._park(branch, tuple(waits))
+                if all(wait.signal not in told for wait in waits):
+                    self._park(branch, tuple(waits))
             self.answered()
         self._journal = Journal(
             self._kernel,

@@ -25,6 +25,7 @@ from holdfast.records.lifetime import retention_class, retention_seconds, ttl_of
 from holdfast.records.names import POOL
 
 __all__ = [
+    "Prepared",
     "Start",
     "Started",
     "begin_unwritten",
@@ -32,6 +33,7 @@ __all__ = [
     "prepare",
     "same_run",
     "start",
+    "start_prepared",
     "with_input",
 ]
 
@@ -105,8 +107,21 @@ async def start(
         AlreadyExists: there is a run of this id, with another input.
         SessionBusy: another run of its session goes on, and it is not to wait for that.
     """
-    generation = kernel.ids.new()
-    prepared = prepare(graph, input, generation, asked.session)
+    prepared = prepare(graph, input, kernel.ids.new(), asked.session)
+    return await start_prepared(kernel, hands, graph, prepared, asked, owner=owner)
+
+
+async def start_prepared(
+    kernel: Kernel,
+    hands: Hands,
+    graph: Graph,
+    prepared: Prepared,
+    asked: Start,
+    *,
+    owner: str | None,
+) -> Started:
+    """Make a run of an input that was prepared with its generation as the seed; see `start`."""
+    generation = prepared.execution.seed
     head = await _head(kernel, graph, asked, prepared, generation=generation, owner=owner)
     try:
         if head.lane is None:

@@ -57,6 +57,7 @@ def run_of(head: Head) -> Run:
         expires_at=moment(head.expires_ms),
         session=head.session,
         into=head.into,
+        parent=None if head.parent is None else head.parent.id,
     )
 
 

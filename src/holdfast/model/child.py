@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["CHILD", "childs_signal", "is_unfinished_child"]
+__all__ = ["CHILD", "childs_signal", "is_childs_signal", "is_unfinished_child"]
 
 CHILD = "%child."
 """What the names of such signals begin with; nobody else can send one."""
@@ -15,6 +15,11 @@ def childs_signal(id: str) -> str:
     return f"{CHILD}{id}"
 
 
+def is_childs_signal(name: str | None) -> bool:
+    """Return whether a signal of that name tells of a child's end."""
+    return name is not None and name.startswith(CHILD)
+
+
 def is_unfinished_child(name: str, payload: Any) -> bool:
     """Return whether a signal tells of a child that ended otherwise than it should have."""
-    return name.startswith(CHILD) and payload["status"] != "finished"
+    return is_childs_signal(name) and payload["status"] != "finished"

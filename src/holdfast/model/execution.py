@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from holdfast.errors import JournalDamaged
-from holdfast.model.child import childs_signal, is_unfinished_child
+from holdfast.model.child import childs_signal, is_childs_signal, is_unfinished_child
 from holdfast.model.event import (
     AttemptFailed,
     BranchFailed,
@@ -436,6 +436,8 @@ def _tried_again(strand: Strand) -> dict[str, Any]:
         "failure": None,
         "answers": {key: a for key, a in strand.answers.items() if key not in unfinished},
         "children": {n: id for n, id in strand.children.items() if childs_signal(id) in finished},
+        # Nobody tells a run that has failed: whether they have ended meanwhile is asked again.
+        "waits": tuple(wait for wait in strand.waits if not is_childs_signal(wait.signal)),
     }
 
 

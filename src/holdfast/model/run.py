@@ -95,6 +95,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """The session in whose order it goes on."""
     into: str | None = None
     """The run whose wait its input answered, where it is promoted."""
+    parent: str | None = None
+    """The run that started it, and with which it ends."""
 
 
 class LaneEntry(msgspec.Struct, frozen=True, kw_only=True):

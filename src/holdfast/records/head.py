@@ -85,11 +85,11 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     torn: bool = False
     """Whether the last owner may still think that it is the owner: its successor must fence."""
     place: Place | None = None
-    input_hash: bytes
+    input_hash: bytes = b""
     input: bytes | None
     """The packed input; None where record 0 has it."""
-    first: str
-    """The node at which the run began."""
+    first: str = ""
+    """The node at which the run began; empty where it was cancelled before it was made."""
     created_ms: int
     updated_ms: int
     starts_ms: int
@@ -106,7 +106,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     grows: records before it may be gone, once the run was extended."""
     user: str | None = None
     labels: dict[str, str] = {}
-    node: str
+    node: str = ""
     waits: tuple[Wait, ...] = ()
     """What it waited for when it was last paused."""
     signals: int = 0

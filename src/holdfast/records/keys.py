@@ -37,7 +37,7 @@ import hashlib
 import re
 from typing import NamedTuple
 
-from holdfast.storage import Between, Key, UpTo
+from holdfast.storage import Between, Key, Prefix, UpTo
 
 __all__ = [
     "HEAD",
@@ -215,9 +215,9 @@ def child_key(run: RunKey, generation: str, child: str) -> Key:
     return Key(run.pk, f"CHILD#{generation}#{child}")
 
 
-def children_range(generation: str) -> Between:
+def children_range(generation: str) -> Prefix:
     """Return the range of what a run's partition says about its children."""
-    return Between(f"CHILD#{generation}#", f"CHILD#{generation}#{_LAST}")
+    return Prefix(f"CHILD#{generation}#")
 
 
 def journal_range(generation: str, position: int = 0) -> Between:
