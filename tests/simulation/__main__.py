@@ -18,6 +18,7 @@ def main() -> None:
     logging.disable()
     first, _, last = asked.seeds.partition("-")
     faults: Counter[str] = Counter()
+    seen: Counter[str] = Counter()
     began = perf_counter()
     seeds = range(int(first), int(last or first) + 1)
     broken = 0
@@ -31,11 +32,13 @@ def main() -> None:
                 raise
             continue
         faults += outcome.world.faults
+        seen += outcome.promises.seen
         if asked.trace is not None:
             print(outcome.world.trace.about(asked.trace, 10_000))
     seconds = perf_counter() - began
     print(f"{len(seeds)} seeds, {broken} broken, {seconds / len(seeds):.3f} s each")
-    print(", ".join(f"{kind} {count}" for kind, count in sorted(faults.items())))
+    for counted in (faults, seen):
+        print(", ".join(f"{kind} {count}" for kind, count in sorted(counted.items())))
 
 
 if __name__ == "__main__":

@@ -15,15 +15,35 @@ import msgspec
 import pytest
 
 from holdfast.clock import Ids
-from holdfast.engine import burial, driver, extension, kernel, lease, ledger, runs, starting, worker
-from holdfast.errors import ConditionFailed, OutcomeUnknown, StoreUnavailable
+from holdfast.engine import (
+    burial,
+    debts,
+    driver,
+    entering,
+    extension,
+    kernel,
+    lanes,
+    lease,
+    ledger,
+    runs,
+    starting,
+    worker,
+)
+from holdfast.errors import (
+    ConditionFailed,
+    OutcomeUnknown,
+    StoreUnavailable,
+    TransactionCancelled,
+)
 from holdfast.model.event import Event, Fenced, Snapshot
 from holdfast.model.execution import Execution
+from holdfast.model.signals import Signal
 from holdfast.records import changes
 from holdfast.records.codec import pack
 from holdfast.records.head import Head, head_of
 from holdfast.records.journal import Content, record
 from holdfast.records.keys import Place, RunKey, journal_key
+from holdfast.records.lane import Lane
 from holdfast.storage import AllOf, Delete, Equals, Present, Put, Update
 
 __all__ = ["BUGS", "planted"]
@@ -293,3 +313,93 @@ def more_time_before_the_signals_last(patch: pytest.MonkeyPatch) -> None:
     async def nothing(*arguments: Any) -> None: ...
 
     patch.setattr(extension, "prolong_all", nothing)
+
+
+# --- branches -------------------------------------------------------------------------------------
+
+
+@bug
+def a_signal_that_two_branches_take(patch: pytest.MonkeyPatch) -> None:
+    """What one branch is about to take is free for the others until it is written."""
+
+    def careless(self: driver.Driver) -> list[Signal]:
+        taken = self.execution.taken
+        return [signal for signal in self.inbox if (signal.name, signal.id) not in taken]
+
+    patch.setattr(driver.Driver, "free_signals", careless)
+
+
+@bug
+def a_failure_written_while_others_go_on(patch: pytest.MonkeyPatch) -> None:
+    """What ends other branches is written before these have stopped."""
+    commit = driver.Driver._commit
+
+    async def at_once(self: Any, branch: str, outcome: Any, *, alone: bool = True) -> Any:
+        return await commit(self, branch, outcome)
+
+    patch.setattr(driver.Driver, "_commit", at_once)
+
+
+# --- sessions -------------------------------------------------------------------------------------
+
+
+@bug
+def ticket_without_head(patch: pytest.MonkeyPatch) -> None:
+    """The ticket and the run in two writes."""
+
+    async def one_by_one(self: Any, table: Any, writes: Sequence[Put | Update]) -> None:
+        for number in reversed(range(len(writes))):
+            try:
+                await self.settle(table, writes[number])
+            except ConditionFailed as failed:
+                raise TransactionCancelled(
+                    str(failed), failed=(number,), items={number: failed.item or {}}
+                ) from failed
+
+    patch.setattr(kernel.Kernel, "settle_together", one_by_one)
+
+
+@bug
+def leave_the_index_before_the_lane_is_passed_on(patch: pytest.MonkeyPatch) -> None:
+    async def nothing(*arguments: Any, **values: Any) -> None: ...
+
+    patch.setattr(debts, "leave_lane", nothing)
+
+
+@bug
+def reuse_a_number(patch: pytest.MonkeyPatch) -> None:
+    """A session that is empty counts from the beginning again."""
+
+    def forgetful(lane: Lane) -> int:
+        return max((ticket.number for ticket in lane.tickets), default=0) + 1
+
+    patch.setattr(entering, "next_number", forgetful)
+
+
+@bug
+def begin_without_looking_at_those_before(patch: pytest.MonkeyPatch) -> None:
+    async def careless(*arguments: Any) -> bool:
+        return False
+
+    patch.setattr(driver, "must_wait", careless)
+
+
+@bug
+def tell_nobody_that_it_stands_in_front(patch: pytest.MonkeyPatch) -> None:
+    """A run that is queued is not woken, and asks by itself when it is too late."""
+
+    async def nothing(*arguments: Any) -> None: ...
+
+    def never(head: Head, now_ms: int) -> int:
+        return head.expires_ms
+
+    patch.setattr(lanes, "wake_queued", nothing)
+    patch.setattr(driver, "asks_again_ms", never)
+    patch.setattr(entering, "asks_again_ms", never)
+
+
+@bug
+def a_place_that_does_not_last_as_long_as_its_run(patch: pytest.MonkeyPatch) -> None:
+    async def nothing(*arguments: Any) -> None: ...
+
+    patch.setattr(extension, "keep_place", nothing)

@@ -1,46 +1,63 @@
 """The promises, checked after every write that is applied, against the truth.
 
-P1  an acknowledged start or signal is never lost
+P1  an acknowledged start, signal or extension is never lost
 P2  one history: a position is written once, by whoever holds the run then
-P4  a signal counts once
+P4  a signal counts once, and those of one name in their order
+P5  the runs of a session go on one after the other: see `order`
 P6  nothing is stuck
 P7  expiry is exact, and frees
 
-Each journal is folded along as it is written, by the same `folded` that the kernel uses; what the
-kernel believes of a run is never asked.
+Each journal is folded along as it is written, by the same `folded` that the kernel uses, and never
+from a snapshot: what a snapshot holds is compared with it. What the kernel believes of a run is
+never asked.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from holdfast.model.event import (
     AttemptFailed,
+    BranchFailed,
     Cancelled,
     Event,
     Expired,
     Extended,
     Fenced,
+    Finished,
     NodeFinished,
     Rerouted,
     SignalTaken,
     Snapshot,
     TimerFired,
+    Waiting,
 )
-from holdfast.model.execution import Execution, folded, restored
+from holdfast.model.execution import Branch, Execution, folded, restored, snapshot
 from holdfast.model.signals import Signal as InboxSignal
-from holdfast.model.signals import Take, resolved
+from holdfast.model.signals import Take, is_open, resolved
 from holdfast.model.wait import Wait
 from holdfast.records.codec import unpack_events, unpack_value
 from holdfast.records.head import ENDED, Head, head_of
 from holdfast.records.journal import content_of
-from holdfast.records.keys import HEAD, RunKey, blob_prefix, inbox_key, is_inbox, position_in
+from holdfast.records.keys import (
+    HEAD,
+    RunKey,
+    blob_prefix,
+    inbox_key,
+    is_inbox,
+    journal_key,
+    position_in,
+)
 from holdfast.storage.item import Item, item_bytes
 from holdfast.storage.layout import TOKEN, Key
+from tests.simulation.chronicle import Broken, Chronicle, Chronicles
+from tests.simulation.order import Order
 from tests.simulation.world import TTL_SWEEPER
 
 if TYPE_CHECKING:
+    from holdfast.engine.context import Context
     from holdfast.storage.operations import Answer, WriteOperation
     from tests.simulation.truth import Step
     from tests.simulation.world import World
@@ -51,37 +68,6 @@ HEAD_BYTES_MAX = 8 * 1024
 INPUT = 0
 
 
-class Broken(AssertionError):
-    """A promise was broken."""
-
-
-@dataclass
-class Chronicle:
-    """One generation of a run, as its journal truly tells it."""
-
-    key: RunKey
-    generation: str
-    execution: Execution | None = None
-    position: int = 1
-    fence: int = 0
-    performed: int = 0
-    """The last epoch in which something was performed."""
-    written: dict[int, str] = field(default_factory=dict)
-    """Who wrote which position: the token of the write."""
-    to_be_freed: set[str] = field(default_factory=set)
-    """What lay there when the run expired."""
-    accepted: dict[tuple[str, str], int] = field(default_factory=dict)
-    """The signals in the inbox, and when they were accepted."""
-    acknowledged: set[tuple[str, str]] = field(default_factory=set)
-    """The signals whose sender was told that they count."""
-    snapshots: set[int] = field(default_factory=set)
-    """The positions at which readers may begin."""
-    waits: tuple[Wait, ...] = ()
-    """What the run waited for when it expired."""
-    moved_ms: int = 0
-    """When something last happened to the run."""
-
-
 class Promises:
     """Watches a world, and raises `Broken` at the write that breaks a promise."""
 
@@ -90,48 +76,78 @@ class Promises:
         self._world = world
         self._skew_ms = skew_ms
         self._stuck_ms = stuck_ms
-        self._runs: dict[tuple[str, str], Chronicle] = {}
+        self._runs = Chronicles(world)
         self._open: dict[str, Chronicle] = {}
         self._checked_ms = 0
         self.steps = 0
+        self.seen: Counter[str] = Counter()
+        """How often each kind of thing that is to be tested has truly happened."""
+        self._order = Order(world, self._runs, self.seen, skew_ms=skew_ms)
         world.on_applied(self._applied)
 
     # --- what a scenario tells --------------------------------------------------------------------
 
     def started(self, key: RunKey) -> None:
         """Hear that somebody was told that a run is started."""
-        head = self._truth(key)
+        head = self._runs.row(key)
         if head is None:
             raise Broken(f"P1: the start of {key.id} was acknowledged, and it is not there")
+        self._order.started(head)
+        if head.into is not None:
+            into = self._promoted_into(head)
+            if into is not None:
+                into.acknowledged |= {signal for signal in into.accepted if signal[1] == key.id}
 
     def signalled(self, key: RunKey, name: str, id: str) -> None:
         """Hear that somebody was told that a signal counts."""
-        head = self._truth(key)
+        head = self._runs.row(key)
         if head is None:
             raise Broken(f"P1: a signal to {key.id} was acknowledged, and there is no such run")
-        chronicle = self._chronicle(head)
+        chronicle = self._runs.of_row(head)
         if (name, id) not in chronicle.accepted:
             raise Broken(
                 f"P1: the signal {name}/{id} to {key.id} was acknowledged, and is not there"
             )
         if chronicle.accepted[name, id] >= head.expires_ms:
             raise Broken(f"P7: the signal {name}/{id} was accepted after {key.id} expired")
-        if chronicle.execution is not None and (name, id) not in chronicle.execution.taken:
-            self._check_lasts(head, name, id)
         chronicle.acknowledged.add((name, id))
+        self._check_signal_lasts(chronicle, head, name, id)
         if chronicle.execution is not None and chronicle.execution.ending == "expired":
             self._check_expiry(chronicle, head, "P1: it was acknowledged, and the run expired")
 
-    def entered(self, key: RunKey, generation: str, epoch: int, visit: int, *, held: bool) -> None:
-        """Hear that a node begins: whatever came before it must be durable."""
-        chronicle = self._of(key.pk, generation)
-        chronicle.performed = max(chronicle.performed, epoch)
-        execution = chronicle.execution
-        if execution is not None and execution.visit < visit and not held:
+    def extended(self, key: RunKey, until_ms: int) -> None:
+        """Hear that somebody was told that a run does not expire before that."""
+        head = self._runs.row(key)
+        if head is None or head.expires_ms < until_ms:
+            raise Broken(f"P1: {key.id} was extended until {until_ms}, and its row is {head}")
+
+    def entered(self, context: Context, held: bool) -> None:
+        """Hear that a node begins: whatever came before it must be durable, unless it is held."""
+        head = context._host.head
+        chronicle = self._runs.of_row(head)
+        chronicle.performed = max(chronicle.performed, head.epoch)
+        broken = self._order.began(head, chronicle) or self._begins_too_early(
+            chronicle, context.branch, context.visit
+        )
+        if broken is not None and (not held or "P5" in str(broken)):
             # Not raised: in a node it would only make the node fail.
-            self._world.loop.fail(
-                Broken(f"P1: visit {visit} of {key.id} begins, and {execution.visit} is durable")
-            )
+            self._world.loop.fail(broken)
+
+    def _begins_too_early(self, chronicle: Chronicle, branch: str, visit: int) -> Broken | None:
+        execution = chronicle.execution
+        if execution is None or execution.ending is not None:
+            return None
+        where = f"visit {visit} of {chronicle.key.id} {branch}"
+        strand = execution.strand(branch)
+        if strand is None:
+            if branch in chronicle.branches:
+                return None  # given up meanwhile by somebody else, of whom the owner will learn
+            return Broken(f"P1: {where} begins, and its fork is not durable")
+        if strand.visit < visit:
+            return Broken(f"P1: {where} begins, and {strand.visit} is durable")
+        if strand.visit == visit and strand.fork is not None:
+            return Broken(f"P1: {where} begins before its branches have ended")
+        return None
 
     def settled(self) -> None:
         """Check what must hold once everything has come to rest."""
@@ -140,6 +156,13 @@ class Promises:
         for item in self._world.items("RUN#"):
             if item["SK"] == HEAD and item["status"] == "expired" and not item.get("freed"):
                 raise Broken(f"P7: {item['PK']} has expired, and was not freed")
+
+    def state(self, key: RunKey) -> dict[str, Any]:
+        """Return the state of a run as its journal tells it."""
+        head = self._runs.row(key)
+        assert head is not None
+        execution = self._runs.of_row(head).execution
+        return {} if execution is None else execution.state
 
     # --- every write ------------------------------------------------------------------------------
 
@@ -152,19 +175,24 @@ class Promises:
         steps: list[Step],
     ) -> None:
         self.steps += 1
-        for key, old, new in steps:
-            if not key.pk.startswith("RUN#"):
+        # Of what is written together, the row is looked at last: it speaks of the others.
+        for key, old, new in sorted(steps, key=lambda step: step[0].sk == HEAD):
+            if key.pk.startswith("LANE#"):
+                self._order.ticket(key, old, new, process)
+            elif not key.pk.startswith("RUN#"):
                 continue
-            if key.sk == HEAD:
+            elif key.sk == HEAD:
                 self._head(key, old, new, process, now_ms)
             elif is_inbox(key.sk):
-                self._inbox(key, old, new)
+                self._inbox(key, old, new, process)
             else:
                 self._record(key, old, new, process, now_ms)
         if now_ms - self._checked_ms > 5_000:
             self._checked_ms = now_ms
             for chronicle in list(self._open.values()):
                 self._check_not_stuck(chronicle, at_rest=False)
+
+    # --- rows -------------------------------------------------------------------------------------
 
     def _head(
         self, key: Key, old: Item | None, new: Item | None, process: str, now_ms: int
@@ -181,65 +209,97 @@ class Promises:
         if before is None or before.generation != head.generation:
             if before is not None and before.ttl * 1000 > now_ms + self._skew_ms:
                 raise Broken(f"P1: {process} replaced {key.pk}, which was still kept")
-            self._born(head, now_ms)
-        elif head.epoch < before.epoch:
-            raise Broken(f"P2: {process} set the epoch of {key.pk} back")
-        chronicle = self._chronicle(head)
-        if before is not None and before.generation == head.generation and not head.freed:
-            self._check_lifetime(before, head, chronicle, process)
+            before = None
+            self._born(head)
+        chronicle = self._runs.of_row(head)
+        if before is not None:
+            self._check_change(before, head, chronicle, process)
+        self._order.row(before, head)
         chronicle.moved_ms = now_ms
         if head.status in ENDED:
+            chronicle.over = True
             self._check_ending(head, chronicle)
             self._check_freed(head, chronicle)
-            self._open.pop(key.pk, None)
-        else:
+        if head.status not in ENDED or self._order.owes(head):
             self._open[key.pk] = chronicle
+        else:
+            self._open.pop(key.pk, None)
 
-    def _check_lifetime(self, before: Head, head: Head, chronicle: Chronicle, process: str) -> None:
-        """A run gets more time only once everything that it needs lasts as long."""
-        what = f"{process} changed the row of {head.key.id}"
-        if head.snapshot < before.snapshot:
-            raise Broken(f"P1: {what}, and readers begin at records that may be gone")
-        if head.snapshot and head.snapshot not in chronicle.snapshots:
-            raise Broken(f"P1: {what}, and there is no snapshot where readers begin")
+    def _check_change(self, before: Head, head: Head, chronicle: Chronicle, process: str) -> None:
+        where = f"{process} changed the row of {head.key.id}"
+        if head.epoch < before.epoch:
+            raise Broken(f"P2: {where}, and set its epoch back")
+        if head.owner != before.owner and head.owner is not None:
+            chronicle.seen = set(chronicle.accepted)
         if head.expires_ms < before.expires_ms or head.ttl < before.ttl:
-            raise Broken(f"P7: {what}, and its life is shorter")
-        if head.expires_ms == before.expires_ms:
-            return
-        for position in range(head.snapshot, chronicle.position):
-            item = self._world.item(Key(head.key.pk, f"J#{head.generation}#{position:08d}"))
+            raise Broken(f"P7: {where}, and took time from it")
+        moved = head.snapshot != before.snapshot and not head.freed
+        if moved and head.snapshot not in chronicle.snapshots:
+            raise Broken(f"P1: {where}: readers begin at {head.snapshot}, which is no snapshot")
+        if moved and head.snapshot < before.snapshot:
+            raise Broken(f"P1: {where}: readers begin at {head.snapshot} again")
+        if head.expires_ms > before.expires_ms:
+            self.seen["extended"] += 1
+            self._check_lasts(chronicle, head)
+        if head.cancel is not None and before.cancel is None:
+            self.seen["replaced"] += head.cancel.startswith("replaced by")
+
+    def _check_lasts(self, chronicle: Chronicle, head: Head) -> None:
+        """What a run that is extended needs does not vanish before its time is over."""
+        first = min(head.snapshot, chronicle.position)
+        for position in range(first, chronicle.position):
+            item = self._world.truth.item(journal_key(head.key, head.generation, position))
+            if item is None and position == INPUT and head.input is not None:
+                continue
             if item is None or item["ttl"] < head.ttl:
-                raise Broken(f"P1: {what}, and record {position} does not last as long")
-        assert chronicle.execution is not None
-        for name, id in chronicle.acknowledged - chronicle.execution.taken:
-            self._check_lasts(head, name, id)
+                raise Broken(f"P1: {head.key.id} is extended, and record {position} does not last")
+        for name, id in chronicle.acknowledged:
+            self._check_signal_lasts(chronicle, head, name, id)
+        self._order.check_lasts(head)
 
-    def _check_lasts(self, head: Head, name: str, id: str) -> None:
-        item = self._world.item(inbox_key(head.key, head.generation, name, id))
+    def _check_signal_lasts(self, chronicle: Chronicle, head: Head, name: str, id: str) -> None:
+        execution = chronicle.execution
+        if head.status in ENDED or execution is None or (name, id) in execution.taken:
+            return
+        item = self._world.truth.item(inbox_key(head.key, head.generation, name, id))
         if item is None or item["ttl"] < head.ttl:
-            raise Broken(f"P1: the signal {name}/{id} to {head.key.id} is gone before the run")
+            raise Broken(f"P1: the signal {name}/{id} of {head.key.id} does not last")
 
-    def _born(self, head: Head, now_ms: int) -> None:
-        place = (head.key.pk, head.generation)
-        chronicle = self._runs.setdefault(place, Chronicle(head.key, head.generation))
+    def _born(self, head: Head) -> None:
+        chronicle = self._runs.of_row(head)
+        if head.into is not None:
+            self.seen["promoted"] += 1
+            into = self._promoted_into(head)
+            if into is None or not any(id == head.key.id for _, id in into.accepted):
+                raise Broken(f"P1: {head.key.id} is promoted into {head.into}, which has no signal")
+            return
         if head.input is not None:
             chronicle.execution = self._begun(head.generation, head.first, head.input)
         elif INPUT not in chronicle.written:
             raise Broken(f"P1: {head.key.id} stands in the table before its input does")
         else:
-            item = self._world.item(Key(head.key.pk, f"J#{head.generation}#{INPUT:08d}"))
+            item = self._world.item(journal_key(head.key, head.generation, INPUT))
             assert item is not None
             chronicle.execution = self._begun(head.generation, head.first, self._data(item))
         if any(position != INPUT for position in chronicle.written):
             raise Broken(f"P2: {head.key.id} is new, and finds records of another run")
 
+    def _promoted_into(self, head: Head) -> Chronicle | None:
+        assert head.into is not None
+        into = self._runs.row(RunKey(head.key.tenant, head.into))
+        return None if into is None else self._runs.of_row(into)
+
     def _begun(self, generation: str, first: str, data: bytes) -> Execution:
         return Execution(seed=generation, state=unpack_value(data), node=first)
 
-    def _inbox(self, key: Key, old: Item | None, new: Item | None) -> None:
+    # --- inbox and journal ------------------------------------------------------------------------
+
+    def _inbox(self, key: Key, old: Item | None, new: Item | None, process: str) -> None:
         generation, _, name, id = key.sk.split("#")[1:]
-        chronicle = self._of(key.pk, generation)
+        chronicle = self._runs.of(key.pk, generation)
         if new is None:
+            if process == TTL_SWEEPER and (name, id) in chronicle.acknowledged:
+                self._check_not_needed(chronicle, key, taken=(name, id))
             return
         if old is not None:
             if (old["accepted_ms"], new["ttl"] > old["ttl"]) != (new["accepted_ms"], True):
@@ -247,14 +307,28 @@ class Promises:
             self._data(new)
         chronicle.accepted[name, id] = new["accepted_ms"]
 
+    def _check_not_needed(
+        self, chronicle: Chronicle, key: Key, *, taken: tuple[str, str] | None = None
+    ) -> None:
+        """What vanishes by its ttl is nothing that an open run needs."""
+        head, execution = self._runs.own_row(chronicle), chronicle.execution
+        if head is None or head.status in ENDED or head.ttl * 1000 <= self._world.now_ms():
+            return
+        if taken is None:
+            needed = position_in(key.sk) >= head.snapshot
+        else:
+            needed = execution is not None and taken not in execution.taken
+        if needed:
+            raise Broken(f"P1: {key.sk} of {head.key.id} has vanished, which is {head.status}")
+
     def _record(
         self, key: Key, old: Item | None, new: Item | None, process: str, now_ms: int
     ) -> None:
         generation, position = key.sk.split("#")[1], position_in(key.sk)
-        chronicle = self._of(key.pk, generation)
+        chronicle = self._runs.of(key.pk, generation)
         where = f"record {position} of {chronicle.key.id}"
         if new is None:
-            self._removed(chronicle, old, process, where)
+            self._removed(chronicle, key, old, process, where)
             return
         if old is not None or position in chronicle.written:
             # The network may repeat a write when the position was freed: nobody reads it there.
@@ -267,59 +341,120 @@ class Promises:
             return
         if position != chronicle.position or chronicle.execution is None:
             raise Broken(f"P2: {process} wrote {where}, where {chronicle.position} comes next")
+        chronicle.position += 1
         if new["ttl"] < chronicle.execution.ttl:
             raise Broken(f"P1: {process} wrote {where}, which is gone before what it follows")
-        chronicle.position += 1
-        for event in unpack_events(self._data(new)):
-            self._check_event(chronicle, event, new["epoch"], f"{process} wrote {event} as {where}")
-            chronicle.execution = folded(chronicle.execution, [event])
-            if isinstance(event, Fenced):
-                chronicle.fence = event.epoch
+        for number, event in enumerate(unpack_events(self._data(new))):
+            what = f"{process} wrote {event!r:.200} as {where}"
             if isinstance(event, Snapshot):
+                self._check_snapshot(chronicle, event, number, what)
                 chronicle.snapshots.add(position)
+                continue
+            self._check_event(chronicle, event, new["epoch"], what)
+            self._fold(chronicle, event)
+
+    def _fold(self, chronicle: Chronicle, event: Event) -> None:
+        before = chronicle.execution
+        assert before is not None
+        execution = chronicle.execution = folded(before, [event])
+        if isinstance(event, Fenced):
+            chronicle.fence = event.epoch
+        if execution.ending is not None:
+            chronicle.over = True
+            self.seen["ended in branches"] += bool(execution.branches)
+        if isinstance(event, BranchFailed):
+            self.seen["branch failed"] += 1
+        if isinstance(event, SignalTaken | TimerFired | AttemptFailed) and event.branch:
+            self.seen[f"{type(event).__name__} in a branch"] += 1
+        if execution.branches.keys() != before.branches.keys():
+            new = execution.branches.keys() - before.branches.keys()
+            chronicle.branches |= new
+            self.seen["forked"] += bool(new)
+            self.seen["forked in a branch"] += any("/" in path for path in new)
+            self.seen["joined"] += not new and execution.ending is None
+
+    def _check_snapshot(
+        self, chronicle: Chronicle, event: Snapshot, number: int, what: str
+    ) -> None:
+        assert chronicle.execution is not None
+        if number:
+            raise Broken(f"P1: {what}, behind other events")
+        truly = snapshot(chronicle.execution, event.at_ms, size=event.size, blobs=event.blobs)
+        if restored(event) != restored(truly):
+            raise Broken(f"P1: {what}, and what came before it folds to {chronicle.execution}")
+        self.seen["snapshot"] += 1
+        self.seen["snapshot of branches"] += bool(chronicle.execution.branches)
+        self.seen["snapshot of taken signals"] += bool(chronicle.execution.taken)
 
     def _check_event(self, chronicle: Chronicle, event: Event, epoch: int, what: str) -> None:
         execution = chronicle.execution
         assert execution is not None
-        head = self._truth(chronicle.key)
+        head = self._runs.own_row(chronicle)
         if isinstance(event, Fenced):
             if event.epoch <= chronicle.fence:
                 raise Broken(f"P2: {what}, after the fence of epoch {chronicle.fence}")
             if head is None or head.epoch < event.epoch:
                 raise Broken(f"P2: {what}, before the row says so")
             return
-        if isinstance(event, Snapshot):
-            if restored(event) != execution:
-                raise Broken(f"P2: {what}, which is not the fold of what stands before it")
-            return
         if isinstance(event, Rerouted) and event.reason == "retried":
             return
         if execution.ending is not None:
             raise Broken(f"P2: {what}, after the run was {execution.ending}")
         if isinstance(event, Cancelled | Extended):
-            return
+            return  # anybody may, at the next position
         if epoch < chronicle.fence:
             raise Broken(f"P2: {what}, in epoch {epoch}, behind the fence of {chronicle.fence}")
         if epoch < chronicle.performed:
             raise Broken(f"P2: {what}, in epoch {epoch}, when {chronicle.performed} was at work")
         if head is None or (head.epoch > epoch and not head.torn):
             raise Broken(f"P2: {what}, in epoch {epoch}, after it had let go of the run")
-        if isinstance(event, NodeFinished | AttemptFailed | SignalTaken | TimerFired) and (
-            event.node,
-            event.visit,
-        ) != (execution.node, execution.visit):
-            raise Broken(f"P2: {what}, at {execution.node}, visit {execution.visit}")
+        self._check_branch(execution, event, what)
         if isinstance(event, SignalTaken):
             self._check_taken(chronicle, event, what)
         if isinstance(event, Expired):
             self._check_expiry(chronicle, head, what)
 
+    def _check_branch(self, execution: Execution, event: Event, what: str) -> None:
+        """What happens in a branch happens where the branch stands."""
+        match event:
+            case NodeFinished() | AttemptFailed() | SignalTaken() | TimerFired():
+                strand = execution.strand(event.branch)
+                if strand is None or (event.node, event.visit) != (strand.node, strand.visit):
+                    raise Broken(f"P2: {what}, where the branch is {strand}")
+                if strand.fork is not None or (isinstance(strand, Branch) and strand.over):
+                    raise Broken(f"P2: {what}, where the branch does not stand at a node")
+                if isinstance(event, SignalTaken | TimerFired) and event.wait in strand.answers:
+                    raise Broken(f"P4: {what}, which was answered before")
+            case BranchFailed():
+                branch = execution.branches.get(event.branch)
+                if branch is None or branch.over:
+                    raise Broken(f"P2: {what}, where the branch is {branch}")
+            case Waiting():
+                if not all(is_open(wait, execution) for wait in event.waits):
+                    raise Broken(f"P2: {what}, and some of that is over")
+            case Finished():
+                if execution.branches:
+                    raise Broken(f"P2: {what}, and some branches are not over")
+            case _:
+                pass
+
     def _check_taken(self, chronicle: Chronicle, event: SignalTaken, what: str) -> None:
         assert chronicle.execution is not None
-        if (event.name, event.id) in chronicle.execution.taken:
+        taken, accepted = chronicle.execution.taken, chronicle.accepted
+        if (event.name, event.id) in taken:
             raise Broken(f"P4: {what}, which was taken before")
-        if (event.name, event.id) not in chronicle.accepted:
+        if (event.name, event.id) not in accepted:
             raise Broken(f"P4: {what}, which nobody sent")
+        moment = (accepted[event.name, event.id], event.id)
+        earlier = [
+            id
+            for name, id in chronicle.seen - taken
+            if name == event.name and (accepted[name, id], id) < moment
+        ]
+        # Each branch beside this one may be about to take one of them.
+        beside = sum(1 for path, _ in chronicle.execution.open() if path != event.branch)
+        if len(earlier) > beside:
+            raise Broken(f"P4: {what}, and {earlier} came before it")
 
     def _check_expiry(self, chronicle: Chronicle, head: Head, what: str) -> None:
         assert chronicle.execution is not None
@@ -330,8 +465,7 @@ class Promises:
             chronicle.waits = head.waits
         if any(
             isinstance(resolved(wait, signals, chronicle.execution.taken, head.expires_ms), Take)
-            for wait in chronicle.waits
-            if wait.visit == chronicle.execution.visit
+            for wait in self._all_waits(chronicle.execution, chronicle.waits)
         ):
             raise Broken(f"P7: {what}, though a signal was accepted in time")
 
@@ -343,17 +477,28 @@ class Promises:
             if chronicle.accepted[name, id] < head.expires_ms
         ]
 
-    def _removed(self, chronicle: Chronicle, old: Item | None, process: str, where: str) -> None:
-        if process == TTL_SWEEPER or old is None:
+    def _all_waits(self, execution: Execution, waits: Iterable[Wait]) -> list[Wait]:
+        """Return what a run waits for: what its row says, and what only its journal does."""
+        journalled = [wait for _, strand in execution.open() for wait in strand.waits]
+        return [wait for wait in (*waits, *journalled) if is_open(wait, execution)]
+
+    def _removed(
+        self, chronicle: Chronicle, key: Key, old: Item | None, process: str, where: str
+    ) -> None:
+        if old is None:
             return
-        head = self._truth(chronicle.key)
-        gone = head is None or head.generation != chronicle.generation
-        if not gone and head is not None and head.status not in ENDED:
+        if process == TTL_SWEEPER:
+            self._check_not_needed(chronicle, key)
+            return
+        head = self._runs.own_row(chronicle)
+        if head is not None and head.status not in ENDED:
             raise Broken(f"P1: {process} deleted {where} of a run that is {head.status}")
         if old.get("stays"):
             raise Broken(f"P2: {process} deleted {where}, which keeps stalled owners out")
 
     def _check_ending(self, head: Head, chronicle: Chronicle) -> None:
+        if head.into is not None:
+            return
         assert chronicle.execution is not None
         told = chronicle.execution.ending
         if head.status != "quarantined" and head.status != told:
@@ -362,8 +507,9 @@ class Promises:
     # --- nothing is stuck -------------------------------------------------------------------------
 
     def _check_not_stuck(self, chronicle: Chronicle, *, at_rest: bool) -> None:
-        head = self._truth(chronicle.key)
-        if head is None or head.generation != chronicle.generation or head.status in ENDED:
+        head = self._runs.own_row(chronicle)
+        if head is None or (head.status in ENDED and not self._order.owes(head)):
+            self._open.pop(chronicle.key.pk, None)
             return
         now = self._world.now_ms()
         allowed = 0 if at_rest else self._stuck_ms
@@ -374,17 +520,23 @@ class Promises:
         execution = chronicle.execution
         assert execution is not None
         waiting = due and since > now
-        if waiting and any(
-            isinstance(resolved(wait, self._untaken(chronicle, head), execution.taken, now), Take)
-            for wait in head.waits
-            if wait.visit == execution.visit and wait.key not in execution.answers
-        ):
+        if waiting and self._is_awaited(chronicle, head, execution):
             waiting, since = False, chronicle.moved_ms
         if not waiting and now - since >= allowed:
             raise Broken(
                 f"P6: {chronicle.key.id} is {head.status} at {execution.node} and stuck for "
                 f"{(now - since) / 1000:.0f} s; its place is {head.place}, its waits {head.waits}"
             )
+
+    def _is_awaited(self, chronicle: Chronicle, head: Head, execution: Execution) -> bool:
+        """Return whether what a run waits for has come."""
+        if head.reason == "queued":
+            return self._order.is_in_front(head)
+        signals = self._untaken(chronicle, head)
+        return any(
+            isinstance(resolved(wait, signals, execution.taken, self._world.now_ms()), Take)
+            for wait in self._all_waits(execution, head.waits)
+        )
 
     def _check_freed(self, head: Head, chronicle: Chronicle) -> None:
         """What lay there when a run expired is gone when its row says so."""
@@ -402,19 +554,6 @@ class Promises:
             chronicle.to_be_freed = there
         elif left := there & chronicle.to_be_freed:
             raise Broken(f"P7: {head.key.id} has expired, and {sorted(left)} are still there")
-
-    # --- the truth --------------------------------------------------------------------------------
-
-    def _truth(self, key: RunKey) -> Head | None:
-        item = self._world.truth.item(key.head)
-        return None if item is None else head_of(item)
-
-    def _chronicle(self, head: Head) -> Chronicle:
-        return self._of(head.key.pk, head.generation)
-
-    def _of(self, pk: str, generation: str) -> Chronicle:
-        _, tenant, id = pk.split("#")
-        return self._runs.setdefault((pk, generation), Chronicle(RunKey(tenant, id), generation))
 
     def _data(self, item: Item) -> bytes:
         content = content_of(item)

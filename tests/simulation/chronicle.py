@@ -1,0 +1,99 @@
+"""What each run has truly gone through: its journal, folded along as it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from holdfast.model.execution import Execution
+from holdfast.model.wait import Wait
+from holdfast.records.head import ENDED, Head, head_of
+from holdfast.records.keys import RunKey
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+__all__ = ["Broken", "Chronicle", "Chronicles"]
+
+
+class Broken(AssertionError):
+    """A promise was broken."""
+
+
+@dataclass
+class Chronicle:
+    """One generation of a run, as its journal truly tells it."""
+
+    key: RunKey
+    generation: str
+    execution: Execution | None = None
+    """Never taken from a snapshot: snapshots are compared with it."""
+    position: int = 1
+    fence: int = 0
+    performed: int = 0
+    """The last epoch in which something was performed."""
+    written: dict[int, str] = field(default_factory=dict)
+    """Who wrote which position: the token of the write."""
+    snapshots: set[int] = field(default_factory=set)
+    branches: set[str] = field(default_factory=set)
+    """Every branch that ever was."""
+    to_be_freed: set[str] = field(default_factory=set)
+    """What lay there when the run expired."""
+    accepted: dict[tuple[str, str], int] = field(default_factory=dict)
+    """The signals in the inbox, and when they were accepted."""
+    seen: set[tuple[str, str]] = field(default_factory=set)
+    """The signals that lay there when the run was last claimed: its owner knows of them."""
+    acknowledged: set[tuple[str, str]] = field(default_factory=set)
+    """The signals whose sender was told that they count."""
+    waits: tuple[Wait, ...] = ()
+    """What the run waited for when it expired."""
+    moved_ms: int = 0
+    """When something last happened to the run."""
+    acknowledged_start: bool = False
+    """Whether somebody was told that it is started."""
+    begun: bool = False
+    """Whether its first node was entered."""
+    over: bool = False
+    """Whether it has ever ended; one that failed may have been retried since."""
+
+
+class Chronicles:
+    """All runs that ever were, and the rows that truly stand."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._runs: dict[tuple[str, str], Chronicle] = {}
+
+    def row(self, key: RunKey) -> Head | None:
+        """Return the row of whatever run has that id now."""
+        item = self._world.truth.item(key.head)
+        return None if item is None else head_of(item)
+
+    def own_row(self, chronicle: Chronicle) -> Head | None:
+        """Return the row of this very run, None where it is gone."""
+        head = self.row(chronicle.key)
+        return head if head is not None and head.generation == chronicle.generation else None
+
+    def of(self, pk: str, generation: str) -> Chronicle:
+        """Return the chronicle of a run, a new one where nothing was heard of it."""
+        found = self._runs.get((pk, generation))
+        if found is None:
+            _, tenant, id = pk.split("#")
+            found = self._runs[pk, generation] = Chronicle(RunKey(tenant, id), generation)
+        return found
+
+    def of_row(self, head: Head) -> Chronicle:
+        """Return the chronicle of the run that a row is of."""
+        return self.of(head.key.pk, head.generation)
+
+    def all(self) -> Iterator[Chronicle]:
+        """Yield every chronicle."""
+        return iter(self._runs.values())
+
+    def has_left(self, chronicle: Chronicle) -> bool:
+        """Return whether nobody has to wait for a run any more: it has ended, or is gone."""
+        if chronicle.over:
+            return True
+        head = self.own_row(chronicle)
+        return head is None or head.status in ENDED or head.ttl * 1000 <= self._world.now_ms()

@@ -1,0 +1,193 @@
+"""What the users of a fleet want: the plans of their runs, and what they do to them when."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from holdfast.model.run import OnBusy
+from tests.simulation.flow import HEAVY, branches_of
+
+__all__ = ["DAY_SECONDS", "FOLLOWER", "RUNS", "SLEEPER", "Line", "Script", "Wish", "drawn_script"]
+
+RUNS = 24
+SESSIONS = ("desk", "phone")
+DAY_SECONDS = 24 * 3600.0
+SLEEPER = "sleeper"
+"""Waits for weeks, extended, in a session."""
+FOLLOWER = "follower"
+"""Is started behind it when everything that it had before it was extended has gone."""
+
+
+@dataclass
+class Wish:
+    """A run, as its user wants it."""
+
+    plan: list[str]
+    expires: float | None = None
+    ballast: int = 0
+    session: str | None = None
+    on_busy: OnBusy = "queue"
+
+
+@dataclass
+class Line:
+    """One line of a client's script."""
+
+    at_seconds: float
+    verb: str
+    run: str
+    argument: str = ""
+    id: str = ""
+    done: bool = False
+    refused: bool = False
+
+
+@dataclass
+class Script:
+    """All wishes, and what each client does."""
+
+    wishes: dict[str, Wish] = field(default_factory=dict)
+    clients: list[list[Line]] = field(default_factory=list)
+
+    @property
+    def lines(self) -> list[Line]:
+        """Every line of every client."""
+        return [line for lines in self.clients for line in lines]
+
+    def about(self, run: str) -> list[Line]:
+        """Return what is done to a run."""
+        return [line for line in self.lines if line.run == run]
+
+
+def drawn_script(draw: random.Random, seconds: float) -> Script:
+    """Draw what users do within that time."""
+    drawing = _Drawing(draw)
+    script = Script()
+    lines: list[Line] = []
+    for number in range(RUNS):
+        run = f"run-{number:02d}"
+        start = draw.random() * seconds * 0.5
+        wish = script.wishes[run] = drawing.wish()
+        lines.append(Line(start, "start", run))
+        if draw.random() < 0.2 and wish.on_busy != "reject":
+            lines.append(Line(start + draw.random() * 5, "start", run))  # asked for twice
+        lines += drawing.signals(run, wish, start)
+        if draw.random() < 0.12:
+            lines.append(Line(start + draw.random() * 60, "cancel", run))
+        if draw.random() < 0.15:
+            lines.append(Line(start + 30 + draw.random() * 90, "retry", run))
+        if wish.expires is not None and draw.random() < 0.7:
+            # Now and then at the last moment.
+            after = draw.choice([draw.random() * wish.expires, wish.expires - draw.random()])
+            longer = draw.choice([60 + draw.random() * 60, 20 * DAY_SECONDS])
+            lines.append(Line(start + after, "extend", run, f"{longer:.3f}"))
+    lines.append(Line(draw.random() * seconds, "grow", "", "16"))
+    script.wishes[SLEEPER] = Wish(["work 0.1", "ask wake"], expires=DAY_SECONDS, session="long")
+    lines.append(Line(draw.random() * 20, "start", SLEEPER))
+    lines.append(Line(20 + draw.random() * 40, "extend", SLEEPER, f"{30 * DAY_SECONDS}"))
+    lines.sort(key=lambda line: line.at_seconds)
+    # A line may wait for a run that another client starts; no client waits for itself.
+    starters = [line for line in lines if line.verb == "start"]
+    others = [line for line in lines if line.verb != "start"]
+    script.clients = [starters, others[::2], others[1::2]]
+    return script
+
+
+class _Drawing:
+    """Draws the parts of a script."""
+
+    def __init__(self, draw: random.Random) -> None:
+        self._draw = draw
+
+    def wish(self) -> Wish:
+        draw = self._draw
+        if draw.random() < 0.4:
+            # Short, so that a queue gets through within the time of a fleet.
+            on_busy: list[OnBusy] = ["queue"] * 5 + ["replace", "replace", "promote", "promote"]
+            wish = Wish(
+                self._plan(draw.randint(1, 2), brief=True),
+                session=draw.choice(SESSIONS),
+                on_busy=draw.choice([*on_busy, "reject"]),
+            )
+        else:
+            wish = Wish(self._plan(draw.randint(1, 6), brief=False))
+        if draw.random() < 0.2:
+            wish.expires = 30 + draw.random() * 90
+        if draw.random() < 0.25:
+            wish.ballast = draw.choice([700, HEAVY])
+        return wish
+
+    def signals(self, run: str, wish: Wish, start: float) -> list[Line]:
+        draw = self._draw
+        lines: list[Line] = []
+        for number, name in enumerate(_asked(wish.plan)):
+            at = start + draw.random() * (30 if wish.session else 80)
+            if wish.expires is not None and draw.random() < 0.5:
+                at = start + wish.expires + draw.uniform(-1, 1)  # at the last moment
+            lines.append(Line(at, "signal", run, name, f"s{number}"))
+            if draw.random() < 0.3:
+                again = at + draw.random() * 20
+                lines.append(Line(again, "signal", run, name, f"s{number}"))  # the same once more
+        return lines
+
+    def _plan(self, count: int, *, brief: bool) -> list[str]:
+        plan = ["work 0.2"]
+        for _ in range(count):
+            step = self._step(brief=brief)
+            restless = [text.split()[0] in ("swift", "side") for text in (plan[-1], step)]
+            if not all(restless):
+                plan.append(step)
+        return plan
+
+    def _step(self, *, brief: bool) -> str:
+        draw = self._draw
+        number = draw.random()
+        if number < 0.12:
+            return f"fork {self._branch(2)}|{self._branch(2)}"
+        if number < 0.2:
+            parts = [self._part() for _ in range(draw.randint(1, 4))]
+            return f"each {'|'.join(parts)}"
+        if number < 0.24:
+            return f"side {self._branch(2)}"
+        kinds = ["work", "work", "work", "ask", "ask", "nap", "shaky", "heavy", "swift"]
+        return self._simple(draw.choice(kinds), brief=brief)
+
+    def _branch(self, most: int) -> str:
+        kinds = ["work", "ask", "ask", "nap", "shaky"]
+        count = self._draw.randint(1, most)
+        steps = [self._simple(self._draw.choice(kinds), brief=True) for _ in range(count)]
+        return ";".join(steps)
+
+    def _part(self) -> str:
+        branch = self._branch(2)
+        if self._draw.random() < 0.3:
+            return f"{branch};twin {self._draw.choice([0, 0, 1, 3])}"
+        return branch
+
+    def _simple(self, kind: str, *, brief: bool) -> str:
+        draw = self._draw
+        match kind:
+            case "work":
+                return f"work {draw.random() ** 3 * (3 if brief else 8):.3f}"
+            case "ask":
+                most = 15 if brief else 40
+                limit = f"<{5 + draw.random() * most:.3f}" if draw.random() < 0.25 else ""
+                return f"ask {draw.choice(['go', 'pay'])}{limit}"
+            case "nap":
+                return f"nap {draw.random() * (8 if brief else 30):.3f}"
+            case "shaky":
+                return f"shaky {draw.choice([0, 1, 1, 2, 3])}"
+            case _:
+                return kind
+
+
+def _asked(plan: list[str]) -> list[str]:
+    """Return the names of all signals that a plan asks for."""
+    steps: list[str] = []
+    for step in plan:
+        kind, _, argument = step.partition(" ")
+        branched = kind in ("fork", "each", "side")
+        steps += [s for b in branches_of(argument) for s in b] if branched else [step]
+    asks = [step.partition(" ")[2] for step in steps if step.startswith("ask ")]
+    return [ask.partition("<")[0] for ask in asks]
