@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from statistics import median
 from typing import Any
 
 from bench.figures import Figure
+from bench.memory import peak_mb
 from holdfast import Graph, Holdfast, signal
 from holdfast.clock import SystemClock
 
@@ -77,10 +77,6 @@ def _told(phase: str, folder: str, turns: int) -> dict[str, float]:
     return json.loads(done.stdout)
 
 
-def _peak_mb() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
 class Loop:
     """The graph, and what its nodes see of time and memory."""
 
@@ -97,7 +93,7 @@ class Loop:
         @graph.node
         async def count(state: Any) -> Any:
             if state["turn"] == TURNS_SHORT - 1:
-                self.early_mb = _peak_mb()
+                self.early_mb = peak_mb()
             return {"turn": state["turn"] + 1}
 
         @graph.node
@@ -128,7 +124,7 @@ async def _run(url: str, turns: int) -> dict[str, float]:
         run = await hf.get("loop")
     return {
         "turns_a_second": turns / seconds,
-        "growth_mb": _peak_mb() - loop.early_mb,
+        "growth_mb": peak_mb() - loop.early_mb,
         "journal_mb": run.journal_bytes / 2**20,
     }
 
