@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import msgspec
@@ -109,7 +109,8 @@ def _unreachable(wiring: Wiring) -> Iterator[str]:
     if wiring.nodes and wiring.start not in wiring.nodes:
         yield f"the start is {wiring.start!r:.80}, and there is no such node"
     elif wiring.nodes:
-        reached = {wiring.start} | _beyond(wiring.start, wiring.nodes.keys(), wiring)
+        ways = {name: list(_successors(name, wiring)) for name in wiring.nodes}
+        reached = {wiring.start} | _beyond(wiring.start, ways)
         for name in wiring.nodes:
             if name not in reached:
                 yield f"node {name!r} cannot be reached from the start, {wiring.start!r}"
@@ -154,7 +155,8 @@ def _loops(wiring: Wiring) -> Iterator[list[str]]:
     Two nodes are in one loop if each is beyond the other.
     """
     restless = {name: node for name, node in wiring.nodes.items() if node.pausable == "no"}
-    beyond = {name: _beyond(name, restless.keys(), wiring) for name in restless}
+    onward = {name: _onward(name, wiring) for name in restless}
+    beyond = {name: _beyond(name, onward) for name in restless}
     looped: set[str] = set()
     for name in restless:
         if name in beyond[name] and name not in looped:
@@ -163,13 +165,44 @@ def _loops(wiring: Wiring) -> Iterator[list[str]]:
             yield loop
 
 
-def _beyond(name: str, allowed: Collection[str], wiring: Wiring) -> set[str]:
+def _onward(name: str, wiring: Wiring, forks: frozenset[str] = frozenset()) -> list[str]:
+    """Return where the strand at a node can go from there without a chance to stop on the way.
+
+    That is past a fork only if there is such a way through every branch, or if there may be none.
+    """
+    way = wiring.ways.get(name)
+    if not isinstance(way, Split):
+        return [to for to in wiring.targets(name) if to is not None]
+    if way.over or name in forks:
+        return [way.join]
+    passed = all(_passed(start, way.join, wiring, forks | {name}) for start in way.starts)
+    return [way.join] if passed else []
+
+
+def _passed(start: str, join: str, wiring: Wiring, forks: frozenset[str]) -> bool:
+    """Return whether a branch can be over without a chance to stop in it."""
+    seen, left = {start}, [start]
+    while left:
+        name = left.pop()
+        node = wiring.nodes.get(name)
+        if name == join or node is None:
+            return True
+        if node.pausable == "no":
+            if None in wiring.targets(name):
+                return True
+            new = [to for to in _onward(name, wiring, forks) if to not in seen]
+            seen.update(new)
+            left += new
+    return False
+
+
+def _beyond(name: str, ways: Mapping[str, Iterable[str]]) -> set[str]:
     """Return what can be reached from a node, the node itself only if a loop leads back to it."""
     beyond: set[str] = set()
     left = [name]
     while left:
-        for to in _successors(left.pop(), wiring):
-            if to in allowed and to not in beyond:
+        for to in ways[left.pop()]:
+            if to in ways and to not in beyond:
                 beyond.add(to)
                 left.append(to)
     return beyond
