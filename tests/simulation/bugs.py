@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import msgspec
@@ -17,6 +17,7 @@ import pytest
 from holdfast.clock import Ids
 from holdfast.engine import (
     burial,
+    children,
     debts,
     driver,
     entering,
@@ -27,6 +28,7 @@ from holdfast.engine import (
     ledger,
     runs,
     starting,
+    unwritten,
     worker,
 )
 from holdfast.errors import (
@@ -39,6 +41,7 @@ from holdfast.model.event import Event, Fenced, Snapshot
 from holdfast.model.execution import Execution
 from holdfast.model.signals import Signal
 from holdfast.records import changes
+from holdfast.records.child import child_item
 from holdfast.records.codec import pack
 from holdfast.records.head import Head, head_of
 from holdfast.records.journal import Content, record
@@ -403,3 +406,65 @@ def a_place_that_does_not_last_as_long_as_its_run(patch: pytest.MonkeyPatch) -> 
     async def nothing(*arguments: Any) -> None: ...
 
     patch.setattr(extension, "keep_place", nothing)
+
+
+# --- children -------------------------------------------------------------------------------------
+
+
+@bug
+def leave_the_index_before_the_parent_is_told(patch: pytest.MonkeyPatch) -> None:
+    async def silent(kernel: Any, hands: Any, head: Head, execution: Any) -> None:
+        await children._cancel_children(kernel, hands, head)
+
+    patch.setattr(driver, "pay_family", silent)
+
+
+@bug
+def a_childs_head_before_its_item(patch: pytest.MonkeyPatch) -> None:
+    async def hasty(
+        kernel: Any, hands: Any, parent: Head, wanted: Any, *, retried: str, parenting: Any
+    ) -> Head:
+        parent = await parenting()
+        id = children._id_of(parent, wanted, retried)
+        head = await children._made(kernel, hands, parent, wanted, id)
+        item = child_item(parent, id, graph=wanted.graph.name, token=kernel.ids.new())
+        with suppress(ConditionFailed):
+            await kernel.settle(kernel.journals, item)
+        return head
+
+    patch.setattr(driver, "start_child", hasty)
+
+
+@bug
+def no_cancelled_head_for_a_child_that_is_not_made_yet(patch: pytest.MonkeyPatch) -> None:
+    cancel = children._cancel_child
+
+    async def careless(kernel: Any, hands: Any, parent: Head, id: str, graph: str) -> None:
+        if await kernel.heads.get(RunKey(parent.key.tenant, id).head) is not None:
+            await cancel(kernel, hands, parent, id, graph)
+
+    patch.setattr(children, "_cancel_child", careless)
+
+
+@bug
+def children_that_outlive_their_parent(patch: pytest.MonkeyPatch) -> None:
+    async def nothing(*arguments: Any) -> None: ...
+
+    patch.setattr(children, "_cancel_children", nothing)
+
+
+@bug
+def make_a_child_without_looking_at_the_parent(patch: pytest.MonkeyPatch) -> None:
+    async def nothing(*arguments: Any) -> None: ...
+
+    patch.setattr(children, "_check_held", nothing)
+
+
+# --- runs in memory -------------------------------------------------------------------------------
+
+
+@bug
+def acknowledge_what_is_only_in_memory(patch: pytest.MonkeyPatch) -> None:
+    async def hasty(self: Any) -> None: ...
+
+    patch.setattr(unwritten.Unwritten, "known", hasty)

@@ -10,11 +10,16 @@ from holdfast.model.execution import Execution
 from holdfast.model.wait import Wait
 from holdfast.records.head import ENDED, Head, head_of
 from holdfast.records.keys import RunKey
+from holdfast.storage.item import Item
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
 __all__ = ["Broken", "Chronicle", "Chronicles"]
+
+
+SOON_MS = 300_000
+"""A run that owes something is due at once, or, where that went wrong, this much later."""
 
 
 class Broken(AssertionError):
@@ -35,6 +40,8 @@ class Chronicle:
     """The last epoch in which something was performed."""
     written: dict[int, str] = field(default_factory=dict)
     """Who wrote which position: the token of the write."""
+    early: list[tuple[Item, str]] = field(default_factory=list)
+    """Records that stood before the row, each with who wrote it."""
     snapshots: set[int] = field(default_factory=set)
     branches: set[str] = field(default_factory=set)
     """Every branch that ever was."""
@@ -61,8 +68,9 @@ class Chronicle:
 class Chronicles:
     """All runs that ever were, and the rows that truly stand."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, *, skew_ms: int) -> None:
         self._world = world
+        self._skew_ms = skew_ms
         self._runs: dict[tuple[str, str], Chronicle] = {}
 
     def row(self, key: RunKey) -> Head | None:
@@ -90,6 +98,12 @@ class Chronicles:
     def all(self) -> Iterator[Chronicle]:
         """Yield every chronicle."""
         return iter(self._runs.values())
+
+    def is_seen_to(self, head: Head) -> bool:
+        """Return whether a worker holds a run, or will take it soon."""
+        if head.place is None or not head.place.pk.startswith("DUE#"):
+            return head.place is not None
+        return head.place.due_parts()[0] <= self._world.now_ms() + SOON_MS + self._skew_ms
 
     def has_left(self, chronicle: Chronicle) -> bool:
         """Return whether nobody has to wait for a run any more: it has ended, or is gone."""

@@ -13,18 +13,21 @@ branches with plans of their own: ``fork ask go;nap 3|shaky 1`` has two, of two 
 ``fork a|b``           two branches; one that fails takes the other along, and the run
 ``each a|b|c``         a branch for each, two at a time; one that fails spares the others
 ``side a``             a graph of its own inside this one
+``kids a|b``           a run of its own for each, and another step when they have ended
+``kid``                one such run, also in a branch
 ``twin 1``             in a branch of ``each``: two further branches, the first of which may fail
 ====================== =============================================================================
 """
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable
 from typing import Any, TypedDict
 
-from holdfast.engine.context import Context
-from holdfast.errors import WaitTimedOut
+from holdfast.engine.context import Child, Context
+from holdfast.errors import Unsuccessful, WaitTimedOut
 from holdfast.graph import END, Graph
 from holdfast.model.policy import Retry
 from holdfast.model.signals import signal
@@ -34,6 +37,7 @@ from tests.simulation.process import Process
 __all__ = ["HEAVY", "Entered", "State", "branches_of", "flow", "gains", "is_hopeless", "noise"]
 
 HEAVY = 12_000
+KID = ["work 0.1", "nap 3.5"]
 RETRY = Retry(attempts=3, first_seconds=1, factor=6, jitter=0.2)
 
 Entered = Callable[[Context, bool], None]
@@ -122,8 +126,22 @@ def flow(entered: Entered) -> Graph:
         enter(state, ctx)
         return {"at": state["at"] + 1, "heavy": noise(ctx.run_id, HEAVY)}
 
-    nodes: list[Any] = [work, swift, ask, nap, shaky, heavy]
-    side = graph.include(_side(entered), name="side", gives={"got": "got", "at": "at"})
+    @graph.node
+    async def kids(state: State, ctx: Context) -> State:
+        enter(state, ctx)
+        plans = branches_of(_argument(state))
+        children = [await ctx.start(graph, {"plan": plan, "at": 0}) for plan in plans]
+        ends = await asyncio.gather(*(_end_of(child) for child in children))
+        enter(state, ctx)
+        return {"at": state["at"] + 1, "got": ends}
+
+    @graph.node
+    async def kid(state: State, ctx: Context) -> State:
+        enter(state, ctx)
+        return {"at": state["at"] + 1, "got": [await _step(graph, ctx, "kid")]}
+
+    nodes: list[Any] = [work, swift, ask, nap, shaky, heavy, kids, kid]
+    side = graph.include(_side(graph, entered), name="side", gives={"got": "got", "at": "at"})
     entrances = [
         _add_fork(graph, enter, entered),
         _add_each(graph, enter, entered),
@@ -149,13 +167,13 @@ def _add_fork(graph: Graph, enter: Any, entered: Entered) -> tuple[Any, Any]:
     @graph.node(writes=["left", "got"], pausable="blocking", retry=RETRY)
     async def left(state: State, ctx: Context) -> State:
         entered(ctx, state["left"] > 0)
-        got = await _step(ctx, branches_of(_argument(state))[0][state["left"]])
+        got = await _step(graph, ctx, branches_of(_argument(state))[0][state["left"]])
         return {"left": state["left"] + 1, "got": [got]}
 
     @graph.node(writes=["right", "got"], retry=RETRY)
     async def right(state: State, ctx: Context) -> State:
         entered(ctx, False)
-        got = await _step(ctx, branches_of(_argument(state))[1][state["right"]])
+        got = await _step(graph, ctx, branches_of(_argument(state))[1][state["right"]])
         return {"right": state["right"] + 1, "got": [got]}
 
     @graph.node
@@ -188,7 +206,7 @@ def _add_each(graph: Graph, enter: Any, entered: Entered) -> tuple[Any, Any]:
     async def part(state: State, ctx: Context) -> State:
         entered(ctx, False)
         own = state["part"]
-        got = await _step(ctx, own["plan"][own["at"]])
+        got = await _step(graph, ctx, own["plan"][own["at"]])
         return {"part": {"plan": own["plan"], "at": own["at"] + 1}, "got": [got]}
 
     @graph.node(writes=[])
@@ -200,12 +218,12 @@ def _add_each(graph: Graph, enter: Any, entered: Entered) -> tuple[Any, Any]:
     async def near(state: State, ctx: Context) -> State:
         entered(ctx, False)
         own = state["part"]
-        return {"got": [await _step(ctx, own["plan"][own["at"]])]}
+        return {"got": [await _step(graph, ctx, own["plan"][own["at"]])]}
 
     @graph.node(writes=["got"])
     async def far(state: State, ctx: Context) -> State:
         entered(ctx, False)
-        return {"got": [await _step(ctx, "nap 4")]}
+        return {"got": [await _step(graph, ctx, "nap 4")]}
 
     @graph.node(writes=["part"])
     async def inside(state: State, ctx: Context) -> State:
@@ -231,7 +249,7 @@ def _add_each(graph: Graph, enter: Any, entered: Entered) -> tuple[Any, Any]:
     return each, gather
 
 
-def _side(entered: Entered) -> Graph:
+def _side(outer: Graph, entered: Entered) -> Graph:
     """Return the graph inside, which has a state of its own."""
     graph = Graph("side", Side, reducers={"got": "append"})
 
@@ -239,7 +257,7 @@ def _side(entered: Entered) -> Graph:
     async def step(state: Side, ctx: Context) -> Side:
         at = state.get("step", 0)
         entered(ctx, at == 0)
-        return {"step": at + 1, "got": [await _step(ctx, _plan(state)[at])]}
+        return {"step": at + 1, "got": [await _step(outer, ctx, _plan(state)[at])]}
 
     @graph.node
     async def done(state: Side, ctx: Context) -> Side:
@@ -256,7 +274,7 @@ def _side(entered: Entered) -> Graph:
     return graph
 
 
-async def _step(ctx: Context, step: str) -> str:
+async def _step(graph: Graph, ctx: Context, step: str) -> str:
     """Do one step of a branch, and return what it adds."""
     kind, _, argument = step.partition(" ")
     match kind:
@@ -266,12 +284,23 @@ async def _step(ctx: Context, step: str) -> str:
             return await _answer(ctx, argument)
         case "nap":
             await ctx.sleep(float(argument))
+        case "kid":
+            await _end_of(await ctx.start(graph, {"plan": KID, "at": 0}))
         case "shaky" | "twin":
             if ctx.attempt <= int(argument):
                 raise ValueError("shaky")
         case _:
             raise AssertionError(step)
     return step
+
+
+async def _end_of(child: Child) -> str:
+    """Wait for a child, and return how it ended."""
+    try:
+        result: State = await child.result()
+    except Unsuccessful as error:
+        return type(error).__name__
+    return f"finished {result['at']}"
 
 
 async def _pass(seconds: float) -> None:
@@ -295,7 +324,7 @@ def branches_of(argument: str) -> list[list[str]]:
 
 def is_hopeless(plan: list[str]) -> bool:
     """Return whether a plan has a step that fails for good, and takes the run along."""
-    return any("shaky 3" in step for step in plan if not step.startswith("each"))
+    return any("shaky 3" in step for step in plan if not step.startswith(("each", "kids")))
 
 
 def gains(plan: list[str]) -> int:
@@ -303,8 +332,10 @@ def gains(plan: list[str]) -> int:
     found = 0
     for step in plan:
         kind, _, argument = step.partition(" ")
-        if kind == "ask":
+        if kind in ("ask", "kid"):
             found += 1
+        elif kind == "kids":
+            found += len(branches_of(argument))
         elif kind in ("fork", "side"):
             found += sum(len(branch) for branch in branches_of(argument))
         elif kind == "each":

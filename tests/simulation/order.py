@@ -21,18 +21,15 @@ if TYPE_CHECKING:
 __all__ = ["Order"]
 
 LAST = "LAST"
-SOON_MS = 300_000
-"""A run that owes something is due at once, or, where that went wrong, this much later."""
 
 
 class Order:
     """Watches the lanes."""
 
-    def __init__(self, world: World, runs: Chronicles, seen: Counter[str], *, skew_ms: int) -> None:
+    def __init__(self, world: World, runs: Chronicles, seen: Counter[str]) -> None:
         self._world = world
         self._runs = runs
         self._seen = seen
-        self._skew_ms = skew_ms
         self._given: dict[str, dict[int, Chronicle]] = {}
         """Every number that was given out, by the partition of its lane."""
         self._last: dict[str, int] = {}
@@ -94,16 +91,10 @@ class Order:
             self._seen["woken in its lane"] += 1
         if head.status not in ENDED or not self.owes(head):
             return
-        if before is not None and before.status in ENDED and before.owner != head.owner:
-            self._seen["claimed to pay"] += head.owner is not None
-        place = head.place
-        if place is None or (
-            place.pk.startswith("DUE#")
-            and place.due_parts()[0] > self._world.now_ms() + SOON_MS + self._skew_ms
-        ):
+        if not self._runs.is_seen_to(head):
             raise Broken(
                 f"{head.key.id} is {head.status} and stands in its lane, and nobody will see to "
-                f"it: its place is {place}"
+                f"it: its place is {head.place}"
             )
 
     def owes(self, head: Head) -> bool:

@@ -7,6 +7,8 @@ P5  the runs of a session go on one after the other: see `order`
 P6  nothing is stuck
 P7  expiry is exact, and frees
 
+and of runs that start others, that none is left alone: see `family`.
+
 Each journal is folded along as it is written, by the same `folded` that the kernel uses, and never
 from a snapshot: what a snapshot holds is compared with it. What the kernel believes of a run is
 never asked.
@@ -18,10 +20,12 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from holdfast.model.child import is_childs_signal
 from holdfast.model.event import (
     AttemptFailed,
     BranchFailed,
     Cancelled,
+    ChildStarted,
     Event,
     Expired,
     Extended,
@@ -53,6 +57,7 @@ from holdfast.records.keys import (
 from holdfast.storage.item import Item, item_bytes
 from holdfast.storage.layout import TOKEN, Key
 from tests.simulation.chronicle import Broken, Chronicle, Chronicles
+from tests.simulation.family import Family
 from tests.simulation.order import Order
 from tests.simulation.world import TTL_SWEEPER
 
@@ -76,13 +81,14 @@ class Promises:
         self._world = world
         self._skew_ms = skew_ms
         self._stuck_ms = stuck_ms
-        self._runs = Chronicles(world)
+        self._runs = Chronicles(world, skew_ms=skew_ms)
         self._open: dict[str, Chronicle] = {}
         self._checked_ms = 0
         self.steps = 0
         self.seen: Counter[str] = Counter()
         """How often each kind of thing that is to be tested has truly happened."""
-        self._order = Order(world, self._runs, self.seen, skew_ms=skew_ms)
+        self._order = Order(world, self._runs, self.seen)
+        self._family = Family(world, self._runs, self.seen, skew_ms=skew_ms)
         world.on_applied(self._applied)
 
     # --- what a scenario tells --------------------------------------------------------------------
@@ -153,6 +159,9 @@ class Promises:
         """Check what must hold once everything has come to rest."""
         for chronicle in list(self._open.values()):
             self._check_not_stuck(chronicle, at_rest=True)
+            head = self._runs.own_row(chronicle)
+            if head is not None and self._family.is_orphan(head):
+                raise Broken(f"P6: {head.key.id} goes on, and its parent {head.parent} does not")
         for item in self._world.items("RUN#"):
             if item["SK"] == HEAD and item["status"] == "expired" and not item.get("freed"):
                 raise Broken(f"P7: {item['PK']} has expired, and was not freed")
@@ -183,6 +192,9 @@ class Promises:
                 continue
             elif key.sk == HEAD:
                 self._head(key, old, new, process, now_ms)
+            elif key.sk.startswith("CHILD#"):
+                _, generation, id = key.sk.split("#", 2)
+                self._family.named(key.pk, generation, id)
             elif is_inbox(key.sk):
                 self._inbox(key, old, new, process)
             else:
@@ -215,15 +227,19 @@ class Promises:
         if before is not None:
             self._check_change(before, head, chronicle, process)
         self._order.row(before, head)
+        self._family.row(before, head)
         chronicle.moved_ms = now_ms
         if head.status in ENDED:
             chronicle.over = True
             self._check_ending(head, chronicle)
             self._check_freed(head, chronicle)
-        if head.status not in ENDED or self._order.owes(head):
+        if head.status not in ENDED or self._owes(head):
             self._open[key.pk] = chronicle
         else:
             self._open.pop(key.pk, None)
+
+    def _owes(self, head: Head) -> bool:
+        return self._order.owes(head) or self._family.owes(head)
 
     def _check_change(self, before: Head, head: Head, chronicle: Chronicle, process: str) -> None:
         where = f"{process} changed the row of {head.key.id}"
@@ -231,6 +247,8 @@ class Promises:
             raise Broken(f"P2: {where}, and set its epoch back")
         if head.owner != before.owner and head.owner is not None:
             chronicle.seen = set(chronicle.accepted)
+            ended = chronicle.execution is not None and chronicle.execution.ending is not None
+            self.seen["claimed to pay"] += ended and self._owes(head)
         if head.expires_ms < before.expires_ms or head.ttl < before.ttl:
             raise Broken(f"P7: {where}, and took time from it")
         moved = head.snapshot != before.snapshot and not head.freed
@@ -273,24 +291,30 @@ class Promises:
             if into is None or not any(id == head.key.id for _, id in into.accepted):
                 raise Broken(f"P1: {head.key.id} is promoted into {head.into}, which has no signal")
             return
+        if head.freed:
+            return  # a child that is cancelled before it was made
         if head.input is not None:
-            chronicle.execution = self._begun(head.generation, head.first, head.input)
+            chronicle.execution = self._begun(head, head.input)
         elif INPUT not in chronicle.written:
             raise Broken(f"P1: {head.key.id} stands in the table before its input does")
         else:
             item = self._world.item(journal_key(head.key, head.generation, INPUT))
             assert item is not None
-            chronicle.execution = self._begun(head.generation, head.first, self._data(item))
-        if any(position != INPUT for position in chronicle.written):
+            chronicle.execution = self._begun(head, self._data(item))
+        early = len(chronicle.early) if head.on_pause else 0
+        if len(chronicle.written.keys() - {INPUT}) > early:
             raise Broken(f"P2: {head.key.id} is new, and finds records of another run")
+        self.seen["begun in memory"] += head.on_pause
+        for number, (item, process) in enumerate(chronicle.early, start=1):
+            self._take_in(chronicle, number, item, process)
 
     def _promoted_into(self, head: Head) -> Chronicle | None:
         assert head.into is not None
         into = self._runs.row(RunKey(head.key.tenant, head.into))
         return None if into is None else self._runs.of_row(into)
 
-    def _begun(self, generation: str, first: str, data: bytes) -> Execution:
-        return Execution(seed=generation, state=unpack_value(data), node=first)
+    def _begun(self, head: Head, data: bytes) -> Execution:
+        return Execution(seed=head.seed, state=unpack_value(data), node=head.first)
 
     # --- inbox and journal ------------------------------------------------------------------------
 
@@ -339,18 +363,26 @@ class Promises:
         chronicle.moved_ms = now_ms
         if position == INPUT:
             return
-        if position != chronicle.position or chronicle.execution is None:
+        if position != chronicle.position:
             raise Broken(f"P2: {process} wrote {where}, where {chronicle.position} comes next")
         chronicle.position += 1
-        if new["ttl"] < chronicle.execution.ttl:
+        if chronicle.execution is None:
+            chronicle.early.append((new, process))
+        else:
+            self._take_in(chronicle, position, new, process)
+
+    def _take_in(self, chronicle: Chronicle, position: int, record: Item, process: str) -> None:
+        """Fold one more record, and check that it follows from what stands before it."""
+        where = f"record {position} of {chronicle.key.id}"
+        if chronicle.execution is not None and record["ttl"] < chronicle.execution.ttl:
             raise Broken(f"P1: {process} wrote {where}, which is gone before what it follows")
-        for number, event in enumerate(unpack_events(self._data(new))):
+        for number, event in enumerate(unpack_events(self._data(record))):
             what = f"{process} wrote {event!r:.200} as {where}"
             if isinstance(event, Snapshot):
                 self._check_snapshot(chronicle, event, number, what)
                 chronicle.snapshots.add(position)
                 continue
-            self._check_event(chronicle, event, new["epoch"], what)
+            self._check_event(chronicle, event, record["epoch"], what)
             self._fold(chronicle, event)
 
     def _fold(self, chronicle: Chronicle, event: Event) -> None:
@@ -411,13 +443,14 @@ class Promises:
         self._check_branch(execution, event, what)
         if isinstance(event, SignalTaken):
             self._check_taken(chronicle, event, what)
+            self._family.taken(chronicle, event, what)
         if isinstance(event, Expired):
             self._check_expiry(chronicle, head, what)
 
     def _check_branch(self, execution: Execution, event: Event, what: str) -> None:
         """What happens in a branch happens where the branch stands."""
         match event:
-            case NodeFinished() | AttemptFailed() | SignalTaken() | TimerFired():
+            case NodeFinished() | AttemptFailed() | SignalTaken() | TimerFired() | ChildStarted():
                 strand = execution.strand(event.branch)
                 if strand is None or (event.node, event.visit) != (strand.node, strand.visit):
                     raise Broken(f"P2: {what}, where the branch is {strand}")
@@ -497,9 +530,8 @@ class Promises:
             raise Broken(f"P2: {process} deleted {where}, which keeps stalled owners out")
 
     def _check_ending(self, head: Head, chronicle: Chronicle) -> None:
-        if head.into is not None:
+        if head.into is not None or chronicle.execution is None:
             return
-        assert chronicle.execution is not None
         told = chronicle.execution.ending
         if head.status != "quarantined" and head.status != told:
             raise Broken(f"P1: the row of {head.key.id} says {head.status}, its journal {told}")
@@ -508,7 +540,7 @@ class Promises:
 
     def _check_not_stuck(self, chronicle: Chronicle, *, at_rest: bool) -> None:
         head = self._runs.own_row(chronicle)
-        if head is None or (head.status in ENDED and not self._order.owes(head)):
+        if head is None or (head.status in ENDED and not self._owes(head)):
             self._open.pop(chronicle.key.pk, None)
             return
         now = self._world.now_ms()
@@ -532,7 +564,11 @@ class Promises:
         """Return whether what a run waits for has come."""
         if head.reason == "queued":
             return self._order.is_in_front(head)
-        signals = self._untaken(chronicle, head)
+        signals = self._untaken(chronicle, head) + [
+            InboxSignal(name, id, accepted_ms)
+            for (name, id), accepted_ms in chronicle.accepted.items()
+            if is_childs_signal(name)
+        ]
         return any(
             isinstance(resolved(wait, signals, execution.taken, self._world.now_ms()), Take)
             for wait in self._all_waits(execution, head.waits)

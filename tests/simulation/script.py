@@ -28,6 +28,8 @@ class Wish:
     ballast: int = 0
     session: str | None = None
     on_busy: OnBusy = "queue"
+    in_memory: bool = False
+    """Whether nothing of it is to be written before it pauses."""
 
 
 @dataclass
@@ -112,6 +114,7 @@ class _Drawing:
             )
         else:
             wish = Wish(self._plan(draw.randint(1, 6), brief=False))
+            wish.in_memory = draw.random() < 0.15
         if draw.random() < 0.2:
             wish.expires = 30 + draw.random() * 90
         if draw.random() < 0.25:
@@ -150,14 +153,25 @@ class _Drawing:
             return f"each {'|'.join(parts)}"
         if number < 0.24:
             return f"side {self._branch(2)}"
+        if number < 0.3:
+            return f"kids {'|'.join(self._child() for _ in range(draw.randint(1, 3)))}"
+        if number < 0.32:
+            return "kid"
         kinds = ["work", "work", "work", "ask", "ask", "nap", "shaky", "heavy", "swift"]
         return self._simple(draw.choice(kinds), brief=brief)
 
     def _branch(self, most: int) -> str:
-        kinds = ["work", "ask", "ask", "nap", "shaky"]
+        kinds = ["work", "ask", "ask", "nap", "shaky", "work", "ask", "nap", "shaky", "kid"]
         count = self._draw.randint(1, most)
         steps = [self._simple(self._draw.choice(kinds), brief=True) for _ in range(count)]
         return ";".join(steps)
+
+    def _child(self) -> str:
+        # Nobody sends it anything: whatever it asks for it gives up at some time.
+        kinds = ["work", "nap", "shaky", "kid", "heavy", "ask go<6"]
+        count = self._draw.randint(1, 2)
+        steps = [self._simple(self._draw.choice(kinds), brief=True) for _ in range(count)]
+        return ";".join(["work 0.1", *steps])
 
     def _part(self) -> str:
         branch = self._branch(2)
