@@ -94,7 +94,7 @@ def test_there_are_examples() -> None:
     pages = {name.rpartition("-")[0] for name, _ in examples()}
     guides = {
         f"docs/guides/{name}.md"
-        for name in ("graphs", "pausing", "runs", "sessions", "storage", "workers")
+        for name in ("branches", "graphs", "pausing", "runs", "sessions", "storage", "workers")
     }
     assert {"README.md", *guides} <= pages
 
