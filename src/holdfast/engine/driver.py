@@ -191,6 +191,9 @@ class Driver:
         gone = self.execution.taken | self._taking
         return [signal for signal in self.inbox if (signal.name, signal.id) not in gone]
 
+    def was_taken(self, name: str) -> bool:
+        return any(taken == name for taken, _ in self.execution.taken | self._taking)
+
     def known_waits(self, branch: str) -> list[Wait]:
         strand = self.execution.strand(branch)
         known = [*self._waited.get(branch, ()), *self.head.waits, *(strand.waits if strand else ())]
