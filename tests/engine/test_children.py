@@ -146,7 +146,7 @@ async def test_a_failure_that_is_not_caught_fails_the_parent(either: House) -> N
     graph, hf = starting(ask), either.open()
     async with either.worker(hf, graph, BREAKS):
         run = await hf.start(graph, id=PARENT)
-        with pytest.raises(RunFailed, match="RunFailed: run .* failed: ValueError: out of paper"):
+        with pytest.raises(RunFailed, match=r"RunFailed: run .* failed: ValueError: out of paper"):
             await run.result(timeout=60)
 
 
