@@ -205,10 +205,11 @@ def _as_parent(head: Head) -> Parent:
 # --- what is owed ---------------------------------------------------------------------------------
 
 
-async def ask_child(kernel: Kernel, hands: Hands, parent: Head, id: str) -> bool:
+async def ask_child(kernel: Kernel, hands: Hands, parent: Head, id: str, *, closely: bool) -> bool:
     """See to it that a run is told of a child that has ended; return whether it has.
 
-    It may have ended when there was nobody to tell, and the run was retried since.
+    It may have ended when there was nobody to tell, and the run was retried since. ``closely``
+    looks into its journal as well, which says so before its row does.
 
     Raises:
         RunNotFound: there is no such child, or its result is no longer kept.
@@ -216,11 +217,11 @@ async def ask_child(kernel: Kernel, hands: Hands, parent: Head, id: str) -> bool
     head = await runs.read(kernel, RunKey(parent.key.tenant, id))
     if head.parent != _as_parent(parent):
         raise RunNotFound(f"the run {id!r} is no child of this one")
-    if head.status not in ENDED:
-        return False
-    if head.status == "finished":
-        check_kept(head)
-    return await _tell_parent(kernel, hands, head, None)
+    if head.status in ENDED:
+        if head.status == "finished":
+            check_kept(head)
+        return await _tell_parent(kernel, hands, head, None)
+    return closely and (await load(kernel, head)).execution.ending is not None
 
 
 async def pay_family(kernel: Kernel, hands: Hands, head: Head, execution: Execution | None) -> None:

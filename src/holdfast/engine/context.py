@@ -78,6 +78,10 @@ class Host(Protocol):
         """Return the signals in the inbox that were not taken, nor are about to be."""
         ...
 
+    def was_taken(self, name: str) -> bool:
+        """Return whether a signal of that name was taken, or is about to be."""
+        ...
+
     def known_waits(self, branch: str) -> Iterable[Wait]:
         """Return what a branch is known to wait for, as it began."""
         ...
@@ -342,22 +346,22 @@ class Context:
 
     async def _ask_child(self, id: str, wait: Wait) -> None:
         """Ask for a child's end, unless it lies ready, or we are sure to be told of it."""
-        host, name = self._host, wait.signal
-        told = any(taken == name for taken, _ in host.execution.taken)
-        if self._lies_ready(name) or (wait in host.known_waits(self._branch) and not told):
+        host, name = self._host, childs_signal(id)
+        waits = wait in host.known_waits(self._branch)
+        if self._lies_ready(name) or (waits and not host.was_taken(name)):
             return
         try:
             ended = await host.ask_child(id)
         except Dropped as lost:
             self._lost = lost
             raise
-        if ended and told and not self._lies_ready(name):
+        if ended and host.was_taken(name) and not self._lies_ready(name):
             raise ResultTaken(
                 f"run {id!r} has ended, and another visit of a node was told so; what it came to "
                 "is passed on in the state"
             )
 
-    def _lies_ready(self, name: str | None) -> bool:
+    def _lies_ready(self, name: str) -> bool:
         return any(signal.name == name for signal in self._host.free_signals())
 
     async def _record(self, event: Event, *, durable: bool) -> None:

@@ -31,7 +31,7 @@ from holdfast.engine.turns import must_wait
 from holdfast.engine.unwritten import Stood
 from holdfast.errors import ConditionFailed, InvalidResult, StoreUnavailable, StoreUnusable
 from holdfast.graph import Graph
-from holdfast.model.child import is_childs_signal
+from holdfast.model.child import childs_signal, is_childs_signal
 from holdfast.model.decision import Decision, Outcome, Raised, Returned, RunNode, WentStale
 from holdfast.model.event import (
     BranchFailed,
@@ -193,6 +193,9 @@ class Driver:
         gone = self.execution.taken | self._taking
         return [signal for signal in self.inbox if (signal.name, signal.id) not in gone]
 
+    def was_taken(self, name: str) -> bool:
+        return any(taken == name for taken, _ in self.execution.taken | self._taking)
+
     def known_waits(self, branch: str) -> list[Wait]:
         strand = self.execution.strand(branch)
         known = [*self._waited.get(branch, ()), *self.head.waits, *(strand.waits if strand else ())]
@@ -275,8 +278,10 @@ class Driver:
     async def ask_child(self, id: str) -> bool:
         self._check_alive()
         hands = self._holder.hands
+        # Told once, it is not told again: then it must be known for sure whether it goes on.
+        closely = self.was_taken(childs_signal(id))
         ended = await self._kernel.patiently(
-            lambda: ask_child(self._kernel, hands, self.head, id), self._alive
+            lambda: ask_child(self._kernel, hands, self.head, id, closely=closely), self._alive
         )
         if ended:
             await self._read_inbox()
