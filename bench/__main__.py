@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from bench import dynamodb, fairness, kernel, loops, pausing, scale, sqlite
+from bench import branches, dynamodb, fairness, kernel, loops, pausing, scale, sqlite
 from bench.figures import Figure
 
 BENCHMARKS = {
@@ -15,6 +15,7 @@ BENCHMARKS = {
     "fairness": fairness.measure,
     "loops": loops.measure,
     "scale": scale.measure,
+    "branches": branches.measure,
 }
 
 

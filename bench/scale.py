@@ -98,8 +98,9 @@ def measure() -> list[Figure]:
         with ExitStack() as stack:
             workers = [stack.enter_context(_worker(table)) for table in tables]
             # One signal here, one there: what disturbs the machine disturbs them alike.
+            order = Random(1)
             for _ in range(WARM_UP + SIGNALS):
-                for worker in workers:
+                for worker in order.sample(workers, len(workers)):
                     worker.signal()
             with ThreadPoolExecutor() as threads:
                 told = list(threads.map(Measured.end, workers))

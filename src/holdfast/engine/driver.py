@@ -482,6 +482,9 @@ class Driver:
         await self._read_inbox()
 
     def answered(self) -> list[str]:
+        if not self.parked:
+            self._outrun.clear()
+            return []
         now, meant = self.now_ms(), self._spoken_for()
         signals = [signal for signal in self.free_signals() if signal not in meant]
         over: list[str] = []

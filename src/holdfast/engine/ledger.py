@@ -59,6 +59,7 @@ _INLINE_BYTES_MAX = 380 * 1024
 # Up to here it takes less time to compress than to hand it to a thread.
 _COMPRESSED_INLINE_BYTES_MAX = 256 * 1024
 _BLOBS_AT_ONCE = 16
+_UNFOLDED_MAX = 1_000
 # A run that is not written down remembers its history up to here, then only where it stands.
 _UNWRITTEN_BYTES_MAX = 512 * 1024
 
@@ -144,8 +145,7 @@ def _after(
         tail, execution = loaded.tail.grown(content.size), folded(loaded.execution, events)
     fences = [event.epoch for event in events if isinstance(event, Fenced)]
     fence = max((0 if loaded is None else loaded.fence, *fences))
-    context = msgspec.structs.replace(_grown(context, content), position=position + 1)
-    return Loaded(execution, context, [], tail, fence)
+    return Loaded(execution, _followed(context, content), [], tail, fence)
 
 
 async def read_inbox(kernel: Kernel, head: Head) -> list[Signal]:
@@ -196,6 +196,38 @@ class _Entry(msgspec.Struct, eq=False):
             self.done.set_exception(error)
 
 
+class _Fold:
+    """The fold of what stands, which is what a snapshot at the next position holds.
+
+    Whoever appends may be ahead of it, or behind. Few runs ever come to a snapshot; so events are
+    only collected, until somebody asks, or there are many.
+    """
+
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+        self._unfolded: list[Event] = []
+        self._extended = execution.ttl > 0
+
+    @property
+    def execution(self) -> Execution:
+        if self._unfolded:
+            self._execution = folded(self._execution, self._unfolded)
+            self._unfolded = []
+        return self._execution
+
+    def add(self, events: Sequence[Event]) -> None:
+        """Take in what stands by now."""
+        self._unfolded += events
+        if any(isinstance(event, Extended | Snapshot) for event in events):
+            self._extended = self.execution.ttl > 0
+        elif len(self._unfolded) > _UNFOLDED_MAX:
+            _ = self.execution
+
+    def lasting(self, head: Head) -> Head:
+        """Return the row with as long a life as the journal has."""
+        return head.lasting(self.execution) if self._extended else head
+
+
 class Journal:
     """The journal of a run that this process holds."""
 
@@ -209,9 +241,7 @@ class Journal:
         self._waiting: list[_Entry] = []
         self._writing = False
         self._heir: asyncio.Future[None] | None = None
-        # The fold of what stands, which is what a snapshot at the next position holds: whoever
-        # appends may be ahead of it, or behind.
-        self._execution = loaded.execution
+        self._fold = _Fold(loaded.execution)
         self._tail = loaded.tail
         self._compacts = True
         self._unwritten = loaded.unwritten is not None
@@ -336,7 +366,7 @@ class Journal:
             Conflict: somebody else's record stands there.
         """
         position = self.context.position
-        head = self._head.lasting(self._execution)
+        head = self._fold.lasting(self._head)
         taken_along, content = await self._content(head, events, plain)
         token = self._kernel.ids.new()
         put = record(head, position, content, token=token, stays=_stays(events))
@@ -362,33 +392,33 @@ class Journal:
         self, head: Head, events: list[Event], plain: bytes
     ) -> tuple[list[Event], Content]:
         """Return the snapshot that goes in front of the events, if one is due, and the record."""
-        name = f"{self.context.position:08d}-{head.epoch}"
-
-        async def kept(plain: bytes) -> Content:
-            data = await _compressed(plain)
-            return await self._kernel.patiently(
-                lambda: spilled(self._kernel, head, data, name), self._alive
-            )
-
         # What stays when an expired run is freed must not hold its state; and only what opens a run
         # again may follow its end.
-        apart = _stays(events) or self._execution.ending is not None
-        wanted = due(self._tail, self._kernel.snapshot_floor_bytes) and not apart
-        if wanted and self._compacts:
+        wanted = self._compacts and due(self._tail, self._kernel.snapshot_floor_bytes)
+        if wanted and not _stays(events) and self._fold.execution.ending is None:
             made: list[Event] = [
                 snapshot(
-                    self._execution,
+                    self._fold.execution,
                     self._kernel.clock.now_ms(),
                     size=self.context.size,
                     blobs=self.context.blobs,
                 )
             ]
             try:
-                return made, await kept(encode([*made, *events]))
+                return made, await self._kept(head, encode([*made, *events]))
             except InvalidResult:
                 # No item holds it, and there is no bucket: a resume reads all there is instead.
                 self._compacts = False
-        return [], await kept(plain)
+        return [], await self._kept(head, plain)
+
+    async def _kept(self, head: Head, plain: bytes) -> Content:
+        data = await _compressed(plain)
+        if len(data) <= self._kernel.spill_bytes:
+            return Content(data)
+        name = f"{self.context.position:08d}-{head.epoch}"
+        return await self._kernel.patiently(
+            lambda: spilled(self._kernel, head, data, name), self._alive
+        )
 
     async def _goes_on_after(self, standing: Mapping[str, Any] | None) -> bool:
         """Take in what stands where we meant to write, if it only gives the run more time.
@@ -411,9 +441,8 @@ class Journal:
         """Take in the record that stands at the next position."""
         starts = isinstance(events[0], Snapshot)
         self._tail = Tail(content.size) if starts else self._tail.grown(content.size)
-        self._execution = folded(self._execution, events)
-        position = self.context.position + 1
-        self.context = msgspec.structs.replace(_grown(self.context, content), position=position)
+        self._fold.add(events)
+        self.context = _followed(self.context, content)
 
     async def _point(self, position: int) -> None:
         """Tell readers to begin at a snapshot that stands.
@@ -478,11 +507,14 @@ def _stays(events: Sequence[Event]) -> bool:
 
 
 def _grown(context: Context, content: Content) -> Context:
-    return msgspec.structs.replace(
-        context,
-        size=context.size + content.size,
-        blobs=context.blobs or content.blob is not None,
-    )
+    blobs = context.blobs or content.blob is not None
+    return Context(context.position, context.size + content.size, blobs)
+
+
+def _followed(context: Context, content: Content) -> Context:
+    """Return the context after the record at its position."""
+    blobs = context.blobs or content.blob is not None
+    return Context(context.position + 1, context.size + content.size, blobs)
 
 
 def _in_time(item: dict[str, Any], head: Head) -> bool:

@@ -24,7 +24,7 @@ from holdfast.graph.node import (
     name_of,
     takes_context,
 )
-from holdfast.graph.plan import Plan
+from holdfast.graph.plan import Plan, planned
 from holdfast.graph.regions import faults_of as faults_of_regions
 from holdfast.graph.regions import regions_of
 from holdfast.graph.state import State
@@ -355,10 +355,9 @@ class Graph:
         Raises:
             InvalidState: what was kept does not match the type.
         """
-        plan = self._sound()
         strand = execution.strand(branch)
-        node = "" if strand is None else strand.node
-        return plan.state(node).entered(execution.view(branch))
+        state = self._sound().state("" if strand is None else strand.node)
+        return state.entered(execution.view(branch))
 
     def delta(self, execution: Execution, branch: str, returned: Any) -> dict[str, Any]:
         """Return what a branch's node changed in the state, in its durable form.
@@ -366,15 +365,13 @@ class Graph:
         Raises:
             InvalidResult: it does not fit the type, or cannot be kept.
         """
-        plan = self._sound()
         strand = execution.strand(branch)
-        node = plan.node("" if strand is None else strand.node)
-        before = execution.view(branch)
-        delta = plan.state(node.name).delta(returned, before)
-        ops = plan.ops(node.name)
-        if ops:
-            delta = contributions(returned, delta, before, ops)
-        held_to = node.bound or plan.join(node.name) is not None
+        stage = self._sound().stage("" if strand is None else strand.node)
+        node, before = stage.node, execution.view(branch)
+        delta = stage.state.delta(returned, before)
+        if stage.ops:
+            delta = contributions(returned, delta, before, stage.ops)
+        held_to = node.bound or stage.join is not None
         if held_to and node.writes is not None and not delta.keys() <= node.writes:
             undeclared = ", ".join(repr(name) for name in delta if name not in node.writes)
             raise InvalidResult(f"node {node.name!r} was not declared to write {undeclared}")
@@ -415,15 +412,17 @@ class Graph:
         fields = {scope: state.fields for scope, state in states.items()}
         faults += faults_of_regions(wiring, regions, fields, reducers)
         faults += faults_of_reducers(self._reducers, fields[""])
-        return (None, faults) if faults else (Plan(wiring, regions, states, reducers), [])
+        return (None, faults) if faults else (planned(wiring, regions, states, reducers), [])
 
     def _includes(self, graph: Graph) -> bool:
         parts = [part.graph for part in self._included.values()]
         return graph in parts or any(part._includes(graph) for part in parts)
 
     def _sound(self) -> Plan:
-        self.check()
-        return cast(Plan, self._plan)
+        plan = self._plan
+        if plan is None:
+            plan = cast(Plan, self.check()._plan)
+        return plan
 
     def _not_in_use(self) -> None:
         if self._plan is not None:

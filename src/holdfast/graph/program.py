@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from holdfast.errors import InvalidResult, UnknownNode
 from holdfast.graph.node import END, Node
-from holdfast.graph.plan import Plan
+from holdfast.graph.plan import Plan, Stage
 from holdfast.graph.wiring import Choice, Route, Split
 from holdfast.model.decision import Decision, Outcome, Raised, Returned, RunNode, WentStale
 from holdfast.model.event import (
@@ -37,7 +37,7 @@ def outstanding(execution: Execution, plan: Plan) -> tuple[RunNode, ...]:
     Raises:
         UnknownNode: the run stands at a node that the graph does not have.
     """
-    return tuple(_effect(path, strand, plan) for path, strand in execution.open())
+    return tuple([_effect(path, strand, plan) for path, strand in execution.open()])
 
 
 def effect_of(execution: Execution, path: str, plan: Plan) -> RunNode:
@@ -56,12 +56,12 @@ def step(execution: Execution, path: str, outcome: Outcome, *, now_ms: int, plan
         UnknownNode: it stands at a node that the graph does not have.
     """
     strand = _strand(execution, path)
-    node = plan.node(strand.node)
+    stage = plan.stage(strand.node)
+    node = stage.node
     match outcome:
         case Returned():
             try:
-                after = reduced(execution.view(path), outcome.delta, plan.ops(node.name))
-                to, fork = _next(node, after, plan)
+                to, fork = _next(execution, path, outcome.delta, stage=stage, plan=plan)
                 if fork is not None and fork.width > BRANCHES_MAX:
                     raise InvalidResult(
                         f"the fork after {node.name!r} would have {fork.width:,} branches, and can "
@@ -77,7 +77,7 @@ def step(execution: Execution, path: str, outcome: Outcome, *, now_ms: int, plan
                 to=to,
                 spent_ms=outcome.spent_ms,
                 branch=path,
-                ops=_used(plan.ops(node.name), outcome.delta),
+                ops=_used(stage.ops, outcome.delta),
                 fork=fork,
             )
             return _finished(finished, node, waited=bool(strand.answers))
@@ -112,7 +112,7 @@ def retried(
 
 
 def _effect(path: str, strand: Strand, plan: Plan) -> RunNode:
-    return RunNode(plan.node(strand.node).name, strand.visit, strand.retry_at_ms, path)
+    return RunNode(plan.stage(strand.node).node.name, strand.visit, strand.retry_at_ms, path)
 
 
 def _strand(execution: Execution, path: str) -> Strand:
@@ -122,19 +122,26 @@ def _strand(execution: Execution, path: str) -> Strand:
     return strand
 
 
-def _next(node: Node, after: dict[str, Any], plan: Plan) -> tuple[str | None, Fork | None]:
-    way = plan.wiring.ways.get(node.name)
-    match way:
-        case None:
-            to = None
-        case Route():
-            to = way.to
-        case Choice():
-            to = _chosen(way, way.chooser(plan.state(node.name).entered(after)), plan)
-        case Split():
-            return way.join, _fork(node, way, after, plan.ops(node.name))
+def _next(
+    execution: Execution, path: str, delta: Mapping[str, Any], *, stage: Stage, plan: Plan
+) -> tuple[str | None, Fork | None]:
+    way = stage.way
+    if isinstance(way, Route) and not stage.ops:
+        to = way.to
+    else:
+        # Also where nothing depends on it: what cannot be reduced must not become a fact.
+        after = reduced(execution.view(path), delta, stage.ops)
+        match way:
+            case None:
+                to = None
+            case Route():
+                to = way.to
+            case Choice():
+                to = _chosen(way, way.chooser(stage.state.entered(after)), plan)
+            case Split():
+                return way.join, _fork(stage.node, way, after, stage.ops)
     # What leads to the join, or to the end, is the end of a branch.
-    return None if to == plan.join(node.name) else to, None
+    return None if to == stage.join else to, None
 
 
 def _fork(node: Node, way: Split, after: Mapping[str, Any], ops: Mapping[str, str]) -> Fork:
@@ -180,7 +187,7 @@ def _finished(finished: NodeFinished, node: Node, *, waited: bool) -> Decision:
 
 
 def _used(ops: Mapping[str, str], delta: Mapping[str, Any]) -> dict[str, str]:
-    return {name: op for name, op in ops.items() if name in delta}
+    return {name: op for name, op in ops.items() if name in delta} if ops else {}
 
 
 def _failed(

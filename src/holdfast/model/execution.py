@@ -297,26 +297,31 @@ def _after(before: Execution, event: Event) -> Execution:
 def _finished(before: Execution, event: NodeFinished) -> Execution:
     path = event.branch
     strand = _strand(before, path)
-    entered: dict[str, Any] = {**_ENTERED, "visit": strand.visit + 1, "fork": event.fork}
     counted: dict[str, Any] = {
+        "fences": 0,
         "nodes_run": before.nodes_run + 1,
         "spent_ms": before.spent_ms + event.spent_ms,
     }
+    entered: dict[str, Any] = {
+        **_ENTERED,
+        "visit": strand.visit + 1,
+        "fork": event.fork,
+        "node": event.node if event.to is None else event.to,
+    }
     if not isinstance(strand, Branch):
-        state = reduced(before.state, event.delta, event.ops)
-        to = event.node if event.to is None else event.to
-        after = _changed(before, **counted, **entered, state=state, node=to)
+        entered["state"] = reduced(before.state, event.delta, event.ops)
+        after = msgspec.structs.replace(before, **counted, **entered)
     else:
         over = event.to is None
-        after = _moved(
-            _changed(before, **counted),
-            path,
+        branch = msgspec.structs.replace(
+            strand,
             **entered,
-            node=event.node if event.to is None else event.to,
             delta=reduced(strand.delta, event.delta, event.ops),
             ops={**strand.ops, **event.ops} if event.ops else strand.ops,
             over=over,
         )
+        counted["branches"] = {**before.branches, path: branch}
+        after = msgspec.structs.replace(before, **counted)
         if over:
             return _ended(after, outer(path))
     if event.fork is None:
