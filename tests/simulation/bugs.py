@@ -48,8 +48,10 @@ from holdfast.records.journal import Content, record
 from holdfast.records.keys import Place, RunKey, journal_key
 from holdfast.records.lane import Lane
 from holdfast.storage import AllOf, Delete, Equals, Present, Put, Update
+from tests.simulation.faults import FaultPlan
+from tests.simulation.fleet import rough
 
-__all__ = ["BUGS", "planted"]
+__all__ = ["BUGS", "planted", "trouble_for"]
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 BUGS: dict[str, Plant] = {}
@@ -59,6 +61,15 @@ def bug(plant: Plant) -> Plant:
     """Make a bug known by its name."""
     BUGS[plant.__name__] = plant
     return plant
+
+
+def trouble_for(name: str) -> FaultPlan:
+    """Return what goes wrong beside a bug; more of it where the bug shows only then."""
+    return rough().evolve(**_MORE.get(name, {}))
+
+
+# What a lost owner sent seldom arrives only after its run has expired, and was freed.
+_MORE = {"free_the_fences": {"late_write": 0.06, "late_seconds_max": 100.0}}
 
 
 @contextmanager
@@ -192,7 +203,11 @@ def forget_the_generation(patch: pytest.MonkeyPatch) -> None:
         blind.ids = Forgetful(kernel.ids)
         return await start(blind, *arguments, **values)
 
+    def over_what_stands(*arguments: Any, **values: Any) -> Put:
+        return msgspec.structs.replace(record(*arguments, **values), condition=None)
+
     patch.setattr(starting, "start", forgetful)
+    patch.setattr(starting, "record", over_what_stands)
 
 
 @bug
@@ -451,13 +466,6 @@ def children_that_outlive_their_parent(patch: pytest.MonkeyPatch) -> None:
     async def nothing(*arguments: Any) -> None: ...
 
     patch.setattr(children, "_cancel_children", nothing)
-
-
-@bug
-def make_a_child_without_looking_at_the_parent(patch: pytest.MonkeyPatch) -> None:
-    async def nothing(*arguments: Any) -> None: ...
-
-    patch.setattr(children, "_check_held", nothing)
 
 
 # --- runs in memory -------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from tests.simulation.flow import HEAVY, branches_of
 
 __all__ = ["DAY_SECONDS", "FOLLOWER", "RUNS", "SLEEPER", "Line", "Script", "Wish", "drawn_script"]
 
-RUNS = 24
+RUNS = 20
 SESSIONS = ("desk", "phone")
 DAY_SECONDS = 24 * 3600.0
 SLEEPER = "sleeper"

@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from tests.simulation.bugs import BUGS, planted
+from tests.simulation.bugs import BUGS, planted, trouble_for
 from tests.simulation.fleet import RUNS, WORKERS, fleet, rough
 from tests.simulation.promises import Broken
 
@@ -103,7 +103,7 @@ def test_a_planted_bug_is_found(name: str) -> None:
     with planted(name):
         for seed in range(SEEDS_A_BUG):
             try:
-                fleet(seed)
+                fleet(seed, trouble_for(name))
             except Broken as error:
                 print(f"{name} is found by seed {seed}: {error}")
                 return
