@@ -136,6 +136,7 @@ class Reader:
         kernel, run = self._kernel, self._run
         item = await kernel.heads.get(run.head)
         place = head_of(item or {}).place
+        assert place is not None
         began = perf_counter()
         write = claimed(place, run, worker="bench", now_ms=0, token=kernel.ids.new())
         head = head_of(await kernel.settle(kernel.heads, write))
@@ -143,6 +144,7 @@ class Reader:
         taken = (perf_counter() - began) * 1000
         if not self.told:
             self.told = f"{_seen(loaded)}, in {await self._blobs(head)} blobs"
+        assert head.place is not None
         await requeue(kernel, head.place)
         return taken
 
