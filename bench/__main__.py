@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from bench import branches, dynamodb, fairness, kernel, loops, pausing, scale, sqlite
+from bench import branches, dynamodb, fairness, kernel, loops, pausing, resume, scale, sqlite
 from bench.figures import Figure
 
 BENCHMARKS = {
@@ -14,6 +14,7 @@ BENCHMARKS = {
     "pausing": pausing.measure,
     "fairness": fairness.measure,
     "loops": loops.measure,
+    "resume": resume.measure,
     "scale": scale.measure,
     "branches": branches.measure,
 }

@@ -128,7 +128,7 @@ async def _seconds(hf: Holdfast) -> float:
 
 async def _until_finished(run: RunHandle, since_ms: int) -> float:
     await run.result()
-    finished = (await run.history())[-1]
+    finished = (await run.history()).entries[-1]
     return finished.at.timestamp() - since_ms / 1000
 
 

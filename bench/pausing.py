@@ -171,12 +171,6 @@ def _show(what: str, taken: list[float]) -> None:
     print(f"  {what:<36} p50 {median(taken):7.2f} ms   p99 {p99:7.2f} ms")
 
 
-def _show(what: str, taken: list[float]) -> None:
-    ordered = sorted(taken)
-    p99 = ordered[int(len(ordered) * 0.99)]
-    print(f"  {what:<36} p50 {median(taken):7.2f} ms   p99 {p99:7.2f} ms")
-
-
 def _show_polling() -> None:
     poll = 0.9 * 0.9  # the worker's pause on DynamoDB, less its mean jitter
     units = SHARDS * 0.5 / poll * 3600 * HOURS_A_MONTH

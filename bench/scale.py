@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from itertools import islice
@@ -238,7 +238,7 @@ class Measured:
 
 
 @contextmanager
-def _worker(table: Paused) -> Iterator[Measured]:
+def _worker(table: Paused) -> Generator[Measured]:
     command = [sys.executable, "-m", "bench.scale", table.url]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:

@@ -60,6 +60,7 @@ _INLINE_BYTES_MAX = 380 * 1024
 _COMPRESSED_INLINE_BYTES_MAX = 256 * 1024
 _BLOBS_AT_ONCE = 16
 _UNFOLDED_MAX = 1_000
+_EXTENDING = (Extended, Snapshot)
 # A run that is not written down remembers its history up to here, then only where it stands.
 _UNWRITTEN_BYTES_MAX = 512 * 1024
 
@@ -185,9 +186,12 @@ class _Entry(msgspec.Struct, eq=False):
     events: tuple[Event, ...]
     plain: bytes
     done: asyncio.Future[None] | None = None
+    """What its caller waits for; None for the one that writes, and for what was held back."""
+    refusal: Exception | None = None
 
     def learn(self, error: Exception | None) -> None:
         """Tell whoever waits for it what became of it."""
+        self.refusal = error
         if self.done is None or self.done.done():
             return
         if error is None:
@@ -218,9 +222,10 @@ class _Fold:
     def add(self, events: Sequence[Event]) -> None:
         """Take in what stands by now."""
         self._unfolded += events
-        if any(isinstance(event, Extended | Snapshot) for event in events):
-            self._extended = self.execution.ttl > 0
-        elif len(self._unfolded) > _UNFOLDED_MAX:
+        for event in events:
+            if isinstance(event, _EXTENDING):
+                self._extended = self.execution.ttl > 0
+        if len(self._unfolded) > _UNFOLDED_MAX:
             _ = self.execution
 
     def lasting(self, head: Head) -> Head:
@@ -277,17 +282,20 @@ class Journal:
         if self._unwritten:
             self._hold(entry)
             return
-        entry.done = asyncio.get_running_loop().create_future()
         self._waiting += [*self._held, entry]
         self._held = []
-        if not self._writing:
-            self._writing = True
-            await self._write_all(until=entry)
-            if self._writing:
-                # What came meanwhile is not to keep whoever was first from going on.
-                self._heir = asyncio.ensure_future(self._write_all())
-                self._heir.add_done_callback(_heard)
-        await entry.done
+        if self._writing:
+            entry.done = asyncio.get_running_loop().create_future()
+            await entry.done
+            return
+        self._writing = True
+        await self._write_all(until=entry)
+        if self._writing:
+            # What came meanwhile is not to keep whoever was first from going on.
+            self._heir = asyncio.ensure_future(self._write_all())
+            self._heir.add_done_callback(_heard)
+        if entry.refusal is not None:
+            raise entry.refusal
 
     def _hold(self, entry: _Entry) -> None:
         if self._unwritten:

@@ -37,6 +37,8 @@ def outstanding(execution: Execution, plan: Plan) -> tuple[RunNode, ...]:
     Raises:
         UnknownNode: the run stands at a node that the graph does not have.
     """
+    if not execution.branches and execution.ending is None:
+        return (_effect("", execution, plan),)
     return tuple([_effect(path, strand, plan) for path, strand in execution.open()])
 
 
