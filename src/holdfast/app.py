@@ -28,6 +28,7 @@ from holdfast.engine.arguments import (
     admitted_durability,
     admitted_filter,
     admitted_limit,
+    admitted_node,
     admitted_on_busy,
     admitted_reason,
     admitted_user,
@@ -480,10 +481,9 @@ class Holdfast:
             NotRetryable: it has not failed.
             RunEnded: it has expired.
         """
-        if from_node is not None:
-            admit_name(from_node, "from_node")
+        node = None if from_node is None else admitted_node(from_node)
         key = await self._settled(id, tenant)
-        place = await runs.retry(self._kernel, key, from_node=from_node)
+        place = await runs.retry(self._kernel, key, from_node=node)
         self._offer(place)
 
     # --- many runs, and what they leave behind ----------------------------------------------------

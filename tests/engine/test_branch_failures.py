@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import Graph, Holdfast, Retry, signal
-from holdfast.errors import RunFailed
+from holdfast.errors import InvalidName, RunFailed
 from tests.engine.branching import (
     counted,
     each,
@@ -24,6 +24,7 @@ from tests.engine.branching import (
 from tests.engine.support import (
     Gate,
     House,
+    item_of_head,
     reached,
 )
 
@@ -436,3 +437,102 @@ def work_of_first(keys: dict[str, set[str]]) -> Any:
         keys.setdefault(f"{ctx.branch} {ctx.node}", set()).add(ctx.key)
 
     return node
+
+
+async def test_a_retry_may_name_a_node_of_a_graph_inside(house: House, hf: Holdfast) -> None:
+    counts = Counter[str]()
+
+    async def breaks_once(state: Any, ctx: Any) -> None:
+        if counts["last"] == 1:
+            raise ValueError("broken")
+
+    inner = Graph("inner", dict)
+    inner.node(name="one")(counted(nothing_of, counts, "one"))
+    inner.node(name="last")(counted(breaks_once, counts, "last"))
+    inner.route("one", "last")
+    graph = Graph("g", dict)
+    graph.node(name="first")(counted(nothing_of, counts, "first"))
+    graph.route("first", graph.include(inner, name="part"))
+    async with house.worker(hf, graph):
+        run = await hf.start(graph, id="r")
+        with pytest.raises(RunFailed):
+            await run.result(timeout=60)
+        for name in ("part/", "/one", "part//one", "part/one#", "/".join(["part"] * 300)):
+            with pytest.raises(InvalidName):
+                await run.retry(from_node=name)
+        await run.retry(from_node="part/one")
+        await run.result(timeout=60)
+    assert counts == {"first": 1, "one": 2, "last": 2}
+
+
+# --- what a branch that failed leaves behind ------------------------------------------------------
+
+
+def flaky(counts: Counter[str]) -> Any:
+    """Return a node that waits for a signal, and fails as soon as it would get it."""
+
+    async def node(state: Any, ctx: Any) -> Any:
+        counts["flaky"] += 1
+        if counts["flaky"] > 1:
+            raise ValueError("broken")
+        return {"log": [await ctx.wait(signal("go"))]}
+
+    return node
+
+
+async def test_what_waited_in_a_branch_that_failed_waits_no_more(
+    house: House, hf: Holdfast
+) -> None:
+    gate = Gate()
+
+    async def breaks(state: Any) -> None:
+        await gate.pass_through()
+        raise ValueError("broken")
+
+    waiting = [f"w{number}" for number in range(9)]  # more than a row has room for
+    graph = Graph("g", dict, reducers={"log": "append"})
+    graph.node(name="first", pausable="no")(nothing)
+    graph.node(name="outer", pausable="no")(nothing)
+    for name in waiting:
+        graph.node(name=name, writes=[])(waits_for(name))
+    graph.node(name="breaks")(breaks)
+    graph.node(name="inner", pausable="no")(nothing)
+    graph.node(name="other", writes=["log"])(waits_for("go"))
+    graph.node(name="join")(nothing)
+    graph.fork("first", ["outer", "other"], join="join", on_failure="spare")
+    graph.fork("outer", [*waiting, "breaks"], join="inner")
+    async with house.worker(hf, graph):
+        run = await hf.start(graph, id="r")
+        await gate.waited_at()  # the last to begin: all others wait by now
+        gate.open()
+        row = await reached(hf, "r", "waiting")
+        assert [wait.signal for wait in row.waits] == ["go"]
+        await run.signal("go", "went")
+        assert await run.result(timeout=60) == {"log": ["went"]}
+
+
+async def test_a_signal_that_a_failing_branch_did_not_take_is_taken_by_another(
+    house: House, hf: Holdfast
+) -> None:
+    graph = forked(flaky(Counter()), waits_for("go"), on_failure="spare")
+    async with house.worker(hf, graph):
+        run = await hf.start(graph, id="r")
+        await reached(hf, "r", "waiting")
+        await run.signal("go", "went")
+        assert await run.result(timeout=60) == {"log": ["went"]}
+
+
+async def test_a_row_shows_no_wait_of_a_branch_that_failed(house: House, hf: Holdfast) -> None:
+    gate = Gate()
+    graph = forked(flaky(Counter()), through(gate), on_failure="spare")
+    worker = house.worker(hf, graph)
+    async with worker:
+        run = await hf.start(graph, id="r")
+        await gate.waited_at()
+        await run.signal("go")
+        async with asyncio.timeout(60):
+            while ("branch", "b0") not in await entries(hf):
+                pass
+        await worker.stop(drain_seconds=0)
+    row = await item_of_head(house.open(), "r")
+    assert (row["reason"], row.get("waits")) == ("draining", None)

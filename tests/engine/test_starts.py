@@ -266,7 +266,8 @@ async def test_a_hostile_id_or_name_is_refused_and_writes_nothing(hf: Holdfast, 
     if name is not None:
         calls["start"] = lambda: hf.start(GRAPH, id=name)
         calls["signal id"] = lambda: hf.signal("doc-42", "x", signal_id=name)
-        calls["from_node"] = lambda: hf.retry("doc-42", from_node=name)
+        if name != "a/b":  # which may be a node of a graph inside the graph
+            calls["from_node"] = lambda: hf.retry("doc-42", from_node=name)
     else:
         del calls["tenant"], calls["list"]
     for call in calls.values():

@@ -12,7 +12,7 @@ from holdfast.graph import Graph
 from holdfast.model.durations import Duration, days, milliseconds_of
 from holdfast.model.policy import Durability
 from holdfast.model.run import OnBusy, Status
-from holdfast.records.names import admit_labels
+from holdfast.records.names import admit_labels, admit_name
 
 __all__ = [
     "LIMIT_MAX",
@@ -21,6 +21,7 @@ __all__ = [
     "admitted_durability",
     "admitted_filter",
     "admitted_limit",
+    "admitted_node",
     "admitted_on_busy",
     "admitted_reason",
     "admitted_user",
@@ -33,6 +34,8 @@ LIMIT_MAX = 1_000
 _REASON_MAX = 400
 _NO_REASON = "no reason was given"
 _USER_MAX = 1_024
+# A node's own name has 64; this is for one fifteen graphs deep, and fits into a row.
+_NODE_MAX = 1_024
 # Nothing that may still be on its way to being started can be so old.
 _AGE_MIN = days(1)
 
@@ -61,6 +64,24 @@ def admitted_durability(durability: Durability | None, graph: Graph) -> Durabili
             f"durability is 'every_node' or 'on_pause', not {durability!r:.80}", field="durability"
         )
     return durability or graph.durability
+
+
+def admitted_node(node: object) -> str:
+    """Return the name of a node; in a graph inside the graph it is called ``name/node``.
+
+    Raises:
+        InvalidName: it cannot be one.
+    """
+    parts: list[object] = [*node.split("/")] if isinstance(node, str) else [node]
+    named = "/".join(admit_name(part, "from_node") for part in parts)
+    if len(named) > _NODE_MAX:
+        raise InvalidName(
+            f"from_node has at most {_NODE_MAX:,} letters, not {len(named):,}",
+            field="from_node",
+            size=len(named),
+            limit=_NODE_MAX,
+        )
+    return named
 
 
 def admitted_on_busy(on_busy: OnBusy | None, session: str | None) -> OnBusy:

@@ -470,7 +470,12 @@ class Driver:
         return await self._safely(self._commit(effect.branch, outcome, alone=False))
 
     async def conclude(self, decision: Decision) -> None:
-        await self._safely(self._write(decision.events))
+        await self._safely(self._conclude(decision.events))
+
+    async def _conclude(self, events: Sequence[Event]) -> None:
+        await self._write(events)
+        for branch in [path for path in self.parked if not self.execution.stands(path)]:
+            del self.parked[branch]  # what was ended waits for nothing any more
 
     async def written(self) -> None:
         if self._writing:
@@ -511,7 +516,7 @@ class Driver:
         self._meant = {
             branch: (visit, signals)
             for branch, (visit, signals) in self._meant.items()
-            if (strand := self.execution.strand(branch)) is not None and strand.visit == visit
+            if self.execution.stands_in(branch, visit)
         }
         return [signal for _, signals in self._meant.values() for signal in signals]
 

@@ -139,6 +139,11 @@ class Execution(Strand, frozen=True, kw_only=True):
         over = isinstance(strand, Branch) and strand.over
         return strand is not None and strand.fork is None and not over
 
+    def stands_in(self, path: str, visit: int) -> bool:
+        """Return whether a strand stands at the node of a certain visit."""
+        strand = self.strand(path)
+        return strand is not None and strand.visit == visit and self.stands(path)
+
     def near(self, path: str) -> Iterator[str]:
         """Yield the strands that may have come to stand at a node by an event of this one."""
         while path not in self.branches and path:

@@ -91,7 +91,9 @@ def holds_decision(
 def is_open(wait: Wait, execution: Execution) -> bool:
     """Return whether a wait is still that of a strand, and was not answered."""
     strand = execution.strand(wait.branch)
-    return strand is not None and wait.visit == strand.visit and wait.key not in strand.answers
+    if strand is None or not execution.stands_in(wait.branch, wait.visit):
+        return False
+    return wait.key not in strand.answers
 
 
 def resolved(
