@@ -221,7 +221,7 @@ varied.route(*VARIED_TRAIL)
 # --- branches that wait and fail, children, and a session -----------------------------------------
 
 SESSION = "chat"
-LEAVES = 2
+LEAVES = 1
 BRANCH_SIGNALS = ("left", "right")
 wide = Graph("wide", Trail, start="begin", reducers={"trail": "append"})
 leaf = Graph("leaf", Trail)
@@ -248,7 +248,7 @@ async def wait_in_branch(state: Trail, ctx: Context) -> Trail:
     return {"trail": [ctx.node]}
 
 
-@wide.node(name="shaky", writes=["trail"], retry=Retry(attempts=2, first_seconds=0.1, jitter=0))
+@wide.node(name="shaky", writes=["trail"], retry=Retry(attempts=2, first_seconds=0.05, jitter=0))
 async def fail_in_branch(state: Trail, ctx: Context) -> Trail:
     leave_trace(ctx)
     if ctx.attempt == 1:
