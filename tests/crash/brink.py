@@ -10,7 +10,15 @@ from typing import Any, Literal, TypeAlias
 from holdfast.storage import Meter, Put, Store, Update
 from holdfast.storage import open as open_store
 from holdfast.storage.layout import Key, Layout
-from holdfast.storage.operations import Answer, ChangePage, Engine, Operation, WriteItem
+from holdfast.storage.operations import (
+    Answer,
+    ChangePage,
+    Engine,
+    Operation,
+    TransactItems,
+    WriteItem,
+    WriteItems,
+)
 
 Side: TypeAlias = Literal["before", "after"]
 
@@ -33,7 +41,7 @@ class Brink:
         return self._engine.layout
 
     async def perform(self, operation: Operation) -> Answer:
-        if not isinstance(operation, WriteItem) or _is_beat(operation):
+        if not isinstance(operation, WriteItem | TransactItems | WriteItems) or _is_beat(operation):
             return await self._engine.perform(operation)
         self._writes += 1
         here = self._writes == self._number
@@ -62,8 +70,10 @@ def open_at_brink(url: str, number: int, side: Side, told: Callable[[str], None]
     return Store(engine, store.blobs, url=url, meter=Meter())
 
 
-def _is_beat(operation: WriteItem) -> bool:
+def _is_beat(operation: WriteItem | TransactItems | WriteItems) -> bool:
     """Return whether a worker prolongs its lease, which it does at times of its own."""
+    if not isinstance(operation, WriteItem):
+        return False
     write = operation.write
     return (
         isinstance(write, Update)
@@ -72,8 +82,8 @@ def _is_beat(operation: WriteItem) -> bool:
     )
 
 
-def _name_of(operation: WriteItem) -> str:
-    write: Any = operation.write
+def _name_of(operation: WriteItem | TransactItems | WriteItems) -> str:
+    write: Any = operation.write if isinstance(operation, WriteItem) else operation.writes[0]
     key = Key(write.item["PK"], write.item["SK"]) if isinstance(write, Put) else write.key
     return f"{type(write).__name__} {key.pk} {key.sk}"
 

@@ -166,9 +166,7 @@ gates: list[Gate] = []
 async def _gated(state: Trail, ctx: Context) -> Trail:
     leave_trace(ctx)
     if ctx.node == "gate":
-        if not gates:
-            gates.append(Gate())
-        await gates[0].passed()
+        await passed_gate()
     return _went_on(state, ctx)
 
 
@@ -218,3 +216,107 @@ async def ask(state: Trail, ctx: Context) -> Trail:
 
 
 varied.route(*VARIED_TRAIL)
+
+
+# --- branches that wait and fail, children, and a session -----------------------------------------
+
+SESSION = "chat"
+LEAVES = 1
+BRANCH_SIGNALS = ("left", "right")
+wide = Graph("wide", Trail, start="begin", reducers={"trail": "append"})
+leaf = Graph("leaf", Trail)
+idle = Graph("idle", Trail)
+brief = Graph("brief", Trail)
+
+
+@wide.node(name="begin")
+@wide.node(name="close")
+@leaf.node(name="grow")
+@brief.node(name="speak")
+async def told_step(state: Trail, ctx: Context) -> Trail:
+    leave_trace(ctx)
+    await SystemClock().sleep(state.get("work_seconds", 0))
+    return {"trail": [ctx.node]}
+
+
+@wide.node(name="left", writes=["trail"])
+@wide.node(name="right", writes=["trail"])
+async def wait_in_branch(state: Trail, ctx: Context) -> Trail:
+    if state.get("work_seconds") is None:
+        await ctx.wait(signal(ctx.node))
+    leave_trace(ctx)
+    return {"trail": [ctx.node]}
+
+
+@wide.node(name="shaky", writes=["trail"], retry=Retry(attempts=2, first_seconds=0.05, jitter=0))
+async def fail_in_branch(state: Trail, ctx: Context) -> Trail:
+    leave_trace(ctx)
+    if ctx.attempt == 1:
+        raise ConnectionError("not this time")
+    return {"trail": [ctx.node]}
+
+
+@wide.node(name="raise_children")
+async def raise_children(state: Trail, ctx: Context) -> Trail:
+    given: Trail = {"work_seconds": state["work_seconds"]} if "work_seconds" in state else {}
+    children = [await ctx.start(leaf, given) for _ in range(LEAVES)]
+    await ctx.start(idle, id=f"{ctx.run_id}-idle")
+    for child in children:
+        assert (await child.result())["trail"] == ["grow"]
+    leave_trace(ctx)
+    return {"trail": [ctx.node]}
+
+
+@idle.node(name="stay")
+async def stay(state: Trail, ctx: Context) -> Trail:
+    await ctx.wait(signal("never"))
+    return {}
+
+
+wide.fork("begin", ["left", "right", "shaky"], join="raise_children")
+wide.route("raise_children", "close")
+WIDE_TRAIL = ["begin", "left", "right", "shaky", "raise_children", "close"]
+FAMILY = [wide, leaf, idle, brief]
+
+
+# --- gates inside a branch, and between the starts of children ------------------------------------
+
+gated_branch = Graph("gated_branch", Trail, start="first", reducers={"trail": "append"})
+gated_parent = Graph("gated_parent", Trail, start="first", reducers={"trail": "append"})
+GATED_BRANCH_TRAIL = ["first", "gate", "beside", "last"]
+GATED_PARENT_TRAIL = ["first", "gate", "last"]
+
+
+@gated_branch.node(name="first")
+@gated_branch.node(name="gate", writes=["trail"], pausable="no")
+@gated_branch.node(name="beside", writes=["trail"])
+@gated_branch.node(name="last")
+@gated_parent.node(name="first")
+@gated_parent.node(name="last")
+async def pass_gate(state: Trail, ctx: Context) -> Trail:
+    leave_trace(ctx)
+    if ctx.node == "gate":
+        await passed_gate()
+    return {"trail": [ctx.node]}
+
+
+@gated_parent.node(name="gate")
+async def start_on_both_sides(state: Trail, ctx: Context) -> Trail:
+    """Start a child, stand at the gate, start another one, and await both."""
+    before = await ctx.start(leaf, id=f"{ctx.run_id}-before")
+    leave_trace(ctx)
+    await passed_gate()
+    after = await ctx.start(leaf, id=f"{ctx.run_id}-after")
+    for child in (before, after):
+        await child.result()
+    return {"trail": [ctx.node]}
+
+
+async def passed_gate() -> None:
+    if not gates:
+        gates.append(Gate())
+    await gates[0].passed()
+
+
+gated_branch.fork("first", ["gate", "beside"], join="last")
+gated_parent.route(*GATED_PARENT_TRAIL)

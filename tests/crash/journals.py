@@ -63,6 +63,14 @@ def visits_of(journal: list[Record]) -> dict[int, Record]:
     return found
 
 
+def finished_in(journal: list[Record]) -> set[tuple[str, int]]:
+    """Return branch and visit of each node that returned."""
+    events = [event for record in journal for event in record.events]
+    found = [(e.branch, e.visit) for e in events if isinstance(e, NodeFinished)]
+    assert len(found) == len(set(found)), f"a visit is recorded twice: {found}"
+    return set(found)
+
+
 def check_history(journal: list[Record]) -> None:
     """Fail unless it is one history: no gap, and nothing of an owner that was fenced off."""
     assert [record.position for record in journal] == list(range(1, len(journal) + 1))

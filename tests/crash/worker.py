@@ -1,4 +1,6 @@
-"""A worker as a process: ``python -m tests.crash.worker URL GRAPH OPTIONS``, options as JSON.
+"""A worker as a process: ``python -m tests.crash.worker URL GRAPHS OPTIONS``, options as JSON.
+
+Graphs are names in `flows`, with commas between them.
 
 It says ``ready`` once it claims runs, works until SIGTERM, and then says what it did, as JSON.
 """
@@ -41,9 +43,10 @@ class StoppedClock(SystemClock):
             await super().sleep(min(left, _STEP_SECONDS))
 
 
-async def main(url: str, graph: str, *, stopped_clock: bool = False, **options: Any) -> None:
+async def main(url: str, graphs: str, *, stopped_clock: bool = False, **options: Any) -> None:
     clock = StoppedClock() if stopped_clock else SystemClock()
-    async with Holdfast(url, clock=clock) as hf, hf.worker([getattr(flows, graph)], **options) as w:
+    served = [getattr(flows, name) for name in graphs.split(",")]
+    async with Holdfast(url, clock=clock) as hf, hf.worker(served, **options) as w:
         print("ready", flush=True)
         await w.serve()
         print(json.dumps(w.counts), flush=True)

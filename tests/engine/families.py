@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
-from holdfast import Graph, Holdfast, signal
+from holdfast import Graph, Holdfast, Worker, signal
 from holdfast.errors import HoldfastError
 from holdfast.records.keys import children_range
 from tests.engine.support import item_of_head, store_of, tenant_key
@@ -50,6 +50,13 @@ async def attempted(call: Awaitable[Any]) -> str:
     except HoldfastError as error:
         return type(error).__name__
     return "none"
+
+
+def freeze(worker: Worker) -> None:
+    """Stop a worker as SIGSTOP would, but for what it is in the middle of."""
+    assert worker._beating is not None
+    for task in (worker._beating, *worker._seeking):
+        task.cancel()
 
 
 async def named_children(hf: Holdfast, id: str = PARENT) -> list[str]:

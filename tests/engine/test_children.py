@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import threading
+from typing import Any, cast
 
 import pytest
 
@@ -21,7 +22,9 @@ from holdfast.errors import (
     RunNotFound,
     RunQuarantined,
 )
-from holdfast.storage import Put
+from holdfast.storage import Blobs, Meter, Put, Store
+from holdfast.storage import open as open_store
+from holdfast.storage.blobs import BlobEngine
 from tests.engine.families import (
     ASKS,
     BREAKS,
@@ -38,9 +41,11 @@ from tests.engine.support import (
     Gate,
     House,
     calls_of,
+    incompressible,
     item_of_head,
     journal_items,
     kill,
+    run_units,
     store_of,
 )
 
@@ -657,3 +662,105 @@ async def test_the_inbox_has_the_end_of_a_child_once(house: House, hf: Holdfast)
         assert await run.result(timeout=60) == {"got": {"n": 2}}
     keys = [item["SK"] for item in await journal_items(hf, PARENT) if "#IN#%child" in item["SK"]]
     assert len(keys) == 1
+
+
+# --- what it costs --------------------------------------------------------------------------------
+
+
+async def test_what_a_child_costs(house: House) -> None:
+    """The first makes its parent's row say so; each has a row, an item and a line of its own."""
+    at: dict[str, float] = {}
+    hf = house.open()
+
+    async def begin(state: Any, ctx: Any) -> Any:
+        at["begin"] = run_units(hf)
+        for id in ("one", "two"):
+            await ctx.start(ASKS, id=id)
+            at[id] = run_units(hf)
+
+    async def end(state: Any, ctx: Any) -> Any:
+        return {"got": await ctx.child("one").result()}
+
+    graph = starting(begin, end)
+    async with house.worker(hf, graph, ASKS, concurrency=1) as worker:
+        run = await hf.start(graph, id=PARENT)
+        await house.quiet(worker)
+        await house.move(1, worker)
+        # The flag 1, what names the child 1, its row with its places in both indexes 3.
+        assert at["one"] - at["begin"] == 5
+        assert at["two"] - at["one"] == 4
+        await hf.signal("one", "answer", 1)
+        await run.result(timeout=60)
+
+
+async def test_the_return_of_a_child_costs_what_a_signal_does(house: House) -> None:
+    """It is put into the inbox, the parent is woken, and what it took is recorded."""
+    hf, graph = house.open(), starting(_awaits)
+    async with house.worker(hf, graph, ASKS) as worker:
+        run = await hf.start(graph, id=PARENT)
+        await house.quiet(worker)
+        before = run_units(hf)
+        await hf.signal("child", "answer", 1)
+        await run.result(timeout=60)
+        await house.quiet(worker)
+        # The child: its signal 1, woken 4, what it took, node and end 2, ended 3. The parent: told
+        # 1, woken 4, what it took 1, node and end 1, ended 3.
+        assert run_units(hf) - before == 20
+
+
+async def _awaits(state: Any, ctx: Any) -> Any:
+    return {"got": await ctx.run(ASKS, id="child")}
+
+
+# --- large results --------------------------------------------------------------------------------
+
+
+class Together:
+    """Blobs of which none is read before so many are being read."""
+
+    def __init__(self, engine: BlobEngine, count: int) -> None:
+        self._engine = engine
+        self.threads = count
+        self._barrier = threading.Barrier(count, timeout=60)
+        self.reads = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def read(self, key: str, bytes_max: int) -> Any:
+        self.reads += 1
+        self._barrier.wait()
+        return self._engine.read(key, bytes_max)
+
+
+CHILDREN = 6
+PART_BYTES = 2_000_000 // CHILDREN
+
+
+async def test_the_results_of_six_children_are_read_at_once(house: House) -> None:
+    """Two megabytes in six blobs: a resume waits for the slowest, and not for all in turn."""
+    large, hf = Graph("large", dict), house.open()
+
+    @large.node
+    async def fill(state: Any) -> Any:
+        return {"part": incompressible(state["n"], PART_BYTES)}
+
+    async def begin(state: Any, ctx: Any) -> Any:
+        children = [await ctx.start(large, {"n": n}) for n in range(CHILDREN)]
+        await ctx.wait(signal("go on"))
+        parts = [(await child.result())["part"] for child in children]
+        return {"bytes": sum(map(len, parts))}
+
+    graph = starting(begin)
+    async with house.worker(hf, graph, large) as worker:
+        run = await hf.start(graph, id=PARENT)
+        await house.quiet(worker)
+    store = open_store(house.url, clock=house.clock)
+    together = Together(store.blobs._engine, CHILDREN)
+    blobs = Blobs(cast(BlobEngine, together), Meter())
+    resumed = house.open(store=Store(store._engine, blobs, url=house.url, meter=Meter()))
+    async with house.worker(resumed, graph) as worker:
+        await resumed.signal(PARENT, "go on")
+        await resumed.run(PARENT).result(timeout=60)
+    assert together.reads == CHILDREN
+    assert await run.result(timeout=60) == {"bytes": CHILDREN * PART_BYTES}

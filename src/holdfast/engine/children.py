@@ -217,11 +217,14 @@ async def ask_child(kernel: Kernel, hands: Hands, parent: Head, id: str, *, clos
     head = await runs.read(kernel, RunKey(parent.key.tenant, id))
     if head.parent != _as_parent(parent):
         raise RunNotFound(f"the run {id!r} is no child of this one")
-    if head.status in ENDED:
-        if head.status == "finished":
-            check_kept(head)
-        return await _tell_parent(kernel, hands, head, None)
-    return closely and (await load(kernel, head)).execution.ending is not None
+    execution: Execution | None = None
+    if head.status == "finished":
+        check_kept(head)
+    elif head.status not in ENDED:
+        execution = (await load(kernel, head)).execution if closely else None
+        if execution is None or execution.ending is None:
+            return False
+    return await _tell_parent(kernel, hands, head, execution)
 
 
 async def pay_family(kernel: Kernel, hands: Hands, head: Head, execution: Execution | None) -> None:
