@@ -144,6 +144,7 @@ async def test_what_fails_inside_a_branch_takes_along_what_is_inside_it(
             "failed": [["0.0", "breaks"]],
         }
     assert stopped == ["0.0/0.0"]
+    assert gate.entered == 1  # who is spared is not begun again
 
 
 async def test_two_inside_a_branch_that_fail_together_fail_it_once(

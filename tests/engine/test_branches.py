@@ -156,6 +156,47 @@ async def test_no_more_branches_run_at_once_than_asked_for(
     assert crowd.most == (at_once or 12)
 
 
+async def test_whoever_ends_makes_room_while_another_takes_long(house: House, hf: Holdfast) -> None:
+    gate, done = Gate(), asyncio.Event()
+
+    async def work(state: Any) -> Any:
+        if not state["item"]:
+            await gate.pass_through()
+        if state["item"] == 5:
+            done.set()
+
+    graph = each(work, at_once=2)
+    async with house.worker(hf, graph):
+        run = await hf.start(graph, {"items": list(range(6))}, id="r")
+        async with asyncio.timeout(60):
+            await done.wait()
+        assert (gate.entered, gate.inside) == (1, 1)
+        gate.open()
+        await run.result(timeout=60)
+
+
+async def test_who_has_begun_goes_before_those_who_have_not(
+    house: House, hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(branches, "AT_ONCE_MAX", 1)
+    order: list[tuple[str, int]] = []
+
+    async def work(state: Any, ctx: Any) -> None:
+        order.append((ctx.node, state["item"]))
+
+    graph = Graph("g", dict)
+    graph.node(name="first")(nothing)
+    graph.node(name="work", writes=[])(work)
+    graph.node(name="more", writes=[])(work)
+    graph.node(name="join")(nothing)
+    graph.each("first", "work", over="items", into="item", join="join")
+    graph.route("work", "more")
+    async with house.worker(hf, graph):
+        run = await hf.start(graph, {"items": [0, 1, 2]}, id="r")
+        await run.result(timeout=60)
+    assert order == [(node, item) for item in range(3) for node in ("work", "more")]
+
+
 async def test_a_branch_counts_as_long_as_one_inside_it_runs(house: House, hf: Holdfast) -> None:
     gate, order = Gate(), list[int]()
 
