@@ -29,7 +29,13 @@ from holdfast.engine.removal import freed_at_ms, remove
 from holdfast.engine.starting import made, with_input
 from holdfast.engine.turns import must_wait
 from holdfast.engine.unwritten import Stood
-from holdfast.errors import ConditionFailed, InvalidResult, StoreUnavailable, StoreUnusable
+from holdfast.errors import (
+    ConditionFailed,
+    InvalidInput,
+    InvalidResult,
+    StoreUnavailable,
+    StoreUnusable,
+)
 from holdfast.graph import Graph
 from holdfast.model.child import is_childs_signal
 from holdfast.model.decision import Decision, Outcome, Raised, Returned, RunNode, WentStale
@@ -134,7 +140,8 @@ class Driver:
         self._parenting = asyncio.Lock()
         # Branches that wait for a child whose end another one took: there will be no other.
         self._outrun: set[str] = set()
-        self._unwritten = None if loaded is None else loaded.unwritten
+        self._begun = None if loaded is None else loaded.unwritten
+        self._unwritten = self._begun
         if loaded is not None:
             self._take_in(loaded)
 
@@ -146,16 +153,16 @@ class Driver:
     async def drive(self) -> None:
         """Go on with the run until it pauses, ends, or is not ours any more."""
         self._task = asyncio.current_task()
-        unwritten = self._unwritten
-        try:
-            with suppress(Dropped):
-                while not self._let_go:
-                    await self._go_on()
-        finally:
-            if unwritten is not None and self._unwritten is None:
-                unwritten.is_written()
-            elif unwritten is not None:
-                unwritten.is_lost()
+        with suppress(Dropped):
+            while not self._let_go:
+                await self._go_on()
+
+    def is_over(self) -> None:
+        """Tell whoever started a run in memory what became of it, if nobody did so before."""
+        if self._begun is not None and self._unwritten is None:
+            self._begun.is_written()
+        elif self._begun is not None:
+            self._begun.is_lost()
 
     async def _go_on(self) -> None:
         try:
@@ -674,9 +681,10 @@ class Driver:
                 blobs=journal.context.blobs or head.context.blobs,
             )
             head = msgspec.structs.replace(head, context=context)
-            self.head = await made(self._kernel, head)
-        except Stood as stood:
-            unwritten.is_refused(stood)
+            # Until it is known: done anew, it would be another generation's.
+            self.head = await made(self._kernel, head, alive=self._alive)
+        except (Stood, InvalidInput, InvalidResult) as error:
+            unwritten.is_refused(error)
             raise Dropped from None
         self._unwritten = None
 
