@@ -134,6 +134,10 @@ class Driver:
         # What each branch waited for the last time it waited in this process.
         self._waited: dict[str, tuple[Wait, ...]] = {}
         self.parked: dict[str, tuple[Wait, ...]] = {}
+        # Whether a wait may be over for another reason than that its time is up, and when the first
+        # one's is: many branches wait, and not all of them are asked whenever something happens.
+        self._stirred = False
+        self._due_ms = math.inf
         # By branch: the visit in which it was let go on, and for which signals.
         self._meant: dict[str, tuple[int, list[Signal]]] = {}
         self.news = asyncio.Event()
@@ -213,6 +217,7 @@ class Driver:
         if isinstance(event, SignalTaken):
             self._taking.add((event.name, event.id))
             if is_childs_signal(event.name):
+                self._stirred = True
                 self._outrun |= {
                     branch
                     for branch, waits in self.parked.items()
@@ -377,6 +382,7 @@ class Driver:
 
     async def _advance(self) -> None:
         """Perform what is outstanding; where all of it waits, pause."""
+        self._stirred = True
         self.answered()
         effects = [
             effect
@@ -404,7 +410,7 @@ class Driver:
         self._check_alive()
         node = self._graph.nodes[effect.node]
         context = Context(self, node, effect.branch, self._holder.hold_ms)
-        alone = not self._in_node
+        alone, inbox = not self._in_node, self.inbox
         self._in_node = True
         try:
             return await perform(
@@ -418,6 +424,8 @@ class Driver:
             if context.stale:
                 return WentStale()
             self._park(effect.branch, tuple(context.pending.values()))
+            # It knows the inbox as it was when it asked.
+            self._stirred = self._stirred or self.inbox is not inbox
             return None
         finally:
             context.close()
@@ -490,6 +498,8 @@ class Driver:
 
     def answered(self) -> list[str]:
         now, meant = self.now_ms(), self._spoken_for()
+        if not self._stirred and now < self._due_ms:
+            return []
         signals = [signal for signal in self.free_signals() if signal not in meant]
         over: list[str] = []
         for branch, waits in self.parked.items():
@@ -505,6 +515,9 @@ class Driver:
         for branch in over:
             del self.parked[branch]
         self._outrun.clear()
+        self._stirred = False
+        limits = (_limit_ms(wait) for waits in self.parked.values() for wait in waits)
+        self._due_ms = min(limits, default=math.inf)
         return over
 
     def _spoken_for(self) -> list[Signal]:
@@ -512,21 +525,24 @@ class Driver:
 
         One signal is no reason to run the nodes of all branches that wait for its name.
         """
-        self._meant = {
+        standing = {
             branch: (visit, signals)
             for branch, (visit, signals) in self._meant.items()
             if self.execution.stands_in(branch, visit)
         }
-        return [signal for _, signals in self._meant.values() for signal in signals]
+        self._stirred = self._stirred or len(standing) < len(self._meant)
+        self._meant = standing
+        return [signal for _, signals in standing.values() for signal in signals]
 
     async def until_due(self, most_seconds: float) -> None:
-        limits = (_limit_ms(wait) for waits in self.parked.values() for wait in waits)
-        left = (min(limits, default=math.inf) - self.now_ms()) / 1000
+        left = (self._due_ms - self.now_ms()) / 1000
         await self.sleep(max(0.001, min(left, most_seconds)))
 
     def _park(self, branch: str, waits: tuple[Wait, ...]) -> None:
         self.parked[branch] = self._waited[branch] = waits
-        self._meant.pop(branch, None)
+        self._due_ms = min((self._due_ms, *map(_limit_ms, waits)))
+        if self._meant.pop(branch, None) is not None:
+            self._stirred = True  # what it was let go on for, and did not take, others may
 
     async def _write(self, events: Sequence[Event], *, durable: bool = True) -> None:
         journal = self._journal
@@ -642,6 +658,7 @@ class Driver:
         self.inbox = await self._kernel.patiently(
             lambda: read_inbox(self._kernel, self.head), self._alive
         )
+        self._stirred = True
 
     async def _release(self, reason: str, *, due_ms: int | None = None, failures: int = 0) -> None:
         await self._write_down()
@@ -820,6 +837,7 @@ class Driver:
         self.execution = loaded.execution
         self.inbox = loaded.inbox
         self.parked.clear()
+        self._due_ms, self._stirred = math.inf, True
         self._meant.clear()
         self._taking.clear()
         if self.execution.branches:
