@@ -227,6 +227,10 @@ class Driver:
             await self._safely(self._write((event,), durable=durable))
         except Conflict:
             raise Overtaken from None
+        except InvalidResult:
+            if isinstance(event, SignalTaken):
+                self._taking.discard((event.name, event.id))  # nobody has taken it
+            raise
 
     async def _safely(self, write: Coroutine[Any, Any, T]) -> T:
         """Write in a task of its own.
