@@ -290,12 +290,11 @@ class Holdfast:
         if asked.run in self._unwritten:  # somebody else was faster
             room.give_back()
             return await self._joined(asked.run, graph, {} if input is None else input)
+        # Until it is known, though whoever started it may not wait for that.
         self._unwritten[asked.run] = unwritten
-        try:
-            room.take(started.head, started.loaded)
-            return await self._acknowledged(asked.run, graph, unwritten)
-        finally:
-            del self._unwritten[asked.run]
+        unwritten.when_known(lambda: self._unwritten.pop(asked.run))
+        room.take(started.head, started.loaded)
+        return await self._acknowledged(asked.run, graph, unwritten)
 
     async def _joined(self, key: RunKey, graph: Graph, input: Any) -> RunHandle:
         """Return a run that somebody else in this process is just starting."""

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, hours, minutes, signal
+from holdfast.engine import driver
 from holdfast.errors import RunFailed
 from holdfast.model.event import Waiting
+from holdfast.model.signals import resolved
 from holdfast.records.codec import unpack_events
 from holdfast.records.journal import content_of
 from tests.engine.branching import counted, each, entries, forked, through, waits_for
@@ -267,3 +269,21 @@ async def test_naps_in_place_share_a_record_with_what_follows(house: House, hf: 
         assert (await run.result(timeout=60))["log"] == list(range(5))
         assert worker.counts["claimed"] == 0
     assert Counter(kind for kind, _ in await entries(hf)) == {"node": 7, "timer": 5, "finished": 1}
+
+
+async def test_not_every_branch_is_asked_whenever_one_comes_to_wait(
+    house: House, hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Counter[str]()
+
+    def counting(wait: Any, *rest: Any) -> Any:
+        asked["waits"] += 1
+        return resolved(wait, *rest)
+
+    monkeypatch.setattr(driver, "resolved", counting)
+    graph = each(waits_for("go"), at_once=1)
+    async with house.worker(hf, graph) as worker:
+        run = await hf.start(graph, {"items": list(range(200))}, id="r")
+        await house.quiet(worker)
+        assert (await run.get()).status == "waiting"
+    assert asked["waits"] <= 3 * 200

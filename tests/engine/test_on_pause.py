@@ -13,12 +13,26 @@ from holdfast.engine.views import moment
 from holdfast.errors import (
     AlreadyExists,
     InvalidGraph,
+    InvalidInput,
     InvalidRequest,
+    InvalidResult,
     RunFailed,
     RunNotFound,
     StoreUnavailable,
 )
-from tests.engine.support import Gate, House, kill, run_units
+from holdfast.storage.operations import GetItem
+from tests.engine.staging import staged, write_of
+from tests.engine.support import (
+    LOOPS_A_WORKER,
+    Gate,
+    House,
+    StepClock,
+    incompressible,
+    kill,
+    run_units,
+    store_without_blobs,
+    tenant_key,
+)
 
 
 class Notes(TypedDict, total=False):
@@ -246,6 +260,124 @@ async def test_a_long_loop_in_memory_keeps_where_it_stands_and_not_how_it_came_t
     async with house.worker(other, graph):
         await other.signal("doc-42", "answer")
         assert (await other.run("doc-42").result())["turns"] == most
+
+
+async def test_a_start_that_was_given_up_and_is_repeated_is_one_run(house: House) -> None:
+    gate = Gate()
+    graph = Graph("gated", Notes, durability="on_pause")
+
+    @graph.node
+    async def stand(state: Notes) -> Notes:
+        await gate.pass_through()
+        return {"answer": "done"}
+
+    hf = house.open()
+    async with house.worker(hf, graph):
+        first = asyncio.ensure_future(hf.start(graph, {}, id="doc-42"))
+        await gate.waited_at()
+        first.cancel()
+        await asyncio.wait({first})
+        again = asyncio.ensure_future(hf.start(graph, {}, id="doc-42"))
+        gate.open()
+        async with asyncio.timeout(60):
+            assert (await (await again).result())["answer"] == "done"
+        assert gate.entered == 1
+
+
+async def test_a_start_whose_worker_has_another_name_by_now_is_not_acknowledged(
+    house: House,
+) -> None:
+    hf, stage = staged(house)
+    graph = noting()
+    async with house.worker(hf, graph) as worker:
+        asks = stage.hold(lambda operation: isinstance(operation, GetItem))
+        starting = asyncio.ensure_future(hf.start(graph, {"text": "go"}, id="doc-42"))
+        await asks.reached()
+        name, worker.id = worker.id, "another"
+        asks.release()
+        async with asyncio.timeout(60):
+            with pytest.raises(StoreUnavailable, match="lost"):
+                await starting
+        worker.id = name
+        assert (await (await hf.start(graph, {"text": "go"}, id="doc-42")).result())["text"] == "go"
+
+
+async def test_a_row_of_which_nothing_is_heard_for_long_is_written_once(house: House) -> None:
+    child = noting()
+    graph = Graph("parent", Notes, durability="on_pause")
+
+    @graph.node
+    async def begin(state: Notes) -> Notes:
+        return {"text": "begun"}
+
+    @graph.node
+    async def raise_child(state: Notes, ctx: Context) -> Notes:
+        await ctx.start(child, {"text": "go"})
+        await ctx.wait(signal("answer"))
+        return {"answer": state["text"]}
+
+    graph.route(begin, raise_child)
+    hf, stage = staged(house)
+    for _ in range(2):
+        stage.lose(write_of(tenant_key("doc-42").pk, "HEAD"), carried_out=False)
+    async with house.worker(hf, graph, child) as worker:
+        starting = asyncio.ensure_future(hf.start(graph, {}, id="doc-42"))
+        await house.clock.asleep(LOOPS_A_WORKER + 1)
+        house.clock.advance(100)  # longer than anybody without a lease has patience
+        await house.clock.asleep(LOOPS_A_WORKER + 1)
+        await house.move(100, worker)
+        await starting
+        kill(worker)
+    other = house.open()
+    async with house.worker(other, graph):
+        await other.signal("doc-42", "answer")
+        assert (await other.run("doc-42").result(timeout=60))["answer"] == "begun"
+
+
+async def test_without_a_bucket_a_large_input_is_refused_before_anything_runs(
+    clock: StepClock,
+) -> None:
+    async with Holdfast("", clock=clock, store=store_without_blobs(clock)) as hf:
+        graph = noting()
+        async with House.worker(hf, graph):
+            with pytest.raises(InvalidInput, match="bucket"):
+                await hf.start(graph, {"text": incompressible(1, 500_000).hex()})
+        assert entered == []
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+async def test_without_a_bucket_what_is_too_large_is_not_passed_over(
+    clock: StepClock, nodes: int
+) -> None:
+    runs: list[int] = []
+    graph = Graph("large", dict, durability="on_pause")
+
+    def large(number: int) -> Any:
+        async def node(state: Any) -> Any:
+            runs.append(number)
+            return {f"n{number}": incompressible(number, 600_000 // nodes)}
+
+        return node
+
+    for number in range(nodes):
+        graph.node(name=f"n{number}")(large(number))
+
+    @graph.node
+    async def ask(state: Any, ctx: Context) -> None:
+        await ctx.wait(signal("answer"))
+
+    graph.route(*(f"n{number}" for number in range(nodes)), ask)
+    hf = Holdfast("", clock=clock, store=store_without_blobs(clock))
+    async with hf, House.worker(hf, graph):
+        if nodes == 1:  # it fails as it would if it were written at once
+            with pytest.raises(RunFailed, match="bucket"):
+                await (await hf.start(graph, {}, id="r")).result()
+        else:  # each fits, and all together do not
+            with pytest.raises(InvalidResult, match="bucket"):
+                await hf.start(graph, {}, id="r")
+        with pytest.raises(RunNotFound):
+            await hf.get("r")
+    assert runs == list(range(nodes))
 
 
 def test_there_are_two_ways() -> None:

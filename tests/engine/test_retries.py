@@ -10,7 +10,16 @@ import pytest
 
 from holdfast import Graph, Holdfast, Retry, signal
 from holdfast.errors import NotRetryable, RunEnded, RunFailed, RunNotFound, RunQuarantined
-from tests.engine.support import Gate, House, chain, kill
+from tests.engine.support import (
+    Gate,
+    House,
+    StepClock,
+    chain,
+    incompressible,
+    kill,
+    reached,
+    store_without_blobs,
+)
 
 SOON = Retry(attempts=3, first_seconds=1, factor=2, jitter=0)
 
@@ -444,3 +453,19 @@ async def test_a_run_that_kills_its_workers_is_quarantined(house: House, hf: Hol
     assert run.failure is not None
     assert run.failure.type == "CrashLoop"
     assert gate.entered == 3
+
+
+async def test_a_signal_that_is_too_large_to_be_taken_fails_the_run(clock: StepClock) -> None:
+    async def waits(state: Any, ctx: Any) -> None:
+        await ctx.wait(signal("go"))
+
+    graph = Graph("g", dict)
+    graph.node(name="waits", retry=Retry(attempts=2, first_seconds=0))(waits)
+    hf = Holdfast("", clock=clock, store=store_without_blobs(clock))
+    async with hf, House.worker(hf, graph):
+        run = await hf.start(graph, id="r")
+        await reached(hf, "r", "waiting")
+        # It fits into an item just so, and the record of its taking does not.
+        await run.signal("go", incompressible(1, 380 * 1024 - 40))
+        with pytest.raises(RunFailed, match="bucket"):
+            await run.result(timeout=60)

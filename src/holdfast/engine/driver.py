@@ -29,7 +29,13 @@ from holdfast.engine.removal import freed_at_ms, remove
 from holdfast.engine.starting import made, with_input
 from holdfast.engine.turns import must_wait
 from holdfast.engine.unwritten import Stood
-from holdfast.errors import ConditionFailed, InvalidResult, StoreUnavailable, StoreUnusable
+from holdfast.errors import (
+    ConditionFailed,
+    InvalidInput,
+    InvalidResult,
+    StoreUnavailable,
+    StoreUnusable,
+)
 from holdfast.graph import Graph
 from holdfast.model.child import childs_signal, is_childs_signal
 from holdfast.model.decision import Decision, Outcome, Raised, Returned, RunNode, WentStale
@@ -128,13 +134,18 @@ class Driver:
         # What each branch waited for the last time it waited in this process.
         self._waited: dict[str, tuple[Wait, ...]] = {}
         self.parked: dict[str, tuple[Wait, ...]] = {}
+        # Whether a wait may be over for another reason than that its time is up, and when the first
+        # one's is: many branches wait, and not all of them are asked whenever something happens.
+        self._stirred = False
+        self._due_ms = math.inf
         # By branch: the visit in which it was let go on, and for which signals.
         self._meant: dict[str, tuple[int, list[Signal]]] = {}
         self.news = asyncio.Event()
         self._parenting = asyncio.Lock()
         # Branches that wait for a child whose end another one took: there will be no other.
         self._outrun: set[str] = set()
-        self._unwritten = None if loaded is None else loaded.unwritten
+        self._begun = None if loaded is None else loaded.unwritten
+        self._unwritten = self._begun
         if loaded is not None:
             self._take_in(loaded)
 
@@ -146,16 +157,16 @@ class Driver:
     async def drive(self) -> None:
         """Go on with the run until it pauses, ends, or is not ours any more."""
         self._task = asyncio.current_task()
-        unwritten = self._unwritten
-        try:
-            with suppress(Dropped):
-                while not self._let_go:
-                    await self._go_on()
-        finally:
-            if unwritten is not None and self._unwritten is None:
-                unwritten.is_written()
-            elif unwritten is not None:
-                unwritten.is_lost()
+        with suppress(Dropped):
+            while not self._let_go:
+                await self._go_on()
+
+    def is_over(self) -> None:
+        """Tell whoever started a run in memory what became of it, if nobody did so before."""
+        if self._begun is not None and self._unwritten is None:
+            self._begun.is_written()
+        elif self._begun is not None:
+            self._begun.is_lost()
 
     async def _go_on(self) -> None:
         try:
@@ -209,6 +220,7 @@ class Driver:
         if isinstance(event, SignalTaken):
             self._taking.add((event.name, event.id))
             if is_childs_signal(event.name):
+                self._stirred = True
                 self._outrun |= {
                     branch
                     for branch, waits in self.parked.items()
@@ -218,6 +230,10 @@ class Driver:
             await self._safely(self._write((event,), durable=durable))
         except Conflict:
             raise Overtaken from None
+        except InvalidResult:
+            if isinstance(event, SignalTaken):
+                self._taking.discard((event.name, event.id))  # nobody has taken it
+            raise
 
     async def _safely(self, write: Coroutine[Any, Any, T]) -> T:
         """Write in a task of its own.
@@ -375,6 +391,7 @@ class Driver:
 
     async def _advance(self) -> None:
         """Perform what is outstanding; where all of it waits, pause."""
+        self._stirred = True
         self.answered()
         effects = [
             effect
@@ -402,7 +419,7 @@ class Driver:
         self._check_alive()
         node = self._graph.nodes[effect.node]
         context = Context(self, node, effect.branch, self._holder.hold_ms)
-        alone = not self._in_node
+        alone, inbox = not self._in_node, self.inbox
         self._in_node = True
         try:
             return await perform(
@@ -416,6 +433,8 @@ class Driver:
             if context.stale:
                 return WentStale()
             self._park(effect.branch, tuple(context.pending.values()))
+            # It knows the inbox as it was when it asked.
+            self._stirred = self._stirred or self.inbox is not inbox
             return None
         finally:
             context.close()
@@ -491,6 +510,8 @@ class Driver:
             self._outrun.clear()
             return []
         now, meant = self.now_ms(), self._spoken_for()
+        if not self._stirred and now < self._due_ms:
+            return []
         signals = [signal for signal in self.free_signals() if signal not in meant]
         over: list[str] = []
         for branch, waits in self.parked.items():
@@ -506,6 +527,9 @@ class Driver:
         for branch in over:
             del self.parked[branch]
         self._outrun.clear()
+        self._stirred = False
+        limits = (_limit_ms(wait) for waits in self.parked.values() for wait in waits)
+        self._due_ms = min(limits, default=math.inf)
         return over
 
     def _spoken_for(self) -> list[Signal]:
@@ -513,21 +537,24 @@ class Driver:
 
         One signal is no reason to run the nodes of all branches that wait for its name.
         """
-        self._meant = {
+        standing = {
             branch: (visit, signals)
             for branch, (visit, signals) in self._meant.items()
             if self.execution.stands_in(branch, visit)
         }
-        return [signal for _, signals in self._meant.values() for signal in signals]
+        self._stirred = self._stirred or len(standing) < len(self._meant)
+        self._meant = standing
+        return [signal for _, signals in standing.values() for signal in signals]
 
     async def until_due(self, most_seconds: float) -> None:
-        limits = (_limit_ms(wait) for waits in self.parked.values() for wait in waits)
-        left = (min(limits, default=math.inf) - self.now_ms()) / 1000
+        left = (self._due_ms - self.now_ms()) / 1000
         await self.sleep(max(0.001, min(left, most_seconds)))
 
     def _park(self, branch: str, waits: tuple[Wait, ...]) -> None:
         self.parked[branch] = self._waited[branch] = waits
-        self._meant.pop(branch, None)
+        self._due_ms = min((self._due_ms, *map(_limit_ms, waits)))
+        if self._meant.pop(branch, None) is not None:
+            self._stirred = True  # what it was let go on for, and did not take, others may
 
     async def _write(self, events: Sequence[Event], *, durable: bool = True) -> None:
         journal = self._journal
@@ -643,6 +670,7 @@ class Driver:
         self.inbox = await self._kernel.patiently(
             lambda: read_inbox(self._kernel, self.head), self._alive
         )
+        self._stirred = True
 
     async def _release(self, reason: str, *, due_ms: int | None = None, failures: int = 0) -> None:
         await self._write_down()
@@ -682,9 +710,10 @@ class Driver:
                 blobs=journal.context.blobs or head.context.blobs,
             )
             head = msgspec.structs.replace(head, context=context)
-            self.head = await made(self._kernel, head)
-        except Stood as stood:
-            unwritten.is_refused(stood)
+            # Until it is known: done anew, it would be another generation's.
+            self.head = await made(self._kernel, head, alive=self._alive)
+        except (Stood, InvalidInput, InvalidResult) as error:
+            unwritten.is_refused(error)
             raise Dropped from None
         self._unwritten = None
 
@@ -820,6 +849,7 @@ class Driver:
         self.execution = loaded.execution
         self.inbox = loaded.inbox
         self.parked.clear()
+        self._due_ms, self._stirred = math.inf, True
         self._meant.clear()
         self._taking.clear()
         if self.execution.branches:

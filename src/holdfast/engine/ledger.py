@@ -46,6 +46,7 @@ __all__ = [
     "Journal",
     "Loaded",
     "begun",
+    "check_fits",
     "contents_of",
     "load",
     "read_inbox",
@@ -172,12 +173,21 @@ async def spilled(kernel: Kernel, head: Head, data: bytes, name: str) -> Content
     if blobs is not None:
         key = blob_prefix(head.kept, head.key, head.generation) + name
         return Content(None, await blobs.put(data, key=key))
-    if len(data) > _INLINE_BYTES_MAX:
+    check_fits(kernel, data)
+    return Content(data)
+
+
+def check_fits(kernel: Kernel, data: bytes) -> None:
+    """Check that there is room for packed bytes, in an item or beside the table.
+
+    Raises:
+        InvalidResult: there is none.
+    """
+    if kernel.blobs is None and len(data) > _INLINE_BYTES_MAX:
         raise InvalidResult(
             f"this has {len(data):,} bytes once it is compressed, and an item holds at most "
             f"{_INLINE_BYTES_MAX:,}; larger values need a bucket: add &bucket=NAME to the address"
         )
-    return Content(data)
 
 
 class _Entry(msgspec.Struct, eq=False):
@@ -299,6 +309,9 @@ class Journal:
 
     def _hold(self, entry: _Entry) -> None:
         if self._unwritten:
+            if len(entry.plain) > _INLINE_BYTES_MAX:
+                # Now, and not when it is written down: whoever asked for it must learn of it.
+                check_fits(self._kernel, compress(entry.plain))
             self._unwritten_bytes += len(entry.plain)
             if self._unwritten_bytes > _UNWRITTEN_BYTES_MAX:
                 self._held = []  # the whole fold will be written in its stead
@@ -363,6 +376,8 @@ class Journal:
                 pass
         except InvalidResult as error:
             # Only one alone can be too large, and it is nobody else's fault.
+            if any(entry.done is None for entry in group):
+                raise  # nobody waits for it, and it must not be passed over
             refusal = error
         for entry in group:
             entry.learn(refusal)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -10,7 +10,7 @@ import msgspec
 from holdfast.engine.entering import Entrance, start_in_lane
 from holdfast.engine.hands import Hands
 from holdfast.engine.kernel import Kernel
-from holdfast.engine.ledger import Loaded, begun, spilled
+from holdfast.engine.ledger import Loaded, begun, check_fits, spilled
 from holdfast.engine.unwritten import Stood, Unwritten
 from holdfast.errors import AlreadyExists, ConditionFailed, InvalidInput, InvalidResult
 from holdfast.graph import Graph
@@ -150,10 +150,14 @@ async def begin_unwritten(
     """Begin a run in memory, unless it is there already; nothing is written.
 
     Raises:
-        InvalidInput: the input does not fit the graph's state.
+        InvalidInput: the input does not fit the graph's state, or is too large.
         AlreadyExists: there is a run of this id, with another input.
     """
     prepared = prepare(graph, input, "", None)
+    try:
+        check_fits(kernel, prepared.packed)  # now, and not when it comes to pause
+    except InvalidResult as error:
+        raise InvalidInput(f"the input: {error}", field="input") from None
     standing = await kernel.heads.get(asked.run.head)
     if standing is not None and not is_over(standing, kernel.clock.now_ms()):
         return Started(same_run(standing, prepared.hash, asked.run), None)
@@ -189,16 +193,20 @@ async def with_input(kernel: Kernel, head: Head, packed: bytes) -> Head:
     return msgspec.structs.replace(head, context=context)
 
 
-async def made(kernel: Kernel, head: Head) -> Head:
-    """Write a run's row.
+async def made(kernel: Kernel, head: Head, *, alive: Callable[[], bool] | None = None) -> Head:
+    """Write a run's row; ``alive`` says whether to go on trying, see `Kernel.settle`.
 
     Raises:
         Stood: there is a run of its id.
+        Dropped: ``alive`` said no, and nothing is known.
     """
     write = created(head, now_ms=kernel.clock.now_ms(), token=kernel.ids.new())
     try:
         await kernel.settle(
-            kernel.heads, write, stands=lambda item: item.get("generation") == head.generation
+            kernel.heads,
+            write,
+            alive=alive,
+            stands=lambda item: item.get("generation") == head.generation,
         )
     except ConditionFailed as failed:
         raise Stood(failed.item or {}) from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.engine.endings import Outcome
@@ -34,11 +34,16 @@ class Unwritten:
         # Perhaps nobody is left to hear of it.
         self._known.add_done_callback(lambda known: known.cancelled() or known.exception())
 
+    def when_known(self, then: Callable[[], object]) -> None:
+        """Call something once it is known what became of it."""
+        self._known.add_done_callback(lambda known: then())
+
     async def known(self) -> Outcome | None:
         """Return how it ended, or None once it is written down.
 
         Raises:
             Stood: another run of its id was there before.
+            InvalidResult: what it came to is too large to be written down.
             StoreUnavailable: its worker was lost before; start it again.
         """
         return await asyncio.shield(self._known)
@@ -51,10 +56,10 @@ class Unwritten:
         """Tell that it ended without a pause, and that nothing was written."""
         self._settle(outcome)
 
-    def is_refused(self, stood: Stood) -> None:
-        """Tell that another run has its id."""
+    def is_refused(self, error: Exception) -> None:
+        """Tell why it cannot be written down: another run has its id, or it is too large."""
         if not self._known.done():
-            self._known.set_exception(stood)
+            self._known.set_exception(error)
 
     def is_lost(self) -> None:
         """Tell that its worker was lost, if nothing else is known."""

@@ -105,7 +105,7 @@ class Worker:
         self._coming: Counter[RunKey] = Counter()
         # Rows of a newer release, not to be tried again at each scan.
         self._unreadable: set[Place] = set()
-        self._succeeding: dict[RunKey, Head] = {}
+        self._succeeding: dict[RunKey, tuple[Head, Loaded | None]] = {}
         self._claims: set[asyncio.Task[None]] = set()
         self._beating: asyncio.Task[None] | None = None
         self._seeking: list[asyncio.Task[None]] = []
@@ -249,12 +249,11 @@ class Worker:
     def arrived(self, room: Room, head: Head | None, loaded: Loaded | None, unsure: bool) -> None:
         """Hear what became of a run for which we kept room; see `Room`."""
         self._owes = self._owes or unsure
-        if head is not None and room.owner == self.id:
-            if head.key in self._drivers:
-                # Its last driver has let go of it, and only waits to hear so.
-                self._succeeding[head.key] = head
-            else:
-                self._drive(head, loaded)
+        if head is not None and head.key in self._drivers:
+            # Its last driver has let go of it, and only waits to hear so.
+            self._succeeding[head.key] = (head, loaded)
+        elif head is not None:
+            self._drive_ours(head, loaded)
         self._come(room.run)
 
     def offer(self, place: Place) -> None:
@@ -367,6 +366,13 @@ class Worker:
             raise
         return head_of(item)
 
+    def _drive_ours(self, head: Head, loaded: Loaded | None) -> None:
+        """Go on with a run, unless it stands under a name that we no longer have."""
+        if head.owner == self.id:
+            self._drive(head, loaded)
+        elif loaded is not None and loaded.unwritten is not None:
+            loaded.unwritten.is_lost()
+
     def _drive(self, head: Head, loaded: Loaded | None) -> None:
         versions = self._graphs[head.graph]
         # Another version may go on with it: what was decided is recorded, the route included.
@@ -384,9 +390,10 @@ class Worker:
             self._slots.give_back(run.tenant)
         if not driver.let_go:
             self._owes = True
+        driver.is_over()
         successor = self._succeeding.pop(run, None)
-        if successor is not None and successor.owner == self.id:
-            self._drive(successor, None)
+        if successor is not None:
+            self._drive_ours(*successor)
         if not task.cancelled() and task.exception() is not None:
             _log.error("run %s: the driver broke", run.id, exc_info=task.exception())
         if self._slots.held_back or self._slots.free == 1:

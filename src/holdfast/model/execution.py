@@ -397,10 +397,16 @@ def _answered(before: Execution, path: str, event: SignalTaken | TimerFired) -> 
 
 
 def _waiting(before: Execution, event: Waiting) -> Execution:
+    by_branch: dict[str, list[Wait]] = {}
     for wait in event.waits:
-        strand = _strand(before, wait.branch)
-        before = _moved(before, wait.branch, waits=(*strand.waits, wait))
-    return before
+        by_branch.setdefault(wait.branch, []).append(wait)
+    own = (*before.waits, *by_branch.pop("", ()))
+    # All at once: there may be thousands.
+    branches = dict(before.branches)
+    for path, waits in by_branch.items():
+        known = branches[path].waits
+        branches[path] = msgspec.structs.replace(branches[path], waits=(*known, *waits))
+    return msgspec.structs.replace(before, waits=own, branches=branches)
 
 
 def _rerouted(before: Execution, event: Rerouted) -> Execution:

@@ -47,7 +47,11 @@ def misfit(op: str, before: Any, value: Any) -> str | None:
 
 
 def _union(before: list[Any], value: list[Any]) -> list[Any]:
-    return [*before, *(item for n, item in enumerate(value) if item not in (*before, *value[:n]))]
+    after = [*before]
+    for item in value:
+        if item not in after:
+            after.append(item)
+    return after
 
 
 _OPS: dict[str, Callable[[Any, Any], Any]] = {
