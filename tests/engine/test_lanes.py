@@ -20,6 +20,7 @@ from holdfast.errors import (
     RunFailed,
     RunNotFound,
     SessionBusy,
+    TransactionCancelled,
 )
 from holdfast.records import lane as lane_records
 from holdfast.records.keys import LaneKey, Place
@@ -514,6 +515,33 @@ async def test_a_lost_start_whose_number_is_taken_meanwhile_takes_the_next(house
     await starting
     assert await lane_ids(hf) == ["b", "a"]
     assert (await hf.get("a")).reason == "queued"
+
+
+async def test_a_lost_start_that_meets_another_transaction_does_not_replace_itself(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk = Talk()
+    hf = house.open()
+    await hf.start(ASKING, id="front", session=SESSION)
+    lanes = hf._kernel.lanes
+    transact = lanes.transact
+    answers = [OutcomeUnknown("lost"), TransactionCancelled("met another one")]
+
+    async def unlucky(writes: Any) -> None:
+        if len(answers) != 1:
+            await transact(writes)
+        if answers:
+            raise answers.pop(0)
+
+    monkeypatch.setattr(lanes, "transact", unlucky)
+    starting = asyncio.create_task(hf.start(talk.graph, id="a", session=SESSION, on_busy="replace"))
+    for _ in range(2):
+        await house.clock.asleep(1)
+        house.clock.advance(1)
+    await starting
+    assert (await hf.get("front")).status == "cancelled"
+    assert (await hf.get("a")).status != "cancelled"
+    assert await lane_ids(hf) == ["a"]
 
 
 async def test_a_start_that_never_hears_says_so_and_can_be_repeated(house: House) -> None:

@@ -4,4 +4,8 @@ Read in this order: `loop` (virtual time, and who runs next), `truth` (what real
 table, with its recent past in `partitions`), `faults` (what can go wrong, and how often), `world`
 (one truth, one source of randomness, one trace), `process` (what lives and dies in it), `hostile`
 and `blobs` (what stands between a process and the truth), `supervisor` (who starts it again).
+
+Then what is simulated: `flow` (the graph of all runs), `script` (what users want of them), `fleet`
+(workers and clients), `chronicle` (what each run truly went through), `promises` with `order` (runs
+of one session) and `family` (runs that start others), and `bugs` (what is planted, to be found).
 """

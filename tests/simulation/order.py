@@ -9,7 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from holdfast.records.head import ENDED, Head
-from holdfast.records.keys import LaneKey
+from holdfast.records.keys import LaneKey, RunKey
 from holdfast.storage.item import Item
 from holdfast.storage.layout import Key
 from tests.simulation.chronicle import Broken, Chronicle, Chronicles
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Order"]
 
 LAST = "LAST"
+REPLACED = "replaced by run "
 
 
 class Order:
@@ -89,6 +90,8 @@ class Order:
             self._seen["queued"] += 1
         if before is not None and before.reason == "queued" and head.status == "running":
             self._seen["woken in its lane"] += 1
+        if head.cancel is not None and before is not None and before.cancel is None:
+            self._check_cancelled(head, head.cancel)
         if head.status not in ENDED or not self.owes(head):
             return
         if not self._runs.is_seen_to(head):
@@ -96,6 +99,15 @@ class Order:
                 f"{head.key.id} is {head.status} and stands in its lane, and nobody will see to "
                 f"it: its place is {head.place}"
             )
+
+    def _check_cancelled(self, head: Head, reason: str) -> None:
+        """Check that who is replaced is so by one behind it."""
+        if not reason.startswith(REPLACED):
+            return
+        self._seen["replaced"] += 1
+        by = self._runs.row(RunKey(head.key.tenant, reason.removeprefix(REPLACED).strip("'")))
+        if by is None or by.lane != head.lane or by.ticket <= head.ticket or not by.replaces:
+            raise Broken(f"P5: {head.key.id} ({head.ticket}) is {reason}, which is {by}")
 
     def owes(self, head: Head) -> bool:
         """Return whether a run's ticket stands."""

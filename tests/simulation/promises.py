@@ -259,8 +259,6 @@ class Promises:
         if head.expires_ms > before.expires_ms:
             self.seen["extended"] += 1
             self._check_lasts(chronicle, head)
-        if head.cancel is not None and before.cancel is None:
-            self.seen["replaced"] += head.cancel.startswith("replaced by")
 
     def _check_lasts(self, chronicle: Chronicle, head: Head) -> None:
         """What a run that is extended needs does not vanish before its time is over."""

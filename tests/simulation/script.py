@@ -84,7 +84,7 @@ def drawn_script(draw: random.Random, seconds: float) -> Script:
             after = draw.choice([draw.random() * wish.expires, wish.expires - draw.random()])
             longer = draw.choice([60 + draw.random() * 60, 20 * DAY_SECONDS])
             lines.append(Line(start + after, "extend", run, f"{longer:.3f}"))
-    lines.append(Line(draw.random() * seconds, "grow", "", "16"))
+    lines.append(Line(draw.random() * seconds, "grow", "", "12"))
     script.wishes[SLEEPER] = Wish(["work 0.1", "ask wake"], expires=DAY_SECONDS, session="long")
     lines.append(Line(draw.random() * 20, "start", SLEEPER))
     lines.append(Line(20 + draw.random() * 40, "extend", SLEEPER, f"{30 * DAY_SECONDS}"))

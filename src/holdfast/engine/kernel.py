@@ -169,8 +169,12 @@ class Kernel:
         while True:
             try:
                 return await table.transact(writes)
-            except (InvalidRequest, StoreClosed, TransactionCancelled):
+            except (InvalidRequest, StoreClosed):
                 raise
+            except TransactionCancelled as cancelled:
+                # Where every condition held it only met another one; an earlier sending may stand.
+                if cancelled.failed or self.clock.monotonic() >= until:
+                    raise
             except HoldfastError as error:
                 if not self._may_yet_answer(error, until):
                     raise
