@@ -68,8 +68,12 @@ def trouble_for(name: str) -> FaultPlan:
     return rough().evolve(**_MORE.get(name, {}))
 
 
-# What a lost owner sent seldom arrives only after its run has expired, and was freed.
-_MORE = {"free_the_fences": {"late_write": 0.06, "late_seconds_max": 100.0}}
+# What a lost owner sent seldom arrives only after its run has ended, or was freed.
+_LATE = {"late_write": 0.06, "late_seconds_max": 100.0}
+_MORE = {
+    "free_the_fences": _LATE,
+    "no_cancelled_head_for_a_child_that_is_not_made_yet": _LATE,
+}
 
 
 @contextmanager
