@@ -195,6 +195,24 @@ def test_a_session_has_an_order(hf: Holdfast) -> None:
             assert hf.run(id).result(timeout=DEADLINE_SECONDS) == {"answer": "yes"}
 
 
+def test_children_are_listed(hf: Holdfast) -> None:
+    graph, parent = asking(), Graph("parent", State)
+
+    @parent.node
+    def delegate(state: State, ctx: Any) -> State:
+        return ctx.run(graph, id="child")
+
+    with hf.worker([graph, parent]):
+        run = hf.start(parent, id="parent")
+        while not hf.children("parent"):
+            pass
+        hf.signal("child", "answer", "yes")
+        assert run.result(timeout=DEADLINE_SECONDS) == {"answer": "yes"}
+    assert [(child.id, child.status) for child in hf.children("parent")] == [("child", "finished")]
+    assert (hf.get("child").parent, hf.get("parent").parent) == ("parent", None)
+    assert hf.children("child") == []
+
+
 def test_a_failed_run_is_retried(hf: Holdfast) -> None:
     graph = Graph("failing", State)
     broken = True

@@ -58,6 +58,14 @@ async def try_again(state, ctx):
         raise ValueError("not yet")
 
 
+parent = Graph("parent", State)
+
+
+@parent.node
+async def delegate(state, ctx):
+    return await ctx.run(asking, id="child", labels={"kind": "page"})
+
+
 all_of_them = (counting, asking)
 nothing = []
 number = 7

@@ -532,3 +532,28 @@ def test_a_busy_session_rejects_or_takes_the_input(holdfast: Holdfast) -> None:
     assert re.search(r"^went into +run a$", shown, re.MULTILINE)
     unclear = holdfast("run", "start", "flows:asking", "--on-busy", "queue")
     assert (unclear.exit_code, "on_busy is for a session" in unclear.stderr) == (1, True)
+
+
+# --- children -------------------------------------------------------------------------------------
+
+
+def test_children_are_listed_and_know_their_parent(holdfast: Holdfast) -> None:
+    with working() as hf:
+        assert holdfast("run", "start", "flows:parent", "--id", "p").exit_code == 0
+        until(hf.run("p"), "waiting")
+        until(hf.run("child"), "waiting")
+        shown = holdfast("run", "children", "p").stdout.splitlines()
+        assert re.fullmatch(r"STARTED +STATUS +GRAPH +ID +LABELS", shown[0])
+        assert re.fullmatch(rf"{TIME}  waiting  asking v2  child  kind=page", shown[1])
+        entries = json.loads(holdfast("run", "children", "p", "--json").stdout)
+        assert [(entry["id"], entry["status"]) for entry in entries] == [("child", "waiting")]
+        child = holdfast("run", "show", "child").stdout
+        assert re.search(r"^child of +run p$", child, re.MULTILINE)
+        waiting = holdfast("run", "show", "p").stdout
+        assert re.search(r"^waits for +the end of run child, since ", waiting, re.MULTILINE)
+        assert json.loads(holdfast("run", "show", "child", "--json").stdout)["parent"] == "p"
+        holdfast("run", "cancel", "p")
+    none = holdfast("run", "children", "child")
+    assert (none.exit_code, none.stdout, none.stderr) == (0, "", "no runs\n")
+    missing = holdfast("run", "children", "nobody")
+    assert (missing.exit_code, "[run_not_found]" in missing.stderr) == (1, True)
