@@ -308,13 +308,16 @@ def _check_results(world: World, state: Fleet) -> None:
 def _allowed(state: Fleet, run: str, wish: Wish) -> set[str]:
     """Return how a run may have ended."""
     lines = state.script.about(run)
-    if any(line.verb == "cancel" and not line.refused for line in lines):
+    cancels = [line for line in lines if line.verb == "cancel"]
+    if any(not line.refused for line in cancels):
         return {"cancelled"}
     allowed = {"finished"}
     if is_hopeless(wish.plan):
         allowed.add("failed")
     if wish.expires is not None:
         allowed |= {"expired", "failed"}
+        if cancels:  # a first try whose answer was lost may count, and the next come too late
+            allowed.add("cancelled")
     if wish.on_busy == "promote":
         allowed.add("promoted")
     others = [other for name, other in state.script.wishes.items() if name != run]
