@@ -25,6 +25,7 @@ from holdfast.errors import (
 from holdfast.storage import Blobs, Meter, Put, Store
 from holdfast.storage import open as open_store
 from holdfast.storage.blobs import BlobEngine
+from holdfast.storage.operations import WriteItem
 from tests.engine.families import (
     ASKS,
     BREAKS,
@@ -373,8 +374,38 @@ async def test_an_end_that_an_earlier_visit_took_is_not_waited_for(house: House)
     assert state == {"got": {"answer": 1}, "error": "ResultTaken"}
 
 
+async def test_an_end_is_known_before_the_childs_row_says_so(house: House) -> None:
+    """It tells its parent first; until its row says so, its journal does."""
+
+    async def first(state: Any, ctx: Any) -> Any:
+        await ctx.run(ASKS, id="child")
+
+    async def second(state: Any, ctx: Any) -> Any:
+        return {"error": await attempted(ctx.child("child").result())}
+
+    graph, hf = starting(first, second), house.open()
+    other, stage = staged(house)
+    hold = stage.hold(
+        lambda operation: (
+            isinstance(operation, WriteItem)
+            and getattr(operation.write, "set", {}).get("status") == "finished"
+        )
+    )
+    async with house.worker(hf, graph) as parents, house.worker(other, ASKS) as children:
+        run = await hf.start(graph, id=PARENT)
+        await house.quiet(parents, children)
+        await house.move(1, parents, children)
+        await other.signal("child", "answer", 1)
+        await hold.reached()
+        await house.move(1, parents)
+        assert await run.result(timeout=60) == {"error": "ResultTaken"}
+        hold.release()
+        await house.quiet(parents, children)
+
+
 @pytest.mark.parametrize("crash", [False, True], ids=["alive", "resumed"])
 async def test_of_two_branches_that_await_a_child_one_is_told(house: House, crash: bool) -> None:
+    gate = Gate()
     graph = Graph("branches", dict, reducers={"told": "append"})
 
     @graph.node
@@ -384,7 +415,7 @@ async def test_of_two_branches_that_await_a_child_one_is_told(house: House, cras
     async def wait(state: Any, ctx: Any) -> Any:
         said = await attempted(ctx.child("child").result())
         if crash and said == "none":
-            await ctx.wait(signal("go on"))
+            await gate.pass_through()
         return {"told": [said]}
 
     for name in ("left", "right"):
@@ -395,16 +426,19 @@ async def test_of_two_branches_that_await_a_child_one_is_told(house: House, cras
 
     graph.fork(begin, ["left", "right"], join=end)
     hf = house.open()
-    async with house.worker(hf, graph, ASKS) as worker:
-        run = await hf.start(graph, id=PARENT)
-        await house.quiet(worker)
-        await hf.signal("child", "answer", 1)
-        await house.quiet(worker)
-    async with house.worker(house.open(), graph) as worker:
-        if crash:
-            await hf.signal(PARENT, "go on")
-        await house.move(1, worker)
-        state = await run.result(timeout=60)
+    worker = house.worker(hf, graph, ASKS, lease_seconds=1000)
+    await worker.start()
+    run = await hf.start(graph, id=PARENT)
+    await house.quiet(worker)
+    await hf.signal("child", "answer", 1)
+    if crash:
+        await gate.waited_at()
+        kill(worker)
+        gate.open()
+        async with house.worker(house.open(), graph) as heir:
+            await house.move(1001, heir)
+    state = await run.result(timeout=60)
+    await worker.stop()
     assert sorted(state["told"]) == ["ResultTaken", "none"]
 
 
@@ -522,6 +556,7 @@ async def test_the_ids_of_parents_may_be_long(house: House, hf: Holdfast, id: st
         assert await run.result(timeout=60) == {"got": {"n": 2}}
     (child,) = await hf.children(id)
     assert child.id[:20] == id[:20]
+    assert (await hf.get(child.id)).status == "finished"  # it is an id like any other
 
 
 # --- whose they are -------------------------------------------------------------------------------
