@@ -13,7 +13,7 @@ from holdfast.clock import ManualClock
 from holdfast.errors import InvalidGraph, InvalidRequest
 from holdfast.records import worker as worker_rows
 from holdfast.records.changes import claimed
-from holdfast.records.keys import Place, worker_key
+from holdfast.records.keys import Place, RunKey, worker_key
 from tests.engine.support import (
     Gate,
     House,
@@ -78,6 +78,27 @@ async def test_a_worker_that_is_full_takes_on_the_next_as_soon_as_one_ends(house
         for run in runs:
             assert (await run.result(timeout=60))["done"]
     assert gate.most == 1
+
+
+async def test_a_slot_that_was_kept_in_vain_is_for_who_was_refused_it(
+    house: House, hf: Holdfast
+) -> None:
+    """At once, and not at the next scan: the clock stands still."""
+    graph = Graph("g", dict)
+
+    @graph.node
+    async def work(state: Any) -> Any:
+        return {"done": True}
+
+    async with house.worker(hf, graph, concurrency=1) as worker:
+        await house.quiet(worker)
+        room = worker.reserve(RunKey("default", "other"), "g", None)
+        assert room is not None
+        run = await hf.start(graph, {})
+        await house.quiet(worker)
+        assert (await run.get()).status == "running"
+        room.give_back()
+        assert await run.result(timeout=60) == {"done": True}
 
 
 async def test_signals_to_many_at_once_do_not_overfill_a_worker(house: House) -> None:

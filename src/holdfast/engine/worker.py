@@ -320,7 +320,11 @@ class Worker:
     async def _claim(self, place: Place) -> bool:
         """Take a run that was seen at a place, if it is still there; return whether it was."""
         _, run, epoch = place.due_parts()
-        if self._is_ours(run) or place in self._unreadable or not self._may_claim():
+        if place in self._unreadable or not self._may_claim():
+            return False
+        if self._is_ours(run):
+            # Perhaps it was woken before its last driver has heard that it let go of it.
+            self._slots.held_back = True
             return False
         if not self._slots.admits(run.tenant):
             return False
@@ -346,6 +350,12 @@ class Worker:
         self._coming[run] -= 1
         if self._coming[run] <= 0:
             del self._coming[run]
+        self._has_room(refused=self._slots.held_back and run not in self._drivers)
+
+    def _has_room(self, *, refused: bool) -> None:
+        """Look again if a slot was given back that somebody wanted, or the first one of all."""
+        if refused or self._slots.free == 1:
+            self._wake.set()
 
     async def _taken(self, place: Place, run: RunKey, epoch: int) -> Head | None:
         worker, now = self.id, self._kernel.clock.now_ms()
@@ -396,8 +406,7 @@ class Worker:
             self._drive_ours(*successor)
         if not task.cancelled() and task.exception() is not None:
             _log.error("run %s: the driver broke", run.id, exc_info=task.exception())
-        if self._slots.held_back or self._slots.free == 1:
-            self._wake.set()
+        self._has_room(refused=self._slots.held_back)
         self._kernel.news.tell(run)  # its row says by now what became of it
 
     # --- staying alive ----------------------------------------------------------------------------
