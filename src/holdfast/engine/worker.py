@@ -249,11 +249,8 @@ class Worker:
     def arrived(self, room: Room, head: Head | None, loaded: Loaded | None, unsure: bool) -> None:
         """Hear what became of a run for which we kept room; see `Room`."""
         self._owes = self._owes or unsure
-        if head is not None and head.key in self._drivers:
-            # Its last driver has let go of it, and only waits to hear so.
-            self._succeeding[head.key] = (head, loaded)
-        elif head is not None:
-            self._drive_ours(head, loaded)
+        if head is not None:
+            self._go_on_with(head, loaded)
         self._come(room.run)
 
     def offer(self, place: Place) -> None:
@@ -334,7 +331,7 @@ class Worker:
             if head is None or head.owner != self.id:
                 return False
             self.counts["claimed"] += 1
-            self._drive(head, None)
+            self._go_on_with(head, None)
             return True
         except Dropped:
             return False
@@ -376,6 +373,13 @@ class Worker:
             raise
         return head_of(item)
 
+    def _go_on_with(self, head: Head, loaded: Loaded | None) -> None:
+        if head.key in self._drivers:
+            # Its last driver has let go of it, and only waits to hear so.
+            self._succeeding[head.key] = (head, loaded)
+        else:
+            self._drive_ours(head, loaded)
+
     def _drive_ours(self, head: Head, loaded: Loaded | None) -> None:
         """Go on with a run, unless it stands under a name that we no longer have."""
         if head.owner == self.id:
@@ -402,7 +406,7 @@ class Worker:
             self._owes = True
         driver.is_over()
         successor = self._succeeding.pop(run, None)
-        if successor is not None:
+        if successor is not None and _is_later(successor[0], driver.head):
             self._drive_ours(*successor)
         if not task.cancelled() and task.exception() is not None:
             _log.error("run %s: the driver broke", run.id, exc_info=task.exception())
@@ -495,6 +499,15 @@ class Worker:
         finally:
             sleep.cancel()
             wake.cancel()
+
+
+def _is_later(head: Head, driven: Head) -> bool:
+    """Return whether a row is of a later claim than one that was driven to its end.
+
+    A scan and a signal may both take a run for us, and each hear that the run is ours: then it was
+    one claim, and whoever came second has nothing to go on with.
+    """
+    return head.generation != driven.generation or head.epoch > driven.epoch
 
 
 async def _over(*tasks: asyncio.Task[Any], within: float) -> None:
