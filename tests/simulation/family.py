@@ -80,6 +80,8 @@ class Family:
 
     def _unsettled(self, head: Head) -> list[str]:
         """Return the children that go on, or may yet be made, though nobody has told them."""
+        if head.expires_ms + self._skew_ms < self._world.now_ms():
+            return []  # they have expired as well, and their rows may be gone
         found: list[str] = []
         for id in self._children.get((head.key.pk, head.generation), ()):
             row = self._runs.row(RunKey(head.key.tenant, id))
