@@ -159,10 +159,11 @@ class _Performance:
             waiting.popleft()
         self._held_back.pop(fork, None)
 
-    async def _first_done(self) -> set[asyncio.Task[Decision | None]]:
-        """Return tasks that are done; none where something else came to pass."""
+    async def _first_done(self) -> list[asyncio.Task[Decision | None]]:
+        """Return tasks that are done, in their order; none where something else came to pass."""
         if not self._conductor.parked:
-            return (await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED))[0]
+            await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+            return [task for task in self._tasks if task.done()]
         news = asyncio.ensure_future(self._conductor.news.wait())
         time = asyncio.ensure_future(self._conductor.until_due(self._look_seconds))
         try:
@@ -170,7 +171,7 @@ class _Performance:
         finally:
             news.cancel()
             time.cancel()
-        done = {task for task in self._tasks if task.done()}
+        done = [task for task in self._tasks if task.done()]
         if not done:
             heard = self._conductor.news.is_set()
             grown = min(2 * self._look_seconds, _LOOK_MOST_SECONDS)
