@@ -20,6 +20,8 @@ LONG_LEASE = {"lease_seconds": 100_000_000, "poll_seconds": 0.2}
 """A worker of these does not have to be kept alive while a test moves the clock on."""
 LOOPS_A_WORKER = 3
 """A worker that does nothing sleeps three times: until it scans, beats, and buries."""
+AGAIN_SECONDS = 0.1
+"""How long the first pause is, at most, of somebody who asks the store again."""
 RUN_PURPOSES = ("head", "journal", "inbox")
 """What a run costs; its worker, the scans and the settings are nobody's in particular."""
 
@@ -83,7 +85,20 @@ class House:
                 busy = {task for worker in workers for task in work_of(worker)}
                 if not busy:
                     return
-                await asyncio.wait(busy)
+                await self._less_busy(busy, LOOPS_A_WORKER * len(workers))
+
+    async def _less_busy(self, busy: set[asyncio.Task[None]], loops: int) -> None:
+        """Wait for the runs under way; where all of them sleep before they try again, wake them.
+
+        A child that ends while its parent is being closed asks again in a moment, for one.
+        """
+        asleep = asyncio.ensure_future(self.clock.asleep(loops + len(busy)))
+        try:
+            await asyncio.wait({asleep, *busy}, return_when=asyncio.FIRST_COMPLETED)
+            if asleep.done() and not any(task.done() for task in busy):
+                self.clock.advance(AGAIN_SECONDS)
+        finally:
+            asleep.cancel()
 
     async def close(self) -> None:
         for opened in self._opened:
