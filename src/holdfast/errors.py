@@ -27,6 +27,7 @@
     │   ├── RunEnded              the run has ended, or expired, and takes nothing any more
     │   ├── NotRetryable          the run has not failed
     │   ├── ExpiryNotLater        the run expires later than that as it is
+    │   ├── NotAmbiguous          no call of the run waits for somebody to say what became of it
     │   └── SessionBusy           another run of the session goes on
     ├── Unsuccessful              there is no result, since the run did not finish
     │   ├── RunFailed             a node raised, and was not to be tried again
@@ -34,6 +35,11 @@
     │   ├── RunExpired            nobody ended it in time
     │   └── RunQuarantined        it could not be resumed, again and again
     ├── NodeError                 raised inside a node; the run fails with it unless it is caught
+    │   ├── CallError             a call of a node
+    │   │   ├── CallFailed        it raised, and was not to be made again
+    │   │   ├── CallTimedOut      it took longer than it may
+    │   │   ├── CallChanged       its key was used before, with other arguments
+    │   │   └── NotDone           raised by a tool that is sure that nothing happened
     │   ├── InvalidState          the state does not match its type
     │   ├── InvalidResult         a node returned what the state cannot take or nobody can keep
     │   ├── NodeTimedOut          a node took longer than it may
@@ -75,6 +81,10 @@ __all__ = [
     "AlreadyExists",
     "BlobDamaged",
     "BlobNotFound",
+    "CallChanged",
+    "CallError",
+    "CallFailed",
+    "CallTimedOut",
     "ChangesOff",
     "ChangesTrimmed",
     "ConditionFailed",
@@ -100,6 +110,8 @@ __all__ = [
     "JournalDamaged",
     "NodeError",
     "NodeTimedOut",
+    "NotAmbiguous",
+    "NotDone",
     "NotPausable",
     "NotRetryable",
     "OutcomeUnknown",
@@ -339,6 +351,12 @@ class ExpiryNotLater(Refused):
     code = "expiry_not_later"
 
 
+class NotAmbiguous(Refused):
+    """No such call of the run waits for somebody to say what became of it."""
+
+    code = "not_ambiguous"
+
+
 class SessionBusy(Refused):
     """Another run of the session goes on."""
 
@@ -409,6 +427,49 @@ class NodeTimedOut(NodeError):
     """The node took longer than its timeout."""
 
     code = "node_timed_out"
+
+
+class CallError(NodeError):
+    """A call of the node did not come to a result."""
+
+    code = "call_error"
+
+
+class CallFailed(CallError):
+    """The call raised, and was not to be made again."""
+
+    code = "call_failed"
+
+    def __init__(
+        self, message: str | None = None, *, kinds: Sequence[str] = (), trace: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.kinds = tuple(kinds)
+        """What kinds of error it raised, the most exact first: ``builtins.ConnectionError`` …"""
+        self.trace = trace
+        """Where it was raised, where that is known."""
+
+    def is_a(self, kind: type[BaseException]) -> bool:
+        """Return whether what was raised is of that kind; also when it was in another process."""
+        return f"{kind.__module__}.{kind.__qualname__}" in self.kinds
+
+
+class CallTimedOut(CallError, TimeoutError):
+    """The call took longer than its timeout."""
+
+    code = "call_timed_out"
+
+
+class CallChanged(CallError):
+    """A call under this key was made before, with other arguments."""
+
+    code = "call_changed"
+
+
+class NotDone(CallError):
+    """Nothing happened: raised by a tool that is sure of it, so that it may be called again."""
+
+    code = "not_done"
 
 
 class NotPausable(NodeError):

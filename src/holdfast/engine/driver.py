@@ -16,8 +16,8 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from holdfast.engine.branches import side_by_side
+from holdfast.engine.calls import Ambiguous
 from holdfast.engine.children import Wanted, ask_child, pay_family, start_child
-from holdfast.engine.context import Context, Overtaken, Paused
 from holdfast.engine.debts import owes, owes_family, pay
 from holdfast.engine.endings import Outcome as RunOutcome
 from holdfast.engine.hands import Hands
@@ -29,8 +29,10 @@ from holdfast.engine.removal import freed_at_ms, remove
 from holdfast.engine.starting import made, with_input
 from holdfast.engine.turns import must_wait
 from holdfast.engine.unwritten import Stood
+from holdfast.engine.visit import Overtaken, Paused, Visit
 from holdfast.errors import (
     ConditionFailed,
+    HoldfastError,
     InvalidInput,
     InvalidResult,
     StoreUnavailable,
@@ -41,6 +43,7 @@ from holdfast.model.child import childs_signal
 from holdfast.model.decision import Decision, Outcome, Raised, Returned, RunNode, WentStale
 from holdfast.model.event import (
     BranchFailed,
+    CallFinished,
     Cancelled,
     Event,
     Expired,
@@ -55,7 +58,7 @@ from holdfast.model.failure import failure_of
 from holdfast.model.run import Status
 from holdfast.model.signals import Pending, Signal, holds_decision, resolved
 from holdfast.model.wait import Wait
-from holdfast.records import changes
+from holdfast.records import ambiguity, changes
 from holdfast.records.head import ENDED, OPEN, ROW_WAITS_MAX, Head, head_of
 from holdfast.records.head import Context as JournalContext
 from holdfast.records.lane import asks_again_ms
@@ -65,6 +68,8 @@ __all__ = ["Driver", "Holder"]
 
 T = TypeVar("T")
 
+# How long the record of a call waits for others to share a Put with.
+_HELD_SECONDS = 0.005
 _STUMBLE_FIRST_MS = 1_000
 _STUMBLE_MOST_MS = 300_000
 _NEWER_VERSION_MS = 30_000
@@ -127,6 +132,7 @@ class Driver:
         self._let_go = False
         self._read_before = loaded is not None
         self._writing: set[asyncio.Future[Any]] = set()
+        self._flushing: asyncio.Task[None] | None = None
         self._parking = Parking()
         self.news = asyncio.Event()
         self._parenting = asyncio.Lock()
@@ -143,9 +149,13 @@ class Driver:
     async def drive(self) -> None:
         """Go on with the run until it pauses, ends, or is not ours any more."""
         self._task = asyncio.current_task()
-        with suppress(Dropped):
-            while not self._let_go:
-                await self._go_on()
+        try:
+            with suppress(Dropped):
+                while not self._let_go:
+                    await self._go_on()
+        finally:
+            if self._flushing is not None:
+                self._flushing.cancel()
 
     def is_over(self) -> None:
         """Tell whoever started a run in memory what became of it, if nobody did so before."""
@@ -201,18 +211,74 @@ class Driver:
     def now_ms(self) -> int:
         return self._kernel.clock.now_ms()
 
-    async def record(self, event: Event, *, durable: bool) -> None:
+    @property
+    def threads(self) -> Executor:
+        return self._holder.threads
+
+    async def record(self, *events: Event, durable: bool) -> None:
         self._check_alive()
-        if isinstance(event, SignalTaken):
+        journal, called = self._journal, any(isinstance(event, CallFinished) for event in events)
+        if not durable and journal is not None and journal.hold(events, pressing=called):
+            self.execution = folded(self.execution, events)
+            if journal.presses:
+                self._flush_soon()
+            return
+        taken = [event for event in events if isinstance(event, SignalTaken)]
+        for event in taken:
             self._parking.take(event.name, event.id)
         try:
-            await self._safely(self._write((event,), durable=durable))
+            await self._safely(self._write(events))
         except Conflict:
             raise Overtaken from None
         except InvalidResult:
-            if isinstance(event, SignalTaken):
+            for event in taken:
                 self._parking.give_back(event.name, event.id)
             raise
+
+    def _flush_soon(self) -> None:
+        """See to it that what is held back becomes durable, unless it does so by itself."""
+        if self._flushing is None or self._flushing.done():
+            self._flushing = asyncio.ensure_future(self._flush_later())
+
+    async def _flush_later(self) -> None:
+        await self._kernel.clock.sleep(_HELD_SECONDS)
+        if self._journal is not None and self._journal.presses:
+            # Whoever asks next learns that the journal is another's, or that we are not alive.
+            with suppress(Conflict, Dropped, HoldfastError):
+                await self._safely(self._journal.flush())
+
+    async def settled(self) -> None:
+        self._check_alive()
+        journal = self._journal
+        if journal is None:
+            raise Overtaken
+        if journal.presses:
+            try:
+                await self._safely(journal.flush())
+            except Conflict:
+                raise Overtaken from None
+        self._check_alive()
+
+    async def write_down(self) -> None:
+        self._check_alive()
+        async with self._parenting:
+            await self._safely(self._write_down())
+
+    async def list_ambiguous(self, ambiguous: Ambiguous, node: str) -> None:
+        write = ambiguity.listed(
+            self.head,
+            id=ambiguous.id,
+            node=node,
+            name=ambiguous.name,
+            key=ambiguous.key,
+            now_ms=self.now_ms(),
+            token=self._kernel.ids.new(),
+        )
+        await self._kernel.settle(self._kernel.lists, write, alive=self._alive)
+
+    async def unlist_ambiguous(self, id: str) -> None:
+        write = ambiguity.unlisted(self.head, id)
+        await self._kernel.settle(self._kernel.lists, write, alive=self._alive)
 
     async def _safely(self, write: Coroutine[Any, Any, T]) -> T:
         """Write in a task of its own.
@@ -397,26 +463,26 @@ class Driver:
             return None
         self._check_alive()
         node = self._graph.nodes[effect.node]
-        context = Context(self, node, effect.branch, self._holder.hold_ms)
+        visit = Visit(self, node, effect.branch, self._holder.hold_ms)
         alone, inbox = not self._in_node, self.inbox
         self._in_node = True
         try:
             return await perform(
                 self._graph,
                 self.execution,
-                context,
+                visit,
                 clock=self._kernel.clock,
                 threads=self._holder.threads,
             )
         except Paused:
-            if context.stale:
+            if visit.stale:
                 return WentStale()
-            self._parking.park(effect.branch, tuple(context.pending.values()))
+            self._parking.park(effect.branch, tuple(visit.pending.values()))
             if self.inbox is not inbox:  # it knows the inbox as it was when it asked
                 self._parking.stir()
             return None
         finally:
-            context.close()
+            visit.close()
             if alone:
                 self._in_node = False
                 await self.written()  # what the node left behind

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from holdfast.model.call import is_ambiguous
 from holdfast.model.child import is_childs_signal
 from holdfast.model.execution import Execution
 from holdfast.model.signals import Pending, Signal, Take, is_open, resolved
@@ -17,8 +18,8 @@ from holdfast.model.wait import Wait
 
 __all__ = ["RETRY", "Parking", "limit_ms", "reason_of"]
 
-RETRY = "retry"
-"""The key of the wait for a node's next attempt."""
+RETRY = "%retry"
+"""What the keys of waits for a further attempt begin with."""
 
 
 class Parking:
@@ -50,7 +51,7 @@ class Parking:
         # A branch that waits, and has no answer yet, would only come to wait again.
         known: dict[str, dict[Wait, None]] = {}
         for wait in waits:  # those in the row may be in the journal as well
-            if is_open(wait, execution):
+            if is_open(wait, execution) and not wait.asks_again:
                 known.setdefault(wait.branch, {})[wait] = None
         told = {name for name, _ in execution.taken if is_childs_signal(name)}
         for branch, its in known.items():
@@ -167,6 +168,8 @@ def limit_ms(wait: Wait) -> float:
 
 def reason_of(waits: Sequence[Wait]) -> str:
     """Return why a run pauses, in a word."""
-    if any(wait.key == RETRY for wait in waits):
+    if any(is_ambiguous(wait.signal) for wait in waits):
+        return "ambiguous"
+    if any(wait.key.startswith(RETRY) for wait in waits):
         return "retry"
     return "signal" if any(wait.signal is not None for wait in waits) else "timer"
