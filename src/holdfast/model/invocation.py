@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Literal, Protocol, TypeAlias, cast
 
 import msgspec
@@ -153,6 +154,31 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Which model it was, as the service calls it."""
     value: Any = None
     """What the text says as JSON, where a schema was given; None where it is not JSON."""
+
+    @classmethod
+    def to(
+        cls,
+        request: Request,
+        *,
+        text: str,
+        tool_calls: Sequence[ToolCall] = (),
+        usage: Usage,
+        stop_reason: StopReason = "end",
+        model: str = "",
+    ) -> Answer:
+        """Return the answer to a request, with its value where one was asked for."""
+        value: Any = None
+        if request.output is not None and text:
+            with suppress(InvalidAnswer):
+                value = parsed_json(text)
+        return cls(
+            text=text,
+            tool_calls=tuple(tool_calls),
+            usage=usage,
+            stop_reason=stop_reason,
+            model=model or request.model,
+            value=value,
+        )
 
     def json(self) -> Any:
         """Return what the answer says as JSON, also if that stands in a fence.
