@@ -14,6 +14,7 @@
     │   ├── InvalidBlobKey        a blob's name that a folder or a bucket cannot hold
     │   ├── InvalidGraph          a graph that cannot be run
     │   ├── InvalidInput          an input that does not fit the graph's state
+    │   ├── InvalidPrompt         messages, tools or parameters that no model can be asked with
     │   └── InvalidName           an id, a tenant, a signal's or a label's name that cannot be one
     ├── Refused                   the store understood, and said no
     │   ├── ConditionFailed       the condition of one write did not hold
@@ -41,6 +42,13 @@
     │   │   ├── CallChanged       its key was used before, with other arguments
     │   │   └── NotDone           raised by a tool that is sure that nothing happened
     │   ├── InvalidState          the state does not match its type
+    │   ├── ModelError            a model gave no answer that is of use
+    │   │   ├── InvalidAnswer     its answer is not JSON, does not fit, or was cut
+    │   │   ├── InvalidArguments  a tool was called with arguments that it does not take
+    │   │   ├── ModelRefused      the request is wrong, or not allowed
+    │   │   ├── ModelUnavailable  throttled, out of order or out of reach (retryable)
+    │   │   ├── PriceUnknown      a budget in dollars, and nobody said what the model costs
+    │   │   └── UnknownModel      no model was given this name
     │   ├── InvalidResult         a node returned what the state cannot take or nobody can keep
     │   ├── NodeTimedOut          a node took longer than it may
     │   ├── NotPausable           a wait in a node that may not wait
@@ -93,12 +101,15 @@ __all__ = [
     "EndpointUnreachable",
     "ExpiryNotLater",
     "HoldfastError",
+    "InvalidAnswer",
+    "InvalidArguments",
     "InvalidBlobKey",
     "InvalidGraph",
     "InvalidInput",
     "InvalidItem",
     "InvalidKey",
     "InvalidName",
+    "InvalidPrompt",
     "InvalidQuery",
     "InvalidRequest",
     "InvalidResult",
@@ -108,6 +119,9 @@ __all__ = [
     "InvalidWrite",
     "ItemTooLarge",
     "JournalDamaged",
+    "ModelError",
+    "ModelRefused",
+    "ModelUnavailable",
     "NodeError",
     "NodeTimedOut",
     "NotAmbiguous",
@@ -115,6 +129,7 @@ __all__ = [
     "NotPausable",
     "NotRetryable",
     "OutcomeUnknown",
+    "PriceUnknown",
     "Refused",
     "ResultTaken",
     "ResumeFailed",
@@ -135,6 +150,7 @@ __all__ = [
     "StoreUnusable",
     "Throttled",
     "TransactionCancelled",
+    "UnknownModel",
     "UnknownNode",
     "Unsuccessful",
     "WaitBeyondExpiry",
@@ -246,6 +262,12 @@ class InvalidName(InvalidRequest):
     """An id or a name is empty, too long, or has characters that keys and files cannot have."""
 
     code = "invalid_name"
+
+
+class InvalidPrompt(InvalidRequest):
+    """No model can be asked with these messages, tools or parameters."""
+
+    code = "invalid_prompt"
 
 
 class Refused(HoldfastError):
@@ -421,6 +443,78 @@ class InvalidResult(NodeError):
     """What the node returned does not fit the state, or cannot be kept."""
 
     code = "invalid_result"
+
+
+class ModelError(NodeError):
+    """The model gave no answer that is of use."""
+
+    code = "model_error"
+
+
+class InvalidAnswer(ModelError):
+    """The model's answer is not JSON, does not fit what was asked for, or was cut."""
+
+    code = "invalid_answer"
+
+    def __init__(self, message: str | None = None, *, field: str = "") -> None:
+        super().__init__(message)
+        self.field = field
+        """The path to what does not fit; empty where it is the whole."""
+
+
+class InvalidArguments(ModelError):
+    """The model called a tool with arguments that it does not take."""
+
+    code = "invalid_arguments"
+
+    def __init__(self, message: str | None = None, *, tool: str = "", field: str = "") -> None:
+        super().__init__(message)
+        self.tool = tool
+        self.field = field
+        """The argument that is at fault; empty where they all are."""
+
+
+class ModelRefused(ModelError):
+    """The request to the model is wrong or not allowed; sent again, it is refused again."""
+
+    code = "model_refused"
+
+    def __init__(self, message: str | None = None, *, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
+        """What the service calls it, such as ValidationException or 401."""
+
+
+class ModelUnavailable(ModelError):
+    """The model cannot answer now; the same call may succeed later."""
+
+    code = "model_unavailable"
+    retryable = True
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        reason: str = "",
+        retry_after_seconds: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.reason = reason
+        """What the service calls it, such as ThrottlingException or 503."""
+        self.retry_after_seconds = retry_after_seconds
+        """How long the service asks to wait; None where it does not say."""
+
+
+class PriceUnknown(ModelError):
+    """There is a budget in dollars, and the model has no price."""
+
+    code = "price_unknown"
+
+
+class UnknownModel(ModelError):
+    """No model was given this name."""
+
+    code = "unknown_model"
 
 
 class NodeTimedOut(NodeError):
