@@ -27,6 +27,7 @@ from holdfast.model.event import (
     Event,
     NodeFinished,
 )
+from holdfast.model.signals import is_open
 from holdfast.records.head import ENDED, Head
 from holdfast.records.keys import call_key
 from tests.simulation.chronicle import Broken, Chronicle, Chronicles
@@ -189,17 +190,26 @@ class Once:
 
     def row(self, head: Head) -> None:
         """Check a row that was written: people find every call of which they are to tell."""
-        asked = [wait.signal for wait in head.waits if is_ambiguous(wait.signal)]
-        if head.status in ENDED or head.status != "waiting" or not asked:
+        asked = self._asked(head)
+        if not asked:
             self._waiting.pop(head.key.pk, None)
             return
         self._waiting[head.key.pk] = None
         self._seen["ambiguous"] += 1
-        for signal in asked:
-            assert signal is not None
-            id = signal.rpartition(".")[2]
+        for id in asked:
             if self._world.truth.item(call_key(head.key, head.generation, id)) is None:
                 raise Broken(f"P3: {head.key.id} waits for a person who does not find call {id}")
+
+    def _asked(self, head: Head) -> list[str]:
+        """Return the calls of which a run waits to be told."""
+        execution = self._runs.of_row(head).execution
+        if head.owner is not None or head.status in ENDED or execution is None:
+            return []  # what a run waits for that somebody holds, its row need not tell
+        return [
+            str(wait.signal).rpartition(".")[2]
+            for wait in head.waits
+            if is_ambiguous(wait.signal) and is_open(wait, execution)
+        ]
 
     def put(self, events: list[Event]) -> None:
         """Hear what one record holds."""

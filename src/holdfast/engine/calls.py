@@ -161,9 +161,11 @@ class Calls:
             now = self._visit.now_ms()
             if known.retry_at_ms > now:
                 await self._visit.put_off(f"%retry.{call}", known.retry_at_ms, asked.tool.name)
+                await self._visit.begin_call()  # the run may be another's by now
             if asked.tool.at_most_once:
                 await self._visit.write_down()
                 await self._record(CallIntended, call, digest, durable=True)
+                await self._visit.begin_call()
             await self._tried(call, digest, known, asked)
 
     async def _tried(self, call: str, digest: bytes, known: Call, asked: Asked) -> None:
