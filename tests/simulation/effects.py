@@ -295,8 +295,9 @@ class Outside:
         if fault == "effect_stall":
             process.stall(world.random.random() * world.plan.stall_seconds_max)
         else:
-            when = "before" if request.found is None else "between the effect and its record"
-            self._seen[f"crash {when}"] += 1
+            early = request.found is None
+            where = "before the effect" if early else "between the effect and its record"
+            self._seen[f"crash {where}"] += 1
             process.crash()
 
 

@@ -1,7 +1,6 @@
 """P3, checked after every write and whenever a call sets out: what was recorded never runs again.
 
-- No call sets out once its result is recorded, save by an owner that was stalled between its intent
-  and the call, which carries a key that counts no more.
+- No call sets out once its result is recorded; one that has set out before may arrive after that.
 - A call has one key, unless it came to nothing, and that is recorded; a key has one set of
   arguments, so that no answer was used and then lost.
 - What is made at most once sets out once under each key, and only with its intent recorded; nothing
@@ -104,9 +103,9 @@ class Once:
         again = bool(effect.begun)
         effect.begun[key] = effect.begun.get(key, 0) + 1
         journey = Journey(of, effect, key, chronicle, head.epoch)
-        broken = self._check_unrecorded(journey, row, once) or self._check_key(
-            journey, digest, once
-        )
+        broken = self._check_key(journey, digest, once)
+        if effect.record is not None:
+            broken = f" in epoch {head.epoch}, and {effect.record!r:.200} is recorded"
         if broken is not None:
             # Not raised: in a node it would only make the node fail.
             self._world.loop.fail(Broken(f"P3: {tool} of {of} sets out{broken}"))
@@ -115,14 +114,6 @@ class Once:
             self._seen["made again though it had arrived"] += effect.arrivals > 0
             self._seen["record lost"] += effect.answered and effect.record is None
         return journey
-
-    def _check_unrecorded(self, journey: Journey, row: Head | None, once: bool) -> str | None:
-        if journey.effect.record is None:
-            return None
-        if once and row is not None and row.epoch > journey.epoch:
-            self._seen["set out late under an old key"] += 1
-            return None
-        return f" in epoch {journey.epoch}, and {journey.effect.record!r:.200} is recorded"
 
     def _check_key(self, journey: Journey, digest: bytes, once: bool) -> str | None:
         effect, key = journey.effect, journey.key
@@ -176,11 +167,11 @@ class Once:
         effect = self._effects[digest]
         effect.answered = True
         self._seen["answered from its record"] += not inside
-        if effect.record is not None and effect.record.failure is None:
-            if effect.record.result != answer:
-                self._world.loop.fail(
-                    Broken(f"P3: a node got {answer!r}, and {effect.record!r:.200} is recorded")
-                )
+        record = effect.record
+        if record is not None and record.failure is None and record.result != answer:
+            self._world.loop.fail(
+                Broken(f"P3: a node got {answer!r}, and {record!r:.200} is recorded")
+            )
 
     def _is_lost(self, journey: Journey) -> bool:
         row = self._runs.own_row(journey.chronicle)
