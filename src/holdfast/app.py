@@ -24,6 +24,7 @@ from holdfast.engine import (
     starting,
     sweep,
 )
+from holdfast.engine.accounts import Accounts
 from holdfast.engine.arguments import (
     admitted_age,
     admitted_budget,
@@ -201,6 +202,7 @@ class Holdfast:
         self._kernel = Kernel(self._store, clock, ids or SystemIds(clock), user_key)
         self._kernel.models = known
         self._crew = Crew()
+        self._accounts = Accounts(self._kernel)
         # Runs that are just being started, and stand nowhere but in memory.
         self._unwritten: dict[RunKey, Unwritten] = {}
         self._awaited: dict[RunKey, set[asyncio.Future[Outcome]]] = {}
@@ -462,18 +464,20 @@ class Holdfast:
     async def set_budget(self, id: str, budget: Budget, *, tenant: str | None = None) -> None:
         """Give a run another budget, in the place of what it had; if it waits for one, it goes on.
 
-        What it spent before counts.
+        So do the runs that it started and that share its budget. What was spent before counts.
 
         Raises:
             RunNotFound: there is no such run.
             RunEnded: it has ended, or expired.
+            BudgetShared: it shares the budget of the run that started it.
         """
         limits = admitted_budget(budget)
         if limits is None:
             raise InvalidRequest("a budget is needed", field="budget")
         key = await self._settled(id, tenant)
         self._crew.recall(key)  # what we remember of it is about to change
-        await funding.fund(self._kernel, self._crew, key, limits)
+        head = await funding.fund(self._kernel, self._crew, key, limits)
+        await self._accounts.fund(self._crew, head, limits)
 
     def ambiguous(self, *, tenant: str | None = None) -> AsyncGenerator[AmbiguousCall, None]:
         """Yield the calls that may have been made, and wait for somebody to `resolve` them."""

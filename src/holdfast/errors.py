@@ -28,6 +28,7 @@
     │   ├── RunEnded              the run has ended, or expired, and takes nothing any more
     │   ├── NotRetryable          the run has not failed
     │   ├── ExpiryNotLater        the run expires later than that as it is
+    │   ├── BudgetShared          the run shares the budget of the run that started it
     │   ├── NotAmbiguous          no call of the run waits for somebody to say what became of it
     │   └── SessionBusy           another run of the session goes on
     ├── Unsuccessful              there is no result, since the run did not finish
@@ -90,6 +91,7 @@ __all__ = [
     "AlreadyExists",
     "BlobDamaged",
     "BlobNotFound",
+    "BudgetShared",
     "BudgetSpent",
     "CallChanged",
     "CallError",
@@ -373,6 +375,12 @@ class ExpiryNotLater(Refused):
     """The run expires later than that as it is, and an expiry is never shortened."""
 
     code = "expiry_not_later"
+
+
+class BudgetShared(Refused):
+    """The run has no budget of its own, but shares that of the run that started it."""
+
+    code = "budget_shared"
 
 
 class NotAmbiguous(Refused):

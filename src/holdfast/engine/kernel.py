@@ -65,6 +65,7 @@ class Kernel:
         self.news = News()
         self.agreed = store.table.purpose("settings")
         self.lanes = store.table.purpose("lane")
+        self.accounts = store.table.purpose("account")
         self.models: Mapping[str, Model] = {}
         """The models that nodes can ask, by the names that they have here."""
         self.savings = Savings()

@@ -8,6 +8,8 @@ the same                            ``J#{generation}#{position:08}``          it
 the same                            ``J#{generation}#IN#{name}#{signal id}``  its inbox
 the same                            ``CHILD#{generation}#{child id}``         runs that it starts
 the same                            ``CALL#{generation}#{call id}``           calls to be settled
+the same                            ``ACCOUNT#{generation}``                  what its family spends
+the same                            ``GRANT#{generation}#{run id}``           who was given how much
 ``LANE#{tenant}#{user}#{session}``  ``LAST``                                  the last number
 the same                            ``T#{number:012}``                        a run in its session
 ``WORKER#{id}``                     ``WORKER``                                a worker and its lease
@@ -51,12 +53,14 @@ __all__ = [
     "Queue",
     "RunBlobs",
     "RunKey",
+    "account_key",
     "blob_prefix",
     "call_key",
     "calls_partition",
     "child_key",
     "children_range",
     "due_until",
+    "grant_key",
     "inbox_key",
     "inbox_range",
     "is_inbox",
@@ -228,6 +232,16 @@ def children_range(generation: str) -> Prefix:
 def call_key(run: RunKey, generation: str, call: str) -> Key:
     """Return the key of a call of which somebody has to say what became of it."""
     return Key(run.pk, f"CALL#{generation}#{call}")
+
+
+def account_key(run: RunKey, generation: str) -> Key:
+    """Return the key of the account of a run that has a budget."""
+    return Key(run.pk, f"ACCOUNT#{generation}")
+
+
+def grant_key(run: RunKey, generation: str, holder: str) -> Key:
+    """Return the key of what a run was given from such an account."""
+    return Key(run.pk, f"GRANT#{generation}#{holder}")
 
 
 def calls_partition(tenant: str) -> str:
