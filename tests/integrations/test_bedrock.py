@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import boto3
@@ -12,7 +13,7 @@ from botocore import exceptions as aws
 from botocore.stub import Stubber
 
 from holdfast.errors import InvalidPrompt, ModelRefused, ModelUnavailable
-from holdfast.integrations.bedrock import Bedrock
+from holdfast.integrations.bedrock import Bedrock, _Listener
 from holdfast.integrations.converse import ANSWER_TOOL
 from holdfast.model.invocation import Answer, Request, ToolCall, ToolSpec
 from holdfast.model.pricing import ModelPrice
@@ -353,6 +354,61 @@ async def test_errors_in_the_middle_of_a_stream(
     with pytest.raises(kind, match="so it is"):
         await bedrock.model.answer(Request.of("m", "Tell me."), heard.append)
     assert heard == ["Once "]
+
+
+class Slow:
+    """A client, and its stream, that goes on in the middle when it is told to."""
+
+    def __init__(self) -> None:
+        self.go_on, self.closed = threading.Event(), threading.Event()
+        self.taken = 0
+
+    def converse_stream(self, **_: Any) -> Any:
+        return {"stream": self}
+
+    def __iter__(self) -> Iterator[Any]:
+        for number in range(4):
+            if number == 1:
+                self.go_on.wait(30)
+            self.taken += 1
+            yield {"contentBlockDelta": {"contentBlockIndex": 0, "delta": {"text": f"{number}"}}}
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+async def test_a_thread_whose_caller_is_gone_says_nothing_more_and_ends() -> None:
+    slow = Slow()
+    model = Bedrock(MODEL, client=slow)
+    heard: list[str] = []
+    begun = asyncio.Event()
+
+    def emit(text: str) -> None:
+        heard.append(text)
+        begun.set()
+
+    task = asyncio.create_task(model.answer(Request.of(MODEL, "Tell me."), emit))
+    await asyncio.wait_for(begun.wait(), timeout=30)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    slow.go_on.set()
+    assert await asyncio.to_thread(slow.closed.wait, 30)
+    assert heard == ["0"]
+    assert slow.taken == 2
+    await model.close()
+
+
+async def test_what_is_under_way_when_the_caller_goes_is_not_told() -> None:
+    """A piece that the thread has handed over already, while the loop was busy cancelling."""
+    heard: list[str] = []
+    listener = _Listener(asyncio.get_running_loop(), heard.append)
+    listener.tell("late")
+    listener.leave()
+    handed_over = asyncio.Event()
+    asyncio.get_running_loop().call_soon(handed_over.set)
+    await handed_over.wait()
+    assert heard == []
 
 
 @pytest.mark.parametrize("left_out", [1, 2])

@@ -348,6 +348,21 @@ async def test_the_end_may_be_left_out(endpoint: Endpoint, model: OpenAI) -> Non
     assert answer.usage == dialects.MEASURED
 
 
+async def test_what_comes_after_the_end_is_not_waited_for(
+    endpoint: Endpoint, model: OpenAI
+) -> None:
+    never = asyncio.Event()
+    said = [*dialects.chunks(["yes"]), b": still here\n"]
+
+    async def between(number: int) -> None:
+        if number == len(said) - 1:
+            await never.wait()
+
+    endpoint.plan(stub_http.stream(said, content_type=SSE, between=between))
+    answer, _ = await heard(model)
+    assert answer.text == "yes"
+
+
 async def test_an_end_without_a_reason_is_no_end(endpoint: Endpoint, model: OpenAI) -> None:
     endpoint.plan(sse(*dialects.chunks(["ye"], finish=None, done=False)))
     with pytest.raises(ModelUnavailable) as caught:
@@ -441,14 +456,25 @@ def test_an_address_that_is_none(url: str) -> None:
     assert caught.value.field == "base_url"
 
 
-def test_another_loop_gets_its_own_connections() -> None:
-    async def once(model: OpenAI) -> str:
-        async with stub_http.serve() as endpoint:
-            endpoint.plan(stub_http.say(dialects.completion("yes")))
-            model._url = f"{endpoint.url}/chat/completions"
-            answer = await asked(model)
-            await endpoint.quiet()
-            return answer.text
+def test_connections_are_shared_within_a_loop_and_not_beyond(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[httpx.AsyncClient] = []
 
+    class Client(httpx.AsyncClient):
+        def __init__(self, **how: Any) -> None:
+            super().__init__(**how)
+            made.append(self)
+
+    async def twice(model: OpenAI) -> None:
+        for _ in range(2):
+            with pytest.raises(ModelUnavailable):
+                await asked(model)
+
+    monkeypatch.setattr(httpx, "AsyncClient", Client)
     model = OpenAI("m", base_url="http://127.0.0.1:1")
-    assert [asyncio.run(once(model)) for _ in range(2)] == ["yes", "yes"]
+    for loops in (1, 2):
+        asyncio.run(twice(model))
+        assert len(made) == loops
+    asyncio.run(model.close())
+    assert made[-1].is_closed

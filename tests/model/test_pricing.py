@@ -28,7 +28,15 @@ def test_more_from_the_cache_than_was_read_is_not_paid_back() -> None:
 
 @pytest.mark.parametrize(
     ("dollars", "nanodollars"),
-    [(0.035, 35), (0.1, 100), ("0.00875", 9), (Decimal("1.1"), 1_100), (0, 0), (150, 150_000)],
+    [
+        (0.035, 35),
+        (0.1, 100),
+        ("0.00875", 9),
+        ("0.00801", 9),
+        (Decimal("1.1"), 1_100),
+        (0, 0),
+        (150, 150_000),
+    ],
 )
 def test_dollars_a_million_are_rounded_up(dollars: Any, nanodollars: int) -> None:
     assert ModelPrice.a_million(dollars, 0).input == nanodollars

@@ -212,7 +212,7 @@ class _Listener:
 
     def tell(self, text: str) -> None:
         # In front of what the thread returns, since a loop keeps the order of what it is told.
-        if text and not self.left:
+        if text:
             with suppress(RuntimeError):  # the loop is closed, and nobody is left
                 self._loop.call_soon_threadsafe(self._hear, text)
 
