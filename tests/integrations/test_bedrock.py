@@ -483,6 +483,45 @@ async def test_what_went_into_the_cache_was_read(bedrock: BedrockKind) -> None:
     assert answer.usage.input_tokens == dialects.MEASURED.input_tokens + 5
 
 
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """An environment that says nothing of AWS."""
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, "nowhere")
+    return monkeypatch
+
+
+async def test_a_client_of_its_own_asks_once(bare: pytest.MonkeyPatch) -> None:
+    async with stub_http.serve() as endpoint:
+        bare.setenv("AWS_ENDPOINT_URL_BEDROCK_RUNTIME", endpoint.url)
+        bare.setenv("AWS_ACCESS_KEY_ID", "id")
+        bare.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+        bare.setenv("AWS_REGION", "eu-west-1")
+        throttled = {"x-amzn-ErrorType": "ThrottlingException"}
+        endpoint.plan(
+            stub_http.say({"message": "later"}, status=429, headers=throttled),
+            stub_http.say(dialects.converse("yes")),
+        )
+        model = Bedrock(MODEL)
+        with pytest.raises(ModelUnavailable, match="later"):
+            await model.answer(Request.of(MODEL, "Tell me."), None)
+        (asked,) = endpoint.asked
+        assert asked.path == f"/model/{MODEL.replace(':', '%3A')}/converse"
+        assert "/eu-west-1/bedrock/" in asked.headers["authorization"]
+        assert (await model.answer(Request.of(MODEL, "Tell me."), None)).text == "yes"
+        await model.close()
+
+
+async def test_without_a_region_nothing_is_asked(bare: pytest.MonkeyPatch) -> None:
+    model = Bedrock(MODEL)
+    with pytest.raises(ModelRefused, match="region") as caught:
+        await model.answer(Request.of(MODEL, "Tell me."), None)
+    assert caught.value.reason == "NoRegionError"
+    await model.close()
+
+
 def test_its_price_is_the_listed_one_or_the_given() -> None:
     assert Bedrock(MODEL).price == ModelPrice(1100, 5500, 110)
     assert Bedrock(MODEL, price=ModelPrice(1, 2)).price == ModelPrice(1, 2)

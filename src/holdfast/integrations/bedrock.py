@@ -187,10 +187,12 @@ class Bedrock:
                 import boto3
                 from botocore.config import Config
 
+                from holdfast.storage.aws import admitted_region
+
                 session: Any = boto3
                 self._client = session.client(
                     "bedrock-runtime",
-                    region_name=self._region,
+                    region_name=admitted_region(self._region),
                     config=Config(
                         connect_timeout=_CONNECT_SECONDS,
                         read_timeout=self._timeout_seconds,
