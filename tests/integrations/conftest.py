@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.integrations.kinds import Kind, made
+from tests.integrations.kinds import BedrockKind, Kind, made
 
 
 @pytest.fixture(params=["offline", "openai", "bedrock"])
@@ -18,3 +18,10 @@ async def kind(request: pytest.FixtureRequest) -> AsyncIterator[Kind]:
 @pytest.fixture(params=[False, True], ids=["whole", "streamed"])
 def streamed(request: pytest.FixtureRequest) -> bool:
     return request.param
+
+
+@pytest.fixture
+async def bedrock() -> AsyncIterator[BedrockKind]:
+    async with made("bedrock") as each:
+        assert isinstance(each, BedrockKind)
+        yield each
