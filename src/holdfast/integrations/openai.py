@@ -186,7 +186,7 @@ class OpenAI:
             raise ModelRefused(f"{self._model}: {error}", reason=type(error).__name__) from error
         except httpx.HTTPError as error:
             kind = type(error).__name__
-            raise ModelUnavailable(f"{self._model}: {error or kind}", reason=kind) from error
+            raise ModelUnavailable(f"{self._model}: {str(error) or kind}", reason=kind) from error
 
 
 async def _events(response: httpx.Response) -> AsyncIterator[bytes]:
