@@ -49,6 +49,7 @@
     │   │   ├── InvalidArguments  a tool was called with arguments that it does not take
     │   │   ├── ModelRefused      the request is wrong, or not allowed
     │   │   ├── ModelUnavailable  throttled, out of order or out of reach (retryable)
+    │   │   ├── TurnsSpent        an agent wanted to go on for longer than it may
     │   │   ├── PriceUnknown      a budget in dollars, and nobody said what the model costs
     │   │   └── UnknownModel      no model was given this name
     │   ├── InvalidResult         a node returned what the state cannot take or nobody can keep
@@ -154,6 +155,7 @@ __all__ = [
     "StoreUnusable",
     "Throttled",
     "TransactionCancelled",
+    "TurnsSpent",
     "UnknownModel",
     "UnknownNode",
     "Unsuccessful",
@@ -522,6 +524,12 @@ class PriceUnknown(ModelError):
     """There is a budget in dollars, and the model has no price."""
 
     code = "price_unknown"
+
+
+class TurnsSpent(ModelError):
+    """The agent wanted to go on for longer than it may."""
+
+    code = "turns_spent"
 
 
 class UnknownModel(ModelError):

@@ -71,13 +71,15 @@ async def _invoked(
 ) -> Answer:
     model = _model(models, name)
     schema = None if asked.output is None else schema_of(asked.output)
+    # Said, so that no service takes a default of its own, and more than was set aside.
+    params: dict[str, Any] = {"max_tokens": model.max_tokens, **asked.params}
     request = Request.of(
         model.name,
         asked.messages,
         tools=asked.tools,
         tool_choice=asked.tool_choice,
         output=schema,
-        **asked.params,
+        **params,
     )
     key = asked.key if asked.key is None or not number else f"{asked.key}.{number}"
 

@@ -38,6 +38,7 @@ _AT_ONCE = 64
 _CONNECT_SECONDS = 10
 # More than any model asks for a picture.
 _IMAGE_TOKENS = 5_000
+_THROTTLED = "ThrottlingException"
 _UNAVAILABLE = frozenset(
     {
         "InternalFailure",
@@ -309,7 +310,11 @@ def _called(call: Callable[[], T]) -> T:
         HTTPError,  # once a stream has begun, nobody wraps them
         OSError,
     ) as error:
-        raise ModelUnavailable(f"Bedrock: {error}", reason=type(error).__name__) from error
+        raise ModelUnavailable(
+            f"Bedrock: {error}",
+            reason=type(error).__name__,
+            unpaid=isinstance(error, kinds.EndpointConnectionError | kinds.ConnectTimeoutError),
+        ) from error
     except kinds.BotoCoreError as error:  # no credentials, no region, parameters that make no sense
         raise ModelRefused(f"Bedrock: {error}", reason=type(error).__name__) from error
 
@@ -325,7 +330,10 @@ def _service_error(error: Any) -> HoldfastError:
         return ModelRefused(message, reason=reason)
     after = metadata.get("HTTPHeaders", {}).get("retry-after", "")
     return ModelUnavailable(
-        message, reason=reason, retry_after_seconds=float(after) if after.isdigit() else None
+        message,
+        reason=reason,
+        retry_after_seconds=float(after) if after.isdigit() else None,
+        unpaid=reason == _THROTTLED,
     )
 
 
