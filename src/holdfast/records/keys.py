@@ -10,6 +10,7 @@ the same                            ``CHILD#{generation}#{child id}``         ru
 the same                            ``CALL#{generation}#{call id}``           calls to be settled
 ``LANE#{tenant}#{user}#{session}``  ``LAST``                                  the last number
 the same                            ``T#{number:012}``                        a run in its session
+``ANSWER#{tenant}#{digest}``        ``ANSWER``                                a shared answer
 ``WORKER#{id}``                     ``WORKER``                                a worker and its lease
 ``SETTINGS``                        ``SETTINGS``                              what all must agree on
 =================================== ========================================= ======================
@@ -46,11 +47,14 @@ __all__ = [
     "HEAD",
     "SETTINGS",
     "WORKERS",
+    "AnswerBlob",
     "LaneKey",
     "Place",
     "Queue",
     "RunBlobs",
     "RunKey",
+    "answer_blob_of",
+    "answer_key",
     "blob_prefix",
     "call_key",
     "calls_partition",
@@ -81,6 +85,11 @@ SETTINGS = Key("SETTINGS", "SETTINGS")
 _RUN_BLOB = re.compile(
     r"(keep-[0-9]+d)/([^/#]+)/([^/#]+)/"
     r"([0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})/."
+)
+# class / tenant / "answers" / digest / a UUIDv7. No generation is in the place of the digest.
+_ANSWER_BLOB = re.compile(
+    r"(keep-[0-9]+d)/([^/#]+)/answers/([0-9a-f]+)/"
+    r"([0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})"
 )
 _TIME_MS_MAX = 9_999_999_999_999
 # Sorts after every digit and letter that a key of ours has in its place.
@@ -266,6 +275,11 @@ def worker_key(worker: str) -> Key:
     return Key(f"WORKER#{worker}", "WORKER")
 
 
+def answer_key(tenant: str, digest: bytes) -> Key:
+    """Return the key of the answer that a tenant's runs share."""
+    return Key(f"ANSWER#{tenant}#{digest.hex()}", "ANSWER")
+
+
 def list_place(run: RunKey, created_ms: int, shards: int, *, trouble: bool) -> tuple[str, str]:
     """Return where lists find a run: by time, and apart if it is in trouble."""
     kind = "TROUBLE" if trouble else "RUNS"
@@ -316,11 +330,46 @@ class RunBlobs(NamedTuple):
 
     @property
     def made_ms(self) -> int:
-        """When the generation was made: a UUIDv7 begins with its time."""
-        return int(self.generation[:8] + self.generation[9:13], 16)
+        """When the generation was made."""
+        return _made_ms(self.generation)
 
 
 def run_blobs_of(blob_key: str) -> RunBlobs | None:
     """Return whose a blob is; None where it is not that of a run."""
     found = _RUN_BLOB.match(blob_key)
     return None if found is None else RunBlobs(found[1], RunKey(found[2], found[3]), found[4])
+
+
+class AnswerBlob(NamedTuple):
+    """A shared answer that lies beside the table."""
+
+    retention_class: str
+    tenant: str
+    digest: str
+    """In hexadecimal digits, as in the key of its item."""
+    id: str
+
+    @property
+    def blob_key(self) -> str:
+        return f"{self.retention_class}/{self.tenant}/answers/{self.digest}/{self.id}"
+
+    @property
+    def key(self) -> Key:
+        """The key of the item that names it, unless that names another one by now."""
+        return answer_key(self.tenant, bytes.fromhex(self.digest))
+
+    @property
+    def made_ms(self) -> int:
+        """When it was made."""
+        return _made_ms(self.id)
+
+
+def answer_blob_of(blob_key: str) -> AnswerBlob | None:
+    """Return which shared answer a blob is; None where it is none."""
+    found = _ANSWER_BLOB.fullmatch(blob_key)
+    return None if found is None or len(found[3]) % 2 else AnswerBlob(*found.groups())
+
+
+def _made_ms(id: str) -> int:
+    """Return when an id was made: a UUIDv7 begins with its time."""
+    return int(id[:8] + id[9:13], 16)
