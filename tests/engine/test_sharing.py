@@ -287,6 +287,7 @@ async def test_a_lease_is_renewed_as_long_as_the_call_takes(either: House) -> No
     assert await leading == (ANSWER, False)
     assert await stepped(either.clock, following) == (ANSWER, True)
     assert unused.asked == 0
+    assert either.clock.sleeping == 0  # nobody renews what is no lease any more
     # Nine renewals, beside the lease and the answer.
     assert calls_of(one, "answer")[("answer", "write")] == 11
 
@@ -547,6 +548,73 @@ async def test_one_who_is_cancelled_while_it_takes_the_lease_makes_room(house: H
         await task
     assert unused.asked == 0
     assert await item_of(hf) is None
+
+
+class Reluctant:
+    """A table that deletes only once it is let."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self.gate = Gate()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._table, name)
+
+    async def write(self, write: Write, **options: Any) -> Any:
+        if isinstance(write, Delete):
+            await self.gate.pass_through()
+        return await self._table.write(write, **options)
+
+
+async def test_one_who_is_cancelled_twice_makes_room_nevertheless(house: House) -> None:
+    hf = house.open()
+    answers, stuck = shared(hf), Model(gated=True)
+    answers._table = table = Reluctant(answers._table)  # type: ignore[assignment]
+    task = asyncio.create_task(ask(answers, stuck))
+    await stuck.gate.waited_at(1)
+    task.cancel()
+    await table.gate.waited_at(1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    following = asyncio.create_task(ask(answers, Model()))
+    await house.clock.asleep(1)
+    table.gate.open()
+    assert await stepped(house.clock, following) == (ANSWER, False)
+    assert house.clock.monotonic() < LEASE_SECONDS
+
+
+async def test_a_lease_that_lapsed_before_it_was_known_to_be_ours_is_none(house: House) -> None:
+    hf = house.open()
+    answers, model = shared(hf), Model()
+    answers._table = Failing(answers._table, "leased", 1, carried_out=True)  # type: ignore[assignment]
+    task = asyncio.create_task(ask(answers, model))
+    await house.clock.asleep(1)
+    house.clock.advance(LEASE_SECONDS)
+    assert await task == (ANSWER, False)
+    # Sent twice, taken anew, and answered: somebody else could have asked meanwhile.
+    assert calls_of(hf, "answer") == {("answer", "get"): 2, ("answer", "write"): 4}
+
+
+async def test_a_lease_is_renewed_by_when_it_was_taken_and_not_by_when_that_was_known(
+    house: House,
+) -> None:
+    hf = house.open()
+    answers, slow = shared(hf), Model(gated=True)
+    answers._table = Failing(answers._table, "leased", 1, carried_out=True)  # type: ignore[assignment]
+    task = asyncio.create_task(ask(answers, slow))
+    await house.clock.asleep(1)
+    until_ms = house.clock.now_ms() + round(LEASE_SECONDS * 1000)
+    house.clock.advance(9)
+    await slow.gate.waited_at(1)
+    await house.clock.asleep(1)
+    house.clock.advance(1)
+    await house.clock.asleep(1)
+    item = await item_of(hf)
+    assert item is not None
+    assert item["until_ms"] == until_ms + 10_000
+    slow.gate.open()
+    await task
 
 
 async def test_an_error_of_the_one_who_asks_is_not_taken_for_one_of_the_store(

@@ -129,7 +129,7 @@ class SharedAnswers:
         seen = await self._read(question.key)
         while True:
             now = clock.now_ms()
-            if seen is not None and seen.until_ms > now and seen.id != unreadable:
+            if seen is not None and seen.until_ms > now:
                 if seen.state == "answered":
                     got = await self._read_answer(seen)
                     if got is not None:
