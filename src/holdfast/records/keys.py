@@ -6,6 +6,7 @@ partition key                       sort key                                  it
 ``RUN#{tenant}#{id}``               ``HEAD``                                  a run's row
 the same                            ``J#{generation}#{position:08}``          its journal
 the same                            ``J#{generation}#IN#{name}#{signal id}``  its inbox
+the same                            ``J#{generation}#~{spool}#{number:08}``   text as it comes
 the same                            ``CHILD#{generation}#{child id}``         runs that it starts
 the same                            ``CALL#{generation}#{call id}``           calls to be settled
 ``LANE#{tenant}#{user}#{session}``  ``LAST``                                  the last number
@@ -14,6 +15,9 @@ the same                            ``T#{number:012}``                        a 
 ``WORKER#{id}``                     ``WORKER``                                a worker and its lease
 ``SETTINGS``                        ``SETTINGS``                              what all must agree on
 =================================== ========================================= ======================
+
+A spool is ``{epoch:08}#{id}``: the epoch of whoever wrote it, and a UUIDv7. Text sorts behind the
+journal and the inbox, so that whoever resumes a run does not read it, and whoever frees one does.
 
 In ``GSI1``, what is due when:
 
@@ -53,6 +57,7 @@ __all__ = [
     "Queue",
     "RunBlobs",
     "RunKey",
+    "SpoolKey",
     "answer_blob_of",
     "answer_key",
     "blob_prefix",
@@ -66,6 +71,7 @@ __all__ = [
     "is_inbox",
     "journal_key",
     "journal_range",
+    "kept_range",
     "list_partition",
     "list_place",
     "owned_partition",
@@ -74,6 +80,9 @@ __all__ = [
     "run_blobs_of",
     "shard_of",
     "shard_of_run",
+    "text_key",
+    "text_of_key",
+    "text_range",
     "worker_key",
 ]
 
@@ -258,6 +267,38 @@ def records_range(generation: str, position: int) -> Between:
 def inbox_range(generation: str) -> Between:
     """Return the range of a run's inbox."""
     return Between(f"J#{generation}#IN#", f"J#{generation}#{_LAST}")
+
+
+class SpoolKey(NamedTuple):
+    """Where the text goes that one process writes of a run it holds; later ones are greater."""
+
+    epoch: int
+    id: str
+
+
+def text_key(run: RunKey, generation: str, spool: SpoolKey, number: int) -> Key:
+    """Return the key of some text of a run, as it came."""
+    return Key(run.pk, _text_sk(generation, spool, number))
+
+
+def text_range(generation: str, spool: SpoolKey, number: int) -> Between:
+    """Return the range of a run's text, from there on."""
+    return Between(_text_sk(generation, spool, number), f"J#{generation}#{_LAST}:")
+
+
+def text_of_key(sk: str) -> tuple[SpoolKey, int]:
+    """Return the spool and the number that the key of some text names."""
+    _, _, epoch, id, number = sk.split("#")
+    return SpoolKey(int(epoch.removeprefix(_LAST)), id), int(number)
+
+
+def kept_range(generation: str) -> Between:
+    """Return the range of everything that goes when a run is freed: journal, inbox and text."""
+    return Between(f"J#{generation}#", f"J#{generation}#{_LAST}:")
+
+
+def _text_sk(generation: str, spool: SpoolKey, number: int) -> str:
+    return f"J#{generation}#{_LAST}{spool.epoch:08d}#{spool.id}#{number:08d}"
 
 
 def is_inbox(sk: str) -> bool:
