@@ -23,6 +23,7 @@ from holdfast.engine import (
     sharding,
     starting,
     sweep,
+    tokens,
 )
 from holdfast.engine.accounts import Accounts
 from holdfast.engine.arguments import (
@@ -73,6 +74,7 @@ from holdfast.model.run import (
     RunEntry,
     RunPage,
     Status,
+    TextPiece,
 )
 from holdfast.records.head import ENDED, OPEN, TROUBLE, Head
 from holdfast.records.keys import LaneKey, Place, RunKey
@@ -142,6 +144,12 @@ class RunHandle:
     ) -> AsyncGenerator[HistoryEntry, None]:
         """Yield what happens to the run until it has ended; see `Holdfast.events`."""
         return self._holdfast.events(self.id, tenant=self.tenant, after=after, follow=follow)
+
+    def tokens(
+        self, *, after: str | None = None, follow: bool = True
+    ) -> AsyncGenerator[TextPiece, None]:
+        """Yield the text of the run's answers as it comes; see `Holdfast.tokens`."""
+        return self._holdfast.tokens(self.id, tenant=self.tenant, after=after, follow=follow)
 
     async def signal(self, name: str, payload: Any = None, *, signal_id: str | None = None) -> None:
         """Send the run a signal; see `Holdfast.signal`."""
@@ -431,6 +439,28 @@ class Holdfast:
         """
         run, cursor = self._key(id, tenant), events.cursor_of(after, field="after")
         return events.followed(self._kernel, run, after=cursor, follow=follow)
+
+    def tokens(
+        self,
+        id: str,
+        *,
+        tenant: str | None = None,
+        after: str | None = None,
+        follow: bool = True,
+    ) -> AsyncGenerator[TextPiece, None]:
+        """Yield the text of a run's answers, then what comes of it, until the run has ended.
+
+        Only calls with ``stream=True`` are followed so, for a day at the most. Each piece has a
+        cursor: whoever passes the last one as ``after``, here or in another process, misses nothing
+        and sees nothing twice. Where a call has to be made again, a piece with ``restarted`` says
+        that what came of it before is void. ``follow=False`` yields what is there, and stops.
+
+        Raises:
+            RunNotFound: there is no such run, or what it kept is gone.
+            InvalidQuery: a cursor that is not one of this run.
+        """
+        run, cursor = self._key(id, tenant), tokens.cursor_of(after, field="after")
+        return tokens.followed(self._kernel, run, after=cursor, follow=follow)
 
     async def signal(
         self,
