@@ -14,7 +14,8 @@
     │   ├── InvalidBlobKey        a blob's name that a folder or a bucket cannot hold
     │   ├── InvalidGraph          a graph that cannot be run
     │   ├── InvalidInput          an input that does not fit the graph's state
-    │   └── InvalidName           an id, a tenant, a signal's or a label's name that cannot be one
+    │   ├── InvalidName           an id, a tenant, a signal's or a label's name that cannot be one
+    │   └── QuotaTooSmall         more is asked for at once than a quota gives in a whole window
     ├── Refused                   the store understood, and said no
     │   ├── ConditionFailed       the condition of one write did not hold
     │   ├── TransactionCancelled  a condition of a transaction did not hold
@@ -103,6 +104,7 @@ __all__ = [
     "NotPausable",
     "NotRetryable",
     "OutcomeUnknown",
+    "QuotaTooSmall",
     "Refused",
     "ResultTaken",
     "ResumeFailed",
@@ -234,6 +236,12 @@ class InvalidName(InvalidRequest):
     """An id or a name is empty, too long, or has characters that keys and files cannot have."""
 
     code = "invalid_name"
+
+
+class QuotaTooSmall(InvalidRequest):
+    """More is asked for at once than the quota gives in a whole window."""
+
+    code = "quota_too_small"
 
 
 class Refused(HoldfastError):
