@@ -1,4 +1,4 @@
-"""What a quota grants: never more than its limit in any window, nearly all of it, nobody starves."""
+"""What a quota grants: never more than its limit in any window, nearly all of it, to everybody."""
 
 from __future__ import annotations
 
@@ -190,11 +190,17 @@ def test_most_of_the_tokens_are_used_whatever_their_lumps(share: float) -> None:
 def test_what_is_reserved_and_not_used_counts_no_more() -> None:
     quota = Quota("q", tokens=100_000, per=60)
     fleet = Fleet(quota)
-    # Each reserves ten times of what it needs, as calls of models do.
-    callers = [Caller(NOW_US, Cost(tokens=10_000), used=0.1, lasts_us=SECOND_US) for _ in range(90)]
+    # Each reserves ten times of what it needs, as calls of models do: 800,000 tokens a minute.
+    callers = [
+        Caller(NOW_US + number * 3 * SECOND_US // 4, Cost(tokens=10_000), used=0.1)
+        for number in range(240)
+    ]
     fleet.run(callers)
-    took_us = max(one.at_us for one in fleet.arrivals) - NOW_US
-    assert took_us < 60 * SECOND_US  # and not nine minutes
+    assert max(fleet.waited_us) < SECOND_US
+    # Those that come at once, before anybody knows how little they need, ask again now and then.
+    burst = [Caller(NOW_US + 3600 * SECOND_US, Cost(tokens=10_000), used=0.1) for _ in range(90)]
+    fleet.run(burst)
+    assert max(fleet.waited_us) < 180 * SECOND_US  # and not nine minutes
     assert fleet.most("tokens") <= 100_000
 
 
@@ -221,11 +227,11 @@ def test_one_that_needs_all_of_it_gets_it_among_many_that_need_little(
 ) -> None:
     quota = Quota("q", **limits, per=1)
     fleet = Fleet(quota)
-    # For a minute, three times as many small ones come as the quota lets through.
+    # For twenty seconds, three times as many small ones come as the quota lets through.
     small = [
-        Caller(NOW_US + number * SECOND_US // 300, Cost(tokens=100)) for number in range(18_000)
+        Caller(NOW_US + number * SECOND_US // 300, Cost(tokens=100)) for number in range(6_000)
     ]
-    large = Caller(NOW_US + 10 * SECOND_US, Cost(tokens=10_000))
+    large = Caller(NOW_US + 3 * SECOND_US, Cost(tokens=10_000))
     fleet.run([*small, large])
     at_us = next(one.at_us for one in fleet.arrivals if one.cost.tokens == 10_000)
     # In front of it are those that came before it; none of those that came after.

@@ -45,6 +45,9 @@ HORIZON_US = 1_000_000
 # Who comes back does so somewhat before its place in the line, and waits for its moment in place:
 # it may well be that late.
 _EARLY_US = HORIZON_US // 2
+# Nobody asks again sooner than this, nor less often than so many times in the length of a window.
+_AGAIN_US = 50_000
+_ASKS_A_SPAN = 4
 # How long after its moment somebody who needs much room may come, before others go on.
 _PATIENCE_US = 2 * HORIZON_US
 _SLICES = 24
@@ -57,6 +60,9 @@ _HELD_MS_MAX = 60_000
 _HELD_WEIGHT = 4
 _USED_WEIGHT = 4
 _USED_PERMILLE_MIN = 20
+_USED_PERMILLE_SURE = 900
+# Where nobody ever says how much was used, all of it is.
+_UNSAID_WEIGHT = 64
 
 
 class Spent(msgspec.Struct, frozen=True, array_like=True):
@@ -95,7 +101,7 @@ class Level(msgspec.Struct, frozen=True, array_like=True):
     slots: Mapping[str, Slot] = {}
     held_ms: int = _HELD_MS
     """How long a slot is held, about."""
-    used_permille: int = 1_000
+    used_permille: int = 500
     """How much is used of what is reserved, about."""
 
 
@@ -140,7 +146,8 @@ def asked(
     counted_us = _counted_us(level, quota, cost)
     at_us = max(ready_us, paced_us, counted_us)
     far = at_us > now_us + HORIZON_US
-    full = quota.at_once is not None and len(level.slots) >= quota.at_once
+    # Its own slot may stand there, of a sending whose answer was lost.
+    full = quota.at_once is not None and len(level.slots.keys() - {token}) >= quota.at_once
     held = _is_held(level.hold, now_us, told_us)
     # Who comes first may use what nobody else does, but not overtake those in the line.
     overtakes = told_us is None and ready_us < at_us < level.line_us
@@ -150,20 +157,24 @@ def asked(
     if full and not far:
         free_us = max(level.line_us, now_us) + _turnover_us(level, quota)
         return msgspec.structs.replace(level, line_us=free_us), _later(free_us)
-    # Much of what is reserved is given back before it would count no more.
+    if held and level.hold is not None:
+        counted_us = max(counted_us, level.hold.told_us + 2 * _EARLY_US)
+        at_us = max(at_us, counted_us)
+    if counted_us > paced_us and told_us is not None:
+        later = _later(_again_us(level, quota, at_us, now_us))
+        holds = not held and _is_lump(quota, cost)
+        return _holding(level, told_us, later) if holds else level, later
     likely_us = at_us
     if counted_us > paced_us:
-        likely_us = now_us + max((at_us - now_us) * level.used_permille // 1_000, _EARLY_US)
-    if told_us is not None and not held and counted_us > now_us + HORIZON_US:
-        later = _later(max(likely_us - _EARLY_US, now_us + 1))
-        hold = level.hold
-        since_us = hold.since_us if hold is not None and hold.told_us == told_us else told_us
-        hold = Hold(since_us, later.until_us, at_us + _PATIENCE_US)
-        return msgspec.structs.replace(level, hold=hold), later
-    after_us = level.hold.told_us if held and level.hold is not None else 0
-    place_us = max(likely_us, level.line_us, after_us)
+        likely_us = now_us + (at_us - now_us) * level.used_permille // 1_000
+    place_us = max(likely_us, level.line_us)
     behind = msgspec.structs.replace(level, line_us=place_us + _step_us(level, quota, cost))
-    return behind, _later(max(place_us - _EARLY_US, now_us + 1))
+    until_us = (
+        place_us - _EARLY_US
+        if paced_us >= counted_us
+        else _again_us(level, quota, place_us, now_us)
+    )
+    return behind, _later(max(until_us, now_us + _AGAIN_US))
 
 
 def settled(
@@ -259,6 +270,35 @@ def _is_held(hold: Hold | None, now_us: int, told_us: int | None) -> bool:
     return told_us is None or (told_us > hold.since_us and told_us != hold.told_us)
 
 
+def _again_us(level: Level, quota: Quota, place_us: int, now_us: int) -> int:
+    """Return when somebody asks again who waits for room.
+
+    Where much of what is reserved is given back, room comes long before it is certain to. How much
+    is only guessed: so who waits asks again now and then.
+    """
+    until_us = place_us - _EARLY_US
+    if level.used_permille < _USED_PERMILLE_SURE:
+        soon_us = max(quota.span_us // _ASKS_A_SPAN, (place_us - now_us) // 2)
+        until_us = min(until_us, now_us + soon_us)
+    return max(until_us, now_us + _AGAIN_US)
+
+
+def _holding(level: Level, told_us: int, later: Later) -> Level:
+    """Return the level held for somebody whose turn has come, until it comes back."""
+    hold = level.hold
+    same = hold is not None and hold.told_us == told_us
+    since_us = hold.since_us if hold is not None and same else told_us
+    hold = Hold(since_us, later.until_us, later.until_us + _PATIENCE_US)
+    return msgspec.structs.replace(level, hold=hold)
+
+
+def _is_lump(quota: Quota, cost: Cost) -> bool:
+    """Return whether a cost is so large that many small ones would never leave room for it."""
+    tokens = quota.tokens is not None and cost.tokens * _SLICES > quota.tokens
+    money = quota.nanodollars is not None and cost.nanodollars * _SLICES > quota.nanodollars
+    return tokens or money
+
+
 def _paced_us(level: Level, quota: Quota, cost: Cost) -> int:
     """Return when so many requests may come."""
     if quota.requests is None or not cost.requests:
@@ -317,6 +357,7 @@ def _taken(
         spent=_with(level.spent, more, quota.span_us // _SLICES),
         hold=None if level.hold is not None and level.hold.told_us == told_us else level.hold,
         slots={**level.slots, **slot},
+        used_permille=level.used_permille - (level.used_permille - 1_000) // _UNSAID_WEIGHT,
     )
 
 

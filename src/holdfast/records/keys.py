@@ -10,6 +10,7 @@ the same                            ``CHILD#{generation}#{child id}``         ru
 ``LANE#{tenant}#{user}#{session}``  ``LAST``                                  the last number
 the same                            ``T#{number:012}``                        a run in its session
 ``WORKER#{id}``                     ``WORKER``                                a worker and its lease
+``QUOTA#{tenant}#{name}``           ``QUOTA``                                 how much of it is used
 ``SETTINGS``                        ``SETTINGS``                              what all must agree on
 =================================== ========================================= ======================
 
@@ -25,6 +26,8 @@ Of a run in a pool of some name, ``{graph}`` is ``{graph}@{pool}`` in both.
 
 In ``GSI2``, what lists show: ``RUNS#{tenant}#{shard:02}`` and, for the rare runs in trouble,
 ``TROUBLE#{tenant}#{shard:02}``, both under ``{created_ms:013}#{id}``.
+
+The tenant of a quota is empty where all tenants share it; no tenant has that name.
 
 A generation is a UUIDv7 made when the run is, so that a reused id never reads a dead run's
 records. The epoch in an index key lets a conditional write compare the whole place, which then
@@ -61,6 +64,7 @@ __all__ = [
     "list_place",
     "owned_partition",
     "position_in",
+    "quota_key",
     "records_range",
     "run_blobs_of",
     "shard_of",
@@ -249,6 +253,11 @@ def position_in(sk: str) -> int:
 def worker_key(worker: str) -> Key:
     """Return the key of a worker's row."""
     return Key(f"WORKER#{worker}", "WORKER")
+
+
+def quota_key(tenant: str, name: str) -> Key:
+    """Return the key of a quota's item; the tenant is empty where all of them share it."""
+    return Key(f"QUOTA#{tenant}#{name}", "QUOTA")
 
 
 def list_place(run: RunKey, created_ms: int, shards: int, *, trouble: bool) -> tuple[str, str]:
