@@ -12,6 +12,7 @@ what may have been given back by it is not given back twice.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
@@ -105,6 +106,8 @@ class QuotaDesk:
         self._kernel = kernel
         self._lease_seconds = lease_seconds
         self._counters: dict[Key, _Counter] = {}
+        self.counts = Counter[str]()
+        """How many were admitted, were told to come back, or were too late for their moment."""
         self._renewing: asyncio.Task[None] | None = None
 
     async def admit(
@@ -132,12 +135,15 @@ class QuotaDesk:
                 granted = Pass(counter, ask, answer.at_us)
                 if await self._reached(granted, quota, at_us=answer.at_us, asked_at=asked_at):
                     self._keep_renewing(quota)
+                    self.counts["admitted"] += 1
                     return granted
+                self.counts["late"] += 1
                 told_us = asked_at.now_us  # too late for its moment, not for its turn
                 continue
             told_us = answer.until_us
             seconds = asked_at.seconds_until(told_us, clock.monotonic())
             if clock.monotonic() + seconds > stays_until:
+                self.counts["told"] += 1
                 return Later(told_us // 1000)
             await clock.sleep(seconds)
 
