@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import sys
 
-from bench import branches, dynamodb, fairness, kernel, loops, pausing, resume, scale, sqlite
+from bench import (
+    branches,
+    dynamodb,
+    fairness,
+    kernel,
+    loops,
+    pausing,
+    quota,
+    resume,
+    scale,
+    sqlite,
+)
 from bench.figures import Figure
 
 BENCHMARKS = {
@@ -17,6 +28,7 @@ BENCHMARKS = {
     "resume": resume.measure,
     "scale": scale.measure,
     "branches": branches.measure,
+    "quota": quota.measure,
 }
 
 
