@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import sys
 import tempfile
 from asyncio.subprocess import PIPE, Process
 from dataclasses import dataclass
@@ -32,12 +33,14 @@ SECONDS_MAX = 180  # for one process; the slowest takes about thirty
 class Outcome:
     """What became of the effects of one contestant."""
 
-    in_flight: set[Place]
+    unrecorded: set[Place]
     """What was asked for before the kill, and does not stand in the store."""
     repeated: set[Place]
     recorded_repeated: set[Place]
     done_twice: set[Place]
-    told: dict[str, Any]
+    ambiguous: set[Place]
+    """What it asked a person about."""
+    versions: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -73,11 +76,12 @@ class Contestant:
         assert before | {asked.place for asked in ledger.asked} == every, "an effect is missing"
         again = repeated(ledger.asked)
         return Outcome(
-            in_flight=before - recorded,
+            unrecorded=before - recorded,
             repeated=again,
             recorded_repeated=again & recorded,
             done_twice=done_twice(ledger.asked),
-            told=told,
+            ambiguous={Place(run, step) for run, step in told.get("ambiguous", [])},
+            versions=told["versions"],
         )
 
     async def _process(self, part: str, *options: str) -> Process:
@@ -99,11 +103,21 @@ class Contestant:
         return json.loads(said) if code == 0 else {}
 
 
+def _ours(effects: str) -> Contestant:
+    return Contestant(Path(sys.executable), "holdfast_crash.py", (f"--effects={effects}",))
+
+
+def _langgraph(effects: str) -> Contestant:
+    return Contestant(PEERS_PYTHON, "langgraph_crash.py", (f"--effects={effects}",))
+
+
+CALLS, MODELS, ONCE = "Holdfast, calls", "Holdfast, model calls", "Holdfast, at most once"
+OURS = {CALLS: _ours("calls"), MODELS: _ours("models"), ONCE: _ours("at_most_once")}
 PEERS = {
     "DBOS, ten steps": Contestant(PEERS_PYTHON, "dbos_crash.py"),
-    "LangGraph, ten nodes": Contestant(PEERS_PYTHON, "langgraph_crash.py", ("--effects=nodes",)),
-    "LangGraph, ten tasks": Contestant(PEERS_PYTHON, "langgraph_crash.py", ("--effects=tasks",)),
-    "LangGraph, one node": Contestant(PEERS_PYTHON, "langgraph_crash.py", ("--effects=plain",)),
+    "LangGraph, ten nodes": _langgraph("nodes"),
+    "LangGraph, ten tasks": _langgraph("tasks"),
+    "LangGraph, one node": _langgraph("plain"),
 }
 
 
@@ -113,27 +127,47 @@ def _place_of(receipt: str) -> Place:
 
 
 def measure() -> list[Figure]:
-    contestants = PEERS
+    contestants = OURS | PEERS
     if not PEERS_MADE.exists():
         print(
             f"  !! NO COMPARISON: DBOS and LangGraph are not installed, there is no {PEERS_MADE}\n"
             "  !! `make bench` installs them; if it could not, it said why."
         )
-        contestants = {}
+        contestants = OURS
     CACHE.mkdir(exist_ok=True)
     outcomes = {name: asyncio.run(one.run()) for name, one in contestants.items()}
     _show(outcomes)
-    return []
+    calls, models, once = outcomes[CALLS], outcomes[MODELS], outcomes[ONCE]
+    none = {
+        "calls repeated that were recorded": calls.recorded_repeated,
+        "calls repeated that were not in flight": calls.repeated - calls.unrecorded,
+        "calls done twice at a ledger that honours keys": calls.done_twice,
+        "model calls paid twice that were recorded": models.recorded_repeated,
+        "at_most_once calls repeated": once.repeated,
+        "at_most_once calls in flight, not listed as ambiguous": once.unrecorded - once.ambiguous,
+    }
+    return [
+        *(Figure(what, len(found), at_most=0) for what, found in none.items()),
+        Figure("model calls paid twice", len(models.repeated), at_most=IN_FLIGHT),
+    ]
+
+
+_COLUMNS = (
+    "done, not recorded",
+    "asked for again",
+    "again though recorded",
+    "twice in spite of keys",
+)
 
 
 def _show(outcomes: dict[str, Outcome]) -> None:
-    print(f"  of {RUNS * STEPS:,} effects, {IN_FLIGHT} runs in flight, killed at half:")
-    print(f"  {'':<24}{'in flight':>10}{'repeated':>10}{'recorded, and':>15}{'twice in spite':>16}")
-    print(f"  {'':<24}{'unrecorded':>10}{'':>10}{'repeated':>15}{'of keys':>16}")
+    print(f"  {RUNS} runs of {STEPS} effects, {IN_FLIGHT} in flight, kill -9 at half; effects")
+    print(f"  {'':<24}{''.join(f'{column:>24}' for column in _COLUMNS)}")
     for name, outcome in outcomes.items():
-        versions = outcome.told["versions"].items()
-        print(
-            f"  {name:<24}{len(outcome.in_flight):>10}{len(outcome.repeated):>10}"
-            f"{len(outcome.recorded_repeated):>15}{len(outcome.done_twice):>16}"
-            f"   {', '.join(f'{package} {version}' for package, version in versions)}"
-        )
+        counts = [len(outcome.unrecorded), len(outcome.repeated), len(outcome.recorded_repeated)]
+        # A model is handed no key: if it is asked twice, it is paid twice.
+        counts.append("no key" if name == MODELS else len(outcome.done_twice))
+        about = ", ".join(f"{package} {version}" for package, version in outcome.versions.items())
+        print(f"  {name:<24}{''.join(f'{count:>24}' for count in counts)}   {about}")
+    asked = outcomes[ONCE].ambiguous
+    print(f"  {ONCE}: {len(asked)} listed as ambiguous, and settled by a person")

@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 from random import Random
 from typing import NamedTuple
 
 WORK_SECONDS = (0.002, 0.005)
+"""How long an effect takes, from and to."""
 
 
 class Place(NamedTuple):
@@ -34,19 +35,27 @@ class Asked(NamedTuple):
 class EffectLedger:
     """Serves on a loopback port, for as long as `served` says."""
 
-    def __init__(self, *, alarm_at: int, alarm: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        *,
+        alarm_at: int = 0,
+        alarm: Callable[[], None] = lambda: None,
+        work_seconds: tuple[float, float] = WORK_SECONDS,
+    ) -> None:
         """Sound the alarm at the effect of that number, before it is answered."""
         self.port = 0
         self.asked: list[Asked] = []
         self._alarm_at = alarm_at
         self._alarm = alarm
+        self._work_seconds = work_seconds
         self._receipts: dict[str, str] = {}
+        self._found: dict[Place, str] = {}
         self._random = Random(1)
         self._connections: set[_Connection] = set()
         self._quiet = asyncio.Event()
 
     @asynccontextmanager
-    async def served(self) -> AsyncIterator[EffectLedger]:
+    async def served(self) -> AsyncGenerator[EffectLedger, None]:
         loop = asyncio.get_running_loop()
         server = await loop.create_server(lambda: _Connection(self), "127.0.0.1", 0)
         self.port = server.sockets[0].getsockname()[1]
@@ -68,9 +77,14 @@ class EffectLedger:
         receipt = f"{run} {step} {len(self.asked)}"
         if asked.key is not None:
             receipt = self._receipts.setdefault(asked.key, receipt)
+        self._found[asked.place] = receipt
         if len(self.asked) == self._alarm_at:
             self._alarm()
-        return receipt, self._random.uniform(*WORK_SECONDS)
+        return receipt, self._random.uniform(*self._work_seconds)
+
+    def receipt_of(self, place: Place) -> str | None:
+        """Return the receipt of what was done, or nothing if it was not."""
+        return self._found.get(place)
 
     def joined(self, connection: _Connection) -> None:
         self._connections.add(connection)
@@ -100,7 +114,10 @@ class _Connection(asyncio.Protocol):
         for line in lines:
             request = json.loads(line)
             place = Place(request["run"], request["step"])
-            receipt, seconds = self._ledger.effect(Asked(place, request["key"], request["pid"]))
+            if request.get("only_look"):
+                receipt, seconds = self._ledger.receipt_of(place), 0.0
+            else:
+                receipt, seconds = self._ledger.effect(Asked(place, request["key"], request["pid"]))
             answer = json.dumps({"id": request["id"], "receipt": receipt}).encode() + b"\n"
             asyncio.get_running_loop().call_later(seconds, self._answer, answer)
 

@@ -41,18 +41,28 @@ class Ledger:
 
     async def effect(self, run: int, step: int, key: str | None) -> str:
         """Have an effect done; return its receipt."""
+        line = await self._line()
+        receipt = await line.ask({"run": run, "step": step, "key": key, "pid": os.getpid()})
+        assert receipt is not None
+        return receipt
+
+    async def receipt_of(self, run: int, step: int) -> str | None:
+        """Return the receipt of an effect that was done, or nothing if it was not."""
+        line = await self._line()
+        return await line.ask({"run": run, "step": step, "only_look": True})
+
+    async def _line(self) -> _Line:
         loop = asyncio.get_running_loop()
         if loop not in self._lines:
             self._lines[loop] = asyncio.ensure_future(_Line.opened(self._port))
-        line = await asyncio.shield(self._lines[loop])
-        return await line.ask({"run": run, "step": step, "key": key, "pid": os.getpid()})
+        return await asyncio.shield(self._lines[loop])
 
 
 class _Line:
     def __init__(self, writer: StreamWriter) -> None:
         self._writer = writer
         self._numbers = itertools.count()
-        self._asked: dict[int, Future[str]] = {}
+        self._asked: dict[int, Future[str | None]] = {}
 
     @classmethod
     async def opened(cls, port: int) -> _Line:
@@ -61,7 +71,7 @@ class _Line:
         line._reading = asyncio.ensure_future(line._read(reader))
         return line
 
-    async def ask(self, request: dict[str, object]) -> str:
+    async def ask(self, request: dict[str, object]) -> str | None:
         number = next(self._numbers)
         answer = self._asked[number] = asyncio.get_running_loop().create_future()
         self._writer.write(json.dumps({"id": number} | request).encode() + b"\n")
