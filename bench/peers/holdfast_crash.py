@@ -63,7 +63,7 @@ def opened() -> Holdfast:
 
 
 async def work() -> None:
-    ambiguous: list[tuple[int, int]] = []
+    ambiguous = set[tuple[int, int]]()
     async with opened() as hf:
         options = {"concurrency": given.in_flight * 2, "lease_seconds": LEASE_SECONDS}
         async with hf.worker([graph], **options):
@@ -75,15 +75,17 @@ async def work() -> None:
 
             await all_runs(given, run)
             person.cancel()
-    tell_finished(["holdfast", "msgspec"], ambiguous=ambiguous)
+    tell_finished(["holdfast", "msgspec"], ambiguous=sorted(ambiguous))
 
 
-async def settle(hf: Holdfast, seen: list[tuple[int, int]]) -> None:
+async def settle(hf: Holdfast, seen: set[tuple[int, int]]) -> None:
     """Be the person who says what became of calls of which nobody else can tell."""
     while True:
         async for call in hf.ambiguous():
             number, step = int(call.run), NAMES.index(call.name)
-            seen.append((number, step))
+            if (number, step) in seen:  # its run has not yet heard
+                continue
+            seen.add((number, step))
             found = await ledger.receipt_of(number, step)
             result = found or await ledger.effect(number, step, None)
             await hf.resolve(call.run, call.id, result=result)
