@@ -5,14 +5,26 @@ from holdfast.engine.context import Context
 from holdfast.engine.options import WorkerOptions
 from holdfast.engine.worker import Worker
 from holdfast.graph import END, Graph, Node, escalate, fail, restart
+from holdfast.graph.tool import UNKNOWN, VOID, Tool, done, tool
 from holdfast.model.durations import days, hours, minutes, seconds
 from holdfast.model.policy import Retry
 from holdfast.model.progress import BulkProgress, SweepProgress
-from holdfast.model.run import HistoryEntry, HistoryPage, LaneEntry, Run, RunEntry, RunPage
+from holdfast.model.run import (
+    AmbiguousCall,
+    HistoryEntry,
+    HistoryPage,
+    LaneEntry,
+    Run,
+    RunEntry,
+    RunPage,
+)
 from holdfast.model.signals import signal
 
 __all__ = [
     "END",
+    "UNKNOWN",
+    "VOID",
+    "AmbiguousCall",
     "BulkProgress",
     "Context",
     "Graph",
@@ -27,9 +39,11 @@ __all__ = [
     "RunHandle",
     "RunPage",
     "SweepProgress",
+    "Tool",
     "Worker",
     "WorkerOptions",
     "days",
+    "done",
     "escalate",
     "fail",
     "hours",
@@ -37,4 +51,5 @@ __all__ = [
     "restart",
     "seconds",
     "signal",
+    "tool",
 ]

@@ -11,6 +11,7 @@ from typing import Any
 
 from holdfast.clock import Clock, Ids, SystemClock, SystemIds
 from holdfast.engine import (
+    ambiguity,
     bulk,
     children,
     events,
@@ -31,6 +32,7 @@ from holdfast.engine.arguments import (
     admitted_node,
     admitted_on_busy,
     admitted_reason,
+    admitted_resolution,
     admitted_user,
     moment_ms,
     positive_ms,
@@ -55,6 +57,7 @@ from holdfast.model.execution import Execution
 from holdfast.model.policy import Durability
 from holdfast.model.progress import BulkProgress, SweepProgress
 from holdfast.model.run import (
+    AmbiguousCall,
     HistoryEntry,
     HistoryPage,
     LaneEntry,
@@ -434,6 +437,37 @@ class Holdfast:
             id=admit_name(self._kernel.ids.new() if signal_id is None else signal_id, "signal_id"),
             payload=payload,
         )
+
+    def ambiguous(self, *, tenant: str | None = None) -> AsyncGenerator[AmbiguousCall, None]:
+        """Yield the calls that may have been made, and wait for somebody to `resolve` them."""
+        return ambiguity.listed(self._kernel, self._admitted_tenant(tenant))
+
+    async def resolve(
+        self,
+        id: str,
+        call: str,
+        *,
+        result: Any = None,
+        error: str | None = None,
+        void: bool = False,
+        tenant: str | None = None,
+    ) -> None:
+        """Say what became of a call that was made at most once; its run goes on then.
+
+        It was carried out and came to ``result``; or it failed for good, with that ``error``; or,
+        if ``void``, nothing happened and under its key nothing ever will, so that it may be made
+        again under another one.
+
+        Raises:
+            RunNotFound: there is no such run.
+            RunEnded: it has ended, or expired.
+            NotAmbiguous: the call does not wait for that, or no longer.
+            AlreadyExists: somebody said something else before.
+            InvalidInput: the result cannot be kept.
+        """
+        resolution = admitted_resolution(result=result, error=error, void=void)
+        key, name = await self._settled(id, tenant), admit_name(call, "call")
+        await ambiguity.resolve(self._kernel, self._crew, key, name, resolution)
 
     async def cancel(self, id: str, *, reason: str = "", tenant: str | None = None) -> None:
         """End a run. A node that is under way elsewhere ends at its next write.

@@ -14,6 +14,7 @@
     │   ├── InvalidBlobKey        a blob's name that a folder or a bucket cannot hold
     │   ├── InvalidGraph          a graph that cannot be run
     │   ├── InvalidInput          an input that does not fit the graph's state
+    │   ├── InvalidPrompt         messages, tools or parameters that no model can be asked with
     │   └── InvalidName           an id, a tenant, a signal's or a label's name that cannot be one
     ├── Refused                   the store understood, and said no
     │   ├── ConditionFailed       the condition of one write did not hold
@@ -27,6 +28,7 @@
     │   ├── RunEnded              the run has ended, or expired, and takes nothing any more
     │   ├── NotRetryable          the run has not failed
     │   ├── ExpiryNotLater        the run expires later than that as it is
+    │   ├── NotAmbiguous          no call of the run waits for somebody to say what became of it
     │   └── SessionBusy           another run of the session goes on
     ├── Unsuccessful              there is no result, since the run did not finish
     │   ├── RunFailed             a node raised, and was not to be tried again
@@ -34,7 +36,19 @@
     │   ├── RunExpired            nobody ended it in time
     │   └── RunQuarantined        it could not be resumed, again and again
     ├── NodeError                 raised inside a node; the run fails with it unless it is caught
+    │   ├── CallError             a call of a node
+    │   │   ├── CallFailed        it raised, and was not to be made again
+    │   │   ├── CallTimedOut      it took longer than it may
+    │   │   ├── CallChanged       its key was used before, with other arguments
+    │   │   └── NotDone           raised by a tool that is sure that nothing happened
     │   ├── InvalidState          the state does not match its type
+    │   ├── ModelError            a model gave no answer that is of use
+    │   │   ├── InvalidAnswer     its answer is not JSON, does not fit, or was cut
+    │   │   ├── InvalidArguments  a tool was called with arguments that it does not take
+    │   │   ├── ModelRefused      the request is wrong, or not allowed
+    │   │   ├── ModelUnavailable  throttled, out of order or out of reach (retryable)
+    │   │   ├── PriceUnknown      a budget in dollars, and nobody said what the model costs
+    │   │   └── UnknownModel      no model was given this name
     │   ├── InvalidResult         a node returned what the state cannot take or nobody can keep
     │   ├── NodeTimedOut          a node took longer than it may
     │   ├── NotPausable           a wait in a node that may not wait
@@ -75,6 +89,10 @@ __all__ = [
     "AlreadyExists",
     "BlobDamaged",
     "BlobNotFound",
+    "CallChanged",
+    "CallError",
+    "CallFailed",
+    "CallTimedOut",
     "ChangesOff",
     "ChangesTrimmed",
     "ConditionFailed",
@@ -83,12 +101,15 @@ __all__ = [
     "EndpointUnreachable",
     "ExpiryNotLater",
     "HoldfastError",
+    "InvalidAnswer",
+    "InvalidArguments",
     "InvalidBlobKey",
     "InvalidGraph",
     "InvalidInput",
     "InvalidItem",
     "InvalidKey",
     "InvalidName",
+    "InvalidPrompt",
     "InvalidQuery",
     "InvalidRequest",
     "InvalidResult",
@@ -98,11 +119,17 @@ __all__ = [
     "InvalidWrite",
     "ItemTooLarge",
     "JournalDamaged",
+    "ModelError",
+    "ModelRefused",
+    "ModelUnavailable",
     "NodeError",
     "NodeTimedOut",
+    "NotAmbiguous",
+    "NotDone",
     "NotPausable",
     "NotRetryable",
     "OutcomeUnknown",
+    "PriceUnknown",
     "Refused",
     "ResultTaken",
     "ResumeFailed",
@@ -123,6 +150,7 @@ __all__ = [
     "StoreUnusable",
     "Throttled",
     "TransactionCancelled",
+    "UnknownModel",
     "UnknownNode",
     "Unsuccessful",
     "WaitBeyondExpiry",
@@ -236,6 +264,12 @@ class InvalidName(InvalidRequest):
     code = "invalid_name"
 
 
+class InvalidPrompt(InvalidRequest):
+    """No model can be asked with these messages, tools or parameters."""
+
+    code = "invalid_prompt"
+
+
 class Refused(HoldfastError):
     """The store understood the request and refused it."""
 
@@ -339,6 +373,12 @@ class ExpiryNotLater(Refused):
     code = "expiry_not_later"
 
 
+class NotAmbiguous(Refused):
+    """No such call of the run waits for somebody to say what became of it."""
+
+    code = "not_ambiguous"
+
+
 class SessionBusy(Refused):
     """Another run of the session goes on."""
 
@@ -405,10 +445,125 @@ class InvalidResult(NodeError):
     code = "invalid_result"
 
 
+class ModelError(NodeError):
+    """The model gave no answer that is of use."""
+
+    code = "model_error"
+
+
+class InvalidAnswer(ModelError):
+    """The model's answer is not JSON, does not fit what was asked for, or was cut."""
+
+    code = "invalid_answer"
+
+    def __init__(self, message: str | None = None, *, field: str = "") -> None:
+        super().__init__(message)
+        self.field = field
+        """The path to what does not fit; empty where it is the whole."""
+
+
+class InvalidArguments(ModelError):
+    """The model called a tool with arguments that it does not take."""
+
+    code = "invalid_arguments"
+
+    def __init__(self, message: str | None = None, *, tool: str = "", field: str = "") -> None:
+        super().__init__(message)
+        self.tool = tool
+        self.field = field
+        """The argument that is at fault; empty where they all are."""
+
+
+class ModelRefused(ModelError):
+    """The request to the model is wrong or not allowed; sent again, it is refused again."""
+
+    code = "model_refused"
+
+    def __init__(self, message: str | None = None, *, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
+        """What the service calls it, such as ValidationException or 401."""
+
+
+class ModelUnavailable(ModelError):
+    """The model cannot answer now; the same call may succeed later."""
+
+    code = "model_unavailable"
+    retryable = True
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        reason: str = "",
+        retry_after_seconds: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.reason = reason
+        """What the service calls it, such as ThrottlingException or 503."""
+        self.retry_after_seconds = retry_after_seconds
+        """How long the service asks to wait; None where it does not say."""
+
+
+class PriceUnknown(ModelError):
+    """There is a budget in dollars, and the model has no price."""
+
+    code = "price_unknown"
+
+
+class UnknownModel(ModelError):
+    """No model was given this name."""
+
+    code = "unknown_model"
+
+
 class NodeTimedOut(NodeError):
     """The node took longer than its timeout."""
 
     code = "node_timed_out"
+
+
+class CallError(NodeError):
+    """A call of the node did not come to a result."""
+
+    code = "call_error"
+
+
+class CallFailed(CallError):
+    """The call raised, and was not to be made again."""
+
+    code = "call_failed"
+
+    def __init__(
+        self, message: str | None = None, *, kinds: Sequence[str] = (), trace: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.kinds = tuple(kinds)
+        """What kinds of error it raised, the most exact first: ``builtins.ConnectionError`` …"""
+        self.trace = trace
+        """Where it was raised, where that is known."""
+
+    def is_a(self, kind: type[BaseException]) -> bool:
+        """Return whether what was raised is of that kind; also when it was in another process."""
+        return f"{kind.__module__}.{kind.__qualname__}" in self.kinds
+
+
+class CallTimedOut(CallError, TimeoutError):
+    """The call took longer than its timeout."""
+
+    code = "call_timed_out"
+
+
+class CallChanged(CallError):
+    """A call under this key was made before, with other arguments."""
+
+    code = "call_changed"
+
+
+class NotDone(CallError):
+    """Nothing happened: raised by a tool that is sure of it, so that it may be called again."""
+
+    code = "not_done"
 
 
 class NotPausable(NodeError):

@@ -24,6 +24,7 @@ __all__ = [
     "admitted_node",
     "admitted_on_busy",
     "admitted_reason",
+    "admitted_resolution",
     "admitted_user",
     "moment_ms",
     "positive_ms",
@@ -167,6 +168,21 @@ def admitted_reason(reason: object) -> str:
     if not isinstance(reason, str):
         raise InvalidRequest("the reason is text", field="reason")
     return reason[:_REASON_MAX] or _NO_REASON
+
+
+def admitted_resolution(*, result: Any, error: str | None, void: bool) -> dict[str, Any]:
+    """Return what somebody says became of a call.
+
+    Raises:
+        InvalidRequest: it is said in two ways, or the error is not text.
+    """
+    if (result is not None) + (error is not None) + bool(void) > 1:
+        raise InvalidRequest("a call has a result, or an error, or is void; only one of them")
+    if error is not None and not isinstance(error, str):
+        raise InvalidRequest("the error is text", field="error")
+    if error is not None:
+        return {"outcome": "failed", "error": error[:_REASON_MAX] or _NO_REASON}
+    return {"outcome": "void"} if void else {"outcome": "done", "result": result}
 
 
 def admitted_age(age: Duration) -> int:

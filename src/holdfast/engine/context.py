@@ -1,217 +1,126 @@
-"""What a node is handed besides the state: who it is, and how it waits.
-
-A wait that has no answer yet ends the node with `Paused`: what it waits for becomes durable, and
-the coroutine is gone. When the answer is there the node runs again from its top, and waits that
-were answered before answer at once, from the journal.
-"""
+"""What a node is handed besides the state: who it is, and how it waits, calls and starts others."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import UTC, datetime
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
+from holdfast.engine.calls import Asked, Calls
 from holdfast.engine.children import Wanted
-from holdfast.engine.endings import Outcome, result_of
-from holdfast.engine.kernel import Dropped
+from holdfast.engine.endings import result_of
 from holdfast.engine.starting import prepare
-from holdfast.errors import (
-    InvalidRequest,
-    NotPausable,
-    ResultTaken,
-    WaitBeyondExpiry,
-    WaitTimedOut,
-)
-from holdfast.graph import Graph, Node
-from holdfast.model.child import childs_signal
+from holdfast.engine.visit import Visit
+from holdfast.errors import InvalidRequest, WaitTimedOut
+from holdfast.graph import Graph
+from holdfast.graph.tool import tool_of
 from holdfast.model.durations import Duration, milliseconds_of
-from holdfast.model.event import (
-    BranchFailed,
-    ChildStarted,
-    Event,
-    Failure,
-    SignalTaken,
-    TimerFired,
-)
-from holdfast.model.execution import Execution, Strand
-from holdfast.model.signals import (
-    Pending,
-    Signal,
-    SignalName,
-    Stale,
-    Take,
-    TimeOut,
-    resolved,
-)
-from holdfast.model.wait import Wait
-from holdfast.records.head import Head
+from holdfast.model.event import BranchFailed, TimerFired
+from holdfast.model.policy import Retry
+from holdfast.model.signals import SignalName
 from holdfast.records.names import admit_labels, admit_name
 
-__all__ = ["BlockingChild", "BlockingContext", "Child", "Context", "Host", "Overtaken", "Paused"]
+__all__ = ["BlockingChild", "BlockingContext", "Child", "Context"]
 
 T = TypeVar("T")
-
-WAITS_MAX = 1_000
-"""How many things a node may wait for at once."""
-
-
-class Paused(BaseException):
-    """The node waits, and its run is to be let go of.
-
-    A BaseException, so that no ``except Exception`` in a node can swallow it.
-    """
-
-
-class Overtaken(BaseException):
-    """Somebody else wrote into the journal: what the node is about may no longer be wanted."""
-
-
-class Host(Protocol):
-    """What a context needs of whoever drives the run."""
-
-    head: Head
-    execution: Execution
-
-    def free_signals(self) -> list[Signal]:
-        """Return the signals in the inbox that were not taken, nor are about to be."""
-        ...
-
-    def was_taken(self, name: str) -> bool:
-        """Return whether a signal of that name was taken, or is about to be."""
-        ...
-
-    def known_waits(self, branch: str) -> Iterable[Wait]:
-        """Return what a branch is known to wait for, as it began."""
-        ...
-
-    def now_ms(self) -> int:
-        """Return the time."""
-        ...
-
-    async def record(self, event: Event, *, durable: bool) -> None:
-        """Write down what happened inside the node, and fold it."""
-        ...
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait without letting go of the run."""
-        ...
-
-    async def start_child(self, wanted: Wanted) -> str:
-        """Make a run that is a child of this one, unless it is there; return its id.
-
-        Raises:
-            Dropped: the run is no longer ours.
-            Overtaken: it is to be cancelled.
-        """
-        ...
-
-    async def ask_child(self, id: str) -> bool:
-        """Return whether a child has ended; if so, its end is in the inbox then.
-
-        Raises:
-            Dropped: the run is no longer ours.
-        """
-        ...
-
-    async def read_row(self) -> None:
-        """Read the run's row again: somebody may have extended it.
-
-        Raises:
-            Dropped: the run is no longer ours.
-        """
-        ...
 
 
 class Context:
     """The run, as one of its nodes sees it."""
 
-    def __init__(self, host: Host, node: Node, branch: str, hold_ms: int) -> None:
-        self._host = host
-        self._node = node
-        self._branch = branch
-        self._hold_ms = hold_ms
-        self._counts: Counter[str] = Counter()
-        self._children = 0
-        self._awaiting: dict[str, asyncio.Lock] = {}
-        self._closed = False
-        self._visit = self._strand.visit
-        self._lost: BaseException | None = None
-        self.pending: dict[str, Wait] = {}
-        """What the node waits for and has no answer to yet."""
-        self.stale = False
-        """Whether one of its waits took too long."""
-        self.refusal: NotPausable | None = None
-        """Why it cannot be let to wait."""
-
-    def check(self) -> None:
-        """See to it that a pause stays one, even if the node swallowed it.
-
-        Raises:
-            Paused, Dropped, NotPausable: as one of the node's waits did before.
-        """
-        if self._lost is not None:
-            raise self._lost
-        if self.refusal is not None:
-            raise self.refusal
-        if self.stale or self.pending:
-            raise Paused
-
-    def close(self) -> None:
-        """Let nothing more be asked of it: the node is over, though its thread may go on."""
-        self._closed = True
+    def __init__(self, visit: Visit) -> None:
+        self._visit = visit
+        self._calls = Calls(visit)
 
     @property
     def run_id(self) -> str:
         """The id of the run."""
-        return self._host.head.key.id
+        return self._visit.host.head.key.id
 
     @property
     def tenant(self) -> str:
         """Whose run it is."""
-        return self._host.head.key.tenant
+        return self._visit.host.head.key.tenant
 
     @property
     def labels(self) -> Mapping[str, str]:
         """The labels with which the run was started."""
-        return dict(self._host.head.labels)
+        return dict(self._visit.host.head.labels)
 
     @property
     def node(self) -> str:
         """The name of the node."""
-        return self._node.name
+        return self._visit.node
 
     @property
     def branch(self) -> str:
         """Which branch of the run the node is in; empty where the run has not forked."""
-        return self._branch
+        return self._visit.branch
 
     @property
     def visit(self) -> int:
         """Which visit of a node this is, counted over the branch: the same after a resume."""
-        return self._visit
+        return self._visit.visit
 
     @property
     def attempt(self) -> int:
         """Which attempt of this visit this is, from 1 on."""
-        return self._strand.failed_attempts + 1
+        return self._visit.strand.failed_attempts + 1
 
     @property
     def key(self) -> str:
         """What names this visit of a node, and no other: an idempotency key for what it does."""
-        where = f"{self._branch}." if self._branch else ""
-        return f"{self._host.head.seed}.{where}{self.visit}"
+        return self._visit.key
 
     @property
     def failures(self) -> tuple[BranchFailed, ...]:
         """The branches that failed before this join, and were to spare the others."""
-        return self._strand.failures
+        return self._visit.strand.failures
 
     @property
     def expires_at(self) -> datetime:
         """When the run expires."""
-        return datetime.fromtimestamp(self._host.head.expires_ms / 1000, UTC)
+        return datetime.fromtimestamp(self._visit.host.head.expires_ms / 1000, UTC)
+
+    # --- calls ------------------------------------------------------------------------------------
+
+    async def call(
+        self,
+        function: Callable[..., Any],
+        *args: Any,
+        key: str | None = None,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,  # noqa: ASYNC109
+        **kwargs: Any,
+    ) -> Any:
+        """Call a function that does something to the world, and write down what it returned.
+
+        A node that runs again is given what was written down. The function may be plain or a
+        coroutine function; if it has a parameter ``idempotency_key``, it is handed the key of this
+        call, which is the same whenever the call has to be made again, and one named ``ctx`` is
+        handed this context. ``key`` is the caller's own key in its stead, for calls whose order is
+        left to chance, or that have a name of their own in the business. ``retry`` and ``timeout``
+        hold in the place of what `holdfast.tool` declared.
+
+        Raises:
+            CallFailed: it raised, and was not to be made again.
+            CallChanged: the ``key`` was used before, with other arguments.
+            InvalidResult: what it returned cannot be kept.
+        """
+        tool = tool_of(function)
+        asked = Asked(
+            tool=tool,
+            args=args,
+            kwargs=kwargs,
+            key=key,
+            retry=tool.retry if retry is None else retry,
+            timeout_ms=tool.timeout_ms if timeout is None else milliseconds_of(timeout, "timeout"),
+            context=BlockingContext(self, asyncio.get_running_loop()) if tool.plain else self,
+        )
+        return await self._calls.call(self._calls.name(tool.name, key), asked)
+
+    # --- waiting ----------------------------------------------------------------------------------
 
     async def wait(self, condition: SignalName, *, max_wait: Duration | None = None) -> Any:
         """Return the payload of the next signal of that name; pause the run until there is one.
@@ -223,12 +132,12 @@ class Context:
         """
         if not isinstance(condition, SignalName):
             raise InvalidRequest(f'wait takes signal("name"), not {condition!r:.80}')
-        name = admit_name(condition.name, "a signal's name")
-        key = self._next_key(name)
+        visit, name = self._visit, admit_name(condition.name, "a signal's name")
+        key = visit.next_key(name)
         limit = None if max_wait is None else milliseconds_of(max_wait, "max_wait")
-        answer = self._strand.answers.get(key)
+        answer = visit.strand.answers.get(key)
         if answer is None:
-            answer = await self._answer(await self._wait(key, name, limit))
+            answer = await visit.answer(await visit.begin_wait(key, name, limit))
         if isinstance(answer, TimerFired):
             raise WaitTimedOut(f"no signal {name!r} came in time")
         return answer.payload
@@ -240,15 +149,18 @@ class Context:
             WaitBeyondExpiry: the run would have expired by then.
             NotPausable: it is not short, and the node was declared with ``pausable="no"``.
         """
-        key = self._next_key("")
+        visit = self._visit
+        key = visit.next_key("")
         span = milliseconds_of(duration, "sleep")
-        if key in self._strand.answers:
+        if key in visit.strand.answers:
             return
-        if span <= self._hold_ms:
-            await self._host.sleep(span / 1000)
-            await self._record(self._fired(key), durable=False)
+        if span <= visit.hold_ms:
+            await visit.host.sleep(span / 1000)
+            await visit.record(visit.fired(key), durable=False)
             return
-        await self._answer(await self._wait(key, None, span))
+        await visit.answer(await visit.begin_wait(key, None, span))
+
+    # --- children ---------------------------------------------------------------------------------
 
     async def start(
         self,
@@ -271,34 +183,24 @@ class Context:
             InvalidName: the id, the pool or a label cannot be one.
             AlreadyExists: there is a run of this id, which is no child of this one.
         """
-        if self._closed:
-            raise Dropped
+        visit = self._visit
+        visit.check_open()
         if not isinstance(graph, Graph):
             raise InvalidRequest(f"a graph is started, not {graph!r:.80}", field="graph")
-        self._children += 1
-        number, strand = self._children, self._strand
+        number, strand = visit.next_child(), visit.strand
         if number in strand.children:
             return Child(self, strand.children[number], graph)
         graph.check()
         wanted = Wanted(
             graph=graph,
             prepared=prepare(graph, {} if input is None else input, "", None),
-            branch=self._branch,
-            visit=self._visit,
+            branch=visit.branch,
+            visit=visit.visit,
             number=number,
             id=None if id is None else admit_name(id, "id"),
             labels=admit_labels(labels, pool=pool),
         )
-        try:
-            id = await self._host.start_child(wanted)
-        except (Dropped, Overtaken) as lost:
-            self._lost = lost
-            raise
-        now = self._host.now_ms()
-        started = ChildStarted(now, self.node, self._visit, number, id, graph.name, self._branch)
-        # It need not be durable: it is only so that a node which runs again need not ask.
-        await self._record(started, durable=False)
-        return Child(self, id, graph)
+        return Child(self, await visit.start_child(wanted), graph)
 
     async def run(
         self,
@@ -321,142 +223,9 @@ class Context:
         """
         return Child(self, admit_name(id, "id"), graph)
 
-    async def child_outcome(self, id: str) -> Outcome:
-        """Return how a child ended; pause the run until it has.
-
-        Raises:
-            NotPausable: the node was declared with ``pausable="no"``.
-            RunNotFound: there is no such child, or its result is no longer kept.
-            ResultTaken: another visit of a node was told, and nobody retried the child since.
-        """
-        if self._closed:
-            raise Dropped
-        name = childs_signal(id)
-        key = f"{name}#1"
-        # Whoever awaits it twice at once gets one answer, twice.
-        async with self._awaiting.setdefault(id, asyncio.Lock()):
-            answer = self._strand.answers.get(key)
-            if answer is None:
-                wait = await self._wait(key, name, None)
-                await self._ask_child(id, wait)
-                answer = await self._answer(wait)
-        told: dict[str, Any] = answer.payload if isinstance(answer, SignalTaken) else {}
-        failure = None if told["failure"] is None else Failure(**told["failure"])
-        return Outcome(told["status"], told["state"], failure)
-
-    async def _ask_child(self, id: str, wait: Wait) -> None:
-        """Ask for a child's end, unless it lies ready, or we are sure to be told of it."""
-        host, name = self._host, childs_signal(id)
-        waits = wait in host.known_waits(self._branch)
-        if self._lies_ready(name) or (waits and not host.was_taken(name)):
-            return
-        try:
-            ended = await host.ask_child(id)
-        except Dropped as lost:
-            self._lost = lost
-            raise
-        if ended and host.was_taken(name) and not self._lies_ready(name):
-            raise ResultTaken(
-                f"run {id!r} has ended, and another visit of a node was told so; what it came to "
-                "is passed on in the state"
-            )
-
-    def _lies_ready(self, name: str) -> bool:
-        return any(signal.name == name for signal in self._host.free_signals())
-
-    async def _record(self, event: Event, *, durable: bool) -> None:
-        if self._closed:
-            raise Dropped
-        try:
-            await self._host.record(event, durable=durable)
-        except (Dropped, Overtaken) as lost:
-            self._lost = lost
-            raise
-
-    def _next_key(self, name: str) -> str:
-        if self._closed:
-            raise Dropped
-        self._counts[name] += 1
-        return f"{name}#{self._counts[name]}"
-
-    async def _wait(self, key: str, name: str | None, limit: int | None) -> Wait:
-        """Return the wait as it began, which may have been in another process."""
-        head, visit = self._host.head, self._visit
-        if self._node.pausable == "no":
-            raise NotPausable(f"node {self._node.name!r} has pausable='no', and so may not wait")
-        for wait in self._host.known_waits(self._branch):
-            if (wait.visit, wait.key) == (visit, key):
-                return wait
-        now = self._host.now_ms()
-        until = None if limit is None else now + limit
-        if until is not None and until > head.expires_ms and now < head.expires_ms:
-            head = await self._row()
-        if until is not None and until > head.expires_ms and now < head.expires_ms:
-            raise WaitBeyondExpiry(
-                f"node {self._node.name!r} would wait until {_utc(until)}, but the run expires at "
-                f"{_utc(head.expires_ms)}"
-            )
-        freshness = self._node.max_pause_ms
-        return Wait(
-            visit=visit,
-            key=key,
-            branch=self._branch,
-            signal=name,
-            since_ms=now,
-            until_ms=until,
-            stale_ms=None if freshness is None else now + freshness,
-        )
-
-    async def _row(self) -> Head:
-        """Return the row as it is by now."""
-        try:
-            await self._host.read_row()
-        except Dropped as lost:
-            self._lost = lost
-            raise
-        return self._host.head
-
-    async def _answer(self, wait: Wait) -> SignalTaken | TimerFired:
-        host = self._host
-        match resolved(wait, host.free_signals(), (), host.now_ms()):
-            case Take(signal):
-                taken = SignalTaken(
-                    host.now_ms(),
-                    self._node.name,
-                    wait.visit,
-                    wait.key,
-                    signal.name,
-                    signal.id,
-                    signal.payload,
-                    self._branch,
-                )
-                # Durable before the node sees it: another time another signal might be the first.
-                await self._record(taken, durable=True)
-                return taken
-            case TimeOut():
-                fired = self._fired(wait.key)
-                await self._record(fired, durable=True)
-                return fired
-            case Stale():
-                self.stale = True
-            case Pending() if len(self.pending) < WAITS_MAX:
-                self.pending[wait.key] = wait
-            case Pending():
-                self.refusal = NotPausable(
-                    f"node {self._node.name!r} waits for more than {WAITS_MAX} things at once"
-                )
-                raise self.refusal
-        raise Paused
-
-    def _fired(self, key: str) -> TimerFired:
-        return TimerFired(self._host.now_ms(), self._node.name, self._visit, key, self._branch)
-
-    @property
-    def _strand(self) -> Strand:
-        strand = self._host.execution.strand(self._branch)
-        if strand is None:  # given up: another branch failed
-            raise Dropped
-        return strand
+    async def result_of(self, child: Child) -> Any:
+        """Return a child's result; see `Child.result`."""
+        return result_of(child.id, await self._visit.child_outcome(child.id), child.graph)
 
 
 class Child:
@@ -464,7 +233,8 @@ class Child:
 
     def __init__(self, context: Context, id: str, graph: Graph | None) -> None:
         self._context = context
-        self._graph = graph
+        self.graph = graph
+        """Its graph, where that is known."""
         self.id = id
         """The id of the run."""
 
@@ -477,7 +247,7 @@ class Child:
             RunNotFound: there is no such child, or its result is no longer kept.
             ResultTaken: another visit of a node was told, and nobody retried the child since.
         """
-        return result_of(self.id, await self._context.child_outcome(self.id), self._graph)
+        return await self._context.result_of(self)
 
     def __repr__(self) -> str:
         return f"<child {self.id!r}>"
@@ -492,6 +262,19 @@ class BlockingContext:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
+
+    def call(
+        self,
+        function: Callable[..., Any],
+        *args: Any,
+        key: str | None = None,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Do as `Context.call` does."""
+        call = self._context.call(function, *args, key=key, retry=retry, timeout=timeout, **kwargs)
+        return self._blocking(call)
 
     def wait(self, condition: SignalName, *, max_wait: Duration | None = None) -> Any:
         """Do as `Context.wait` does."""
@@ -532,7 +315,7 @@ class BlockingContext:
 
     def result_of(self, child: Child) -> Any:
         """Wait for the end of a child."""
-        return self._blocking(child.result())
+        return self._blocking(self._context.result_of(child))
 
     def _blocking(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
@@ -550,7 +333,3 @@ class BlockingChild:
     def result(self) -> Any:
         """Do as `Child.result` does."""
         return self._context.result_of(self._child)
-
-
-def _utc(moment_ms: int) -> str:
-    return datetime.fromtimestamp(moment_ms / 1000, UTC).isoformat(timespec="milliseconds")

@@ -8,7 +8,6 @@ then is anything performed, and nothing is let go of before every write of ours 
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
@@ -17,30 +16,34 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from holdfast.engine.branches import side_by_side
+from holdfast.engine.calls import Ambiguous
 from holdfast.engine.children import Wanted, ask_child, pay_family, start_child
-from holdfast.engine.context import Context, Overtaken, Paused
 from holdfast.engine.debts import owes, owes_family, pay
 from holdfast.engine.endings import Outcome as RunOutcome
 from holdfast.engine.hands import Hands
 from holdfast.engine.kernel import Dropped, Kernel
 from holdfast.engine.ledger import Conflict, Journal, Loaded, load, read_inbox
+from holdfast.engine.parking import RETRY, Parking, limit_ms, reason_of
 from holdfast.engine.performer import perform
 from holdfast.engine.removal import freed_at_ms, remove
 from holdfast.engine.starting import made, with_input
 from holdfast.engine.turns import must_wait
 from holdfast.engine.unwritten import Stood
+from holdfast.engine.visit import Overtaken, Paused, Visit
 from holdfast.errors import (
     ConditionFailed,
+    HoldfastError,
     InvalidInput,
     InvalidResult,
     StoreUnavailable,
     StoreUnusable,
 )
 from holdfast.graph import Graph
-from holdfast.model.child import childs_signal, is_childs_signal
+from holdfast.model.child import childs_signal
 from holdfast.model.decision import Decision, Outcome, Raised, Returned, RunNode, WentStale
 from holdfast.model.event import (
     BranchFailed,
+    CallFinished,
     Cancelled,
     Event,
     Expired,
@@ -53,9 +56,9 @@ from holdfast.model.event import (
 from holdfast.model.execution import Execution, folded, shown_nodes
 from holdfast.model.failure import failure_of
 from holdfast.model.run import Status
-from holdfast.model.signals import Pending, Signal, Take, holds_decision, is_open, resolved
+from holdfast.model.signals import Pending, Signal, holds_decision, resolved
 from holdfast.model.wait import Wait
-from holdfast.records import changes
+from holdfast.records import ambiguity, changes
 from holdfast.records.head import ENDED, OPEN, ROW_WAITS_MAX, Head, head_of
 from holdfast.records.head import Context as JournalContext
 from holdfast.records.lane import asks_again_ms
@@ -65,8 +68,8 @@ __all__ = ["Driver", "Holder"]
 
 T = TypeVar("T")
 
-RETRY = "retry"
-"""The key of the wait for a node's next attempt."""
+# How long the record of a call waits for others to share a Put with.
+_HELD_SECONDS = 0.005
 _STUMBLE_FIRST_MS = 1_000
 _STUMBLE_MOST_MS = 300_000
 _NEWER_VERSION_MS = 30_000
@@ -129,21 +132,10 @@ class Driver:
         self._let_go = False
         self._read_before = loaded is not None
         self._writing: set[asyncio.Future[Any]] = set()
-        # Signals whose taking is being written: no other wait may take them.
-        self._taking: set[tuple[str, str]] = set()
-        # What each branch waited for the last time it waited in this process.
-        self._waited: dict[str, tuple[Wait, ...]] = {}
-        self.parked: dict[str, tuple[Wait, ...]] = {}
-        # Whether a wait may be over for another reason than that its time is up, and when the first
-        # one's is: many branches wait, and not all of them are asked whenever something happens.
-        self._stirred = False
-        self._due_ms = math.inf
-        # By branch: the visit in which it was let go on, and for which signals.
-        self._meant: dict[str, tuple[int, list[Signal]]] = {}
+        self._flushing: asyncio.Task[None] | None = None
+        self._parking = Parking()
         self.news = asyncio.Event()
         self._parenting = asyncio.Lock()
-        # Branches that wait for a child whose end another one took: there will be no other.
-        self._outrun: set[str] = set()
         self._begun = None if loaded is None else loaded.unwritten
         self._unwritten = self._begun
         if loaded is not None:
@@ -157,9 +149,13 @@ class Driver:
     async def drive(self) -> None:
         """Go on with the run until it pauses, ends, or is not ours any more."""
         self._task = asyncio.current_task()
-        with suppress(Dropped):
-            while not self._let_go:
-                await self._go_on()
+        try:
+            with suppress(Dropped):
+                while not self._let_go:
+                    await self._go_on()
+        finally:
+            if self._flushing is not None:
+                self._flushing.cancel()
 
     def is_over(self) -> None:
         """Tell whoever started a run in memory what became of it, if nobody did so before."""
@@ -201,39 +197,88 @@ class Driver:
     # --- what a context needs: see Host -----------------------------------------------------------
 
     def free_signals(self) -> list[Signal]:
-        gone = self.execution.taken | self._taking
-        return [signal for signal in self.inbox if (signal.name, signal.id) not in gone]
+        return self._parking.free(self.inbox, self.execution)
 
     def was_taken(self, name: str) -> bool:
-        return any(taken == name for taken, _ in self.execution.taken | self._taking)
+        return self._parking.was_taken(name, self.execution)
 
     def known_waits(self, branch: str) -> list[Wait]:
         strand = self.execution.strand(branch)
-        known = [*self._waited.get(branch, ()), *self.head.waits, *(strand.waits if strand else ())]
+        journalled = () if strand is None else strand.waits
+        known = [*self._parking.waited(branch), *self.head.waits, *journalled]
         return [wait for wait in known if wait.branch == branch]
 
     def now_ms(self) -> int:
         return self._kernel.clock.now_ms()
 
-    async def record(self, event: Event, *, durable: bool) -> None:
+    @property
+    def threads(self) -> Executor:
+        return self._holder.threads
+
+    async def record(self, *events: Event, durable: bool) -> None:
         self._check_alive()
-        if isinstance(event, SignalTaken):
-            self._taking.add((event.name, event.id))
-            if is_childs_signal(event.name):
-                self._stirred = True
-                self._outrun |= {
-                    branch
-                    for branch, waits in self.parked.items()
-                    if any(wait.signal == event.name for wait in waits)
-                }
+        journal, called = self._journal, any(isinstance(event, CallFinished) for event in events)
+        if not durable and journal is not None and journal.hold(events, pressing=called):
+            self.execution = folded(self.execution, events)
+            if journal.presses:
+                self._flush_soon()
+            return
+        taken = [event for event in events if isinstance(event, SignalTaken)]
+        for event in taken:
+            self._parking.take(event.name, event.id)
         try:
-            await self._safely(self._write((event,), durable=durable))
+            await self._safely(self._write(events))
         except Conflict:
             raise Overtaken from None
         except InvalidResult:
-            if isinstance(event, SignalTaken):
-                self._taking.discard((event.name, event.id))  # nobody has taken it
+            for event in taken:
+                self._parking.give_back(event.name, event.id)
             raise
+
+    def _flush_soon(self) -> None:
+        """See to it that what is held back becomes durable, unless it does so by itself."""
+        if self._flushing is None or self._flushing.done():
+            self._flushing = asyncio.ensure_future(self._flush_later())
+
+    async def _flush_later(self) -> None:
+        await self._kernel.clock.sleep(_HELD_SECONDS)
+        if self._journal is not None and self._journal.presses:
+            # Whoever asks next learns that the journal is another's, or that we are not alive.
+            with suppress(Conflict, Dropped, HoldfastError):
+                await self._safely(self._journal.flush())
+
+    async def settled(self) -> None:
+        self._check_alive()
+        journal = self._journal
+        if journal is None:
+            raise Overtaken
+        if journal.presses:
+            try:
+                await self._safely(journal.flush())
+            except Conflict:
+                raise Overtaken from None
+        self._check_alive()
+
+    async def write_down(self) -> None:
+        self._check_alive()
+        async with self._parenting:
+            await self._safely(self._write_down())
+
+    async def list_ambiguous(self, ambiguous: Ambiguous, node: str) -> None:
+        write = ambiguity.listed(
+            self.head,
+            id=ambiguous.id,
+            node=node,
+            name=ambiguous.name,
+            key=ambiguous.key,
+            now_ms=self.now_ms(),
+            token=self._kernel.ids.new(),
+        )
+        await self._kernel.settle(self._kernel.lists, write, alive=self._alive)
+
+    async def unlist_ambiguous(self, id: str) -> None:
+        write = ambiguity.unlisted(self.head, id)
+        await self._kernel.settle(self._kernel.lists, write, alive=self._alive)
 
     async def _safely(self, write: Coroutine[Any, Any, T]) -> T:
         """Write in a task of its own.
@@ -391,7 +436,7 @@ class Driver:
 
     async def _advance(self) -> None:
         """Perform what is outstanding; where all of it waits, pause."""
-        self._stirred = True
+        self._parking.stir()
         self.answered()
         effects = [
             effect
@@ -399,7 +444,7 @@ class Driver:
             if effect.branch not in self.parked
         ]
         if not effects:
-            await self._pause(tuple(wait for waits in self.parked.values() for wait in waits))
+            await self._pause(self._parking.waits())
         elif len(effects) == 1 and not self.parked:
             outcome = await self._performed(effects[0])
             if outcome is not None:
@@ -418,26 +463,26 @@ class Driver:
             return None
         self._check_alive()
         node = self._graph.nodes[effect.node]
-        context = Context(self, node, effect.branch, self._holder.hold_ms)
+        visit = Visit(self, node, effect.branch, self._holder.hold_ms)
         alone, inbox = not self._in_node, self.inbox
         self._in_node = True
         try:
             return await perform(
                 self._graph,
                 self.execution,
-                context,
+                visit,
                 clock=self._kernel.clock,
                 threads=self._holder.threads,
             )
         except Paused:
-            if context.stale:
+            if visit.stale:
                 return WentStale()
-            self._park(effect.branch, tuple(context.pending.values()))
-            # It knows the inbox as it was when it asked.
-            self._stirred = self._stirred or self.inbox is not inbox
+            self._parking.park(effect.branch, tuple(visit.pending.values()))
+            if self.inbox is not inbox:  # it knows the inbox as it was when it asked
+                self._parking.stir()
             return None
         finally:
-            context.close()
+            visit.close()
             if alone:
                 self._in_node = False
                 await self.written()  # what the node left behind
@@ -454,7 +499,7 @@ class Driver:
             since_ms=now,
             until_ms=effect.not_before_ms,
         )
-        self._park(effect.branch, (wait,))
+        self._parking.park(effect.branch, (wait,))
         return False
 
     async def _commit(
@@ -479,6 +524,10 @@ class Driver:
     # --- what branches need: see Conductor --------------------------------------------------------
 
     @property
+    def parked(self) -> Mapping[str, tuple[Wait, ...]]:
+        return self._parking.parked
+
+    @property
     def stopping(self) -> bool:
         return self._holder.draining or self._journal is None or not self._alive()
 
@@ -493,8 +542,7 @@ class Driver:
 
     async def _conclude(self, events: Sequence[Event]) -> None:
         await self._write(events)
-        for branch in [path for path in self.parked if not self.execution.stands(path)]:
-            del self.parked[branch]  # what was ended waits for nothing any more
+        self._parking.forget_ended(self.execution)
 
     async def written(self) -> None:
         if self._writing:
@@ -506,55 +554,11 @@ class Driver:
         await self._read_inbox()
 
     def answered(self) -> list[str]:
-        if not self.parked:
-            self._outrun.clear()
-            return []
-        now, meant = self.now_ms(), self._spoken_for()
-        if not self._stirred and now < self._due_ms:
-            return []
-        signals = [signal for signal in self.free_signals() if signal not in meant]
-        over: list[str] = []
-        for branch, waits in self.parked.items():
-            answers = [resolved(wait, signals, (), now) for wait in waits]
-            waits_on = all(isinstance(answer, Pending) for answer in answers)
-            if waits_on and branch not in self._outrun:
-                continue
-            over.append(branch)
-            strand = self.execution.strand(branch)
-            meant = [answer.signal for answer in answers if isinstance(answer, Take)]
-            self._meant[branch] = (strand.visit if strand else 0, meant)
-            signals = [signal for signal in signals if signal not in meant]
-        for branch in over:
-            del self.parked[branch]
-        self._outrun.clear()
-        self._stirred = False
-        limits = (_limit_ms(wait) for waits in self.parked.values() for wait in waits)
-        self._due_ms = min(limits, default=math.inf)
-        return over
-
-    def _spoken_for(self) -> list[Signal]:
-        """Return the signals for which branches were let go on, and that they may yet take.
-
-        One signal is no reason to run the nodes of all branches that wait for its name.
-        """
-        standing = {
-            branch: (visit, signals)
-            for branch, (visit, signals) in self._meant.items()
-            if self.execution.stands_in(branch, visit)
-        }
-        self._stirred = self._stirred or len(standing) < len(self._meant)
-        self._meant = standing
-        return [signal for _, signals in standing.values() for signal in signals]
+        return self._parking.answered(self.inbox, self.execution, self.now_ms())
 
     async def until_due(self, most_seconds: float) -> None:
-        left = (self._due_ms - self.now_ms()) / 1000
+        left = (self._parking.due_ms - self.now_ms()) / 1000
         await self.sleep(max(0.001, min(left, most_seconds)))
-
-    def _park(self, branch: str, waits: tuple[Wait, ...]) -> None:
-        self.parked[branch] = self._waited[branch] = waits
-        self._due_ms = min((self._due_ms, *map(_limit_ms, waits)))
-        if self._meant.pop(branch, None) is not None:
-            self._stirred = True  # what it was let go on for, and did not take, others may
 
     async def _write(self, events: Sequence[Event], *, durable: bool = True) -> None:
         journal = self._journal
@@ -591,7 +595,7 @@ class Driver:
                     execution=self.execution,
                     waits=shown,
                     signals=self.head.signals,
-                    reason=_reason(waits),
+                    reason=reason_of(waits),
                     due_ms=self.head.expires_ms if earliest is None else earliest,
                     retries_left=self._retries_left(),
                     context=journal.context,
@@ -615,7 +619,7 @@ class Driver:
             await self._write((Waiting(self.now_ms(), unwritten),))
         # Whoever sends a signal looks in the row whether any is waited for; whoever extends the
         # run, when it is due.
-        soonest = sorted(waits, key=_limit_ms)
+        soonest = sorted(waits, key=limit_ms)
         heard = next((wait for wait in soonest if wait.signal is not None), None)
         return tuple(sorted(soonest, key=lambda wait: wait is not heard)[:ROW_WAITS_MAX])
 
@@ -670,17 +674,15 @@ class Driver:
         self.inbox = await self._kernel.patiently(
             lambda: read_inbox(self._kernel, self.head), self._alive
         )
-        self._stirred = True
+        self._parking.stir()
 
     async def _release(self, reason: str, *, due_ms: int | None = None, failures: int = 0) -> None:
         await self._write_down()
         if self._journal is not None:
             await self._journal.flush()
             # When its waits began is remembered, or they would begin anew.
-            waits = [wait for some in self._waited.values() for wait in some]
-            if waits:
-                waits = [wait for wait in waits if is_open(wait, self.execution)]
-                shown = await self._row_waits(tuple(waits))
+            if self._parking.has_waited:
+                shown = await self._row_waits(self._parking.still_waited(self.execution))
                 self.head = msgspec.structs.replace(self.head, waits=shown)
         await self._change_or_drop(
             changes.released,
@@ -848,21 +850,8 @@ class Driver:
     def _take_in(self, loaded: Loaded) -> None:
         self.execution = loaded.execution
         self.inbox = loaded.inbox
-        self.parked.clear()
-        self._due_ms, self._stirred = math.inf, True
-        self._meant.clear()
-        self._taking.clear()
-        if self.execution.branches:
-            # A branch that waits, and has no answer yet, would only come to wait again.
-            known: dict[str, dict[Wait, None]] = {}
-            for wait in self._all_waits():  # those in the row may be in the journal as well
-                if is_open(wait, self.execution):
-                    known.setdefault(wait.branch, {})[wait] = None
-            told = {name for name, _ in self.execution.taken if is_childs_signal(name)}
-            for branch, waits in known.items():
-                if all(wait.signal not in told for wait in waits):
-                    self._park(branch, tuple(waits))
-            self.answered()
+        self._parking.begin(self.execution, self._all_waits())
+        self.answered()
         self._journal = Journal(
             self._kernel,
             self.head,
@@ -889,22 +878,9 @@ def _stands(write: Update, head: Head, standing: dict[str, Any]) -> bool:
     return standing.get("torn", False) == head.torn
 
 
-def _limit_ms(wait: Wait) -> float:
-    """Return when something becomes of a wait by itself."""
-    limits = (limit for limit in (wait.until_ms, wait.stale_ms) if limit is not None)
-    return min(limits, default=math.inf)
-
-
-def _reason(waits: Sequence[Wait]) -> str:
-    """Return why a run pauses, in a word."""
-    if any(wait.key == RETRY for wait in waits):
-        return "retry"
-    return "signal" if any(wait.signal is not None for wait in waits) else "timer"
-
-
 def _as_far_as_known(head: Head) -> Execution:
     return Execution(
-        seed=head.generation,
+        seed=head.seed,
         state={},
         node=head.node,
         nodes_run=head.nodes_run,

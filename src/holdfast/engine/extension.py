@@ -27,7 +27,6 @@ from holdfast.engine.kernel import Kernel
 from holdfast.engine.lanes import keep_place
 from holdfast.engine.ledger import Loaded, load, spilled
 from holdfast.engine.runs import read
-from holdfast.engine.views import moment
 from holdfast.engine.waking import standing_row
 from holdfast.errors import (
     ConditionFailed,
@@ -45,6 +44,7 @@ from holdfast.records.head import OPEN, Head, head_of
 from holdfast.records.journal import record
 from holdfast.records.keys import RunKey
 from holdfast.records.lifetime import longer_class, retention_class, ttl_of
+from holdfast.records.moments import moment
 from holdfast.storage import Update
 
 __all__ = ["extend"]

@@ -198,6 +198,8 @@ class _Entry(msgspec.Struct, eq=False):
     done: asyncio.Future[None] | None = None
     """What its caller waits for; None for the one that writes, and for what was held back."""
     refusal: Exception | None = None
+    pressing: bool = False
+    """Whether others must not go by it before it is written."""
 
     def learn(self, error: Exception | None) -> None:
         """Tell whoever waits for it what became of it."""
@@ -261,15 +263,17 @@ class Journal:
         self._compacts = True
         self._unwritten = loaded.unwritten is not None
         self._unwritten_bytes = 0
+        self._pressing = 0
         self.context = loaded.context
         self.undecided = False
         """Whether a write was given up before its fate was known."""
 
-    def hold(self, events: Sequence[Event]) -> bool:
+    def hold(self, events: Sequence[Event], *, pressing: bool = False) -> bool:
         """Keep records back, to travel with the next that must be durable, unless they are large.
 
         Return whether they are kept back. What is large may turn out to be too large, and then
-        whoever asked for it must learn of it, and not somebody else later.
+        whoever asked for it must learn of it, and not somebody else later. Nobody may go by what is
+        ``pressing`` before it is written: see `presses`.
 
         Raises:
             InvalidResult: they cannot be kept.
@@ -277,6 +281,9 @@ class Journal:
         entry = _entry(events)
         if len(entry.plain) > GROUP_BYTES_MAX and not self._unwritten:
             return False
+        if pressing and not self._unwritten:
+            entry.pressing = True
+            self._pressing += 1
         self._hold(entry)
         return True
 
@@ -332,9 +339,19 @@ class Journal:
         await self.flush()
         self._compacts = True
 
+    @property
+    def holds(self) -> bool:
+        """Whether records are held back, or on their way."""
+        return bool(self._held) or self._writing
+
+    @property
+    def presses(self) -> bool:
+        """Whether there are records by which nobody may go yet."""
+        return self._pressing > 0
+
     async def flush(self) -> None:
-        """Write what was held back."""
-        if self._held:
+        """Return when all is written, what was held back as well."""
+        if self.holds:
             await self.append(())
 
     async def _write_all(self, *, until: _Entry | None = None) -> None:
@@ -380,6 +397,7 @@ class Journal:
                 raise  # nobody waits for it, and it must not be passed over
             refusal = error
         for entry in group:
+            self._pressing -= entry.pressing
             entry.learn(refusal)
 
     async def _put(self, events: list[Event], plain: bytes) -> bool:

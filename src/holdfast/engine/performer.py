@@ -9,8 +9,9 @@ from functools import partial
 from typing import Any
 
 from holdfast.clock import Clock
-from holdfast.engine.context import BlockingContext, Context, Overtaken, Paused
+from holdfast.engine.context import BlockingContext, Context
 from holdfast.engine.kernel import Dropped
+from holdfast.engine.visit import Overtaken, Paused, Visit
 from holdfast.errors import NodeTimedOut, NotPausable
 from holdfast.graph import Graph, Node
 from holdfast.model.decision import Raised, Returned
@@ -23,31 +24,31 @@ __all__ = ["perform"]
 async def perform(
     graph: Graph,
     execution: Execution,
-    context: Context,
+    visit: Visit,
     *,
     clock: Clock,
     threads: Executor,
 ) -> Returned | Raised:
-    """Run the node at which the branch of the context stands.
+    """Run the node at which the branch of the visit stands.
 
     Raises:
-        Paused: it waits, or one of its waits took too long; the context has what it waits for.
+        Paused: it waits, or one of its waits took too long; the visit has what it waits for.
         Dropped: the run is no longer ours.
         Overtaken: somebody else wrote into its journal.
         CancelledError: whoever drives the run was cancelled.
     """
-    node = graph.nodes[context.node]
+    node = graph.nodes[visit.node]
     began = clock.monotonic()
     task = asyncio.current_task()
     try:
-        state = graph.enter(execution, context.branch)
-        value = await _called(node, state, context, threads)
-        context.check()
-        return Returned(graph.delta(execution, context.branch, value), _since(began, clock))
+        state = graph.enter(execution, visit.branch)
+        value = await _called(node, state, visit, threads)
+        visit.check()
+        return Returned(graph.delta(execution, visit.branch, value), _since(began, clock))
     except BaseException as raised:
         error = raised
         try:
-            context.check()
+            visit.check()
         except NotPausable as refusal:
             error = refusal
         _raise_ours(error)
@@ -59,13 +60,13 @@ async def perform(
         return Raised(failure_of(error), covered, _since(began, clock))
 
 
-async def _called(node: Node, state: Any, context: Context, threads: Executor) -> Any:
+async def _called(node: Node, state: Any, visit: Visit, threads: Executor) -> Any:
     if node.timeout_ms is None:
-        return await _call(node, state, context, threads)
+        return await _call(node, state, visit, threads)
     timeout = asyncio.timeout(node.timeout_ms / 1000)
     try:
         async with timeout:
-            return await _call(node, state, context, threads)
+            return await _call(node, state, visit, threads)
     except TimeoutError:
         if not timeout.expired():
             raise
@@ -74,7 +75,8 @@ async def _called(node: Node, state: Any, context: Context, threads: Executor) -
         ) from None
 
 
-async def _call(node: Node, state: Any, context: Context, threads: Executor) -> Any:
+async def _call(node: Node, state: Any, visit: Visit, threads: Executor) -> Any:
+    context = Context(visit)
     if not node.plain:
         return await (node.function(state, context) if node.takes_context else node.function(state))
     loop = asyncio.get_running_loop()
@@ -84,7 +86,7 @@ async def _call(node: Node, state: Any, context: Context, threads: Executor) -> 
         return await loop.run_in_executor(threads, call)
     except asyncio.CancelledError:
         # A thread cannot be stopped: it goes on, but whatever it asks of the context fails.
-        context.close()
+        visit.close()
         raise
 
 

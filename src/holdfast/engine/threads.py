@@ -1,4 +1,4 @@
-"""Threads for nodes that are plain functions."""
+"""Threads for nodes that are plain functions, and for calls that block."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ class NodeThreads(Executor):
     would hold up a deploy for an hour.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, *, name: str = "node") -> None:
         self._count = count
+        self._name = name
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._made = 0
@@ -50,7 +51,7 @@ class NodeThreads(Executor):
                 self._idle -= 1  # counted here and not by the thread, which may be slow to wake
             elif self._made < self._count:
                 self._made += 1
-                name = f"holdfast-node-{self._made}"
+                name = f"holdfast-{self._name}-{self._made}"
                 threading.Thread(target=self._work, name=name, daemon=True).start()
             else:
                 self._backlog += 1

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
-from holdfast.model.event import Event, Failure
+from holdfast.model.event import Event
 from holdfast.model.run import HistoryEntry, LaneEntry, Run, RunEntry
 from holdfast.records.head import Head
+from holdfast.records.moments import moment
 
-__all__ = ["entry_of", "history_of", "is_shown", "lane_entry_of", "moment", "run_of"]
+__all__ = ["entry_of", "history_of", "is_shown", "lane_entry_of", "run_of"]
 
 # Kinds of events that a journal holds for the engine alone.
 _HIDDEN = frozenset({"snapshot", "waiting"})
-
-
-def moment(ms: int) -> datetime:
-    """Return a time in UTC."""
-    return datetime.fromtimestamp(ms / 1000, UTC)
 
 
 def run_of(head: Head) -> Run:
@@ -97,8 +92,9 @@ def is_shown(event: Event) -> bool:
 def history_of(event: Event, *, cursor: str) -> HistoryEntry:
     """Return an event as a history shows it."""
     details: dict[str, Any] = msgspec.structs.asdict(event)
-    if isinstance(details.get("failure"), Failure):
-        details["failure"] = msgspec.structs.asdict(details["failure"])
+    for name in ("failure", "spent", "saved", "most"):
+        if isinstance(details.get(name), msgspec.Struct):
+            details[name] = msgspec.structs.asdict(details[name])
     at = moment(details.pop("at_ms"))
     node = details.pop("node", None)
     for name in ("branch", "ops", "fork"):

@@ -11,11 +11,17 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from holdfast.model.spending import NOTHING, Spending
 from holdfast.model.wait import Wait
 
 __all__ = [
     "AttemptFailed",
     "BranchFailed",
+    "CallFinished",
+    "CallIntended",
+    "CallReserved",
+    "CallRetried",
+    "CallVoided",
     "Cancelled",
     "ChildStarted",
     "Event",
@@ -127,6 +133,77 @@ class ChildStarted(msgspec.Struct, frozen=True, array_like=True, tag="child"):
     branch: str = ""
 
 
+class CallFinished(msgspec.Struct, frozen=True, array_like=True, tag="call"):
+    """A call of a node came to an end; whoever runs the node again is given what it came to."""
+
+    at_ms: int
+    node: str
+    visit: int
+    call: str
+    """Which of the visit's calls it is."""
+    digest: bytes
+    """A hash of its arguments."""
+    result: Any = None
+    failure: Failure | None = None
+    """Why there is no result."""
+    kinds: tuple[str, ...] = ()
+    """What kinds of error that was."""
+    lasts: bool = False
+    """Whether the failure is that of the next attempts of the node as well."""
+    spent: Spending = NOTHING
+    saved: Spending = NOTHING
+    """What it would have cost, had there not been an answer already."""
+    by: str = ""
+    """Who else said so: ``probe``, ``person`` or ``cache``."""
+    branch: str = ""
+
+
+class CallIntended(msgspec.Struct, frozen=True, array_like=True, tag="intent"):
+    """A call that is made at most once is about to be made."""
+
+    at_ms: int
+    node: str
+    visit: int
+    call: str
+    digest: bytes
+    branch: str = ""
+
+
+class CallVoided(msgspec.Struct, frozen=True, array_like=True, tag="void"):
+    """A call that was made at most once did not come about, and under its key never will."""
+
+    at_ms: int
+    node: str
+    visit: int
+    call: str
+    by: str
+    """Who said so: ``probe``, ``person`` or ``tool``."""
+    branch: str = ""
+
+
+class CallRetried(msgspec.Struct, frozen=True, array_like=True, tag="call_attempt"):
+    """A call failed, and is to be made again."""
+
+    at_ms: int
+    node: str
+    visit: int
+    call: str
+    failure: Failure
+    retry_at_ms: int
+    branch: str = ""
+
+
+class CallReserved(msgspec.Struct, frozen=True, array_like=True, tag="reserved"):
+    """A call is about to be made that may cost up to so much."""
+
+    at_ms: int
+    node: str
+    visit: int
+    call: str
+    most: Spending
+    branch: str = ""
+
+
 class TimerFired(msgspec.Struct, frozen=True, array_like=True, tag="timer"):
     """A sleep of a node is over, or the longest that it would wait for a signal."""
 
@@ -232,6 +309,11 @@ Event: TypeAlias = (
     | SignalTaken
     | TimerFired
     | ChildStarted
+    | CallFinished
+    | CallIntended
+    | CallVoided
+    | CallRetried
+    | CallReserved
     | Waiting
     | BranchFailed
     | Rerouted

@@ -16,10 +16,16 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from holdfast.errors import JournalDamaged
+from holdfast.model.call import Call, CallEvent, called
 from holdfast.model.child import childs_signal, is_childs_signal, is_unfinished_child
 from holdfast.model.event import (
     AttemptFailed,
     BranchFailed,
+    CallFinished,
+    CallIntended,
+    CallReserved,
+    CallRetried,
+    CallVoided,
     Cancelled,
     ChildStarted,
     Event,
@@ -38,6 +44,7 @@ from holdfast.model.event import (
     Waiting,
 )
 from holdfast.model.reducing import reduced
+from holdfast.model.spending import NOTHING, Spending
 from holdfast.model.wait import Wait
 
 __all__ = [
@@ -82,6 +89,8 @@ class Strand(msgspec.Struct, frozen=True, kw_only=True):
     """How many of them have."""
     failures: tuple[BranchFailed, ...] = ()
     """The branches that failed before this visit, and were to spare the others."""
+    calls: dict[str, Call] = {}
+    """What is known of the calls of this visit."""
 
 
 class Branch(Strand, frozen=True, kw_only=True):
@@ -118,6 +127,10 @@ class Execution(Strand, frozen=True, kw_only=True):
     """How long records last since the run was extended; 0 where its row alone says so."""
     kept: str = ""
     """The retention class of blobs since then."""
+    spent: Spending = NOTHING
+    """What its calls cost, and what those may have cost of whose end nothing is known."""
+    saved: Spending = NOTHING
+    """What answers would have cost that others had asked for before."""
 
     def strand(self, path: str) -> Strand | None:
         """Return the run itself, or one of its branches if it is not joined yet."""
@@ -202,6 +215,7 @@ def shown_nodes(execution: Execution) -> str:
     return shown if len(shown) <= _SHOWN_MAX else shown[: _SHOWN_MAX - 1] + "…"
 
 
+_UNKNOWN_CALL = Call()
 _SHOWN_MAX = 200
 _TERMINAL = (Finished, Failed, Cancelled, Expired)
 
@@ -257,7 +271,16 @@ def _after(before: Execution, event: Event) -> Execution:
                 failed_attempts=strand.failed_attempts + 1,
                 retry_at_ms=event.retry_at_ms,
                 failure=event.failure,
+                calls=_without_failures(strand),
             )
+        case (
+            CallFinished(branch=path)
+            | CallIntended(branch=path)
+            | CallVoided(branch=path)
+            | CallRetried(branch=path)
+            | CallReserved(branch=path)
+        ):
+            return _called(before, path, event)
         case SignalTaken(branch=path):
             taken = before.taken | {(event.name, event.id)}
             return _answered(_changed(before, taken=taken), path, event)
@@ -396,6 +419,30 @@ def _answered(before: Execution, path: str, event: SignalTaken | TimerFired) -> 
     )
 
 
+def _called(before: Execution, path: str, event: CallEvent) -> Execution:
+    strand = _strand(before, path)
+    known = strand.calls.get(event.call, _UNKNOWN_CALL)
+    after = _changed(before)
+    if isinstance(event, CallReserved):
+        after = msgspec.structs.replace(after, spent=after.spent + event.most)
+    elif isinstance(event, CallFinished):
+        spent = after.spent + event.spent - known.reserved
+        after = msgspec.structs.replace(after, spent=spent, saved=after.saved + event.saved)
+    return _moved(after, path, calls={**strand.calls, event.call: called(known, event)})
+
+
+def _without_failures(strand: Strand) -> dict[str, Call]:
+    """Return the calls as a further attempt of the node finds them: failures are forgotten."""
+    return {
+        # A key that was burned stays so.
+        name: Call(voided=call.voided)
+        if call.forgotten
+        else msgspec.structs.replace(call, failed=0, retry_at_ms=0)
+        for name, call in strand.calls.items()
+        if call.voided or not call.forgotten
+    }
+
+
 def _waiting(before: Execution, event: Waiting) -> Execution:
     by_branch: dict[str, list[Wait]] = {}
     for wait in event.waits:
@@ -450,6 +497,7 @@ def _tried_again(strand: Strand) -> dict[str, Any]:
         "failed_attempts": 0,
         "retry_at_ms": 0,
         "failure": None,
+        "calls": _without_failures(strand),
         "answers": {key: a for key, a in strand.answers.items() if key not in unfinished},
         "children": {n: id for n, id in strand.children.items() if childs_signal(id) in finished},
         # Nobody tells a run that has failed: whether they have ended meanwhile is asked again.
@@ -468,6 +516,7 @@ _ENTERED: dict[str, Any] = {
     "fork": None,
     "ended": 0,
     "failures": (),
+    "calls": {},
 }
 
 

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from holdfast.errors import InvalidRequest
+from holdfast.errors import CallFailed, InvalidRequest
 
 __all__ = ["ONCE", "Durability", "OnFailure", "OnStale", "Pausable", "Retry"]
 
@@ -64,6 +64,8 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
 
     def covers(self, error: Exception) -> bool:
         """Return whether an error of this kind is worth another attempt."""
+        if isinstance(error, CallFailed) and any(map(error.is_a, self.on)):
+            return True
         return isinstance(error, self.on)
 
     def pause_ms(self, failed: int, seed: str) -> int:

@@ -11,6 +11,7 @@ from holdfast.model.event import Failure
 from holdfast.model.wait import Wait
 
 __all__ = [
+    "AmbiguousCall",
     "HistoryEntry",
     "HistoryPage",
     "LaneEntry",
@@ -68,8 +69,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     """Where it stands, as of the last time that its row was written."""
     reason: str | None
-    """Why it is paused: signal, timer, retry, scheduled, queued, draining, newer_version,
-    resume_failed."""
+    """Why it is paused: signal, timer, retry, ambiguous, quota, budget, scheduled, queued,
+    draining, newer_version, resume_failed."""
     waits: tuple[Wait, ...]
     """What would let it go on."""
     due_at: datetime | None
@@ -97,6 +98,22 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """The run whose wait its input answered, where it is promoted."""
     parent: str | None = None
     """The run that started it, and with which it ends."""
+
+
+class AmbiguousCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that may have been made, and of which somebody has to say what became of it."""
+
+    run: str
+    tenant: str
+    graph: str
+    node: str
+    call: str
+    """Names it, for `Holdfast.resolve`."""
+    name: str
+    """The tool's name."""
+    key: str
+    """The idempotency key with which it was made."""
+    since: datetime
 
 
 class LaneEntry(msgspec.Struct, frozen=True, kw_only=True):

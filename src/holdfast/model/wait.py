@@ -22,3 +22,10 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     """When the sleep is over, or when it gives the wait up."""
     stale_ms: int | None = None
     """When the answer would come too late for the state as it is."""
+    about: str = ""
+    """What it is about, for people to read."""
+
+    @property
+    def asks_again(self) -> bool:
+        """Whether its node has to ask again what it waits for, and nobody can answer it."""
+        return self.signal is None and self.key.startswith("%")

@@ -19,6 +19,7 @@ from holdfast.model.event import Event
 from holdfast.storage import PRICES, PriceList
 
 __all__ = [
+    "arguments_digest",
     "canonical_hash",
     "compress",
     "encode",
@@ -106,6 +107,22 @@ def canonical_hash(parts: Sequence[Any]) -> bytes:
     except TypeError:  # names that are not text have no order of their own
         data = _encoder.encode(_ordered(parts))
     return hashlib.sha256(data).digest()[:16]
+
+
+def arguments_digest(arguments: Any) -> bytes:
+    """Return a hash of what a call is made with; what cannot be kept counts as its kind."""
+    try:
+        data = _arguments_encoder.encode(arguments)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        data = b"unfit"
+    return hashlib.blake2b(data, digest_size=8).digest()
+
+
+def _kind_of(value: Any) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+_arguments_encoder = msgspec.msgpack.Encoder(order="deterministic", enc_hook=_kind_of)
 
 
 def _ordered(value: Any) -> Any:

@@ -7,6 +7,7 @@ partition key                       sort key                                  it
 the same                            ``J#{generation}#{position:08}``          its journal
 the same                            ``J#{generation}#IN#{name}#{signal id}``  its inbox
 the same                            ``CHILD#{generation}#{child id}``         runs that it starts
+the same                            ``CALL#{generation}#{call id}``           calls to be settled
 ``LANE#{tenant}#{user}#{session}``  ``LAST``                                  the last number
 the same                            ``T#{number:012}``                        a run in its session
 ``WORKER#{id}``                     ``WORKER``                                a worker and its lease
@@ -24,7 +25,9 @@ In ``GSI1``, what is due when:
 Of a run in a pool of some name, ``{graph}`` is ``{graph}@{pool}`` in both.
 
 In ``GSI2``, what lists show: ``RUNS#{tenant}#{shard:02}`` and, for the rare runs in trouble,
-``TROUBLE#{tenant}#{shard:02}``, both under ``{created_ms:013}#{id}``.
+``TROUBLE#{tenant}#{shard:02}``, both under ``{created_ms:013}#{id}``; and the calls of which
+somebody has to say what became of them, ``CALLS#{tenant}`` under
+``{since_ms:013}#{run id}#{call id}``.
 
 A generation is a UUIDv7 made when the run is, so that a reused id never reads a dead run's
 records. The epoch in an index key lets a conditional write compare the whole place, which then
@@ -49,6 +52,8 @@ __all__ = [
     "RunBlobs",
     "RunKey",
     "blob_prefix",
+    "call_key",
+    "calls_partition",
     "child_key",
     "children_range",
     "due_until",
@@ -218,6 +223,16 @@ def child_key(run: RunKey, generation: str, child: str) -> Key:
 def children_range(generation: str) -> Prefix:
     """Return the range of what a run's partition says about its children."""
     return Prefix(f"CHILD#{generation}#")
+
+
+def call_key(run: RunKey, generation: str, call: str) -> Key:
+    """Return the key of a call of which somebody has to say what became of it."""
+    return Key(run.pk, f"CALL#{generation}#{call}")
+
+
+def calls_partition(tenant: str) -> str:
+    """Return the partition in which a tenant's ambiguous calls are listed."""
+    return f"CALLS#{tenant}"
 
 
 def journal_range(generation: str, position: int = 0) -> Between:

@@ -1,0 +1,76 @@
+"""Calls that may have been made: people list them, and say what became of each."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+from holdfast.engine import runs
+from holdfast.engine.hands import Hands
+from holdfast.engine.kernel import Kernel
+from holdfast.errors import NotAmbiguous
+from holdfast.model.call import settled_signal
+from holdfast.model.run import AmbiguousCall
+from holdfast.records.ambiguity import call_in
+from holdfast.records.head import OPEN, ROW_WAITS_MAX, head_of, is_over
+from holdfast.records.keys import RunKey, call_key, calls_partition
+
+__all__ = ["listed", "resolve"]
+
+_RESOLUTION = "resolution"
+_AT_ONCE = 100
+
+
+async def listed(kernel: Kernel, tenant: str) -> AsyncGenerator[AmbiguousCall, None]:
+    """Yield a tenant's calls of which somebody has to say what became of them, oldest first."""
+    batch: list[AmbiguousCall] = []
+    async for item in kernel.lists.every(calls_partition(tenant), index="GSI2"):
+        batch.append(call_in(item))
+        if len(batch) == _AT_ONCE:
+            for call in await _standing(kernel, batch):
+                yield call
+            batch = []
+    for call in await _standing(kernel, batch):
+        yield call
+
+
+async def _standing(kernel: Kernel, calls: list[AmbiguousCall]) -> list[AmbiguousCall]:
+    """Return those whose runs still wait: an entry may outlive what it tells of."""
+    keys = list(dict.fromkeys(RunKey(call.tenant, call.run).head for call in calls))
+    rows = dict(zip(keys, await kernel.heads.get_many(keys), strict=True))
+    now = kernel.clock.now_ms()
+    return [
+        call
+        for call in calls
+        if _waits_for(rows[RunKey(call.tenant, call.run).head], call.call, now)
+    ]
+
+
+def _waits_for(item: Mapping[str, Any] | None, call: str, now_ms: int) -> bool:
+    if item is None or is_over(item, now_ms):
+        return False
+    head = head_of(item)
+    if head.status not in OPEN:
+        return False
+    name = settled_signal(call)
+    # Where there are many waits, the row does not show all of them.
+    return len(head.waits) >= ROW_WAITS_MAX or any(wait.signal == name for wait in head.waits)
+
+
+async def resolve(
+    kernel: Kernel, hands: Hands, run: RunKey, call: str, resolution: Mapping[str, Any]
+) -> None:
+    """Tell a run what became of a call.
+
+    Raises:
+        RunNotFound: there is no such run.
+        RunEnded: it has ended.
+        NotAmbiguous: the call does not wait for that.
+        AlreadyExists: somebody said something else before.
+        InvalidInput: the result cannot be kept.
+    """
+    head = await runs.read(kernel, run)
+    if await kernel.lists.get(call_key(run, head.generation, call)) is None:
+        raise NotAmbiguous(f"no call {call!r} of run {run.id!r} waits for a resolution")
+    name = settled_signal(call)
+    await runs.send(kernel, hands, run, name=name, id=_RESOLUTION, payload=dict(resolution))

@@ -1,0 +1,347 @@
+"""Calls of a node: each is made once, and its record answers whenever the node runs again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import hashlib
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Executor
+from functools import partial
+from typing import Any, Protocol, cast
+
+import msgspec
+
+from holdfast.engine.lines import Lines
+from holdfast.errors import (
+    CallChanged,
+    CallFailed,
+    CallTimedOut,
+    InvalidRequest,
+    InvalidResult,
+    NotDone,
+)
+from holdfast.graph.node import is_plain
+from holdfast.graph.tool import UNKNOWN, VOID, Done, Tool
+from holdfast.graph.values import Misfit, converted, durable, separate
+from holdfast.model.call import Call
+from holdfast.model.event import (
+    CallFinished,
+    CallIntended,
+    CallRetried,
+    CallVoided,
+    Event,
+    SignalTaken,
+)
+from holdfast.model.failure import failure_of
+from holdfast.model.policy import Retry
+from holdfast.records.codec import arguments_digest
+
+__all__ = ["Ambiguous", "Asked", "Calls", "Visit"]
+
+_log = logging.getLogger("holdfast.calls")
+
+_UNKNOWN_CALL = Call()
+_KEY_LETTERS_MAX = 256
+
+
+class Visit(Protocol):
+    """The visit of a node whose calls these are."""
+
+    node: str
+    branch: str
+    visit: int
+
+    @property
+    def key(self) -> str:
+        """What names the visit, and no other."""
+        ...
+
+    @property
+    def threads(self) -> Executor:
+        """Where plain functions run."""
+        ...
+
+    def known_call(self, call: str) -> Call | None:
+        """Return what the journal tells of a call."""
+        ...
+
+    def now_ms(self) -> int: ...
+
+    async def begin_call(self) -> None:
+        """Return when everything that came before is durable, and the run is still ours."""
+        ...
+
+    async def record(self, *events: Event, durable: bool) -> None:
+        """Write down what happened; if not durable, with what is written next, or soon."""
+        ...
+
+    async def write_down(self) -> None:
+        """Make a run durable that was only in memory so far."""
+        ...
+
+    async def put_off(self, key: str, until_ms: int, about: str) -> None:
+        """Return at that time, or let go of the run until then."""
+        ...
+
+    async def ambiguous(self, ambiguous: Ambiguous) -> SignalTaken:
+        """Return what a person says of a call; pause the run until somebody has."""
+        ...
+
+
+class Ambiguous(msgspec.Struct, frozen=True):
+    """A call that may have been made."""
+
+    id: str
+    name: str
+    key: str
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A call as a node asks for it."""
+
+    tool: Tool[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    key: str | None = None
+    """The caller's own name for it."""
+    retry: Retry
+    timeout_ms: int | None = None
+    context: Any = None
+    """What the tool is handed if it takes ``ctx``."""
+
+
+class Calls:
+    """The calls of one visit of a node."""
+
+    def __init__(self, visit: Visit) -> None:
+        self._visit = visit
+        self._lines = Lines()
+        self._under_way: dict[str, asyncio.Future[None]] = {}
+
+    def name(self, name: str, key: str | None) -> str:
+        """Return what the next call is known by; to be asked before anything is awaited."""
+        return self._lines.next(name) if key is None else f"={_admitted_key(key)}"
+
+    async def call(self, call: str, asked: Asked) -> Any:
+        """Return the result of a call, from its record where there is one.
+
+        Raises:
+            CallFailed: it raised, and was not to be made again.
+            CallChanged: its key was used before, with other arguments.
+            InvalidResult: what it returned cannot be kept.
+        """
+        digest = arguments_digest((asked.args, asked.kwargs))
+        while (known := self._known(call)) is None or not known.over:
+            if call in self._under_way:
+                await asyncio.wait({self._under_way[call]})
+                continue
+            done = self._under_way[call] = asyncio.get_running_loop().create_future()
+            try:
+                await self._made(call, digest, asked)
+            finally:
+                del self._under_way[call]
+                done.set_result(None)
+        if known.digest != digest:
+            _changed(call, asked)
+        return _outcome(known, asked.tool)
+
+    async def _made(self, call: str, digest: bytes, asked: Asked) -> None:
+        """Make a call until its end is known, and write that down."""
+        await self._visit.begin_call()
+        while True:
+            known = self._known(call) or _UNKNOWN_CALL
+            if known.over:
+                return
+            if known.intended:
+                await self._settle(call, known, asked)
+                continue
+            now = self._visit.now_ms()
+            if known.retry_at_ms > now:
+                await self._visit.put_off(f"%retry.{call}", known.retry_at_ms, asked.tool.name)
+            if asked.tool.at_most_once:
+                await self._visit.write_down()
+                await self._record(CallIntended, call, digest, durable=True)
+            await self._tried(call, digest, known, asked)
+
+    async def _tried(self, call: str, digest: bytes, known: Call, asked: Asked) -> None:
+        """Make a call once, and write down what came of it; nothing where nobody can tell."""
+        key = self._key_of(call, known)
+        try:
+            with self._lines.inside(call):
+                value = await self._performed(asked, key)
+            result = durable(value)
+        except Misfit as error:
+            refused = InvalidResult(f"what {asked.tool.name!r} returned: {error}")
+            await self._failed(call, digest, refused, lasts=asked.tool.at_most_once)
+        except Exception as error:
+            if asked.tool.at_most_once and not isinstance(error, NotDone):
+                # An error is no proof that nothing happened.
+                _log.warning("call %s under the key %s is ambiguous: %r", call, key, error)
+                return
+            failed = known.failed + 1
+            if failed >= asked.retry.attempts or not asked.retry.covers(error):
+                await self._failed(call, digest, error)
+                return
+            at_ms = self._visit.now_ms() + asked.retry.pause_ms(failed, key)
+            events = [self._event(CallRetried, call, failure_of(error), at_ms)]
+            if asked.tool.at_most_once:
+                events.append(self._event(CallVoided, call, "tool"))
+            await self._visit.record(*events, durable=False)
+        else:
+            await self._returned(call, digest, result, asked)
+
+    async def _returned(self, call: str, digest: bytes, result: Any, asked: Asked) -> None:
+        try:
+            await self._record(CallFinished, call, digest, result, durable=False)
+        except InvalidResult as error:  # it is too large
+            await self._failed(call, digest, error, lasts=asked.tool.at_most_once)
+
+    async def _performed(self, asked: Asked, key: str) -> Any:
+        if asked.timeout_ms is None:
+            return await self._called(asked, key)
+        timeout = asyncio.timeout(asked.timeout_ms / 1000)
+        try:
+            async with timeout:
+                return await self._called(asked, key)
+        except TimeoutError:
+            if not timeout.expired():
+                raise
+            raise CallTimedOut(
+                f"{asked.tool.name!r} took longer than {asked.timeout_ms / 1000:g} seconds"
+            ) from None
+
+    async def _called(self, asked: Asked, key: str) -> Any:
+        tool, kwargs = asked.tool, dict(asked.kwargs)
+        if tool.takes_key:
+            kwargs["idempotency_key"] = key
+        if tool.takes_context:
+            kwargs["ctx"] = asked.context
+        return await self._run(tool.function, tool.plain, *asked.args, **kwargs)
+
+    async def _run(self, function: Callable[..., Any], plain: bool, *args: Any, **kw: Any) -> Any:
+        if plain:
+            call = partial(contextvars.copy_context().run, function, *args, **kw)
+            loop = asyncio.get_running_loop()
+            value = await loop.run_in_executor(self._visit.threads, call)
+        else:
+            value = function(*args, **kw)
+        return await cast(Awaitable[Any], value) if inspect.isawaitable(value) else value
+
+    # --- calls that may have been made ------------------------------------------------------------
+
+    async def _settle(self, call: str, known: Call, asked: Asked) -> None:
+        """Find out what became of a call that may have been made: the tool says, or a person."""
+        key = self._key_of(call, known)
+        match await self._probed(asked.tool, key):
+            case Done(result):
+                kept = _kept(result, asked.tool)
+                await self._record(CallFinished, call, known.digest, kept, durable=True, by="probe")
+            case found if found is VOID:
+                await self._record(CallVoided, call, "probe", durable=True)
+            case _:
+                await self._ask(call, known, asked, key)
+
+    async def _probed(self, tool: Tool[..., Any], key: str) -> Any:
+        if tool.probe is None:
+            return UNKNOWN
+        try:
+            return await self._run(tool.probe, is_plain(tool.probe), key)
+        except Exception as error:
+            _log.warning("the probe of %r cannot tell what became of %s: %r", tool.name, key, error)
+            return UNKNOWN
+
+    async def _ask(self, call: str, known: Call, asked: Asked, key: str) -> None:
+        id = hashlib.blake2b(key.encode(), digest_size=8).hexdigest()
+        answer = await self._visit.ambiguous(Ambiguous(id, asked.tool.name, key))
+        told: dict[str, Any] = answer.payload
+        if told["outcome"] == "void":
+            await self._record(CallVoided, call, "person", durable=True)
+        elif told["outcome"] == "failed":
+            error = CallFailed(told["error"])
+            await self._failed(call, known.digest, error, lasts=True, by="person")
+        else:
+            result = told["result"]
+            await self._record(CallFinished, call, known.digest, result, durable=True, by="person")
+
+    # --- records ----------------------------------------------------------------------------------
+
+    def _known(self, call: str) -> Call | None:
+        return self._visit.known_call(call)
+
+    def _key_of(self, call: str, known: Call) -> str:
+        """Return the key under which a call is made: another one once that was burned."""
+        if call.startswith("="):
+            return f"{call[1:]}~{known.voided}" if known.voided else call[1:]
+        name = f"{self._visit.key}.{call}~{known.voided}"
+        return hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
+
+    async def _failed(
+        self, call: str, digest: bytes, error: Exception, *, lasts: bool = False, by: str = ""
+    ) -> None:
+        await self._record(
+            CallFinished,
+            call,
+            digest,
+            durable=False,
+            failure=failure_of(error),
+            kinds=_kinds(error),
+            lasts=lasts,
+            by=by,
+        )
+
+    async def _record(
+        self, kind: Callable[..., Event], call: str, *args: Any, durable: bool, **kwargs: Any
+    ) -> None:
+        await self._visit.record(self._event(kind, call, *args, **kwargs), durable=durable)
+
+    def _event(self, kind: Callable[..., Event], call: str, *args: Any, **kwargs: Any) -> Event:
+        visit = self._visit
+        kwargs["branch"] = visit.branch
+        return kind(visit.now_ms(), visit.node, visit.visit, call, *args, **kwargs)
+
+
+def _admitted_key(key: object) -> str:
+    if type(key) is not str or not 0 < len(key) <= _KEY_LETTERS_MAX:
+        raise InvalidRequest(
+            f"the key of a call has 1 to {_KEY_LETTERS_MAX} letters, not {key!r:.80}", field="key"
+        )
+    return key
+
+
+def _outcome(known: Call, tool: Tool[..., Any]) -> Any:
+    """Return what a call that is over came to, the same whenever somebody asks."""
+    if known.failure is not None:
+        message = f"{tool.name!r} failed: {known.failure.type}: {known.failure.message}"
+        raise CallFailed(message, kinds=known.kinds, trace=known.failure.trace)
+    try:
+        return converted(separate(known.result), tool.returns, objects=False)
+    except Misfit as error:
+        raise InvalidResult(f"what {tool.name!r} returned: {error}") from None
+
+
+def _kept(result: Any, tool: Tool[..., Any]) -> Any:
+    try:
+        return durable(result)
+    except Misfit as error:
+        raise InvalidResult(f"what the probe of {tool.name!r} returned: {error}") from None
+
+
+def _changed(call: str, asked: Asked) -> None:
+    if asked.key is not None:
+        raise CallChanged(
+            f"{asked.tool.name!r} was called under the key {asked.key!r} before, with other "
+            "arguments; another call needs another key"
+        )
+    _log.warning(
+        "call %s has other arguments than when it was recorded; its record answers, and nothing is "
+        "called again",
+        call,
+    )
+
+
+def _kinds(error: Exception) -> tuple[str, ...]:
+    kinds = [kind for kind in type(error).__mro__ if issubclass(kind, Exception)]
+    return tuple(f"{kind.__module__}.{kind.__qualname__}" for kind in kinds)

@@ -1,0 +1,68 @@
+"""Tells the calls of one visit apart, the same way each time the node runs.
+
+A call is known by its name and by how many of that name came before it on the same line. Every
+asyncio task has a line of its own, named after the line of the task that made it and by the order
+in which such tasks first asked for one. So calls side by side keep their identity, whichever of
+them is faster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+__all__ = ["Lines"]
+
+
+class _Line:
+    """What comes one after the other."""
+
+    def __init__(self, lines: Lines, path: str) -> None:
+        self.lines = lines
+        self.path = path
+        self.task = asyncio.current_task()
+        self.counts: Counter[str] = Counter()
+        self.offshoots = 0
+
+
+_current: ContextVar[_Line | None] = ContextVar("holdfast_line", default=None)
+
+
+class Lines:
+    """The lines of one visit."""
+
+    def __init__(self) -> None:
+        """Begin with the task that is to run the node."""
+        self._root = _Line(self, "")
+        _current.set(self._root)
+
+    def next(self, name: str) -> str:
+        """Return what the next call of that name is known by."""
+        line = self._line()
+        line.counts[name] += 1
+        return f"{line.path}{name}#{line.counts[name]}"
+
+    @contextmanager
+    def inside(self, call: str) -> Generator[None, None, None]:
+        """Let what is called meanwhile be known as part of a call.
+
+        It is not called again where that call answers from its record, and so must not count.
+        """
+        token = _current.set(_Line(self, f"{call}>"))
+        try:
+            yield
+        finally:
+            _current.reset(token)
+
+    def _line(self) -> _Line:
+        line = _current.get()
+        if line is None or line.lines is not self:  # a task of somebody else's making
+            line = self._root
+        if line.task is not asyncio.current_task():
+            line.offshoots += 1
+            line = _Line(self, f"{line.path}{line.offshoots}/")
+            _current.set(line)
+        return line

@@ -1,0 +1,442 @@
+"""One visit of a node: what it waits for, and what is written of it while it runs.
+
+A wait that has no answer yet ends the node with `Paused`: what it waits for becomes durable, and
+the coroutine is gone. When the answer is there the node runs again from its top, and waits that
+were answered before answer at once, from the journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
+from concurrent.futures import Executor
+from datetime import UTC, datetime
+from typing import Any, NoReturn, Protocol
+
+from holdfast.engine.calls import Ambiguous
+from holdfast.engine.children import Wanted
+from holdfast.engine.endings import Outcome
+from holdfast.engine.kernel import Dropped
+from holdfast.errors import NotPausable, ResultTaken, WaitBeyondExpiry
+from holdfast.graph import Node
+from holdfast.model.call import Call, settled_signal
+from holdfast.model.child import childs_signal
+from holdfast.model.event import ChildStarted, Event, Failure, SignalTaken, TimerFired
+from holdfast.model.execution import Execution, Strand
+from holdfast.model.signals import Pending, Signal, Stale, Take, TimeOut, resolved
+from holdfast.model.wait import Wait
+from holdfast.records.head import Head
+
+__all__ = ["Host", "Overtaken", "Paused", "Visit"]
+
+WAITS_MAX = 1_000
+"""How many things a node may wait for at once."""
+
+
+class Paused(BaseException):
+    """The node waits, and its run is to be let go of.
+
+    A BaseException, so that no ``except Exception`` in a node can swallow it.
+    """
+
+
+class Overtaken(BaseException):
+    """Somebody else wrote into the journal: what the node is about may no longer be wanted."""
+
+
+class Host(Protocol):
+    """What a visit needs of whoever drives the run."""
+
+    head: Head
+    execution: Execution
+
+    @property
+    def threads(self) -> Executor:
+        """Where plain functions run."""
+        ...
+
+    def free_signals(self) -> list[Signal]:
+        """Return the signals in the inbox that were not taken, nor are about to be."""
+        ...
+
+    def was_taken(self, name: str) -> bool:
+        """Return whether a signal of that name was taken, or is about to be."""
+        ...
+
+    def known_waits(self, branch: str) -> Iterable[Wait]:
+        """Return what a branch is known to wait for, as it began."""
+        ...
+
+    def now_ms(self) -> int:
+        """Return the time."""
+        ...
+
+    async def record(self, *events: Event, durable: bool) -> None:
+        """Write down what happened inside the node, and fold it.
+
+        What need not be durable is so after some milliseconds, or with what is written before.
+        """
+        ...
+
+    async def settled(self) -> None:
+        """Return when all that was recorded is durable.
+
+        Raises:
+            Dropped: the run is no longer ours.
+            Overtaken: somebody else wrote into its journal.
+        """
+        ...
+
+    async def write_down(self) -> None:
+        """Make a run durable that was only in memory so far."""
+        ...
+
+    async def list_ambiguous(self, ambiguous: Ambiguous, node: str) -> None:
+        """Let people find a call that may have been made."""
+        ...
+
+    async def unlist_ambiguous(self, id: str) -> None:
+        """Let people find it no more."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait without letting go of the run."""
+        ...
+
+    async def start_child(self, wanted: Wanted) -> str:
+        """Make a run that is a child of this one, unless it is there; return its id.
+
+        Raises:
+            Dropped: the run is no longer ours.
+            Overtaken: it is to be cancelled.
+        """
+        ...
+
+    async def ask_child(self, id: str) -> bool:
+        """Return whether a child has ended; if so, its end is in the inbox then.
+
+        Raises:
+            Dropped: the run is no longer ours.
+        """
+        ...
+
+    async def read_row(self) -> None:
+        """Read the run's row again: somebody may have extended it.
+
+        Raises:
+            Dropped: the run is no longer ours.
+        """
+        ...
+
+
+class Visit:
+    """The visit of a node, in one of its attempts."""
+
+    def __init__(self, host: Host, node: Node, branch: str, hold_ms: int) -> None:
+        self.host = host
+        self.node = node.name
+        self.branch = branch
+        self.visit = self._strand_of(host, branch).visit
+        self.hold_ms = hold_ms
+        """Up to this a wait for a time is waited for in place."""
+        self.pending: dict[str, Wait] = {}
+        """What the node waits for and has no answer to yet."""
+        self.stale = False
+        """Whether one of its waits took too long."""
+        self.refusal: NotPausable | None = None
+        """Why it cannot be let to wait."""
+        self._declared = node
+        self._counts: Counter[str] = Counter()
+        self._children = 0
+        self._awaiting: dict[str, asyncio.Lock] = {}
+        self._closed = False
+        self._lost: BaseException | None = None
+
+    def check(self) -> None:
+        """See to it that a pause stays one, even if the node swallowed it.
+
+        Raises:
+            Paused, Dropped, NotPausable: as one of the node's waits did before.
+        """
+        if self._lost is not None:
+            raise self._lost
+        if self.refusal is not None:
+            raise self.refusal
+        if self.stale or self.pending:
+            raise Paused
+
+    def close(self) -> None:
+        """Let nothing more be asked of it: the node is over, though its thread may go on."""
+        self._closed = True
+
+    def check_open(self) -> None:
+        """Check that the node is not over.
+
+        Raises:
+            Dropped: it is.
+        """
+        if self._closed:
+            raise Dropped
+
+    @property
+    def strand(self) -> Strand:
+        """The branch as it stands, or the run itself."""
+        return self._strand_of(self.host, self.branch)
+
+    @staticmethod
+    def _strand_of(host: Host, branch: str) -> Strand:
+        strand = host.execution.strand(branch)
+        if strand is None:  # given up: another branch failed
+            raise Dropped
+        return strand
+
+    @property
+    def key(self) -> str:
+        """What names this visit of a node, and no other."""
+        where = f"{self.branch}." if self.branch else ""
+        return f"{self.host.head.seed}.{where}{self.visit}"
+
+    def now_ms(self) -> int:
+        """Return the time."""
+        return self.host.now_ms()
+
+    async def record(self, *events: Event, durable: bool) -> None:
+        """Write down what happened, and fold it."""
+        self.check_open()
+        try:
+            await self.host.record(*events, durable=durable)
+        except (Dropped, Overtaken) as lost:
+            self._lost = lost
+            raise
+
+    # --- waiting ----------------------------------------------------------------------------------
+
+    def next_key(self, name: str) -> str:
+        """Return what the next wait for something of that name is known by."""
+        self.check_open()
+        self._counts[name] += 1
+        return f"{name}#{self._counts[name]}"
+
+    async def begin_wait(
+        self, key: str, name: str | None, limit_ms: int | None, about: str = ""
+    ) -> Wait:
+        """Return a wait as it began, which may have been in another process.
+
+        Raises:
+            WaitBeyondExpiry: it would outlast the run.
+            NotPausable: the node was declared with ``pausable="no"``.
+        """
+        head, visit = self.host.head, self.visit
+        if self._declared.pausable == "no":
+            raise NotPausable(f"node {self.node!r} has pausable='no', and so may not wait")
+        for wait in self.host.known_waits(self.branch):
+            if (wait.visit, wait.key) == (visit, key):
+                return wait
+        now = self.now_ms()
+        until = None if limit_ms is None else now + limit_ms
+        if until is not None and until > head.expires_ms and now < head.expires_ms:
+            head = await self._row()
+        if until is not None and until > head.expires_ms and now < head.expires_ms:
+            raise WaitBeyondExpiry(
+                f"node {self.node!r} would wait until {_utc(until)}, but the run expires at "
+                f"{_utc(head.expires_ms)}"
+            )
+        freshness = self._declared.max_pause_ms
+        return Wait(
+            visit=visit,
+            key=key,
+            branch=self.branch,
+            signal=name,
+            since_ms=now,
+            until_ms=until,
+            stale_ms=None if freshness is None else now + freshness,
+            about=about,
+        )
+
+    async def answer(self, wait: Wait) -> SignalTaken | TimerFired:
+        """Return what a wait is answered.
+
+        Raises:
+            Paused: there is no answer yet.
+        """
+        host = self.host
+        match resolved(wait, host.free_signals(), (), host.now_ms()):
+            case Take(signal):
+                taken = SignalTaken(
+                    host.now_ms(),
+                    self.node,
+                    wait.visit,
+                    wait.key,
+                    signal.name,
+                    signal.id,
+                    signal.payload,
+                    self.branch,
+                )
+                # Durable before the node sees it: another time another signal might be the first.
+                await self.record(taken, durable=True)
+                return taken
+            case TimeOut():
+                fired = self.fired(wait.key)
+                await self.record(fired, durable=True)
+                return fired
+            case Stale():
+                self.stale = True
+                raise Paused
+            case Pending():
+                self._pend(wait)
+
+    def fired(self, key: str) -> TimerFired:
+        """Return the event that a wait for a time is over."""
+        return TimerFired(self.now_ms(), self.node, self.visit, key, self.branch)
+
+    async def put_off(self, key: str, until_ms: int, about: str) -> None:
+        """Return at that time, or let go of the run until then; nothing of it is written down.
+
+        Whoever runs the node again asks again whether there is anything to wait for.
+        """
+        span = until_ms - self.now_ms()
+        if span <= self.hold_ms or self._declared.pausable == "no":
+            await self.host.sleep(max(span, 0) / 1000)
+            return
+        now = self.now_ms()
+        self._pend(
+            Wait(
+                visit=self.visit,
+                key=key,
+                branch=self.branch,
+                since_ms=now,
+                until_ms=until_ms,
+                about=about,
+            )
+        )
+
+    def _pend(self, wait: Wait) -> NoReturn:
+        if len(self.pending) >= WAITS_MAX:
+            self.refusal = NotPausable(
+                f"node {self.node!r} waits for more than {WAITS_MAX} things at once"
+            )
+            raise self.refusal
+        self.pending[wait.key] = wait
+        raise Paused
+
+    async def _row(self) -> Head:
+        """Return the row as it is by now."""
+        try:
+            await self.host.read_row()
+        except Dropped as lost:
+            self._lost = lost
+            raise
+        return self.host.head
+
+    # --- calls ------------------------------------------------------------------------------------
+
+    @property
+    def threads(self) -> Executor:
+        """Where plain functions run."""
+        return self.host.threads
+
+    def known_call(self, call: str) -> Call | None:
+        """Return what the journal tells of a call."""
+        return self.strand.calls.get(call)
+
+    async def begin_call(self) -> None:
+        """Return when everything that came before is durable, and the run is still ours."""
+        self.check_open()
+        try:
+            await self.host.settled()
+        except (Dropped, Overtaken) as lost:
+            self._lost = lost
+            raise
+
+    async def write_down(self) -> None:
+        """Make a run durable that was only in memory so far."""
+        self.check_open()
+        try:
+            await self.host.write_down()
+        except Dropped as lost:
+            self._lost = lost
+            raise
+
+    async def ambiguous(self, ambiguous: Ambiguous) -> SignalTaken:
+        """Return what a person says of a call; pause the run until somebody has."""
+        name = settled_signal(ambiguous.id)
+        key = f"{name}#1"
+        answer = self.strand.answers.get(key)
+        if answer is None:
+            about = f"{ambiguous.name} {ambiguous.key}"
+            wait = await self.begin_wait(key, name, None, about)
+            if wait not in self.host.known_waits(self.branch):
+                await self.host.list_ambiguous(ambiguous, self.node)
+            answer = await self.answer(wait)
+        assert isinstance(answer, SignalTaken)
+        await self.host.unlist_ambiguous(ambiguous.id)
+        return answer
+
+    # --- children ---------------------------------------------------------------------------------
+
+    def next_child(self) -> int:
+        """Return the number of the next child."""
+        self.check_open()
+        self._children += 1
+        return self._children
+
+    async def start_child(self, wanted: Wanted) -> str:
+        """Make a child, unless it is there, and write it down; return its id."""
+        try:
+            await self.host.settled()  # its input may be what a call came to
+            id = await self.host.start_child(wanted)
+        except (Dropped, Overtaken) as lost:
+            self._lost = lost
+            raise
+        name, number = wanted.graph.name, wanted.number
+        started = ChildStarted(self.now_ms(), self.node, self.visit, number, id, name, self.branch)
+        # It need not be durable: it is only so that a node which runs again need not ask.
+        await self.record(started, durable=False)
+        return id
+
+    async def child_outcome(self, id: str) -> Outcome:
+        """Return how a child ended; pause the run until it has.
+
+        Raises:
+            NotPausable: the node was declared with ``pausable="no"``.
+            RunNotFound: there is no such child, or its result is no longer kept.
+            ResultTaken: another visit of a node was told, and nobody retried the child since.
+        """
+        self.check_open()
+        name = childs_signal(id)
+        key = f"{name}#1"
+        # Whoever awaits it twice at once gets one answer, twice.
+        async with self._awaiting.setdefault(id, asyncio.Lock()):
+            answer = self.strand.answers.get(key)
+            if answer is None:
+                wait = await self.begin_wait(key, name, None)
+                await self._ask_child(id, wait)
+                answer = await self.answer(wait)
+        told: dict[str, Any] = answer.payload if isinstance(answer, SignalTaken) else {}
+        failure = None if told["failure"] is None else Failure(**told["failure"])
+        return Outcome(told["status"], told["state"], failure)
+
+    async def _ask_child(self, id: str, wait: Wait) -> None:
+        """Ask for a child's end, unless it lies ready, or we are sure to be told of it."""
+        host, name = self.host, childs_signal(id)
+        waits = wait in host.known_waits(self.branch)
+        if self._lies_ready(name) or (waits and not host.was_taken(name)):
+            return
+        try:
+            ended = await host.ask_child(id)
+        except Dropped as lost:
+            self._lost = lost
+            raise
+        if ended and host.was_taken(name) and not self._lies_ready(name):
+            raise ResultTaken(
+                f"run {id!r} has ended, and another visit of a node was told so; what it came to "
+                "is passed on in the state"
+            )
+
+    def _lies_ready(self, name: str) -> bool:
+        return any(signal.name == name for signal in self.host.free_signals())
+
+
+def _utc(moment_ms: int) -> str:
+    return datetime.fromtimestamp(moment_ms / 1000, UTC).isoformat(timespec="milliseconds")

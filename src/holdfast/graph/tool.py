@@ -1,0 +1,214 @@
+"""A tool: a function that does something to the world, and what it promises about that."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import inspect
+from collections.abc import Callable
+from typing import (
+    Any,
+    Final,
+    Generic,
+    ParamSpec,
+    TypeAlias,
+    TypeVar,
+    cast,
+    get_type_hints,
+    overload,
+)
+
+import msgspec
+
+from holdfast.errors import InvalidRequest
+from holdfast.graph.node import Function, is_plain
+from holdfast.model.durations import Duration, milliseconds_of
+from holdfast.model.policy import ONCE, Retry
+
+__all__ = ["UNKNOWN", "VOID", "Done", "Tool", "done", "tool", "tool_of"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_NAME_MAX = 64
+_KNOWN_MAX = 4_096
+
+
+class Done(msgspec.Struct, frozen=True):
+    """What a probe says of a call that was carried out."""
+
+    result: Any = None
+
+
+class _Finding(enum.Enum):
+    """What else a probe can say."""
+
+    VOID = "void"
+    UNKNOWN = "unknown"
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+VOID: Final = _Finding.VOID
+"""A probe's promise: the call was not carried out, and its key is burned, so it never will be."""
+UNKNOWN: Final = _Finding.UNKNOWN
+"""A probe's admission that it cannot tell: a person has to."""
+
+Finding: TypeAlias = Done | _Finding
+
+
+def done(result: Any = None) -> Done:
+    """Return what a probe says of a call that was carried out, and came to this result."""
+    return Done(result)
+
+
+class Tool(Generic[P, R]):
+    """A function with its contract; it can be called like the function."""
+
+    def __init__(
+        self,
+        function: Callable[P, R],
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        at_most_once: bool = False,
+        probe: Callable[[str], Any] | None = None,
+        retry: Retry = ONCE,
+        timeout: Duration | None = None,
+    ) -> None:
+        if not callable(function):
+            raise InvalidRequest(f"a tool is a function, not {function!r:.80}", field="function")
+        self.function = function
+        self.name = _name(function) if name is None else name
+        if not isinstance(self.name, str) or not 0 < len(self.name) <= _NAME_MAX:
+            raise InvalidRequest(
+                f"a tool's name has 1 to {_NAME_MAX} letters, not {self.name!r:.80}", field="name"
+            )
+        self.description = inspect.getdoc(function) or "" if description is None else description
+        self.at_most_once = at_most_once
+        self.probe = probe
+        self.retry = retry
+        self.timeout_ms = None if timeout is None else milliseconds_of(timeout, "timeout")
+        self.plain = is_plain(function)
+        parameters = _parameters(function)
+        self.takes_key = "idempotency_key" in parameters
+        """Whether it wants to be handed its idempotency key."""
+        self.takes_context = "ctx" in parameters
+        """Whether it wants to be handed the context."""
+        if at_most_once and self.takes_context:
+            raise InvalidRequest(
+                f"the tool {self.name!r} takes ctx, and so could pause in the middle; "
+                "one that is called at most once may not",
+                field="at_most_once",
+            )
+        if probe is not None and not at_most_once:
+            raise InvalidRequest(
+                f"the tool {self.name!r} has a probe, which only one with at_most_once=True needs",
+                field="probe",
+            )
+        functools.update_wrapper(self, function, updated=())
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    @functools.cached_property
+    def returns(self) -> Any:
+        """The type that its annotations promise; Any where they promise none."""
+        try:
+            kind = get_type_hints(self.function).get("return", Any)
+        except Exception:  # names that only a type checker knows
+            return Any
+        return Any if kind is type(None) or isinstance(kind, TypeVar) else kind
+
+    def __repr__(self) -> str:
+        return f"<tool {self.name!r}>"
+
+
+@overload
+def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
+
+
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    idempotent: bool = True,
+    at_most_once: bool | None = None,
+    probe: Callable[[str], Any] | None = None,
+    retry: Retry = ONCE,
+    timeout: Duration | None = None,
+) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+
+
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    idempotent: bool = True,
+    at_most_once: bool | None = None,
+    probe: Callable[[str], Any] | None = None,
+    retry: Retry = ONCE,
+    timeout: Duration | None = None,
+) -> Any:
+    """Declare once what may be done with a function that does something to the world.
+
+    ``idempotent`` (the default): called again under the same ``idempotency_key``, it does nothing
+    twice, so a call that may have been lost is made again. ``idempotent=False`` is the same as
+    ``at_most_once=True``: such a call is never repeated blindly. ``probe(key)`` says what became of
+    one: `done`, `VOID` or `UNKNOWN`. ``retry`` and ``timeout`` hold for every call.
+
+    Raises:
+        InvalidRequest: the parts of the contract contradict each other.
+    """
+    once = not idempotent if at_most_once is None else at_most_once
+    if not idempotent and not once:
+        raise InvalidRequest(
+            "a tool with idempotent=False is called at most once, so at_most_once cannot be False",
+            field="at_most_once",
+        )
+
+    def declared(function: Callable[..., Any]) -> Tool[..., Any]:
+        return Tool(
+            function,
+            name=name,
+            description=description,
+            at_most_once=once,
+            probe=probe,
+            retry=retry,
+            timeout=timeout,
+        )
+
+    return declared if function is None else declared(function)
+
+
+def tool_of(function: Any) -> Tool[..., Any]:
+    """Return the contract of a function: its own, or that of any function without one."""
+    if isinstance(function, Tool):
+        return cast(Tool[..., Any], function)
+    try:
+        return _undeclared(function)
+    except TypeError:  # it cannot be hashed
+        return Tool(cast(Function, function))
+
+
+@functools.lru_cache(maxsize=_KNOWN_MAX)
+def _undeclared(function: Function) -> Tool[..., Any]:
+    return Tool(function)
+
+
+def _name(function: Any) -> str:
+    while isinstance(function, functools.partial):
+        function = function.func
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    return str(name).replace("<locals>.", "")[-_NAME_MAX:]
+
+
+def _parameters(function: Function) -> frozenset[str]:
+    try:
+        return frozenset(inspect.signature(function).parameters)
+    except (TypeError, ValueError):  # a builtin that does not tell
+        return frozenset()

@@ -1,0 +1,1 @@
+"""Models of others behind the one protocol of ours; each module needs its own extra."""

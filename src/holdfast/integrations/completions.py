@@ -1,0 +1,313 @@
+"""A request and an answer in the words of OpenAI's chat completions."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, cast
+
+import msgspec
+
+from holdfast.errors import InvalidPrompt, ModelUnavailable
+from holdfast.model.invocation import Answer, Request, StopReason, ToolCall, Usage
+
+__all__ = ["Chunk", "Completion", "Draft", "ErrorBody", "ErrorSaid", "completions_request"]
+
+_STOP_REASONS: dict[str, StopReason] = {"content_filter": "filtered", "length": "length"}
+# What the request itself says, and ``n``, since one answer is paid and read.
+_OURS = frozenset(
+    {
+        "max_completion_tokens",
+        "max_tokens",
+        "messages",
+        "model",
+        "n",
+        "response_format",
+        "stream",
+        "stream_options",
+        "tool_choice",
+        "tools",
+    }
+)
+# In a strict schema OpenAI knows these, besides what makes up the value itself.
+_STRICT = frozenset(
+    {"$defs", "$ref", "additionalProperties", "anyOf", "const", "description", "enum"}
+    | {"items", "properties", "required", "title", "type"}
+)
+
+
+class CallDelta(msgspec.Struct):
+    """A piece of a call, or the whole of it."""
+
+    class Function(msgspec.Struct):
+        """What is called."""
+
+        name: str | None = None
+        arguments: str | None = None
+
+    index: int | None = None
+    id: str | None = None
+    function: Function = msgspec.field(default_factory=Function)
+
+
+class Message(msgspec.Struct):
+    """A piece of a message, or the whole of it."""
+
+    content: str | None = None
+    refusal: str | None = None
+    tool_calls: list[CallDelta] | None = None
+
+
+class Counted(msgspec.Struct):
+    """Usage as an endpoint counts it."""
+
+    class Details(msgspec.Struct):
+        """What is told of the input."""
+
+        cached_tokens: int | None = None
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    prompt_tokens_details: Details | None = None
+
+
+class ErrorSaid(msgspec.Struct):
+    """An error as an endpoint tells it."""
+
+    message: str = ""
+    type: str | None = None
+    code: str | int | None = None
+
+
+class ErrorBody(msgspec.Struct):
+    """The body of an answer that says no."""
+
+    error: ErrorSaid
+
+
+class Choice(msgspec.Struct):
+    """One answer; there is only one."""
+
+    message: Message
+    finish_reason: str | None = None
+
+
+class Completion(msgspec.Struct):
+    """An answer that came as a whole."""
+
+    choices: list[Choice] = []
+    usage: Counted | None = None
+    model: str | None = None
+    error: ErrorSaid | None = None
+
+
+class ChunkChoice(msgspec.Struct):
+    """A piece of the one answer."""
+
+    delta: Message = msgspec.field(default_factory=Message)
+    finish_reason: str | None = None
+
+
+class Chunk(msgspec.Struct):
+    """A piece of an answer."""
+
+    choices: list[ChunkChoice] = []
+    usage: Counted | None = None
+    model: str | None = None
+    error: ErrorSaid | None = None
+
+
+class Call(msgspec.Struct):
+    """A call that is being put together."""
+
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+
+class Draft:
+    """An answer that is being put together, piece by piece."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.calls: list[Call] = []
+        self.usage: Usage | None = None
+        self.finish_reason: str | None = None
+        self._refused = False
+        self._model = ""
+        self._places: dict[int, Call] = {}
+
+    def take_whole(self, said: Completion) -> None:
+        """Take an answer that came at once.
+
+        Raises:
+            ModelUnavailable: there is none in it.
+        """
+        if not said.choices:
+            raise ModelUnavailable("the endpoint answered without an answer", reason="malformed")
+        choice = said.choices[0]
+        self._take(choice.message, choice.finish_reason or "stop", said.usage, said.model)
+
+    def take(self, chunk: Chunk) -> str:
+        """Take a piece, and return the text that came with it."""
+        if not chunk.choices:
+            return self._take(Message(), None, chunk.usage, chunk.model)
+        choice = chunk.choices[0]
+        return self._take(choice.delta, choice.finish_reason, chunk.usage, chunk.model)
+
+    def finished(self, request: Request, usage: Usage) -> Answer:
+        """Return the answer, all of which has come."""
+        stop_reason = _STOP_REASONS.get(self.finish_reason or "", "end")
+        if self._refused:
+            stop_reason = "filtered"
+        calls = [
+            # Some endpoints give their calls no ids; the answers need one to refer to.
+            ToolCall.read(call.id or f"call_{number}", call.name, call.arguments)
+            for number, call in enumerate(self.calls)
+        ]
+        return Answer.to(
+            request,
+            text=self.text,
+            tool_calls=calls,
+            usage=usage,
+            stop_reason="tool_calls" if calls and stop_reason == "end" else stop_reason,
+            model=self._model,
+        )
+
+    def _take(
+        self, said: Message, finish: str | None, counted: Counted | None, model: str | None
+    ) -> str:
+        text = (said.content or "") + (said.refusal or "")
+        self.text += text
+        self._refused = self._refused or bool(said.refusal)
+        self.finish_reason = finish or self.finish_reason
+        self._model = model or self._model
+        for piece in said.tool_calls or ():
+            call = self._call(piece)
+            call.id = call.id or piece.id or ""
+            call.name += piece.function.name or ""
+            call.arguments += piece.function.arguments or ""
+        if counted is not None:
+            details = counted.prompt_tokens_details
+            cached = (details.cached_tokens or 0) if details else 0
+            self.usage = Usage(counted.prompt_tokens, counted.completion_tokens, cached)
+        return text
+
+    def _call(self, piece: CallDelta) -> Call:
+        """Return the call to which a piece belongs: by its place, or the last if it has no id."""
+        if piece.index is not None and piece.index in self._places:
+            return self._places[piece.index]
+        if piece.index is None and not piece.id and self.calls:
+            return self.calls[-1]
+        call = Call()
+        self.calls.append(call)
+        if piece.index is not None:
+            self._places[piece.index] = call
+        return call
+
+
+def completions_request(
+    request: Request, model: str, max_tokens: int, *, max_tokens_field: str
+) -> dict[str, Any]:
+    """Return the body of a request.
+
+    Raises:
+        InvalidPrompt: ``extra`` says what the request says, or a tool's result is not text.
+    """
+    params = dict(request.params)
+    extra = params.pop("extra", {})
+    if taken := _OURS & extra.keys():
+        raise InvalidPrompt(f"{min(taken)} cannot be given as extra", field=min(taken))
+    body: dict[str, Any] = {
+        **extra,
+        "model": model,
+        "messages": [
+            _message(f"messages[{index}]", message)
+            for index, message in enumerate(request.messages)
+        ],
+        max_tokens_field: params.pop("max_tokens", max_tokens),
+        **params,
+    }
+    if request.tools:
+        body["tools"] = [
+            {
+                "type": "function",
+                "function": {
+                    "name": tool.name,
+                    "description": tool.description,
+                    "parameters": tool.parameters,
+                },
+            }
+            for tool in request.tools
+        ]
+    if request.tool_choice is not None:
+        chosen = {"type": "function", "function": {"name": request.tool_choice}}
+        words: dict[str, Any] = {"any": "required", "auto": "auto"}
+        body["tool_choice"] = words.get(request.tool_choice, chosen)
+    if request.output is not None:
+        schema = {"name": "answer", "schema": request.output, "strict": _is_strict(request.output)}
+        body["response_format"] = {"type": "json_schema", "json_schema": schema}
+    return body
+
+
+def _message(field: str, message: dict[str, Any]) -> dict[str, Any]:
+    content = message["content"]
+    said: dict[str, Any] = {"role": message["role"], "content": content}
+    if not isinstance(content, str):
+        said["content"] = [_part(part) for part in content]
+    if message["role"] == "tool":
+        said["tool_call_id"] = message["tool_call_id"]
+        said["content"] = _result(field, message)
+    if calls := message.get("tool_calls"):
+        said["content"] = said["content"] or None
+        said["tool_calls"] = [
+            {
+                "id": call["id"],
+                "type": "function",
+                "function": {
+                    "name": call["name"],
+                    "arguments": msgspec.json.encode(call["arguments"]).decode(),
+                },
+            }
+            for call in calls
+        ]
+    return said
+
+
+def _result(field: str, message: dict[str, Any]) -> str:
+    """Return a tool's result as the text that it has to be."""
+    content = message["content"]
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    for index, part in enumerate(parts):
+        if part["type"] != "text":
+            raise InvalidPrompt(
+                "here a tool answers in text only", field=f"{field}.content[{index}].type"
+            )
+    text = "\n".join(part["text"] for part in parts)
+    return f"Error: {text}" if message.get("error") else text
+
+
+def _part(part: dict[str, Any]) -> dict[str, Any]:
+    if part["type"] == "text":
+        return {"type": "text", "text": part["text"]}
+    if part["media_type"].startswith("text/"):
+        text = part["data"].decode(errors="replace")
+        return {"type": "text", "text": f"{part['name']}:\n{text}"}
+    url = f"data:{part['media_type']};base64,{base64.b64encode(part['data']).decode()}"
+    if part["type"] == "image":
+        return {"type": "image_url", "image_url": {"url": url}}
+    return {"type": "file", "file": {"filename": part["name"], "file_data": url}}
+
+
+def _is_strict(schema: dict[str, Any]) -> bool:
+    """Return whether the endpoint can hold a model to a schema, word for word."""
+    properties: dict[str, Any] = schema.get("properties", {})
+    if schema.get("type") == "object":
+        closed = schema.get("additionalProperties") is False
+        if not closed or set(schema.get("required", ())) != properties.keys():
+            return False
+    inner = [*properties.values(), *schema.get("$defs", {}).values(), *schema.get("anyOf", ())]
+    if "items" in schema:
+        inner.append(schema["items"])
+    return schema.keys() <= _STRICT and all(
+        isinstance(each, dict) and _is_strict(cast(dict[str, Any], each)) for each in inner
+    )

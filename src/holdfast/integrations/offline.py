@@ -1,0 +1,181 @@
+"""A model that needs no network and always says the same, for tests, demos and simulations."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias, cast
+
+import msgspec
+
+from holdfast.clock import Clock
+from holdfast.errors import ModelRefused
+from holdfast.integrations.samples import smallest
+from holdfast.model.invocation import (
+    Answer,
+    Emit,
+    Request,
+    StopReason,
+    ToolCall,
+    Usage,
+    input_tokens_at_most,
+)
+from holdfast.model.pricing import ModelPrice
+from holdfast.records.invocation import prompt_hash
+
+__all__ = ["Offline", "Said"]
+
+Said: TypeAlias = str | dict[str, Any] | ToolCall | Sequence[ToolCall] | Answer | Exception
+"""What it is told to answer: a text, an object, calls of tools, a whole answer, or an error."""
+
+_WORDS = (
+    "amber",
+    "cedar",
+    "dune",
+    "ember",
+    "fern",
+    "grove",
+    "heath",
+    "inlet",
+    "oak",
+    "pine",
+    "reef",
+)
+_WORD = re.compile(r"\s*\S+|\s+")
+_BYTES_A_TOKEN = 4
+# Nobody looks at the picture; but it must be smaller than what is reserved for it.
+_IMAGE_TOKENS = 100
+
+
+class Offline:
+    """A model without a network.
+
+    ``answers`` are given one after the other, or are what a function makes of each request. Without
+    any, an answer follows from the hash of what is asked, in every process alike: a few words, the
+    smallest value that fits the schema, or a call of the first tool until that has its result.
+    A token is four bytes, begun ones counted. With a clock, each word takes ``seconds_a_word``.
+    """
+
+    def __init__(
+        self,
+        answers: Sequence[Said] | Callable[[Request], Any] | None = None,
+        *,
+        name: str = "offline",
+        price: ModelPrice | None = None,
+        max_tokens: int = 1024,
+        clock: Clock | None = None,
+        seconds_a_word: float = 0.0,
+    ) -> None:
+        self._answers = answers if callable(answers) else None
+        self._script: Iterator[Said] | None = None
+        if answers is not None and not callable(answers):
+            self._script = iter(answers)
+        self._name = name
+        self._price = price
+        self._max_tokens = max_tokens
+        self._clock = clock
+        self._seconds_a_word = seconds_a_word
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def price(self) -> ModelPrice | None:
+        return self._price
+
+    @property
+    def max_tokens(self) -> int:
+        return self._max_tokens
+
+    def tokens_at_most(self, request: Request) -> tuple[int, int]:
+        documents = sum(len(part["data"]) for part in _parts(request, "document"))
+        bound = input_tokens_at_most(request, image_tokens=_IMAGE_TOKENS, document_tokens=documents)
+        return bound, request.params.get("max_tokens", self._max_tokens)
+
+    async def answer(self, request: Request, emit: Emit | None) -> Answer:
+        said = await self._said(request)
+        if isinstance(said, Exception):
+            raise said
+        answer = said if isinstance(said, Answer) else self._answer(request, said)
+        for word in _WORD.findall(answer.text):
+            if self._clock is not None:
+                await self._clock.sleep(self._seconds_a_word)
+            if emit is not None:
+                emit(word)
+        return answer
+
+    async def _said(self, request: Request) -> Said:
+        if self._answers is not None:
+            said = self._answers(request)
+            return cast(Said, await said if inspect.isawaitable(said) else said)
+        if self._script is None:
+            return _derived(request)
+        for said in self._script:
+            return said
+        raise ModelRefused(f"{self._name} was given no further answer", reason="script")
+
+    def _answer(self, request: Request, said: str | dict[str, Any] | Any) -> Answer:
+        text, calls = "", ()
+        if isinstance(said, str):
+            text = said
+        elif isinstance(said, dict):
+            text = msgspec.json.encode(said).decode()
+        else:
+            calls = (said,) if isinstance(said, ToolCall) else tuple(cast(Sequence[ToolCall], said))
+        stop_reason: StopReason = "tool_calls" if calls else "end"
+        made = _tokens(text.encode()) + sum(_tokens(msgspec.json.encode(call)) for call in calls)
+        most = request.params.get("max_tokens", self._max_tokens)
+        if made > most:
+            cut = text.encode()[: most * _BYTES_A_TOKEN].decode(errors="ignore")
+            text, calls, made, stop_reason = cut, (), most, "length"
+        return Answer.to(
+            request,
+            text=text,
+            tool_calls=calls,
+            usage=Usage(_read(request), made),
+            stop_reason=stop_reason,
+            model=self._name,
+        )
+
+
+def _derived(request: Request) -> Said:
+    digest = prompt_hash(request)
+    tools = {tool.name: tool for tool in request.tools}
+    last = request.messages[-1]["role"]
+    if tools and (last != "tool" or request.tool_choice not in (None, "auto")):
+        chosen = tools.get(request.tool_choice or "", request.tools[0])
+        return ToolCall(f"call_{digest.hex()}", chosen.name, smallest(chosen.parameters))
+    if request.output is not None:
+        return cast(dict[str, Any], smallest(request.output))
+    count = 6 + digest[0] % 10
+    return " ".join(_WORDS[digest[index] % len(_WORDS)] for index in range(1, count))
+
+
+def _read(request: Request) -> int:
+    texts = [
+        message["content"] if isinstance(message["content"], str) else ""
+        for message in request.messages
+    ]
+    total = sum(_tokens(text.encode()) for text in texts)
+    total += sum(_tokens(part["text"].encode()) for part in _parts(request, "text"))
+    total += sum(_tokens(part["data"]) for part in _parts(request, "document"))
+    total += _IMAGE_TOKENS * len(_parts(request, "image"))
+    if request.tools or request.output:
+        total += _tokens(msgspec.json.encode([request.tools, request.output]))
+    return total
+
+
+def _parts(request: Request, kind: str) -> list[dict[str, Any]]:
+    return [
+        part
+        for message in request.messages
+        if not isinstance(message["content"], str)
+        for part in message["content"]
+        if part["type"] == kind
+    ]
+
+
+def _tokens(data: bytes) -> int:
+    return -(-len(data) // _BYTES_A_TOKEN)

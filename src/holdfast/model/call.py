@@ -1,0 +1,88 @@
+"""A call of a node, as far as the journal tells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.model.event import (
+    CallFinished,
+    CallIntended,
+    CallReserved,
+    CallRetried,
+    CallVoided,
+    Failure,
+)
+from holdfast.model.spending import NOTHING, Spending
+
+__all__ = ["Call", "CallEvent", "called", "is_ambiguous", "settled_signal"]
+
+CallEvent = CallFinished | CallIntended | CallVoided | CallRetried | CallReserved
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a call."""
+
+    digest: bytes = b""
+    over: bool = False
+    result: Any = None
+    failure: Failure | None = None
+    kinds: tuple[str, ...] = ()
+    lasts: bool = False
+    intended: bool = False
+    """Whether it was begun, to be made at most once, and nothing is known of its end."""
+    voided: int = 0
+    """How often it came to nothing, so that its key was burned."""
+    failed: int = 0
+    """How often it failed, and was to be made again."""
+    retry_at_ms: int = 0
+    reserved: Spending = NOTHING
+    """What was set aside for it, and counts as spent until its end says otherwise."""
+    spent: Spending = NOTHING
+    saved: Spending = NOTHING
+
+    @property
+    def forgotten(self) -> bool:
+        """Whether a further attempt of the node makes it anew."""
+        return self.over and self.failure is not None and not self.lasts
+
+
+def called(before: Call, event: CallEvent) -> Call:
+    """Return what is known of a call after one more event."""
+    match event:
+        case CallFinished():
+            return Call(
+                digest=event.digest,
+                over=True,
+                result=event.result,
+                failure=event.failure,
+                kinds=event.kinds,
+                lasts=event.lasts,
+                voided=before.voided,
+                spent=event.spent,
+                saved=event.saved,
+            )
+        case CallIntended():
+            return msgspec.structs.replace(before, digest=event.digest, intended=True)
+        case CallVoided():
+            return msgspec.structs.replace(before, intended=False, voided=before.voided + 1)
+        case CallRetried():
+            return msgspec.structs.replace(
+                before, failed=before.failed + 1, retry_at_ms=event.retry_at_ms
+            )
+        case CallReserved():
+            return msgspec.structs.replace(before, reserved=event.most)
+
+
+def settled_signal(call_id: str) -> str:
+    """Return the name of the signal by which a person says what became of a call."""
+    return f"{_SETTLED}{call_id}"
+
+
+def is_ambiguous(signal: str | None) -> bool:
+    """Return whether a wait for that signal is one for a person to say what became of a call."""
+    return signal is not None and signal.startswith(_SETTLED)
+
+
+_SETTLED = "%call."

@@ -1,0 +1,34 @@
+"""What calls cost: tokens, and money in whole nanodollars.
+
+A token of a cheap model costs 80 nanodollars, and sums of floats drift.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["NANODOLLARS", "NOTHING", "Spending"]
+
+NANODOLLARS = 1_000_000_000
+"""In a dollar."""
+
+
+class Spending(msgspec.Struct, frozen=True, array_like=True):
+    """How much was, or may be, spent."""
+
+    tokens: int = 0
+    nanodollars: int = 0
+
+    def __add__(self, other: Spending) -> Spending:
+        return Spending(self.tokens + other.tokens, self.nanodollars + other.nanodollars)
+
+    def __sub__(self, other: Spending) -> Spending:
+        return Spending(self.tokens - other.tokens, self.nanodollars - other.nanodollars)
+
+    @property
+    def usd(self) -> float:
+        """The money in dollars, to be shown."""
+        return self.nanodollars / NANODOLLARS
+
+
+NOTHING = Spending()

@@ -1,0 +1,49 @@
+"""Calls that may have been made, and of which a person has to say what became of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.model.run import AmbiguousCall
+from holdfast.records.head import Head
+from holdfast.records.keys import call_key, calls_partition
+from holdfast.records.moments import moment
+from holdfast.storage import Delete, Put
+
+__all__ = ["call_in", "listed", "unlisted"]
+
+
+def listed(head: Head, *, id: str, node: str, name: str, key: str, now_ms: int, token: str) -> Put:
+    """Return the write that lists a call."""
+    place = call_key(head.key, head.generation, id)
+    item: dict[str, Any] = {
+        "PK": place.pk,
+        "SK": place.sk,
+        "GSI2PK": calls_partition(head.key.tenant),
+        "GSI2SK": f"{now_ms:013d}#{head.key.id}#{id}",
+        "ttl": head.ttl,
+        "show": {"graph": head.graph, "node": node, "name": name, "key": key},
+    }
+    return Put(item, None, token)
+
+
+def unlisted(head: Head, id: str) -> Delete:
+    """Return the write that lists a call no more."""
+    return Delete(call_key(head.key, head.generation, id))
+
+
+def call_in(item: Mapping[str, Any]) -> AmbiguousCall:
+    """Return the call that an entry of the list is."""
+    _, tenant, run = item["PK"].split("#")
+    show = item["show"]
+    return AmbiguousCall(
+        run=run,
+        tenant=tenant,
+        graph=show["graph"],
+        node=show["node"],
+        call=item["SK"].rpartition("#")[2],
+        name=show["name"],
+        key=show["key"],
+        since=moment(int(item["GSI2SK"].split("#")[0])),
+    )
