@@ -59,7 +59,8 @@ async def all_effects(state: Any, ctx: Any) -> Any:
 
 
 def opened() -> Holdfast:
-    return Holdfast(url, models={"paid": PaidModel(ledger.effect)})
+    models = {"models": {"paid": PaidModel(ledger.effect)}} if given.effects == "models" else {}
+    return Holdfast(url, **models)
 
 
 async def work() -> None:
@@ -88,7 +89,7 @@ async def settle(hf: Holdfast, seen: set[tuple[int, int]]) -> None:
             seen.add((number, step))
             found = await ledger.receipt_of(number, step)
             result = found or await ledger.effect(number, step, None)
-            await hf.resolve(call.run, call.id, result=result)
+            await hf.resolve(call.run, call.call, result=result)
         await SystemClock().sleep(LOOK_SECONDS)
 
 

@@ -118,7 +118,7 @@ async def test_calls_at_most_once_in_flight_are_listed_as_ambiguous_and_never_ma
 async def ambiguous(client: Holdfast) -> AsyncGenerator[tuple[What, str], None]:
     """Yield the calls that are listed as ambiguous, each with the id by which it is settled."""
     async for call in client.ambiguous():
-        yield (call.run, call.name), call.id
+        yield (call.run, call.name), call.call
 
 
 async def all_finish(client: Holdfast) -> None:
