@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -56,6 +57,7 @@ def measure() -> list[Figure]:
         "direct, side by side": _side_by_side(direct),
         "calls, side by side": _side_by_side(called),
     }
+    print(f"  load before: {os.getloadavg()[0]:.1f}; above 1 the CPU is more than it would be")
     rounds = [
         {name: asyncio.run(_cost(graph)) for name, graph in graphs.items()} for _ in range(ROUNDS)
     ]
