@@ -1,8 +1,8 @@
 """DBOS on SQLite: an async workflow of ten steps, each of which asks the ledger for one effect.
 
 The settings are those of ``dbos_runner.py`` that make it faster. ``--as-it-comes`` leaves them out;
-that takes twice as long, and as many effects are repeated (19 and 23 in two runs, against 21 to 27
-in most).
+that takes two to three times as long. How many effects are repeated hangs on the moment of the
+kill: 19 and 23 as it comes; 24, 21, 27 and once only 1 with the settings.
 
 It resumes as DBOS does: at the launch of the second process all workflows that were pending are
 recovered. Those that were never started are started, as a caller does who does not know how far
