@@ -6,7 +6,9 @@ from holdfast.engine.options import WorkerOptions
 from holdfast.engine.worker import Worker
 from holdfast.graph import END, Graph, Node, escalate, fail, restart
 from holdfast.graph.tool import UNKNOWN, VOID, Tool, done, tool
+from holdfast.model.budget import Budget
 from holdfast.model.durations import days, hours, minutes, seconds
+from holdfast.model.invocation import Answer
 from holdfast.model.policy import Retry
 from holdfast.model.progress import BulkProgress, SweepProgress
 from holdfast.model.run import (
@@ -25,6 +27,8 @@ __all__ = [
     "UNKNOWN",
     "VOID",
     "AmbiguousCall",
+    "Answer",
+    "Budget",
     "BulkProgress",
     "Context",
     "Graph",

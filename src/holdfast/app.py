@@ -16,6 +16,7 @@ from holdfast.engine import (
     children,
     events,
     extension,
+    funding,
     lanes,
     lists,
     runs,
@@ -25,6 +26,7 @@ from holdfast.engine import (
 )
 from holdfast.engine.arguments import (
     admitted_age,
+    admitted_budget,
     admitted_bulk,
     admitted_durability,
     admitted_filter,
@@ -39,9 +41,11 @@ from holdfast.engine.arguments import (
 )
 from holdfast.engine.crew import Crew
 from holdfast.engine.endings import Outcome, result_of
+from holdfast.engine.invocations import admitted_models
 from holdfast.engine.kernel import Kernel
 from holdfast.engine.ledger import load
 from holdfast.engine.options import WorkerOptions
+from holdfast.engine.savings import Saved
 from holdfast.engine.unwritten import Stood, Unwritten
 from holdfast.engine.views import lane_entry_of, run_of
 from holdfast.engine.worker import Room, Worker
@@ -52,8 +56,10 @@ from holdfast.errors import (
     RunNotFound,
 )
 from holdfast.graph import Graph
+from holdfast.model.budget import Budget
 from holdfast.model.durations import Duration, days, milliseconds_of
 from holdfast.model.execution import Execution
+from holdfast.model.invocation import Model
 from holdfast.model.policy import Durability
 from holdfast.model.progress import BulkProgress, SweepProgress
 from holdfast.model.run import (
@@ -144,6 +150,10 @@ class RunHandle:
         """Let the run expire later; see `Holdfast.extend`."""
         await self._holdfast.extend(self.id, expires=expires, tenant=self.tenant)
 
+    async def set_budget(self, budget: Budget) -> None:
+        """Give the run another budget; see `Holdfast.set_budget`."""
+        await self._holdfast.set_budget(self.id, budget, tenant=self.tenant)
+
     async def cancel(self, reason: str = "") -> None:
         """End the run; see `Holdfast.cancel`."""
         await self._holdfast.cancel(self.id, reason=reason, tenant=self.tenant)
@@ -168,12 +178,14 @@ class Holdfast:
         *,
         tenant: str = "default",
         user_key: bytes | None = None,
+        models: Mapping[str, Model] | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
         store: Store | None = None,
     ) -> None:
         """Open the store at an address, or take one that is open.
 
+        ``models`` are those that nodes can ask with `Context.model`, by the names they ask for.
         ``user_key`` is the key of the hash under which users are kept; without one the store keeps
         one that was made at random.
 
@@ -183,10 +195,11 @@ class Holdfast:
         """
         if user_key is not None and (not isinstance(user_key, bytes) or len(user_key) < 16):
             raise InvalidRequest("user_key has at least 16 bytes", field="user_key")
-        self._tenant = admit_tenant(tenant)
+        self._tenant, known = admit_tenant(tenant), admitted_models(models)
         clock = clock or SystemClock()
         self._store = store or open_store(url, clock=clock)
         self._kernel = Kernel(self._store, clock, ids or SystemIds(clock), user_key)
+        self._kernel.models = known
         self._crew = Crew()
         # Runs that are just being started, and stand nowhere but in memory.
         self._unwritten: dict[RunKey, Unwritten] = {}
@@ -196,6 +209,11 @@ class Holdfast:
     def meter(self) -> Meter:
         """What the store was asked so far, and what that costs."""
         return self._store.meter
+
+    @property
+    def saved(self) -> Saved:
+        """What this process did not pay, since the answers were known."""
+        return self._kernel.savings.sum
 
     # --- runs -------------------------------------------------------------------------------------
 
@@ -215,6 +233,7 @@ class Holdfast:
         start_at: datetime | None = None,
         expires: Duration = _WEEK,
         retention: Duration = 0,
+        budget: Budget | None = None,
     ) -> RunHandle:
         """Start a run; when this returns, nothing can lose it.
 
@@ -229,7 +248,8 @@ class Holdfast:
         the one in front waits for (``promote``), whose handle is then returned.
 
         With ``durability="on_pause"`` this returns when the run pauses or has ended, and a run that
-        never pauses writes nothing; see `Durability`.
+        never pauses writes nothing; see `Durability`. A run with a ``budget`` pauses before it
+        would spend more, and is durable from the start.
 
         Raises:
             InvalidInput: the input does not fit the graph's state.
@@ -249,9 +269,10 @@ class Holdfast:
             retention_ms=milliseconds_of(retention, "retention"),
             session=None if session is None else admit_name(session, "session"),
             on_busy=admitted_on_busy(on_busy, session),
+            budget=admitted_budget(budget),
         )
         graph.check()
-        in_memory = admitted_durability(durability, graph) == "on_pause"
+        in_memory = admitted_durability(durability, graph) == "on_pause" and budget is None
         if asked.run in self._unwritten:
             return await self._joined(asked.run, graph, {} if input is None else input)
         room = self._crew.reserve(asked.run, graph.name, asked.pool)
@@ -437,6 +458,22 @@ class Holdfast:
             id=admit_name(self._kernel.ids.new() if signal_id is None else signal_id, "signal_id"),
             payload=payload,
         )
+
+    async def set_budget(self, id: str, budget: Budget, *, tenant: str | None = None) -> None:
+        """Give a run another budget, in the place of what it had; if it waits for one, it goes on.
+
+        What it spent before counts.
+
+        Raises:
+            RunNotFound: there is no such run.
+            RunEnded: it has ended, or expired.
+        """
+        limits = admitted_budget(budget)
+        if limits is None:
+            raise InvalidRequest("a budget is needed", field="budget")
+        key = await self._settled(id, tenant)
+        self._crew.recall(key)  # what we remember of it is about to change
+        await funding.fund(self._kernel, self._crew, key, limits)
 
     def ambiguous(self, *, tenant: str | None = None) -> AsyncGenerator[AmbiguousCall, None]:
         """Yield the calls that may have been made, and wait for somebody to `resolve` them."""

@@ -37,6 +37,7 @@
     │   └── RunQuarantined        it could not be resumed, again and again
     ├── NodeError                 raised inside a node; the run fails with it unless it is caught
     │   ├── CallError             a call of a node
+    │   │   ├── BudgetSpent       it may cost more than is left, and its node may not wait
     │   │   ├── CallFailed        it raised, and was not to be made again
     │   │   ├── CallTimedOut      it took longer than it may
     │   │   ├── CallChanged       its key was used before, with other arguments
@@ -89,6 +90,7 @@ __all__ = [
     "AlreadyExists",
     "BlobDamaged",
     "BlobNotFound",
+    "BudgetSpent",
     "CallChanged",
     "CallError",
     "CallFailed",
@@ -497,10 +499,13 @@ class ModelUnavailable(ModelError):
         *,
         reason: str = "",
         retry_after_seconds: float | None = None,
+        unpaid: bool = False,
     ) -> None:
         super().__init__(message)
         self.reason = reason
         """What the service calls it, such as ThrottlingException or 503."""
+        self.unpaid = unpaid
+        """Whether it is sure that nothing was paid: the service did not even begin."""
         self.retry_after_seconds = retry_after_seconds
         """How long the service asks to wait; None where it does not say."""
 
@@ -527,6 +532,12 @@ class CallError(NodeError):
     """A call of the node did not come to a result."""
 
     code = "call_error"
+
+
+class BudgetSpent(CallError):
+    """The call may cost more than is left of the run's budget, and its node may not wait."""
+
+    code = "budget_spent"
 
 
 class CallFailed(CallError):

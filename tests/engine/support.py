@@ -18,6 +18,7 @@ from holdfast.storage.sqlite import MEMORY, SqliteEngine
 WAIT_SECONDS_MAX = 60
 LONG_LEASE = {"lease_seconds": 100_000_000, "poll_seconds": 0.2}
 """A worker of these does not have to be kept alive while a test moves the clock on."""
+NAP_SECONDS = 0.005
 LOOPS_A_WORKER = 3
 """A worker that does nothing sleeps three times: until it scans, beats, and buries."""
 AGAIN_SECONDS = 0.1
@@ -33,14 +34,21 @@ class StepClock(ManualClock):
         # Far ahead of the machine's own clock, by which DynamoDB Local deletes what has a ttl.
         super().__init__(4_000_000_000_000)
         self._came = asyncio.Event()
+        self._napping = 0
 
     @property
     def sleeping(self) -> int:
-        return sum(not woken.done() for _, _, woken in self._sleepers)
+        return sum(not woken.done() for _, _, woken in self._sleepers) - self._napping
 
     async def sleep(self, seconds: float) -> None:
+        # Whoever only gives others a moment to come along is not asleep.
+        nap = 0 < seconds <= NAP_SECONDS
+        self._napping += nap
         self._came.set()
-        await super().sleep(seconds)
+        try:
+            await super().sleep(seconds)
+        finally:
+            self._napping -= nap
 
     async def asleep(self, count: int) -> None:
         """Return when so many sleep."""

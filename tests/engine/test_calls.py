@@ -347,7 +347,6 @@ async def test_a_call_becomes_durable_soon_though_its_node_goes_on(
         run = await hf.start(graph, id="doc-42")
         await gate.waited_at()
         assert (await run.history()).entries == []
-        await house.clock.asleep(4)
         house.clock.advance(0.005)
         async with asyncio.timeout(60):
             while not (entries := (await run.history()).entries):

@@ -51,7 +51,7 @@ from holdfast.storage import AllOf, Delete, Equals, Present, Put, Update
 from tests.simulation.faults import FaultPlan
 from tests.simulation.fleet import rough
 
-__all__ = ["BUGS", "planted", "trouble_for"]
+__all__ = ["BUGS", "Plant", "bug", "planted", "trouble_for"]
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 BUGS: dict[str, Plant] = {}

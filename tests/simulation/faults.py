@@ -24,6 +24,11 @@ drawn.
 ``blob_lost_answer``      a blob was written, and the caller learns EndpointUnreachable
 ``crash``                 the process ends as by kill -9, at some moment of the await
 ``stall``                 the process stands still as by SIGSTOP, from some moment of the await on
+``effect_lost``           a call does not reach the world outside, and its caller gets an error
+``effect_unanswered``     it does, and its caller gets an error
+``effect_late``           as much, and it reaches it only later
+``effect_crash``          the process ends inside a call
+``effect_stall``          the process stands still inside a call
 ========================= ==========================================================================
 
 How a caller learns that an answer was lost is as in `holdfast.storage.dynamodb.writer`: where the
@@ -65,6 +70,11 @@ class FaultPlan:
     blob_lost_answer: float = 0
     crash: float = 0
     stall: float = 0
+    effect_lost: float = 0
+    effect_unanswered: float = 0
+    effect_late: float = 0
+    effect_crash: float = 0
+    effect_stall: float = 0
 
     settled: float = 0.5
     """How many lost answers the engine makes up for by itself."""
@@ -109,6 +119,11 @@ class FaultPlan:
     @cached_property
     def ends(self) -> Odds:
         return self._odds("crash", "stall")
+
+    @cached_property
+    def effects(self) -> Odds:
+        ends = ("effect_crash", "effect_stall")
+        return self._odds("effect_lost", "effect_unanswered", "effect_late", *ends)
 
     def _odds(self, *kinds: str) -> Odds:
         odds: list[tuple[float, str]] = []

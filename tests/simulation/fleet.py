@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +18,7 @@ from holdfast.app import Holdfast, RunHandle
 from holdfast.errors import (
     ExpiryNotLater,
     HoldfastError,
+    NotAmbiguous,
     NotRetryable,
     OutcomeUnknown,
     RunEnded,
@@ -25,9 +27,12 @@ from holdfast.errors import (
     StoreUnavailable,
 )
 from holdfast.graph import Graph
+from holdfast.model.call import settled_signal
+from holdfast.model.run import AmbiguousCall
 from holdfast.records.head import ENDED, head_of
 from holdfast.records.keys import RunKey
 from tests.simulation.chronicle import Broken
+from tests.simulation.effects import Outside
 from tests.simulation.faults import FaultPlan, calm, hostile
 from tests.simulation.flow import State, flow, gains, is_hopeless, noise
 from tests.simulation.process import Process
@@ -54,6 +59,8 @@ TROUBLE_SECONDS = 150.0
 """How long everything goes wrong."""
 REST_SECONDS = 8 * LEASE_SECONDS
 """After that much more, nothing may be left undone."""
+PERSON_SECONDS = 6.0
+"""How often somebody looks for calls of which nobody knows what became of them."""
 CLIENT_CRASHES = 0.1
 """How many of a client's attempts it does not outlive."""
 SHARED = 0.5
@@ -81,6 +88,7 @@ class Fleet:
     script: Script
     floor_bytes: int
     graph: Graph
+    outside: Outside
     leaving: asyncio.Event = field(default_factory=asyncio.Event)
     drains: bool = True
     shared: bool = False
@@ -200,6 +208,25 @@ class Fleet:
             case _:
                 raise AssertionError(line.verb)
 
+    # --- whoever is asked what became of a call ---------------------------------------------------
+
+    async def person(self, process: Process) -> None:
+        """Look now and then for calls that may have been made, and say what became of them."""
+        hf = self._holdfast(process)
+        while not self.leaving.is_set():
+            await process.clock.sleep(PERSON_SECONDS * (0.5 + process.ids.random()))
+            if self.promises.once.is_anybody_asked:
+                with suppress(StoreUnavailable, OutcomeUnknown):
+                    async for call in hf.ambiguous():
+                        await self._resolve(hf, call)
+
+    async def _resolve(self, hf: Holdfast, call: AmbiguousCall) -> None:
+        try:
+            await hf.resolve(call.run, call.call, **self.outside.said_of(call.key))
+        except (RunEnded, RunNotFound, NotAmbiguous):
+            return
+        self.promises.signalled(RunKey(TENANT, call.run), settled_signal(call.call), "resolution")
+
     async def _start(self, hf: Holdfast, run: str, wish: Wish) -> RunHandle:
         given: State = {"plan": wish.plan, "at": 0}
         if wish.ballast:
@@ -225,19 +252,36 @@ def rough() -> FaultPlan:
         restart_seconds_max=15.0,
         late_write=0.02,
         abandoned=0.4,
+        effect_lost=0.02,
+        effect_unanswered=0.03,
+        effect_late=0.03,
+        effect_crash=0.03,
+        effect_stall=0.02,
     )
 
 
-def fleet(seed: int | str, plan: FaultPlan | None = None, *, reuse: bool = True) -> Outcome:
-    """Let a fleet work through everything, first in trouble, then in peace; check the promises."""
+def fleet(
+    seed: int | str,
+    plan: FaultPlan | None = None,
+    *,
+    reuse: bool = True,
+    calling: bool | None = None,
+) -> Outcome:
+    """Let a fleet work through everything, first in trouble, then in peace; check the promises.
+
+    ``calling`` says whether its runs call the world outside; unless said, those of every fourth do.
+    """
     chosen = plan or rough()
+    calls = seed % 4 == 0 if calling is None and isinstance(seed, int) else bool(calling)
 
     async def scenario(world: World) -> Outcome:
         skew_ms = round(2 * chosen.skew_seconds_max * 1000) + 100
         promises = Promises(world, skew_ms=skew_ms, stuck_ms=round(STUCK_SECONDS * 1000))
-        script = drawn_script(world.random, TROUBLE_SECONDS)
+        script = drawn_script(world.random, TROUBLE_SECONDS, calling=calls)
         floor_bytes = world.random.choice(FLOORS_BYTES)
-        state = Fleet(world, promises, script, floor_bytes, flow(promises.entered))
+        outside = Outside(world, promises.once, promises.seen)
+        graph = flow(promises.entered, outside)
+        state = Fleet(world, promises, script, floor_bytes, graph, outside)
         state.shared = world.random.random() < SHARED
         await _worked_through(world, state)
         promises.settled()
@@ -264,6 +308,7 @@ async def _worked_through(world: World, state: Fleet) -> None:
         for number, script in enumerate(state.script.clients)
         if not state.shared
     ]
+    workers.append(world.supervise("person", state.person))
     await _passed(world, TROUBLE_SECONDS)
     world.plan = calm().evolve(
         stale_index=world.plan.stale_index, skew_seconds_max=world.plan.skew_seconds_max
@@ -342,7 +387,15 @@ async def _reused(world: World, state: Fleet) -> None:
     script.wishes[FOLLOWER] = Wish(["work 0.1"], session=state.script.wishes[SLEEPER].session)
     starts = [Line(now + number, "start", run) for number, run in enumerate(script.wishes)]
     script.clients = [starts, [Line(now + 9, "signal", SLEEPER, "wake", "w")]]
-    later = Fleet(world, state.promises, script, state.floor_bytes, state.graph, drains=False)
+    later = Fleet(
+        world,
+        state.promises,
+        script,
+        state.floor_bytes,
+        state.graph,
+        state.outside,
+        drains=False,
+    )
     workers = [world.supervise("later", later.work)]
     clients = [world.supervise("again", later.client(lines)) for lines in script.clients]
     await _passed(world, 20)

@@ -15,6 +15,7 @@ branches with plans of their own: ``fork ask go;nap 3|shaky 1`` has two, of two 
 ``side a``             a graph of its own inside this one
 ``kids a|b``           a run of its own for each, and another step when they have ended
 ``kid``                one such run, also in a branch
+``call chain``         calls the world outside: see `effects`
 ``twin 1``             in a branch of ``each``: two further branches, the first of which may fail
 ====================== =============================================================================
 """
@@ -23,7 +24,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, TypedDict
 
 from holdfast.engine.context import Child, Context
@@ -31,6 +33,7 @@ from holdfast.errors import Unsuccessful, WaitTimedOut
 from holdfast.graph import END, Graph
 from holdfast.model.policy import Retry
 from holdfast.model.signals import signal
+from tests.simulation.effects import Outside
 from tests.simulation.loop import OWNER
 from tests.simulation.process import Process
 
@@ -42,6 +45,8 @@ RETRY = Retry(attempts=3, first_seconds=1, factor=6, jitter=0.2)
 
 Entered = Callable[[Context, bool], None]
 """Hears that a node begins, and whether what came just before it need not be durable yet."""
+Step = Callable[[Context, str], Coroutine[Any, Any, str]]
+"""Does one step of a plan, and returns what it adds."""
 
 
 class Part(TypedDict):
@@ -77,9 +82,10 @@ class Side(TypedDict, total=False):
     step: int
 
 
-def flow(entered: Entered) -> Graph:
+def flow(entered: Entered, outside: Outside) -> Graph:
     """Return the graph; its nodes take the time of the process that runs them."""
     graph = Graph("flow", State, reducers={"got": "append"})
+    step = partial(_step, graph, outside)
 
     def enter(state: State, context: Context) -> None:
         # What came before a node is durable when it begins, but for those without a checkpoint.
@@ -138,13 +144,18 @@ def flow(entered: Entered) -> Graph:
     @graph.node
     async def kid(state: State, ctx: Context) -> State:
         enter(state, ctx)
-        return {"at": state["at"] + 1, "got": [await _step(graph, ctx, "kid")]}
+        return {"at": state["at"] + 1, "got": [await step(ctx, "kid")]}
 
-    nodes: list[Any] = [work, swift, ask, nap, shaky, heavy, kids, kid]
-    side = graph.include(_side(graph, entered), name="side", gives={"got": "got", "at": "at"})
+    @graph.node(retry=RETRY)
+    async def call(state: State, ctx: Context) -> State:
+        enter(state, ctx)
+        return {"at": state["at"] + 1, "got": [await step(ctx, state["plan"][state["at"]])]}
+
+    nodes: list[Any] = [work, swift, ask, nap, shaky, heavy, kids, kid, call]
+    side = graph.include(_side(step, entered), name="side", gives={"got": "got", "at": "at"})
     entrances = [
-        _add_fork(graph, enter, entered),
-        _add_each(graph, enter, entered),
+        _add_fork(graph, step, enter, entered),
+        _add_each(graph, step, enter, entered),
         (side, side),
     ]
     targets = [*nodes, *(first for first, _ in entrances)]
@@ -156,7 +167,7 @@ def flow(entered: Entered) -> Graph:
     return graph
 
 
-def _add_fork(graph: Graph, enter: Any, entered: Entered) -> tuple[Any, Any]:
+def _add_fork(graph: Graph, step: Step, enter: Any, entered: Entered) -> tuple[Any, Any]:
     """Add two branches that differ in what is held back; return where they begin and end."""
 
     @graph.node(writes=["left", "right"])
@@ -167,13 +178,13 @@ def _add_fork(graph: Graph, enter: Any, entered: Entered) -> tuple[Any, Any]:
     @graph.node(writes=["left", "got"], pausable="blocking", retry=RETRY)
     async def left(state: State, ctx: Context) -> State:
         entered(ctx, state["left"] > 0)
-        got = await _step(graph, ctx, branches_of(_argument(state))[0][state["left"]])
+        got = await step(ctx, branches_of(_argument(state))[0][state["left"]])
         return {"left": state["left"] + 1, "got": [got]}
 
     @graph.node(writes=["right", "got"], retry=RETRY)
     async def right(state: State, ctx: Context) -> State:
         entered(ctx, False)
-        got = await _step(graph, ctx, branches_of(_argument(state))[1][state["right"]])
+        got = await step(ctx, branches_of(_argument(state))[1][state["right"]])
         return {"right": state["right"] + 1, "got": [got]}
 
     @graph.node
@@ -193,7 +204,7 @@ def _add_fork(graph: Graph, enter: Any, entered: Entered) -> tuple[Any, Any]:
     return fork, meet
 
 
-def _add_each(graph: Graph, enter: Any, entered: Entered) -> tuple[Any, Any]:
+def _add_each(graph: Graph, step: Step, enter: Any, entered: Entered) -> tuple[Any, Any]:
     """Add a branch for each of several, in which two more may begin."""
 
     @graph.node(writes=["parts"])
@@ -206,7 +217,7 @@ def _add_each(graph: Graph, enter: Any, entered: Entered) -> tuple[Any, Any]:
     async def part(state: State, ctx: Context) -> State:
         entered(ctx, False)
         own = state["part"]
-        got = await _step(graph, ctx, own["plan"][own["at"]])
+        got = await step(ctx, own["plan"][own["at"]])
         return {"part": {"plan": own["plan"], "at": own["at"] + 1}, "got": [got]}
 
     @graph.node(writes=[])
@@ -218,12 +229,12 @@ def _add_each(graph: Graph, enter: Any, entered: Entered) -> tuple[Any, Any]:
     async def near(state: State, ctx: Context) -> State:
         entered(ctx, False)
         own = state["part"]
-        return {"got": [await _step(graph, ctx, own["plan"][own["at"]])]}
+        return {"got": [await step(ctx, own["plan"][own["at"]])]}
 
     @graph.node(writes=["got"])
     async def far(state: State, ctx: Context) -> State:
         entered(ctx, False)
-        return {"got": [await _step(graph, ctx, "nap 4")]}
+        return {"got": [await step(ctx, "nap 4")]}
 
     @graph.node(writes=["part"])
     async def inside(state: State, ctx: Context) -> State:
@@ -249,7 +260,7 @@ def _add_each(graph: Graph, enter: Any, entered: Entered) -> tuple[Any, Any]:
     return each, gather
 
 
-def _side(outer: Graph, entered: Entered) -> Graph:
+def _side(take: Step, entered: Entered) -> Graph:
     """Return the graph inside, which has a state of its own."""
     graph = Graph("side", Side, reducers={"got": "append"})
 
@@ -257,7 +268,7 @@ def _side(outer: Graph, entered: Entered) -> Graph:
     async def step(state: Side, ctx: Context) -> Side:
         at = state.get("step", 0)
         entered(ctx, at == 0)
-        return {"step": at + 1, "got": [await _step(outer, ctx, _plan(state)[at])]}
+        return {"step": at + 1, "got": [await take(ctx, _plan(state)[at])]}
 
     @graph.node
     async def done(state: Side, ctx: Context) -> Side:
@@ -274,8 +285,12 @@ def _side(outer: Graph, entered: Entered) -> Graph:
     return graph
 
 
-async def _step(graph: Graph, ctx: Context, step: str) -> str:
+async def _step(graph: Graph, outside: Outside, ctx: Context, step: str) -> str:
     """Do one step of a branch, and return what it adds."""
+
+    async def start(ctx: Context) -> Child:
+        return await ctx.start(graph, {"plan": KID, "at": 0})
+
     kind, _, argument = step.partition(" ")
     match kind:
         case "work":
@@ -285,7 +300,9 @@ async def _step(graph: Graph, ctx: Context, step: str) -> str:
         case "nap":
             await ctx.sleep(float(argument))
         case "kid":
-            await _end_of(await ctx.start(graph, {"plan": KID, "at": 0}))
+            await _end_of(await start(ctx))
+        case "call":
+            return await outside.step(ctx, argument, start)
         case "shaky" | "twin":
             if ctx.attempt <= int(argument):
                 raise ValueError("shaky")
@@ -332,7 +349,7 @@ def gains(plan: list[str]) -> int:
     found = 0
     for step in plan:
         kind, _, argument = step.partition(" ")
-        if kind in ("ask", "kid"):
+        if kind in ("ask", "kid", "call"):
             found += 1
         elif kind == "kids":
             found += len(branches_of(argument))

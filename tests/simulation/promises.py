@@ -2,6 +2,7 @@
 
 P1  an acknowledged start, signal or extension is never lost
 P2  one history: a position is written once, by whoever holds the run then
+P3  what was recorded never runs again: see `once`
 P4  a signal counts once, and those of one name in their order
 P5  the runs of a session go on one after the other: see `order`
 P6  nothing is stuck
@@ -20,10 +21,15 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from holdfast.model.call import is_ambiguous
 from holdfast.model.child import is_childs_signal
 from holdfast.model.event import (
     AttemptFailed,
     BranchFailed,
+    CallFinished,
+    CallIntended,
+    CallRetried,
+    CallVoided,
     Cancelled,
     ChildStarted,
     Event,
@@ -58,6 +64,7 @@ from holdfast.storage.item import Item, item_bytes
 from holdfast.storage.layout import TOKEN, Key
 from tests.simulation.chronicle import Broken, Chronicle, Chronicles
 from tests.simulation.family import Family
+from tests.simulation.once import Once
 from tests.simulation.order import Order
 from tests.simulation.world import TTL_SWEEPER
 
@@ -89,6 +96,7 @@ class Promises:
         """How often each kind of thing that is to be tested has truly happened."""
         self._order = Order(world, self._runs, self.seen)
         self._family = Family(world, self._runs, self.seen, skew_ms=skew_ms)
+        self.once = Once(world, self._runs, self.seen)
         world.on_applied(self._applied)
 
     # --- what a scenario tells --------------------------------------------------------------------
@@ -129,7 +137,7 @@ class Promises:
 
     def entered(self, context: Context, held: bool) -> None:
         """Hear that a node begins: whatever came before it must be durable, unless it is held."""
-        head = context._host.head
+        head = context._visit.host.head
         chronicle = self._runs.of_row(head)
         chronicle.performed = max(chronicle.performed, head.epoch)
         broken = self._order.began(head, chronicle) or self._begins_too_early(
@@ -195,6 +203,8 @@ class Promises:
             elif key.sk.startswith("CHILD#"):
                 _, generation, id = key.sk.split("#", 2)
                 self._family.named(key.pk, generation, id)
+            elif key.sk.startswith("CALL#"):
+                continue  # looked at when a row says that somebody is to find it
             elif is_inbox(key.sk):
                 self._inbox(key, old, new, process)
             else:
@@ -228,6 +238,7 @@ class Promises:
             self._check_change(before, head, chronicle, process)
         self._order.row(before, head)
         self._family.row(before, head)
+        self.once.row(head)
         chronicle.moved_ms = now_ms
         if head.status in ENDED:
             chronicle.over = True
@@ -375,13 +386,16 @@ class Promises:
         where = f"record {position} of {chronicle.key.id}"
         if chronicle.execution is not None and record["ttl"] < chronicle.execution.ttl:
             raise Broken(f"P1: {process} wrote {where}, which is gone before what it follows")
-        for number, event in enumerate(unpack_events(self._data(record))):
+        events = unpack_events(self._data(record))
+        self.once.put(events)
+        for number, event in enumerate(events):
             what = f"{process} wrote {event!r:.200} as {where}"
             if isinstance(event, Snapshot):
                 self._check_snapshot(chronicle, event, number, what)
                 chronicle.snapshots.add(position)
                 continue
             self._check_event(chronicle, event, record["epoch"], what)
+            self.once.recorded(chronicle, event, what)
             self._fold(chronicle, event)
 
     def _fold(self, chronicle: Chronicle, event: Event) -> None:
@@ -416,6 +430,9 @@ class Promises:
         self.seen["snapshot"] += 1
         self.seen["snapshot of branches"] += bool(chronicle.execution.branches)
         self.seen["snapshot of taken signals"] += bool(chronicle.execution.taken)
+        self.seen["snapshot of calls"] += any(
+            strand.calls for _, strand in chronicle.execution.open()
+        )
 
     def _check_event(self, chronicle: Chronicle, event: Event, epoch: int, what: str) -> None:
         execution = chronicle.execution
@@ -449,7 +466,17 @@ class Promises:
     def _check_branch(self, execution: Execution, event: Event, what: str) -> None:
         """What happens in a branch happens where the branch stands."""
         match event:
-            case NodeFinished() | AttemptFailed() | SignalTaken() | TimerFired() | ChildStarted():
+            case (
+                NodeFinished()
+                | AttemptFailed()
+                | SignalTaken()
+                | TimerFired()
+                | ChildStarted()
+                | CallFinished()
+                | CallIntended()
+                | CallVoided()
+                | CallRetried()
+            ):
                 strand = execution.strand(event.branch)
                 if strand is None or (event.node, event.visit) != (strand.node, strand.visit):
                     raise Broken(f"P2: {what}, where the branch is {strand}")
@@ -566,7 +593,7 @@ class Promises:
         signals = self._untaken(chronicle, head) + [
             InboxSignal(name, id, accepted_ms)
             for (name, id), accepted_ms in chronicle.accepted.items()
-            if is_childs_signal(name)
+            if is_childs_signal(name) or is_ambiguous(name)
         ]
         return any(
             isinstance(resolved(wait, signals, execution.taken, self._world.now_ms()), Take)

@@ -6,11 +6,13 @@ import random
 from dataclasses import dataclass, field
 
 from holdfast.model.run import OnBusy
+from tests.simulation.effects import CALLS
 from tests.simulation.flow import HEAVY, branches_of
 
 __all__ = ["DAY_SECONDS", "FOLLOWER", "RUNS", "SLEEPER", "Line", "Script", "Wish", "drawn_script"]
 
 RUNS = 20
+CALLS_PART = 0.5
 SESSIONS = ("desk", "phone")
 DAY_SECONDS = 24 * 3600.0
 SLEEPER = "sleeper"
@@ -62,9 +64,9 @@ class Script:
         return [line for line in self.lines if line.run == run]
 
 
-def drawn_script(draw: random.Random, seconds: float) -> Script:
-    """Draw what users do within that time."""
-    drawing = _Drawing(draw)
+def drawn_script(draw: random.Random, seconds: float, *, calling: bool = False) -> Script:
+    """Draw what users do within that time; where ``calling``, half of it is calls."""
+    drawing = _Drawing(draw, calling)
     script = Script()
     lines: list[Line] = []
     for number in range(RUNS):
@@ -99,8 +101,9 @@ def drawn_script(draw: random.Random, seconds: float) -> Script:
 class _Drawing:
     """Draws the parts of a script."""
 
-    def __init__(self, draw: random.Random) -> None:
+    def __init__(self, draw: random.Random, calling: bool) -> None:
         self._draw = draw
+        self._calls = CALLS_PART if calling else 0.0
 
     def wish(self) -> Wish:
         draw = self._draw
@@ -145,6 +148,8 @@ class _Drawing:
 
     def _step(self, *, brief: bool) -> str:
         draw = self._draw
+        if self._is_call():
+            return self._simple("call", brief=brief)
         number = draw.random()
         if number < 0.12:
             return f"fork {self._branch(2)}|{self._branch(2)}"
@@ -163,15 +168,22 @@ class _Drawing:
     def _branch(self, most: int) -> str:
         kinds = ["work", "ask", "ask", "nap", "shaky", "work", "ask", "nap", "shaky", "kid"]
         count = self._draw.randint(1, most)
-        steps = [self._simple(self._draw.choice(kinds), brief=True) for _ in range(count)]
-        return ";".join(steps)
+        return ";".join(self._few(kinds, count))
 
     def _child(self) -> str:
         # Nobody sends it anything: whatever it asks for it gives up at some time.
         kinds = ["work", "nap", "shaky", "kid", "heavy", "ask go<6"]
         count = self._draw.randint(1, 2)
-        steps = [self._simple(self._draw.choice(kinds), brief=True) for _ in range(count)]
-        return ";".join(["work 0.1", *steps])
+        return ";".join(["work 0.1", *self._few(kinds, count)])
+
+    def _few(self, kinds: list[str], count: int) -> list[str]:
+        return [
+            self._simple("call" if self._is_call() else self._draw.choice(kinds), brief=True)
+            for _ in range(count)
+        ]
+
+    def _is_call(self) -> bool:
+        return self._calls > 0 and self._draw.random() < self._calls
 
     def _part(self) -> str:
         branch = self._branch(2)
@@ -190,6 +202,8 @@ class _Drawing:
                 return f"ask {draw.choice(['go', 'pay'])}{limit}"
             case "nap":
                 return f"nap {draw.random() * (8 if brief else 30):.3f}"
+            case "call":
+                return f"call {draw.choice(CALLS)}"
             case "shaky":
                 return f"shaky {draw.choice([0, 1, 1, 2, 3])}"
             case _:

@@ -10,6 +10,7 @@ from collections import Counter
 import pytest
 
 from tests.simulation.bugs import BUGS, planted, trouble_for
+from tests.simulation.effect_bugs import EFFECT_BUGS
 from tests.simulation.fleet import RUNS, WORKERS, fleet, rough
 from tests.simulation.promises import Broken
 
@@ -26,6 +27,11 @@ FAULTS = {
     "cancelled_transaction",
     "crash",
     "duplicate_write_refused",
+    "effect_crash",
+    "effect_late",
+    "effect_lost",
+    "effect_stall",
+    "effect_unanswered",
     "late_write",
     "late_write_refused",
     "lost_answer",
@@ -43,28 +49,51 @@ SITUATIONS = {
     "AttemptFailed in a branch",
     "SignalTaken in a branch",
     "TimerFired in a branch",
+    "a node went another way",
+    "ambiguous",
+    "answered from its record",
+    "arrived after its owner was lost",
     "began behind others",
     "begun in memory",
     "branch failed",
+    "call failed, to be made again",
+    "call shared a Put",
+    "calls shared a Put",
+    "came back from inside a call",
     "cancelled with its parent",
     "child failed",
     "child finished",
     "claimed to pay",
+    "crash before the effect",
+    "crash between the effect and its record",
+    "done by person",
+    "done by probe",
     "ended in branches",
     "extended",
+    "failed by person",
     "forked",
     "forked in a branch",
     "grandchild",
     "joined",
     "left its lane",
+    "made again",
+    "made again though it had arrived",
     "never written",
+    "probe unknown",
     "promoted",
     "queued",
+    "record lost",
+    "refused under a burned key",
     "replaced",
     "snapshot",
     "snapshot of branches",
+    "snapshot of calls",
     "snapshot of taken signals",
+    "void by person",
+    "void by probe",
+    "void by tool",
     "woken in its lane",
+    "written by its timer",
 }
 
 
@@ -103,7 +132,7 @@ def test_a_planted_bug_is_found(name: str) -> None:
     with planted(name):
         for seed in range(SEEDS_A_BUG):
             try:
-                fleet(seed, trouble_for(name))
+                fleet(seed, trouble_for(name), calling=True if name in EFFECT_BUGS else None)
             except Broken as error:
                 print(f"{name} is found by seed {seed}: {error}")
                 return

@@ -9,6 +9,7 @@ from typing import Any, get_args
 from holdfast.engine.lists import Filter
 from holdfast.errors import InvalidName, InvalidQuery, InvalidRequest
 from holdfast.graph import Graph
+from holdfast.model.budget import Budget, Limits
 from holdfast.model.durations import Duration, days, milliseconds_of
 from holdfast.model.policy import Durability
 from holdfast.model.run import OnBusy, Status
@@ -17,6 +18,7 @@ from holdfast.records.names import admit_labels, admit_name
 __all__ = [
     "LIMIT_MAX",
     "admitted_age",
+    "admitted_budget",
     "admitted_bulk",
     "admitted_durability",
     "admitted_filter",
@@ -52,6 +54,17 @@ def admitted_limit(limit: object) -> int:
             f"limit is a whole number from 1 to {LIMIT_MAX}, not {limit!r:.80}", field="limit"
         )
     return limit
+
+
+def admitted_budget(budget: Budget | None) -> Limits | None:
+    """Return what a run may spend.
+
+    Raises:
+        InvalidRequest: it is not a budget.
+    """
+    if budget is not None and not isinstance(budget, Budget):
+        raise InvalidRequest(f"budget is a Budget, not {budget!r:.80}", field="budget")
+    return None if budget is None else budget.limits
 
 
 def admitted_durability(durability: Durability | None, graph: Graph) -> Durability:

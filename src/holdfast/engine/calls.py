@@ -30,6 +30,7 @@ from holdfast.model.call import Call
 from holdfast.model.event import (
     CallFinished,
     CallIntended,
+    CallReserved,
     CallRetried,
     CallVoided,
     Event,
@@ -37,9 +38,10 @@ from holdfast.model.event import (
 )
 from holdfast.model.failure import failure_of
 from holdfast.model.policy import Retry
+from holdfast.model.spending import NOTHING, Spending
 from holdfast.records.codec import arguments_digest
 
-__all__ = ["Ambiguous", "Asked", "Calls", "Visit"]
+__all__ = ["FREE", "Ambiguous", "Asked", "Calls", "Charged", "Price", "Visit"]
 
 _log = logging.getLogger("holdfast.calls")
 
@@ -53,6 +55,7 @@ class Visit(Protocol):
     node: str
     branch: str
     visit: int
+    lines: Lines
 
     @property
     def key(self) -> str:
@@ -82,6 +85,14 @@ class Visit(Protocol):
         """Make a run durable that was only in memory so far."""
         ...
 
+    def saved(self, spending: Spending) -> None:
+        """Count a call that was answered from its record."""
+        ...
+
+    async def set_aside(self, call: str, most: Spending) -> None:
+        """Return once it is durable that a call may cost so much; pause the run if it may not."""
+        ...
+
     async def put_off(self, key: str, until_ms: int, about: str) -> None:
         """Return at that time, or let go of the run until then."""
         ...
@@ -99,6 +110,46 @@ class Ambiguous(msgspec.Struct, frozen=True):
     key: str
 
 
+class Charged(msgspec.Struct, frozen=True):
+    """What a call returned, and what it cost."""
+
+    result: Any
+    spent: Spending = NOTHING
+    saved: Spending = NOTHING
+    """What it would have cost, had there not been an answer already."""
+    by: str = ""
+
+
+class Price(Protocol):
+    """What calls of a kind cost."""
+
+    most: Spending
+    """More than a call can cost."""
+
+    def charged(self, value: Any) -> Charged:
+        """Return what a call cost that returned this."""
+        ...
+
+    def unpaid(self, error: Exception) -> bool:
+        """Return whether a call that raised this is sure to have cost nothing."""
+        ...
+
+
+class _Free:
+    """The price of calls of which nobody said that they cost anything."""
+
+    most = NOTHING
+
+    def charged(self, value: Any) -> Charged:
+        return Charged(value)
+
+    def unpaid(self, error: Exception) -> bool:
+        return True
+
+
+FREE: Price = _Free()
+
+
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """A call as a node asks for it."""
 
@@ -111,6 +162,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     timeout_ms: int | None = None
     context: Any = None
     """What the tool is handed if it takes ``ctx``."""
+    price: Price = FREE
 
 
 class Calls:
@@ -118,7 +170,7 @@ class Calls:
 
     def __init__(self, visit: Visit) -> None:
         self._visit = visit
-        self._lines = Lines()
+        self._lines = visit.lines
         self._under_way: dict[str, asyncio.Future[None]] = {}
 
     def name(self, name: str, key: str | None) -> str:
@@ -134,6 +186,9 @@ class Calls:
             InvalidResult: what it returned cannot be kept.
         """
         digest = arguments_digest((asked.args, asked.kwargs))
+        known = self._known(call)
+        if known is not None and known.over:
+            self._visit.saved(known.spent + known.saved)
         while (known := self._known(call)) is None or not known.over:
             if call in self._under_way:
                 await asyncio.wait({self._under_way[call]})
@@ -161,21 +216,28 @@ class Calls:
             now = self._visit.now_ms()
             if known.retry_at_ms > now:
                 await self._visit.put_off(f"%retry.{call}", known.retry_at_ms, asked.tool.name)
-            if asked.tool.at_most_once:
-                await self._visit.write_down()
-                await self._record(CallIntended, call, digest, durable=True)
-            await self._tried(call, digest, known, asked)
+            try:
+                await self._visit.set_aside(call, asked.price.most)
+                self._lines.begin(call)
+                if asked.tool.at_most_once:
+                    await self._visit.write_down()
+                    await self._record(CallIntended, call, digest, durable=True)
+                # Whoever stood still meanwhile may have lost the run, and its call may be recorded.
+                await self._visit.begin_call()
+                await self._tried(call, digest, known, asked)
+            finally:
+                self._lines.end(call)
 
     async def _tried(self, call: str, digest: bytes, known: Call, asked: Asked) -> None:
         """Make a call once, and write down what came of it; nothing where nobody can tell."""
         key = self._key_of(call, known)
         try:
             with self._lines.inside(call):
-                value = await self._performed(asked, key)
-            result = durable(value)
+                charged = asked.price.charged(await self._performed(asked, key))
+            charged = msgspec.structs.replace(charged, result=durable(charged.result))
         except Misfit as error:
             refused = InvalidResult(f"what {asked.tool.name!r} returned: {error}")
-            await self._failed(call, digest, refused, lasts=asked.tool.at_most_once)
+            await self._failed(call, digest, refused, asked)
         except Exception as error:
             if asked.tool.at_most_once and not isinstance(error, NotDone):
                 # An error is no proof that nothing happened.
@@ -183,21 +245,25 @@ class Calls:
                 return
             failed = known.failed + 1
             if failed >= asked.retry.attempts or not asked.retry.covers(error):
-                await self._failed(call, digest, error)
+                await self._failed(call, digest, error, asked)
                 return
-            at_ms = self._visit.now_ms() + asked.retry.pause_ms(failed, key)
+            pause_ms = max(asked.retry.pause_ms(failed, key), _asked_to_wait_ms(error))
+            at_ms = self._visit.now_ms() + pause_ms
             events = [self._event(CallRetried, call, failure_of(error), at_ms)]
+            if asked.price.unpaid(error) and asked.price.most != NOTHING:
+                events.append(self._event(CallReserved, call, NOTHING, instead=True))
             if asked.tool.at_most_once:
                 events.append(self._event(CallVoided, call, "tool"))
             await self._visit.record(*events, durable=False)
         else:
-            await self._returned(call, digest, result, asked)
+            await self._returned(call, digest, charged, asked)
 
-    async def _returned(self, call: str, digest: bytes, result: Any, asked: Asked) -> None:
+    async def _returned(self, call: str, digest: bytes, charged: Charged, asked: Asked) -> None:
+        costs = {"spent": charged.spent, "saved": charged.saved, "by": charged.by}
         try:
-            await self._record(CallFinished, call, digest, result, durable=False)
+            await self._record(CallFinished, call, digest, charged.result, durable=False, **costs)
         except InvalidResult as error:  # it is too large
-            await self._failed(call, digest, error, lasts=asked.tool.at_most_once)
+            await self._failed(call, digest, error, asked)
 
     async def _performed(self, asked: Asked, key: str) -> Any:
         if asked.timeout_ms is None:
@@ -260,8 +326,7 @@ class Calls:
         if told["outcome"] == "void":
             await self._record(CallVoided, call, "person", durable=True)
         elif told["outcome"] == "failed":
-            error = CallFailed(told["error"])
-            await self._failed(call, known.digest, error, lasts=True, by="person")
+            await self._failed(call, known.digest, CallFailed(told["error"]), asked, by="person")
         else:
             result = told["result"]
             await self._record(CallFinished, call, known.digest, result, durable=True, by="person")
@@ -279,8 +344,9 @@ class Calls:
         return hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
 
     async def _failed(
-        self, call: str, digest: bytes, error: Exception, *, lasts: bool = False, by: str = ""
+        self, call: str, digest: bytes, error: Exception, asked: Asked, *, by: str = ""
     ) -> None:
+        known = self._known(call) or _UNKNOWN_CALL
         await self._record(
             CallFinished,
             call,
@@ -288,7 +354,9 @@ class Calls:
             durable=False,
             failure=failure_of(error),
             kinds=_kinds(error),
-            lasts=lasts,
+            # What happened once at most is not to be tried again; unless it did not happen.
+            lasts=asked.tool.at_most_once and not isinstance(error, NotDone),
+            spent=NOTHING if asked.price.unpaid(error) else known.reserved,
             by=by,
         )
 
@@ -301,6 +369,12 @@ class Calls:
         visit = self._visit
         kwargs["branch"] = visit.branch
         return kind(visit.now_ms(), visit.node, visit.visit, call, *args, **kwargs)
+
+
+def _asked_to_wait_ms(error: Exception) -> int:
+    """Return how long a service asked not to be called."""
+    seconds = getattr(error, "retry_after_seconds", None)
+    return 0 if seconds is None else round(seconds * 1000)
 
 
 def _admitted_key(key: object) -> str:

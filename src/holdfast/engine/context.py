@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from holdfast.engine.calls import Asked, Calls
 from holdfast.engine.children import Wanted
 from holdfast.engine.endings import result_of
+from holdfast.engine.invocations import Invocation, invoked
 from holdfast.engine.starting import prepare
 from holdfast.engine.visit import Visit
 from holdfast.errors import InvalidRequest, WaitTimedOut
@@ -17,6 +18,7 @@ from holdfast.graph import Graph
 from holdfast.graph.tool import tool_of
 from holdfast.model.durations import Duration, milliseconds_of
 from holdfast.model.event import BranchFailed, TimerFired
+from holdfast.model.invocation import Answer, ToolSpec
 from holdfast.model.policy import Retry
 from holdfast.model.signals import SignalName
 from holdfast.records.names import admit_labels, admit_name
@@ -119,6 +121,52 @@ class Context:
             context=BlockingContext(self, asyncio.get_running_loop()) if tool.plain else self,
         )
         return await self._calls.call(self._calls.name(tool.name, key), asked)
+
+    async def model(
+        self,
+        name: str,
+        messages: Any,
+        *,
+        output: Any = None,
+        tools: Sequence[ToolSpec] = (),
+        tool_choice: str | None = None,
+        check: Callable[[Answer], Any] | None = None,
+        fallback: str | Sequence[str] = (),
+        key: str | None = None,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,  # noqa: ASYNC109
+        **params: Any,
+    ) -> Answer:
+        """Ask a model, and write down what it answered; a node that runs again is given that.
+
+        ``messages`` is a text, or a list of ``{"role": …, "content": …}``. With ``output``, a type,
+        the answer's ``value`` is one of it. ``check`` is handed the answer; where it returns False,
+        or the answer does not fit, or the model cannot answer at all, the next one of ``fallback``
+        is asked. ``params`` are max_tokens, temperature, top_p, stop, seed and extra. Before it is
+        asked, what it may cost is set aside from the run's budget.
+
+        Raises:
+            UnknownModel: no model was given this name.
+            InvalidPrompt: what is asked is malformed.
+            CallFailed: it could not answer; ``is_a(ModelRefused)`` says whether it ever will.
+            InvalidAnswer: its answer does not fit, or did not pass the check.
+            PriceUnknown: there is a budget in dollars, and nobody said what the model costs.
+        """
+        budget = self._visit.host.head.budget
+        asked = Invocation(
+            messages=messages,
+            tools=tuple(tools),
+            tool_choice=tool_choice,
+            output=output,
+            check=check,
+            params=params,
+            key=key,
+            retry=retry,
+            timeout_ms=None if timeout is None else milliseconds_of(timeout, "timeout"),
+            priced=budget is not None and budget.nanodollars is not None,
+        )
+        others = (fallback,) if isinstance(fallback, str) else tuple(fallback)
+        return await invoked(self._visit.host.models, self._calls, (name, *others), asked)
 
     # --- waiting ----------------------------------------------------------------------------------
 
@@ -275,6 +323,10 @@ class BlockingContext:
         """Do as `Context.call` does."""
         call = self._context.call(function, *args, key=key, retry=retry, timeout=timeout, **kwargs)
         return self._blocking(call)
+
+    def model(self, name: str, messages: Any, **options: Any) -> Answer:
+        """Do as `Context.model` does."""
+        return self._blocking(self._context.model(name, messages, **options))
 
     def wait(self, condition: SignalName, *, max_wait: Duration | None = None) -> Any:
         """Do as `Context.wait` does."""

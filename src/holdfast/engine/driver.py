@@ -21,10 +21,12 @@ from holdfast.engine.children import Wanted, ask_child, pay_family, start_child
 from holdfast.engine.debts import owes, owes_family, pay
 from holdfast.engine.endings import Outcome as RunOutcome
 from holdfast.engine.hands import Hands
+from holdfast.engine.invocations import Models
 from holdfast.engine.kernel import Dropped, Kernel
 from holdfast.engine.ledger import Conflict, Journal, Loaded, load, read_inbox
 from holdfast.engine.parking import RETRY, Parking, limit_ms, reason_of
 from holdfast.engine.performer import perform
+from holdfast.engine.purse import Purse
 from holdfast.engine.removal import freed_at_ms, remove
 from holdfast.engine.starting import made, with_input
 from holdfast.engine.turns import must_wait
@@ -57,6 +59,7 @@ from holdfast.model.execution import Execution, folded, shown_nodes
 from holdfast.model.failure import failure_of
 from holdfast.model.run import Status
 from holdfast.model.signals import Pending, Signal, holds_decision, resolved
+from holdfast.model.spending import Spending
 from holdfast.model.wait import Wait
 from holdfast.records import ambiguity, changes
 from holdfast.records.head import ENDED, OPEN, ROW_WAITS_MAX, Head, head_of
@@ -133,6 +136,7 @@ class Driver:
         self._read_before = loaded is not None
         self._writing: set[asyncio.Future[Any]] = set()
         self._flushing: asyncio.Task[None] | None = None
+        self.purse = Purse(self)
         self._parking = Parking()
         self.news = asyncio.Event()
         self._parenting = asyncio.Lock()
@@ -214,6 +218,13 @@ class Driver:
     @property
     def threads(self) -> Executor:
         return self._holder.threads
+
+    @property
+    def models(self) -> Models:
+        return self._kernel.models
+
+    def saved(self, spending: Spending) -> None:
+        self._kernel.savings.add(spending)
 
     async def record(self, *events: Event, durable: bool) -> None:
         self._check_alive()
@@ -608,6 +619,8 @@ class Driver:
                 return
             if self.head.cancel is not None:
                 await self._write((Cancelled(self.now_ms(), self.head.cancel),))
+                return
+            if self._parking.ask_again():
                 return
 
     async def _row_waits(self, waits: tuple[Wait, ...]) -> tuple[Wait, ...]:

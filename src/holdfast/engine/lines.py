@@ -37,6 +37,9 @@ class Lines:
     def __init__(self) -> None:
         """Begin with the task that is to run the node."""
         self._root = _Line(self, "")
+        # The calls that are being made, and who waits for one of them to end.
+        self._active: set[str] = set()
+        self._waiting: list[asyncio.Future[None]] = []
         _current.set(self._root)
 
     def next(self, name: str) -> str:
@@ -56,6 +59,35 @@ class Lines:
             yield
         finally:
             _current.reset(token)
+
+    def begin(self, call: str) -> None:
+        """Let nobody let go of the run before a call is over."""
+        self._active.add(call)
+
+    async def others_done(self) -> bool:
+        """Return when no call is being made any more, but those that wait for this to return.
+
+        Return whether there were any: whoever is about to let go of the run would lose what they
+        come to.
+        """
+        path = self._line().path
+        # What this is part of does not go on before it does.
+        for call in [call for call in self._active if path.startswith(f"{call}>")]:
+            self.end(call)
+        waited = bool(self._active)
+        while self._active:
+            left = asyncio.get_running_loop().create_future()
+            self._waiting.append(left)
+            await left
+        return waited
+
+    def end(self, call: str) -> None:
+        """Hear that a call is not being made any more."""
+        self._active.discard(call)
+        waiting, self._waiting = self._waiting, []
+        for left in waiting:
+            if not left.done():
+                left.set_result(None)
 
     def _line(self) -> _Line:
         line = _current.get()

@@ -65,6 +65,17 @@ class Parking:
         if self._meant.pop(branch, None) is not None:
             self._stirred = True  # what it was let go on for, and did not take, others may
 
+    def ask_again(self) -> bool:
+        """Let the branches go on that have to ask again what they wait for; return whether any."""
+        asking = [
+            branch
+            for branch, waits in self.parked.items()
+            if any(wait.asks_again for wait in waits)
+        ]
+        for branch in asking:
+            del self.parked[branch]
+        return bool(asking)
+
     def stir(self) -> None:
         """Hear of something that may answer a wait."""
         self._stirred = True
@@ -170,6 +181,7 @@ def reason_of(waits: Sequence[Wait]) -> str:
     """Return why a run pauses, in a word."""
     if any(is_ambiguous(wait.signal) for wait in waits):
         return "ambiguous"
-    if any(wait.key.startswith(RETRY) for wait in waits):
-        return "retry"
+    for kind in ("budget", "quota", "retry"):
+        if any(wait.key.startswith(f"%{kind}") for wait in waits):
+            return kind
     return "signal" if any(wait.signal is not None for wait in waits) else "timer"

@@ -43,11 +43,14 @@ async def perform(
     try:
         state = graph.enter(execution, visit.branch)
         value = await _called(node, state, visit, threads)
+        await visit.others_done()
         visit.check()
         return Returned(graph.delta(execution, visit.branch, value), _since(began, clock))
     except BaseException as raised:
         error = raised
         try:
+            if isinstance(error, Exception):
+                await visit.others_done()  # they are paid, and a further attempt needs them
             visit.check()
         except NotPausable as refusal:
             error = refusal

@@ -14,6 +14,7 @@ from holdfast.engine.ledger import Loaded, begun, check_fits, spilled
 from holdfast.engine.unwritten import Stood, Unwritten
 from holdfast.errors import AlreadyExists, ConditionFailed, InvalidInput, InvalidResult
 from holdfast.graph import Graph
+from holdfast.model.budget import Limits
 from holdfast.model.execution import Execution
 from holdfast.model.run import OnBusy
 from holdfast.records.changes import created
@@ -55,6 +56,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     parent: Parent | None = None
     user_hash: str | None = None
     """What is kept of the user, where that is known already."""
+    budget: Limits | None = None
 
     @property
     def pool(self) -> str | None:
@@ -279,4 +281,5 @@ async def _head(
         retries_left=graph.nodes[prepared.execution.node].retry.attempts - 1,
         session=asked.session,
         parent=asked.parent,
+        budget=asked.budget,
     )

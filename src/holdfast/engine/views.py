@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.model.event import Event
 from holdfast.model.run import HistoryEntry, LaneEntry, Run, RunEntry
+from holdfast.model.spending import NANODOLLARS
 from holdfast.records.head import Head
 from holdfast.records.moments import moment
 
@@ -53,6 +54,9 @@ def run_of(head: Head) -> Run:
         session=head.session,
         into=head.into,
         parent=None if head.parent is None else head.parent.id,
+        budget=head.budget,
+        tokens=head.tokens,
+        cost_usd=head.nanodollars / NANODOLLARS,
     )
 
 

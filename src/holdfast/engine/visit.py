@@ -17,7 +17,10 @@ from typing import Any, NoReturn, Protocol
 from holdfast.engine.calls import Ambiguous
 from holdfast.engine.children import Wanted
 from holdfast.engine.endings import Outcome
+from holdfast.engine.invocations import Models
 from holdfast.engine.kernel import Dropped
+from holdfast.engine.lines import Lines
+from holdfast.engine.purse import Purse
 from holdfast.errors import NotPausable, ResultTaken, WaitBeyondExpiry
 from holdfast.graph import Node
 from holdfast.model.call import Call, settled_signal
@@ -25,6 +28,7 @@ from holdfast.model.child import childs_signal
 from holdfast.model.event import ChildStarted, Event, Failure, SignalTaken, TimerFired
 from holdfast.model.execution import Execution, Strand
 from holdfast.model.signals import Pending, Signal, Stale, Take, TimeOut, resolved
+from holdfast.model.spending import Spending
 from holdfast.model.wait import Wait
 from holdfast.records.head import Head
 
@@ -50,6 +54,16 @@ class Host(Protocol):
 
     head: Head
     execution: Execution
+    purse: Purse
+
+    @property
+    def models(self) -> Models:
+        """The models that nodes can ask."""
+        ...
+
+    def saved(self, spending: Spending) -> None:
+        """Count a call that was answered without being made."""
+        ...
 
     @property
     def threads(self) -> Executor:
@@ -138,6 +152,7 @@ class Visit:
         self.node = node.name
         self.branch = branch
         self.visit = self._strand_of(host, branch).visit
+        self.lines = Lines()
         self.hold_ms = hold_ms
         """Up to this a wait for a time is waited for in place."""
         self.pending: dict[str, Wait] = {}
@@ -147,6 +162,7 @@ class Visit:
         self.refusal: NotPausable | None = None
         """Why it cannot be let to wait."""
         self._declared = node
+        self._began_ms = host.now_ms()
         self._counts: Counter[str] = Counter()
         self._children = 0
         self._awaiting: dict[str, asyncio.Lock] = {}
@@ -201,6 +217,16 @@ class Visit:
         """Return the time."""
         return self.host.now_ms()
 
+    @property
+    def elapsed_ms(self) -> int:
+        """For how long this attempt has been going on."""
+        return self.now_ms() - self._began_ms
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether its run may be let go of meanwhile."""
+        return self._declared.pausable != "no"
+
     async def record(self, *events: Event, durable: bool) -> None:
         """Write down what happened, and fold it."""
         self.check_open()
@@ -228,7 +254,7 @@ class Visit:
             NotPausable: the node was declared with ``pausable="no"``.
         """
         head, visit = self.host.head, self.visit
-        if self._declared.pausable == "no":
+        if not self.may_wait:
             raise NotPausable(f"node {self.node!r} has pausable='no', and so may not wait")
         for wait in self.host.known_waits(self.branch):
             if (wait.visit, wait.key) == (visit, key):
@@ -284,7 +310,7 @@ class Visit:
                 self.stale = True
                 raise Paused
             case Pending():
-                self._pend(wait)
+                await self._pend(wait)
 
     def fired(self, key: str) -> TimerFired:
         """Return the event that a wait for a time is over."""
@@ -296,11 +322,15 @@ class Visit:
         Whoever runs the node again asks again whether there is anything to wait for.
         """
         span = until_ms - self.now_ms()
-        if span <= self.hold_ms or self._declared.pausable == "no":
+        if span <= self.hold_ms or not self.may_wait:
             await self.host.sleep(max(span, 0) / 1000)
             return
+        await self.ask_again(key, until_ms, about)
+
+    async def ask_again(self, key: str, until_ms: int, about: str) -> NoReturn:
+        """Let go of the run until that time, or until somebody wakes it."""
         now = self.now_ms()
-        self._pend(
+        await self._pend(
             Wait(
                 visit=self.visit,
                 key=key,
@@ -311,7 +341,12 @@ class Visit:
             )
         )
 
-    def _pend(self, wait: Wait) -> NoReturn:
+    async def others_done(self) -> bool:
+        """Return when no other call is being made; return whether any was."""
+        return await self.lines.others_done()
+
+    async def _pend(self, wait: Wait) -> NoReturn:
+        await self.others_done()  # or what they come to would be lost
         if len(self.pending) >= WAITS_MAX:
             self.refusal = NotPausable(
                 f"node {self.node!r} waits for more than {WAITS_MAX} things at once"
@@ -346,6 +381,18 @@ class Visit:
         try:
             await self.host.settled()
         except (Dropped, Overtaken) as lost:
+            self._lost = lost
+            raise
+
+    def saved(self, spending: Spending) -> None:
+        """Count a call that was answered from its record."""
+        self.host.saved(spending)
+
+    async def set_aside(self, call: str, most: Spending) -> None:
+        """Return once it is durable that a call may cost so much; pause the run if it may not."""
+        try:
+            await self.host.purse.set_aside(self, call, most)
+        except Dropped as lost:
             self._lost = lost
             raise
 

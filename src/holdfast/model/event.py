@@ -202,6 +202,8 @@ class CallReserved(msgspec.Struct, frozen=True, array_like=True, tag="reserved")
     call: str
     most: Spending
     branch: str = ""
+    instead: bool = False
+    """Whether it stands in the place of what was set aside before, which is known to be unspent."""
 
 
 class TimerFired(msgspec.Struct, frozen=True, array_like=True, tag="timer"):

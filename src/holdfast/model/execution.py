@@ -424,7 +424,8 @@ def _called(before: Execution, path: str, event: CallEvent) -> Execution:
     known = strand.calls.get(event.call, _UNKNOWN_CALL)
     after = _changed(before)
     if isinstance(event, CallReserved):
-        after = msgspec.structs.replace(after, spent=after.spent + event.most)
+        unspent = known.reserved if event.instead else NOTHING
+        after = msgspec.structs.replace(after, spent=after.spent + event.most - unspent)
     elif isinstance(event, CallFinished):
         spent = after.spent + event.spent - known.reserved
         after = msgspec.structs.replace(after, spent=spent, saved=after.saved + event.saved)

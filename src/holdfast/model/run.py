@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from holdfast.model.budget import Limits
 from holdfast.model.event import Failure
 from holdfast.model.wait import Wait
 
@@ -98,6 +99,12 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """The run whose wait its input answered, where it is promoted."""
     parent: str | None = None
     """The run that started it, and with which it ends."""
+    budget: Limits | None = None
+    """What it may spend; None where nothing limits it."""
+    tokens: int = 0
+    """How many tokens its calls took, as of the last time that its row was written."""
+    cost_usd: float = 0.0
+    """What its calls cost, likewise."""
 
 
 class AmbiguousCall(msgspec.Struct, frozen=True, kw_only=True):

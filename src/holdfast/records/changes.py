@@ -11,9 +11,11 @@ from typing import Any
 
 import msgspec
 
+from holdfast.model.budget import Limits
 from holdfast.model.event import Failure
 from holdfast.model.execution import Execution, shown_nodes
 from holdfast.model.run import Status
+from holdfast.model.spending import NOTHING
 from holdfast.model.wait import Wait
 from holdfast.records.head import (
     ATTRIBUTES,
@@ -34,6 +36,7 @@ __all__ = [
     "ended",
     "extended",
     "freed",
+    "funded",
     "lasting",
     "nudged",
     "parenting",
@@ -79,6 +82,8 @@ def created(head: Head, *, now_ms: int, token: str) -> Put:
         item["input"] = head.input
     if head.parent is not None:
         item["parent"] = _map(head.parent)
+    if head.budget is not None:
+        item["budget"] = _map(head.budget)
     if head.owner is not None:
         item["owner"] = head.owner
     if head.context != Context():
@@ -238,6 +243,20 @@ def ended(
     # A blob that came meanwhile must be freed one day, too.
     condition = AllOf((*_held(head).conditions, Absent("spilled")))
     return msgspec.structs.replace(write, condition=condition)
+
+
+def funded(head: Head, limits: Limits, *, now_ms: int, token: str) -> Update:
+    """Return the write that gives a run another budget.
+
+    Its owner, should it be about to pause, has to look again.
+    """
+    return Update(
+        key=head.key.head,
+        set={"budget": _map(limits), "updated_ms": now_ms},
+        add={"signals": 1},
+        condition=_unchanged(head),
+        token=token,
+    )
 
 
 def postponed(head: Head, *, due_ms: int | None, now_ms: int, token: str) -> Update:
@@ -451,6 +470,9 @@ def _let_go(
         "updated_ms": now_ms,
         **changes,
     }
+    if execution.spent != NOTHING:
+        settled["tokens"] = execution.spent.tokens
+        settled["nanodollars"] = execution.spent.nanodollars
     if head.torn:
         settled["torn"] = True  # nobody got to write the fence
     removed = {"owner", "torn", "waits", "reason", "resume_failures", "failure", *remove}

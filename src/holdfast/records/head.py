@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import JournalDamaged
+from holdfast.model.budget import Limits
 from holdfast.model.event import Failure
 from holdfast.model.execution import Execution
 from holdfast.model.run import Status
@@ -139,6 +140,12 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it was begun in memory, with ``durability="on_pause"``."""
     children: bool = False
     """Whether it may have started others, which end with it."""
+    budget: Limits | None = None
+    """What it may spend."""
+    tokens: int = 0
+    """How many its calls took."""
+    nanodollars: int = 0
+    """What its calls cost."""
 
     @property
     def seed(self) -> str:
@@ -217,6 +224,7 @@ def head_of(item: Mapping[str, Any]) -> Head:
             failure=Failure(**item["failure"]) if "failure" in item else None,
             retry=_struct(item, "retry", RetryRequest),
             parent=_struct(item, "parent", Parent),
+            budget=_struct(item, "budget", Limits),
             **values,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -229,7 +237,7 @@ ATTRIBUTES = (
     "first", "created_ms", "updated_ms", "starts_ms", "expires_ms", "ttl", "kept", "user", "node",
     "reason", "nodes_run", "spent_ms", "retries_left", "resume_failures", "cancel", "signals",
     "freed", "spilled", "pool", "snapshot", "extends_ms", "ticket", "replaces", "into",
-    "children", "on_pause",
+    "children", "on_pause", "tokens", "nanodollars",
 )  # fmt: skip
 
 

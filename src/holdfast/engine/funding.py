@@ -1,0 +1,48 @@
+"""Gives runs other budgets, and wakes those that wait for it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from holdfast.engine import runs
+from holdfast.engine.hands import Hands
+from holdfast.engine.kernel import Kernel
+from holdfast.engine.waking import changed, woken
+from holdfast.errors import RunEnded, RunNotFound
+from holdfast.model.budget import Limits
+from holdfast.records import changes
+from holdfast.records.head import OPEN, Head
+from holdfast.records.keys import RunKey
+
+__all__ = ["fund", "prompt"]
+
+
+async def fund(kernel: Kernel, hands: Hands, run: RunKey, limits: Limits) -> None:
+    """Give a run another budget; if it waits for one, it asks again.
+
+    Raises:
+        RunNotFound: there is no such run.
+        RunEnded: it has ended, or expired.
+    """
+    head: Head | None = await runs.read(kernel, run)
+    while head is not None:
+        if head.status not in OPEN:
+            raise RunEnded(f"run {run.id!r} is {head.status}", status=head.status)
+        now, token = kernel.clock.now_ms(), kernel.ids.new()
+        head = await changed(kernel, head, changes.funded(head, limits, now_ms=now, token=token))
+    await prompt(kernel, hands, run)
+
+
+async def prompt(kernel: Kernel, hands: Hands, run: RunKey) -> None:
+    """Let a run ask again for what it lacked, if it is there and waits, or is about to."""
+    with suppress(RunNotFound):
+        head: Head | None = await runs.read(kernel, run)
+        while head is not None and head.status in OPEN:
+            if head.status == "waiting" and head.owner is None:
+                if not any(wait.asks_again for wait in head.waits):
+                    return
+                head = await woken(kernel, hands, head, spilled=False)
+            else:
+                now, token = kernel.clock.now_ms(), kernel.ids.new()
+                sign = changes.signalled(head, spilled=False, now_ms=now, token=token)
+                head = await changed(kernel, head, sign)

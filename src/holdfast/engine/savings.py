@@ -1,0 +1,38 @@
+"""What was not paid, since its answer was known: counted in each process."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.model.spending import NOTHING, Spending
+
+__all__ = ["Saved", "Savings"]
+
+
+class Saved(msgspec.Struct, frozen=True, kw_only=True):
+    """What answers that were known would have cost."""
+
+    calls: int = 0
+    """How many calls were answered from records, or by what another run had asked."""
+    spending: Spending = NOTHING
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens they would have taken."""
+        return self.spending.tokens
+
+    @property
+    def usd(self) -> float:
+        """How many dollars they would have cost."""
+        return self.spending.usd
+
+
+class Savings:
+    """Counts what this process saved."""
+
+    def __init__(self) -> None:
+        self.sum = Saved()
+
+    def add(self, spending: Spending) -> None:
+        """Count a call that was answered without being made."""
+        self.sum = Saved(calls=self.sum.calls + 1, spending=self.sum.spending + spending)

@@ -1,0 +1,78 @@
+"""What a run may spend, and whether it may spend more."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from holdfast.errors import InvalidRequest
+from holdfast.model.durations import Duration, milliseconds_of
+from holdfast.model.spending import NANODOLLARS, Spending
+
+__all__ = ["Budget", "Limits"]
+
+_TOKENS_MAX = 10**15
+_DOLLARS_MAX = 10**9
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What a run may spend, as its row has it; None is no limit."""
+
+    tokens: int | None = None
+    nanodollars: int | None = None
+    wall_ms: int | None = None
+
+    def lacking(self, spent: Spending, wall_ms: int, need: Spending) -> str | None:
+        """Return what is needed, and what is left, as people read it; None where that is enough."""
+        if self.wall_ms is not None and wall_ms >= self.wall_ms:
+            return f"more than {self.wall_ms / 1000:g} seconds inside nodes"
+        after = spent + need
+        if self.tokens is not None and need.tokens and after.tokens > self.tokens:
+            return f"{need.tokens:,} tokens, and {max(self.tokens - spent.tokens, 0):,} are left"
+        money = self.nanodollars
+        if money is not None and need.nanodollars and after.nanodollars > money:
+            left = Spending(nanodollars=max(money - spent.nanodollars, 0))
+            return f"${need.usd:.6f}, and ${left.usd:.6f} are left"
+        return None
+
+
+class Budget(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run may spend in all: tokens, dollars, and time inside its nodes.
+
+    It pauses before a call that might cost more than is left.
+    """
+
+    tokens: int | None = None
+    usd: float | None = None
+    wall: Duration | None = None
+
+    def __post_init__(self) -> None:
+        if self.tokens is None and self.usd is None and self.wall is None:
+            raise InvalidRequest("a budget limits tokens, usd or wall", field="budget")
+        if self.tokens is not None and not (
+            type(self.tokens) is int and 0 <= self.tokens <= _TOKENS_MAX
+        ):
+            raise InvalidRequest(
+                f"tokens are a whole number from 0 to {_TOKENS_MAX:,}, not {self.tokens!r:.80}",
+                field="tokens",
+            )
+        if self.usd is not None and not (
+            type(self.usd) in (int, float)
+            and math.isfinite(self.usd)
+            and 0 <= self.usd <= _DOLLARS_MAX
+        ):
+            raise InvalidRequest(
+                f"usd are dollars from 0 to {_DOLLARS_MAX:,}, not {self.usd!r:.80}", field="usd"
+            )
+        if self.wall is not None:
+            milliseconds_of(self.wall, "wall")
+
+    @property
+    def limits(self) -> Limits:
+        """The budget in whole units; what is no whole nanodollar is rounded down."""
+        return Limits(
+            self.tokens,
+            None if self.usd is None else math.floor(round(self.usd * NANODOLLARS, 3)),
+            None if self.wall is None else milliseconds_of(self.wall, "wall"),
+        )

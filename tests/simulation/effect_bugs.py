@@ -1,0 +1,134 @@
+"""Bugs to plant in what is done to the world outside: fleets that call it are to find them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.engine import calls, driver, ledger, visit
+from holdfast.engine.visit import Overtaken
+from holdfast.model.event import CallIntended, Snapshot
+from holdfast.model.execution import Execution
+from tests.simulation import effects
+from tests.simulation.bugs import Plant, bug
+
+__all__ = ["EFFECT_BUGS"]
+
+EFFECT_BUGS: list[str] = []
+
+
+def effect_bug(plant: Plant) -> Plant:
+    """Make a bug known that shows only where runs call the world outside."""
+    EFFECT_BUGS.append(plant.__name__)
+    return bug(plant)
+
+
+@effect_bug
+def an_answer_used_before_it_is_recorded(patch: pytest.MonkeyPatch) -> None:
+    async def hasty(self: Any) -> None:
+        self._check_alive()
+        if self._journal is None:
+            raise Overtaken
+
+    patch.setattr(driver.Driver, "settled", hasty)
+
+
+@effect_bug
+def a_call_made_after_the_run_was_lost(patch: pytest.MonkeyPatch) -> None:
+    """A worker that stood still between two tries does not ask whether the run is still its own."""
+    put_off = visit.Visit.put_off
+    begin_call = visit.Visit.begin_call
+
+    async def deaf(self: Any, *arguments: Any) -> None:
+        await put_off(self, *arguments)
+        self.deaf = True
+
+    async def heedless(self: Any) -> None:
+        if not getattr(self, "deaf", False):
+            await begin_call(self)
+        self.deaf = False
+
+    patch.setattr(visit.Visit, "put_off", deaf)
+    patch.setattr(visit.Visit, "begin_call", heedless)
+
+
+@effect_bug
+def a_probe_that_only_looked(patch: pytest.MonkeyPatch) -> None:
+    """Whoever says that a call came to nothing does not see to it that it stays so."""
+    patch.setattr(effects.Outside, "_burn", lambda self, key: None)
+
+
+@effect_bug
+def one_that_may_have_been_made_is_made_again(patch: pytest.MonkeyPatch) -> None:
+    async def careless(self: Any, call: str, known: Any, asked: Any) -> None:
+        await self._tried(call, known.digest, known, asked)
+
+    patch.setattr(calls.Calls, "_settle", careless)
+
+
+@effect_bug
+def an_intent_that_is_not_durable(patch: pytest.MonkeyPatch) -> None:
+    record = calls.Calls._record
+
+    async def hasty(self: Any, kind: Any, *arguments: Any, durable: bool, **values: Any) -> None:
+        await record(self, kind, *arguments, durable=durable and kind is not CallIntended, **values)
+
+    patch.setattr(calls.Calls, "_record", hasty)
+
+
+@effect_bug
+def calls_that_a_resume_forgets(patch: pytest.MonkeyPatch) -> None:
+    take_in = driver.Driver._take_in
+
+    def forgetful(self: Any, loaded: Any) -> None:
+        blank = msgspec.structs.replace(loaded.execution, calls={})
+        take_in(self, msgspec.structs.replace(loaded, execution=blank))
+
+    patch.setattr(driver.Driver, "_take_in", forgetful)
+
+
+@effect_bug
+def snapshot_without_calls(patch: pytest.MonkeyPatch) -> None:
+    snapshot = ledger.snapshot
+
+    def forgetful(execution: Execution, at_ms: int, **values: Any) -> Snapshot:
+        return snapshot(msgspec.structs.replace(execution, calls={}), at_ms, **values)
+
+    patch.setattr(ledger, "snapshot", forgetful)
+
+
+@effect_bug
+def a_key_for_each_owner(patch: pytest.MonkeyPatch) -> None:
+    key_of = calls.Calls._key_of
+
+    def fresh(self: Any, call: str, known: Any) -> str:
+        return f"{key_of(self, call, known)}.{self._visit.host.head.epoch}"
+
+    patch.setattr(calls.Calls, "_key_of", fresh)
+
+
+@effect_bug
+def calls_told_apart_by_who_is_faster(patch: pytest.MonkeyPatch) -> None:
+    """Calls side by side have their numbers in the order in which their turn comes."""
+    call = calls.Calls.call
+
+    async def late(self: Any, name: str, asked: Any) -> Any:
+        if asked.key is None:
+            turn = asyncio.get_running_loop().create_future()
+            turn.get_loop().call_soon(turn.set_result, None)
+            await turn
+            self._shared = getattr(self, "_shared", 0) + 1
+            name = f"{asked.tool.name}#{self._shared}"
+        return await call(self, name, asked)
+
+    patch.setattr(calls.Calls, "call", late)
+
+
+@effect_bug
+def ambiguous_calls_that_nobody_finds(patch: pytest.MonkeyPatch) -> None:
+    async def nothing(*arguments: Any) -> None: ...
+
+    patch.setattr(driver.Driver, "list_ambiguous", nothing)

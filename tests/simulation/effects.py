@@ -1,0 +1,315 @@
+"""The world outside that calls touch, and the steps of a plan that touch it.
+
+========= ==========================================================================================
+``guess`` answers something else whenever it is asked, as a model does
+``post``  honours keys: under one it acts once, and answers the same however often it is asked
+``wire``  acts whenever it is asked; its probe burns the key of what has not arrived
+``mail``  as much without a probe: a person looks, and burns
+========= ==========================================================================================
+
+A request travels by itself: whoever sent it may crash or stall meanwhile, and it arrives, or is
+lost, all the same. What a step ``call chain`` does, in a node of its own or in a branch:
+
+=========== ========================================================================================
+``chain``   guesses, and posts the guess
+``linger``  the same, with so much time between them that nothing else writes the guess down
+``nap``     the same, with a pause of the run between them
+``kid``     guesses, and starts another run then
+``beside``  several side by side
+``named``   posts under a key of its own
+``again``   posts, and fails once
+``once``    wires
+``mail``    mails
+``relay``   wires, posts the receipt, and mails what came of that
+=========== ========================================================================================
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine.context import Context
+from holdfast.errors import CallFailed, NotDone
+from holdfast.graph.tool import UNKNOWN, VOID, Tool, done, tool
+from holdfast.model.policy import Retry
+from holdfast.records.codec import arguments_digest
+from tests.simulation.faults import drawn
+from tests.simulation.loop import OWNER
+from tests.simulation.process import Process
+
+if TYPE_CHECKING:
+    from tests.simulation.once import Journey, Once
+    from tests.simulation.world import World
+
+__all__ = ["CALLS", "Outside"]
+
+CALLS = ("chain", "linger", "nap", "kid", "beside", "named", "again", "once", "mail", "relay")
+"""What a step can call."""
+
+_RETRY = Retry(attempts=4, first_seconds=0.4, factor=3, jitter=0.3)
+_SECONDS_MIN = 0.002
+_SECONDS_MAX = 4.0
+_LINGER_SECONDS = 0.3
+_PROBE_SECONDS = 0.02
+_PROBE_UNSURE = 0.25
+_NOT_DONE = 0.04
+_FAILED_BY_PERSON = 0.2
+
+_caller: ContextVar[Context] = ContextVar("caller")
+
+Start = Callable[[Context], Coroutine[Any, Any, Any]]
+
+
+class Refused(Exception):
+    """The key was burned."""
+
+
+@dataclass
+class Request:
+    """What was sent, and what is to come back."""
+
+    journey: Journey
+    process: Process
+    answer: asyncio.Future[Any]
+    found: Any = None
+
+
+class Outside:
+    """Everything that calls reach, with what ever happened there."""
+
+    def __init__(self, world: World, once: Once, seen: Counter[str]) -> None:
+        self._world = world
+        self._once = once
+        self._seen = seen
+        self._receipts: dict[str, str] = {}
+        """What was done, by the key under which it was asked for."""
+        self._burned: set[str] = set()
+        self._said: dict[str, dict[str, Any]] = {}
+        """What a person says of a key, once and for all."""
+        self._sources: dict[str, bytes] = {}
+        """Which call's answer another one is made with."""
+        self._guesses = 0
+        self._guess = self._tool("guess", self._guessed)
+        self._post = self._tool("post", self._posted)
+        self._wire = self._tool("wire", self._acted, at_most_once=True, probe=self._probe)
+        self._mail = self._tool("mail", self._acted, at_most_once=True)
+
+    # --- what a person does -----------------------------------------------------------------------
+
+    def said_of(self, key: str) -> dict[str, Any]:
+        """Return what became of a call, as somebody says who has looked; then it stays so."""
+        if key not in self._said:
+            if key in self._receipts:
+                self._said[key] = {"result": self._receipts[key]}
+            else:
+                self._burn(key)
+                failed = self._world.random.random() < _FAILED_BY_PERSON
+                self._said[key] = {"error": "it came to nothing"} if failed else {"void": True}
+        return self._said[key]
+
+    # --- what a step does -------------------------------------------------------------------------
+
+    async def step(self, ctx: Context, kind: str, start: Start) -> str:
+        """Make the calls of a step; return what it adds."""
+        _caller.set(ctx)
+        match kind:
+            case "chain" | "linger" | "nap" | "kid":
+                guess = await self._call(ctx, self._guess, 1)
+                await self._between(ctx, kind, guess, start)
+                await self._call(ctx, self._post, 2, guess, source=_digest(_name(ctx, 1)))
+            case "beside":
+                await self._beside(ctx)
+            case "named":
+                await self._call(ctx, self._post, 1, key=_name(ctx, 1))
+            case "again":
+                await self._call(ctx, self._post, 1)
+                if ctx.attempt == 1:
+                    raise ValueError("once more")
+            case "once":
+                await self._call(ctx, self._wire, 1)
+            case "mail":
+                await self._call(ctx, self._mail, 1)
+            case "relay":
+                receipt = await self._call(ctx, self._wire, 1)
+                source = _digest(_name(ctx, 1))
+                posted = await self._call(ctx, self._post, 2, receipt, source=source)
+                source = _digest(_name(ctx, 2), receipt)
+                await self._call(ctx, self._mail, 3, posted, source=source)
+            case _:
+                raise AssertionError(kind)
+        return kind
+
+    async def _between(self, ctx: Context, kind: str, guess: str | None, start: Start) -> None:
+        process = OWNER.get()
+        assert isinstance(process, Process)
+        digest = _digest(_name(ctx, 1))
+        if kind == "linger":
+            await process.clock.sleep(_LINGER_SECONDS)
+            self._seen["written by its timer"] += not ctx.branch and self._once.stands(digest)
+        elif kind == "nap":
+            await ctx.sleep(3.0)
+        elif kind == "kid":
+            await start(ctx)
+            self._once.uses(guess, digest, f"a child of {ctx.run_id}")
+
+    async def _beside(self, ctx: Context) -> None:
+        """Call several side by side, begun in their order, as asyncio's own loop begins tasks."""
+        loop = self._world.loop
+        tools = [self._post, self._guess, self._post, self._wire]
+        turns = [loop.create_future() for _ in range(len(tools) + 1)]
+
+        async def one(number: int) -> None:
+            await turns[number]
+            loop.call_soon(turns[number + 1].set_result, None)  # once this one has asked
+            await self._call(ctx, tools[number], number)
+
+        turns[0].set_result(None)
+        await asyncio.gather(*(one(number) for number in range(len(tools))))
+
+    async def _call(
+        self,
+        ctx: Context,
+        called: Tool[..., Any],
+        number: int,
+        *what: Any,
+        source: bytes | None = None,
+        key: str | None = None,
+    ) -> Any:
+        """Make one call; return what it came to, None where it failed for good."""
+        of = _name(ctx, number)
+        if source is not None and what[0] is not None:
+            self._sources[of] = source
+        digest = _digest(of, *what)
+        before = self._once.times(digest)
+        try:
+            answer = await ctx.call(called, of, *what, key=key)
+        except CallFailed:
+            self._seen["a node went another way"] += 1
+            return None
+        self._once.answered(digest, answer, inside=self._once.times(digest) > before)
+        return answer
+
+    # --- tools ------------------------------------------------------------------------------------
+
+    def _tool(self, name: str, arrived: Callable[[str], Any], **contract: Any) -> Tool[..., Any]:
+        once = contract.get("at_most_once", False)
+
+        async def call(of: str, *what: Any, idempotency_key: str) -> Any:
+            journey = self._once.sets_out(
+                _caller.get(), name, of, digest=_digest(of, *what), key=idempotency_key, once=once
+            )
+            if of in self._sources:
+                self._once.uses(what[0], self._sources[of], of)
+            answer = await self._answer(journey, arrived)
+            self._once.returns(journey)
+            return answer
+
+        return tool(name=name, retry=_RETRY, **contract)(call)
+
+    def _guessed(self, key: str) -> str:
+        self._guesses += 1
+        return f"guess {self._guesses}"
+
+    def _posted(self, key: str) -> str:
+        return self._receipts.setdefault(key, f"receipt {len(self._receipts)}")
+
+    def _acted(self, key: str) -> str | Exception:
+        if key in self._burned:
+            self._seen["refused under a burned key"] += 1
+            return Refused(key)
+        if self._world.random.random() < _NOT_DONE:
+            self._burn(key)
+            return NotDone(key)
+        return self._posted(key)
+
+    async def _probe(self, key: str) -> Any:
+        process = OWNER.get()
+        assert isinstance(process, Process)
+        await process.clock.sleep(_PROBE_SECONDS)
+        if self._world.random.random() < _PROBE_UNSURE:
+            self._seen["probe unknown"] += 1
+            return UNKNOWN
+        if key in self._receipts:
+            return done(self._receipts[key])
+        self._burn(key)
+        return VOID
+
+    def _burn(self, key: str) -> None:
+        """See to it that nothing ever happens under a key."""
+        self._burned.add(key)
+
+    # --- a request --------------------------------------------------------------------------------
+
+    async def _answer(self, journey: Journey, arrived: Callable[[str], Any]) -> Any:
+        """Send a request, and wait for what comes back."""
+        world, process = self._world, OWNER.get()
+        assert isinstance(process, Process)
+        request = Request(journey, process, process.promise())
+        if not process.silent:
+            draw, now = world.random.random, world.loop.time()
+            seconds = _SECONDS_MIN + draw() ** 6 * (_SECONDS_MAX - _SECONDS_MIN)
+            fault = drawn(world.plan.effects, draw())
+            self._send(request, arrived, seconds, fault)
+            if fault in ("effect_crash", "effect_stall"):
+                world.at(now + draw() * seconds, self._strike, request, fault)
+            elif fault is not None:
+                request.found = ConnectionError(fault)
+                world.note(process, fault, journey.of, count=True)
+            world.loop.call_at(now + seconds, _deliver, request, context=process.context)
+        found = await request.answer
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def _send(
+        self, request: Request, arrived: Callable[[str], Any], seconds: float, fault: str | None
+    ) -> None:
+        world, process = self._world, request.process
+        moment = world.loop.time() + world.random.random() * seconds
+        flight = world.serial()
+        if fault == "effect_late":
+            late = seconds + world.random.random() * world.plan.late_seconds_max
+            world.at(moment + late, self._arrive, request, arrived, flight)
+        elif fault != "effect_lost":
+            process.in_flight[flight] = world.at(moment, self._arrive, request, arrived, flight)
+
+    def _arrive(self, request: Request, arrived: Callable[[str], Any], flight: int) -> None:
+        request.process.in_flight.pop(flight, None)
+        before = len(self._receipts)
+        found = arrived(request.journey.key)
+        self._once.arrives(request.journey, found, happens=len(self._receipts) > before)
+        if request.found is None:
+            request.found = found
+
+    def _strike(self, request: Request, fault: str) -> None:
+        """Let whoever is inside a call crash, or stand still past its lease."""
+        process, world = request.process, self._world
+        if process.silent or request.answer.done():
+            return
+        world.note(process, fault, request.journey.of, count=True)
+        if fault == "effect_stall":
+            process.stall(world.random.random() * world.plan.stall_seconds_max)
+        else:
+            early = request.found is None
+            where = "before the effect" if early else "between the effect and its record"
+            self._seen[f"crash {where}"] += 1
+            process.crash()
+
+
+def _deliver(request: Request) -> None:
+    if not request.answer.done():
+        request.answer.set_result(request.found)
+
+
+def _name(ctx: Context, number: int) -> str:
+    """Return what names a call, whoever makes it and however often."""
+    return f"{ctx._visit.host.head.seed}.{ctx.branch}.{ctx.visit}.{number}"
+
+
+def _digest(of: str, *what: Any) -> bytes:
+    return arguments_digest(((of, *what), {}))
