@@ -59,8 +59,7 @@ async def all_effects(state: Any, ctx: Any) -> Any:
 
 
 def opened() -> Holdfast:
-    models = {"models": {"paid": PaidModel(ledger.effect)}} if given.effects == "models" else {}
-    return Holdfast(url, **models)
+    return Holdfast(url, models={"paid": PaidModel(ledger.effect)})
 
 
 async def work() -> None:
