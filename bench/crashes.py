@@ -169,5 +169,10 @@ def _show(outcomes: dict[str, Outcome]) -> None:
         counts.append("no key" if name == MODELS else len(outcome.done_twice))
         about = ", ".join(f"{package} {version}" for package, version in outcome.versions.items())
         print(f"  {name:<24}{''.join(f'{count:>24}' for count in counts)}   {about}")
+    # The last column is no merit of an engine alone: it needs a key that outlives the crash.
+    print(
+        "  Keys: Holdfast hands one to the function; for DBOS and LangGraph our scripts make one of"
+    )
+    print("  the ids that they tell. Without keys, what is asked for again is done again.")
     asked = outcomes[ONCE].ambiguous
     print(f"  {ONCE}: {len(asked)} listed as ambiguous, and settled by a person")
