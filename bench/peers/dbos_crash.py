@@ -2,7 +2,7 @@
 
 The settings are those of ``dbos_runner.py`` that make it faster. ``--as-it-comes`` leaves them out;
 that takes two to three times as long. How many effects are repeated hangs on the moment of the
-kill: 19 and 23 as it comes; 24, 21, 27 and once only 1 with the settings.
+kill: 19 and 23 as it comes; 24, 21, 27, 1, 21 and 32 with the settings.
 
 It resumes as DBOS does: at the launch of the second process all workflows that were pending are
 recovered. Those that were never started are started, as a caller does who does not know how far
