@@ -6,6 +6,8 @@ import sys
 
 from bench import (
     branches,
+    calls,
+    crashes,
     dynamodb,
     fairness,
     kernel,
@@ -29,6 +31,8 @@ BENCHMARKS = {
     "scale": scale.measure,
     "branches": branches.measure,
     "quota": quota.measure,
+    "calls": calls.measure,
+    "crashes": crashes.measure,
 }
 
 
