@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import Executor
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
@@ -31,6 +30,7 @@ from holdfast.engine.purse import Purse
 from holdfast.engine.quotas import Later, Pass
 from holdfast.engine.removal import freed_at_ms, remove
 from holdfast.engine.starting import made, with_input
+from holdfast.engine.threads import NodeThreads
 from holdfast.engine.tokens import TokenWriter
 from holdfast.engine.turns import must_wait
 from holdfast.engine.unwritten import Stood
@@ -97,7 +97,7 @@ class Holder(Protocol):
     """What nodes do something to the world with."""
 
     @property
-    def threads(self) -> Executor:
+    def threads(self) -> NodeThreads:
         """Where nodes that are plain functions run."""
         ...
 
@@ -222,7 +222,7 @@ class Driver:
         return self._kernel.clock.now_ms()
 
     @property
-    def threads(self) -> Executor:
+    def threads(self) -> NodeThreads:
         return self._holder.threads
 
     @property

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable
-from concurrent.futures import Executor
 from datetime import UTC, datetime
 from typing import Any, NoReturn, Protocol
 
@@ -22,6 +21,7 @@ from holdfast.engine.lines import Lines
 from holdfast.engine.means import Means
 from holdfast.engine.purse import Purse
 from holdfast.engine.quotas import Later, Pass
+from holdfast.engine.threads import NodeThreads
 from holdfast.engine.tokens import TokenWriter
 from holdfast.errors import NotPausable, ResultTaken, WaitBeyondExpiry
 from holdfast.graph import Node
@@ -73,7 +73,7 @@ class Host(Protocol):
         ...
 
     @property
-    def threads(self) -> Executor:
+    def threads(self) -> NodeThreads:
         """Where plain functions run."""
         ...
 
@@ -392,7 +392,7 @@ class Visit:
     # --- calls ------------------------------------------------------------------------------------
 
     @property
-    def threads(self) -> Executor:
+    def threads(self) -> NodeThreads:
         """Where plain functions run."""
         return self.host.threads
 
