@@ -280,11 +280,12 @@ class Driver:
             self._flushing = asyncio.ensure_future(self._flush_later())
 
     async def _flush_later(self) -> None:
-        await self._kernel.clock.sleep(_HELD_SECONDS)
-        if self._journal is not None and self._journal.presses:
-            # Whoever asks next learns that the journal is another's, or that we are not alive.
-            with suppress(Conflict, Dropped, HoldfastError):
-                await self._safely(self._journal.flush())
+        # Whoever asks next learns that the journal is another's, or that we are not alive.
+        with suppress(Conflict, Dropped, HoldfastError):
+            # Again, for what is held back while the first of them are being written.
+            while (journal := self._journal) is not None and journal.presses and journal.holds:
+                await self._kernel.clock.sleep(_HELD_SECONDS)
+                await self._safely(journal.flush())
 
     async def settled(self) -> None:
         self._check_alive()
