@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast
+from holdfast import Budget, Holdfast
 from holdfast.errors import CallFailed
-from tests.engine.asking import graph_of
+from tests.engine.asking import Cents, graph_of
 from tests.engine.staging import staged, write_of
 from tests.engine.support import (
     Gate,
     House,
     StepClock,
     incompressible,
+    kill,
     store_without_blobs,
     tenant_key,
 )
@@ -112,3 +113,50 @@ async def test_a_call_that_ends_while_others_are_being_written_is_written_soon(
                 house.clock.advance(0.005)
         after.open()
         await run.result(timeout=60)
+
+
+async def test_who_waits_for_others_does_not_count_among_the_tasks(house: House) -> None:
+    """A call under a key of its own that lacks money at first, and one without such a key."""
+    model = Cents()
+    made: list[str] = []
+    gate = Gate()
+
+    async def touch(what: str) -> str:
+        made.append(what)
+        return what
+
+    async def node(state: Any, ctx: Any) -> Any:
+        async def keyed() -> None:
+            await ctx.model("cheap", "Is it?", key="mine")
+
+        async def bare() -> None:
+            await ctx.call(touch, "bare")
+
+        await ctx.model("cheap", "What?")
+        task = asyncio.create_task(keyed())
+        other = asyncio.create_task(ctx.model("cheap", "And?", key="another"))
+        await asyncio.gather(task, other)
+        await asyncio.create_task(bare())
+        await gate.pass_through()
+        return {}
+
+    model.used = type(model.used)(1, 1)
+    graph = graph_of(node)
+    hf = house.open(models={"cheap": model})
+    doomed = house.worker(hf, graph, lease_seconds=10)
+    await doomed.start()
+    await hf.start(graph, id="doc-42", budget=Budget(usd=0.015))
+    await gate.waited_at()
+    house.clock.advance(0.005)
+    async with asyncio.timeout(5):
+        while len(calls_in((await hf.history("doc-42")).entries)) < 4:
+            pass
+    kill(doomed)
+    gate.open()
+    hf = house.open(models={"cheap": model})
+    async with house.worker(hf, graph, lease_seconds=10) as worker:
+        await house.clock.asleep(3)
+        for _ in range(8):
+            await house.move(5, worker)
+        await hf.run("doc-42").result(timeout=60)
+    assert made == ["bare"]
