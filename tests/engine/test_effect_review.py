@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Budget, Holdfast
+from holdfast import Budget, Graph, Holdfast, tool
 from holdfast.errors import CallFailed
 from tests.engine.asking import Cents, graph_of
 from tests.engine.staging import staged, write_of
@@ -160,3 +160,29 @@ async def test_who_waits_for_others_does_not_count_among_the_tasks(house: House)
             await house.move(5, worker)
         await hf.run("doc-42").result(timeout=60)
     assert made == ["bare"]
+
+
+async def test_one_key_may_be_ambiguous_in_two_visits(house: House, hf: Holdfast) -> None:
+    async def pay() -> int:
+        raise ConnectionError("lost")
+
+    once = tool(at_most_once=True, name="pay")(pay)
+    graph = Graph("g", dict)
+
+    @graph.node
+    async def first(state: Any, ctx: Any) -> Any:
+        return {"first": await ctx.call(once, key="order-7")}
+
+    @graph.node
+    async def second(state: Any, ctx: Any) -> Any:
+        return {"second": await ctx.call(once, key="order-7")}
+
+    graph.route(first, second)
+    async with house.worker(hf, graph) as worker:
+        run = await hf.start(graph, id="doc-42")
+        for n in (1, 2):
+            await house.quiet(worker)
+            (call,) = [call async for call in hf.ambiguous()]
+            assert call.key == "order-7"
+            await hf.resolve("doc-42", call.call, result=n)
+        assert await run.result(timeout=5) == {"first": 1, "second": 2}
