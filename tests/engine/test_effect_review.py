@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Budget, Graph, Holdfast, tool
+from holdfast import Budget, Graph, Holdfast, restart, tool
 from holdfast.errors import CallFailed
 from tests.engine.asking import Cents, graph_of
 from tests.engine.staging import staged, write_of
@@ -186,3 +186,26 @@ async def test_one_key_may_be_ambiguous_in_two_visits(house: House, hf: Holdfast
             assert call.key == "order-7"
             await hf.resolve("doc-42", call.call, result=n)
         assert await run.result(timeout=5) == {"first": 1, "second": 2}
+
+
+async def test_a_call_whose_fate_is_unknown_does_not_go_stale(house: House, hf: Holdfast) -> None:
+    made = []
+    graph = Graph("g", dict)
+
+    @tool(at_most_once=True)
+    async def pay() -> int:
+        made.append(1)
+        raise ConnectionError("lost")
+
+    @graph.node(max_pause=60, on_stale=restart("node"))
+    async def node(state: Any, ctx: Any) -> Any:
+        return {"paid": await ctx.call(pay)}
+
+    async with house.worker(hf, graph) as worker:
+        run = await hf.start(graph, id="doc-42")
+        await house.quiet(worker)
+        await house.move(61, worker)
+        assert len(made) == 1
+        (call,) = [call async for call in hf.ambiguous()]
+        await hf.resolve("doc-42", call.call, result=1)
+        assert await run.result(timeout=5) == {"paid": 1}

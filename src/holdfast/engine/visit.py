@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, NoReturn, Protocol
 
+import msgspec
+
 from holdfast.engine.calls import Ambiguous
 from holdfast.engine.children import Wanted
 from holdfast.engine.endings import Outcome
@@ -454,6 +456,8 @@ class Visit:
         if answer is None:
             about = f"{ambiguous.name} {ambiguous.key}"
             wait = await self.begin_wait(key, name, None, about)
+            # It never goes stale: elsewhere the call would be made again, under another key.
+            wait = msgspec.structs.replace(wait, stale_ms=None)
             if wait not in self.host.known_waits(self.branch):
                 await self.host.list_ambiguous(ambiguous, self.node)
             answer = await self.answer(wait)
