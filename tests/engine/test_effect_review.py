@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Budget, Graph, Holdfast, restart, tool
+from holdfast import Budget, Graph, Holdfast, Retry, restart, tool
 from holdfast.errors import CallFailed
 from tests.engine.asking import Cents, graph_of
 from tests.engine.staging import staged, write_of
@@ -209,3 +209,27 @@ async def test_a_call_whose_fate_is_unknown_does_not_go_stale(house: House, hf: 
         (call,) = [call async for call in hf.ambiguous()]
         await hf.resolve("doc-42", call.call, result=1)
         assert await run.result(timeout=5) == {"paid": 1}
+
+
+async def test_a_further_attempt_of_a_call_makes_what_failed_within_it_anew(
+    house: House, hf: Holdfast
+) -> None:
+    made = []
+
+    async def inner() -> int:
+        made.append(1)
+        if len(made) < 3:
+            raise ConnectionError("away")
+        return len(made)
+
+    @tool(retry=Retry(attempts=5, first_seconds=0))
+    async def outer(ctx: Any) -> Any:
+        return await ctx.call(inner)
+
+    async def node(state: Any, ctx: Any) -> Any:
+        return {"n": await ctx.call(outer)}
+
+    graph = graph_of(node)
+    async with house.worker(hf, graph):
+        run = await hf.start(graph, id="doc-42")
+        assert await run.result(timeout=5) == {"n": 3}
