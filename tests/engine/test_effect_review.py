@@ -15,6 +15,7 @@ from tests.engine.support import (
     Gate,
     House,
     StepClock,
+    calls_of,
     incompressible,
     kill,
     store_without_blobs,
@@ -233,3 +234,21 @@ async def test_a_further_attempt_of_a_call_makes_what_failed_within_it_anew(
     async with house.worker(hf, graph):
         run = await hf.start(graph, id="doc-42")
         assert await run.result(timeout=5) == {"n": 3}
+
+
+async def test_a_limit_of_time_costs_no_writes_of_its_own(house: House) -> None:
+    async def touch() -> int:
+        return 1
+
+    async def node(state: Any, ctx: Any) -> Any:
+        for _ in range(3):
+            await ctx.call(touch)
+
+    counted = []
+    for n, budget in enumerate((None, Budget(wall=3600))):
+        graph, hf = graph_of(node), house.open()
+        async with house.worker(hf, graph):
+            run = await hf.start(graph, id=f"doc-{n}", budget=budget)
+            await run.result(timeout=60)
+        counted.append(calls_of(hf, "journal"))
+    assert counted[0] == counted[1]
