@@ -10,6 +10,7 @@ import pytest
 from holdfast import Budget, Graph, Holdfast, Retry, restart, tool
 from holdfast.errors import CallFailed
 from tests.engine.asking import Cents, graph_of
+from tests.engine.branching import each
 from tests.engine.staging import staged, write_of
 from tests.engine.support import (
     Gate,
@@ -252,3 +253,21 @@ async def test_a_limit_of_time_costs_no_writes_of_its_own(house: House) -> None:
             await run.result(timeout=60)
         counted.append(calls_of(hf, "journal"))
     assert counted[0] == counted[1]
+
+
+async def test_branches_go_on_as_soon_as_there_is_money(house: House) -> None:
+    model = Cents()
+    model.used = type(model.used)(1, 1)
+
+    async def ask(state: Any, ctx: Any) -> Any:
+        await ctx.model("cheap", f"Is it {state['item']}?")
+        return {}
+
+    graph = each(ask)
+    hf = house.open(models={"cheap": model})
+    async with house.worker(hf, graph) as worker:
+        run = await hf.start(
+            graph, {"items": [1, 2, 3, 4, 5]}, id="doc-42", budget=Budget(usd=0.0125)
+        )
+        await house.quiet(worker)
+        assert (await run.get()).status == "finished"

@@ -258,7 +258,7 @@ class Driver:
         self._check_alive()
         journal, called = self._journal, any(isinstance(event, CallFinished) for event in events)
         if not durable and journal is not None and journal.hold(events, pressing=called):
-            self.execution = folded(self.execution, events)
+            self._fold(events)
             if journal.presses:
                 self._flush_soon()
             return
@@ -611,7 +611,12 @@ class Driver:
             raise Conflict
         if durable or not journal.hold(events):
             await journal.append(events)
-        self.execution = folded(self.execution, events)
+        self._fold(events)
+
+    def _fold(self, events: Sequence[Event]) -> None:
+        before, self.execution = self.execution, folded(self.execution, events)
+        if self.execution.spent != before.spent:
+            self._parking.relent()
 
     # --- letting go -------------------------------------------------------------------------------
 
