@@ -37,7 +37,7 @@ class Lines:
     def __init__(self) -> None:
         """Begin with the task that is to run the node."""
         self._root = _Line(self, "")
-        # The calls that are being made, and who waits for one of them to end.
+        # The calls that are being made, and who waits for all of them to end.
         self._active: set[str] = set()
         self._waiting: list[asyncio.Future[None]] = []
         _current.set(self._root)
@@ -85,6 +85,8 @@ class Lines:
     def end(self, call: str) -> None:
         """Hear that a call is not being made any more."""
         self._active.discard(call)
+        if self._active:
+            return
         waiting, self._waiting = self._waiting, []
         for left in waiting:
             if not left.done():
