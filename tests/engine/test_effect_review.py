@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import Budget, Graph, Holdfast, Retry, restart, tool
+from holdfast import Budget, Graph, Holdfast, Retry, days, hours, restart, signal, tool
 from holdfast.errors import CallFailed
+from holdfast.storage import UpTo
 from tests.engine.asking import Cents, graph_of
 from tests.engine.branching import each
 from tests.engine.staging import staged, write_of
@@ -18,7 +19,9 @@ from tests.engine.support import (
     StepClock,
     calls_of,
     incompressible,
+    item_of_head,
     kill,
+    store_of,
     store_without_blobs,
     tenant_key,
 )
@@ -271,3 +274,30 @@ async def test_branches_go_on_as_soon_as_there_is_money(house: House) -> None:
         )
         await house.quiet(worker)
         assert (await run.get()).status == "finished"
+
+
+async def test_what_lies_beside_the_row_of_an_extended_run_lasts_as_well(either: House) -> None:
+    @tool(at_most_once=True)
+    async def pay() -> int:
+        raise ConnectionError("lost")
+
+    async def asks(state: Any, ctx: Any) -> Any:
+        await ctx.model("cheap", "Is it?")
+        await ctx.wait(signal("go on"))
+        return {}
+
+    child = graph_of(asks, "child")
+
+    async def begin(state: Any, ctx: Any) -> Any:
+        await ctx.start(child, id="child")
+        return {"paid": await ctx.call(pay)}
+
+    graph, hf = graph_of(begin, "family"), either.open(models={"cheap": Cents()})
+    async with either.worker(hf, graph, child) as worker:
+        run = await hf.start(graph, id="root", budget=Budget(usd=1), expires=hours(1))
+        await either.quiet(worker)
+        await run.extend(expires=days(300))
+        ttl = (await item_of_head(hf, "root"))["ttl"]
+        items = store_of(hf).table.every(tenant_key("root").pk, UpTo("GRANT#~"))
+        lasting = {item["SK"].split("#")[0]: item["ttl"] == ttl async for item in items}
+        assert lasting == dict.fromkeys(("ACCOUNT", "CALL", "CHILD", "GRANT"), True)

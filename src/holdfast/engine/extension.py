@@ -9,7 +9,8 @@ nothing that counts, and to ask again finishes it:
    after it read it, and uses the new one. What is before it may vanish.
 3. The row gets the new ttl, and readers begin at the snapshot. Whoever puts a signal into the inbox
    compares the ttl afterwards: from here on each lasts, or its sender mends that.
-4. The signals that were there before are given the new ttl, and so is its place in its session.
+4. The signals that were there before are given the new ttl, and so are its place in its session
+   and what lies beside its row: children, calls in doubt, what it and they may spend.
 5. Only now does the row say that the run expires later.
 
 The row alone decides: an owner that is closing the run compares its expiry, and whoever comes
@@ -19,6 +20,7 @@ first wins.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 
@@ -41,8 +43,8 @@ from holdfast.model.execution import snapshot
 from holdfast.records import changes
 from holdfast.records.codec import pack
 from holdfast.records.head import OPEN, Head, head_of
-from holdfast.records.journal import record
-from holdfast.records.keys import RunKey
+from holdfast.records.journal import prolonged, record
+from holdfast.records.keys import RunKey, beside_range
 from holdfast.records.lifetime import longer_class, retention_class, ttl_of
 from holdfast.records.moments import moment
 from holdfast.storage import Update
@@ -106,6 +108,7 @@ async def extend(kernel: Kernel, run: RunKey, *, expires_ms: int) -> Head:
     head = await _until(kernel, head, lasts, lasting)
     await prolong_all(kernel, head, loaded.execution.taken)
     await keep_place(kernel, head)
+    await _prolong_beside(kernel, head)
 
     def extended(head: Head) -> Update:
         return changes.extended(
@@ -154,6 +157,13 @@ async def _secured(kernel: Kernel, head: Head, asked: _Lifetime) -> Loaded:
             _check_open(kernel, head)
             continue
         return loaded
+
+
+async def _prolong_beside(kernel: Kernel, head: Head) -> None:
+    async for item in kernel.journals.every(head.key.pk, beside_range()):
+        if item["ttl"] < head.ttl and item["SK"].split("#")[1] == head.generation:
+            with suppress(ConditionFailed):  # it lasts long enough, or is gone
+                await kernel.settle(kernel.journals, prolonged(item, head.ttl))
 
 
 async def _loaded(kernel: Kernel, head: Head) -> Loaded:

@@ -12,7 +12,15 @@ from holdfast.records.head import Head
 from holdfast.records.keys import inbox_key, journal_key
 from holdfast.storage import Absent, BlobRef, Key, Less, Put, Update
 
-__all__ = ["Content", "content_of", "prolonged_signal", "record", "signal_in", "signal_item"]
+__all__ = [
+    "Content",
+    "content_of",
+    "prolonged",
+    "prolonged_signal",
+    "record",
+    "signal_in",
+    "signal_item",
+]
 
 
 class Content(msgspec.Struct, frozen=True):
@@ -78,6 +86,12 @@ def signal_in(item: Mapping[str, Any]) -> tuple[str, str]:
     """Return name and id of the signal that an item of an inbox is."""
     name, id = item["SK"].split("#", 3)[3].split("#")
     return name, id
+
+
+def prolonged(item: Mapping[str, Any], ttl: int) -> Update:
+    """Return the write that lets an item last longer; it fails where it lasts as long already."""
+    key = Key(item["PK"], item["SK"])
+    return Update(key=key, set={"ttl": ttl}, condition=Less("ttl", ttl))
 
 
 def prolonged_signal(item: Mapping[str, Any], ttl: int, content: Content) -> Update:

@@ -266,6 +266,11 @@ def grant_key(run: RunKey, generation: str, holder: str) -> Key:
     return Key(run.pk, f"GRANT#{generation}#{holder}")
 
 
+def beside_range() -> Between:
+    """Return the range of what lies beside a run's row: children, calls, account and grants."""
+    return Between("ACCOUNT#", f"GRANT#{_LAST}")
+
+
 def calls_partition(tenant: str) -> str:
     """Return the partition in which a tenant's ambiguous calls are listed."""
     return f"CALLS#{tenant}"
