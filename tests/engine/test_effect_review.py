@@ -10,6 +10,7 @@ import pytest
 from holdfast import Budget, Graph, Holdfast, Retry, days, hours, restart, signal, tool
 from holdfast.errors import CallFailed
 from holdfast.storage import UpTo
+from holdfast.storage.item import item_bytes
 from tests.engine.asking import Cents, graph_of
 from tests.engine.branching import each
 from tests.engine.staging import staged, write_of
@@ -301,3 +302,48 @@ async def test_what_lies_beside_the_row_of_an_extended_run_lasts_as_well(either:
         items = store_of(hf).table.every(tenant_key("root").pk, UpTo("GRANT#~"))
         lasting = {item["SK"].split("#")[0]: item["ttl"] == ttl async for item in items}
         assert lasting == dict.fromkeys(("ACCOUNT", "CALL", "CHILD", "GRANT"), True)
+
+
+async def test_each_call_in_doubt_is_listed_and_not_one_after_the_other(
+    house: House, hf: Holdfast
+) -> None:
+    @tool(at_most_once=True)
+    async def pay(n: int) -> int:
+        raise ConnectionError("lost")
+
+    async def node(state: Any, ctx: Any) -> Any:
+        return {"paid": await asyncio.gather(*(ctx.call(pay, n) for n in range(5)))}
+
+    graph = graph_of(node)
+    async with house.worker(hf, graph) as worker:
+        run = await hf.start(graph, id="doc-42")
+        await house.quiet(worker)
+        calls = [call async for call in hf.ambiguous()]
+        assert len(calls) == 5
+        for call in calls:
+            await hf.resolve("doc-42", call.call, result=1)
+        assert await run.result(timeout=60) == {"paid": [1, 1, 1, 1, 1]}
+
+
+async def test_a_row_stays_small_whatever_the_calls_are_called(house: House, hf: Holdfast) -> None:
+    @tool(at_most_once=True, name="\U0001f4b8" * 64)
+    async def pay() -> int:
+        raise ConnectionError("lost")
+
+    @tool(retry=Retry(attempts=3, first_seconds=3600))
+    async def ask() -> int:
+        raise ConnectionError("away")
+
+    async def node(state: Any, ctx: Any) -> Any:
+        once = pay if state["once"] else ask
+        keys = [f"{n}" + "\U0001f511" * 255 for n in range(8)]
+        await asyncio.gather(*(ctx.call(once, key=key) for key in keys))
+
+    graph = graph_of(node)
+    async with house.worker(hf, graph) as worker:
+        for n in (0, 1):
+            await hf.start(graph, {"once": n}, id=f"doc-{n}")
+            await house.quiet(worker)
+            row = await item_of_head(hf, f"doc-{n}")
+            assert len(row["waits"]) == 8
+            assert item_bytes(row) <= 8 * 1024

@@ -41,6 +41,7 @@ from holdfast.model.failure import failure_of
 from holdfast.model.policy import Retry
 from holdfast.model.quota import ONE_REQUEST, Cost, Quota
 from holdfast.model.spending import NOTHING, Spending
+from holdfast.model.wait import asking_key
 from holdfast.records.codec import arguments_digest
 
 __all__ = ["FREE", "Ambiguous", "Asked", "Calls", "Charged", "Price", "Visit"]
@@ -114,6 +115,8 @@ class Ambiguous(msgspec.Struct, frozen=True):
     id: str
     name: str
     key: str
+    call: str
+    """Which of the visit's calls it is."""
 
 
 class Charged(msgspec.Struct, frozen=True):
@@ -228,11 +231,17 @@ class Calls:
             if known.over:
                 return
             if known.intended:
-                await self._settle(call, known, asked)
+                # Nobody lets go of the run before each that is in doubt is listed.
+                self._lines.begin(call)
+                try:
+                    await self._settle(call, known, asked)
+                finally:
+                    self._lines.end(call)
                 continue
             now = self._visit.now_ms()
             if known.retry_at_ms > now:
-                await self._visit.put_off(f"%retry.{call}", known.retry_at_ms, asked.tool.name)
+                key = asking_key("retry", call)
+                await self._visit.put_off(key, known.retry_at_ms, asked.tool.name)
             admission = await self._visit.admitted(call, asked.quota, asked.price.cost)
             begun = False
             try:
@@ -356,7 +365,7 @@ class Calls:
     async def _ask(self, call: str, known: Call, asked: Asked, key: str) -> None:
         # Of this visit alone: elsewhere in the run the same key may be in doubt, too.
         id = hashlib.blake2b(self._derived(call, known).encode(), digest_size=8).hexdigest()
-        answer = await self._visit.ambiguous(Ambiguous(id, asked.tool.name, key))
+        answer = await self._visit.ambiguous(Ambiguous(id, asked.tool.name, key, call))
         told: dict[str, Any] = answer.payload
         if told["outcome"] == "void":
             await self._record(CallVoided, call, "person", durable=True)

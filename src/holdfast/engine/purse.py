@@ -16,6 +16,7 @@ from holdfast.model.budget import Limits
 from holdfast.model.event import CallReserved, ChildGranted, Drawn, Event
 from holdfast.model.execution import Execution
 from holdfast.model.spending import NOTHING, Spending
+from holdfast.model.wait import asking_key
 from holdfast.records.head import Head, Parent
 
 __all__ = ["Owner", "Purse", "Spender"]
@@ -152,7 +153,7 @@ class Purse:
             if not visit.may_wait:
                 raise BudgetSpent(f"{what} needs {lacking}")
             at_ms = visit.now_ms() + _ASK_AGAIN_MS
-            await visit.ask_again(f"%budget.{what}", at_ms, f"needs {lacking}")
+            await visit.ask_again(asking_key("budget", what), at_ms, f"needs {lacking}")
 
     async def _spend(self, event: Event, most: Spending) -> None:
         try:

@@ -34,7 +34,7 @@ from holdfast.model.execution import Execution, Strand
 from holdfast.model.quota import Cost, Quota
 from holdfast.model.signals import Pending, Signal, Stale, Take, TimeOut, resolved
 from holdfast.model.spending import Spending
-from holdfast.model.wait import Wait
+from holdfast.model.wait import Wait, asking_key, shown_about
 from holdfast.records.head import Head
 
 __all__ = ["Host", "Overtaken", "Paused", "Visit"]
@@ -304,7 +304,7 @@ class Visit:
             since_ms=now,
             until_ms=until,
             stale_ms=None if freshness is None else now + freshness,
-            about=about,
+            about=shown_about(about),
         )
 
     async def answer(self, wait: Wait) -> SignalTaken | TimerFired:
@@ -364,7 +364,7 @@ class Visit:
                 branch=self.branch,
                 since_ms=now,
                 until_ms=until_ms,
-                about=about,
+                about=shown_about(about),
             )
         )
 
@@ -419,7 +419,7 @@ class Visit:
         """Return the right to begin a call now; let go of the run where it comes later."""
         if quota is None:
             return None
-        key = f"%quota.{call}"
+        key = asking_key("quota", call)
         waits = self.host.known_waits(self.branch)
         told = [wait.until_ms for wait in waits if (wait.visit, wait.key) == (self.visit, key)]
         while True:
@@ -460,6 +460,7 @@ class Visit:
             wait = msgspec.structs.replace(wait, stale_ms=None)
             if wait not in self.host.known_waits(self.branch):
                 await self.host.list_ambiguous(ambiguous, self.node)
+            self.lines.end(ambiguous.call)
             answer = await self.answer(wait)
         assert isinstance(answer, SignalTaken)
         await self.host.unlist_ambiguous(ambiguous.id)
