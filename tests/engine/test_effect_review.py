@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import Budget, Graph, Holdfast, Retry, days, hours, restart, signal, tool
-from holdfast.errors import CallFailed
+from holdfast.errors import CallFailed, InvalidRequest
 from holdfast.storage import UpTo
 from holdfast.storage.item import item_bytes
 from tests.engine.asking import Cents, graph_of
@@ -347,3 +347,54 @@ async def test_a_row_stays_small_whatever_the_calls_are_called(house: House, hf:
             row = await item_of_head(hf, f"doc-{n}")
             assert len(row["waits"]) == 8
             assert item_bytes(row) <= 8 * 1024
+
+
+async def test_a_key_that_cannot_be_kept_is_refused_before_the_call(
+    house: House, hf: Holdfast
+) -> None:
+    made = []
+
+    async def touch() -> None:
+        made.append(1)
+
+    async def node(state: Any, ctx: Any) -> Any:
+        with pytest.raises(InvalidRequest) as refused:
+            await ctx.call(touch, key="\ud800")
+        assert refused.value.field == "key"
+        for name in ("\ud800", "=touch", "1/touch", "touch#1>touch"):
+            with pytest.raises(InvalidRequest) as refused:
+                tool(name=name)(touch)
+            assert refused.value.field == "name"
+
+    graph = graph_of(node)
+    async with house.worker(hf, graph):
+        run = await hf.start(graph, id="doc-42")
+        await run.result(timeout=60)
+    assert made == []
+
+
+async def test_an_error_may_say_anything_of_when_to_come_back(house: House, hf: Holdfast) -> None:
+    made = []
+
+    async def ask(when: Any) -> int:
+        made.append(when)
+        error = ConnectionError("away")
+        error.retry_after_seconds = when  # type: ignore[attr-defined]
+        raise error
+
+    async def node(state: Any, ctx: Any) -> Any:
+        for when in ("30", float("inf"), float("nan"), -1, None):
+            with pytest.raises(CallFailed):
+                await ctx.call(ask, when, retry=Retry(attempts=2, first_seconds=0))
+
+    graph = graph_of(node)
+    async with house.worker(hf, graph):
+        await (await hf.start(graph, id="doc-42")).result(timeout=60)
+    assert len(made) == 10
+
+
+def test_models_have_names_that_their_calls_can_have() -> None:
+    for name in ("m" * 59, "m#1"):
+        with pytest.raises(InvalidRequest) as refused:
+            Holdfast("sqlite://:memory:", models={name: Cents()})
+        assert refused.value.field == "models"

@@ -7,6 +7,7 @@ import contextvars
 import hashlib
 import inspect
 import logging
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from functools import partial
@@ -26,7 +27,7 @@ from holdfast.errors import (
 )
 from holdfast.graph.node import is_plain
 from holdfast.graph.tool import UNKNOWN, VOID, Done, Tool
-from holdfast.graph.values import Misfit, converted, durable, separate
+from holdfast.graph.values import Misfit, converted, durable, plainly_durable, separate
 from holdfast.model.call import Call
 from holdfast.model.event import (
     CallFinished,
@@ -419,12 +420,18 @@ class Calls:
 
 def _asked_to_wait_ms(error: Exception) -> int:
     """Return how long a service asked not to be called."""
-    seconds = getattr(error, "retry_after_seconds", None)
-    return 0 if seconds is None else round(seconds * 1000)
+    seconds: object = getattr(error, "retry_after_seconds", None)
+    if not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
+        return 0  # it may be anybody's error
+    return round(seconds * 1000)
 
 
 def _admitted_key(key: object) -> str:
-    if type(key) is not str or not 0 < len(key) <= _KEY_LETTERS_MAX:
+    if (
+        type(key) is not str
+        or not 0 < len(key) <= _KEY_LETTERS_MAX
+        or not plainly_durable(key)  # or the call would be made, and could not be written down
+    ):
         raise InvalidRequest(
             f"the key of a call has 1 to {_KEY_LETTERS_MAX} letters, not {key!r:.80}", field="key"
         )

@@ -15,6 +15,8 @@ from holdfast.model.quota import Quota
 
 __all__ = ["Means", "check_means"]
 
+_NAME_MAX = 58
+
 
 def check_means(models: Mapping[str, Model] | None, quotas: Mapping[str, Quota] | None) -> None:
     """Check what nodes are to do something to the world with.
@@ -25,6 +27,12 @@ def check_means(models: Mapping[str, Model] | None, quotas: Mapping[str, Quota] 
     for name, model in (models or {}).items():
         if not isinstance(name, str) or not name:
             raise InvalidRequest(f"a model's name is text, not {name!r:.80}", field="models")
+        if len(name) > _NAME_MAX or "#" in name:
+            raise InvalidRequest(
+                f"a model's name has at most {_NAME_MAX} letters, and no '#' among them: "
+                f"{name!r:.80} cannot be one",
+                field="models",
+            )
         if not callable(getattr(model, "answer", None)):
             raise InvalidRequest(f"{model!r:.80} is not a model", field="models")
     for name, quota in (quotas or {}).items():

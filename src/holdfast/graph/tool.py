@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 import inspect
+import re
 from collections.abc import Callable
 from typing import (
     Any,
@@ -22,6 +23,7 @@ import msgspec
 
 from holdfast.errors import InvalidRequest
 from holdfast.graph.node import Function, is_plain
+from holdfast.graph.values import plainly_durable
 from holdfast.model.durations import Duration, milliseconds_of
 from holdfast.model.policy import ONCE, Retry
 from holdfast.model.quota import Quota
@@ -33,6 +35,7 @@ R = TypeVar("R")
 
 _NAME_MAX = 64
 _KNOWN_MAX = 4_096
+_OF_A_LINE = re.compile(r"=|\d+/")
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -83,9 +86,11 @@ class Tool(Generic[P, R]):
             raise InvalidRequest(f"a tool is a function, not {function!r:.80}", field="function")
         self.function = function
         self.name = _name(function) if name is None else name
-        if not isinstance(self.name, str) or not 0 < len(self.name) <= _NAME_MAX:
+        if not _is_name(self.name):
             raise InvalidRequest(
-                f"a tool's name has 1 to {_NAME_MAX} letters, not {self.name!r:.80}", field="name"
+                f"a tool's name has 1 to {_NAME_MAX} letters, no '#' among them, and begins "
+                f"neither with '=' nor with a number and a slash: {self.name!r:.80} cannot be one",
+                field="name",
             )
         self.description = inspect.getdoc(function) or "" if description is None else description
         self.at_most_once = at_most_once
@@ -212,6 +217,13 @@ def _name(function: Any) -> str:
         function = function.func
     name = getattr(function, "__qualname__", type(function).__qualname__)
     return str(name).replace("<locals>.", "")[-_NAME_MAX:]
+
+
+def _is_name(name: object) -> bool:
+    """Return whether calls of a tool of that name can be told from all others: see `Lines`."""
+    if not isinstance(name, str) or not 0 < len(name) <= _NAME_MAX or not plainly_durable(name):
+        return False
+    return "#" not in name and _OF_A_LINE.match(name) is None
 
 
 def _parameters(function: Function) -> frozenset[str]:
