@@ -242,15 +242,22 @@ def test_one_that_needs_all_of_it_gets_it_among_many_that_need_little(
 
 
 def test_newcomers_do_not_overtake_those_who_were_told_to_come_back() -> None:
-    quota = Quota("q", requests=100)
-    fleet = Fleet(quota)
-    early = [Caller(NOW_US, Cost()) for _ in range(1_000)]
-    late = [Caller(NOW_US + 5 * SECOND_US + number, Cost()) for number in range(500)]
-    fleet.run([*early, *late])
-    fleet_waits = sorted(fleet.waited_us)
-    assert fleet_waits[-1] <= 1.2 * 1_500 / 100 * SECOND_US
-    # Of those that came first, all are through before the last quarter of the others is.
-    assert max(fleet.waited_us[:1_000]) <= 1.2 * 1_000 / 100 * SECOND_US
+    quota, level = Quota("q", requests=100), Level()
+    told: list[int] = []
+    for _ in range(300):
+        level, answer = asked(level, quota, Cost(), now_us=NOW_US)
+        if isinstance(answer, Later):
+            told.append(answer.until_us)
+    assert told == sorted(told)
+    now_us = told[0]
+    _, newcomer = asked(level, quota, Cost(), now_us=now_us)
+    assert isinstance(newcomer, Later)
+    assert newcomer.until_us >= told[-1]
+    _, returning = asked(level, quota, Cost(), now_us=now_us, told_us=told[0])
+    assert isinstance(returning, Granted)
+    # What nobody uses is for whoever comes.
+    _, newcomer = asked(level, quota, Cost(), now_us=NOW_US + 2 * SECOND_US)
+    assert isinstance(newcomer, Granted)
 
 
 def test_who_is_never_said_to_have_been_told_still_gets_on() -> None:
