@@ -26,6 +26,7 @@ from holdfast.model.event import (
     Event,
     NodeFinished,
 )
+from holdfast.model.invocation import Answer
 from holdfast.model.signals import is_open
 from holdfast.records.head import ENDED, Head
 from holdfast.records.keys import call_key
@@ -143,7 +144,7 @@ class Once:
         effect = self._effects[digest]
         if effect.in_memory:
             return
-        if effect.record is None or effect.record.result != answer:
+        if effect.record is None or _said(effect.record.result) != answer:
             self._world.loop.fail(
                 Broken(f"P3: {by} uses {answer!r}, and {effect.record!r:.200} is recorded")
             )
@@ -152,7 +153,7 @@ class Once:
         """Hear that a call reached the world, and whether that did anything."""
         effect = journey.effect
         effect.arrivals += 1
-        effect.given.append(answer)
+        effect.given.append(answer.text if isinstance(answer, Answer) else answer)
         effect.happened += happens
         if effect.happened > 1:
             raise Broken(f"P3: {effect.tool} of {journey.of} happened a second time")
@@ -168,7 +169,7 @@ class Once:
         effect.answered = True
         self._seen["answered from its record"] += not inside
         record = effect.record
-        if record is not None and record.failure is None and record.result != answer:
+        if record is not None and record.failure is None and _said(record.result) != answer:
             self._world.loop.fail(
                 Broken(f"P3: a node got {answer!r}, and {record!r:.200} is recorded")
             )
@@ -244,7 +245,7 @@ class Once:
         else:
             if effect.record is not None:
                 raise Broken(f"P3: {what}, and {effect.record!r:.200} was recorded before")
-            if event.result not in effect.given:
+            if _said(event.result) not in effect.given:
                 raise Broken(f"P3: {what}, and what was answered is {effect.given}")
             effect.record = event
         if event.by:
@@ -259,3 +260,8 @@ class Once:
 
     def _effect(self, digest: bytes) -> Effect:
         return self._effects.setdefault(digest, Effect())
+
+
+def _said(result: Any) -> Any:
+    """Return what a record says; of a model's answer, its text."""
+    return result["text"] if isinstance(result, dict) else result
