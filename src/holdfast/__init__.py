@@ -1,6 +1,7 @@
 """Holdfast runs agent workflows that can stop at any moment and go on at the exact node."""
 
 from holdfast.app import Holdfast, RunHandle
+from holdfast.engine.agents import Agent, Conversation, agent
 from holdfast.engine.context import Context
 from holdfast.engine.options import WorkerOptions
 from holdfast.engine.worker import Worker
@@ -26,11 +27,13 @@ __all__ = [
     "END",
     "UNKNOWN",
     "VOID",
+    "Agent",
     "AmbiguousCall",
     "Answer",
     "Budget",
     "BulkProgress",
     "Context",
+    "Conversation",
     "Graph",
     "HistoryEntry",
     "HistoryPage",
@@ -46,6 +49,7 @@ __all__ = [
     "Tool",
     "Worker",
     "WorkerOptions",
+    "agent",
     "days",
     "done",
     "escalate",

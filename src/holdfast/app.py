@@ -23,7 +23,9 @@ from holdfast.engine import (
     sharding,
     starting,
     sweep,
+    tokens,
 )
+from holdfast.engine.accounts import Accounts
 from holdfast.engine.arguments import (
     admitted_age,
     admitted_budget,
@@ -72,6 +74,7 @@ from holdfast.model.run import (
     RunEntry,
     RunPage,
     Status,
+    TextPiece,
 )
 from holdfast.records.head import ENDED, OPEN, TROUBLE, Head
 from holdfast.records.keys import LaneKey, Place, RunKey
@@ -142,6 +145,12 @@ class RunHandle:
         """Yield what happens to the run until it has ended; see `Holdfast.events`."""
         return self._holdfast.events(self.id, tenant=self.tenant, after=after, follow=follow)
 
+    def tokens(
+        self, *, after: str | None = None, follow: bool = True
+    ) -> AsyncGenerator[TextPiece, None]:
+        """Yield the text of the run's answers as it comes; see `Holdfast.tokens`."""
+        return self._holdfast.tokens(self.id, tenant=self.tenant, after=after, follow=follow)
+
     async def signal(self, name: str, payload: Any = None, *, signal_id: str | None = None) -> None:
         """Send the run a signal; see `Holdfast.signal`."""
         await self._holdfast.signal(self.id, name, payload, signal_id=signal_id, tenant=self.tenant)
@@ -201,6 +210,7 @@ class Holdfast:
         self._kernel = Kernel(self._store, clock, ids or SystemIds(clock), user_key)
         self._kernel.models = known
         self._crew = Crew()
+        self._accounts = Accounts(self._kernel)
         # Runs that are just being started, and stand nowhere but in memory.
         self._unwritten: dict[RunKey, Unwritten] = {}
         self._awaited: dict[RunKey, set[asyncio.Future[Outcome]]] = {}
@@ -430,6 +440,28 @@ class Holdfast:
         run, cursor = self._key(id, tenant), events.cursor_of(after, field="after")
         return events.followed(self._kernel, run, after=cursor, follow=follow)
 
+    def tokens(
+        self,
+        id: str,
+        *,
+        tenant: str | None = None,
+        after: str | None = None,
+        follow: bool = True,
+    ) -> AsyncGenerator[TextPiece, None]:
+        """Yield the text of a run's answers, then what comes of it, until the run has ended.
+
+        Only calls with ``stream=True`` are followed so, for a day at the most. Each piece has a
+        cursor: whoever passes the last one as ``after``, here or in another process, misses nothing
+        and sees nothing twice. Where a call has to be made again, a piece with ``restarted`` says
+        that what came of it before is void. ``follow=False`` yields what is there, and stops.
+
+        Raises:
+            RunNotFound: there is no such run, or what it kept is gone.
+            InvalidQuery: a cursor that is not one of this run.
+        """
+        run, cursor = self._key(id, tenant), tokens.cursor_of(after, field="after")
+        return tokens.followed(self._kernel, run, after=cursor, follow=follow)
+
     async def signal(
         self,
         id: str,
@@ -462,18 +494,20 @@ class Holdfast:
     async def set_budget(self, id: str, budget: Budget, *, tenant: str | None = None) -> None:
         """Give a run another budget, in the place of what it had; if it waits for one, it goes on.
 
-        What it spent before counts.
+        So do the runs that it started and that share its budget. What was spent before counts.
 
         Raises:
             RunNotFound: there is no such run.
             RunEnded: it has ended, or expired.
+            BudgetShared: it shares the budget of the run that started it.
         """
         limits = admitted_budget(budget)
         if limits is None:
             raise InvalidRequest("a budget is needed", field="budget")
         key = await self._settled(id, tenant)
         self._crew.recall(key)  # what we remember of it is about to change
-        await funding.fund(self._kernel, self._crew, key, limits)
+        head = await funding.fund(self._kernel, self._crew, key, limits)
+        await self._accounts.fund(self._crew, head, limits)
 
     def ambiguous(self, *, tenant: str | None = None) -> AsyncGenerator[AmbiguousCall, None]:
         """Yield the calls that may have been made, and wait for somebody to `resolve` them."""

@@ -28,6 +28,7 @@
     │   ├── RunEnded              the run has ended, or expired, and takes nothing any more
     │   ├── NotRetryable          the run has not failed
     │   ├── ExpiryNotLater        the run expires later than that as it is
+    │   ├── BudgetShared          the run shares the budget of the run that started it
     │   ├── NotAmbiguous          no call of the run waits for somebody to say what became of it
     │   └── SessionBusy           another run of the session goes on
     ├── Unsuccessful              there is no result, since the run did not finish
@@ -48,6 +49,7 @@
     │   │   ├── InvalidArguments  a tool was called with arguments that it does not take
     │   │   ├── ModelRefused      the request is wrong, or not allowed
     │   │   ├── ModelUnavailable  throttled, out of order or out of reach (retryable)
+    │   │   ├── TurnsSpent        an agent wanted to go on for longer than it may
     │   │   ├── PriceUnknown      a budget in dollars, and nobody said what the model costs
     │   │   └── UnknownModel      no model was given this name
     │   ├── InvalidResult         a node returned what the state cannot take or nobody can keep
@@ -90,6 +92,7 @@ __all__ = [
     "AlreadyExists",
     "BlobDamaged",
     "BlobNotFound",
+    "BudgetShared",
     "BudgetSpent",
     "CallChanged",
     "CallError",
@@ -152,6 +155,7 @@ __all__ = [
     "StoreUnusable",
     "Throttled",
     "TransactionCancelled",
+    "TurnsSpent",
     "UnknownModel",
     "UnknownNode",
     "Unsuccessful",
@@ -375,6 +379,12 @@ class ExpiryNotLater(Refused):
     code = "expiry_not_later"
 
 
+class BudgetShared(Refused):
+    """The run has no budget of its own, but shares that of the run that started it."""
+
+    code = "budget_shared"
+
+
 class NotAmbiguous(Refused):
     """No such call of the run waits for somebody to say what became of it."""
 
@@ -514,6 +524,12 @@ class PriceUnknown(ModelError):
     """There is a budget in dollars, and the model has no price."""
 
     code = "price_unknown"
+
+
+class TurnsSpent(ModelError):
+    """The agent wanted to go on for longer than it may."""
+
+    code = "turns_spent"
 
 
 class UnknownModel(ModelError):

@@ -37,6 +37,7 @@ from holdfast.model.run import (
     RunEntry,
     RunPage,
     Status,
+    TextPiece,
 )
 from holdfast.storage import Meter, Store
 
@@ -239,6 +240,12 @@ class RunHandle:
     ) -> Generator[HistoryEntry, None, None]:
         """Yield what happens to the run until it has ended; see `holdfast.Holdfast.events`."""
         return self._portal.each(self._handle.events, after=after, follow=follow)
+
+    def tokens(
+        self, *, after: str | None = None, follow: bool = True
+    ) -> Generator[TextPiece, None, None]:
+        """Yield the text of the run's answers as it comes; see `holdfast.Holdfast.tokens`."""
+        return self._portal.each(self._handle.tokens, after=after, follow=follow)
 
     def signal(self, name: str, payload: Any = None, *, signal_id: str | None = None) -> None:
         """Send the run a signal; see `holdfast.Holdfast.signal`."""
@@ -481,6 +488,26 @@ class Holdfast:
         """
         return self._portal.each(
             self._holdfast.events, id, tenant=tenant, after=after, follow=follow
+        )
+
+    def tokens(
+        self,
+        id: str,
+        *,
+        tenant: str | None = None,
+        after: str | None = None,
+        follow: bool = True,
+    ) -> Generator[TextPiece, None, None]:
+        """Yield the text of a run's answers, then what comes of it, until the run has ended.
+
+        It blocks between two; see `holdfast.Holdfast.tokens`.
+
+        Raises:
+            RunNotFound: there is no such run, or what it kept is gone.
+            InvalidQuery: a cursor that is not one of this run.
+        """
+        return self._portal.each(
+            self._holdfast.tokens, id, tenant=tenant, after=after, follow=follow
         )
 
     def signal(

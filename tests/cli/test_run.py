@@ -421,7 +421,7 @@ def test_a_store_that_goes_away_leaves_a_cursor(
 
 # --- all of them ----------------------------------------------------------------------------------
 
-LOOKING = [["list"], ["show", "a"], ["history", "a"], ["watch", "a"]]
+LOOKING = [["list"], ["show", "a"], ["history", "a"], ["watch", "a"], ["tokens", "a"]]
 ACTING = [["signal", "a", "b"], ["cancel", "a"], ["extend", "a", "3d"], ["retry", "a"]]
 START = ["start", "flows:counting"]
 
@@ -486,6 +486,7 @@ def test_bad_usage_has_exit_code_2(holdfast: Holdfast, arguments: list[str], mes
         ["list", "--cursor", "x"],
         ["history", "a", "--cursor", "x"],
         ["watch", "a", "--after", "x"],
+        ["tokens", "a", "--after", "x"],
         ["cancel", "--all", "--graph", "g", "--yes", "--cursor", "x"],
     ],
     ids=" ".join,

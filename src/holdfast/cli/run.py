@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial, wraps
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import click
 import msgspec
@@ -31,11 +31,22 @@ from holdfast.graph import Graph
 from holdfast.model.child import CHILD, is_childs_signal
 from holdfast.model.durations import days, hours
 from holdfast.model.event import Failure
-from holdfast.model.run import HistoryEntry, HistoryPage, LaneEntry, OnBusy, Run, RunEntry, Status
+from holdfast.model.run import (
+    HistoryEntry,
+    HistoryPage,
+    LaneEntry,
+    OnBusy,
+    Run,
+    RunEntry,
+    Status,
+    TextPiece,
+)
 from holdfast.model.wait import Wait
 from holdfast.storage.open import open as open_store
 
 __all__ = ["run"]
+
+T = TypeVar("T", HistoryEntry, TextPiece)
 
 _DETAILS_MAX = 160
 _TIMES = {
@@ -162,13 +173,43 @@ async def watch(holdfast: Holdfast, *, id: str, after: str | None, as_json: bool
 
     Interrupted it says from where to go on.
     """
+    async for entry in _until_interrupted(holdfast.events(id, after=after), after):
+        if as_json:
+            click.echo(compact(_told(entry)))
+        else:
+            _show([entry])
+
+
+@run.command(epilog=example("holdfast run tokens doc-42"))
+@click.argument("id")
+@click.option("--after", metavar="CURSOR", help="Go on after this piece.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, a line for each piece.")
+@_on_store()
+async def tokens(holdfast: Holdfast, *, id: str, after: str | None, as_json: bool) -> None:
+    """Show the answers that the run ID streams, as their text comes, until the run has ended.
+
+    Interrupted it says from where to go on.
+    """
+    speaking: str | None = None
+    async for piece in _until_interrupted(holdfast.tokens(id, after=after), after):
+        if as_json:
+            click.echo(compact(piece))
+            continue
+        if speaking is not None and (piece.call != speaking or piece.restarted):
+            click.echo()
+        if piece.restarted:
+            click.echo(f"{piece.name} begins anew", err=True)
+        shown = "\n".join(map(printable, piece.text.split("\n")))
+        click.echo(shown, nl=piece.last)
+        speaking = None if piece.last else piece.call
+
+
+async def _until_interrupted(source: AsyncIterator[T], after: str | None) -> AsyncIterator[T]:
+    """Yield what comes; interrupted, say from where to go on."""
     try:
-        async for entry in holdfast.events(id, after=after):
-            if as_json:
-                click.echo(compact(_told(entry)))
-            else:
-                _show([entry])
-            after = entry.cursor
+        async for each in source:
+            yield each
+            after = each.cursor
     except asyncio.CancelledError:
         if after is not None:
             click.echo(f"go on with: --after {after}", err=True)

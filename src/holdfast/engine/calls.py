@@ -89,7 +89,7 @@ class Visit(Protocol):
         """Count a call that was answered from its record."""
         ...
 
-    async def set_aside(self, call: str, most: Spending) -> None:
+    async def set_aside(self, call: str, most: Spending, unknown: str) -> None:
         """Return once it is durable that a call may cost so much; pause the run if it may not."""
         ...
 
@@ -125,6 +125,8 @@ class Price(Protocol):
 
     most: Spending
     """More than a call can cost."""
+    unknown: str
+    """Why nobody knows that, where nobody does."""
 
     def charged(self, value: Any) -> Charged:
         """Return what a call cost that returned this."""
@@ -139,6 +141,7 @@ class _Free:
     """The price of calls of which nobody said that they cost anything."""
 
     most = NOTHING
+    unknown = ""
 
     def charged(self, value: Any) -> Charged:
         return Charged(value)
@@ -217,7 +220,7 @@ class Calls:
             if known.retry_at_ms > now:
                 await self._visit.put_off(f"%retry.{call}", known.retry_at_ms, asked.tool.name)
             try:
-                await self._visit.set_aside(call, asked.price.most)
+                await self._visit.set_aside(call, asked.price.most, asked.price.unknown)
                 self._lines.begin(call)
                 if asked.tool.at_most_once:
                     await self._visit.write_down()

@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from holdfast.engine import runs
+from holdfast.engine.accounts import Accounts
 from holdfast.engine.events import check_kept
 from holdfast.engine.hands import Hands
 from holdfast.engine.kernel import Dropped, Kernel
@@ -37,6 +38,7 @@ from holdfast.errors import (
     StoreUnavailable,
 )
 from holdfast.graph import Graph
+from holdfast.model.budget import Limits
 from holdfast.model.child import childs_signal
 from holdfast.model.event import Failure
 from holdfast.model.execution import Execution
@@ -46,7 +48,7 @@ from holdfast.records.child import child_in, child_item
 from holdfast.records.head import ENDED, OPEN, Head, Parent, head_of, is_over
 from holdfast.records.keys import RunKey, children_range
 
-__all__ = ["Wanted", "ask_child", "listed", "pay_family", "start_child"]
+__all__ = ["Wanted", "ask_child", "id_of", "listed", "pay_family", "start_child"]
 
 _ID_BYTES_SHOWN = 60
 _END = "end"
@@ -65,6 +67,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     id: str | None
     """None where it gets one of its own."""
     labels: dict[str, str]
+    budget: Limits | None = None
 
 
 async def start_child(
@@ -74,11 +77,13 @@ async def start_child(
     wanted: Wanted,
     *,
     retried: str,
+    draws: Parent | None,
     parenting: Callable[[], Awaitable[Head]],
 ) -> Head:
     """Make a child of a run that this process holds, unless it is there; return its row.
 
-    ``parenting`` returns the parent's row once that says that there are children.
+    ``parenting`` returns the parent's row once that says that there are children; ``draws`` is the
+    run on whose account the child draws, unless it has a budget of its own.
 
     Raises:
         Dropped: the parent is not ours any more.
@@ -93,18 +98,20 @@ async def start_child(
             if standing is not None:
                 return _checked(standing, parent)
         parent = await parenting()
-        id = wanted.id or _id_of(parent, wanted, retried)
+        id = id_of(parent, wanted, retried)
         item = child_item(parent, id, graph=wanted.graph.name, token=kernel.ids.new())
         with suppress(ConditionFailed):  # it was written before
             await kernel.settle(kernel.journals, item)
         await _check_held(kernel, parent)
-        return await _made(kernel, hands, parent, wanted, id)
+        return await _made(kernel, hands, parent, wanted, id, draws)
     except OutcomeUnknown as error:
         raise StoreUnavailable(str(error)) from error
 
 
-def _id_of(parent: Head, wanted: Wanted, retried: str) -> str:
+def id_of(parent: Head, wanted: Wanted, retried: str) -> str:
     """Return the id of a child: the same whenever the same visit starts it, until a retry."""
+    if wanted.id is not None:
+        return wanted.id
     visit = f"{parent.generation}.{wanted.branch}.{wanted.visit}"
     name = f"{visit}.{wanted.number}.{retried}"
     digest = hashlib.blake2b(name.encode(), digest_size=10).hexdigest()
@@ -118,7 +125,14 @@ async def _standing(kernel: Kernel, run: RunKey) -> Head | None:
     return None
 
 
-async def _made(kernel: Kernel, hands: Hands, parent: Head, wanted: Wanted, id: str) -> Head:
+async def _made(
+    kernel: Kernel,
+    hands: Hands,
+    parent: Head,
+    wanted: Wanted,
+    id: str,
+    draws: Parent | None,
+) -> Head:
     """Write the child's row; a worker of this process goes on with it if one has room."""
     asked = Start(
         run=RunKey(parent.key.tenant, id),
@@ -129,6 +143,8 @@ async def _made(kernel: Kernel, hands: Hands, parent: Head, wanted: Wanted, id: 
         expires_in_ms=max(1, parent.expires_ms - kernel.clock.now_ms()),
         retention_ms=0,
         parent=_as_parent(parent),
+        budget=wanted.budget,
+        draws=None if wanted.budget is not None else draws,
     )
     execution = msgspec.structs.replace(wanted.prepared.execution, seed=kernel.ids.new())
     prepared = msgspec.structs.replace(wanted.prepared, execution=execution)
@@ -262,10 +278,14 @@ async def _tell_parent(
             if execution.ending is None:
                 return False
         name, id, told = childs_signal(head.key.id), _end_id(head, execution), _end(head, execution)
+        if head.budget is not None and execution is not None:
+            spent = await Accounts(kernel).granted(head) or execution.spent
+            told["spent"] = [spent.tokens, spent.nanodollars]
         try:
             await runs.send(kernel, hands, key, name=name, id=id, payload=told)
         except InvalidInput as error:  # its state is too large for a store without a bucket
-            lost = {"status": "failed", "state": {}, "failure": _plain(Failure("", str(error)))}
+            failure = _plain(Failure("", str(error)))
+            lost: dict[str, Any] = {**told, "status": "failed", "state": {}, "failure": failure}
             await runs.send(kernel, hands, key, name=name, id=id, payload=lost)
     return True
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from holdfast.engine.arguments import admitted_budget
 from holdfast.engine.calls import Asked, Calls
 from holdfast.engine.children import Wanted
 from holdfast.engine.endings import result_of
@@ -16,6 +17,7 @@ from holdfast.engine.visit import Visit
 from holdfast.errors import InvalidRequest, WaitTimedOut
 from holdfast.graph import Graph
 from holdfast.graph.tool import tool_of
+from holdfast.model.budget import Budget
 from holdfast.model.durations import Duration, milliseconds_of
 from holdfast.model.event import BranchFailed, TimerFired
 from holdfast.model.invocation import Answer, ToolSpec
@@ -152,7 +154,6 @@ class Context:
             InvalidAnswer: its answer does not fit, or did not pass the check.
             PriceUnknown: there is a budget in dollars, and nobody said what the model costs.
         """
-        budget = self._visit.host.head.budget
         asked = Invocation(
             messages=messages,
             tools=tuple(tools),
@@ -163,7 +164,6 @@ class Context:
             key=key,
             retry=retry,
             timeout_ms=None if timeout is None else milliseconds_of(timeout, "timeout"),
-            priced=budget is not None and budget.nanodollars is not None,
         )
         others = (fallback,) if isinstance(fallback, str) else tuple(fallback)
         return await invoked(self._visit.host.models, self._calls, (name, *others), asked)
@@ -218,12 +218,14 @@ class Context:
         id: str | None = None,
         labels: Mapping[str, str] | None = None,
         pool: str | None = None,
+        budget: Budget | None = None,
     ) -> Child:
         """Start a run that is a child of this one, and return a handle to await its result.
 
         A node that runs again finds the child that it started before. A child has the tenant and
         the user of this run, expires with it, and is cancelled if this run ends before it. Without
-        an ``id`` it gets one of its own.
+        an ``id`` it gets one of its own. It shares the budget of this run, or has one of its own:
+        that much is then set aside from this one's.
 
         Raises:
             InvalidInput: the input does not fit the graph's state.
@@ -247,6 +249,7 @@ class Context:
             number=number,
             id=None if id is None else admit_name(id, "id"),
             labels=admit_labels(labels, pool=pool),
+            budget=admitted_budget(budget),
         )
         return Child(self, await visit.start_child(wanted), graph)
 
@@ -258,9 +261,10 @@ class Context:
         id: str | None = None,
         labels: Mapping[str, str] | None = None,
         pool: str | None = None,
+        budget: Budget | None = None,
     ) -> Any:
         """Start a child and return its result; see `start` and `Child.result`."""
-        child = await self.start(graph, input, id=id, labels=labels, pool=pool)
+        child = await self.start(graph, input, id=id, labels=labels, pool=pool, budget=budget)
         return await child.result()
 
     def child(self, id: str, graph: Graph | None = None) -> Child:
@@ -344,9 +348,10 @@ class BlockingContext:
         id: str | None = None,
         labels: Mapping[str, str] | None = None,
         pool: str | None = None,
+        budget: Budget | None = None,
     ) -> BlockingChild:
         """Do as `Context.start` does."""
-        start = self._context.start(graph, input, id=id, labels=labels, pool=pool)
+        start = self._context.start(graph, input, id=id, labels=labels, pool=pool, budget=budget)
         return BlockingChild(self, self._blocking(start))
 
     def run(
@@ -357,9 +362,10 @@ class BlockingContext:
         id: str | None = None,
         labels: Mapping[str, str] | None = None,
         pool: str | None = None,
+        budget: Budget | None = None,
     ) -> Any:
         """Do as `Context.run` does."""
-        return self.start(graph, input, id=id, labels=labels, pool=pool).result()
+        return self.start(graph, input, id=id, labels=labels, pool=pool, budget=budget).result()
 
     def child(self, id: str, graph: Graph | None = None) -> BlockingChild:
         """Do as `Context.child` does."""

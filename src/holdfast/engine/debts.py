@@ -17,7 +17,7 @@ __all__ = ["owes", "owes_family", "pay"]
 
 def owes(head: Head) -> bool:
     """Return whether somebody waits for the run to have ended."""
-    return head.lane is not None or owes_family(head)
+    return head.lane is not None or head.draws is not None or owes_family(head)
 
 
 def owes_family(head: Head) -> bool:

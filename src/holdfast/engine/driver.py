@@ -15,9 +15,10 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from holdfast.engine.accounts import Accounts
 from holdfast.engine.branches import side_by_side
 from holdfast.engine.calls import Ambiguous
-from holdfast.engine.children import Wanted, ask_child, pay_family, start_child
+from holdfast.engine.children import Wanted, ask_child, id_of, pay_family, start_child
 from holdfast.engine.debts import owes, owes_family, pay
 from holdfast.engine.endings import Outcome as RunOutcome
 from holdfast.engine.hands import Hands
@@ -62,7 +63,7 @@ from holdfast.model.signals import Pending, Signal, holds_decision, resolved
 from holdfast.model.spending import Spending
 from holdfast.model.wait import Wait
 from holdfast.records import ambiguity, changes
-from holdfast.records.head import ENDED, OPEN, ROW_WAITS_MAX, Head, head_of
+from holdfast.records.head import ENDED, OPEN, ROW_WAITS_MAX, Head, Parent, head_of
 from holdfast.records.head import Context as JournalContext
 from holdfast.records.lane import asks_again_ms
 from holdfast.storage import Update
@@ -89,6 +90,8 @@ class Holder(Protocol):
     """After so many failed resumes in a row a run is quarantined."""
     hands: Hands
     """All workers of this process."""
+    accounts: Accounts
+    """The accounts that runs share."""
 
     @property
     def threads(self) -> Executor:
@@ -226,6 +229,19 @@ class Driver:
     def saved(self, spending: Spending) -> None:
         self._kernel.savings.add(spending)
 
+    @property
+    def accounts(self) -> Accounts:
+        return self._holder.accounts
+
+    async def draw(self, known: Spending, need: Spending) -> Spending:
+        self._check_alive()
+        key = self.head.key
+        draws = self.head.draws or Parent(key.id, self.head.generation)
+        accounts = self._holder.accounts
+        return await self._kernel.patiently(
+            lambda: accounts.draw(key, draws, known, need), self._alive
+        )
+
     async def record(self, *events: Event, durable: bool) -> None:
         self._check_alive()
         journal, called = self._journal, any(isinstance(event, CallFinished) for event in events)
@@ -315,8 +331,12 @@ class Driver:
         # The inbox was not read: what came since is still unseen, and a pause must say so.
         self.head = msgspec.structs.replace(self.head, signals=signals)
 
+    def child_id(self, wanted: Wanted) -> str:
+        return id_of(self.head, wanted, self.execution.retried)
+
     async def start_child(self, wanted: Wanted) -> str:
         self._check_alive()
+        draws = await self._kernel.patiently(self.purse.shared, self._alive)
 
         def started() -> Coroutine[Any, Any, Head]:
             return start_child(
@@ -325,6 +345,7 @@ class Driver:
                 self.head,
                 wanted,
                 retried=self.execution.retried,
+                draws=draws,
                 parenting=self._as_parent,
             )
 
@@ -779,8 +800,18 @@ class Driver:
             await self._kernel.patiently(
                 lambda: pay_family(self._kernel, hands, head, known), self._alive
             )
+        if head.draws is not None:
+            await self._kernel.patiently(lambda: self._settle_account(known), self._alive)
         if owes(head):
             await self._kernel.patiently(lambda: pay(self._kernel, hands, head), self._alive)
+
+    async def _settle_account(self, known: Execution | None) -> None:
+        """Give back what was drawn and not spent; nothing where nobody knows what was spent."""
+        if known is None:
+            if self.head.freed or self.head.status in ("expired", "quarantined"):
+                return
+            known = (await load(self._kernel, self.head)).execution
+        await self._holder.accounts.settle(self._holder.hands, self.head, known.spent)
 
     async def _see_to_ended(self) -> None:
         """Pay what a run owes that has ended, and free what it keeps, if it is time."""

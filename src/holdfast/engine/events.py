@@ -27,7 +27,7 @@ from holdfast.records.head import ENDED, Head
 from holdfast.records.journal import content_of
 from holdfast.records.keys import RunKey, position_in, records_range
 
-__all__ = ["Cursor", "check_kept", "cursor_of", "followed", "history"]
+__all__ = ["Cursor", "check_kept", "cursor_of", "followed", "history", "kept", "same"]
 
 # What is in memory at a time: a page of records, and of their blobs so many bytes, or one.
 _RECORDS_A_PAGE = 200
@@ -72,7 +72,7 @@ async def history(kernel: Kernel, run: RunKey, *, after: Cursor | None, limit: i
         InvalidQuery: the cursor is not one of this run.
         JournalDamaged: a record is missing or cannot be read.
     """
-    head = await _kept(kernel, run)
+    head = await kept(kernel, run)
     reader = _Reader(kernel, head, after, field="cursor")
     entries: list[HistoryEntry] = []
     async with aclosing(reader.read(head, records=limit)) as read:
@@ -95,7 +95,7 @@ async def followed(
     """
     pause = _ASK_FIRST_SECONDS
     with kernel.news.listening(run) as told:
-        head = await _kept(kernel, run)
+        head = await kept(kernel, run)
         reader = _Reader(kernel, head, after, field="after")
         while True:
             before = reader.position
@@ -111,10 +111,15 @@ async def followed(
                     await told.wait()
             pause = min(pause * 2, _ASK_MOST_SECONDS)
             told.clear()
-            head = await _same(kernel, head)
+            head = await same(kernel, head)
 
 
-async def _kept(kernel: Kernel, run: RunKey) -> Head:
+async def kept(kernel: Kernel, run: RunKey) -> Head:
+    """Return the row of a run whose journal is there.
+
+    Raises:
+        RunNotFound: there is no such run, or its journal is no longer kept.
+    """
     head = await runs.read(kernel, run)
     check_kept(head)
     return head
@@ -136,8 +141,12 @@ def _not_kept(head: Head) -> RunNotFound:
     return RunNotFound(f"run {head.key.id!r} is {head.status}, and its journal is not kept")
 
 
-async def _same(kernel: Kernel, head: Head) -> Head:
-    """Return the row of a run as it is now."""
+async def same(kernel: Kernel, head: Head) -> Head:
+    """Return the row of a run as it is now.
+
+    Raises:
+        RunNotFound: it is gone, or another run has its id.
+    """
     standing = await runs.read(kernel, head.key)
     if standing.generation != head.generation:
         raise RunNotFound(f"the run {head.key.id!r} is gone, and another has its id")
@@ -208,7 +217,7 @@ class _Reader:
 
     async def _missing(self, head: Head) -> Exception:
         """Return why the record at the position is not there."""
-        standing = await _same(self._kernel, head)
+        standing = await same(self._kernel, head)
         if standing.freed or is_freed_by(standing, self._kernel.clock.now_ms()):
             return _not_kept(standing)
         if self._after is not None and self.position >= standing.context.position:

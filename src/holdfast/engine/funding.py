@@ -8,7 +8,7 @@ from holdfast.engine import runs
 from holdfast.engine.hands import Hands
 from holdfast.engine.kernel import Kernel
 from holdfast.engine.waking import changed, woken
-from holdfast.errors import RunEnded, RunNotFound
+from holdfast.errors import BudgetShared, RunEnded, RunNotFound
 from holdfast.model.budget import Limits
 from holdfast.records import changes
 from holdfast.records.head import OPEN, Head
@@ -17,20 +17,27 @@ from holdfast.records.keys import RunKey
 __all__ = ["fund", "prompt"]
 
 
-async def fund(kernel: Kernel, hands: Hands, run: RunKey, limits: Limits) -> None:
-    """Give a run another budget; if it waits for one, it asks again.
+async def fund(kernel: Kernel, hands: Hands, run: RunKey, limits: Limits) -> Head:
+    """Give a run another budget; if it waits for one, it asks again. Return its row as it was.
 
     Raises:
         RunNotFound: there is no such run.
         RunEnded: it has ended, or expired.
+        BudgetShared: it has no budget of its own.
     """
-    head: Head | None = await runs.read(kernel, run)
-    while head is not None:
+    standing: Head | None = await runs.read(kernel, run)
+    head = standing
+    while standing is not None:
+        head = standing
         if head.status not in OPEN:
             raise RunEnded(f"run {run.id!r} is {head.status}", status=head.status)
+        if head.draws is not None:
+            raise BudgetShared(f"run {run.id!r} shares the budget of run {head.draws.id!r}")
         now, token = kernel.clock.now_ms(), kernel.ids.new()
-        head = await changed(kernel, head, changes.funded(head, limits, now_ms=now, token=token))
+        write = changes.funded(head, limits, now_ms=now, token=token)
+        standing = await changed(kernel, head, write)
     await prompt(kernel, hands, run)
+    return head
 
 
 async def prompt(kernel: Kernel, hands: Hands, run: RunKey) -> None:

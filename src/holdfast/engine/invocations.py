@@ -14,7 +14,6 @@ from holdfast.errors import (
     InvalidRequest,
     ModelRefused,
     ModelUnavailable,
-    PriceUnknown,
     UnknownModel,
 )
 from holdfast.graph.schemas import schema_of, validated
@@ -44,8 +43,6 @@ class Invocation(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     retry: Retry | None = None
     timeout_ms: int | None = None
-    priced: bool = False
-    """Whether the run has a budget in dollars, so that the price has to be known."""
 
 
 async def invoked(models: Models, calls: Calls, names: Sequence[str], asked: Invocation) -> Answer:
@@ -74,20 +71,17 @@ async def _invoked(
 ) -> Answer:
     model = _model(models, name)
     schema = None if asked.output is None else schema_of(asked.output)
+    # Said, so that no service takes a default of its own, and more than was set aside.
+    params: dict[str, Any] = {"max_tokens": model.max_tokens, **asked.params}
     request = Request.of(
         model.name,
         asked.messages,
         tools=asked.tools,
         tool_choice=asked.tool_choice,
         output=schema,
-        **asked.params,
+        **params,
     )
     key = asked.key if asked.key is None or not number else f"{asked.key}.{number}"
-    if asked.priced and model.price is None:
-        raise PriceUnknown(
-            f"nobody said what the model {name!r} costs, and the run has a budget in dollars; "
-            "give the adapter a price"
-        )
 
     async def ask(request: Request, idempotency_key: str) -> Answer:
         keyed = msgspec.structs.replace(request, idempotency_key=idempotency_key)
@@ -117,6 +111,12 @@ class _Price(Price):
         tokens = model.tokens_at_most(request)
         money = 0 if model.price is None else model.price.cost_at_most(tokens)
         self.most = Spending(sum(tokens), money)
+        self.unknown = ""
+        if model.price is None:
+            self.unknown = (
+                f"nobody said what the model {model.name!r} costs, and dollars are limited; "
+                "give its adapter a price"
+            )
 
     def charged(self, value: Answer) -> Charged:
         return Charged(value, spent=self._spent(value))

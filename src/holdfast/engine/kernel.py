@@ -10,6 +10,7 @@ from holdfast.clock import Clock, Ids
 from holdfast.engine.compaction import FLOOR_BYTES
 from holdfast.engine.news import News
 from holdfast.engine.savings import Savings
+from holdfast.engine.spool import Spools
 from holdfast.errors import (
     ConditionFailed,
     HoldfastError,
@@ -62,9 +63,12 @@ class Kernel:
         self.due = store.table.purpose("due")
         self.workers = store.table.purpose("worker")
         self.lists = store.table.purpose("list")
+        self.texts = store.table.purpose("text")
         self.news = News()
+        self.spools = Spools()
         self.agreed = store.table.purpose("settings")
         self.lanes = store.table.purpose("lane")
+        self.accounts = store.table.purpose("account")
         self.models: Mapping[str, Model] = {}
         """The models that nodes can ask, by the names that they have here."""
         self.savings = Savings()

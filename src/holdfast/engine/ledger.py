@@ -47,6 +47,7 @@ __all__ = [
     "Loaded",
     "begun",
     "check_fits",
+    "compressed",
     "contents_of",
     "load",
     "read_inbox",
@@ -453,7 +454,7 @@ class Journal:
         return [], await self._kept(head, plain)
 
     async def _kept(self, head: Head, plain: bytes) -> Content:
-        data = await _compressed(plain)
+        data = await compressed(plain)
         if len(data) <= self._kernel.spill_bytes:
             return Content(data)
         name = f"{self.context.position:08d}-{head.epoch}"
@@ -527,7 +528,8 @@ async def contents_of(kernel: Kernel, contents: Sequence[Content]) -> list[bytes
     return list(await asyncio.gather(*map(bytes_of, contents)))
 
 
-async def _compressed(plain: bytes) -> bytes:
+async def compressed(plain: bytes) -> bytes:
+    """Return encoded bytes as they are kept; large ones do not hold up the event loop."""
     if len(plain) <= _COMPRESSED_INLINE_BYTES_MAX:
         return compress(plain)
     return await asyncio.to_thread(compress, plain)

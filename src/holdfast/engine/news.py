@@ -26,12 +26,13 @@ class News:
             told.set()
 
     @contextmanager
-    def listening(self, run: RunKey) -> Generator[asyncio.Event]:
+    def listening(self, run: RunKey, told: asyncio.Event | None = None) -> Generator[asyncio.Event]:
         """Yield what is set whenever there is news; whoever waits for it clears it before reading.
 
-        Cleared after reading, news that came meanwhile would be lost.
+        Cleared after reading, news that came meanwhile would be lost. Who listens to several brings
+        one event for all of them.
         """
-        told = asyncio.Event()
+        told = asyncio.Event() if told is None else told
         listeners = self._listeners.setdefault(run, set())
         listeners.add(told)
         try:

@@ -1,15 +1,22 @@
-"""What a run may still spend: set aside before each call, so that it pauses in time."""
+"""What a run may still spend: set aside before each call, so that it pauses in time.
+
+A run spends its own budget, or draws on that of the run that started it. One whose children draw on
+its budget draws on it itself: then nobody knows all that is spent but the account.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from typing import NoReturn, Protocol
 
+from holdfast.engine.accounts import Accounts, Short
 from holdfast.engine.lines import Lines
-from holdfast.errors import BudgetSpent
-from holdfast.model.event import CallReserved, Event
+from holdfast.errors import BudgetSpent, InvalidRequest, PriceUnknown
+from holdfast.model.budget import Limits
+from holdfast.model.event import CallReserved, ChildGranted, Drawn, Event
 from holdfast.model.execution import Execution
 from holdfast.model.spending import NOTHING, Spending
-from holdfast.records.head import Head
+from holdfast.records.head import Head, Parent
 
 __all__ = ["Owner", "Purse", "Spender"]
 
@@ -23,8 +30,23 @@ class Owner(Protocol):
     head: Head
     execution: Execution
 
+    @property
+    def accounts(self) -> Accounts:
+        """The accounts that runs share."""
+        ...
+
+    def now_ms(self) -> int: ...
+
+    async def record(self, *events: Event, durable: bool) -> None:
+        """Write down what happened, and fold it."""
+        ...
+
     async def read_row(self) -> None:
         """Read the run's row again: somebody may have given it more."""
+        ...
+
+    async def draw(self, known: Spending, need: Spending) -> Spending:
+        """Draw on the account that the run shares; see `Accounts.draw`."""
         ...
 
 
@@ -48,8 +70,6 @@ class Spender(Protocol):
 
     async def others_done(self) -> bool: ...
 
-    async def record(self, *events: Event, durable: bool) -> None: ...
-
 
 class Purse:
     """The purse of one run, shared by all its branches."""
@@ -58,39 +78,129 @@ class Purse:
         self._owner = owner
         # What is being written as set aside, and is not in the fold yet.
         self._pending = NOTHING
+        self._drawing = asyncio.Lock()
+        # What the account limits on which the run draws, once we looked.
+        self._shared: Limits | None = None
 
-    async def set_aside(self, visit: Spender, call: str, most: Spending) -> None:
+    async def set_aside(self, visit: Spender, call: str, most: Spending, unknown: str) -> None:
         """Return once it is durable that a call may cost so much; pause the run if it may not.
+
+        ``unknown`` says why nobody knows what it may cost, where that is so.
 
         Raises:
             BudgetSpent: the run lacks it, and its node may not wait.
+            PriceUnknown: dollars are limited, and nobody knows how many it costs.
         """
-        lacking = self._lacking(visit, most)
-        while lacking is not None and await visit.others_done():
-            lacking = self._lacking(visit, most)  # they may have cost less than was set aside
-        if lacking is not None:
-            await self._owner.read_row()  # somebody may have given it more
-            lacking = self._lacking(visit, most)
-        if lacking is not None:
-            if not visit.may_wait:
-                raise BudgetSpent(f"the call {call} needs {lacking}")
-            at_ms = visit.now_ms() + _ASK_AGAIN_MS
-            await visit.ask_again(f"%budget.{call}", at_ms, f"needs {lacking}")
-        if self._owner.head.budget is None or most == NOTHING:
+        if not await self._is_limited():
             return
-        self._pending += most
+        if unknown and self._limits_dollars():
+            raise PriceUnknown(unknown)
+        if most == NOTHING and (self._owner.head.budget or Limits()).wall_ms is None:
+            return
+        await self._afforded(visit, call, most)
         visit.lines.begin(call)
-        try:
-            await visit.record(
-                CallReserved(visit.now_ms(), visit.node, visit.visit, call, most, visit.branch),
-                durable=True,
+        reserved = CallReserved(visit.now_ms(), visit.node, visit.visit, call, most, visit.branch)
+        await self._spend(reserved, most)
+
+    async def grant(self, visit: Spender, child: str, limits: Limits) -> None:
+        """Return once it is durable that a child may spend so much; pause the run if it may not.
+
+        Raises:
+            InvalidRequest: the child would have no limit where the run has one.
+            BudgetSpent: the run lacks it, and its node may not wait.
+        """
+        if child in self._owner.execution.slices or not await self._is_limited():
+            return
+        most = Spending(limits.tokens or 0, limits.nanodollars or 0)
+        own = self._own_limits()
+        if (own.tokens is not None and limits.tokens is None) or (
+            own.nanodollars is not None and limits.nanodollars is None
+        ):
+            raise InvalidRequest(
+                "the budget of a child limits at least what that of its parent limits",
+                field="budget",
             )
+        await self._afforded(visit, f"child {child}", most)
+        await self._spend(ChildGranted(visit.now_ms(), child, most), most)
+
+    async def shared(self) -> Parent | None:
+        """Return on whose account the children draw; the first time, open it."""
+        head = self._owner.head
+        limits = head.budget
+        if limits is None or (limits.tokens is None and limits.nanodollars is None):
+            return head.draws
+        async with self._drawing:
+            if self._owner.execution.drawn is None:
+                spent = self._owner.execution.spent + self._pending
+                await self._owner.accounts.open(head, limits, spent)
+                await self._owner.record(Drawn(self._owner.now_ms(), spent), durable=True)
+        return Parent(head.key.id, head.generation)
+
+    async def _afforded(self, visit: Spender, what: str, most: Spending) -> None:
+        """Count what is to be spent as pending, once there is enough for it."""
+        looked = False
+        while (lacking := await self._lacking(visit, most)) is not None:
+            # Others may have cost less than was set aside; somebody may have given the run more.
+            if await visit.others_done():
+                continue
+            if not looked:
+                looked = True
+                await self._owner.read_row()
+                continue
+            if not visit.may_wait:
+                raise BudgetSpent(f"{what} needs {lacking}")
+            at_ms = visit.now_ms() + _ASK_AGAIN_MS
+            await visit.ask_again(f"%budget.{what}", at_ms, f"needs {lacking}")
+
+    async def _spend(self, event: Event, most: Spending) -> None:
+        try:
+            await self._owner.record(event, durable=True)
         finally:
             self._pending -= most
 
-    def _lacking(self, visit: Spender, most: Spending) -> str | None:
-        limits, execution = self._owner.head.budget, self._owner.execution
-        if limits is None:
+    async def _lacking(self, visit: Spender, most: Spending) -> str | None:
+        """Return what the run lacks; where it lacks nothing, it counts as pending from now on."""
+        async with self._drawing:
+            execution, limits = self._owner.execution, self._owner.head.budget
+            if limits is not None:
+                wall_ms = execution.spent_ms + visit.elapsed_ms
+                lacking = limits.lacking(execution.spent + self._pending, wall_ms, most)
+                if lacking is not None:
+                    return lacking
+            if self._draws:
+                try:
+                    await self._draw(most)
+                except Short as short:
+                    return str(short)
+            self._pending += most
             return None
-        wall_ms = execution.spent_ms + visit.elapsed_ms
-        return limits.lacking(execution.spent + self._pending, wall_ms, most)
+
+    async def _draw(self, most: Spending) -> None:
+        execution = self._owner.execution
+        before = execution.spent + self._pending
+        given = execution.drawn or NOTHING
+        wanted = before + most
+        limits = self._own_limits()
+        if (limits.tokens is None or wanted.tokens <= given.tokens) and (
+            limits.nanodollars is None or wanted.nanodollars <= given.nanodollars
+        ):
+            return
+        total = await self._owner.draw(before, most)
+        await self._owner.record(Drawn(self._owner.now_ms(), total), durable=False)
+
+    @property
+    def _draws(self) -> bool:
+        return self._owner.head.draws is not None or self._owner.execution.drawn is not None
+
+    async def _is_limited(self) -> bool:
+        draws = self._owner.head.draws
+        if draws is not None and self._shared is None:
+            limits = await self._owner.accounts.limits(self._owner.head.key, draws)
+            self._shared = limits or Limits(0, 0)
+        return draws is not None or self._owner.head.budget is not None
+
+    def _own_limits(self) -> Limits:
+        return self._shared or self._owner.head.budget or Limits()
+
+    def _limits_dollars(self) -> bool:
+        return self._own_limits().nanodollars is not None

@@ -1,10 +1,10 @@
-"""Frees what a run keeps, once it is over: blobs, journal and inbox."""
+"""Frees what a run keeps, once it is over: blobs, journal, inbox and text."""
 
 from __future__ import annotations
 
 from holdfast.engine.kernel import Kernel
 from holdfast.records.head import ENDED, Context, Head
-from holdfast.records.keys import blob_prefix, journal_range
+from holdfast.records.keys import blob_prefix, kept_range
 from holdfast.storage import Delete, Key
 
 __all__ = ["freed_at_ms", "is_freed_by", "remove"]
@@ -30,7 +30,7 @@ def is_freed_by(head: Head, now_ms: int) -> bool:
 
 
 async def remove(kernel: Kernel, head: Head) -> None:
-    """Delete a run's blobs, journal and inbox; do nothing where they are gone.
+    """Delete a run's blobs, journal, inbox and text; do nothing where they are gone.
 
     Fences and endings stay until their ttl: a freed position would let a stalled owner back in.
     """
@@ -38,7 +38,7 @@ async def remove(kernel: Kernel, head: Head) -> None:
         for kept in (head.kept, *head.kept_before):
             await kernel.blobs.delete_all(blob_prefix(kept, head.key, head.generation))
     batch: list[Delete] = []
-    async for item in kernel.journals.every(head.key.pk, journal_range(head.generation)):
+    async for item in kernel.journals.every(head.key.pk, kept_range(head.generation)):
         if not item.get("stays"):
             batch.append(Delete(Key(item["PK"], item["SK"])))
         if len(batch) == _BATCH:

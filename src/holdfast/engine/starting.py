@@ -57,6 +57,8 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     user_hash: str | None = None
     """What is kept of the user, where that is known already."""
     budget: Limits | None = None
+    draws: Parent | None = None
+    """The run on whose account it draws."""
 
     @property
     def pool(self) -> str | None:
@@ -282,4 +284,5 @@ async def _head(
         session=asked.session,
         parent=asked.parent,
         budget=asked.budget,
+        draws=asked.draws,
     )

@@ -3,7 +3,8 @@
 A blob is written before the item that names it, so whoever dies between the two leaves a blob that
 nobody finds; so does a row that its ttl deletes before its blobs were freed. Everything that a run
 keeps lies below one prefix with the run's generation in it, and no generation ever comes back: a
-prefix whose generation is old and does not stand in its run's row is nobody's, for good.
+prefix whose generation is old and does not stand in its run's row is nobody's, for good. So is an
+answer that runs shared, once its item names another one, or none.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import msgspec
 from holdfast.engine.kernel import Kernel
 from holdfast.model.progress import SweepProgress
 from holdfast.records.head import is_over
-from holdfast.records.keys import RunBlobs, run_blobs_of
+from holdfast.records.keys import AnswerBlob, RunBlobs, answer_blob_of, run_blobs_of
 from holdfast.storage import Blobs, Table
 
 __all__ = ["swept"]
@@ -27,6 +28,7 @@ __all__ = ["swept"]
 _AT_ONCE = 16
 
 Verdict: TypeAlias = Literal["kept", "young", "freed"]
+Owner: TypeAlias = RunBlobs | AnswerBlob
 
 
 async def swept(
@@ -42,11 +44,11 @@ async def swept(
     """
     sweep = _Sweep(kernel, older_than_ms, dry_run=dry_run)
     progress = SweepProgress()
-    last: RunBlobs | None = None
+    last: Owner | None = None
     cursor: str | None = None
     while True:
         page = await kernel.persistently(partial(sweep.blobs.list, after=cursor))
-        owners = [run_blobs_of(entry.key) for entry in page.entries]
+        owners = [_owner_of(entry.key) for entry in page.entries]
         # In the order of their keys: those of one run may only go on from the page before.
         found = dict.fromkeys(owner for owner in owners if owner not in (None, last))
         counts = await sweep.over(owner for owner in found if owner is not None)
@@ -72,10 +74,10 @@ class _Sweep:
         self._rows: Table = kernel.store.table.purpose("sweep")
         self.blobs: Blobs = kernel.store.blobs.purpose("sweep")
 
-    async def over(self, runs: Iterable[RunBlobs]) -> Counter[str]:
-        """Look at the blobs of runs, a few at a time; return what became of how many."""
+    async def over(self, owners: Iterable[Owner]) -> Counter[str]:
+        """Look at whose blobs they are, a few at a time; return what became of how many."""
         counts: Counter[str] = Counter()
-        every = list(runs)
+        every = list(owners)
         for start in range(0, len(every), _AT_ONCE):
             some = every[start : start + _AT_ONCE]
             for each in await asyncio.gather(*map(self._swept, some)):
@@ -86,26 +88,41 @@ class _Sweep:
         """Remove what crashes left behind that is no blob; return how much there was."""
         return await self._kernel.persistently(partial(self.blobs.tidy, before_ms=self._before_ms))
 
-    async def _swept(self, run: RunBlobs) -> Counter[str]:
-        verdict = await self._kernel.persistently(partial(self._judged, run))
+    async def _swept(self, owner: Owner) -> Counter[str]:
+        verdict = await self._kernel.persistently(partial(self._judged, owner))
         deleted = 0
         if verdict == "freed":
-            free = self._counted if self._dry_run else self.blobs.delete_all
-            deleted = await self._kernel.persistently(partial(free, run.prefix))
+            deleted = await self._kernel.persistently(partial(self._freed, owner))
         return Counter({verdict: 1, "deleted": deleted})
 
-    async def _judged(self, run: RunBlobs) -> Verdict:
-        if run.made_ms >= self._before_ms:
+    async def _judged(self, owner: Owner) -> Verdict:
+        if owner.made_ms >= self._before_ms:
             return "young"
+        if isinstance(owner, RunBlobs):
+            return "kept" if await self._stands_run(owner) else "freed"
+        return "kept" if await self._stands_answer(owner) else "freed"
+
+    async def _stands_run(self, run: RunBlobs) -> bool:
         # Consistently: an old answer could show the row of a run before this one.
         item = await self._rows.get(run.key.head)
-        stands = (
+        return (
             item is not None
             and item["generation"] == run.generation
             and not item.get("freed", False)
             and not is_over(item, self._now_ms)
         )
-        return "kept" if stands else "freed"
+
+    async def _stands_answer(self, answer: AnswerBlob) -> bool:
+        item = await self._rows.get(answer.key)
+        return item is not None and item["id"] == answer.id and item["until_ms"] > self._now_ms
+
+    async def _freed(self, owner: Owner) -> int:
+        """Delete what nothing names, or in a dry run only count it; return how much it was."""
+        if isinstance(owner, RunBlobs):
+            return await (self._counted if self._dry_run else self.blobs.delete_all)(owner.prefix)
+        if not self._dry_run:
+            await self.blobs.delete(owner.blob_key)
+        return 1
 
     async def _counted(self, prefix: str) -> int:
         count = 0
@@ -121,3 +138,7 @@ class _Sweep:
 def _grown(progress: SweepProgress, counts: Counter[str]) -> SweepProgress:
     grown = Counter(msgspec.structs.asdict(progress)) + counts
     return SweepProgress(**grown)
+
+
+def _owner_of(blob_key: str) -> Owner | None:
+    return run_blobs_of(blob_key) or answer_blob_of(blob_key)

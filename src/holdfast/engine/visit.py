@@ -118,6 +118,10 @@ class Host(Protocol):
         """Wait without letting go of the run."""
         ...
 
+    def child_id(self, wanted: Wanted) -> str:
+        """Return the id that a child has, or will have."""
+        ...
+
     async def start_child(self, wanted: Wanted) -> str:
         """Make a run that is a child of this one, unless it is there; return its id.
 
@@ -388,11 +392,11 @@ class Visit:
         """Count a call that was answered from its record."""
         self.host.saved(spending)
 
-    async def set_aside(self, call: str, most: Spending) -> None:
+    async def set_aside(self, call: str, most: Spending, unknown: str) -> None:
         """Return once it is durable that a call may cost so much; pause the run if it may not."""
         try:
-            await self.host.purse.set_aside(self, call, most)
-        except Dropped as lost:
+            await self.host.purse.set_aside(self, call, most, unknown)
+        except (Dropped, Overtaken) as lost:
             self._lost = lost
             raise
 
@@ -432,6 +436,8 @@ class Visit:
         """Make a child, unless it is there, and write it down; return its id."""
         try:
             await self.host.settled()  # its input may be what a call came to
+            if wanted.budget is not None:
+                await self.host.purse.grant(self, self.host.child_id(wanted), wanted.budget)
             id = await self.host.start_child(wanted)
         except (Dropped, Overtaken) as lost:
             self._lost = lost

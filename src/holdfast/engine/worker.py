@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Any
 
+from holdfast.engine.accounts import Accounts
 from holdfast.engine.burial import bury_the_dead, requeue_all
 from holdfast.engine.driver import Driver
 from holdfast.engine.hands import Hands
@@ -93,6 +94,7 @@ class Worker:
         self._on_ended = ended
         self._on_paused = paused
         self.hands = hands
+        self.accounts = Accounts(kernel)
         self._lease = Lease(kernel, options.lease_seconds)
         self._slots = Slots(options.concurrency)
         self._rounds = Rounds(self._graphs, options.pools)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Annotated, Any, NotRequired, TypeAlias, TypedDict, cast
 
 import msgspec
+import msgspec.inspect
 
 from holdfast.errors import InvalidAnswer, InvalidArguments, InvalidRequest
 from holdfast.graph.models import is_model
-from holdfast.graph.slots import cleared
+from holdfast.graph.slots import cleared, parts_of
 from holdfast.graph.values import Misfit, complaint, converted
 from holdfast.model.invocation import ToolSpec
 
@@ -32,7 +33,7 @@ def schema_of(kind: Any) -> dict[str, Any]:
     Raises:
         InvalidRequest: JSON cannot express it.
     """
-    return _finished(_schema(kind, f"{_name(kind)} has no JSON schema"))
+    return _schema(kind, f"{_name(kind)} has no JSON schema")
 
 
 def validated(value: Any, kind: Any) -> Any:
@@ -86,7 +87,7 @@ def arguments_schema(
     for each, (hint, default) in parameters.items():
         fields[each] = hint if default is inspect.Parameter.empty else NotRequired[hint]
     kind = cast(Any, TypedDict)(tool, fields)
-    schema = _finished(_schema(kind, f"a parameter of {tool} has no JSON schema"))
+    schema = _schema(kind, f"a parameter of {tool} has no JSON schema")
     schema.pop("title", None)
     for each, (hint, default) in parameters.items():
         _describe(schema["properties"][each], hint, default)
@@ -136,9 +137,11 @@ def _parameters(function: Callable[..., Any], tool: str) -> dict[str, tuple[Any,
 def _schema(kind: Any, complaint: str) -> dict[str, Any]:
     try:
         if is_model(kind):
-            return cast(dict[str, Any], kind.model_json_schema())
+            return _finished(kind.model_json_schema())
         plain = cleared(kind) if typing.is_typeddict(kind) else kind
-        return msgspec.json.schema(plain, schema_hook=_foreign)
+        schema = msgspec.json.schema(plain, schema_hook=_foreign)
+        _put_in_order([schema, *schema.get("$defs", {}).values()], plain)
+        return _finished(schema)
     except (TypeError, ValueError, NameError) as error:
         raise InvalidRequest(f"{complaint}: {error}") from None
 
@@ -152,37 +155,62 @@ def _foreign(kind: Any) -> dict[str, Any]:
 
 def _finished(schema: dict[str, Any]) -> dict[str, Any]:
     """Return a schema whose root says what it is, and whose objects have no further fields."""
-    definitions = cast(dict[str, Any], schema.get("$defs", {}))
+    definitions = cast(dict[str, Any], schema.pop("$defs", {}))
     root = schema.get("$ref")
     if root is not None:
-        schema = {**definitions[root.rpartition("/")[2]], "$defs": definitions}
-    _close(schema)
-    if not _refers(schema):
-        schema.pop("$defs", None)
+        schema = dict(definitions[_target(root)])
+    needed: dict[str, Any] = {}
+    left = _references(schema)
+    while left:
+        name = left.pop()
+        if name not in needed:
+            needed[name] = definitions[name]
+            left += _references(definitions[name])
+    if needed:
+        schema["$defs"] = {name: needed[name] for name in sorted(needed)}
+    for each in _schemas(schema):
+        if each.get("type") == "object" and "properties" in each:
+            each.setdefault("additionalProperties", False)
     return schema
 
 
-def _close(schema: Any) -> None:
-    if isinstance(schema, list):
-        for each in cast(list[Any], schema):
-            _close(each)
-    elif isinstance(schema, dict):
-        fields = cast(dict[str, Any], schema)
-        if fields.get("type") == "object" and "properties" in fields:
-            fields.setdefault("additionalProperties", False)
+def _put_in_order(schemas: list[dict[str, Any]], kind: Any) -> None:
+    """Give the keys of TypedDicts the order in which they were written.
+
+    msgspec sorts them; but a model answers in the order of the schema, and whoever lets it give its
+    reasons before its verdict means that.
+    """
+    for part in parts_of(kind):
+        if not isinstance(part, msgspec.inspect.TypedDictType):
+            continue
+        order = list(typing.get_type_hints(part.cls))
+        for schema in schemas:
+            properties = schema.get("properties", {})
+            if schema.get("title") == part.cls.__name__ and properties.keys() == set(order):
+                required = schema.get("required", ())
+                schema["properties"] = {key: properties[key] for key in order}
+                schema["required"] = [key for key in order if key in required]
+
+
+def _schemas(part: Any) -> Iterator[dict[str, Any]]:
+    """Yield a schema and all that it is made of."""
+    if isinstance(part, list):
+        for each in cast(list[Any], part):
+            yield from _schemas(each)
+    elif isinstance(part, dict):
+        fields = cast(dict[str, Any], part)
+        yield fields
         for each in fields.values():
-            _close(each)
+            yield from _schemas(each)
 
 
-def _refers(schema: Any) -> bool:
-    if isinstance(schema, list):
-        return any(_refers(each) for each in cast(list[Any], schema))
-    if isinstance(schema, dict):
-        fields = cast(dict[str, Any], schema)
-        return "$ref" in fields or any(
-            _refers(each) for name, each in fields.items() if name != "$defs"
-        )
-    return False
+def _references(schema: Any) -> list[str]:
+    found = [each.get("$ref") for each in _schemas(schema)]
+    return [_target(reference) for reference in found if isinstance(reference, str)]
+
+
+def _target(reference: str) -> str:
+    return reference.rpartition("/")[2]
 
 
 def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
@@ -195,7 +223,7 @@ def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(part, dict):
             return part
         fields = cast(dict[str, Any], part)
-        name = str(fields.get("$ref", "")).rpartition("/")[2]
+        name = _target(str(fields.get("$ref", "")))
         if not name:
             return {key: resolved(each, seen) for key, each in fields.items() if key != "$defs"}
         if name in seen:

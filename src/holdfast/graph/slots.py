@@ -13,7 +13,16 @@ from msgspec import inspect
 
 from holdfast.graph.values import Misfit, converted, durable, plainly_durable
 
-__all__ = ["Field", "Slot", "annotations_of", "cleared", "fields_of", "obstacles", "slot_of"]
+__all__ = [
+    "Field",
+    "Slot",
+    "annotations_of",
+    "cleared",
+    "fields_of",
+    "obstacles",
+    "parts_of",
+    "slot_of",
+]
 
 _SCALARS = frozenset({bool, bytes, float, int, str, type(None)})
 
@@ -69,7 +78,7 @@ def slot_of(annotation: Any) -> Slot:
     scalars = frozenset(kind for kind in plain if isinstance(kind, type) and kind in _SCALARS)
     sealed = len(scalars) == len(plain)
     sets = (inspect.SetType, inspect.FrozenSetType)
-    ordered = not sealed and any(isinstance(part, sets) for part in _parts(annotation))
+    ordered = not sealed and any(isinstance(part, sets) for part in parts_of(annotation))
     return Slot(annotation, scalars, sealed, ordered)
 
 
@@ -113,7 +122,7 @@ def annotations_of(kind: Any) -> list[tuple[str, str, Any]]:
 def obstacles(annotation: Any) -> Iterator[str]:
     """Yield why values of that type could not be kept and come back."""
     try:
-        parts = list(_parts(annotation))
+        parts = list(parts_of(annotation))
     except Exception as error:  # whatever comes of looking for names that are not there
         yield str(error)
         return
@@ -127,7 +136,7 @@ def obstacles(annotation: Any) -> Iterator[str]:
             )
 
 
-def _parts(annotation: Any) -> Iterator[inspect.Type]:
+def parts_of(annotation: Any) -> Iterator[inspect.Type]:
     """Yield a type as msgspec sees it, and all that it is made of."""
     seen: set[int] = set()
     root = inspect.type_info(annotation)

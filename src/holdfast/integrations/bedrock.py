@@ -38,6 +38,7 @@ _AT_ONCE = 64
 _CONNECT_SECONDS = 10
 # More than any model asks for a picture.
 _IMAGE_TOKENS = 5_000
+_THROTTLED = "ThrottlingException"
 _UNAVAILABLE = frozenset(
     {
         "InternalFailure",
@@ -109,6 +110,10 @@ class Bedrock:
         )
         most = request.params.get("max_tokens", self._max_tokens)
         return min(bound, self._context_tokens), most
+
+    async def close(self) -> None:
+        """Let the threads end once they have nothing to do; the client stays its owner's."""
+        self._threads.shutdown()
 
     async def answer(self, request: Request, emit: Emit | None) -> Answer:
         asked = converse_request(request, self._model_id, self._max_tokens)
@@ -183,10 +188,12 @@ class Bedrock:
                 import boto3
                 from botocore.config import Config
 
+                from holdfast.storage.aws import admitted_region
+
                 session: Any = boto3
                 self._client = session.client(
                     "bedrock-runtime",
-                    region_name=self._region,
+                    region_name=admitted_region(self._region),
                     config=Config(
                         connect_timeout=_CONNECT_SECONDS,
                         read_timeout=self._timeout_seconds,
@@ -208,7 +215,7 @@ class _Listener:
 
     def tell(self, text: str) -> None:
         # In front of what the thread returns, since a loop keeps the order of what it is told.
-        if text and not self.left:
+        if text:
             with suppress(RuntimeError):  # the loop is closed, and nobody is left
                 self._loop.call_soon_threadsafe(self._hear, text)
 
@@ -287,24 +294,28 @@ def _usage(said: Any) -> Usage:
 
 
 def _called(call: Callable[[], T]) -> T:
+    """Make a call of boto3, and raise what its errors come down to."""
+    from botocore import exceptions as kinds
     from botocore.eventstream import ParserError
-    from botocore.exceptions import (
-        BotoCoreError,
-        ClientError,
-        HTTPClientError,
-        ParamValidationError,
-    )
     from urllib3.exceptions import HTTPError
 
     try:
         return call()
-    except ClientError as error:
+    except kinds.ClientError as error:
         raise _service_error(error) from error
-    except (HTTPClientError, ParserError, HTTPError, OSError) as error:
-        raise ModelUnavailable(f"Bedrock: {error}", reason=type(error).__name__) from error
-    except ParamValidationError as error:
-        raise ModelRefused(f"Bedrock: {error}", reason="ParamValidationError") from error
-    except BotoCoreError as error:
+    except (
+        kinds.ConnectionError,
+        kinds.HTTPClientError,
+        ParserError,
+        HTTPError,  # once a stream has begun, nobody wraps them
+        OSError,
+    ) as error:
+        raise ModelUnavailable(
+            f"Bedrock: {error}",
+            reason=type(error).__name__,
+            unpaid=isinstance(error, kinds.EndpointConnectionError | kinds.ConnectTimeoutError),
+        ) from error
+    except kinds.BotoCoreError as error:  # no credentials, no region, parameters that make no sense
         raise ModelRefused(f"Bedrock: {error}", reason=type(error).__name__) from error
 
 
@@ -319,7 +330,10 @@ def _service_error(error: Any) -> HoldfastError:
         return ModelRefused(message, reason=reason)
     after = metadata.get("HTTPHeaders", {}).get("retry-after", "")
     return ModelUnavailable(
-        message, reason=reason, retry_after_seconds=float(after) if after.isdigit() else None
+        message,
+        reason=reason,
+        retry_after_seconds=float(after) if after.isdigit() else None,
+        unpaid=reason == _THROTTLED,
     )
 
 

@@ -40,6 +40,7 @@ _IMAGE_TOKENS = 50_000
 _LINE_BYTES_MAX = 16 * 1024 * 1024
 _MESSAGE_MAX = 500
 # What a later call may not meet again, besides everything from 500 on.
+_TOO_MANY = 429
 _UNAVAILABLE = frozenset({408, 409, 425, 429})
 
 
@@ -186,7 +187,11 @@ class OpenAI:
             raise ModelRefused(f"{self._model}: {error}", reason=type(error).__name__) from error
         except httpx.HTTPError as error:
             kind = type(error).__name__
-            raise ModelUnavailable(f"{self._model}: {error or kind}", reason=kind) from error
+            raise ModelUnavailable(
+                f"{self._model}: {str(error) or kind}",
+                reason=kind,
+                unpaid=isinstance(error, httpx.ConnectError | httpx.ConnectTimeout),
+            ) from error
 
 
 async def _events(response: httpx.Response) -> AsyncIterator[bytes]:
@@ -229,7 +234,10 @@ def _status_error(response: httpx.Response, body: bytes) -> HoldfastError:
     if code == "insufficient_quota" or (status not in _UNAVAILABLE and status < 500):
         return ModelRefused(message, reason=code or str(status))
     return ModelUnavailable(
-        message, reason=code or str(status), retry_after_seconds=_retry_after(response)
+        message,
+        reason=code or str(status),
+        retry_after_seconds=_retry_after(response),
+        unpaid=status == _TOO_MANY,
     )
 
 

@@ -23,7 +23,9 @@ __all__ = [
     "CallRetried",
     "CallVoided",
     "Cancelled",
+    "ChildGranted",
     "ChildStarted",
+    "Drawn",
     "Event",
     "Expired",
     "Extended",
@@ -206,6 +208,22 @@ class CallReserved(msgspec.Struct, frozen=True, array_like=True, tag="reserved")
     """Whether it stands in the place of what was set aside before, which is known to be unspent."""
 
 
+class Drawn(msgspec.Struct, frozen=True, array_like=True, tag="drawn"):
+    """The run was given more of the budget that it shares with others."""
+
+    at_ms: int
+    total: Spending
+    """All that it was given so far."""
+
+
+class ChildGranted(msgspec.Struct, frozen=True, array_like=True, tag="granted"):
+    """A child is about to be started that may spend so much of the run's budget."""
+
+    at_ms: int
+    id: str
+    most: Spending
+
+
 class TimerFired(msgspec.Struct, frozen=True, array_like=True, tag="timer"):
     """A sleep of a node is over, or the longest that it would wait for a signal."""
 
@@ -316,6 +334,8 @@ Event: TypeAlias = (
     | CallVoided
     | CallRetried
     | CallReserved
+    | Drawn
+    | ChildGranted
     | Waiting
     | BranchFailed
     | Rerouted

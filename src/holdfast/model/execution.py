@@ -17,7 +17,12 @@ import msgspec
 
 from holdfast.errors import JournalDamaged
 from holdfast.model.call import Call, CallEvent, called
-from holdfast.model.child import childs_signal, is_childs_signal, is_unfinished_child
+from holdfast.model.child import (
+    child_of,
+    childs_signal,
+    is_childs_signal,
+    is_unfinished_child,
+)
 from holdfast.model.event import (
     AttemptFailed,
     BranchFailed,
@@ -27,7 +32,9 @@ from holdfast.model.event import (
     CallRetried,
     CallVoided,
     Cancelled,
+    ChildGranted,
     ChildStarted,
+    Drawn,
     Event,
     Expired,
     Extended,
@@ -131,6 +138,10 @@ class Execution(Strand, frozen=True, kw_only=True):
     """What its calls cost, and what those may have cost of whose end nothing is known."""
     saved: Spending = NOTHING
     """What answers would have cost that others had asked for before."""
+    drawn: Spending | None = None
+    """What it was given of the budget that it shares with others; None where it shares none."""
+    slices: dict[str, Spending] = {}
+    """What children with a budget of their own may spend; once they have ended, what they spent."""
 
     def strand(self, path: str) -> Strand | None:
         """Return the run itself, or one of its branches if it is not joined yet."""
@@ -283,7 +294,12 @@ def _after(before: Execution, event: Event) -> Execution:
             return _called(before, path, event)
         case SignalTaken(branch=path):
             taken = before.taken | {(event.name, event.id)}
-            return _answered(_changed(before, taken=taken), path, event)
+            after = _changed(before, taken=taken, **_childs_spending(before, event))
+            return _answered(after, path, event)
+        case Drawn():
+            return _changed(before, drawn=event.total)
+        case ChildGranted():
+            return _changed(before, **_sliced(before, event.id, event.most))
         case TimerFired(branch=path):
             return _answered(_changed(before), path, event)
         case ChildStarted(branch=path):
@@ -432,6 +448,22 @@ def _called(before: Execution, path: str, event: CallEvent) -> Execution:
     return _moved(after, path, calls={**strand.calls, event.call: called(known, event)})
 
 
+def _sliced(before: Execution, child: str, spending: Spending) -> dict[str, Any]:
+    """Return what changes when a child may spend, or has spent, so much."""
+    return {
+        "spent": before.spent + spending - before.slices.get(child, NOTHING),
+        "slices": {**before.slices, child: spending},
+    }
+
+
+def _childs_spending(before: Execution, event: SignalTaken) -> dict[str, Any]:
+    """Return what changes when a child with a budget of its own has ended."""
+    child = child_of(event.name)
+    if child not in before.slices or "spent" not in event.payload:
+        return {}
+    return _sliced(before, child, Spending(*event.payload["spent"]))
+
+
 def _without_failures(strand: Strand) -> dict[str, Call]:
     """Return the calls as a further attempt of the node finds them: failures are forgotten."""
     return {
@@ -463,7 +495,7 @@ def _rerouted(before: Execution, event: Rerouted) -> Execution:
             path: msgspec.structs.replace(branch, **_tried_again(branch))
             for path, branch in before.branches.items()
         }
-        kept = _tried_again(before)
+        kept = _tried_again(before) | _given_back(before, event)
         return _changed(before, **kept, branches=branches, retried=event.request, ending=None)
     strand = _strand(before, event.branch)
     # Whatever branches there are beneath it are given up.
@@ -473,9 +505,28 @@ def _rerouted(before: Execution, event: Rerouted) -> Execution:
         if path == event.branch or not is_within(path, event.branch)
     }
     after = _changed(
-        before, branches=kept_branches, retried=event.request or before.retried, ending=None
+        before,
+        **_given_back(before, event),
+        branches=kept_branches,
+        retried=event.request or before.retried,
+        ending=None,
     )
     return _moved(after, event.branch, **_ENTERED, node=event.to, visit=strand.visit + 1)
+
+
+def _given_back(before: Execution, event: Rerouted) -> dict[str, Any]:
+    """Return what changes in what a run was given when it goes on after it had failed.
+
+    What it had not spent then it gave back.
+    """
+    if before.drawn is None or not event.request:
+        return {}
+    return {
+        "drawn": Spending(
+            min(before.drawn.tokens, before.spent.tokens),
+            min(before.drawn.nanodollars, before.spent.nanodollars),
+        )
+    }
 
 
 def _tried_again(strand: Strand) -> dict[str, Any]:

@@ -155,13 +155,14 @@ def price_of(model_id: str, on: date | None = None) -> ModelPrice | None:
 
 _listed = ModelPrice.a_million
 
-# On-demand calls at the standard tier, in dollars for a million tokens, in us-east-1. Claude on
-# Bedrock costs, from 4.5 on, a tenth more within a geography than under a global profile. Left out
+# On-demand calls at the standard tier, in dollars for a million tokens, in us-east-1. Two are
+# derived, not read one by one: Claude on Bedrock costs, from 4.5 on, a tenth more within a
+# geography than under a global profile, and what Nova 1 reads from its cache a quarter. Left out
 # are models that ask more for what they put into their cache: usage does not tell that apart.
 MODEL_PRICES: tuple[ModelPrices, ...] = (
     ModelPrices(
         valid_from=date(2025, 11, 24),
-        source="the price pages of AWS, Anthropic and OpenAI, as quoted publicly; seen 2026-11-16",
+        source="Anthropic's price page; AWS' and OpenAI's as others quote them; copies, 2026-11-16",
         prices={
             "anthropic.claude-3-haiku": _listed(0.25, 1.25),
             "anthropic.claude-3-5-haiku": _listed(0.8, 4, cached_input=0.08),
@@ -206,14 +207,12 @@ MODEL_PRICES: tuple[ModelPrices, ...] = (
     ),
     ModelPrices(
         valid_from=date(2026, 4, 23),
-        source="the same pages; what came out between the two days",
+        source="the same; what came out between the two days",
         prices={
             "anthropic.claude-sonnet-4-6": _listed(3.3, 16.5, cached_input=0.33),
             "global.anthropic.claude-sonnet-4-6": _listed(3, 15, cached_input=0.3),
             "anthropic.claude-opus-4-6": _listed(5.5, 27.5, cached_input=0.55),
             "global.anthropic.claude-opus-4-6": _listed(5, 25, cached_input=0.5),
-            "anthropic.claude-opus-4-7": _listed(5.5, 27.5, cached_input=0.55),
-            "global.anthropic.claude-opus-4-7": _listed(5, 25, cached_input=0.5),
             "amazon.nova-2-lite": _listed(0.3, 2.5, cached_input=0.075),
             "gpt-5.2": _listed(1.75, 14, cached_input=0.175),
             "gpt-5.4": _listed(

@@ -28,14 +28,14 @@ class SweepProgress(msgspec.Struct, frozen=True, kw_only=True):
     blobs: int = 0
     """How many blobs were looked at."""
     kept: int = 0
-    """Runs, each with all its blobs, that are still there."""
+    """Runs, each with all its blobs, that are still there; and shared answers."""
     young: int = 0
-    """Runs that were begun too lately to tell whether anything names their blobs."""
+    """Of these, what was begun too lately to tell whether anything names its blobs."""
     freed: int = 0
-    """Runs whose blobs nothing names any more."""
+    """Of these, what nothing names any more."""
     deleted: int = 0
     """How many blobs those had."""
     foreign: int = 0
-    """Blobs that are not those of any run: they are left alone."""
+    """Blobs that are neither: they are left alone."""
     leftovers: int = 0
     """Half-written files and empty folders that crashes had left behind."""

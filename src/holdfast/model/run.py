@@ -21,6 +21,7 @@ __all__ = [
     "RunEntry",
     "RunPage",
     "Status",
+    "TextPiece",
 ]
 
 Status: TypeAlias = Literal[
@@ -152,3 +153,20 @@ class HistoryPage(msgspec.Struct, frozen=True):
     entries: list[HistoryEntry]
     cursor: str | None
     """Pass it on to read what follows; None at the end. What follows may turn out to be nothing."""
+
+
+class TextPiece(msgspec.Struct, frozen=True, kw_only=True):
+    """Some of the text of an answer, as it came."""
+
+    call: str
+    """Names the call whose answer it is; it is the same when the call is made again."""
+    name: str
+    """What was asked, as the node calls it."""
+    text: str
+    cursor: str
+    """Names the piece: pass it on to read what follows."""
+    last: bool = False
+    """Whether the answer ends with it."""
+    restarted: bool = False
+    """Whether the answer begins anew with it: what came of this call before, if anything, is void.
+    """

@@ -84,6 +84,8 @@ def created(head: Head, *, now_ms: int, token: str) -> Put:
         item["parent"] = _map(head.parent)
     if head.budget is not None:
         item["budget"] = _map(head.budget)
+    if head.draws is not None:
+        item["draws"] = _map(head.draws)
     if head.owner is not None:
         item["owner"] = head.owner
     if head.context != Context():

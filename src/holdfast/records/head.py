@@ -142,6 +142,8 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it may have started others, which end with it."""
     budget: Limits | None = None
     """What it may spend."""
+    draws: Parent | None = None
+    """The run on whose account it draws, where it shares that one's budget."""
     tokens: int = 0
     """How many its calls took."""
     nanodollars: int = 0
@@ -225,6 +227,7 @@ def head_of(item: Mapping[str, Any]) -> Head:
             retry=_struct(item, "retry", RetryRequest),
             parent=_struct(item, "parent", Parent),
             budget=_struct(item, "budget", Limits),
+            draws=_struct(item, "draws", Parent),
             **values,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:

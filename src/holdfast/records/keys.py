@@ -6,13 +6,20 @@ partition key                       sort key                                  it
 ``RUN#{tenant}#{id}``               ``HEAD``                                  a run's row
 the same                            ``J#{generation}#{position:08}``          its journal
 the same                            ``J#{generation}#IN#{name}#{signal id}``  its inbox
+the same                            ``J#{generation}#~{spool}#{number:08}``   text as it comes
 the same                            ``CHILD#{generation}#{child id}``         runs that it starts
 the same                            ``CALL#{generation}#{call id}``           calls to be settled
+the same                            ``ACCOUNT#{generation}``                  what its family spends
+the same                            ``GRANT#{generation}#{run id}``           who was given how much
 ``LANE#{tenant}#{user}#{session}``  ``LAST``                                  the last number
 the same                            ``T#{number:012}``                        a run in its session
+``ANSWER#{tenant}#{digest}``        ``ANSWER``                                a shared answer
 ``WORKER#{id}``                     ``WORKER``                                a worker and its lease
 ``SETTINGS``                        ``SETTINGS``                              what all must agree on
 =================================== ========================================= ======================
+
+A spool is ``{epoch:08}#{id}``: the epoch of whoever wrote it, and a UUIDv7. Text sorts behind the
+journal and the inbox, so that whoever resumes a run does not read it, and whoever frees one does.
 
 In ``GSI1``, what is due when:
 
@@ -46,22 +53,29 @@ __all__ = [
     "HEAD",
     "SETTINGS",
     "WORKERS",
+    "AnswerBlob",
     "LaneKey",
     "Place",
     "Queue",
     "RunBlobs",
     "RunKey",
+    "SpoolKey",
+    "account_key",
+    "answer_blob_of",
+    "answer_key",
     "blob_prefix",
     "call_key",
     "calls_partition",
     "child_key",
     "children_range",
     "due_until",
+    "grant_key",
     "inbox_key",
     "inbox_range",
     "is_inbox",
     "journal_key",
     "journal_range",
+    "kept_range",
     "list_partition",
     "list_place",
     "owned_partition",
@@ -70,6 +84,9 @@ __all__ = [
     "run_blobs_of",
     "shard_of",
     "shard_of_run",
+    "text_key",
+    "text_of_key",
+    "text_range",
     "worker_key",
 ]
 
@@ -81,6 +98,11 @@ SETTINGS = Key("SETTINGS", "SETTINGS")
 _RUN_BLOB = re.compile(
     r"(keep-[0-9]+d)/([^/#]+)/([^/#]+)/"
     r"([0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})/."
+)
+# class / tenant / "answers" / digest / a UUIDv7. No generation is in the place of the digest.
+_ANSWER_BLOB = re.compile(
+    r"(keep-[0-9]+d)/([^/#]+)/answers/([0-9a-f]+)/"
+    r"([0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})"
 )
 _TIME_MS_MAX = 9_999_999_999_999
 # Sorts after every digit and letter that a key of ours has in its place.
@@ -230,6 +252,16 @@ def call_key(run: RunKey, generation: str, call: str) -> Key:
     return Key(run.pk, f"CALL#{generation}#{call}")
 
 
+def account_key(run: RunKey, generation: str) -> Key:
+    """Return the key of the account of a run that has a budget."""
+    return Key(run.pk, f"ACCOUNT#{generation}")
+
+
+def grant_key(run: RunKey, generation: str, holder: str) -> Key:
+    """Return the key of what a run was given from such an account."""
+    return Key(run.pk, f"GRANT#{generation}#{holder}")
+
+
 def calls_partition(tenant: str) -> str:
     """Return the partition in which a tenant's ambiguous calls are listed."""
     return f"CALLS#{tenant}"
@@ -251,6 +283,38 @@ def inbox_range(generation: str) -> Between:
     return Between(f"J#{generation}#IN#", f"J#{generation}#{_LAST}")
 
 
+class SpoolKey(NamedTuple):
+    """Where the text goes that one process writes of a run it holds; later ones are greater."""
+
+    epoch: int
+    id: str
+
+
+def text_key(run: RunKey, generation: str, spool: SpoolKey, number: int) -> Key:
+    """Return the key of some text of a run, as it came."""
+    return Key(run.pk, _text_sk(generation, spool, number))
+
+
+def text_range(generation: str, spool: SpoolKey, number: int) -> Between:
+    """Return the range of a run's text, from there on."""
+    return Between(_text_sk(generation, spool, number), f"J#{generation}#{_LAST}:")
+
+
+def text_of_key(sk: str) -> tuple[SpoolKey, int]:
+    """Return the spool and the number that the key of some text names."""
+    _, _, epoch, id, number = sk.split("#")
+    return SpoolKey(int(epoch.removeprefix(_LAST)), id), int(number)
+
+
+def kept_range(generation: str) -> Between:
+    """Return the range of everything that goes when a run is freed: journal, inbox and text."""
+    return Between(f"J#{generation}#", f"J#{generation}#{_LAST}:")
+
+
+def _text_sk(generation: str, spool: SpoolKey, number: int) -> str:
+    return f"J#{generation}#{_LAST}{spool.epoch:08d}#{spool.id}#{number:08d}"
+
+
 def is_inbox(sk: str) -> bool:
     """Return whether a key of a journal is that of a signal."""
     return sk.split("#", 3)[2] == "IN"
@@ -264,6 +328,11 @@ def position_in(sk: str) -> int:
 def worker_key(worker: str) -> Key:
     """Return the key of a worker's row."""
     return Key(f"WORKER#{worker}", "WORKER")
+
+
+def answer_key(tenant: str, digest: bytes) -> Key:
+    """Return the key of the answer that a tenant's runs share."""
+    return Key(f"ANSWER#{tenant}#{digest.hex()}", "ANSWER")
 
 
 def list_place(run: RunKey, created_ms: int, shards: int, *, trouble: bool) -> tuple[str, str]:
@@ -316,11 +385,46 @@ class RunBlobs(NamedTuple):
 
     @property
     def made_ms(self) -> int:
-        """When the generation was made: a UUIDv7 begins with its time."""
-        return int(self.generation[:8] + self.generation[9:13], 16)
+        """When the generation was made."""
+        return _made_ms(self.generation)
 
 
 def run_blobs_of(blob_key: str) -> RunBlobs | None:
     """Return whose a blob is; None where it is not that of a run."""
     found = _RUN_BLOB.match(blob_key)
     return None if found is None else RunBlobs(found[1], RunKey(found[2], found[3]), found[4])
+
+
+class AnswerBlob(NamedTuple):
+    """A shared answer that lies beside the table."""
+
+    retention_class: str
+    tenant: str
+    digest: str
+    """In hexadecimal digits, as in the key of its item."""
+    id: str
+
+    @property
+    def blob_key(self) -> str:
+        return f"{self.retention_class}/{self.tenant}/answers/{self.digest}/{self.id}"
+
+    @property
+    def key(self) -> Key:
+        """The key of the item that names it, unless that names another one by now."""
+        return answer_key(self.tenant, bytes.fromhex(self.digest))
+
+    @property
+    def made_ms(self) -> int:
+        """When it was made."""
+        return _made_ms(self.id)
+
+
+def answer_blob_of(blob_key: str) -> AnswerBlob | None:
+    """Return which shared answer a blob is; None where it is none."""
+    found = _ANSWER_BLOB.fullmatch(blob_key)
+    return None if found is None or len(found[3]) % 2 else AnswerBlob(*found.groups())
+
+
+def _made_ms(id: str) -> int:
+    """Return when an id was made: a UUIDv7 begins with its time."""
+    return int(id[:8] + id[9:13], 16)

@@ -1,0 +1,184 @@
+"""Draws on accounts that several runs share, and gives back what was not needed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from weakref import WeakValueDictionary
+
+from holdfast.engine.funding import prompt
+from holdfast.engine.hands import Hands
+from holdfast.engine.kernel import Kernel
+from holdfast.errors import (
+    ConditionFailed,
+    OutcomeUnknown,
+    StoreUnavailable,
+    TransactionCancelled,
+)
+from holdfast.model.budget import Limits
+from holdfast.model.spending import NOTHING, Spending
+from holdfast.records import account as records
+from holdfast.records.account import Account, Grant
+from holdfast.records.head import Head, Parent
+from holdfast.records.keys import RunKey, account_key, grant_key
+from holdfast.storage import Key, Put, Update
+
+__all__ = ["Accounts", "Short"]
+
+
+class Short(Exception):
+    """There is not enough left; what is lacking is its message."""
+
+
+class Accounts:
+    """The accounts on which runs of this process draw.
+
+    Whoever draws here waits for others here, so that a crowd does not stand in its own way.
+    """
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._turns: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
+
+    async def open(self, head: Head, limits: Limits, spent: Spending) -> None:
+        """Open the account of a run, which spent so much so far, unless that was done before.
+
+        Raises:
+            StoreUnavailable: the store did not say what became of it.
+        """
+        writes = records.opened(head, limits, spent, token=self._kernel.ids.new())
+        try:
+            await self._together(writes)
+        except TransactionCancelled:
+            # We opened it ourselves, and only the answer was lost; or it is not ours to open.
+            return
+
+    async def draw(
+        self, holder: RunKey, draws: Parent, known: Spending, need: Spending
+    ) -> Spending:
+        """Return all that a run was given, once that is so much more than it knew of, or more.
+
+        Raises:
+            Short: there is not enough left; it is among those that wait now.
+            StoreUnavailable: the store did not say what became of it.
+        """
+        while True:
+            async with self._turn(holder, draws):
+                account, grant = await self._read(holder, draws)
+                if account is None:
+                    raise Short("a budget, and that is gone")
+                wanted = account.limited(known + need)
+                lacks = _beyond(wanted, grant.total)
+                if lacks == NOTHING:
+                    return grant.total
+                token = self._kernel.ids.new()
+                lacking = account.lacking(lacks)
+                if lacking is not None:
+                    if await self._wait(holder, draws, account, token):
+                        raise Short(lacking)
+                    continue
+                writes = records.drawn(holder, draws, account, grant, lacks, token=token)
+                if await self._changed(holder, draws, writes, token):
+                    return grant.total + lacks
+
+    async def settle(self, hands: Hands, head: Head, spent: Spending) -> None:
+        """Give back what an ended run did not need, and wake those that wait for it.
+
+        Raises:
+            StoreUnavailable: the store did not say what became of it.
+        """
+        if head.draws is None:
+            return
+        holder, draws = head.key, head.draws
+        while True:
+            async with self._turn(holder, draws):
+                account, grant = await self._read(holder, draws)
+                if account is None or grant.closed or not grant.version:
+                    return
+                token = self._kernel.ids.new()
+                writes = records.returned(holder, draws, account, grant, spent, token=token)
+                if await self._changed(holder, draws, writes, token):
+                    break
+        for run in account.waiting:
+            await prompt(self._kernel, hands, RunKey(holder.tenant, run))
+
+    async def fund(self, hands: Hands, head: Head, limits: Limits) -> None:
+        """Give the account of a run other limits, if it has one, and wake those that wait."""
+        draws = Parent(head.key.id, head.generation)
+        while True:
+            account, _ = await self._read(head.key, draws)
+            if account is None:
+                return
+            write = records.funded(
+                head.key, head.generation, account, limits=limits, token=self._kernel.ids.new()
+            )
+            try:
+                await self._kernel.settle(self._kernel.accounts, write)
+                break
+            except ConditionFailed:
+                continue
+        for run in account.waiting:
+            await prompt(self._kernel, hands, RunKey(head.key.tenant, run))
+
+    async def granted(self, head: Head) -> Spending | None:
+        """Return what a run and those that it started may have spent; None where it has none."""
+        account, _ = await self._read(head.key, Parent(head.key.id, head.generation))
+        return None if account is None else account.granted
+
+    async def limits(self, holder: RunKey, draws: Parent) -> Limits | None:
+        """Return the limits of an account; None where it is gone."""
+        account, _ = await self._read(holder, draws)
+        return None if account is None else account.limits
+
+    async def _wait(self, holder: RunKey, draws: Parent, account: Account, token: str) -> bool:
+        """Stand among those that wait for more; return whether that is written."""
+        waiting = records.waiting_too(account, holder.id)
+        if waiting == account.waiting:
+            return True
+        owner = RunKey(holder.tenant, draws.id)
+        write = records.funded(owner, draws.generation, account, waiting=waiting, token=token)
+        try:
+            await self._kernel.settle(self._kernel.accounts, write)
+        except ConditionFailed:
+            return False
+        return True
+
+    async def _read(self, holder: RunKey, draws: Parent) -> tuple[Account | None, Grant]:
+        owner = RunKey(holder.tenant, draws.id)
+        keys = [
+            account_key(owner, draws.generation),
+            grant_key(owner, draws.generation, holder.id),
+        ]
+        account, grant = await self._kernel.accounts.get_many(keys)
+        standing = None if account is None else records.account_of(account)
+        return standing, records.grant_of(grant)
+
+    async def _changed(
+        self, holder: RunKey, draws: Parent, writes: Sequence[Update], token: str
+    ) -> bool:
+        """Carry out a change of an account and a grant; return whether it stands."""
+        try:
+            await self._together(writes)
+        except TransactionCancelled:
+            _, grant = await self._read(holder, draws)
+            return grant.token == token  # an earlier sending of it was carried out
+        return True
+
+    async def _together(self, writes: Sequence[Put | Update]) -> None:
+        try:
+            await self._kernel.settle_together(self._kernel.accounts, writes)
+        except OutcomeUnknown as error:
+            raise StoreUnavailable(str(error)) from error
+
+    def _turn(self, holder: RunKey, draws: Parent) -> asyncio.Lock:
+        key = account_key(RunKey(holder.tenant, draws.id), draws.generation)
+        turn = self._turns.get(key)
+        if turn is None:
+            turn = self._turns[key] = asyncio.Lock()
+        return turn
+
+
+def _beyond(wanted: Spending, given: Spending) -> Spending:
+    return Spending(
+        max(wanted.tokens - given.tokens, 0), max(wanted.nanodollars - given.nanodollars, 0)
+    )

@@ -1,0 +1,290 @@
+"""Answers that runs share: whoever asks first asks for all, in this process and in every other.
+
+One item stands for a question. Who writes a lease into it asks, and puts the answer in its place;
+everybody else waits for that. A lease that is not renewed lapses, and one of those who wait takes
+over. Inside a process one caller stands for all: the others wait for it, and never ask the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from holdfast.engine.kernel import Kernel
+from holdfast.engine.ledger import check_fits, compressed
+from holdfast.errors import (
+    BlobDamaged,
+    BlobNotFound,
+    ConditionFailed,
+    InvalidResult,
+    JournalDamaged,
+    OutcomeUnknown,
+    StoreUnavailable,
+    StoreUnusable,
+)
+from holdfast.records import sharing
+from holdfast.records.codec import encode, unpack_value
+from holdfast.records.journal import Content
+from holdfast.records.keys import answer_key
+from holdfast.records.sharing import Standing, standing_of
+from holdfast.storage import Blobs, Key
+
+__all__ = ["LEASE_SECONDS", "SharedAnswers"]
+
+_log = logging.getLogger("holdfast.sharing")
+
+LEASE_SECONDS = 30.0
+"""After so long without a sign of life of whoever asks, somebody else does."""
+# Somebody who waits for an answer of another process asks at first often, then less so.
+_ASK_FIRST_SECONDS = 0.025
+_ASK_MOST_SECONDS = 1.0
+_STORE_FAILED = (StoreUnavailable, StoreUnusable, OutcomeUnknown)
+
+Ask = Callable[[], Awaitable[Any]]
+
+
+class _Question(msgspec.Struct, frozen=True):
+    """What is asked, and for how long its answer is kept."""
+
+    tenant: str
+    digest: bytes
+    keep_ms: int
+    ask: Ask
+
+    @property
+    def key(self) -> Key:
+        return answer_key(self.tenant, self.digest)
+
+
+class _Lease(msgspec.Struct, frozen=True):
+    """The right to ask for all."""
+
+    key: Key
+    id: str
+    taken: float
+    """Since when it counts, by the monotonic clock."""
+
+
+class _Got(msgspec.Struct, frozen=True):
+    """An answer, and as it is kept."""
+
+    value: Any
+    packed: bytes
+    others: bool
+    """Whether somebody else had asked."""
+
+
+class SharedAnswers:
+    """The answers that the runs of a tenant share, as one process sees them."""
+
+    def __init__(self, kernel: Kernel, *, lease_seconds: float = LEASE_SECONDS) -> None:
+        self._kernel = kernel
+        self._table = kernel.store.table.purpose("answer")
+        self._lease_seconds = lease_seconds
+        self._flights: dict[Key, asyncio.Future[bytes | None]] = {}
+
+    async def answered(
+        self, tenant: str, digest: bytes, ask: Ask, *, keep_ms: int
+    ) -> tuple[Any, bool]:
+        """Return the answer to a question, and whether somebody else had asked.
+
+        Who asks first decides how long its answer is kept. What ``ask`` raises is raised to its
+        own caller; those who waited for it ask themselves, one after the other. Who stalls past
+        the lease comes back with its own answer, which nobody else is given.
+
+        Raises:
+            InvalidResult: the answer is not a value that can be kept.
+            StoreUnavailable: the store did not answer for a while.
+            StoreUnusable: somebody has to mend it.
+        """
+        question = _Question(tenant, digest, keep_ms, ask)
+        key = question.key
+        while (flight := self._flights.get(key)) is not None:
+            await asyncio.wait({flight})
+            packed = flight.result()
+            if packed is not None:
+                # Of its own, lest one changes what the other reads.
+                return unpack_value(packed), True
+        flight = self._flights[key] = asyncio.get_running_loop().create_future()
+        packed = None
+        try:
+            got = await self._got(question)
+            packed = got.packed
+        finally:
+            # Before the others wake: the first of them stands for all then.
+            del self._flights[key]
+            flight.set_result(packed)
+        return got.value, got.others
+
+    async def _got(self, question: _Question) -> _Got:
+        """Return the answer that stands, or wait for that of another, or ask."""
+        clock, pause = self._kernel.clock, _ASK_FIRST_SECONDS
+        unreadable: str | None = None
+        seen = await self._read(question.key)
+        while True:
+            now = clock.now_ms()
+            if seen is not None and seen.until_ms > now:
+                if seen.state == "answered":
+                    got = await self._read_answer(seen)
+                    if got is not None:
+                        return got
+                    unreadable = seen.id
+                elif seen.state == "leased":
+                    left = (seen.until_ms - now) / 1000
+                    await clock.sleep(min(pause * (0.5 + self._kernel.ids.random()), left))
+                    pause = min(pause * 2, _ASK_MOST_SECONDS)
+                    seen = await self._read(question.key)
+                    continue
+                else:
+                    value = await question.ask()
+                    return _Got(value, await compressed(encode(value)), others=False)
+            try:
+                lease = await self._take(question.key, instead_of=unreadable)
+            except ConditionFailed as failed:
+                seen = None if failed.item is None else standing_of(failed.item)
+                continue
+            if clock.monotonic() - lease.taken < self._lease_seconds:
+                return await self._ask(question, lease, instead_of=seen)
+            seen = await self._read(question.key)  # it lapsed before we heard that it is ours
+
+    async def _read(self, key: Key) -> Standing | None:
+        # A moment old will do: where somebody was faster, the lease is refused.
+        read = partial(self._table.get, key, eventual=True)
+        item = await self._kernel.persistently(read)
+        return None if item is None else standing_of(item)
+
+    async def _read_answer(self, seen: Standing) -> _Got | None:
+        """Return the answer that stands; None where it cannot be read."""
+        assert seen.content is not None
+        try:
+            packed = seen.content.data
+            if seen.content.blob is not None:
+                get = partial(self._kernel.store.blobs.purpose("answer").get, seen.content.blob)
+                packed = await self._kernel.persistently(get)
+            return _Got(unpack_value(packed or b""), packed or b"", others=True)
+        except (BlobNotFound, BlobDamaged, JournalDamaged) as error:
+            _log.warning("a shared answer is asked for again, since it is unreadable: %s", error)
+            return None
+
+    # --- as the one who asks for all --------------------------------------------------------------
+
+    async def _take(self, key: Key, *, instead_of: str | None) -> _Lease:
+        """Take the lease, where nothing stands that counts.
+
+        Raises:
+            ConditionFailed: somebody else was faster; it carries what stands.
+        """
+        clock = self._kernel.clock
+        lease, now_ms = _Lease(key, self._kernel.ids.new(), clock.monotonic()), clock.now_ms()
+        until_ms = now_ms + self._lease_ms
+        put = sharing.leased(
+            key, id=lease.id, until_ms=until_ms, now_ms=now_ms, instead_of=instead_of
+        )
+        try:
+            await self._kernel.settle(self._table, put)
+        except ConditionFailed:
+            raise
+        except BaseException:
+            # It may stand nevertheless, and all others would wait for it to lapse.
+            await asyncio.shield(self._give_up(lease))
+            raise
+        return lease
+
+    async def _ask(
+        self, question: _Question, lease: _Lease, *, instead_of: Standing | None
+    ) -> _Got:
+        renewing = asyncio.ensure_future(self._renew(lease))
+        try:
+            if instead_of is not None and instead_of.content is not None:
+                await self._free(instead_of.content)
+            value = await question.ask()
+            packed = await compressed(encode(value))
+            await self._share(question, lease, packed)
+        except BaseException:
+            # Also if we are cancelled: all others would wait for the lease to lapse.
+            await asyncio.shield(self._give_up(lease))
+            raise
+        finally:
+            renewing.cancel()
+        return _Got(value, packed, others=False)
+
+    async def _renew(self, lease: _Lease) -> None:
+        """Prolong a lease until it is lost, or this is cancelled."""
+        clock, third = self._kernel.clock, self._lease_seconds / 3
+        await clock.sleep(max(lease.taken + third - clock.monotonic(), 0))
+        while True:
+            until_ms = clock.now_ms() + self._lease_ms
+            try:
+                await self._table.write(sharing.renewed(lease.key, lease.id, until_ms=until_ms))
+            except ConditionFailed:
+                _log.warning("the lease on a shared answer was lost; it is asked for twice")
+                return
+            except _STORE_FAILED as error:
+                _log.warning("the lease on a shared answer could not be renewed: %s", error)
+            await clock.sleep(third)
+
+    async def _share(self, question: _Question, lease: _Lease, packed: bytes) -> None:
+        """Put an answer where all others look for it; where that fails, it is only ours."""
+        id = self._kernel.ids.new()
+        keep_ms = question.keep_ms
+        content: Content | None = None
+        try:
+            content = await self._content(question, id, packed)
+            if content is None:
+                keep_ms = min(keep_ms, self._lease_ms)  # another one may be smaller
+            put = sharing.answered(
+                lease.key,
+                lease.id,
+                id=id,
+                content=content,
+                until_ms=self._kernel.clock.now_ms() + keep_ms,
+            )
+            await self._kernel.settle(self._table, put)
+        except ConditionFailed:
+            if content is not None:
+                await self._free(content)  # nobody names it
+        except _STORE_FAILED as error:
+            _log.warning("an answer could not be shared: %s", error)
+            await self._give_up(lease)
+
+    async def _content(self, question: _Question, id: str, packed: bytes) -> Content | None:
+        """Return an answer as an item can hold it; None where this store has no room for it."""
+        if len(packed) <= self._kernel.spill_bytes:
+            return Content(packed)
+        if self._blobs is not None:
+            name = sharing.blob_name(
+                question.tenant, question.digest, id=id, keep_ms=question.keep_ms
+            )
+            put = partial(self._blobs.put, packed, key=name)
+            return Content(None, await self._kernel.persistently(put))
+        try:
+            check_fits(self._kernel, packed)
+        except InvalidResult:
+            return None
+        return Content(packed)
+
+    async def _give_up(self, lease: _Lease) -> None:
+        """Make room for the next who asks; where that fails, the lease lapses."""
+        with suppress(ConditionFailed, *_STORE_FAILED):
+            await self._table.write(sharing.given_up(lease.key, lease.id))
+
+    async def _free(self, content: Content) -> None:
+        """Delete what lies beside the table and nothing names; where that fails, a sweep does."""
+        if content.blob is not None and self._blobs is not None:
+            with suppress(*_STORE_FAILED):
+                await self._blobs.delete(content.blob.key)
+
+    @property
+    def _blobs(self) -> Blobs | None:
+        store = self._kernel.store
+        return store.blobs.purpose("answer") if store.has_blobs else None
+
+    @property
+    def _lease_ms(self) -> int:
+        return round(self._lease_seconds * 1000)

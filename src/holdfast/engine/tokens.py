@@ -1,0 +1,254 @@
+"""The text of answers as it comes: for whoever follows the run, in this process or in another.
+
+A cursor names a place in the order in which a run's text was said: the generation, the spool, the
+number of the item, how many of its entries were read. Who takes a run over writes into a spool
+behind all others. So whoever goes on after a cursor misses nothing and sees nothing twice; and what
+somebody still says who does not know that the run was taken from it, comes before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from holdfast.engine import events
+from holdfast.engine.kernel import Kernel
+from holdfast.engine.spool import Said, Spool
+from holdfast.errors import InvalidQuery
+from holdfast.model.run import TextPiece
+from holdfast.records.head import ENDED, Head
+from holdfast.records.keys import RunKey, SpoolKey, text_of_key, text_range
+from holdfast.records.tokens import Stream, Text, text_in, text_item
+
+__all__ = ["Cursor", "TokenWriter", "cursor_of", "followed"]
+
+# Somebody who follows a run of another process asks at first often, then less so.
+_ASK_FIRST_SECONDS = 0.1
+_ASK_MOST_SECONDS = 1.0
+
+_CURSOR = re.compile(r"([0-9a-f-]{36})\.([0-9]{1,8})\.([0-9a-f-]{36})\.([0-9]{1,8})\.([0-9]{1,8})")
+
+
+class Cursor(msgspec.Struct, frozen=True):
+    """Names a place in a run's text."""
+
+    generation: str
+    spool: SpoolKey
+    number: int
+    index: int
+
+    def __str__(self) -> str:
+        epoch, id = self.spool
+        return f"{self.generation}.{epoch}.{id}.{self.number}.{self.index}"
+
+
+def cursor_of(text: object, *, field: str) -> Cursor | None:
+    """Return the cursor that a text is; None where none was given.
+
+    Raises:
+        InvalidQuery: it is not a cursor.
+    """
+    if text is None:
+        return None
+    found = _CURSOR.fullmatch(text) if isinstance(text, str) else None
+    if found is None:
+        raise InvalidQuery(f"not a cursor of a run's text: {text!r:.120}", field=field)
+    spool = SpoolKey(int(found[2]), found[3])
+    return Cursor(found[1], spool, int(found[4]), int(found[5]))
+
+
+class TokenWriter:
+    """Takes one answer as it comes, and lets it be followed: ``async with TokenWriter(…) as w: …``
+
+    Each attempt at a call has one of its own, under the same ``call``. Left by an error it says
+    nothing more, and the answer has no end.
+    """
+
+    def __init__(self, kernel: Kernel, head: Head, *, call: str, name: str) -> None:
+        self._spool = _spool_of(kernel, head)
+        self._stream: int | None = self._spool.begin(Stream(call, name))
+        self._said = False
+
+    def emit(self, text: str) -> None:
+        """Take in some text."""
+        if text and self._stream is not None:
+            self._say(self._stream, text)
+
+    async def finish(self) -> None:
+        """Say that the answer is complete; when this returns, all of it can be followed."""
+        if self._stream is None:
+            return
+        self._say(self._stream, "", last=True)
+        try:
+            await self._spool.flush()
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Say nothing more: the answer is not going to be complete."""
+        if self._stream is not None:
+            self._spool.end(self._stream)
+            self._stream = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            await self.finish()
+        else:
+            self.abandon()
+
+    def _say(self, stream: int, text: str, *, last: bool = False) -> None:
+        self._spool.say(stream, text, first=not self._said, last=last)
+        self._said = True
+
+
+def _spool_of(kernel: Kernel, head: Head) -> Spool:
+    """Return the spool of a run that this process holds."""
+    spool = kernel.spools.of(head.key)
+    held = (head.generation, head.epoch)
+    if spool is not None and not spool.broken and (spool.generation, spool.key.epoch) == held:
+        return spool
+    key = SpoolKey(head.epoch, kernel.ids.new())
+
+    async def write(number: int, text: Text) -> None:
+        put = text_item(head, key, number, text, now_ms=kernel.clock.now_ms())
+        await kernel.settle(kernel.texts, put)
+
+    spool = Spool(key, head.generation, write=write, sleep=kernel.clock.sleep)
+    kernel.spools.open(head.key, spool)
+    return spool
+
+
+async def followed(
+    kernel: Kernel, run: RunKey, *, after: Cursor | None, follow: bool
+) -> AsyncGenerator[TextPiece, None]:
+    """Yield the text of a run's answers, then what comes of it, until the run has ended.
+
+    Raises:
+        RunNotFound: there is no such run, or what it kept is gone.
+        InvalidQuery: the cursor is not one of this run.
+        JournalDamaged: what was written cannot be read.
+    """
+    pause = _ASK_FIRST_SECONDS
+    told = asyncio.Event()
+    with kernel.news.listening(run, told), kernel.spools.news.listening(run, told):
+        head = await events.kept(kernel, run)
+        reader = _Reader(kernel, head, after)
+        while True:
+            found = False
+            if not reader.hears:
+                async for piece in reader.read():
+                    found = True
+                    yield piece
+            for piece in reader.heard():
+                found = True
+                yield piece
+            # Its row was read before its text: where it said the end, all that counts was there.
+            if not follow or head.status in ENDED:
+                return
+            pause = _ASK_FIRST_SECONDS if found else pause
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await told.wait()
+            pause = min(pause * 2, _ASK_MOST_SECONDS)
+            # As long as something comes it has not ended, and its row need not be asked.
+            speaks = found or (told.is_set() and reader.hears)
+            told.clear()
+            if not speaks:
+                head = await events.same(kernel, head)
+
+
+class _Reader:
+    """Reads a run's text, each entry once: from the table, and from here on where it is said here.
+
+    It knows which attempt it has seen of a call, and tells where another one takes its place.
+    """
+
+    def __init__(self, kernel: Kernel, head: Head, after: Cursor | None) -> None:
+        if after is not None and after.generation != head.generation:
+            raise InvalidQuery(
+                f"the run {head.key.id!r} has no text at {str(after)!r}", field="after"
+            )
+        self._kernel = kernel
+        self._head = head
+        self._resumed = after is not None
+        self._at = after or Cursor(head.generation, SpoolKey(0, ""), 0, 0)
+        self._seen: dict[str, tuple[SpoolKey, int]] = {}
+
+    @property
+    def hears(self) -> bool:
+        """Whether what comes next is said here, so that the table need not be asked."""
+        return self._spool_here() is not None
+
+    def heard(self) -> list[TextPiece]:
+        """Return what was said here since."""
+        spool = self._spool_here()
+        if spool is None:
+            return []
+        said = spool.since(self._at.number, self._at.index)
+        return list(self._pieces(spool.key, spool.streams, said))
+
+    async def read(self) -> AsyncGenerator[TextPiece, None]:
+        """Yield what the table has from here on."""
+        head, at = self._head, self._at
+        here = self._kernel.spools.of(head.key)
+        where = text_range(head.generation, at.spool, at.number)
+        async for item in self._kernel.texts.every(head.key.pk, where):
+            spool, number = text_of_key(item["SK"])
+            text = text_in(item)
+            skipped = at.index if (spool, number) == (at.spool, at.number) else 0
+            entries = list(enumerate(text.entries))[skipped:]
+            said = [(number, index, entry) for index, entry in entries]
+            for piece in self._pieces(spool, text.streams, said):
+                yield piece
+            self._at = Cursor(head.generation, spool, number + 1, 0)
+        # All that came before this spool was written before it was opened.
+        if here is not None and here.oldest == 0 and here.key > self._at.spool:
+            self._at = Cursor(head.generation, here.key, 0, 0)
+
+    def _spool_here(self) -> Spool | None:
+        spool, at = self._kernel.spools.of(self._head.key), self._at
+        goes_on = spool is not None and (spool.generation, spool.key) == (at.generation, at.spool)
+        return spool if spool is not None and goes_on and at.number >= spool.oldest else None
+
+    def _pieces(
+        self, spool: SpoolKey, streams: Mapping[int, Stream], said: list[Said]
+    ) -> Iterable[TextPiece]:
+        """Yield entries as pieces, those of one stream that follow each other in one."""
+        begin = 0
+        for end in range(1, len(said) + 1):
+            number, index, entry = said[end - 1]
+            if end < len(said) and said[end][2].stream == entry.stream:
+                continue
+            first, stream = said[begin][2], streams[entry.stream]
+            self._at = Cursor(self._head.generation, spool, number, index + 1)
+            yield TextPiece(
+                call=stream.call,
+                name=stream.name,
+                text="".join(each.text for _, _, each in said[begin:end]),
+                cursor=str(self._at),
+                last=entry.last,
+                restarted=self._restarts(stream.call, (spool, entry.stream), first.first),
+            )
+            begin = end
+
+    def _restarts(self, call: str, attempt: tuple[SpoolKey, int], first: bool) -> bool:
+        before = self._seen.get(call)
+        self._seen[call] = attempt
+        if before is None:
+            # What was read before the cursor is not known: perhaps an attempt that came to nothing.
+            return first and self._resumed
+        return before != attempt

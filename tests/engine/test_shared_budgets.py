@@ -1,0 +1,206 @@
+"""Budgets that a family shares, and slices of them: together nobody spends more."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+
+from holdfast import Budget, Graph, signal
+from holdfast.errors import BudgetShared, InvalidRequest, RunFailed
+from tests.engine.asking import Cents, graph_of
+from tests.engine.support import House
+
+DOLLAR = 1_000_000_000
+
+
+async def asks(state: Any, ctx: Any) -> Any:
+    for _ in range(state["n"]):
+        await ctx.model("cheap", "Is it?")
+    return {}
+
+
+ASKING = graph_of(asks, "asking")
+
+
+def family(children: int, questions: int, **options: Any) -> Graph:
+    """Return a graph that starts children at once, each of which asks so often."""
+
+    async def begin(state: Any, ctx: Any) -> Any:
+        started = [
+            await ctx.start(ASKING, {"n": questions}, id=f"child-{n}", **options)
+            for n in range(children)
+        ]
+        for child in started:
+            await child.result()
+        return {"done": True}
+
+    return graph_of(begin, "family")
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+async def test_a_crowd_of_children_never_exceeds_its_dollar_and_uses_it(
+    house: House, workers: int
+) -> None:
+    """200 children would spend six dollars, three cents each; there is one."""
+    model = Cents()
+    graph = family(200, 3)
+    opened = [house.open(models={"cheap": model}) for _ in range(workers)]
+    held = [house.worker(hf, graph, ASKING, concurrency=300) for hf in opened]
+    for worker in held:
+        await worker.start()
+    run = await opened[0].start(graph, id="root", budget=Budget(usd=1))
+    await house.quiet(*held)
+    assert len(model.asked) == 100
+    assert (await run.get()).reason == "signal"
+    waiting = await opened[0].list(status="waiting", graph="asking", limit=300)
+    reasons = {(await opened[0].get(entry.id)).reason for entry in waiting.runs}
+    assert reasons == {"budget"}
+    # More lets all of them go on that are known to wait, and the others a minute later.
+    await run.set_budget(Budget(usd=6))
+    for _ in range(4):
+        await house.move(61, *held)
+    assert await run.result(timeout=60) == {"done": True}
+    assert len(model.asked) == 600
+    for worker in held:
+        await worker.stop()
+
+
+async def test_what_a_child_did_not_need_others_spend(either: House) -> None:
+    """A question may cost a cent, and costs half of one."""
+    model = Cents()
+    model.used = type(model.used)(25, 25)
+    graph, hf = family(3, 2), either.open(models={"cheap": model})
+    async with either.worker(hf, graph, ASKING) as worker:
+        run = await hf.start(graph, id="root", budget=Budget(usd=0.045))
+        for _ in range(4):
+            await either.quiet(worker)
+            await either.move(61, worker)
+        assert await run.result(timeout=60) == {"done": True}
+    assert len(model.asked) == 6
+
+
+async def test_the_parent_spends_from_the_same_purse(house: House) -> None:
+    model = Cents()
+
+    async def begin(state: Any, ctx: Any) -> Any:
+        await asks({"n": 2}, ctx)
+        await ctx.run(ASKING, {"n": 2}, id="child")
+        await asks({"n": 2}, ctx)
+        return {}
+
+    graph, hf = graph_of(begin, "family"), house.open(models={"cheap": model})
+    async with house.worker(hf, graph, ASKING) as worker:
+        run = await hf.start(graph, id="root", budget=Budget(usd=0.05))
+        await house.quiet(worker)
+        assert len(model.asked) == 5
+        row = await run.get()
+        assert (row.reason, row.waits[0].about) == (
+            "budget",
+            "needs $0.010000, and $0.000000 are left",
+        )
+        await run.set_budget(Budget(usd=0.06))
+        await house.quiet(worker)
+        assert (await run.get()).status == "finished"
+
+
+async def test_a_slice_is_set_aside_and_settled(either: House) -> None:
+    model = Cents()
+
+    async def begin(state: Any, ctx: Any) -> Any:
+        await ctx.run(ASKING, {"n": 1}, id="one", budget=Budget(usd=0.03))
+        await ctx.run(ASKING, {"n": 3}, id="two", budget=Budget(usd=0.03))
+        return {}
+
+    graph, hf = graph_of(begin, "family"), either.open(models={"cheap": model})
+    async with either.worker(hf, graph, ASKING) as worker:
+        run = await hf.start(graph, id="root", budget=Budget(usd=0.035))
+        await either.quiet(worker)
+        assert len(model.asked) == 1
+        row = await run.get()
+        assert (row.reason, row.cost_usd) == ("budget", 0.01)
+        assert row.waits[0].about == "needs $0.030000, and $0.025000 are left"
+        await run.set_budget(Budget(usd=0.04))
+        await run.result(timeout=60)
+        assert (await run.get()).cost_usd == 0.04
+        two = await hf.get("two")
+        assert two.budget is not None
+        assert two.budget.nanodollars == DOLLAR * 3 // 100
+    assert len(model.asked) == 4
+
+
+async def test_a_slice_limits_what_the_parents_budget_limits(house: House) -> None:
+    async def begin(state: Any, ctx: Any) -> Any:
+        with pytest.raises(InvalidRequest, match="limits at least") as refused:
+            await ctx.start(ASKING, {"n": 1}, budget=Budget(tokens=5))
+        assert refused.value.field == "budget"
+        return {}
+
+    graph, hf = graph_of(begin, "family"), house.open(models={"cheap": Cents()})
+    async with house.worker(hf, graph, ASKING):
+        await (await hf.start(graph, id="root", budget=Budget(usd=1))).result(timeout=60)
+
+
+async def test_grandchildren_draw_on_the_same_account(house: House) -> None:
+    model = Cents()
+
+    async def middle(state: Any, ctx: Any) -> Any:
+        await ctx.run(ASKING, {"n": 4})
+        return {}
+
+    between = graph_of(middle, "between")
+
+    async def begin(state: Any, ctx: Any) -> Any:
+        children = [await ctx.start(between) for _ in range(3)]
+        for child in children:
+            await child.result()
+        return {}
+
+    graph, hf = graph_of(begin, "family"), house.open(models={"cheap": model})
+    async with house.worker(hf, graph, between, ASKING) as worker:
+        run = await hf.start(graph, id="root", budget=Budget(usd=0.1))
+        await house.quiet(worker)
+        assert len(model.asked) == 10
+        await run.set_budget(Budget(usd=0.12))
+        for _ in range(3):
+            await house.move(61, worker)
+        await run.result(timeout=60)
+    assert len(model.asked) == 12
+
+
+async def test_a_child_that_failed_and_is_retried_draws_again(house: House) -> None:
+    model, broken = Cents(), [True]
+
+    async def node(state: Any, ctx: Any) -> Any:
+        await ctx.model("cheap", "Is it?")
+        if broken:
+            raise ValueError("torn")
+        await ctx.model("cheap", "Is it still?")
+        return {}
+
+    child = graph_of(node, "child")
+
+    async def begin(state: Any, ctx: Any) -> Any:
+        with contextlib.suppress(RunFailed):
+            await ctx.run(child, id="child")
+        await asks({"n": 1}, ctx)
+        await ctx.wait(signal("go on"))
+        return {}
+
+    graph, hf = graph_of(begin, "family"), house.open(models={"cheap": model})
+    async with house.worker(hf, graph, child) as worker:
+        await hf.start(graph, id="root", budget=Budget(usd=0.02))
+        await house.quiet(worker)
+        assert len(model.asked) == 2
+        broken.clear()
+        await hf.retry("child")
+        await house.quiet(worker)
+        # Its first answer is known, and for the second question nothing is left.
+        assert (len(model.asked), (await hf.get("child")).reason) == (2, "budget")
+        with pytest.raises(BudgetShared, match="root"):
+            await hf.set_budget("child", Budget(usd=1))
+        await hf.set_budget("root", Budget(usd=0.03))
+        await house.move(61, worker)
+        assert (await hf.get("child")).status == "finished"
+    assert len(model.asked) == 3
