@@ -24,6 +24,8 @@ lost, all the same. What a step ``call chain`` does, in a node of its own or in 
 ``relay``   wires, posts the receipt, and mails what came of that
 ``model``   asks a model, and posts its answer
 ``models``  asks it several things side by side
+``heirs``   lets two runs ask it that share the budget, and asks it itself
+``slice``   lets a run ask it that has a part of the budget for itself
 =========== ========================================================================================
 """
 
@@ -34,16 +36,17 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from holdfast.engine.context import Context
+from holdfast.engine.context import Child, Context
 from holdfast.errors import CallFailed, NotDone
 from holdfast.graph.tool import UNKNOWN, VOID, Tool, done, tool
+from holdfast.model.budget import Budget
 from holdfast.model.policy import Retry
 from holdfast.records.codec import arguments_digest
 from tests.simulation.faults import drawn
 from tests.simulation.loop import OWNER
-from tests.simulation.oracle import Books, Oracle
+from tests.simulation.oracle import MOST_TOKENS, Books, Oracle, budget_of
 from tests.simulation.process import Process
 
 if TYPE_CHECKING:
@@ -54,7 +57,7 @@ __all__ = ["CALLS", "Outside"]
 
 CALLS = (
     *("chain", "linger", "nap", "kid", "beside", "named", "again"),
-    *("once", "mail", "relay", "model", "models"),
+    *("once", "mail", "relay", "model", "models", "heirs", "slice"),
 )
 """What a step can call."""
 
@@ -69,7 +72,23 @@ _FAILED_BY_PERSON = 0.2
 
 _caller: ContextVar[Context] = ContextVar("caller")
 
-Start = Callable[[Context], Coroutine[Any, Any, Any]]
+HEIR = ["work 0.1", "call model"]
+SLICE_TOKENS = 10 * MOST_TOKENS
+"""Enough, however much of it is lost."""
+
+
+class Start(Protocol):
+    """Starts a run of a plan."""
+
+    async def __call__(
+        self, ctx: Context, plan: list[str] | None = None, budget: Budget | None = None
+    ) -> Child: ...
+
+
+class End(Protocol):
+    """Waits for a run that was started."""
+
+    async def __call__(self, child: Child) -> str: ...
 
 
 class Refused(Exception):
@@ -125,7 +144,7 @@ class Outside:
 
     # --- what a step does -------------------------------------------------------------------------
 
-    async def step(self, ctx: Context, kind: str, start: Start) -> str:
+    async def step(self, ctx: Context, kind: str, start: Start, end: End) -> str:
         """Make the calls of a step; return what it adds."""
         _caller.set(ctx)
         match kind:
@@ -156,6 +175,12 @@ class Outside:
                 await self._call(ctx, self._post, 2, answer)
             case "models":
                 await self._side_by_side([lambda n=n: self._model(ctx, n) for n in range(3)])
+            case "heirs":
+                heirs = [await start(ctx, HEIR) for _ in range(2)]
+                await self._model(ctx, 1)
+                await asyncio.gather(*(end(heir) for heir in heirs))
+            case "slice":
+                await end(await start(ctx, HEIR, budget_of(SLICE_TOKENS)))
             case _:
                 raise AssertionError(kind)
         return kind

@@ -100,7 +100,7 @@ class Promises:
         self._order = Order(world, self._runs, self.seen)
         self._family = Family(world, self._runs, self.seen, skew_ms=skew_ms)
         self.once = Once(world, self._runs, self.seen)
-        self.books = Books(world, self.seen)
+        self.books = Books(world, self._runs, self.seen)
         world.on_applied(self._applied)
 
     # --- what a scenario tells --------------------------------------------------------------------
@@ -215,10 +215,13 @@ class Promises:
                 self._family.named(key.pk, generation, id)
             elif key.sk.startswith("CALL#"):
                 continue  # looked at when a row says that somebody is to find it
+            elif key.sk.startswith(("ACCOUNT#", "GRANT#")):
+                self.books.account(key, new)
             elif is_inbox(key.sk):
                 self._inbox(key, old, new, process)
             else:
                 self._record(key, old, new, process, now_ms)
+        self.books.balance()
         if now_ms - self._checked_ms > 5_000:
             self._checked_ms = now_ms
             for chronicle in list(self._open.values()):
@@ -249,7 +252,7 @@ class Promises:
         self._order.row(before, head)
         self._family.row(before, head)
         self.once.row(head)
-        self.books.row(head)
+        self.books.row(before, head)
         chronicle.moved_ms = now_ms
         if head.status in ENDED:
             chronicle.over = True
@@ -261,7 +264,7 @@ class Promises:
             self._open.pop(key.pk, None)
 
     def _owes(self, head: Head) -> bool:
-        return self._order.owes(head) or self._family.owes(head)
+        return self._order.owes(head) or self._family.owes(head) or self.books.owes(head)
 
     def _check_change(self, before: Head, head: Head, chronicle: Chronicle, process: str) -> None:
         where = f"{process} changed the row of {head.key.id}"
@@ -551,7 +554,11 @@ class Promises:
     def _all_waits(self, execution: Execution, waits: Iterable[Wait]) -> list[Wait]:
         """Return what a run waits for: what its row says, and what only its journal does."""
         journalled = [wait for _, strand in execution.open() for wait in strand.waits]
-        return [wait for wait in (*waits, *journalled) if is_open(wait, execution)]
+        return [
+            wait
+            for wait in (*waits, *journalled)
+            if is_open(wait, execution) and not self.once.is_moot(wait, execution)
+        ]
 
     def _removed(
         self, chronicle: Chronicle, key: Key, old: Item | None, process: str, where: str

@@ -15,6 +15,7 @@ __all__ = ["DAY_SECONDS", "FOLLOWER", "RUNS", "SLEEPER", "Line", "Script", "Wish
 RUNS = 20
 CALLS_PART = 0.5
 PLENTY_TOKENS = 1_000_000
+PAID = ("call model", "call heirs", "call slice")
 SESSIONS = ("desk", "phone")
 DAY_SECONDS = 24 * 3600.0
 SLEEPER = "sleeper"
@@ -128,9 +129,9 @@ class _Drawing:
             wish.expires = 30 + draw.random() * 90
         if draw.random() < 0.25:
             wish.ballast = draw.choice([700, HEAVY])
-        if any("call model" in step for step in wish.plan) and draw.random() < 0.7:
+        if any(call in step for step in wish.plan for call in PAID) and draw.random() < 0.7:
             # For an answer or two, unless one is lost.
-            wish.tokens = draw.choice([0, MOST_TOKENS, 2 * MOST_TOKENS])
+            wish.tokens = draw.choice([0, MOST_TOKENS, 2 * MOST_TOKENS, 12 * MOST_TOKENS])
         return wish
 
     def signals(self, run: str, wish: Wish, start: float) -> list[Line]:
