@@ -1,4 +1,5 @@
-"""Benchmarks: ``make bench``. Every bar but one is on a ratio against a baseline of the same run.
+"""Benchmarks: ``make bench``. A bar on time is on a ratio against a baseline of the same run.
 
-The exception is the CPU that a step of the kernel costs, in milliseconds.
+The exceptions are the CPU that a step of the kernel and a call cost, in milliseconds, and how long
+a flood may delay others. Writes, and effects that are done twice, are counted.
 """

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import sys
 
-from bench import branches, dynamodb, fairness, kernel, loops, pausing, resume, scale, sqlite
+from bench import (
+    branches,
+    calls,
+    crashes,
+    dynamodb,
+    fairness,
+    kernel,
+    loops,
+    pausing,
+    quota,
+    resume,
+    scale,
+    sqlite,
+)
 from bench.figures import Figure
 
 BENCHMARKS = {
@@ -17,6 +30,9 @@ BENCHMARKS = {
     "resume": resume.measure,
     "scale": scale.measure,
     "branches": branches.measure,
+    "quota": quota.measure,
+    "calls": calls.measure,
+    "crashes": crashes.measure,
 }
 
 

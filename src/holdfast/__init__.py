@@ -12,6 +12,7 @@ from holdfast.model.durations import days, hours, minutes, seconds
 from holdfast.model.invocation import Answer
 from holdfast.model.policy import Retry
 from holdfast.model.progress import BulkProgress, SweepProgress
+from holdfast.model.quota import Quota
 from holdfast.model.run import (
     AmbiguousCall,
     HistoryEntry,
@@ -40,6 +41,7 @@ __all__ = [
     "Holdfast",
     "LaneEntry",
     "Node",
+    "Quota",
     "Retry",
     "Run",
     "RunEntry",

@@ -25,7 +25,6 @@ from holdfast.engine import (
     sweep,
     tokens,
 )
-from holdfast.engine.accounts import Accounts
 from holdfast.engine.arguments import (
     admitted_age,
     admitted_budget,
@@ -43,9 +42,9 @@ from holdfast.engine.arguments import (
 )
 from holdfast.engine.crew import Crew
 from holdfast.engine.endings import Outcome, result_of
-from holdfast.engine.invocations import admitted_models
 from holdfast.engine.kernel import Kernel
 from holdfast.engine.ledger import load
+from holdfast.engine.means import Means, check_means
 from holdfast.engine.options import WorkerOptions
 from holdfast.engine.savings import Saved
 from holdfast.engine.unwritten import Stood, Unwritten
@@ -64,6 +63,7 @@ from holdfast.model.execution import Execution
 from holdfast.model.invocation import Model
 from holdfast.model.policy import Durability
 from holdfast.model.progress import BulkProgress, SweepProgress
+from holdfast.model.quota import Quota
 from holdfast.model.run import (
     AmbiguousCall,
     HistoryEntry,
@@ -188,13 +188,15 @@ class Holdfast:
         tenant: str = "default",
         user_key: bytes | None = None,
         models: Mapping[str, Model] | None = None,
+        quotas: Mapping[str, Quota] | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
         store: Store | None = None,
     ) -> None:
         """Open the store at an address, or take one that is open.
 
-        ``models`` are those that nodes can ask with `Context.model`, by the names they ask for.
+        ``models`` are those that nodes can ask with `Context.model`, by the names they ask for;
+        ``quotas`` limit how many questions, tokens or dollars all workers together put to each.
         ``user_key`` is the key of the hash under which users are kept; without one the store keeps
         one that was made at random.
 
@@ -204,13 +206,13 @@ class Holdfast:
         """
         if user_key is not None and (not isinstance(user_key, bytes) or len(user_key) < 16):
             raise InvalidRequest("user_key has at least 16 bytes", field="user_key")
-        self._tenant, known = admit_tenant(tenant), admitted_models(models)
+        self._tenant = admit_tenant(tenant)
+        check_means(models, quotas)
         clock = clock or SystemClock()
         self._store = store or open_store(url, clock=clock)
         self._kernel = Kernel(self._store, clock, ids or SystemIds(clock), user_key)
-        self._kernel.models = known
+        self._means = Means(self._kernel, models, quotas)
         self._crew = Crew()
-        self._accounts = Accounts(self._kernel)
         # Runs that are just being started, and stand nowhere but in memory.
         self._unwritten: dict[RunKey, Unwritten] = {}
         self._awaited: dict[RunKey, set[asyncio.Future[Outcome]]] = {}
@@ -223,7 +225,7 @@ class Holdfast:
     @property
     def saved(self) -> Saved:
         """What this process did not pay, since the answers were known."""
-        return self._kernel.savings.sum
+        return self._means.savings.sum
 
     # --- runs -------------------------------------------------------------------------------------
 
@@ -507,7 +509,7 @@ class Holdfast:
         key = await self._settled(id, tenant)
         self._crew.recall(key)  # what we remember of it is about to change
         head = await funding.fund(self._kernel, self._crew, key, limits)
-        await self._accounts.fund(self._crew, head, limits)
+        await self._means.accounts.fund(self._crew, head, limits)
 
     def ambiguous(self, *, tenant: str | None = None) -> AsyncGenerator[AmbiguousCall, None]:
         """Yield the calls that may have been made, and wait for somebody to `resolve` them."""
@@ -713,6 +715,7 @@ class Holdfast:
             ended=self._ended,
             paused=self._crew.remember,
             hands=self._crew,
+            means=self._means,
         )
         self._crew.join(worker)
         return worker
@@ -735,6 +738,7 @@ class Holdfast:
     async def close(self) -> None:
         """Stop the workers, and let go of the store."""
         await self._crew.stop()
+        await self._means.close()
         await self._store.close()
 
     async def __aenter__(self) -> Holdfast:

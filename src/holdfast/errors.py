@@ -15,7 +15,8 @@
     │   ├── InvalidGraph          a graph that cannot be run
     │   ├── InvalidInput          an input that does not fit the graph's state
     │   ├── InvalidPrompt         messages, tools or parameters that no model can be asked with
-    │   └── InvalidName           an id, a tenant, a signal's or a label's name that cannot be one
+    │   ├── InvalidName           an id, a tenant, a signal's or a label's name that cannot be one
+    │   └── QuotaTooSmall         more is asked for at once than a quota gives in a whole window
     ├── Refused                   the store understood, and said no
     │   ├── ConditionFailed       the condition of one write did not hold
     │   ├── TransactionCancelled  a condition of a transaction did not hold
@@ -135,6 +136,7 @@ __all__ = [
     "NotRetryable",
     "OutcomeUnknown",
     "PriceUnknown",
+    "QuotaTooSmall",
     "Refused",
     "ResultTaken",
     "ResumeFailed",
@@ -274,6 +276,12 @@ class InvalidPrompt(InvalidRequest):
     """No model can be asked with these messages, tools or parameters."""
 
     code = "invalid_prompt"
+
+
+class QuotaTooSmall(InvalidRequest):
+    """More is asked for at once than the quota gives in a whole window."""
+
+    code = "quota_too_small"
 
 
 class Refused(HoldfastError):

@@ -7,16 +7,18 @@ these files is in the environment, `EFFECTS`, or in the context, `effects_folder
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import random
+import signal as signals
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
-from holdfast import Context, Graph, Retry, signal
+from holdfast import Context, Graph, Retry, signal, tool
 from holdfast.clock import SystemClock
 
 EFFECTS = "HOLDFAST_TEST_EFFECTS"
@@ -49,23 +51,29 @@ class Effect(NamedTuple):
 
 def leave_trace(ctx: Any, node: str | None = None) -> None:
     """Write down that the node was here; when this returns, not even kill -9 can undo it."""
-    effect = Effect(ctx.run_id, node or ctx.node, ctx.visit, ctx.attempt, os.getpid())
-    folder = effects_folder.get() or Path(os.environ[EFFECTS])
-    file = os.open(folder / str(effect.pid), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    try:
-        os.write(file, (" ".join(map(str, effect)) + "\n").encode())
-    finally:
-        os.close(file)
+    _write_down(Effect(ctx.run_id, node or ctx.node, ctx.visit, ctx.attempt, os.getpid()))
 
 
 def effects(folder: Path) -> list[Effect]:
     """Return what all processes did so far, of each process in its order."""
-    found: list[Effect] = []
+    return [
+        Effect(run, node, int(visit), int(attempt), int(pid))
+        for run, node, visit, attempt, pid in _written(folder)
+    ]
+
+
+def _write_down(line: tuple[object, ...]) -> None:
+    folder = effects_folder.get() or Path(os.environ[EFFECTS])
+    file = os.open(folder / str(os.getpid()), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        os.write(file, (" ".join(map(str, line)) + "\n").encode())
+    finally:
+        os.close(file)
+
+
+def _written(folder: Path) -> Iterator[list[str]]:
     for file in sorted(folder.iterdir()):
-        for line in file.read_text().splitlines():
-            run, node, visit, attempt, pid = line.split()
-            found.append(Effect(run, node, int(visit), int(attempt), int(pid)))
-    return found
+        yield from (line.split() for line in file.read_text().splitlines())
 
 
 class Trail(TypedDict, total=False):
@@ -320,3 +328,58 @@ async def passed_gate() -> None:
 
 gated_branch.fork("first", ["gate", "beside"], join="last")
 gated_parent.route(*GATED_PARENT_TRAIL)
+
+
+# --- a node of ten calls, in the middle of which the process may kill itself ----------------------
+
+DIE_AT = "HOLDFAST_TEST_DIE_AT"
+"""In an environment that has this, the process dies inside its call of that number."""
+
+ten_calls = Graph("ten_calls", Trail)
+ten_calls_once = Graph("ten_calls_once", Trail)
+TEN_CALLS = [f"call{number}" for number in range(TEN)]
+_calls = itertools.count(1)
+
+
+class Called(NamedTuple):
+    """A call that reached the world, the key that it brought along, and whose it was."""
+
+    run: str
+    name: str
+    key: str
+    pid: int
+
+    @property
+    def what(self) -> tuple[str, str]:
+        """Which call it was, whoever made it."""
+        return self[:2]
+
+
+def calls(folder: Path) -> list[Called]:
+    """Return the calls that all processes made so far, of each process in their order."""
+    return [Called(run, name, key, int(pid)) for run, name, key, pid in _written(folder)]
+
+
+async def call_outside(run: str, name: str, work_seconds: float, idempotency_key: str) -> str:
+    _write_down(Called(run, name, idempotency_key, os.getpid()))
+    if next(_calls) == int(os.environ.get(DIE_AT, 0)):
+        os.kill(os.getpid(), signals.SIGKILL)
+    # Not a wait for anything: this is how long the call takes.
+    await SystemClock().sleep(work_seconds)
+    return name
+
+
+def _ten_calls(tools: list[Callable[..., Any]]) -> Callable[..., Awaitable[Trail]]:
+    async def node(state: Trail, ctx: Context) -> Trail:
+        work = state.get("work_seconds", 0)
+        named = zip(tools, TEN_CALLS, strict=True)
+        return {"trail": [await ctx.call(made, ctx.run_id, name, work) for made, name in named]}
+
+    return node
+
+
+ten_calls.node(_ten_calls([call_outside] * TEN), name="all")
+ten_calls_once.node(
+    _ten_calls([tool(name=name, at_most_once=True)(call_outside) for name in TEN_CALLS]),
+    name="all",
+)

@@ -49,6 +49,7 @@ class StepClock(ManualClock):
             await super().sleep(seconds)
         finally:
             self._napping -= nap
+            self._came.set()
 
     async def asleep(self, count: int) -> None:
         """Return when so many sleep."""

@@ -15,6 +15,7 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from holdfast.engine.lines import Lines
+from holdfast.engine.quotas import Pass
 from holdfast.errors import (
     CallChanged,
     CallFailed,
@@ -38,6 +39,7 @@ from holdfast.model.event import (
 )
 from holdfast.model.failure import failure_of
 from holdfast.model.policy import Retry
+from holdfast.model.quota import ONE_REQUEST, Cost, Quota
 from holdfast.model.spending import NOTHING, Spending
 from holdfast.records.codec import arguments_digest
 
@@ -93,6 +95,10 @@ class Visit(Protocol):
         """Return once it is durable that a call may cost so much; pause the run if it may not."""
         ...
 
+    async def admitted(self, call: str, quota: Quota | None, cost: Cost) -> Pass | None:
+        """Return the right to begin a call now; let go of the run where it comes later."""
+        ...
+
     async def put_off(self, key: str, until_ms: int, about: str) -> None:
         """Return at that time, or let go of the run until then."""
         ...
@@ -128,6 +134,11 @@ class Price(Protocol):
     unknown: str
     """Why nobody knows that, where nobody does."""
 
+    @property
+    def cost(self) -> Cost:
+        """What a call takes of a quota."""
+        ...
+
     def charged(self, value: Any) -> Charged:
         """Return what a call cost that returned this."""
         ...
@@ -142,6 +153,7 @@ class _Free:
 
     most = NOTHING
     unknown = ""
+    cost = ONE_REQUEST
 
     def charged(self, value: Any) -> Charged:
         return Charged(value)
@@ -166,6 +178,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     context: Any = None
     """What the tool is handed if it takes ``ctx``."""
     price: Price = FREE
+    quota: Quota | None = None
+    """What limits how many such calls all workers together make."""
 
 
 class Calls:
@@ -219,6 +233,8 @@ class Calls:
             now = self._visit.now_ms()
             if known.retry_at_ms > now:
                 await self._visit.put_off(f"%retry.{call}", known.retry_at_ms, asked.tool.name)
+            admission = await self._visit.admitted(call, asked.quota, asked.price.cost)
+            begun = False
             try:
                 await self._visit.set_aside(call, asked.price.most, asked.price.unknown)
                 self._lines.begin(call)
@@ -227,9 +243,23 @@ class Calls:
                     await self._record(CallIntended, call, digest, durable=True)
                 # Whoever stood still meanwhile may have lost the run, and its call may be recorded.
                 await self._visit.begin_call()
+                begun = True
                 await self._tried(call, digest, known, asked)
             finally:
                 self._lines.end(call)
+                self._leave(admission, call if begun else None)
+
+    def _leave(self, admission: Pass | None, call: str | None) -> None:
+        """Give back what a call did not use of its quota: all of it, where none was begun."""
+        if admission is None:
+            return
+        if call is None:
+            admission.give_back()
+            return
+        known = self._known(call)
+        if known is not None and known.over:
+            admission.settle(Cost(1, known.spent.tokens, known.spent.nanodollars))
+        admission.release()
 
     async def _tried(self, call: str, digest: bytes, known: Call, asked: Asked) -> None:
         """Make a call once, and write down what came of it; nothing where nobody can tell."""
@@ -253,7 +283,8 @@ class Calls:
             pause_ms = max(asked.retry.pause_ms(failed, key), _asked_to_wait_ms(error))
             at_ms = self._visit.now_ms() + pause_ms
             events = [self._event(CallRetried, call, failure_of(error), at_ms)]
-            if asked.price.unpaid(error) and asked.price.most != NOTHING:
+            reserved = (self._known(call) or known).reserved
+            if reserved != NOTHING and asked.price.unpaid(error):
                 events.append(self._event(CallReserved, call, NOTHING, instead=True))
             if asked.tool.at_most_once:
                 events.append(self._event(CallVoided, call, "tool"))

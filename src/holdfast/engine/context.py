@@ -18,16 +18,19 @@ from holdfast.errors import InvalidRequest, WaitTimedOut
 from holdfast.graph import Graph
 from holdfast.graph.tool import tool_of
 from holdfast.model.budget import Budget
-from holdfast.model.durations import Duration, milliseconds_of
+from holdfast.model.durations import Duration, days, milliseconds_of
 from holdfast.model.event import BranchFailed, TimerFired
 from holdfast.model.invocation import Answer, ToolSpec
 from holdfast.model.policy import Retry
+from holdfast.model.quota import Quota
 from holdfast.model.signals import SignalName
 from holdfast.records.names import admit_labels, admit_name
 
 __all__ = ["BlockingChild", "BlockingContext", "Child", "Context"]
 
 T = TypeVar("T")
+
+_A_DAY = days(1)
 
 
 class Context:
@@ -96,6 +99,7 @@ class Context:
         key: str | None = None,
         retry: Retry | None = None,
         timeout: Duration | None = None,  # noqa: ASYNC109
+        quota: Quota | None = None,
         **kwargs: Any,
     ) -> Any:
         """Call a function that does something to the world, and write down what it returned.
@@ -104,8 +108,8 @@ class Context:
         coroutine function; if it has a parameter ``idempotency_key``, it is handed the key of this
         call, which is the same whenever the call has to be made again, and one named ``ctx`` is
         handed this context. ``key`` is the caller's own key in its stead, for calls whose order is
-        left to chance, or that have a name of their own in the business. ``retry`` and ``timeout``
-        hold in the place of what `holdfast.tool` declared.
+        left to chance, or that have a name of their own in the business. ``retry``, ``timeout`` and
+        ``quota`` hold in the place of what `holdfast.tool` declared.
 
         Raises:
             CallFailed: it raised, and was not to be made again.
@@ -121,6 +125,7 @@ class Context:
             retry=tool.retry if retry is None else retry,
             timeout_ms=tool.timeout_ms if timeout is None else milliseconds_of(timeout, "timeout"),
             context=BlockingContext(self, asyncio.get_running_loop()) if tool.plain else self,
+            quota=quota or tool.quota,
         )
         return await self._calls.call(self._calls.name(tool.name, key), asked)
 
@@ -134,6 +139,8 @@ class Context:
         tool_choice: str | None = None,
         check: Callable[[Answer], Any] | None = None,
         fallback: str | Sequence[str] = (),
+        share: bool | Duration = False,
+        stream: bool = False,
         key: str | None = None,
         retry: Retry | None = None,
         timeout: Duration | None = None,  # noqa: ASYNC109
@@ -144,8 +151,10 @@ class Context:
         ``messages`` is a text, or a list of ``{"role": …, "content": …}``. With ``output``, a type,
         the answer's ``value`` is one of it. ``check`` is handed the answer; where it returns False,
         or the answer does not fit, or the model cannot answer at all, the next one of ``fallback``
-        is asked. ``params`` are max_tokens, temperature, top_p, stop, seed and extra. Before it is
-        asked, what it may cost is set aside from the run's budget.
+        is asked. With ``share`` all runs of the tenant that ask the same are given one answer, for
+        a day, or for as long as it says. With ``stream`` its text can be followed as it comes, with
+        `Holdfast.tokens`. ``params`` are max_tokens, temperature, top_p, stop, seed and extra.
+        Before it is asked, what it may cost is set aside from the run's budget.
 
         Raises:
             UnknownModel: no model was given this name.
@@ -164,9 +173,11 @@ class Context:
             key=key,
             retry=retry,
             timeout_ms=None if timeout is None else milliseconds_of(timeout, "timeout"),
+            share_ms=_share_ms(share),
+            stream=stream,
         )
         others = (fallback,) if isinstance(fallback, str) else tuple(fallback)
-        return await invoked(self._visit.host.models, self._calls, (name, *others), asked)
+        return await invoked(self._visit, self._calls, (name, *others), asked)
 
     # --- waiting ----------------------------------------------------------------------------------
 
@@ -280,6 +291,12 @@ class Context:
         return result_of(child.id, await self._visit.child_outcome(child.id), child.graph)
 
 
+def _share_ms(share: bool | Duration) -> int | None:
+    if share is False:
+        return None
+    return milliseconds_of(_A_DAY if share is True else share, "share")
+
+
 class Child:
     """A run that a node started."""
 
@@ -322,11 +339,12 @@ class BlockingContext:
         key: str | None = None,
         retry: Retry | None = None,
         timeout: Duration | None = None,
+        quota: Quota | None = None,
         **kwargs: Any,
     ) -> Any:
         """Do as `Context.call` does."""
-        call = self._context.call(function, *args, key=key, retry=retry, timeout=timeout, **kwargs)
-        return self._blocking(call)
+        options: dict[str, Any] = {"key": key, "retry": retry, "timeout": timeout, "quota": quota}
+        return self._blocking(self._context.call(function, *args, **options, **kwargs))
 
     def model(self, name: str, messages: Any, **options: Any) -> Answer:
         """Do as `Context.model` does."""

@@ -22,14 +22,16 @@ from holdfast.engine.children import Wanted, ask_child, id_of, pay_family, start
 from holdfast.engine.debts import owes, owes_family, pay
 from holdfast.engine.endings import Outcome as RunOutcome
 from holdfast.engine.hands import Hands
-from holdfast.engine.invocations import Models
 from holdfast.engine.kernel import Dropped, Kernel
 from holdfast.engine.ledger import Conflict, Journal, Loaded, load, read_inbox
+from holdfast.engine.means import Means
 from holdfast.engine.parking import RETRY, Parking, limit_ms, reason_of
 from holdfast.engine.performer import perform
 from holdfast.engine.purse import Purse
+from holdfast.engine.quotas import Later, Pass
 from holdfast.engine.removal import freed_at_ms, remove
 from holdfast.engine.starting import made, with_input
+from holdfast.engine.tokens import TokenWriter
 from holdfast.engine.turns import must_wait
 from holdfast.engine.unwritten import Stood
 from holdfast.engine.visit import Overtaken, Paused, Visit
@@ -58,6 +60,7 @@ from holdfast.model.event import (
 )
 from holdfast.model.execution import Execution, folded, shown_nodes
 from holdfast.model.failure import failure_of
+from holdfast.model.quota import Cost, Quota
 from holdfast.model.run import Status
 from holdfast.model.signals import Pending, Signal, holds_decision, resolved
 from holdfast.model.spending import Spending
@@ -90,8 +93,8 @@ class Holder(Protocol):
     """After so many failed resumes in a row a run is quarantined."""
     hands: Hands
     """All workers of this process."""
-    accounts: Accounts
-    """The accounts that runs share."""
+    means: Means
+    """What nodes do something to the world with."""
 
     @property
     def threads(self) -> Executor:
@@ -223,21 +226,30 @@ class Driver:
         return self._holder.threads
 
     @property
-    def models(self) -> Models:
-        return self._kernel.models
-
-    def saved(self, spending: Spending) -> None:
-        self._kernel.savings.add(spending)
+    def means(self) -> Means:
+        return self._holder.means
 
     @property
     def accounts(self) -> Accounts:
-        return self._holder.accounts
+        return self.means.accounts
+
+    def text_writer(self, call: str, name: str) -> TokenWriter:
+        return TokenWriter(self._kernel, self.head, call=call, name=name)
+
+    async def admit(self, quota: Quota, cost: Cost, told_ms: int | None) -> Pass | Later:
+        self._check_alive()
+        desk, tenant = self.means.desk, self.head.key.tenant
+        admission = await self._kernel.patiently(
+            lambda: desk.admit(quota, tenant, cost=cost, told_ms=told_ms), self._alive
+        )
+        self._check_alive()
+        return admission
 
     async def draw(self, known: Spending, need: Spending) -> Spending:
         self._check_alive()
         key = self.head.key
         draws = self.head.draws or Parent(key.id, self.head.generation)
-        accounts = self._holder.accounts
+        accounts = self.accounts
         return await self._kernel.patiently(
             lambda: accounts.draw(key, draws, known, need), self._alive
         )
@@ -811,7 +823,7 @@ class Driver:
             if self.head.freed or self.head.status in ("expired", "quarantined"):
                 return
             known = (await load(self._kernel, self.head)).execution
-        await self._holder.accounts.settle(self._holder.hands, self.head, known.spent)
+        await self.accounts.settle(self._holder.hands, self.head, known.spent)
 
     async def _see_to_ended(self) -> None:
         """Pay what a run owes that has ended, and free what it keeps, if it is time."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, cast
 
 import msgspec
 
-from holdfast.engine.calls import Asked, Calls, Charged, Price
+from holdfast.engine.calls import Asked, Calls, Charged
+from holdfast.engine.means import Means
+from holdfast.engine.quotas import Pass
+from holdfast.engine.tokens import TokenWriter
 from holdfast.errors import (
     CallFailed,
     InvalidAnswer,
-    InvalidRequest,
     ModelRefused,
     ModelUnavailable,
     UnknownModel,
@@ -20,11 +22,11 @@ from holdfast.graph.schemas import schema_of, validated
 from holdfast.graph.tool import Tool
 from holdfast.model.invocation import Answer, Model, Request, ToolSpec
 from holdfast.model.policy import Retry
+from holdfast.model.quota import Cost, Quota
 from holdfast.model.spending import Spending
+from holdfast.records.invocation import prompt_hash
 
-__all__ = ["Invocation", "Models", "admitted_models", "invoked"]
-
-Models = Mapping[str, Model]
+__all__ = ["Asker", "Invocation", "invoked"]
 
 _RETRY = Retry(attempts=5, first_seconds=1.0, most_seconds=60.0, on=(ModelUnavailable,))
 
@@ -43,9 +45,27 @@ class Invocation(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     retry: Retry | None = None
     timeout_ms: int | None = None
+    share_ms: int | None = None
+    """For how long other runs are given the answer, too; None where it is the run's own."""
+    stream: bool = False
+    """Whether its text can be followed as it comes."""
 
 
-async def invoked(models: Models, calls: Calls, names: Sequence[str], asked: Invocation) -> Answer:
+class Asker(Protocol):
+    """The visit of a node that asks."""
+
+    @property
+    def tenant(self) -> str: ...
+
+    @property
+    def means(self) -> Means: ...
+
+    def text_writer(self, call: str, name: str) -> TokenWriter: ...
+
+    async def admitted(self, call: str, quota: Quota | None, cost: Cost) -> Pass | None: ...
+
+
+async def invoked(visit: Asker, calls: Calls, names: Sequence[str], asked: Invocation) -> Answer:
     """Return the first answer that is of use, of models that are asked one after the other.
 
     Raises:
@@ -53,24 +73,24 @@ async def invoked(models: Models, calls: Calls, names: Sequence[str], asked: Inv
         InvalidPrompt: what is asked is malformed.
         CallFailed: the last one could not answer.
         InvalidAnswer: its answer is of no use.
-        PriceUnknown: there is a budget in dollars, and nobody said what the model costs.
+        PriceUnknown: dollars are limited, and nobody said what the model costs.
     """
-    for model in names:
-        _model(models, model)  # all of them, before anything is paid
-    *others, last = names
-    for number, name in enumerate(others):
+    # All of them, before anything is paid.
+    questions = [_question(visit, calls, name, asked, n) for n, name in enumerate(names)]
+    *others, last = questions
+    for question in others:
         try:
-            return await _invoked(models, calls, name, asked, number)
+            return _checked(await question.answered(), asked)
         except (CallFailed, InvalidAnswer):
             continue
-    return await _invoked(models, calls, last, asked, len(others))
+    return _checked(await last.answered(), asked)
 
 
-async def _invoked(
-    models: Models, calls: Calls, name: str, asked: Invocation, number: int
-) -> Answer:
-    model = _model(models, name)
-    schema = None if asked.output is None else schema_of(asked.output)
+def _question(visit: Asker, calls: Calls, name: str, asked: Invocation, number: int) -> _Question:
+    model = visit.means.models.get(name)
+    if model is None:
+        known = ", ".join(sorted(visit.means.models)) or "none"
+        raise UnknownModel(f"there is no model {name!r:.80}; there are: {known}")
     # Said, so that no service takes a default of its own, and more than was set aside.
     params: dict[str, Any] = {"max_tokens": model.max_tokens, **asked.params}
     request = Request.of(
@@ -78,39 +98,44 @@ async def _invoked(
         asked.messages,
         tools=asked.tools,
         tool_choice=asked.tool_choice,
-        output=schema,
+        output=None if asked.output is None else schema_of(asked.output),
         **params,
     )
     key = asked.key if asked.key is None or not number else f"{asked.key}.{number}"
-
-    async def ask(request: Request, idempotency_key: str) -> Answer:
-        keyed = msgspec.structs.replace(request, idempotency_key=idempotency_key)
-        return await model.answer(keyed, None)
-
-    call = calls.name(f"model.{name}", key)
-    answer = await calls.call(
-        call,
-        Asked(
-            tool=Tool(ask, name=f"model.{name}"),
-            args=(request,),
-            kwargs={},
-            key=key,
-            retry=asked.retry or _RETRY,
-            timeout_ms=asked.timeout_ms,
-            price=_Price(model, request),
-        ),
-    )
-    return _checked(answer, asked)
+    return _Question(visit, calls, name, model, request, msgspec.structs.replace(asked, key=key))
 
 
-class _Price(Price):
-    """What a question to a model costs."""
+class _Shared(msgspec.Struct, frozen=True):
+    """An answer, and whether another run had asked."""
 
-    def __init__(self, model: Model, request: Request) -> None:
+    answer: Answer
+    others: bool = False
+
+
+class _Question:
+    """One question to one model, with what it costs: see `Price`."""
+
+    def __init__(
+        self,
+        visit: Asker,
+        calls: Calls,
+        name: str,
+        model: Model,
+        request: Request,
+        asked: Invocation,
+    ) -> None:
+        self._visit = visit
+        self._calls = calls
+        self._name = f"model.{name}"
         self._model = model
+        self._request = request
+        self._asked = asked
+        self._quota = visit.means.quotas.get(name)
+        self._call = ""
         tokens = model.tokens_at_most(request)
         money = 0 if model.price is None else model.price.cost_at_most(tokens)
         self.most = Spending(sum(tokens), money)
+        self.cost = Cost(1, self.most.tokens, self.most.nanodollars)
         self.unknown = ""
         if model.price is None:
             self.unknown = (
@@ -118,18 +143,75 @@ class _Price(Price):
                 "give its adapter a price"
             )
 
-    def charged(self, value: Answer) -> Charged:
-        return Charged(value, spent=self._spent(value))
+    async def answered(self) -> Answer:
+        """Return the answer, from its record where there is one."""
+        asked = self._asked
+        self._call = self._calls.name(self._name, asked.key)
+        return await self._calls.call(
+            self._call,
+            Asked(
+                tool=Tool(self._ask, name=self._name),
+                args=(self._request,),
+                kwargs={},
+                key=asked.key,
+                retry=asked.retry or _RETRY,
+                timeout_ms=asked.timeout_ms,
+                price=self,
+                # One that another run may have asked takes nothing before it is known to be new.
+                quota=self._quota if asked.share_ms is None else None,
+            ),
+        )
+
+    def charged(self, value: _Shared) -> Charged:
+        usage, price = value.answer.usage, self._model.price
+        money = 0 if price is None else price.cost(usage)
+        cost = Spending(usage.input_tokens + usage.output_tokens, money)
+        if value.others:
+            return Charged(value.answer, saved=cost, by="cache")
+        return Charged(value.answer, spent=cost)
 
     def unpaid(self, error: Exception) -> bool:
         return isinstance(error, ModelRefused) or (
             isinstance(error, ModelUnavailable) and error.unpaid
         )
 
-    def _spent(self, answer: Answer) -> Spending:
-        price, usage = self._model.price, answer.usage
-        money = 0 if price is None else price.cost(usage)
-        return Spending(usage.input_tokens + usage.output_tokens, money)
+    async def _ask(self, request: Request, idempotency_key: str) -> Answer:
+        keyed = msgspec.structs.replace(request, idempotency_key=idempotency_key)
+        shared = await self._found(keyed) if self._asked.share_ms is not None else None
+        if shared is None:
+            shared = _Shared(await self._told(keyed))
+        return cast(Answer, shared)
+
+    async def _found(self, request: Request) -> _Shared:
+        """Return the answer that the runs of a tenant share; ask for all where there is none."""
+        visit = self._visit
+
+        async def ask() -> Any:
+            admission = await visit.admitted(self._call, self._quota, self.cost)
+            try:
+                answer = await self._told(request)
+                if admission is not None:
+                    spent = self.charged(_Shared(answer)).spent
+                    admission.settle(Cost(1, spent.tokens, spent.nanodollars))
+            finally:
+                if admission is not None:
+                    admission.release()
+            return msgspec.to_builtins(answer)
+
+        value, others = await visit.means.answers.answered(
+            visit.tenant, prompt_hash(request), ask, keep_ms=self._asked.share_ms or 0
+        )
+        answer = msgspec.convert(value, Answer)
+        if others and self._asked.stream:
+            async with visit.text_writer(self._call, self._name) as writer:
+                writer.emit(answer.text)
+        return _Shared(answer, others)
+
+    async def _told(self, request: Request) -> Answer:
+        if not self._asked.stream:
+            return await self._model.answer(request, None)
+        async with self._visit.text_writer(self._call, self._name) as writer:
+            return await self._model.answer(request, writer.emit)
 
 
 def _checked(answer: Answer, asked: Invocation) -> Answer:
@@ -139,25 +221,3 @@ def _checked(answer: Answer, asked: Invocation) -> Answer:
     if asked.check is not None and asked.check(answer) is False:
         raise InvalidAnswer(f"the answer of {answer.model!r} did not pass the check")
     return answer
-
-
-def _model(models: Models, name: str) -> Model:
-    model = models.get(name)
-    if model is None:
-        known = ", ".join(sorted(models)) or "none"
-        raise UnknownModel(f"there is no model {name!r:.80}; there are: {known}")
-    return model
-
-
-def admitted_models(models: Mapping[str, Model] | None) -> Models:
-    """Return the models by the names under which nodes ask for them.
-
-    Raises:
-        InvalidRequest: one of them is not a model.
-    """
-    for name, model in (models or {}).items():
-        if not isinstance(name, str) or not name:
-            raise InvalidRequest(f"a model's name is text, not {name!r:.80}", field="models")
-        if not callable(getattr(model, "answer", None)):
-            raise InvalidRequest(f"{model!r:.80} is not a model", field="models")
-    return dict(models or {})

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
 from holdfast.clock import Clock, Ids
 from holdfast.engine.compaction import FLOOR_BYTES
 from holdfast.engine.news import News
-from holdfast.engine.savings import Savings
 from holdfast.engine.spool import Spools
 from holdfast.errors import (
     ConditionFailed,
@@ -21,7 +20,6 @@ from holdfast.errors import (
     StoreUnavailable,
     TransactionCancelled,
 )
-from holdfast.model.invocation import Model
 from holdfast.records import settings
 from holdfast.records.codec import spill_bytes
 from holdfast.records.keys import SETTINGS
@@ -69,9 +67,6 @@ class Kernel:
         self.agreed = store.table.purpose("settings")
         self.lanes = store.table.purpose("lane")
         self.accounts = store.table.purpose("account")
-        self.models: Mapping[str, Model] = {}
-        """The models that nodes can ask, by the names that they have here."""
-        self.savings = Savings()
         self._user_key = user_key
         self._settings: Settings | None = None
         self._settings_asked = 0.0

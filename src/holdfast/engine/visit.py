@@ -17,16 +17,19 @@ from typing import Any, NoReturn, Protocol
 from holdfast.engine.calls import Ambiguous
 from holdfast.engine.children import Wanted
 from holdfast.engine.endings import Outcome
-from holdfast.engine.invocations import Models
 from holdfast.engine.kernel import Dropped
 from holdfast.engine.lines import Lines
+from holdfast.engine.means import Means
 from holdfast.engine.purse import Purse
+from holdfast.engine.quotas import Later, Pass
+from holdfast.engine.tokens import TokenWriter
 from holdfast.errors import NotPausable, ResultTaken, WaitBeyondExpiry
 from holdfast.graph import Node
 from holdfast.model.call import Call, settled_signal
 from holdfast.model.child import childs_signal
 from holdfast.model.event import ChildStarted, Event, Failure, SignalTaken, TimerFired
 from holdfast.model.execution import Execution, Strand
+from holdfast.model.quota import Cost, Quota
 from holdfast.model.signals import Pending, Signal, Stale, Take, TimeOut, resolved
 from holdfast.model.spending import Spending
 from holdfast.model.wait import Wait
@@ -57,12 +60,16 @@ class Host(Protocol):
     purse: Purse
 
     @property
-    def models(self) -> Models:
-        """The models that nodes can ask."""
+    def means(self) -> Means:
+        """What nodes do something to the world with."""
         ...
 
-    def saved(self, spending: Spending) -> None:
-        """Count a call that was answered without being made."""
+    def text_writer(self, call: str, name: str) -> TokenWriter:
+        """Return what takes in the text of an answer as it comes."""
+        ...
+
+    async def admit(self, quota: Quota, cost: Cost, told_ms: int | None) -> Pass | Later:
+        """Ask for what a quota gives; see `QuotaDesk.admit`."""
         ...
 
     @property
@@ -216,6 +223,20 @@ class Visit:
         """What names this visit of a node, and no other."""
         where = f"{self.branch}." if self.branch else ""
         return f"{self.host.head.seed}.{where}{self.visit}"
+
+    @property
+    def tenant(self) -> str:
+        """Whose run it is."""
+        return self.host.head.key.tenant
+
+    @property
+    def means(self) -> Means:
+        """What nodes do something to the world with."""
+        return self.host.means
+
+    def text_writer(self, call: str, name: str) -> TokenWriter:
+        """Return what takes in the text of an answer as it comes."""
+        return self.host.text_writer(call, name)
 
     def now_ms(self) -> int:
         """Return the time."""
@@ -390,7 +411,23 @@ class Visit:
 
     def saved(self, spending: Spending) -> None:
         """Count a call that was answered from its record."""
-        self.host.saved(spending)
+        self.host.means.savings.add(spending)
+
+    async def admitted(self, call: str, quota: Quota | None, cost: Cost) -> Pass | None:
+        """Return the right to begin a call now; let go of the run where it comes later."""
+        if quota is None:
+            return None
+        key = f"%quota.{call}"
+        waits = self.host.known_waits(self.branch)
+        told = [wait.until_ms for wait in waits if (wait.visit, wait.key) == (self.visit, key)]
+        while True:
+            answer = await self.host.admit(quota, cost, told[-1] if told else None)
+            if isinstance(answer, Pass):
+                return answer
+            if await self.others_done():
+                continue
+            await self.put_off(key, answer.until_ms, f"quota {quota.name}")
+            told = [answer.until_ms]
 
     async def set_aside(self, call: str, most: Spending, unknown: str) -> None:
         """Return once it is durable that a call may cost so much; pause the run if it may not."""

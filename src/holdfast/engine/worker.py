@@ -11,13 +11,13 @@ from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Any
 
-from holdfast.engine.accounts import Accounts
 from holdfast.engine.burial import bury_the_dead, requeue_all
 from holdfast.engine.driver import Driver
 from holdfast.engine.hands import Hands
 from holdfast.engine.kernel import Dropped, Kernel
 from holdfast.engine.lease import Lease
 from holdfast.engine.ledger import Loaded
+from holdfast.engine.means import Means
 from holdfast.engine.options import WorkerOptions
 from holdfast.engine.rounds import Rounds
 from holdfast.engine.scan import Scan
@@ -75,6 +75,7 @@ class Worker:
         ended: Callable[[Head, Execution, Status], None],
         paused: Callable[[Head], None],
         hands: Hands,
+        means: Means,
     ) -> None:
         self._kernel = kernel
         self._graphs: dict[str, dict[int, Graph]] = {}
@@ -94,7 +95,7 @@ class Worker:
         self._on_ended = ended
         self._on_paused = paused
         self.hands = hands
-        self.accounts = Accounts(kernel)
+        self.means = means
         self._lease = Lease(kernel, options.lease_seconds)
         self._slots = Slots(options.concurrency)
         self._rounds = Rounds(self._graphs, options.pools)

@@ -24,6 +24,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.graph.node import Function, is_plain
 from holdfast.model.durations import Duration, milliseconds_of
 from holdfast.model.policy import ONCE, Retry
+from holdfast.model.quota import Quota
 
 __all__ = ["UNKNOWN", "VOID", "Done", "Tool", "done", "tool", "tool_of"]
 
@@ -76,6 +77,7 @@ class Tool(Generic[P, R]):
         probe: Callable[[str], Any] | None = None,
         retry: Retry = ONCE,
         timeout: Duration | None = None,
+        quota: Quota | None = None,
     ) -> None:
         if not callable(function):
             raise InvalidRequest(f"a tool is a function, not {function!r:.80}", field="function")
@@ -89,6 +91,7 @@ class Tool(Generic[P, R]):
         self.at_most_once = at_most_once
         self.probe = probe
         self.retry = retry
+        self.quota = quota
         self.timeout_ms = None if timeout is None else milliseconds_of(timeout, "timeout")
         self.plain = is_plain(function)
         parameters = _parameters(function)
@@ -139,6 +142,7 @@ def tool(
     probe: Callable[[str], Any] | None = None,
     retry: Retry = ONCE,
     timeout: Duration | None = None,
+    quota: Quota | None = None,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 
 
@@ -153,13 +157,15 @@ def tool(
     probe: Callable[[str], Any] | None = None,
     retry: Retry = ONCE,
     timeout: Duration | None = None,
+    quota: Quota | None = None,
 ) -> Any:
     """Declare once what may be done with a function that does something to the world.
 
     ``idempotent`` (the default): called again under the same ``idempotency_key``, it does nothing
     twice, so a call that may have been lost is made again. ``idempotent=False`` is the same as
     ``at_most_once=True``: such a call is never repeated blindly. ``probe(key)`` says what became of
-    one: `done`, `VOID` or `UNKNOWN`. ``retry`` and ``timeout`` hold for every call.
+    one: `done`, `VOID` or `UNKNOWN`. ``retry`` and ``timeout`` hold for every call, and ``quota``
+    limits how many of them all workers together make.
 
     Raises:
         InvalidRequest: the parts of the contract contradict each other.
@@ -180,6 +186,7 @@ def tool(
             probe=probe,
             retry=retry,
             timeout=timeout,
+            quota=quota,
         )
 
     return declared if function is None else declared(function)

@@ -15,6 +15,7 @@ the same                            ``GRANT#{generation}#{run id}``           wh
 the same                            ``T#{number:012}``                        a run in its session
 ``ANSWER#{tenant}#{digest}``        ``ANSWER``                                a shared answer
 ``WORKER#{id}``                     ``WORKER``                                a worker and its lease
+``QUOTA#{tenant}#{name}``           ``QUOTA``                                 how much of it is used
 ``SETTINGS``                        ``SETTINGS``                              what all must agree on
 =================================== ========================================= ======================
 
@@ -35,6 +36,8 @@ In ``GSI2``, what lists show: ``RUNS#{tenant}#{shard:02}`` and, for the rare run
 ``TROUBLE#{tenant}#{shard:02}``, both under ``{created_ms:013}#{id}``; and the calls of which
 somebody has to say what became of them, ``CALLS#{tenant}`` under
 ``{since_ms:013}#{run id}#{call id}``.
+
+The tenant of a quota is empty where all tenants share it; no tenant has that name.
 
 A generation is a UUIDv7 made when the run is, so that a reused id never reads a dead run's
 records. The epoch in an index key lets a conditional write compare the whole place, which then
@@ -80,6 +83,7 @@ __all__ = [
     "list_place",
     "owned_partition",
     "position_in",
+    "quota_key",
     "records_range",
     "run_blobs_of",
     "shard_of",
@@ -333,6 +337,11 @@ def worker_key(worker: str) -> Key:
 def answer_key(tenant: str, digest: bytes) -> Key:
     """Return the key of the answer that a tenant's runs share."""
     return Key(f"ANSWER#{tenant}#{digest.hex()}", "ANSWER")
+
+
+def quota_key(tenant: str, name: str) -> Key:
+    """Return the key of a quota's item; the tenant is empty where all of them share it."""
+    return Key(f"QUOTA#{tenant}#{name}", "QUOTA")
 
 
 def list_place(run: RunKey, created_ms: int, shards: int, *, trouble: bool) -> tuple[str, str]:

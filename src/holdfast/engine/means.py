@@ -1,0 +1,55 @@
+"""What the nodes of this process do something to the world with, besides the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from holdfast.engine.accounts import Accounts
+from holdfast.engine.kernel import Kernel
+from holdfast.engine.quotas import QuotaDesk
+from holdfast.engine.savings import Savings
+from holdfast.engine.sharing import SharedAnswers
+from holdfast.errors import InvalidRequest
+from holdfast.model.invocation import Model
+from holdfast.model.quota import Quota
+
+__all__ = ["Means", "check_means"]
+
+
+def check_means(models: Mapping[str, Model] | None, quotas: Mapping[str, Quota] | None) -> None:
+    """Check what nodes are to do something to the world with.
+
+    Raises:
+        InvalidRequest: one of them is not a model, or not a quota, or a quota of no model.
+    """
+    for name, model in (models or {}).items():
+        if not isinstance(name, str) or not name:
+            raise InvalidRequest(f"a model's name is text, not {name!r:.80}", field="models")
+        if not callable(getattr(model, "answer", None)):
+            raise InvalidRequest(f"{model!r:.80} is not a model", field="models")
+    for name, quota in (quotas or {}).items():
+        if not isinstance(quota, Quota):
+            raise InvalidRequest(f"{quota!r:.80} is not a quota", field="quotas")
+        if name not in (models or {}):
+            raise InvalidRequest(f"there is no model {name!r:.80} to limit", field="quotas")
+
+
+class Means:
+    """The models that can be asked, what limits that, and what is shared on the way."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        models: Mapping[str, Model] | None = None,
+        quotas: Mapping[str, Quota] | None = None,
+    ) -> None:
+        """Take models by the names under which nodes ask for them, and what limits each."""
+        self.models, self.quotas = dict(models or {}), dict(quotas or {})
+        self.accounts = Accounts(kernel)
+        self.answers = SharedAnswers(kernel)
+        self.desk = QuotaDesk(kernel)
+        self.savings = Savings()
+
+    async def close(self) -> None:
+        """Write down what quotas are given back."""
+        await self.desk.close()

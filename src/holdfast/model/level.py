@@ -1,0 +1,420 @@
+"""How much of a quota is used: what its item holds, and what is granted next.
+
+Time is given out. Who asks gets a moment at which to begin, at most a second ahead, or is told when
+to ask again; then nothing is taken.
+
+Requests are *paced*: `tat_us` is when the next one would be on time if none came early, and grows
+by the same interval for each (GCRA). Tokens and dollars are *counted*: they come in lumps, and what
+was reserved and not used has to count no more, which a pace cannot undo. Their moments are kept for
+as long as they count, those of one twenty-fourth of the window together.
+
+Those who are told to come back stand in a virtual line, spread over the time that all of them will
+take, and newcomers stand behind them. One whose turn has come but who needs more room than there is
+*holds* the quota: nobody after it gets anything until it had its chance.
+
+All of it is pure. Moments are microseconds of the wall clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+import msgspec
+
+from holdfast.model.quota import Cost, Quota
+
+__all__ = [
+    "HORIZON_US",
+    "Granted",
+    "Hold",
+    "Later",
+    "Level",
+    "Slot",
+    "Spent",
+    "asked",
+    "lasts_until_us",
+    "released",
+    "renewed",
+    "settled",
+]
+
+HORIZON_US = 1_000_000
+"""A moment is given at most this far ahead."""
+
+# Who comes back does so somewhat before its place in the line, and waits for its moment in place:
+# it may well be that late.
+_EARLY_US = HORIZON_US // 2
+# Nobody asks again sooner than this, nor less often than so many times in the length of a window.
+_AGAIN_US = 50_000
+_ASKS_A_SPAN = 4
+# How long after its moment somebody who needs much room may come, before others go on.
+_PATIENCE_US = 2 * HORIZON_US
+_SLICES = 24
+# What lies further ahead than this was written by a clock that is wrong.
+_CLOCKS_APART_US = 60_000_000
+_LINE_US_MAX = 24 * 3600 * 1_000_000
+# How long a slot is thought to be held, as long as nobody knows, and at most.
+_HELD_MS = 1_000
+_HELD_MS_MAX = 60_000
+_HELD_WEIGHT = 4
+_USED_WEIGHT = 4
+_USED_PERMILLE_MIN = 20
+_USED_PERMILLE_SURE = 900
+# Where nobody ever says how much was used, all of it is.
+_UNSAID_WEIGHT = 64
+
+
+class Spent(msgspec.Struct, frozen=True, array_like=True):
+    """Tokens and money that were granted for about one moment; the last of them counts."""
+
+    at_us: int
+    tokens: int
+    nanodollars: int
+
+
+class Slot(msgspec.Struct, frozen=True, array_like=True):
+    """One of the calls that may be under way at once; it is free when its lease ends."""
+
+    taken_ms: int
+    until_ms: int
+
+
+class Hold(msgspec.Struct, frozen=True, array_like=True):
+    """Somebody whose turn has come waits for room, and those after it wait for it."""
+
+    since_us: int
+    """What it was told before: who was told to come back by then may pass."""
+    told_us: int
+    """What it was told last."""
+    until_us: int
+
+
+class Level(msgspec.Struct, frozen=True, array_like=True):
+    """How much of a quota is used. Fields are only ever added at the end."""
+
+    tat_us: int = 0
+    spent: tuple[Spent, ...] = ()
+    line_us: int = 0
+    """Where the line of those ends who were told to come back."""
+    hold: Hold | None = None
+    slots: Mapping[str, Slot] = {}
+    held_ms: int = _HELD_MS
+    """How long a slot is held, about."""
+    used_permille: int = 500
+    """How much is used of what is reserved, about."""
+
+
+class Granted(msgspec.Struct, frozen=True):
+    """The caller may begin at this moment, and a grace later at most."""
+
+    at_us: int
+
+
+class Later(msgspec.Struct, frozen=True):
+    """Nothing was taken; the caller asks again at this moment, and says that it was told so."""
+
+    until_us: int
+
+
+Answer: TypeAlias = Granted | Later
+
+
+def asked(
+    level: Level,
+    quota: Quota,
+    cost: Cost,
+    *,
+    now_us: int,
+    told_us: int | None = None,
+    lead_us: int = 0,
+    token: str = "",
+    lease_ms: int = 60_000,
+) -> tuple[Level, Answer]:
+    """Return what somebody who asks for a cost is answered, and the level after it.
+
+    ``told_us`` is when it was told to come back, if it was. ``lead_us`` is how long the answer may
+    be on its way. ``token`` names the slot that it takes where the quota has ``at_once``.
+
+    Raises:
+        QuotaTooSmall: the cost is more than the quota gives in a whole window.
+    """
+    quota.admit(cost)
+    level = _current(level, quota, now_us, lease_ms)
+    ready_us = now_us + lead_us
+    paced_us = _paced_us(level, quota, cost)
+    counted_us = _counted_us(level, quota, cost)
+    at_us = max(ready_us, paced_us, counted_us)
+    far = at_us > now_us + HORIZON_US
+    # Its own slot may stand there, of a sending whose answer was lost.
+    full = quota.at_once is not None and len(level.slots.keys() - {token}) >= quota.at_once
+    held = _is_held(level.hold, now_us, told_us)
+    # Who comes first may use what nobody else does, but not overtake those in the line.
+    overtakes = told_us is None and ready_us < at_us < level.line_us
+    if not (far or full or held or overtakes):
+        slot = {token: Slot(now_us // 1000, now_us // 1000 + lease_ms)} if quota.at_once else {}
+        return _taken(level, quota, cost, at_us=at_us, told_us=told_us, slot=slot), Granted(at_us)
+    if full and not far:
+        free_us = max(level.line_us, now_us) + _turnover_us(level, quota)
+        return msgspec.structs.replace(level, line_us=free_us), _later(free_us)
+    if held and level.hold is not None:
+        counted_us = max(counted_us, level.hold.told_us + 2 * _EARLY_US)
+        at_us = max(at_us, counted_us)
+    if counted_us > paced_us and told_us is not None:
+        later = _later(_again_us(level, quota, at_us, now_us))
+        holds = not held and _is_lump(quota, cost)
+        return _holding(level, told_us, later) if holds else level, later
+    likely_us = at_us
+    if counted_us > paced_us:
+        likely_us = now_us + (at_us - now_us) * level.used_permille // 1_000
+    place_us = max(likely_us, level.line_us)
+    behind = msgspec.structs.replace(level, line_us=place_us + _step_us(level, quota, cost))
+    until_us = (
+        place_us - _EARLY_US
+        if paced_us >= counted_us
+        else _again_us(level, quota, place_us, now_us)
+    )
+    return behind, _later(max(until_us, now_us + _AGAIN_US))
+
+
+def settled(
+    level: Level, quota: Quota, reserved: Cost, *, used: Cost, at_us: int, now_us: int
+) -> Level:
+    """Return the level once it is known how much of what was granted for a moment was used.
+
+    What was used beyond it counts from now on.
+    """
+    slice_us = quota.span_us // _SLICES
+    unused = Spent(
+        at_us,
+        min(0, used.tokens - reserved.tokens),
+        min(0, used.nanodollars - reserved.nanodollars),
+    )
+    more = Spent(
+        now_us,
+        max(0, used.tokens - reserved.tokens),
+        max(0, used.nanodollars - reserved.nanodollars),
+    )
+    spent = level.spent
+    if any(one.at_us // slice_us == at_us // slice_us for one in spent):
+        spent = _with(spent, unused, slice_us)
+    return msgspec.structs.replace(
+        level,
+        spent=_with(spent, more, slice_us),
+        used_permille=_used_permille(level, reserved, used),
+    )
+
+
+def released(level: Level, tokens: Iterable[str], *, now_ms: int) -> Level:
+    """Return the level without these slots, as far as they are there."""
+    slots = dict(level.slots)
+    held_ms = level.held_ms
+    for token in tokens:
+        if (slot := slots.pop(token, None)) is not None:
+            lasted_ms = min(max(now_ms - slot.taken_ms, 1), _HELD_MS_MAX)
+            held_ms += (lasted_ms - held_ms) // _HELD_WEIGHT
+    return msgspec.structs.replace(level, slots=slots, held_ms=max(held_ms, 1))
+
+
+def renewed(level: Level, tokens: Iterable[str], *, until_ms: int) -> Level:
+    """Return the level with these slots held until then; those that are gone stay gone."""
+    longer = {
+        token: Slot(level.slots[token].taken_ms, until_ms)
+        for token in tokens
+        if token in level.slots
+    }
+    return msgspec.structs.replace(level, slots={**level.slots, **longer})
+
+
+def lasts_until_us(level: Level, quota: Quota) -> int:
+    """Return from when on the level is that of a quota which nobody has used."""
+    return max(
+        level.tat_us,
+        level.line_us,
+        level.hold.until_us if level.hold is not None else 0,
+        *(one.at_us + quota.span_us for one in level.spent),
+        *(slot.until_ms * 1000 for slot in level.slots.values()),
+        0,
+    )
+
+
+def _current(level: Level, quota: Quota, now_us: int, lease_ms: int) -> Level:
+    """Return the level without what counts no more, and without what only a wrong clock can say."""
+    span_us, now_ms, hold = quota.span_us, now_us // 1000, level.hold
+    # Whoever was granted something by any clock has begun by then, and is out of every window.
+    safe_us = now_us + HORIZON_US + span_us
+    too_late_us = now_us + HORIZON_US + _CLOCKS_APART_US
+    return Level(
+        tat_us=level.tat_us if level.tat_us <= too_late_us + 2 * span_us else safe_us,
+        spent=tuple(
+            one if one.at_us <= too_late_us else Spent(safe_us - span_us, *_amounts(one))
+            for one in level.spent
+            if one.at_us + span_us > now_us
+        ),
+        line_us=level.line_us if level.line_us <= now_us + 10 * span_us + _LINE_US_MAX else 0,
+        hold=hold if hold is not None and hold.until_us <= too_late_us + 2 * span_us else None,
+        slots={
+            token: Slot(slot.taken_ms, min(slot.until_ms, now_ms + lease_ms + 60_000))
+            for token, slot in level.slots.items()
+            if slot.until_ms > now_ms
+        },
+        held_ms=level.held_ms,
+        used_permille=level.used_permille,
+    )
+
+
+def _is_held(hold: Hold | None, now_us: int, told_us: int | None) -> bool:
+    """Return whether somebody before this one waits for room."""
+    if hold is None or now_us >= hold.until_us:
+        return False
+    return told_us is None or (told_us > hold.since_us and told_us != hold.told_us)
+
+
+def _again_us(level: Level, quota: Quota, place_us: int, now_us: int) -> int:
+    """Return when somebody asks again who waits for room.
+
+    Where much of what is reserved is given back, room comes long before it is certain to. How much
+    is only guessed: so who waits asks again now and then.
+    """
+    until_us = place_us - _EARLY_US
+    if level.used_permille < _USED_PERMILLE_SURE:
+        soon_us = max(quota.span_us // _ASKS_A_SPAN, (place_us - now_us) // 2)
+        until_us = min(until_us, now_us + soon_us)
+    return max(until_us, now_us + _AGAIN_US)
+
+
+def _holding(level: Level, told_us: int, later: Later) -> Level:
+    """Return the level held for somebody whose turn has come, until it comes back."""
+    hold = level.hold
+    same = hold is not None and hold.told_us == told_us
+    since_us = hold.since_us if hold is not None and same else told_us
+    hold = Hold(since_us, later.until_us, later.until_us + _PATIENCE_US)
+    return msgspec.structs.replace(level, hold=hold)
+
+
+def _is_lump(quota: Quota, cost: Cost) -> bool:
+    """Return whether a cost is so large that many small ones would never leave room for it."""
+    tokens = quota.tokens is not None and cost.tokens * _SLICES > quota.tokens
+    money = quota.nanodollars is not None and cost.nanodollars * _SLICES > quota.nanodollars
+    return tokens or money
+
+
+def _paced_us(level: Level, quota: Quota, cost: Cost) -> int:
+    """Return when so many requests may come."""
+    if quota.requests is None or not cost.requests:
+        return 0
+    return level.tat_us + quota.pace_us(cost.requests - quota.burst)
+
+
+def _counted_us(level: Level, quota: Quota, cost: Cost) -> int:
+    """Return when there is room for so many tokens and so much money, if nobody else takes any."""
+    tokens = _room_us(
+        [(one.at_us, one.tokens) for one in level.spent], quota, quota.tokens, cost.tokens
+    )
+    money = _room_us(
+        [(one.at_us, one.nanodollars) for one in level.spent],
+        quota,
+        quota.nanodollars,
+        cost.nanodollars,
+    )
+    return max(tokens, money)
+
+
+def _room_us(spent: list[tuple[int, int]], quota: Quota, limit: int | None, amount: int) -> int:
+    if limit is None or not amount:
+        return 0
+    # All that counts from then on is counted, also what is granted for later: so every window in
+    # which the new one may come to lie has room for it.
+    total, room_us = amount + sum(counts for _, counts in spent), 0
+    for at_us, counts in spent:
+        if total <= limit:
+            break
+        total -= counts
+        room_us = at_us + quota.span_us
+    return room_us
+
+
+def _taken(
+    level: Level,
+    quota: Quota,
+    cost: Cost,
+    *,
+    at_us: int,
+    told_us: int | None,
+    slot: Mapping[str, Slot],
+) -> Level:
+    tat_us = level.tat_us
+    if quota.requests is not None and cost.requests:
+        tat_us = max(at_us, tat_us) + quota.pace_us(cost.requests)
+    more = Spent(
+        at_us,
+        cost.tokens if quota.tokens is not None else 0,
+        cost.nanodollars if quota.dollars is not None else 0,
+    )
+    return msgspec.structs.replace(
+        level,
+        tat_us=tat_us,
+        spent=_with(level.spent, more, quota.span_us // _SLICES),
+        hold=None if level.hold is not None and level.hold.told_us == told_us else level.hold,
+        slots={**level.slots, **slot},
+        used_permille=level.used_permille - (level.used_permille - 1_000) // _UNSAID_WEIGHT,
+    )
+
+
+def _with(spent: tuple[Spent, ...], more: Spent, slice_us: int) -> tuple[Spent, ...]:
+    """Return what was spent with some more, or less, one for each slice, in the order of time."""
+    if not (more.tokens or more.nanodollars):
+        return spent
+    slice_ = more.at_us // slice_us
+    same = [more, *(one for one in spent if one.at_us // slice_us == slice_)]
+    merged = Spent(
+        max(one.at_us for one in same),
+        # Never less than nothing, should a window have been of another length meanwhile.
+        max(0, sum(one.tokens for one in same)),
+        max(0, sum(one.nanodollars for one in same)),
+    )
+    others = [one for one in spent if one.at_us // slice_us != slice_]
+    return tuple(sorted([*others, merged], key=_at))
+
+
+def _at(one: Spent) -> int:
+    return one.at_us
+
+
+def _amounts(one: Spent) -> tuple[int, int]:
+    return one.tokens, one.nanodollars
+
+
+def _later(until_us: int) -> Later:
+    # Callers are told whole milliseconds.
+    return Later(-(-until_us // 1000) * 1000)
+
+
+def _step_us(level: Level, quota: Quota, cost: Cost) -> int:
+    """Return how much of the time of all that one in the line takes, about."""
+    steps = [1]
+    if quota.requests is not None:
+        steps.append(quota.pace_us(cost.requests))
+    likely_us = quota.span_us * level.used_permille // 1_000
+    if quota.tokens is not None:
+        steps.append(cost.tokens * likely_us // quota.tokens)
+    if quota.nanodollars is not None:
+        steps.append(cost.nanodollars * likely_us // quota.nanodollars)
+    return max(steps)
+
+
+def _used_permille(level: Level, reserved: Cost, used: Cost) -> int:
+    if reserved.tokens:
+        latest = 1_000 * used.tokens // reserved.tokens
+    elif reserved.nanodollars:
+        latest = 1_000 * used.nanodollars // reserved.nanodollars
+    else:
+        return level.used_permille
+    change = (min(latest, 1_000) - level.used_permille) // _USED_WEIGHT
+    return max(level.used_permille + change, _USED_PERMILLE_MIN)
+
+
+def _turnover_us(level: Level, quota: Quota) -> int:
+    """Return how soon one of all slots becomes free, about."""
+    assert quota.at_once is not None
+    return max(level.held_ms * 1000 // quota.at_once, 10_000)

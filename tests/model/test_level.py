@@ -1,0 +1,390 @@
+"""What a quota grants: never more than its limit in any window, nearly all of it, to everybody."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from random import Random
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.errors import QuotaTooSmall
+from holdfast.model.level import (
+    HORIZON_US,
+    Granted,
+    Later,
+    Level,
+    asked,
+    lasts_until_us,
+    released,
+    renewed,
+    settled,
+)
+from holdfast.model.quota import Cost, Quota
+
+NOW_US = 1_700_000_000_000_000
+SECOND_US = 1_000_000
+ASKS_MAX = 1_000
+"""So often nobody has to ask: who does is starving."""
+
+
+class Caller(NamedTuple):
+    """Somebody who asks, and asks again until it is granted what it needs."""
+
+    comes_us: int
+    cost: Cost
+    delay: float = 0.0
+    """How late its call arrives, as a share of what it may be late by."""
+    used: float = 1.0
+    """Which share it uses of what it reserved."""
+    lasts_us: int = 100_000
+
+
+class Arrival(NamedTuple):
+    at_us: int
+    cost: Cost
+
+
+class Fleet:
+    """Callers that share a quota, each a process of its own, and what arrives at the callee."""
+
+    def __init__(self, quota: Quota) -> None:
+        self.quota = quota
+        self.level = Level()
+        self.arrivals: list[Arrival] = []
+        self.waited_us: list[int] = []
+        self.asks = 0
+        self._order = itertools.count()
+        self._agenda: list[tuple[int, int, Any]] = []
+
+    def run(self, callers: list[Caller]) -> None:
+        for caller in callers:
+            self._at(caller.comes_us, self._ask, caller, None, 1)
+        while self._agenda:
+            now_us, _, (act, *arguments) = heapq.heappop(self._agenda)
+            act(now_us, *arguments)
+
+    def most(self, field: str) -> int:
+        """Return the most that was used in any window."""
+        window_us = self.quota.window_us
+        arrivals = sorted((one.at_us, getattr(one.cost, field)) for one in self.arrivals)
+        most = first = total = 0
+        for at_us, amount in arrivals:
+            total += amount
+            while arrivals[first][0] <= at_us - window_us:
+                total -= arrivals[first][1]
+                first += 1
+            most = max(most, total)
+        return most
+
+    def _at(self, at_us: int, *what: Any) -> None:
+        heapq.heappush(self._agenda, (at_us, next(self._order), what))
+
+    def _ask(self, now_us: int, caller: Caller, told_us: int | None, times: int) -> None:
+        assert times < ASKS_MAX, f"{caller} starves"
+        self.asks += 1
+        self.level, answer = asked(
+            self.level, self.quota, caller.cost, now_us=now_us, told_us=told_us
+        )
+        if isinstance(answer, Later):
+            assert answer.until_us > now_us
+            self._at(answer.until_us, self._ask, caller, answer.until_us, times + 1)
+            return
+        assert now_us <= answer.at_us <= now_us + HORIZON_US
+        late_us = self.quota.span_us - self.quota.window_us
+        arrives_us = answer.at_us + int(caller.delay * late_us)
+        used = Cost(
+            caller.cost.requests,
+            int(caller.cost.tokens * caller.used),
+            int(caller.cost.nanodollars * caller.used),
+        )
+        self.arrivals.append(Arrival(arrives_us, used))
+        self.waited_us.append(answer.at_us - caller.comes_us)
+        self._at(arrives_us + caller.lasts_us, self._settle, caller.cost, used, answer.at_us)
+
+    def _settle(self, now_us: int, reserved: Cost, used: Cost, at_us: int) -> None:
+        self.level = settled(
+            self.level, self.quota, reserved, used=used, at_us=at_us, now_us=now_us
+        )
+
+
+@st.composite
+def quotas(draw: st.DrawFn) -> Quota:
+    limits: dict[str, Any] = {
+        "requests": draw(st.none() | st.integers(1, 60)),
+        "tokens": draw(st.none() | st.integers(100, 5_000)),
+        "dollars": draw(st.none() | st.floats(0.0001, 0.01)),
+    }
+    if all(limit is None for limit in limits.values()):
+        limits["requests"] = 7
+    return Quota("q", **limits, per=draw(st.sampled_from([1, 2.5, 60])))
+
+
+@st.composite
+def scenes(draw: st.DrawFn) -> tuple[Quota, list[Caller]]:
+    quota = draw(quotas())
+    seconds = quota.window_us / SECOND_US
+    shares = st.floats(0, 1)
+    callers = []
+    comes_us = NOW_US
+    for _ in range(draw(st.integers(1, 60))):
+        # Most come together, some after a while, in which the quota recovers.
+        gap = draw(st.sampled_from([0, 0, 0, 0.001, 0.03, 0.3, 1.1]))
+        comes_us += int(gap * seconds * SECOND_US)
+        cost = Cost(
+            draw(st.integers(0, min(3, quota.requests or 3))),
+            int(draw(shares) * (quota.tokens or 0)),
+            int(draw(shares) * (quota.nanodollars or 0)),
+        )
+        lasts_us = int(draw(shares) * seconds * SECOND_US)
+        callers.append(Caller(comes_us, cost, draw(shares), draw(shares), lasts_us))
+    return quota, callers
+
+
+@settings(max_examples=300, deadline=None)
+@given(scenes())
+def test_no_window_at_the_callee_sees_more_than_the_limit(
+    scene: tuple[Quota, list[Caller]],
+) -> None:
+    quota, callers = scene
+    fleet = Fleet(quota)
+    fleet.run(callers)
+    assert len(fleet.arrivals) == len(callers)
+    for field in ("requests", "tokens", "nanodollars"):
+        limit = getattr(quota, field)
+        assert limit is None or fleet.most(field) <= limit
+
+
+@pytest.mark.parametrize("per", [1, 60, 24 * 3600], ids=["second", "minute", "day"])
+@pytest.mark.parametrize("requests", [20, 100, 2_000])
+def test_nine_tenths_of_the_requests_are_used(requests: int, per: int) -> None:
+    quota = Quota("q", requests=requests, per=per)
+    fleet = Fleet(quota)
+    # Three windows' worth of callers that all come at once, and whose calls are late at random.
+    random = Random(1)
+    fleet.run([Caller(NOW_US, Cost(), random.random()) for _ in range(3 * requests)])
+    took_us = max(one.at_us for one in fleet.arrivals) - NOW_US
+    assert 3 * quota.window_us / took_us >= 0.9
+    assert fleet.most("requests") <= requests
+    # Each was told to come back about when it was its turn.
+    assert fleet.asks <= 2.2 * 3 * requests
+
+
+@pytest.mark.parametrize("share", [0.001, 0.01, 0.1, 0.3])
+def test_most_of_the_tokens_are_used_whatever_their_lumps(share: float) -> None:
+    quota = Quota("q", tokens=100_000, per=60)
+    fleet = Fleet(quota)
+    tokens = int(100_000 * share)
+    count = int(10 / share)
+    fleet.run([Caller(NOW_US, Cost(tokens=tokens)) for _ in range(count)])
+    # The last lump fills a window of its own.
+    took_us = max(one.at_us for one in fleet.arrivals) - NOW_US + quota.window_us
+    whole = (100_000 // tokens) * tokens / 100_000
+    assert count * tokens / 100_000 * quota.window_us / took_us >= 0.87 * whole
+    assert fleet.most("tokens") <= 100_000
+
+
+def test_what_is_reserved_and_not_used_counts_no_more() -> None:
+    quota = Quota("q", tokens=100_000, per=60)
+    fleet = Fleet(quota)
+    # Each reserves ten times of what it needs, as calls of models do: 800,000 tokens a minute.
+    callers = [
+        Caller(NOW_US + number * 3 * SECOND_US // 4, Cost(tokens=10_000), used=0.1)
+        for number in range(240)
+    ]
+    fleet.run(callers)
+    assert max(fleet.waited_us) < SECOND_US
+    # Those that come at once, before anybody knows how little they need, ask again now and then.
+    burst = [Caller(NOW_US + 3600 * SECOND_US, Cost(tokens=10_000), used=0.1) for _ in range(90)]
+    fleet.run(burst)
+    assert max(fleet.waited_us) < 180 * SECOND_US  # and not nine minutes
+    assert fleet.most("tokens") <= 100_000
+
+
+def test_what_is_used_beyond_what_was_reserved_counts_too() -> None:
+    quota = Quota("q", tokens=100, per=60)
+    level, answer = asked(Level(), quota, Cost(tokens=10), now_us=NOW_US)
+    assert isinstance(answer, Granted)
+    level = settled(
+        level, quota, Cost(tokens=10), used=Cost(tokens=95), at_us=answer.at_us, now_us=NOW_US + 5
+    )
+    level, answer = asked(level, quota, Cost(tokens=6), now_us=NOW_US + 10)
+    assert isinstance(answer, Later)
+    _, answer = asked(level, quota, Cost(tokens=5), now_us=NOW_US + 10)
+    assert isinstance(answer, Granted)
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [{"tokens": 10_000}, {"requests": 50, "tokens": 10_000}],
+    ids=["tokens", "requests and tokens"],
+)
+def test_one_that_needs_all_of_it_gets_it_among_many_that_need_little(
+    limits: dict[str, int],
+) -> None:
+    quota = Quota("q", **limits, per=1)
+    fleet = Fleet(quota)
+    # For twenty seconds, three times as many small ones come as the quota lets through.
+    small = [
+        Caller(NOW_US + number * SECOND_US // 300, Cost(tokens=100)) for number in range(6_000)
+    ]
+    large = Caller(NOW_US + 3 * SECOND_US, Cost(tokens=10_000))
+    fleet.run([*small, large])
+    at_us = next(one.at_us for one in fleet.arrivals if one.cost.tokens == 10_000)
+    # In front of it are those that came before it; none of those that came after.
+    in_front = sum(caller.comes_us <= large.comes_us for caller in small)
+    pace = min(limits.get("requests", 1_000), limits["tokens"] / 100)
+    assert at_us - NOW_US <= 1.25 * in_front / pace * SECOND_US + 5 * SECOND_US
+    assert fleet.most("tokens") <= 10_000
+
+
+def test_newcomers_do_not_overtake_those_who_were_told_to_come_back() -> None:
+    quota = Quota("q", requests=100)
+    fleet = Fleet(quota)
+    early = [Caller(NOW_US, Cost()) for _ in range(1_000)]
+    late = [Caller(NOW_US + 5 * SECOND_US + number, Cost()) for number in range(500)]
+    fleet.run([*early, *late])
+    fleet_waits = sorted(fleet.waited_us)
+    assert fleet_waits[-1] <= 1.2 * 1_500 / 100 * SECOND_US
+    # Of those that came first, all are through before the last quarter of the others is.
+    assert max(fleet.waited_us[:1_000]) <= 1.2 * 1_000 / 100 * SECOND_US
+
+
+def test_who_is_never_said_to_have_been_told_still_gets_on() -> None:
+    """Should nobody say that it was told, what nobody uses goes to whoever comes."""
+    quota, level = Quota("q", requests=10), Level()
+    waiting, now_us = 100, NOW_US
+    while waiting and now_us < NOW_US + 100 * SECOND_US:
+        level, answer = asked(level, quota, Cost(), now_us=now_us)
+        waiting -= isinstance(answer, Granted)
+        now_us += 50_000
+    assert waiting == 0
+
+
+# --- what was written before ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("after", [20, 500])
+def test_another_limit_counts_from_the_next_window_on(after: int) -> None:
+    before = Quota("q", requests=100, tokens=1_000)
+    fleet = Fleet(before)
+    fleet.run([Caller(NOW_US, Cost(tokens=10)) for _ in range(150)])
+    changed_us = max(one.at_us for one in fleet.arrivals)
+    fleet.quota = Quota("q", requests=after, tokens=after * 10)
+    fleet.run([Caller(changed_us, Cost(tokens=10)) for _ in range(3 * after)])
+    assert fleet.most("requests") <= max(100, after)
+    fleet.arrivals = [one for one in fleet.arrivals if one.at_us > changed_us]
+    assert fleet.most("requests") <= after
+    assert fleet.most("tokens") <= after * 10
+    took_us = max(one.at_us for one in fleet.arrivals) - changed_us
+    assert 3 * SECOND_US / took_us >= 0.65  # the first window is in part that of the old limit
+
+
+@pytest.mark.parametrize("ahead_seconds", [120, 3600, 10**9])
+def test_a_clock_that_was_far_ahead_is_forgotten(ahead_seconds: int) -> None:
+    quota = Quota("q", requests=10, tokens=100, at_once=20)
+    wrong_us = NOW_US + ahead_seconds * SECOND_US
+    level = Level()
+    for number in range(20):
+        level, _ = asked(level, quota, Cost(tokens=10), now_us=wrong_us, token=f"{number}")
+    level, answer = asked(level, quota, Cost(tokens=10), now_us=NOW_US, token="a")
+    assert isinstance(answer, Later)
+    until_us = NOW_US + 60 * SECOND_US + 5 * quota.span_us
+    level, answer = asked(
+        level, quota, Cost(tokens=10), now_us=until_us, told_us=answer.until_us, token="b"
+    )
+    if ahead_seconds > 3600:
+        assert isinstance(answer, Granted)
+    level, answer = asked(level, quota, Cost(), now_us=until_us + 130 * SECOND_US, token="c")
+    assert isinstance(answer, Granted)
+
+
+def test_a_clock_that_is_set_back_only_delays() -> None:
+    quota = Quota("q", requests=10)
+    level, first = asked(Level(), quota, Cost(), now_us=NOW_US)
+    level, second = asked(level, quota, Cost(), now_us=NOW_US - 500_000)
+    assert isinstance(first, Granted)
+    assert isinstance(second, Granted)
+    assert second.at_us >= first.at_us + quota.pace_us(1)
+    _, third = asked(level, quota, Cost(), now_us=NOW_US - 30 * SECOND_US)
+    assert isinstance(third, Later)
+
+
+def test_a_level_that_lasts_no_longer_is_that_of_a_new_quota() -> None:
+    quota = Quota("q", requests=5, tokens=100, at_once=5)
+    level = Level()
+    for number in range(8):
+        level, _ = asked(level, quota, Cost(tokens=20), now_us=NOW_US, token=f"{number}")
+    over_us = lasts_until_us(level, quota)
+    assert over_us >= NOW_US + 60 * SECOND_US
+    for cost in (Cost(), Cost(tokens=100), Cost(5, 100)):
+        late = asked(level, quota, cost, now_us=over_us + 1, token="x")[1]
+        assert late == asked(Level(), quota, cost, now_us=over_us + 1, token="x")[1]
+
+
+# --- slots ----------------------------------------------------------------------------------------
+
+
+def test_slots_are_leased_and_released_once() -> None:
+    quota = Quota("q", at_once=2)
+    level = Level()
+    for token in ("a", "b"):
+        level, answer = asked(level, quota, Cost(), now_us=NOW_US, token=token)
+        assert isinstance(answer, Granted)
+    level, answer = asked(level, quota, Cost(), now_us=NOW_US, token="c")
+    assert isinstance(answer, Later)
+    assert set(level.slots) == {"a", "b"}
+    now_ms = NOW_US // 1000
+    level = released(level, ["a", "a", "unknown"], now_ms=now_ms + 5)
+    level = released(level, ["a"], now_ms=now_ms + 6)
+    level, answer = asked(level, quota, Cost(), now_us=NOW_US + 7_000, token="c")
+    assert isinstance(answer, Granted)
+    assert set(level.slots) == {"b", "c"}
+
+
+def test_a_slot_whose_lease_lapsed_counts_no_more() -> None:
+    quota = Quota("q", at_once=1)
+    level, _ = asked(Level(), quota, Cost(), now_us=NOW_US, token="a", lease_ms=1_000)
+    level = renewed(level, ["a", "gone"], until_ms=NOW_US // 1000 + 3_000)
+    assert set(level.slots) == {"a"}
+    _, answer = asked(level, quota, Cost(), now_us=NOW_US + 2_999_000, token="b", lease_ms=1_000)
+    assert isinstance(answer, Later)
+    level, answer = asked(
+        level, quota, Cost(), now_us=NOW_US + 3_000_000, token="b", lease_ms=1_000
+    )
+    assert isinstance(answer, Granted)
+    assert set(level.slots) == {"b"}
+
+
+def test_those_who_wait_for_a_slot_come_back_as_slots_become_free() -> None:
+    quota = Quota("q", at_once=4)
+    level, now_ms = Level(), NOW_US // 1000
+    for number in range(40):
+        level, _ = asked(level, quota, Cost(), now_us=NOW_US, token=f"{number}")
+        level = released(level, [f"{number}"], now_ms=now_ms + 20_000)
+    for number in range(4):
+        level, _ = asked(level, quota, Cost(), now_us=NOW_US, token=f"{number}")
+    told: list[int] = []
+    for _ in range(5):
+        level, answer = asked(level, quota, Cost(), now_us=NOW_US, token="x")
+        assert isinstance(answer, Later)
+        told.append(answer.until_us)
+    assert all(
+        4_500_000 <= after - before <= 5_100_000 for before, after in itertools.pairwise(told)
+    )
+
+
+def test_a_cost_over_the_limit_is_refused_with_both() -> None:
+    quota = Quota("q", requests=5, tokens=100, dollars=0.5)
+    for cost, field, limit in [
+        (Cost(6), "requests", 5),
+        (Cost(tokens=101), "tokens", 100),
+        (Cost(nanodollars=500_000_001), "nanodollars", 500_000_000),
+    ]:
+        with pytest.raises(QuotaTooSmall) as refused:
+            asked(Level(), quota, cost, now_us=NOW_US)
+        assert (refused.value.field, refused.value.limit) == (field, limit)
+        assert refused.value.size == limit + 1
