@@ -102,9 +102,12 @@ class House:
         A child that ends while its parent is being closed asks again in a moment, for one.
         """
         async with asyncio.timeout(WAIT_SECONDS_MAX):
-            while busy := {task for worker in workers for task in work_of(worker)}:
+            while True:
+                await self.clock.asleep(LOOPS_A_WORKER * len(workers))
+                busy = {task for worker in workers for task in work_of(worker)}
+                if not busy:
+                    return
                 await self._less_busy(busy, LOOPS_A_WORKER * len(workers))
-        await self.quiet(*workers)
 
     async def _less_busy(self, busy: set[asyncio.Task[None]], loops: int) -> None:
         """Wait for the runs under way; where all of them sleep, wake them."""
