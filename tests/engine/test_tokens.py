@@ -301,6 +301,25 @@ async def test_a_call_that_is_made_again_elsewhere_voids_what_came_before(either
     assert told(await there(third, seen[-1].cursor), told(seen)) == {"c": "It is 42."}
 
 
+async def test_one_that_lost_the_run_and_got_it_again_speaks_behind_all_others(
+    house: House,
+) -> None:
+    one, other = house.open(), house.open()
+    head = await started(one)
+    lost = writer(one, head)
+    lost.emit("first")
+    async with writer(other, held(head, 2)) as speaking:
+        speaking.emit("second")
+    # The one that it began before is still under way, in the same process.
+    async with writer(one, held(head, 3)) as speaking:
+        speaking.emit("third")
+        lost.emit("!")
+        assert told(await there(one)) == {"c": "third"}
+        lost.abandon()
+        assert one._kernel.spools.of(head.key) is not None
+    assert told(await there(other)) == {"c": "third"}
+
+
 @pytest.mark.usefixtures("asks_never")
 async def test_another_attempt_in_the_same_process_voids_the_one_before(house: House) -> None:
     hf = house.open()
@@ -547,16 +566,19 @@ async def test_a_store_that_is_down_ends_the_text_and_not_the_call(
     head = await started(hf)
     table = hf._kernel.texts
     hf._kernel.texts = Failing(table, 10_000)  # type: ignore[assignment]
+    beside = writer(hf, head, "beside")
     speaking = writer(hf, head)
     speaking.emit("lost")
     finishing = asyncio.ensure_future(speaking.finish())
     await advancing(house.clock, finishing, 1)
     await finishing
     assert "text cannot be written" in caplog.text
-    assert hf._kernel.spools.of(head.key) is None
     hf._kernel.texts = table
     async with writer(hf, head, "later") as again:
         again.emit("heard")
+        beside.emit("lost, too")
+        beside.abandon()
+    assert hf._kernel.spools.of(head.key) is None
     assert told(await there(hf)) == {"later": "heard"}
 
 
