@@ -315,6 +315,7 @@ async def test_one_that_lost_the_run_and_got_it_again_speaks_behind_all_others(
         speaking.emit("third")
         lost.emit("!")
         assert told(await there(one)) == {"c": "third"}
+        await lost._spool.flush()
         lost.abandon()
         assert one._kernel.spools.of(head.key) is not None
     assert told(await there(other)) == {"c": "third"}
@@ -377,10 +378,20 @@ async def test_much_at_once_goes_into_several_items(either: House) -> None:
     async with writer(one, head) as speaking:
         speaking.emit(much)
         assert told(await there(one)) == {"c": much}
+        await written(one, head)
+        assert speaking._spool._kept_bytes <= 256 * 1024
     assert told(await there(other)) == {"c": much}
     items = await text_items(one)
     assert len(items) > len(much.encode()) / ITEM_BYTES_MAX
     assert max(len(item["data"]) for item in items) <= ITEM_BYTES_MAX + 100
+
+
+async def test_of_the_parts_of_much_text_one_is_the_first_and_one_the_last(house: House) -> None:
+    hf = house.open()
+    speaking = writer(hf, await started(hf))
+    speaking._spool.say(0, "x" * 60_000, first=True, last=True)
+    flags = [(entry.first, entry.last) for _, _, entry in speaking._spool.since(0, 0)]
+    assert flags == [(True, False), (False, False), (False, True)]
 
 
 async def test_half_a_surrogate_pair_is_no_trouble(house: House) -> None:
