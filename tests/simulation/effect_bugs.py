@@ -9,14 +9,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.engine import accounts, calls, driver, ledger, purse, quotas, visit
+from holdfast.engine import accounts, calls, driver, kernel, ledger, purse, quotas, visit
 from holdfast.engine.visit import Overtaken
-from holdfast.errors import TransactionCancelled
+from holdfast.errors import ConditionFailed, TransactionCancelled
 from holdfast.model import level
 from holdfast.model.event import CallIntended, CallReserved, Snapshot
 from holdfast.model.execution import Execution
 from holdfast.model.spending import NOTHING
 from holdfast.records import account
+from holdfast.storage.layout import TOKEN
 from tests.simulation import effects
 from tests.simulation.bugs import Plant, bug
 
@@ -265,15 +266,15 @@ def a_slot_released_twice(patch: pytest.MonkeyPatch) -> None:
 
 
 @effect_bug
-def a_lost_answer_of_a_quota_is_taken_for_a_yes(patch: pytest.MonkeyPatch) -> None:
-    forget = quotas._Counter._forget
+def a_refused_admission_is_taken_for_a_yes(patch: pytest.MonkeyPatch) -> None:
+    settle = kernel.Kernel.settle
 
-    def hopeful(self: Any, batch: Any, error: Any) -> None:
-        now = self._kernel.clock.now_ms() * 1000
-        for change in batch:
-            if isinstance(change, quotas._Ask):
-                moment = quotas._Moment(now, self._kernel.clock.monotonic())
-                change.future.done() or change.future.set_result((level.Granted(now), moment))
-        forget(self, batch, error)
+    async def hopeful(self: Any, table: Any, write: Any, **values: Any) -> Any:
+        try:
+            return await settle(self, table, write, **values)
+        except ConditionFailed:
+            if not write.key.pk.startswith("QUOTA#"):
+                raise
+            return {**write.item, TOKEN: write.token}
 
-    patch.setattr(quotas._Counter, "_forget", hopeful)
+    patch.setattr(kernel.Kernel, "settle", hopeful)

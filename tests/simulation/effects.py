@@ -71,7 +71,7 @@ _LINGER_SECONDS = 0.3
 _PROBE_SECONDS = 0.02
 _PROBE_UNSURE = 0.25
 _NOT_DONE = 0.04
-_FAILED_BY_PERSON = 0.2
+_FAILED_BY_PERSON = 0.4
 
 _caller: ContextVar[Context] = ContextVar("caller")
 
