@@ -116,7 +116,7 @@ class Ambiguous(msgspec.Struct, frozen=True):
     key: str
 
 
-class Charged(msgspec.Struct, frozen=True):
+class Charged(msgspec.Struct):
     """What a call returned, and what it cost."""
 
     result: Any
@@ -264,10 +264,11 @@ class Calls:
     async def _tried(self, call: str, digest: bytes, known: Call, asked: Asked) -> None:
         """Make a call once, and write down what came of it; nothing where nobody can tell."""
         key = self._key_of(call, known)
+        inside = self._lines.enter(call)
         try:
-            with self._lines.inside(call):
-                charged = asked.price.charged(await self._performed(asked, key))
-            charged = msgspec.structs.replace(charged, result=durable(charged.result))
+            value = await self._performed(asked, key)
+            charged = asked.price.charged(value)
+            charged.result = durable(charged.result)
         except Misfit as error:
             refused = InvalidResult(f"what {asked.tool.name!r} returned: {error}")
             await self._failed(call, digest, refused, asked)
@@ -291,6 +292,8 @@ class Calls:
             await self._visit.record(*events, durable=False)
         else:
             await self._returned(call, digest, charged, asked)
+        finally:
+            self._lines.leave(inside)
 
     async def _returned(self, call: str, digest: bytes, charged: Charged, asked: Asked) -> None:
         costs = {"spent": charged.spent, "saved": charged.saved, "by": charged.by}

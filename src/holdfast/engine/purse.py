@@ -98,6 +98,8 @@ class Purse:
         if most == NOTHING and (self._owner.head.budget or Limits()).wall_ms is None:
             return
         await self._afforded(visit, call, most)
+        if most == NOTHING:
+            return
         visit.lines.begin(call)
         reserved = CallReserved(visit.now_ms(), visit.node, visit.visit, call, most, visit.branch)
         await self._spend(reserved, most)
