@@ -94,12 +94,19 @@ def test_there_are_examples() -> None:
     pages = {name.rpartition("-")[0] for name, _ in examples()}
     guides = {
         f"docs/guides/{name}.md"
-        for name in ("branches", "graphs", "pausing", "runs", "sessions", "storage", "workers")
+        for name in (
+            *("branches", "budgets", "calls", "graphs", "models", "pausing", "quotas", "runs"),
+            *("sessions", "storage", "workers"),
+        )
     }
     assert {"README.md", *guides} <= pages
 
 
-def test_the_example_of_the_readme_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+MAIL, WAIT, ARCHIVE = 'print("mailing"', "await ctx.wait(", 'print("archiving"'
+
+
+@pytest.mark.parametrize("place", [MAIL, WAIT, ARCHIVE], ids=["mail", "wait", "archive"])
+def test_the_example_of_the_readme_goes_on_where_it_was_stopped(place: str, tmp_path: Path) -> None:
     code = dict(examples())["README.md-0"]
 
     def run(program: str) -> str:
@@ -112,13 +119,14 @@ def test_the_example_of_the_readme_goes_on_where_it_was_stopped(tmp_path: Path) 
         )
         return done.stdout
 
-    wait = "await ctx.wait("
-    assert code.count(wait) == 1
-    killed = code.replace(wait, "__import__('os')._exit(9) or " + wait)
-    assert run(killed).startswith("reading scan.pdf")
+    assert code.count(place) == 1
+    killed = run(code.replace(place, "__import__('os')._exit(9) or " + place))
+    assert killed.startswith("reading scan.pdf")
+    assert killed.count("mailing") == (place != MAIL)
     again = run(code)
     assert "reading" not in again, "what finished does not run again"
-    assert again.startswith("archiving")
+    assert again.count("mailing") == (place != ARCHIVE), "nor what was recorded"
+    assert again.count("archiving") == 1
     assert "'approved': True" in again
 
 
