@@ -130,19 +130,34 @@ def test_the_example_of_the_readme_goes_on_where_it_was_stopped(place: str, tmp_
     assert "'approved': True" in again
 
 
-def test_the_demo_runs(tmp_path: Path) -> None:
+def demo(name: str, folder: Path) -> str:
     done = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / "demo.py")],
-        cwd=tmp_path,
+        [sys.executable, str(ROOT / "examples" / name)],
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    assert "killed (-9)" in done.stdout
-    assert "took it over and ran: classify" in done.stdout
-    assert "A third worker ran: approve" in done.stdout
-    assert "write units" in done.stdout
+    return done.stdout
+
+
+def test_the_demo_runs(tmp_path: Path) -> None:
+    shown = demo("demo.py", tmp_path)
+    assert "killed (-9)" in shown
+    assert "took it over and ran: classify" in shown
+    assert "A third worker ran: approve" in shown
+    assert "write units" in shown
+
+
+def test_the_agent_of_the_demo_pays_nothing_twice(tmp_path: Path) -> None:
+    shown = demo("agent.py", tmp_path)
+    assert "asked the model 2 times, and was killed (-9) inside the refund" in shown
+    assert "it asked the model 1 time" in shown
+    assert "3 calls were answered from the journal" in shown
+    assert "refund#1  by its probe" in shown
+    for noted in ("questions: 3", "lookups: 1", "payments: 1"):
+        assert noted in shown
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
