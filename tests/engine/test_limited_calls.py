@@ -115,6 +115,7 @@ async def test_runs_share_an_answer_and_pay_it_once(either: House) -> None:
         if entry.kind == "call" and entry.details["by"] == "cache"
     ]
     assert saved == [100] * 9
+    assert (hf.saved.calls, hf.saved.tokens) == (9, 900)
 
 
 async def test_the_text_of_an_answer_is_followed_as_it_comes(house: House) -> None:

@@ -88,7 +88,7 @@ class Visit(Protocol):
         ...
 
     def saved(self, spending: Spending) -> None:
-        """Count a call that was answered from its record."""
+        """Count a call that was answered without being made."""
         ...
 
     async def set_aside(self, call: str, most: Spending, unknown: str) -> None:
@@ -301,6 +301,8 @@ class Calls:
             await self._record(CallFinished, call, digest, charged.result, durable=False, **costs)
         except InvalidResult as error:  # it is too large
             await self._failed(call, digest, error, asked)
+        if charged.by:  # somebody else had the answer
+            self._visit.saved(charged.saved)
 
     async def _performed(self, asked: Asked, key: str) -> Any:
         if asked.timeout_ms is None:
