@@ -23,8 +23,10 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.core ## Run the example (installs the core only)
-	$(RUN) examples/demo.py $(ARGS)
+demo: $(VENV)/.core ## Run the examples (installs the core only)
+	@$(RUN) examples/demo.py $(ARGS)
+	@echo
+	@$(RUN) examples/agent.py
 
 test: $(VENV)/.dev ## Run the tests
 	$(RUN) -m pytest -n 2 --dist loadgroup $(ARGS)

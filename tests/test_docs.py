@@ -94,12 +94,19 @@ def test_there_are_examples() -> None:
     pages = {name.rpartition("-")[0] for name, _ in examples()}
     guides = {
         f"docs/guides/{name}.md"
-        for name in ("branches", "graphs", "pausing", "runs", "sessions", "storage", "workers")
+        for name in (
+            *("branches", "budgets", "calls", "graphs", "models", "pausing", "quotas", "runs"),
+            *("sessions", "storage", "workers"),
+        )
     }
     assert {"README.md", *guides} <= pages
 
 
-def test_the_example_of_the_readme_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+MAIL, WAIT, ARCHIVE = 'print("mailing"', "await ctx.wait(", 'print("archiving"'
+
+
+@pytest.mark.parametrize("place", [MAIL, WAIT, ARCHIVE], ids=["mail", "wait", "archive"])
+def test_the_example_of_the_readme_goes_on_where_it_was_stopped(place: str, tmp_path: Path) -> None:
     code = dict(examples())["README.md-0"]
 
     def run(program: str) -> str:
@@ -112,29 +119,45 @@ def test_the_example_of_the_readme_goes_on_where_it_was_stopped(tmp_path: Path) 
         )
         return done.stdout
 
-    wait = "await ctx.wait("
-    assert code.count(wait) == 1
-    killed = code.replace(wait, "__import__('os')._exit(9) or " + wait)
-    assert run(killed).startswith("reading scan.pdf")
+    assert code.count(place) == 1
+    killed = run(code.replace(place, "__import__('os')._exit(9) or " + place))
+    assert killed.startswith("reading scan.pdf")
+    assert killed.count("mailing") == (place != MAIL)
     again = run(code)
     assert "reading" not in again, "what finished does not run again"
-    assert again.startswith("archiving")
+    assert again.count("mailing") == (place != ARCHIVE), "nor what was recorded"
+    assert again.count("archiving") == 1
     assert "'approved': True" in again
 
 
-def test_the_demo_runs(tmp_path: Path) -> None:
+def demo(name: str, folder: Path) -> str:
     done = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / "demo.py")],
-        cwd=tmp_path,
+        [sys.executable, str(ROOT / "examples" / name)],
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    assert "killed (-9)" in done.stdout
-    assert "took it over and ran: classify" in done.stdout
-    assert "A third worker ran: approve" in done.stdout
-    assert "write units" in done.stdout
+    return done.stdout
+
+
+def test_the_demo_runs(tmp_path: Path) -> None:
+    shown = demo("demo.py", tmp_path)
+    assert "killed (-9)" in shown
+    assert "took it over and ran: classify" in shown
+    assert "A third worker ran: approve" in shown
+    assert "write units" in shown
+
+
+def test_the_agent_of_the_demo_pays_nothing_twice(tmp_path: Path) -> None:
+    shown = demo("agent.py", tmp_path)
+    assert "asked the model 2 times, and was killed (-9) inside the refund" in shown
+    assert "it asked the model 1 time" in shown
+    assert "3 calls were answered from the journal" in shown
+    assert "refund#1  by its probe" in shown
+    for noted in ("questions: 3", "lookups: 1", "payments: 1"):
+        assert noted in shown
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)

@@ -16,17 +16,20 @@ from typing import Any, TypedDict
 
 import pytest
 
-from holdfast import Context, Graph, app, days, signal, sync
+from holdfast import Budget, Context, Graph, Quota, app, days, signal, sync, tool
 from holdfast.engine import worker as engine
 from holdfast.errors import (
     InvalidInput,
     InvalidRequest,
     InvalidUrl,
+    NotAmbiguous,
     RunFailed,
     RunNotFound,
     SessionBusy,
     StoreClosed,
 )
+from holdfast.integrations.offline import Offline
+from holdfast.model.pricing import ModelPrice
 from holdfast.sync import Holdfast
 
 DEADLINE_SECONDS = 60
@@ -129,7 +132,7 @@ def blocking_signature(function: Callable[..., Any]) -> inspect.Signature:
 
 
 def test_the_blocking_face_stays_small() -> None:
-    assert len(members(sync.Holdfast)) <= 20
+    assert len(members(sync.Holdfast)) <= 25
     assert sorted(sync.__all__) == sync.__all__
 
 
@@ -235,6 +238,60 @@ def test_a_failed_run_is_retried(hf: Holdfast) -> None:
         assert other.result(timeout=DEADLINE_SECONDS) == {"answer": "whole"}
 
 
+def test_a_run_asks_within_its_budget_and_its_text_can_be_followed(url: str) -> None:
+    graph = Graph("questions", State)
+
+    @graph.node
+    def ask(state: State, ctx: Any) -> State:
+        answers = [ctx.model("cheap", "Is it?", stream=True, max_tokens=5) for _ in range(2)]
+        ctx.wait(signal("go on"))
+        return {"answer": " ".join(answer.text for answer in answers)}
+
+    model = Offline(["yes", "no"], price=ModelPrice.a_million(1, 1))
+    quota = Quota("cheap", requests=100, per=60)
+    with Holdfast(url, models={"cheap": model}, quotas={"cheap": quota}) as hf:
+        with hf.worker([graph]):
+            run = hf.start(graph, id="a", budget=Budget(usd=0))
+            while run.get().reason != "budget":
+                pass
+            run.set_budget(Budget(usd=0, tokens=1_000))
+            assert run.get().budget == Budget(usd=0, tokens=1_000).limits
+            hf.set_budget("a", Budget(usd=1))
+            while run.get().reason != "signal":
+                pass
+            assert (hf.saved.calls, run.get().cost_usd > 0) == (0, True)
+            run.signal("go on")
+            assert run.result(timeout=DEADLINE_SECONDS) == {"answer": "yes no"}
+            assert [piece.text for piece in run.tokens()] == ["yes", "no"]
+        assert (hf.saved.calls, hf.saved.tokens) == (2, run.get().tokens)
+        assert list(hf.tokens("a", follow=False)) == list(run.tokens())
+
+
+def test_a_call_that_may_have_been_made_is_resolved(hf: Holdfast) -> None:
+    graph = Graph("paying", State)
+
+    @tool(at_most_once=True)
+    def pay() -> str:
+        raise ConnectionError("torn")
+
+    @graph.node
+    async def node(state: State, ctx: Context) -> State:
+        return {"answer": await ctx.call(pay)}
+
+    with hf.worker([graph]):
+        runs = [hf.start(graph, id=id) for id in ("a", "b")]
+        while len(calls := {call.run: call.call for call in hf.ambiguous()}) < 2:
+            pass
+        assert list(hf.ambiguous(tenant="t")) == []
+        with pytest.raises(NotAmbiguous):
+            hf.resolve("a", calls["b"], void=True)
+        hf.resolve("a", calls["a"], result="paid")
+        hf.resolve("b", calls["b"], error="the bank closed")
+        assert runs[0].result(timeout=DEADLINE_SECONDS) == {"answer": "paid"}
+        with pytest.raises(RunFailed, match="the bank closed"):
+            runs[1].result(timeout=DEADLINE_SECONDS)
+
+
 def test_errors_come_through_as_they_are(hf: Holdfast) -> None:
     with pytest.raises(InvalidUrl):
         Holdfast("runs.db")
@@ -305,6 +362,10 @@ def test_after_close_everything_says_so(url: str) -> None:
         lambda: hf.cancel_all(graph="g"),
         lambda: hf.retry_all(graph="g"),
         lambda: hf.sweep_blobs(),
+        lambda: hf.tokens("a"),
+        lambda: hf.ambiguous(),
+        lambda: hf.resolve("a", "b"),
+        lambda: hf.set_budget("a", Budget(tokens=1)),
         lambda: hf.signal("a", "b"),
         lambda: hf.cancel("a"),
         lambda: hf.retry("a"),

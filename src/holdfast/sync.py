@@ -22,13 +22,18 @@ from typing import Any, Generic, ParamSpec, TypeVar
 from holdfast import app
 from holdfast.clock import Clock, Ids
 from holdfast.engine import worker as engine
+from holdfast.engine.savings import Saved
 from holdfast.engine.worker import WorkerOptions
 from holdfast.errors import InvalidRequest, StoreClosed
 from holdfast.graph import Graph
+from holdfast.model.budget import Budget
 from holdfast.model.durations import Duration, days
+from holdfast.model.invocation import Model
 from holdfast.model.policy import Durability
 from holdfast.model.progress import BulkProgress, SweepProgress
+from holdfast.model.quota import Quota
 from holdfast.model.run import (
+    AmbiguousCall,
     HistoryEntry,
     HistoryPage,
     LaneEntry,
@@ -255,6 +260,10 @@ class RunHandle:
         """Let the run expire later; see `holdfast.Holdfast.extend`."""
         self._portal.call(self._handle.extend, expires)
 
+    def set_budget(self, budget: Budget) -> None:
+        """Give the run another budget; see `holdfast.Holdfast.set_budget`."""
+        self._portal.call(self._handle.set_budget, budget)
+
     def cancel(self, reason: str = "") -> None:
         """End the run; see `holdfast.Holdfast.cancel`."""
         self._portal.call(self._handle.cancel, reason)
@@ -331,6 +340,8 @@ class Holdfast:
         *,
         tenant: str = "default",
         user_key: bytes | None = None,
+        models: Mapping[str, Model] | None = None,
+        quotas: Mapping[str, Quota] | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
         store: Store | None = None,
@@ -342,7 +353,14 @@ class Holdfast:
             StoreUnusable: the store cannot be used.
         """
         self._holdfast = app.Holdfast(
-            url, tenant=tenant, user_key=user_key, clock=clock, ids=ids, store=store
+            url,
+            tenant=tenant,
+            user_key=user_key,
+            models=models,
+            quotas=quotas,
+            clock=clock,
+            ids=ids,
+            store=store,
         )
         self._portal = _Portal()
 
@@ -350,6 +368,11 @@ class Holdfast:
     def meter(self) -> Meter:
         """What the store was asked so far, and what that costs."""
         return self._holdfast.meter
+
+    @property
+    def saved(self) -> Saved:
+        """What this process did not pay, since the answers were known."""
+        return self._holdfast.saved
 
     # --- runs -------------------------------------------------------------------------------------
 
@@ -369,6 +392,7 @@ class Holdfast:
         start_at: datetime | None = None,
         expires: Duration = _WEEK,
         retention: Duration = 0,
+        budget: Budget | None = None,
     ) -> RunHandle:
         """Start a run; when this returns, nothing can lose it. See `holdfast.Holdfast.start`.
 
@@ -394,6 +418,7 @@ class Holdfast:
             start_at=start_at,
             expires=expires,
             retention=retention,
+            budget=budget,
         )
         return RunHandle(self._portal, handle)
 
@@ -529,6 +554,49 @@ class Holdfast:
         """
         self._portal.call(
             self._holdfast.signal, id, name, payload, signal_id=signal_id, tenant=tenant
+        )
+
+    def set_budget(self, id: str, budget: Budget, *, tenant: str | None = None) -> None:
+        """Give a run another budget, in the place of what it had; if it waits for one, it goes on.
+
+        Raises:
+            RunNotFound: there is no such run.
+            RunEnded: it has ended, or expired.
+            BudgetShared: it shares the budget of the run that started it.
+        """
+        self._portal.call(self._holdfast.set_budget, id, budget, tenant=tenant)
+
+    def ambiguous(self, *, tenant: str | None = None) -> Generator[AmbiguousCall, None, None]:
+        """Yield the calls that may have been made, and wait for somebody to `resolve` them."""
+        return self._portal.each(self._holdfast.ambiguous, tenant=tenant)
+
+    def resolve(
+        self,
+        id: str,
+        call: str,
+        *,
+        result: Any = None,
+        error: str | None = None,
+        void: bool = False,
+        tenant: str | None = None,
+    ) -> None:
+        """Say what became of a call that was made at most once; see `holdfast.Holdfast.resolve`.
+
+        Raises:
+            RunNotFound: there is no such run.
+            RunEnded: it has ended, or expired.
+            NotAmbiguous: the call does not wait for that, or no longer.
+            AlreadyExists: somebody said something else before.
+            InvalidInput: the result cannot be kept.
+        """
+        self._portal.call(
+            self._holdfast.resolve,
+            id,
+            call,
+            result=result,
+            error=error,
+            void=void,
+            tenant=tenant,
         )
 
     def cancel(self, id: str, *, reason: str = "", tenant: str | None = None) -> None:

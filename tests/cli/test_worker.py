@@ -107,6 +107,20 @@ two.node(after)
 two.route(short, after)
 """
 
+MODELS = """
+from holdfast import Graph, Quota
+from holdfast.integrations.offline import Offline
+
+MODELS = {"cheap": Offline(["It is."])}
+QUOTAS = {"cheap": Quota("cheap", requests=10)}
+asking = Graph("asking", dict)
+
+
+@asking.node
+async def ask(state, ctx):
+    return {"text": (await ctx.model("cheap", "Is it?")).text}
+"""
+
 
 class Worker:
     """A ``holdfast worker`` that says what it does."""
@@ -183,6 +197,16 @@ async def test_it_takes_the_pools_that_it_is_given(hf: Holdfast) -> None:
     async with working("flows:counting", *options, "--pool", "") as worker:
         await worker.told()
         assert await left.result() == {"number": 2}
+
+
+async def test_its_nodes_ask_the_models_that_it_is_given(hf: Holdfast, folder: Path) -> None:
+    (folder / "models.py").write_text(MODELS)
+    means = ("--models", "models:MODELS", "--quotas", "models.py:QUOTAS")
+    async with working("models:asking", "--poll-seconds", "0.01", *means) as worker:
+        await worker.told()
+        run = await hf.start(load_graph("models:asking"))
+        assert (await run.result())["text"] == "It is."
+        assert (await run.get()).tokens > 0
 
 
 async def test_it_leaves_while_it_has_nothing_to_do(hf: Holdfast) -> None:

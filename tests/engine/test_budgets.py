@@ -94,6 +94,21 @@ async def test_time_inside_nodes_is_limited_as_well(house: House) -> None:
         assert (await run.get()).waits[0].about == "needs more than 60 seconds inside nodes"
 
 
+async def test_calls_that_cost_nothing_write_nothing_more(house: House) -> None:
+    async def free() -> str:
+        return "done"
+
+    async def node(state: Any, ctx: Any) -> Any:
+        return {"answer": await ctx.call(free)}
+
+    graph, hf = graph_of(node), house.open()
+    async with house.worker(hf, graph):
+        run = await hf.start(graph, id="doc-42", budget=Budget(usd=1, wall=minutes(1)))
+        await run.result(timeout=60)
+    kinds = [entry.kind for entry in (await run.history()).entries]
+    assert kinds == ["call", "node", "finished"]
+
+
 async def test_a_call_that_was_lost_counts_as_paid(house: House) -> None:
     """Whoever died inside it may have paid it; so the rest of the budget is for one call less."""
     model, gate = Cents(), Gate()

@@ -236,7 +236,7 @@ async def test_an_answer_that_comes_too_late_for_its_moment_is_not_used(
     await office.done(asking, step=0.001)
     # It asked anew, for a moment so far ahead that the answer will be there.
     assert len(engine.writes) >= 2
-    assert office.clock.now_ms() > began_ms
+    assert office.clock.now_ms() >= began_ms + 2 * 200 - quota.grace_us // 1000
     # What it did not begin with is given back.
     await office.done(desk._counters[key_of(quota, TENANT)].close())
     assert sum(one.tokens for one in (await office.level(quota)).spent) == 10
@@ -249,12 +249,24 @@ async def test_what_was_not_used_is_given_back_with_the_next_write(
     first = await granted(desk, quota, cost=Cost(tokens=90))
     first.settle(Cost(tokens=10))
     first.settle(Cost(tokens=0))  # only the first time counts
+    await office.still()
+    assert len(engine.writes) == 1
     await granted(desk, quota, cost=Cost(tokens=90))
     assert len(engine.writes) == 2
     assert sum(one.tokens for one in (await office.level(quota)).spent) == 100
-    # With nobody to share it, it goes alone after a while.
-    third = await desk.admit(quota, TENANT, cost=Cost(tokens=5), told_ms=None)
-    assert isinstance(third, Later)
+    assert isinstance(await desk.admit(quota, TENANT, cost=Cost(tokens=5), told_ms=None), Later)
+
+
+async def test_what_was_not_used_is_given_back_alone_after_a_while(
+    office: Office, engine: Fallible
+) -> None:
+    desk, quota = office.desk(), Quota("model", tokens=100, per=60)
+    (await granted(desk, quota, cost=Cost(tokens=90))).settle(Cost(tokens=10))
+    await office.clock.asleep(1)
+    office.clock.advance(1)
+    await office.still()
+    assert len(engine.writes) == 2
+    assert sum(one.tokens for one in (await office.level(quota)).spent) == 10
 
 
 async def test_a_settlement_with_nothing_to_say_costs_nothing(

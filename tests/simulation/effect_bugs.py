@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 import pytest
 
-from holdfast.engine import calls, driver, ledger, visit
+from holdfast.engine import accounts, calls, driver, kernel, ledger, purse, quotas, visit
 from holdfast.engine.visit import Overtaken
-from holdfast.model.event import CallIntended, Snapshot
+from holdfast.errors import ConditionFailed, TransactionCancelled
+from holdfast.model import level
+from holdfast.model.event import CallIntended, CallReserved, Snapshot
 from holdfast.model.execution import Execution
+from holdfast.model.spending import NOTHING
+from holdfast.records import account
+from holdfast.storage.layout import TOKEN
 from tests.simulation import effects
 from tests.simulation.bugs import Plant, bug
 
@@ -132,3 +138,143 @@ def ambiguous_calls_that_nobody_finds(patch: pytest.MonkeyPatch) -> None:
     async def nothing(*arguments: Any) -> None: ...
 
     patch.setattr(driver.Driver, "list_ambiguous", nothing)
+
+
+# --- budgets --------------------------------------------------------------------------------------
+
+
+@effect_bug
+def set_aside_after_the_call(patch: pytest.MonkeyPatch) -> None:
+    set_aside, tried = visit.Visit.set_aside, calls.Calls._tried
+
+    async def not_yet(*arguments: Any) -> None: ...
+
+    async def late(self: Any, call: str, digest: bytes, known: Any, asked: Any) -> None:
+        await tried(self, call, digest, known, asked)
+        await set_aside(self._visit, call, asked.price.most, "")
+
+    patch.setattr(visit.Visit, "set_aside", not_yet)
+    patch.setattr(calls.Calls, "_tried", late)
+
+
+@effect_bug
+def set_aside_but_not_durably(patch: pytest.MonkeyPatch) -> None:
+    record = driver.Driver.record
+
+    async def hasty(self: Any, *events: Any, durable: bool) -> None:
+        reserves = any(isinstance(event, CallReserved) for event in events)
+        await record(self, *events, durable=durable and not reserves)
+
+    patch.setattr(driver.Driver, "record", hasty)
+
+
+@effect_bug
+def a_lost_call_counts_as_unpaid(patch: pytest.MonkeyPatch) -> None:
+    def instead(*arguments: Any) -> CallReserved:
+        return CallReserved(*arguments, instead=True)
+
+    patch.setattr(purse, "CallReserved", instead)
+
+
+@effect_bug
+def calls_side_by_side_that_do_not_see_each_other(patch: pytest.MonkeyPatch) -> None:
+    lacking, spend = purse.Purse._lacking, purse.Purse._spend
+
+    async def blind(self: Any, *arguments: Any) -> str | None:
+        self._pending = NOTHING
+        return await lacking(self, *arguments)
+
+    async def unseen(self: Any, event: Any, most: Any) -> None:
+        await spend(self, event, most)
+        self._pending = NOTHING
+
+    patch.setattr(purse.Purse, "_spend", unseen)
+    patch.setattr(purse.Purse, "_lacking", blind)
+
+
+@effect_bug
+def a_slice_that_is_not_set_aside(patch: pytest.MonkeyPatch) -> None:
+    async def nothing(*arguments: Any) -> None: ...
+
+    patch.setattr(purse.Purse, "grant", nothing)
+
+
+@effect_bug
+def a_refused_draw_is_taken_for_a_yes(patch: pytest.MonkeyPatch) -> None:
+    together = accounts.Accounts._together
+
+    async def hopeful(self: Any, writes: Any) -> None:
+        with suppress(TransactionCancelled):
+            await together(self, writes)
+
+    patch.setattr(accounts.Accounts, "_together", hopeful)
+
+
+@effect_bug
+def accounts_that_are_not_compared(patch: pytest.MonkeyPatch) -> None:
+    update = account._account_update
+
+    def blind(*arguments: Any, **values: Any) -> Any:
+        return msgspec.structs.replace(update(*arguments, **values), condition=None)
+
+    patch.setattr(account, "_account_update", blind)
+
+
+@effect_bug
+def what_may_have_been_paid_is_given_back(patch: pytest.MonkeyPatch) -> None:
+    settle = accounts.Accounts.settle
+
+    async def generous(self: Any, hands: Any, head: Any, spent: Any) -> None:
+        await settle(self, hands, head, NOTHING)
+
+    patch.setattr(accounts.Accounts, "settle", generous)
+
+
+@effect_bug
+def nobody_gives_back(patch: pytest.MonkeyPatch) -> None:
+    async def nothing(*arguments: Any) -> None: ...
+
+    patch.setattr(accounts.Accounts, "settle", nothing)
+
+
+# --- quotas ---------------------------------------------------------------------------------------
+
+
+@effect_bug
+def a_quota_that_nobody_heeds(patch: pytest.MonkeyPatch) -> None:
+    async def always(*arguments: Any) -> None: ...
+
+    patch.setattr(visit.Visit, "admitted", always)
+
+
+@effect_bug
+def a_slot_released_twice(patch: pytest.MonkeyPatch) -> None:
+    """Slots are counted, and not known by their tokens; and a call gives its own back twice."""
+    let_go = quotas._Counter.let_go
+
+    def twice(self: Any, token: str) -> None:
+        let_go(self, token)
+        self.add(quotas._Release(token))
+
+    def any_one(before: level.Level, tokens: Any, *, now_ms: int) -> level.Level:
+        left = sorted(before.slots)[len(list(tokens)) :]
+        slots = {token: before.slots[token] for token in left}
+        return msgspec.structs.replace(before, slots=slots)
+
+    patch.setattr(quotas._Counter, "let_go", twice)
+    patch.setattr(level, "released", any_one)
+
+
+@effect_bug
+def a_refused_admission_is_taken_for_a_yes(patch: pytest.MonkeyPatch) -> None:
+    settle = kernel.Kernel.settle
+
+    async def hopeful(self: Any, table: Any, write: Any, **values: Any) -> Any:
+        try:
+            return await settle(self, table, write, **values)
+        except ConditionFailed:
+            if not write.key.pk.startswith("QUOTA#"):
+                raise
+            return {**write.item, TOKEN: write.token}
+
+    patch.setattr(kernel.Kernel, "settle", hopeful)

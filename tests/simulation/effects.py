@@ -5,6 +5,8 @@
 ``post``  honours keys: under one it acts once, and answers the same however often it is asked
 ``wire``  acts whenever it is asked; its probe burns the key of what has not arrived
 ``mail``  as much without a probe: a person looks, and burns
+``gated`` honours keys, and has a quota that all workers share
+`oracle`  answers something else whenever it is asked, and is paid for that
 ========= ==========================================================================================
 
 A request travels by itself: whoever sent it may crash or stall meanwhile, and it arrives, or is
@@ -21,6 +23,11 @@ lost, all the same. What a step ``call chain`` does, in a node of its own or in 
 ``once``    wires
 ``mail``    mails
 ``relay``   wires, posts the receipt, and mails what came of that
+``model``   asks a model, and posts its answer
+``models``  asks it several things side by side
+``gate``    makes several calls side by side that have a quota
+``heirs``   lets three runs ask it that share the budget, and asks it itself
+``slice``   lets a run ask it that has a part of the budget for itself
 =========== ========================================================================================
 """
 
@@ -28,18 +35,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from holdfast.engine.context import Context
+from holdfast.engine.context import Child, Context
 from holdfast.errors import CallFailed, NotDone
 from holdfast.graph.tool import UNKNOWN, VOID, Tool, done, tool
+from holdfast.model.budget import Budget
 from holdfast.model.policy import Retry
 from holdfast.records.codec import arguments_digest
 from tests.simulation.faults import drawn
+from tests.simulation.gate import QUOTA, Gate
 from tests.simulation.loop import OWNER
+from tests.simulation.oracle import MOST_TOKENS, Books, Oracle, budget_of
 from tests.simulation.process import Process
 
 if TYPE_CHECKING:
@@ -48,7 +58,10 @@ if TYPE_CHECKING:
 
 __all__ = ["CALLS", "Outside"]
 
-CALLS = ("chain", "linger", "nap", "kid", "beside", "named", "again", "once", "mail", "relay")
+CALLS = (
+    *("chain", "linger", "nap", "kid", "beside", "named", "again"),
+    *("once", "mail", "relay", "model", "models", "heirs", "slice", "gate"),
+)
 """What a step can call."""
 
 _RETRY = Retry(attempts=4, first_seconds=0.4, factor=3, jitter=0.3)
@@ -58,11 +71,27 @@ _LINGER_SECONDS = 0.3
 _PROBE_SECONDS = 0.02
 _PROBE_UNSURE = 0.25
 _NOT_DONE = 0.04
-_FAILED_BY_PERSON = 0.2
+_FAILED_BY_PERSON = 0.4
 
 _caller: ContextVar[Context] = ContextVar("caller")
 
-Start = Callable[[Context], Coroutine[Any, Any, Any]]
+HEIR = ["work 0.1", "nap 3.5", "call model"]
+SLICE_TOKENS = 10 * MOST_TOKENS
+"""Enough, however much of it is lost."""
+
+
+class Start(Protocol):
+    """Starts a run of a plan."""
+
+    async def __call__(
+        self, ctx: Context, plan: list[str] | None = None, budget: Budget | None = None
+    ) -> Child: ...
+
+
+class End(Protocol):
+    """Waits for a run that was started."""
+
+    async def __call__(self, child: Child) -> str: ...
 
 
 class Refused(Exception):
@@ -82,9 +111,14 @@ class Request:
 class Outside:
     """Everything that calls reach, with what ever happened there."""
 
-    def __init__(self, world: World, once: Once, seen: Counter[str]) -> None:
+    def __init__(
+        self, world: World, seen: Counter[str], *, once: Once, books: Books, gate: Gate
+    ) -> None:
         self._world = world
         self._once = once
+        self._gate = gate
+        self._books = books
+        self.models = {Oracle.name: Oracle(self._ask)}
         self._seen = seen
         self._receipts: dict[str, str] = {}
         """What was done, by the key under which it was asked for."""
@@ -93,11 +127,14 @@ class Outside:
         """What a person says of a key, once and for all."""
         self._sources: dict[str, bytes] = {}
         """Which call's answer another one is made with."""
+        self._digests: dict[str, bytes] = {}
+        self._asked_by: dict[str, Context] = {}
         self._guesses = 0
         self._guess = self._tool("guess", self._guessed)
         self._post = self._tool("post", self._posted)
         self._wire = self._tool("wire", self._acted, at_most_once=True, probe=self._probe)
         self._mail = self._tool("mail", self._acted, at_most_once=True)
+        self._gated = self._tool("gated", self._posted, quota=QUOTA)
 
     # --- what a person does -----------------------------------------------------------------------
 
@@ -114,7 +151,7 @@ class Outside:
 
     # --- what a step does -------------------------------------------------------------------------
 
-    async def step(self, ctx: Context, kind: str, start: Start) -> str:
+    async def step(self, ctx: Context, kind: str, start: Start, end: End) -> str:
         """Make the calls of a step; return what it adds."""
         _caller.set(ctx)
         match kind:
@@ -140,13 +177,27 @@ class Outside:
                 posted = await self._call(ctx, self._post, 2, receipt, source=source)
                 source = _digest(_name(ctx, 2), receipt)
                 await self._call(ctx, self._mail, 3, posted, source=source)
+            case "model":
+                answer = await self._model(ctx, 1)
+                await self._call(ctx, self._post, 2, answer)
+            case "models":
+                await self._side_by_side([lambda n=n: self._model(ctx, n) for n in range(3)])
+            case "heirs":
+                heirs = [await start(ctx, HEIR) for _ in range(3)]
+                await self._model(ctx, 1)
+                await asyncio.gather(*(end(heir) for heir in heirs))
+            case "slice":
+                await end(await start(ctx, HEIR, budget_of(SLICE_TOKENS)))
+            case "gate":
+                await self._side_by_side(
+                    [lambda n=n: self._call(ctx, self._gated, n) for n in range(3)]
+                )
             case _:
                 raise AssertionError(kind)
         return kind
 
     async def _between(self, ctx: Context, kind: str, guess: str | None, start: Start) -> None:
-        process = OWNER.get()
-        assert isinstance(process, Process)
+        process = _process()
         digest = _digest(_name(ctx, 1))
         if kind == "linger":
             await process.clock.sleep(_LINGER_SECONDS)
@@ -158,18 +209,46 @@ class Outside:
             self._once.uses(guess, digest, f"a child of {ctx.run_id}")
 
     async def _beside(self, ctx: Context) -> None:
+        tools = [self._post, self._guess, self._post, self._wire]
+        await self._side_by_side(
+            [lambda n=n: self._call(ctx, tools[n], n) for n in range(len(tools))]
+        )
+
+    async def _side_by_side(self, calls: Sequence[Callable[[], Coroutine[Any, Any, Any]]]) -> None:
         """Call several side by side, begun in their order, as asyncio's own loop begins tasks."""
         loop = self._world.loop
-        tools = [self._post, self._guess, self._post, self._wire]
-        turns = [loop.create_future() for _ in range(len(tools) + 1)]
+        turns = [loop.create_future() for _ in range(len(calls) + 1)]
 
         async def one(number: int) -> None:
             await turns[number]
             loop.call_soon(turns[number + 1].set_result, None)  # once this one has asked
-            await self._call(ctx, tools[number], number)
+            await calls[number]()
 
         turns[0].set_result(None)
-        await asyncio.gather(*(one(number) for number in range(len(tools))))
+        await asyncio.gather(*(one(number) for number in range(len(calls))))
+
+    async def _model(self, ctx: Context, number: int) -> str | None:
+        """Ask the model; return what it said, None where it failed for good."""
+        of = _name(ctx, number)
+        try:
+            answer = await ctx.model(Oracle.name, of)
+        except CallFailed:
+            self._seen["a node went another way"] += 1
+            return None
+        digest = self._digests[of]
+        self._once.answered(digest, answer.text, inside=self._asked_by.get(of) is ctx)
+        if number == 1:
+            self._sources[_name(ctx, 2)] = digest
+        return answer.text
+
+    async def _ask(self, of: str, digest: bytes, key: str) -> Any:
+        """Let a question travel to the model."""
+        ctx = _caller.get()
+        self._digests[of], self._asked_by[of] = digest, ctx
+        journey = self._once.sets_out(ctx, Oracle.name, of, digest=digest, key=key, once=False)
+        answer = await self._answer(journey, lambda key: self._books.reached(journey))
+        self._once.returns(journey)
+        return answer
 
     async def _call(
         self,
@@ -205,7 +284,12 @@ class Outside:
             )
             if of in self._sources:
                 self._once.uses(what[0], self._sources[of], of)
-            answer = await self._answer(journey, arrived)
+            passage = self._gate.passes(_process()) if "quota" in contract else None
+            try:
+                answer = await self._answer(journey, arrived)
+            finally:
+                if passage is not None:
+                    self._gate.leaves(passage)
             self._once.returns(journey)
             return answer
 
@@ -228,8 +312,7 @@ class Outside:
         return self._posted(key)
 
     async def _probe(self, key: str) -> Any:
-        process = OWNER.get()
-        assert isinstance(process, Process)
+        process = _process()
         await process.clock.sleep(_PROBE_SECONDS)
         if self._world.random.random() < _PROBE_UNSURE:
             self._seen["probe unknown"] += 1
@@ -247,8 +330,7 @@ class Outside:
 
     async def _answer(self, journey: Journey, arrived: Callable[[str], Any]) -> Any:
         """Send a request, and wait for what comes back."""
-        world, process = self._world, OWNER.get()
-        assert isinstance(process, Process)
+        world, process = self._world, _process()
         request = Request(journey, process, process.promise())
         if not process.silent:
             draw, now = world.random.random, world.loop.time()
@@ -299,6 +381,12 @@ class Outside:
             where = "before the effect" if early else "between the effect and its record"
             self._seen[f"crash {where}"] += 1
             process.crash()
+
+
+def _process() -> Process:
+    process = OWNER.get()
+    assert isinstance(process, Process)
+    return process
 
 
 def _deliver(request: Request) -> None:

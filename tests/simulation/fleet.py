@@ -35,6 +35,7 @@ from tests.simulation.chronicle import Broken
 from tests.simulation.effects import Outside
 from tests.simulation.faults import FaultPlan, calm, hostile
 from tests.simulation.flow import State, flow, gains, is_hopeless, noise
+from tests.simulation.oracle import budget_of
 from tests.simulation.process import Process
 from tests.simulation.promises import Promises
 from tests.simulation.script import (
@@ -147,6 +148,7 @@ class Fleet:
                 store=process.store,
                 clock=process.clock,
                 ids=process.ids,
+                models=self.outside.models,
             )
             self.faces[process.name]._kernel.snapshot_floor_bytes = self.floor_bytes
         return self.faces[process.name]
@@ -200,6 +202,10 @@ class Fleet:
                 until_ms = process.clock.now_ms() + round(span * 1000)
                 await hf.extend(line.run, expires=span)
                 self.promises.extended(key, until_ms)
+            case "fund":
+                budget = budget_of(int(line.argument))
+                await hf.set_budget(line.run, budget)
+                self.promises.funded(key, budget)
             case "grow":
                 await hf.grow_shards(int(line.argument))
             case "retry":
@@ -240,6 +246,7 @@ class Fleet:
             on_busy=wish.on_busy if wish.session else None,
             durability="on_pause" if wish.in_memory else None,
             expires=wish.expires or 7 * DAY_SECONDS,
+            budget=None if wish.tokens is None else budget_of(wish.tokens),
         )
 
 
@@ -279,7 +286,13 @@ def fleet(
         promises = Promises(world, skew_ms=skew_ms, stuck_ms=round(STUCK_SECONDS * 1000))
         script = drawn_script(world.random, TROUBLE_SECONDS, calling=calls)
         floor_bytes = world.random.choice(FLOORS_BYTES)
-        outside = Outside(world, promises.once, promises.seen)
+        outside = Outside(
+            world,
+            promises.seen,
+            once=promises.once,
+            books=promises.books,
+            gate=promises.gate,
+        )
         graph = flow(promises.entered, outside)
         state = Fleet(world, promises, script, floor_bytes, graph, outside)
         state.shared = world.random.random() < SHARED

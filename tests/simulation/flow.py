@@ -31,6 +31,7 @@ from typing import Any, TypedDict
 from holdfast.engine.context import Child, Context
 from holdfast.errors import Unsuccessful, WaitTimedOut
 from holdfast.graph import END, Graph
+from holdfast.model.budget import Budget
 from holdfast.model.policy import Retry
 from holdfast.model.signals import signal
 from tests.simulation.effects import Outside
@@ -288,8 +289,10 @@ def _side(take: Step, entered: Entered) -> Graph:
 async def _step(graph: Graph, outside: Outside, ctx: Context, step: str) -> str:
     """Do one step of a branch, and return what it adds."""
 
-    async def start(ctx: Context) -> Child:
-        return await ctx.start(graph, {"plan": KID, "at": 0})
+    async def start(
+        ctx: Context, plan: list[str] | None = None, budget: Budget | None = None
+    ) -> Child:
+        return await ctx.start(graph, {"plan": plan or KID, "at": 0}, budget=budget)
 
     kind, _, argument = step.partition(" ")
     match kind:
@@ -302,7 +305,7 @@ async def _step(graph: Graph, outside: Outside, ctx: Context, step: str) -> str:
         case "kid":
             await _end_of(await start(ctx))
         case "call":
-            return await outside.step(ctx, argument, start)
+            return await outside.step(ctx, argument, start, _end_of)
         case "shaky" | "twin":
             if ctx.attempt <= int(argument):
                 raise ValueError("shaky")

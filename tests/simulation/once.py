@@ -26,7 +26,10 @@ from holdfast.model.event import (
     Event,
     NodeFinished,
 )
+from holdfast.model.execution import Execution
+from holdfast.model.invocation import Answer
 from holdfast.model.signals import is_open
+from holdfast.model.wait import Wait
 from holdfast.records.head import ENDED, Head
 from holdfast.records.keys import call_key
 from tests.simulation.chronicle import Broken, Chronicle, Chronicles
@@ -82,6 +85,9 @@ class Once:
         self._arguments: dict[str, bytes] = {}
         """With which arguments each call was made, by what names it and by its key."""
         self._waiting: dict[str, None] = {}
+        self._in_doubt: dict[str, list[tuple[str, int]]] = {}
+        """By the signal that a run waits for: which calls that is about, and how often each of them
+        had come to nothing by then."""
 
     @property
     def is_anybody_asked(self) -> bool:
@@ -143,7 +149,7 @@ class Once:
         effect = self._effects[digest]
         if effect.in_memory:
             return
-        if effect.record is None or effect.record.result != answer:
+        if effect.record is None or _said(effect.record.result) != answer:
             self._world.loop.fail(
                 Broken(f"P3: {by} uses {answer!r}, and {effect.record!r:.200} is recorded")
             )
@@ -152,7 +158,7 @@ class Once:
         """Hear that a call reached the world, and whether that did anything."""
         effect = journey.effect
         effect.arrivals += 1
-        effect.given.append(answer)
+        effect.given.append(answer.text if isinstance(answer, Answer) else answer)
         effect.happened += happens
         if effect.happened > 1:
             raise Broken(f"P3: {effect.tool} of {journey.of} happened a second time")
@@ -168,7 +174,7 @@ class Once:
         effect.answered = True
         self._seen["answered from its record"] += not inside
         record = effect.record
-        if record is not None and record.failure is None and record.result != answer:
+        if record is not None and record.failure is None and _said(record.result) != answer:
             self._world.loop.fail(
                 Broken(f"P3: a node got {answer!r}, and {record!r:.200} is recorded")
             )
@@ -187,19 +193,37 @@ class Once:
             return
         self._waiting[head.key.pk] = None
         self._seen["ambiguous"] += 1
-        for id in asked:
+        for wait in asked:
+            id = str(wait.signal).rpartition(".")[2]
+            self._in_doubt[str(wait.signal)] = self._intended(head, wait)
             if self._world.truth.item(call_key(head.key, head.generation, id)) is None:
                 raise Broken(f"P3: {head.key.id} waits for a person who does not find call {id}")
 
-    def _asked(self, head: Head) -> list[str]:
-        """Return the calls of which a run waits to be told."""
+    def is_moot(self, wait: Wait, execution: Execution) -> bool:
+        """Return whether a wait for a person is one no more: the tool's probe said it first."""
+        strand = execution.strand(wait.branch)
+        if wait.signal not in self._in_doubt or strand is None:
+            return False
+        return all(
+            call not in strand.calls
+            or strand.calls[call].over
+            or strand.calls[call].voided > voided
+            for call, voided in self._in_doubt[wait.signal]
+        )
+
+    def _intended(self, head: Head, wait: Wait) -> list[tuple[str, int]]:
+        execution = self._runs.of_row(head).execution
+        strand = None if execution is None else execution.strand(wait.branch)
+        calls = {} if strand is None else strand.calls
+        return [(name, call.voided) for name, call in calls.items() if call.intended]
+
+    def _asked(self, head: Head) -> list[Wait]:
+        """Return the waits of a run to be told of a call."""
         execution = self._runs.of_row(head).execution
         if head.owner is not None or head.status in ENDED or execution is None:
             return []  # what a run waits for that somebody holds, its row need not tell
         return [
-            str(wait.signal).rpartition(".")[2]
-            for wait in head.waits
-            if is_ambiguous(wait.signal) and is_open(wait, execution)
+            wait for wait in head.waits if is_ambiguous(wait.signal) and is_open(wait, execution)
         ]
 
     def put(self, events: list[Event]) -> None:
@@ -244,7 +268,7 @@ class Once:
         else:
             if effect.record is not None:
                 raise Broken(f"P3: {what}, and {effect.record!r:.200} was recorded before")
-            if event.result not in effect.given:
+            if _said(event.result) not in effect.given:
                 raise Broken(f"P3: {what}, and what was answered is {effect.given}")
             effect.record = event
         if event.by:
@@ -259,3 +283,8 @@ class Once:
 
     def _effect(self, digest: bytes) -> Effect:
         return self._effects.setdefault(digest, Effect())
+
+
+def _said(result: Any) -> Any:
+    """Return what a record says; of a model's answer, its text."""
+    return result["text"] if isinstance(result, dict) else result

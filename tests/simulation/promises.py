@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from holdfast.model.budget import Budget
 from holdfast.model.call import is_ambiguous
 from holdfast.model.child import is_childs_signal
 from holdfast.model.event import (
@@ -28,6 +29,7 @@ from holdfast.model.event import (
     BranchFailed,
     CallFinished,
     CallIntended,
+    CallReserved,
     CallRetried,
     CallVoided,
     Cancelled,
@@ -64,7 +66,9 @@ from holdfast.storage.item import Item, item_bytes
 from holdfast.storage.layout import TOKEN, Key
 from tests.simulation.chronicle import Broken, Chronicle, Chronicles
 from tests.simulation.family import Family
+from tests.simulation.gate import Gate
 from tests.simulation.once import Once
+from tests.simulation.oracle import Books
 from tests.simulation.order import Order
 from tests.simulation.world import TTL_SWEEPER
 
@@ -97,6 +101,8 @@ class Promises:
         self._order = Order(world, self._runs, self.seen)
         self._family = Family(world, self._runs, self.seen, skew_ms=skew_ms)
         self.once = Once(world, self._runs, self.seen)
+        self.books = Books(world, self._runs, self.seen)
+        self.gate = Gate(world, self.seen)
         world.on_applied(self._applied)
 
     # --- what a scenario tells --------------------------------------------------------------------
@@ -134,6 +140,12 @@ class Promises:
         head = self._runs.row(key)
         if head is None or head.expires_ms < until_ms:
             raise Broken(f"P1: {key.id} was extended until {until_ms}, and its row is {head}")
+
+    def funded(self, key: RunKey, budget: Budget) -> None:
+        """Hear that somebody was told that a run may spend so much."""
+        head = self._runs.row(key)
+        if head is None or head.budget != budget.limits:
+            raise Broken(f"P1: {key.id} was given {budget}, and its row is {head}")
 
     def entered(self, context: Context, held: bool) -> None:
         """Hear that a node begins: whatever came before it must be durable, unless it is held."""
@@ -196,6 +208,8 @@ class Promises:
         for key, old, new in sorted(steps, key=lambda step: step[0].sk == HEAD):
             if key.pk.startswith("LANE#"):
                 self._order.ticket(key, old, new, process)
+            elif key.pk.startswith("QUOTA#"):
+                self.gate.item(new)
             elif not key.pk.startswith("RUN#"):
                 continue
             elif key.sk == HEAD:
@@ -205,10 +219,13 @@ class Promises:
                 self._family.named(key.pk, generation, id)
             elif key.sk.startswith("CALL#"):
                 continue  # looked at when a row says that somebody is to find it
+            elif key.sk.startswith(("ACCOUNT#", "GRANT#")):
+                self.books.account(key, new)
             elif is_inbox(key.sk):
                 self._inbox(key, old, new, process)
             else:
                 self._record(key, old, new, process, now_ms)
+        self.books.balance()
         if now_ms - self._checked_ms > 5_000:
             self._checked_ms = now_ms
             for chronicle in list(self._open.values()):
@@ -239,6 +256,7 @@ class Promises:
         self._order.row(before, head)
         self._family.row(before, head)
         self.once.row(head)
+        self.books.row(before, head)
         chronicle.moved_ms = now_ms
         if head.status in ENDED:
             chronicle.over = True
@@ -250,7 +268,7 @@ class Promises:
             self._open.pop(key.pk, None)
 
     def _owes(self, head: Head) -> bool:
-        return self._order.owes(head) or self._family.owes(head)
+        return self._order.owes(head) or self._family.owes(head) or self.books.owes(head)
 
     def _check_change(self, before: Head, head: Head, chronicle: Chronicle, process: str) -> None:
         where = f"{process} changed the row of {head.key.id}"
@@ -476,6 +494,7 @@ class Promises:
                 | CallIntended()
                 | CallVoided()
                 | CallRetried()
+                | CallReserved()
             ):
                 strand = execution.strand(event.branch)
                 if strand is None or (event.node, event.visit) != (strand.node, strand.visit):
@@ -539,7 +558,11 @@ class Promises:
     def _all_waits(self, execution: Execution, waits: Iterable[Wait]) -> list[Wait]:
         """Return what a run waits for: what its row says, and what only its journal does."""
         journalled = [wait for _, strand in execution.open() for wait in strand.waits]
-        return [wait for wait in (*waits, *journalled) if is_open(wait, execution)]
+        return [
+            wait
+            for wait in (*waits, *journalled)
+            if is_open(wait, execution) and not self.once.is_moot(wait, execution)
+        ]
 
     def _removed(
         self, chronicle: Chronicle, key: Key, old: Item | None, process: str, where: str

@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 from holdfast.model.run import OnBusy
 from tests.simulation.effects import CALLS
 from tests.simulation.flow import HEAVY, branches_of
+from tests.simulation.oracle import MOST_TOKENS
 
 __all__ = ["DAY_SECONDS", "FOLLOWER", "RUNS", "SLEEPER", "Line", "Script", "Wish", "drawn_script"]
 
 RUNS = 20
 CALLS_PART = 0.5
+PLENTY_TOKENS = 1_000_000
+PAID = ("call model", "call heirs", "call slice")
 SESSIONS = ("desk", "phone")
 DAY_SECONDS = 24 * 3600.0
 SLEEPER = "sleeper"
@@ -30,6 +33,8 @@ class Wish:
     ballast: int = 0
     session: str | None = None
     on_busy: OnBusy = "queue"
+    tokens: int | None = None
+    """What it may spend at first."""
     in_memory: bool = False
     """Whether nothing of it is to be written before it pauses."""
 
@@ -81,6 +86,8 @@ def drawn_script(draw: random.Random, seconds: float, *, calling: bool = False) 
             lines.append(Line(start + draw.random() * 60, "cancel", run))
         if draw.random() < 0.15:
             lines.append(Line(start + 30 + draw.random() * 90, "retry", run))
+        if wish.tokens is not None:
+            lines.append(Line(start + 20 + draw.random() * 80, "fund", run, str(PLENTY_TOKENS)))
         if wish.expires is not None and draw.random() < 0.7:
             # Now and then at the last moment.
             after = draw.choice([draw.random() * wish.expires, wish.expires - draw.random()])
@@ -122,6 +129,9 @@ class _Drawing:
             wish.expires = 30 + draw.random() * 90
         if draw.random() < 0.25:
             wish.ballast = draw.choice([700, HEAVY])
+        if any(call in step for step in wish.plan for call in PAID) and draw.random() < 0.7:
+            # For an answer or two, unless one is lost.
+            wish.tokens = draw.choice([0, MOST_TOKENS, 2 * MOST_TOKENS, 12 * MOST_TOKENS])
         return wish
 
     def signals(self, run: str, wish: Wish, start: float) -> list[Line]:

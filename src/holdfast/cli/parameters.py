@@ -14,8 +14,10 @@ import click
 from holdfast.model.durations import days, hours, minutes, seconds
 
 __all__ = [
+    "budget_options",
     "example",
     "filter_options",
+    "json_option",
     "json_value",
     "labels_option",
     "moment",
@@ -38,6 +40,7 @@ url_option = click.option(
 tenant_option = click.option(
     "--tenant", default="default", show_default=True, help="Whose runs are meant."
 )
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def example(*lines: str) -> str:
@@ -134,3 +137,14 @@ def filter_options(*statuses: str) -> Callable[[F], F]:
         return function
 
     return decorate
+
+
+def budget_options(function: F) -> F:
+    """Give a command the options by which a run's spending is limited."""
+    for option in (
+        click.option("--wall", type=span, metavar="SPAN", help="Time inside its nodes (30m, 2h)."),
+        click.option("--tokens", type=click.IntRange(min=0), help="Tokens, in and out."),
+        click.option("--usd", type=click.FloatRange(min=0), help="Dollars."),
+    ):
+        function = option(function)
+    return function

@@ -1,4 +1,4 @@
-"""Finds graphs by what is written on the command line: a module or a file, and a name in it."""
+"""Finds graphs and models by what is written on the command line: a module and a name in it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import click
 
 from holdfast.graph import Graph
 
-__all__ = ["FORMS", "load_graph", "load_graphs"]
+__all__ = ["FORMS", "load_graph", "load_graphs", "load_named"]
 
 FORMS = """\
   package.module               all graphs in a module
@@ -61,25 +61,53 @@ def load_graph(target: str) -> Graph:
     return graphs[0]
 
 
-def _graphs_of(target: str) -> list[Graph]:
+def load_named(target: str) -> dict[str, Any]:
+    """Return the dict that a target names.
+
+    Raises:
+        ClickException: it cannot be found, or is no dict.
+    """
+    place, attribute = _parts(target)
+    if not attribute:
+        raise click.ClickException(f"{target!r} names no dict; that looks so: {place}:attribute")
+    value = _attribute(_imported(place), place, attribute)
+    if not isinstance(value, dict):
+        raise click.ClickException(f"{target} is not a dict: {value!r:.80}")
+    return cast(dict[str, Any], value)
+
+
+def _parts(target: str) -> tuple[str, str]:
     place, _, attribute = target.partition(":")
     if not place or (":" in target and not attribute):
         raise click.ClickException(f"{target!r} is not a target; one looks so:\n{FORMS}")
+    return place, attribute
+
+
+def _imported(place: str) -> ModuleType:
     _find_imports_in(Path.cwd())
     is_file = place.endswith(".py") or os.sep in place
-    module = _file(Path(place)) if is_file else _module(place)
-    if not attribute:
-        graphs = [value for value in vars(module).values() if isinstance(value, Graph)]
-        if not graphs:
-            raise click.ClickException(f"there is no graph in {place}")
-        return graphs
+    return _file(Path(place)) if is_file else _module(place)
+
+
+def _attribute(module: ModuleType, place: str, attribute: str) -> Any:
     value: Any = module
     for name in attribute.split("."):
         try:
             value = getattr(value, name)
         except AttributeError:
             raise click.ClickException(f"{place} has no {attribute!r}") from None
-    return list(_graphs_in(value, target))
+    return value
+
+
+def _graphs_of(target: str) -> list[Graph]:
+    place, attribute = _parts(target)
+    module = _imported(place)
+    if not attribute:
+        graphs = [value for value in vars(module).values() if isinstance(value, Graph)]
+        if not graphs:
+            raise click.ClickException(f"there is no graph in {place}")
+        return graphs
+    return list(_graphs_in(_attribute(module, place, attribute), target))
 
 
 def _graphs_in(value: Any, target: str) -> Iterator[Graph]:

@@ -8,16 +8,17 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 import click
 
 from holdfast.app import Holdfast
 from holdfast.cli.failures import showing_errors
 from holdfast.cli.parameters import example, url_option
-from holdfast.cli.targets import FORMS, load_graphs
+from holdfast.cli.targets import FORMS, load_graphs, load_named
 from holdfast.engine.worker import Worker, WorkerOptions
 from holdfast.graph import Graph
 
@@ -32,6 +33,7 @@ _EPILOG = (
     + example(
         "export HOLDFAST_URL=sqlite:///runs.db",
         "holdfast worker shop.flows --concurrency 20",
+        "holdfast worker shop.flows --models shop.models:MODELS --quotas shop.models:QUOTAS",
     )
     + "\n\nSIGTERM or SIGINT (Ctrl-C): it claims nothing more, lets nodes run on for a while, "
     "releases every run and ends with exit code 0. A second one ends it at once."
@@ -57,6 +59,14 @@ _EPILOG = (
     "is served if none is given.",
 )
 @click.option(
+    "--models",
+    metavar="TARGET",
+    help="A dict: the models that nodes can ask, by name (package.module:attribute).",
+)
+@click.option(
+    "--quotas", metavar="TARGET", help="A dict: the quotas of these models, by the same names."
+)
+@click.option(
     "--lease-seconds",
     type=click.FloatRange(min=1),
     default=_DEFAULTS.lease_seconds,
@@ -80,6 +90,8 @@ def worker(
     url: str,
     concurrency: int,
     pools: Sequence[str],
+    models: str | None,
+    quotas: str | None,
     lease_seconds: float,
     drain_seconds: float,
     poll_seconds: float | None,
@@ -87,6 +99,10 @@ def worker(
     """Run the graphs of the TARGETs, for all tenants, until asked to end."""
     with showing_errors():
         graphs = load_graphs(targets)
+        means = {
+            "models": None if models is None else load_named(models),
+            "quotas": None if quotas is None else load_named(quotas),
+        }
         options = WorkerOptions(
             concurrency=concurrency,
             pools=[pool or None for pool in pools] or _DEFAULTS.pools,
@@ -96,11 +112,13 @@ def worker(
         )
         # Does nothing if one of the modules has set up its own.
         logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-        asyncio.run(_work(url, graphs, options))
+        asyncio.run(_work(url, graphs, options, means))
 
 
-async def _work(url: str, graphs: Sequence[Graph], options: WorkerOptions) -> None:
-    async with Holdfast(url) as holdfast:
+async def _work(
+    url: str, graphs: Sequence[Graph], options: WorkerOptions, means: Mapping[str, Any]
+) -> None:
+    async with Holdfast(url, **means) as holdfast:
         working = holdfast.worker(graphs, options=options)
         await working.start()
         asked = asyncio.Event()

@@ -90,7 +90,7 @@ class Visit(Protocol):
         ...
 
     def saved(self, spending: Spending) -> None:
-        """Count a call that was answered from its record."""
+        """Count a call that was answered without being made."""
         ...
 
     async def set_aside(self, call: str, most: Spending, unknown: str) -> None:
@@ -120,7 +120,7 @@ class Ambiguous(msgspec.Struct, frozen=True):
     """Which of the visit's calls it is."""
 
 
-class Charged(msgspec.Struct, frozen=True):
+class Charged(msgspec.Struct):
     """What a call returned, and what it cost."""
 
     result: Any
@@ -274,10 +274,11 @@ class Calls:
     async def _tried(self, call: str, digest: bytes, known: Call, asked: Asked) -> None:
         """Make a call once, and write down what came of it; nothing where nobody can tell."""
         key = self._key_of(call, known)
+        inside = self._lines.enter(call)
         try:
-            with self._lines.inside(call):
-                charged = asked.price.charged(await self._performed(asked, key))
-            charged = msgspec.structs.replace(charged, result=durable(charged.result))
+            value = await self._performed(asked, key)
+            charged = asked.price.charged(value)
+            charged.result = durable(charged.result)
         except Misfit as error:
             refused = InvalidResult(f"what {asked.tool.name!r} returned: {error}")
             await self._failed(call, digest, refused, asked)
@@ -301,6 +302,8 @@ class Calls:
             await self._visit.record(*events, durable=False)
         else:
             await self._returned(call, digest, charged, asked)
+        finally:
+            self._lines.leave(inside)
 
     async def _returned(self, call: str, digest: bytes, charged: Charged, asked: Asked) -> None:
         costs = {"spent": charged.spent, "saved": charged.saved, "by": charged.by}
@@ -308,6 +311,8 @@ class Calls:
             await self._record(CallFinished, call, digest, charged.result, durable=False, **costs)
         except InvalidResult as error:  # it is too large
             await self._failed(call, digest, error, asked)
+        if charged.by:  # somebody else had the answer
+            self._visit.saved(charged.saved)
 
     async def _performed(self, asked: Asked, key: str) -> Any:
         if asked.timeout_ms is None:

@@ -20,6 +20,7 @@ from holdfast.engine.calls import Ambiguous
 from holdfast.engine.children import Wanted, ask_child, id_of, pay_family, start_child
 from holdfast.engine.debts import owes, owes_family, pay
 from holdfast.engine.endings import Outcome as RunOutcome
+from holdfast.engine.flusher import Flusher
 from holdfast.engine.hands import Hands
 from holdfast.engine.kernel import Dropped, Kernel
 from holdfast.engine.ledger import Conflict, Journal, Loaded, load, read_inbox
@@ -37,7 +38,6 @@ from holdfast.engine.unwritten import Stood
 from holdfast.engine.visit import Overtaken, Paused, Visit
 from holdfast.errors import (
     ConditionFailed,
-    HoldfastError,
     InvalidInput,
     InvalidResult,
     StoreUnavailable,
@@ -75,8 +75,6 @@ __all__ = ["Driver", "Holder"]
 
 T = TypeVar("T")
 
-# How long the record of a call waits for others to share a Put with.
-_HELD_SECONDS = 0.005
 _STUMBLE_FIRST_MS = 1_000
 _STUMBLE_MOST_MS = 300_000
 _NEWER_VERSION_MS = 30_000
@@ -93,6 +91,8 @@ class Holder(Protocol):
     """After so many failed resumes in a row a run is quarantined."""
     hands: Hands
     """All workers of this process."""
+    flusher: Flusher
+    """Sees to it that nothing is held back for long."""
     means: Means
     """What nodes do something to the world with."""
 
@@ -141,7 +141,7 @@ class Driver:
         self._let_go = False
         self._read_before = loaded is not None
         self._writing: set[asyncio.Future[Any]] = set()
-        self._flushing: asyncio.Task[None] | None = None
+        self._over = False
         self.purse = Purse(self)
         self._parking = Parking()
         self.news = asyncio.Event()
@@ -164,8 +164,7 @@ class Driver:
                 while not self._let_go:
                     await self._go_on()
         finally:
-            if self._flushing is not None:
-                self._flushing.cancel()
+            self._over = True
 
     def is_over(self) -> None:
         """Tell whoever started a run in memory what became of it, if nobody did so before."""
@@ -260,7 +259,7 @@ class Driver:
         if not durable and journal is not None and journal.hold(events, pressing=called):
             self._fold(events)
             if journal.presses:
-                self._flush_soon()
+                self._holder.flusher.soon(self)
             return
         taken = [event for event in events if isinstance(event, SignalTaken)]
         for event in taken:
@@ -274,18 +273,9 @@ class Driver:
                 self._parking.give_back(event.name, event.id)
             raise
 
-    def _flush_soon(self) -> None:
-        """See to it that what is held back becomes durable, unless it does so by itself."""
-        if self._flushing is None or self._flushing.done():
-            self._flushing = asyncio.ensure_future(self._flush_later())
-
-    async def _flush_later(self) -> None:
-        # Whoever asks next learns that the journal is another's, or that we are not alive.
-        with suppress(Conflict, Dropped, HoldfastError):
-            # Again, for what is held back while the first of them are being written.
-            while (journal := self._journal) is not None and journal.presses and journal.holds:
-                await self._kernel.clock.sleep(_HELD_SECONDS)
-                await self._safely(journal.flush())
+    def flush_held(self) -> None:
+        if not self._over and self._journal is not None and self._journal.presses:
+            self._begin_writing(self._journal.flush())
 
     async def settled(self) -> None:
         self._check_alive()
@@ -325,10 +315,13 @@ class Driver:
 
         What cancels a node must not cut a write short, whose fate would then be unknown.
         """
+        return await asyncio.shield(self._begin_writing(write))
+
+    def _begin_writing(self, write: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
         writing = asyncio.ensure_future(write)
         self._writing.add(writing)
         writing.add_done_callback(self._was_written)
-        return await asyncio.shield(writing)
+        return writing
 
     def _was_written(self, writing: asyncio.Future[Any]) -> None:
         self._writing.discard(writing)

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Generator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 
 __all__ = ["Lines"]
 
@@ -48,17 +46,16 @@ class Lines:
         line.counts[name] += 1
         return f"{line.path}{name}#{line.counts[name]}"
 
-    @contextmanager
-    def inside(self, call: str) -> Generator[None, None, None]:
-        """Let what is called meanwhile be known as part of a call.
+    def enter(self, call: str) -> Token[_Line | None]:
+        """Let what is called from now on be known as part of a call, until `leave`.
 
         It is not called again where that call answers from its record, and so must not count.
         """
-        token = _current.set(_Line(self, f"{call}>"))
-        try:
-            yield
-        finally:
-            _current.reset(token)
+        return _current.set(_Line(self, f"{call}>"))
+
+    def leave(self, token: Token[_Line | None]) -> None:
+        """Let what is called be known by itself again."""
+        _current.reset(token)
 
     def begin(self, call: str) -> None:
         """Let nobody let go of the run before a call is over."""

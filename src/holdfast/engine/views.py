@@ -55,6 +55,7 @@ def run_of(head: Head) -> Run:
         into=head.into,
         parent=None if head.parent is None else head.parent.id,
         budget=head.budget,
+        budget_of=None if head.draws is None else head.draws.id,
         tokens=head.tokens,
         cost_usd=head.nanodollars / NANODOLLARS,
     )

@@ -412,7 +412,7 @@ class Visit:
             raise
 
     def saved(self, spending: Spending) -> None:
-        """Count a call that was answered from its record."""
+        """Count a call that was answered without being made."""
         self.host.means.savings.add(spending)
 
     async def admitted(self, call: str, quota: Quota | None, cost: Cost) -> Pass | None:

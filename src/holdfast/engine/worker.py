@@ -13,6 +13,7 @@ from typing import Any
 
 from holdfast.engine.burial import bury_the_dead, requeue_all
 from holdfast.engine.driver import Driver
+from holdfast.engine.flusher import Flusher
 from holdfast.engine.hands import Hands
 from holdfast.engine.kernel import Dropped, Kernel
 from holdfast.engine.lease import Lease
@@ -96,6 +97,7 @@ class Worker:
         self._on_paused = paused
         self.hands = hands
         self.means = means
+        self.flusher = Flusher(kernel.clock)
         self._lease = Lease(kernel, options.lease_seconds)
         self._slots = Slots(options.concurrency)
         self._rounds = Rounds(self._graphs, options.pools)
@@ -164,6 +166,7 @@ class Worker:
             # Also where whoever waited for it was cancelled: it leaves at once then.
             for task in (self._beating, *self._seeking, *self._claims, *self._tasks.values()):
                 task.cancel()
+            self.flusher.stop()
             self._threads.shutdown()
             self._gone.set()
 

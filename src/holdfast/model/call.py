@@ -16,7 +16,10 @@ from holdfast.model.event import (
 )
 from holdfast.model.spending import NOTHING, Spending
 
-__all__ = ["Call", "CallEvent", "called", "is_ambiguous", "settled_signal"]
+__all__ = ["SETTLED", "Call", "CallEvent", "called", "is_ambiguous", "settled_signal"]
+
+SETTLED = "%call."
+"""What the names of signals begin with by which a person says what became of a call."""
 
 CallEvent = CallFinished | CallIntended | CallVoided | CallRetried | CallReserved
 
@@ -77,12 +80,9 @@ def called(before: Call, event: CallEvent) -> Call:
 
 def settled_signal(call_id: str) -> str:
     """Return the name of the signal by which a person says what became of a call."""
-    return f"{_SETTLED}{call_id}"
+    return f"{SETTLED}{call_id}"
 
 
 def is_ambiguous(signal: str | None) -> bool:
     """Return whether a wait for that signal is one for a person to say what became of a call."""
-    return signal is not None and signal.startswith(_SETTLED)
-
-
-_SETTLED = "%call."
+    return signal is not None and signal.startswith(SETTLED)

@@ -438,17 +438,21 @@ def _answered(before: Execution, path: str, event: SignalTaken | TimerFired) -> 
 def _called(before: Execution, path: str, event: CallEvent) -> Execution:
     strand = _strand(before, path)
     known = strand.calls.get(event.call, _UNKNOWN_CALL)
-    after = _changed(before)
+    calls = {**strand.calls, event.call: called(known, event)}
+    counted: dict[str, Any] = {}
     if isinstance(event, CallReserved):
         unspent = known.reserved if event.instead else NOTHING
-        after = msgspec.structs.replace(after, spent=after.spent + event.most - unspent)
+        counted = {"spent": before.spent + event.most - unspent}
     elif isinstance(event, CallFinished):
-        spent = after.spent + event.spent - known.reserved
-        after = msgspec.structs.replace(after, spent=spent, saved=after.saved + event.saved)
-    calls = {**strand.calls, event.call: called(known, event)}
+        counted = {
+            "spent": before.spent + event.spent - known.reserved,
+            "saved": before.saved + event.saved,
+        }
     if isinstance(event, CallRetried):
         calls = _without_failures(calls, within=f"{event.call}>")
-    return _moved(after, path, calls=calls)
+    if not path:
+        return _changed(before, **counted, calls=calls)
+    return _moved(_changed(before, **counted), path, calls=calls)
 
 
 def _sliced(before: Execution, child: str, spending: Spending) -> dict[str, Any]:

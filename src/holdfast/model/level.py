@@ -159,22 +159,17 @@ def asked(
         return msgspec.structs.replace(level, line_us=free_us), _later(free_us)
     if held and level.hold is not None:
         counted_us = max(counted_us, level.hold.told_us + 2 * _EARLY_US)
-        at_us = max(at_us, counted_us)
-    if counted_us > paced_us and told_us is not None:
-        later = _later(_again_us(level, quota, at_us, now_us))
-        holds = not held and _is_lump(quota, cost)
-        return _holding(level, told_us, later) if holds else level, later
-    likely_us = at_us
-    if counted_us > paced_us:
+    if counted_us <= paced_us:
+        return _queued(level, max(at_us, level.line_us), _step_us(level, quota, cost), now_us)
+    at_us = max(at_us, counted_us)
+    if told_us is None:
         likely_us = now_us + (at_us - now_us) * level.used_permille // 1_000
-    place_us = max(likely_us, level.line_us)
-    behind = msgspec.structs.replace(level, line_us=place_us + _step_us(level, quota, cost))
-    until_us = (
-        place_us - _EARLY_US
-        if paced_us >= counted_us
-        else _again_us(level, quota, place_us, now_us)
-    )
-    return behind, _later(max(until_us, now_us + _AGAIN_US))
+        place_us = max(likely_us, level.line_us)
+        level, _ = _queued(level, place_us, _step_us(level, quota, cost), now_us)
+        return level, _later(_again_us(level, quota, place_us, now_us))
+    later = _later(_again_us(level, quota, at_us, now_us))
+    holds = not held and _is_lump(quota, cost)
+    return _holding(level, told_us, later) if holds else level, later
 
 
 def settled(
@@ -268,6 +263,12 @@ def _is_held(hold: Hold | None, now_us: int, told_us: int | None) -> bool:
     if hold is None or now_us >= hold.until_us:
         return False
     return told_us is None or (told_us > hold.since_us and told_us != hold.told_us)
+
+
+def _queued(level: Level, place_us: int, step_us: int, now_us: int) -> tuple[Level, Later]:
+    """Return the level with one more in the line, and when that one is to come back."""
+    level = msgspec.structs.replace(level, line_us=place_us + step_us)
+    return level, _later(max(place_us - _EARLY_US, now_us + _AGAIN_US))
 
 
 def _again_us(level: Level, quota: Quota, place_us: int, now_us: int) -> int:

@@ -23,10 +23,10 @@ _GRACE_SHARE = 0.02
 _GRACE_US_MAX = 500_000
 # What is not in our hands: the way to the callee, clocks that differ, a process that stalls just
 # when it begins.
-_ALLOWANCE_SHARE = 0.06
+_ALLOWANCE_SHARE = 0.05
 _ALLOWANCE_US_MAX = 2_000_000
 # What is to be left of a limit on requests once grace, allowance and bursts are paid for.
-_USED_SHARE_MIN = 0.925
+_USED_SHARE_MIN = 0.935
 
 
 class Cost(msgspec.Struct, frozen=True):

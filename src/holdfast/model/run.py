@@ -101,7 +101,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     parent: str | None = None
     """The run that started it, and with which it ends."""
     budget: Limits | None = None
-    """What it may spend; None where nothing limits it."""
+    """What it may spend; None where it has no budget of its own."""
+    budget_of: str | None = None
+    """The run whose budget it shares."""
     tokens: int = 0
     """How many tokens its calls took, as of the last time that its row was written."""
     cost_usd: float = 0.0

@@ -1,0 +1,158 @@
+"""An agent that is killed in the middle of a refund, and pays nothing twice: `make demo`.
+
+A model looks up an order, refunds it and answers. The process is killed with -9 when the bank has
+paid, but nobody has heard of it. Another one goes on: what the model said is not asked again, and
+the bank is asked what became of the refund. The model is one without a network, with a price.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, NoReturn
+
+from holdfast import UNKNOWN, Budget, Context, Graph, Holdfast, agent, done, tool
+from holdfast.integrations.offline import Offline, Said
+from holdfast.model.invocation import Request, ToolCall
+from holdfast.model.pricing import ModelPrice
+
+QUESTION = "Where is my order 42?"
+# How long after a worker's last sign of life others may take over what it held. It is short here,
+# so that nobody has to watch a minute go by.
+LEASE_SECONDS = 2
+PRICE = ModelPrice.a_million(3, 15)
+DRESS = {"order": 42, "what": "a dress", "status": "lost by the carrier", "price": 60}
+
+
+class Shop:
+    """What lies outside of the workflow: a model, orders, a bank; each writes down what it did."""
+
+    def __init__(self, folder: Path, *, stuck: bool = False) -> None:
+        self._folder = folder
+        self._stuck = stuck
+
+    def noted(self, what: str) -> list[str]:
+        """Return what the shop wrote down, in both processes together."""
+        file = self._folder / what
+        return file.read_text().splitlines() if file.exists() else []
+
+    def _note(self, what: str, line: str) -> None:
+        with (self._folder / what).open("a") as file:
+            file.write(line + "\n")
+
+    def model(self) -> Offline:
+        """Return a model that knows what to do next."""
+        steps: list[Said] = [
+            ToolCall("1", "look_up", {"order": 42}),
+            ToolCall("2", "refund", {"order": 42, "amount": 60}),
+            "The carrier has lost your dress. The 60 dollars are on their way back to you.",
+        ]
+
+        def answer(request: Request) -> Said:
+            told = sum(message["role"] == "tool" for message in request.messages)
+            self._note("questions", f"question {told + 1}")
+            return steps[told]
+
+        return Offline(answer, price=PRICE)
+
+    async def look_up(self, order: int) -> dict[str, Any]:
+        """Look up an order."""
+        self._note("lookups", str(order))
+        return DRESS
+
+    async def pay(self, order: int, amount: int, *, idempotency_key: str) -> str:
+        """Refund an order."""
+        self._note("payments", f"{idempotency_key} {amount}")
+        if self._stuck:
+            os.write(1, b"paid\n")  # whoever reads this kills us
+            await asyncio.Event().wait()
+        return f"refunded {amount} dollars"
+
+    async def was_paid(self, key: str) -> Any:
+        """Say what became of a payment."""
+        for line in self.noted("payments"):
+            if line.startswith(key):
+                return done(f"refunded {line.split()[1]} dollars")
+        return UNKNOWN
+
+
+def support_graph(shop: Shop) -> Graph:
+    """Return a workflow of one node, in which a model calls tools until it has an answer."""
+    graph = Graph("support", dict)
+    refund = tool(name="refund", at_most_once=True, probe=shop.was_paid)(shop.pay)
+    support = agent("small", [tool(name="look_up")(shop.look_up), refund], system="Be kind.")
+
+    @graph.node
+    async def help_customer(state: dict[str, Any], ctx: Context) -> dict[str, Any]:
+        told = await support(ctx, state["question"])
+        return {"answer": told.text, "turns": told.turns}
+
+    return graph
+
+
+async def work_until_killed(url: str, folder: Path) -> NoReturn:
+    """Start the run and drive it into the refund."""
+    shop = Shop(folder, stuck=True)
+    graph = support_graph(shop)
+    async with (
+        Holdfast(url, models={"small": shop.model()}) as hf,
+        hf.worker([graph], lease_seconds=LEASE_SECONDS),
+    ):
+        await hf.start(graph, {"question": QUESTION}, id="mail-7", budget=Budget(usd=0.1))
+        await asyncio.Event().wait()
+    raise AssertionError("nobody killed it")
+
+
+def start_and_kill(url: str, folder: Path) -> None:
+    command = [sys.executable, __file__, url, str(folder)]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    said = child.stdout.readline()
+    os.kill(child.pid, signal.SIGKILL)
+    child.stdout.close()
+    if child.wait() != -signal.SIGKILL or said != "paid\n":
+        sys.exit(f"the worker ended by itself, with {child.returncode}")
+
+
+async def go_on(url: str, folder: Path) -> None:
+    shop = Shop(folder)
+    asked, graph = len(shop.noted("questions")), support_graph(shop)
+    print(f"1. A process asked the model {asked} times, and was killed (-9) inside the refund.")
+    print("   The bank has paid; the workflow does not know it.")
+    async with (
+        Holdfast(url, models={"small": shop.model()}) as hf,
+        hf.worker([graph], lease_seconds=4 * LEASE_SECONDS),
+    ):
+        run = hf.run("mail-7")
+        state = await run.result(timeout=60)
+        asked = len(shop.noted("questions")) - asked
+        print(f"2. Another one went on: it asked the model {asked} time, and the bank what became")
+        print(f"   of the refund. {hf.saved.calls} calls were answered from the journal.")
+        print(f"3. The answer, after {state['turns']} turns: {state['answer']}")
+        print("4. What happened:\n")
+        for entry in (await run.history()).entries:
+            if entry.kind in ("call", "intent", "fence"):
+                by = f"  by its {entry.details['by']}" if entry.details.get("by") else ""
+                print(f"   {entry.kind:<8}{entry.details.get('call', '')}{by}")
+        print(f"\n5. The run cost ${(await run.get()).cost_usd:.6f}, of a budget of $0.10.")
+    for what in ("questions", "lookups", "payments"):
+        print(f"   {what}: {len(shop.noted(what))}")
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        url = f"sqlite:///{folder}/agent.db"
+        start_and_kill(url, Path(folder))
+        asyncio.run(go_on(url, Path(folder)))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        asyncio.run(work_until_killed(sys.argv[1], Path(sys.argv[2])))
+    else:
+        main()

@@ -1,0 +1,209 @@
+"""Runs and what happened to them, as people see them in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import click
+import msgspec
+
+from holdfast.cli.text import columns, compact, printable, utc, utc_of_ms
+from holdfast.engine.parking import reason_of
+from holdfast.model.budget import Limits
+from holdfast.model.call import SETTLED
+from holdfast.model.child import CHILD, is_childs_signal
+from holdfast.model.event import Failure
+from holdfast.model.run import HistoryEntry, LaneEntry, Run, RunEntry
+from holdfast.model.spending import NANODOLLARS, NOTHING
+from holdfast.model.wait import Wait
+
+__all__ = [
+    "entry_of",
+    "facts_of",
+    "lane_lines",
+    "money_facts",
+    "needs_of",
+    "row_of",
+    "run_lines",
+    "show_entries",
+]
+
+_DETAILS_MAX = 160
+_FOR_MACHINES = ("digest", "kinds")
+_SAYS_NOTHING = (None, "", msgspec.structs.asdict(NOTHING))
+_TIMES = {
+    "expires_ms": "expires_at",
+    "retry_at_ms": "retry_at",
+    "since_ms": "since_at",
+    "stale_ms": "stale_at",
+    "until_ms": "until_at",
+}
+
+
+def run_lines(runs: Sequence[RunEntry]) -> Iterable[str]:
+    """Return a list of runs."""
+    if not runs:
+        return ()
+    rows = [("STARTED", "STATUS", "GRAPH", "ID", "LABELS")]
+    for entry in runs:
+        labels = " ".join(f"{name}={value}" for name, value in entry.labels.items())
+        graph = f"{entry.graph} v{entry.version}"
+        rows.append((utc(entry.created_at), entry.status, graph, entry.id, labels))
+    return columns(rows)
+
+
+def lane_lines(entries: list[LaneEntry]) -> Iterable[str]:
+    """Return the runs of a session, in their order."""
+    if not entries:
+        return ()
+    rows = [("NUMBER", "STARTED", "STATUS", "PAUSED FOR", "ID")]
+    for entry in entries:
+        started, reason = utc(entry.created_at), entry.reason or ""
+        rows.append((str(entry.number), started, entry.status, reason, entry.id))
+    return columns(rows)
+
+
+def row_of(row: Run) -> dict[str, Any]:
+    """Return a run's row with every time in ISO's form and every field by its name."""
+    shown = _named(msgspec.structs.asdict(row))
+    return {**shown, "waits": [_named(msgspec.structs.asdict(wait)) for wait in row.waits]}
+
+
+def facts_of(row: Run) -> Iterator[tuple[str, str]]:
+    """Yield what is known of a run, each with its name; what says nothing is left out."""
+    yield "id", row.id
+    yield "tenant", row.tenant
+    yield "graph", f"{row.graph} v{row.version}"
+    yield "status", row.status
+    yield "node", row.node
+    if row.reason is not None:
+        yield "paused for", row.reason
+    for wait in row.waits:
+        yield "waits for", _awaited(wait)
+    if row.due_at is not None:
+        yield "due", utc(row.due_at)
+    if row.owner is not None:
+        yield "held by", f"worker {row.owner}"
+    for name, value in row.labels.items():
+        yield "label", f"{name}={value}"
+    if row.user is not None:
+        yield "user", row.user
+    if row.session is not None:
+        yield "session", row.session
+    if row.parent is not None:
+        yield "child of", f"run {row.parent}"
+    if row.into is not None:
+        yield "went into", f"run {row.into}"
+    yield "used", f"{row.nodes_run} nodes, {row.spent_seconds:g} seconds inside them"
+    yield from money_facts(row)
+    yield "retries left", str(row.retries_left)
+    if row.resume_failures:
+        yield "failed resumes", str(row.resume_failures)
+    yield "journal", f"{row.journal_records} records, {row.journal_bytes} bytes"
+    yield "started", utc(row.created_at)
+    yield "changed", utc(row.updated_at)
+    yield "expires", utc(row.expires_at)
+    if row.failure is not None:
+        yield "failure", f"{row.failure.type}: {row.failure.message}"
+
+
+def money_facts(row: Run) -> Iterator[tuple[str, str]]:
+    """Yield what a run may spend, and what it has spent."""
+    if row.budget is not None:
+        yield "budget", ", ".join(_limits(row.budget))
+    if row.budget_of is not None:
+        yield "budget", f"that of run {row.budget_of}"
+    if row.tokens or row.cost_usd or row.budget is not None:
+        yield "spent", f"{_usd(row.cost_usd)}, {row.tokens:,} tokens"
+
+
+def needs_of(row: Run) -> list[str]:
+    """Return what a run lacks that waits for a larger budget."""
+    return [wait.about for wait in row.waits if reason_of([wait]) == "budget"]
+
+
+def _limits(limits: Limits) -> Iterator[str]:
+    if limits.nanodollars is not None:
+        yield _usd(limits.nanodollars / NANODOLLARS)
+    if limits.tokens is not None:
+        yield f"{limits.tokens:,} tokens"
+    if limits.wall_ms is not None:
+        yield f"{limits.wall_ms / 1000:g} seconds inside nodes"
+
+
+def _usd(dollars: float) -> str:
+    return f"${dollars:,.6f}"
+
+
+def _awaited(wait: Wait) -> str:
+    told = f"{_cause(wait)}, since {utc_of_ms(wait.since_ms)}"
+    if wait.until_ms is not None:
+        word = "asks again at" if wait.asks_again else "until"
+        told += f", {word} {utc_of_ms(wait.until_ms)}"
+    if wait.stale_ms is not None:
+        told += f", stale at {utc_of_ms(wait.stale_ms)}"
+    return told
+
+
+def _cause(wait: Wait) -> str:
+    """Return what has to happen before a wait is over."""
+    signal = wait.signal or ""
+    if is_childs_signal(signal):
+        return f"the end of run {signal.removeprefix(CHILD)}"
+    match reason_of([wait]):
+        case "ambiguous":
+            call = signal.removeprefix(SETTLED)
+            return f"somebody to say what became of call {call} ({wait.about})"
+        case "budget":
+            return f"a larger budget: it {wait.about}"
+        case "quota":
+            return f"the {wait.about}"
+        case "retry":
+            return f"another attempt at {wait.about}" if wait.about else "another attempt"
+        case "signal":
+            return f"the signal {signal}"
+        case _:
+            return "a time"
+
+
+def show_entries(entries: Sequence[HistoryEntry]) -> None:
+    """Print what happened, a line for each, and where errors were raised."""
+    lines = columns([_event(entry) for entry in entries])
+    for line, entry in zip(lines, entries, strict=True):
+        click.echo(line)
+        failure: dict[str, str] = entry.details.get("failure") or {}
+        for place in failure.get("trace", "").splitlines():
+            click.echo(f"    {printable(place)}")
+
+
+def _event(entry: HistoryEntry) -> tuple[str, str, str, str]:
+    details = entry_of(entry)["details"]
+    if details.get("failure"):
+        details["failure"] = "{type}: {message}".format(**details["failure"])
+    told = " ".join(
+        f"{name}={value if isinstance(value, str) else compact(value)}"
+        for name, value in details.items()
+        if name not in _FOR_MACHINES and value not in _SAYS_NOTHING and value is not False
+    )
+    if len(told) > _DETAILS_MAX:
+        told = told[: _DETAILS_MAX - 1] + "…"
+    return utc(entry.at), entry.kind, entry.node or "", told
+
+
+def entry_of(entry: HistoryEntry) -> dict[str, Any]:
+    """Return what happened with every time in ISO's form and every field by its name."""
+    return {**msgspec.structs.asdict(entry), "details": _named(entry.details)}
+
+
+def _named(values: dict[str, Any]) -> dict[str, Any]:
+    """Return fields with the times among them in ISO's form, and the parts of a failure named."""
+    shown: dict[str, Any] = {}
+    for name, value in values.items():
+        if name in _TIMES:
+            shown[_TIMES[name]] = None if value is None else utc_of_ms(value)
+        elif isinstance(value, Failure):
+            shown[name] = msgspec.structs.asdict(value)
+        else:
+            shown[name] = value
+    return shown

@@ -1,0 +1,150 @@
+"""Calls under quotas, answers that runs share, text that is followed: as nodes see them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast import Budget, Holdfast, Quota, Retry, minutes, signal, tool
+from holdfast.errors import InvalidRequest, ModelUnavailable
+from tests.engine.asking import Cents, graph_of
+from tests.engine.support import House
+
+
+async def test_a_run_that_a_quota_puts_off_is_parked_on_a_timer(either: House) -> None:
+    made: list[int] = []
+
+    @tool(quota=Quota("mail", requests=2, per=minutes(1)))
+    async def send(n: int) -> int:
+        made.append(n)
+        return n
+
+    async def node(state: Any, ctx: Any) -> Any:
+        return {"sent": [await ctx.call(send, n) for n in range(3)]}
+
+    graph, hf = graph_of(node), either.open()
+    async with either.worker(hf, graph) as worker:
+        run = await hf.start(graph, id="doc-42")
+        await either.quiet(worker)
+        row = await run.get()
+        assert (row.status, row.reason, row.waits[0].about) == ("waiting", "quota", "quota mail")
+        for _ in range(10):
+            if (await run.get()).status != "waiting":
+                break
+            await either.move(20, worker)
+        assert await run.result(timeout=60) == {"sent": [0, 1, 2]}
+    assert made == [0, 1, 2]
+
+
+async def test_a_recorded_answer_takes_nothing_of_a_quota(house: House) -> None:
+    model = Cents()
+
+    async def node(state: Any, ctx: Any) -> Any:
+        for _ in range(3):
+            await ctx.model("cheap", "Is it?", key=f"q{state['n']}")
+        await ctx.wait(signal("go on"))
+        return {}
+
+    quota = Quota("cheap", requests=1, per=minutes(10))
+    graph, hf = graph_of(node), house.open(models={"cheap": model}, quotas={"cheap": quota})
+    async with house.worker(hf, graph) as worker:
+        run = await hf.start(graph, {"n": 1}, id="one")
+        await house.quiet(worker)
+        await run.signal("go on")
+        await run.result(timeout=60)
+        await hf.start(graph, {"n": 2}, id="two")
+        await house.quiet(worker)
+        assert (await hf.get("two")).reason == "quota"
+    assert len(model.asked) == 1
+
+
+async def test_slots_are_given_back_whatever_becomes_of_the_call(house: House) -> None:
+    under_way, most = [], []
+    quota = Quota("slow", at_once=2)
+
+    async def slow(n: int) -> int:
+        under_way.append(n)
+        most.append(len(under_way))
+        await asyncio.wait({asyncio.ensure_future(house.clock.sleep(1))})
+        under_way.remove(n)
+        if n % 2:
+            raise OSError("torn")
+        return n
+
+    async def node(state: Any, ctx: Any) -> Any:
+        results = await asyncio.gather(
+            *(ctx.call(slow, n, quota=quota) for n in range(6)), return_exceptions=True
+        )
+        return {"done": sum(isinstance(result, int) for result in results)}
+
+    graph, hf = graph_of(node), house.open()
+    async with house.worker(hf, graph):
+        run = await hf.start(graph, id="doc-42")
+        result = asyncio.ensure_future(run.result(timeout=60))
+        while not result.done():
+            house.clock.advance(0.25)
+            await asyncio.wait({result}, timeout=0.01)
+        assert await result == {"done": 3}
+    assert max(most) == 2
+
+
+async def test_runs_share_an_answer_and_pay_it_once(either: House) -> None:
+    model = Cents()
+
+    async def node(state: Any, ctx: Any) -> Any:
+        return {"text": (await ctx.model("cheap", "Is it?", share=True)).text}
+
+    quota = Quota("cheap", requests=1, per=minutes(10))
+    graph = graph_of(node)
+    hf = either.open(models={"cheap": model}, quotas={"cheap": quota})
+    async with either.worker(hf, graph):
+        runs = [await hf.start(graph, id=f"run-{n}", budget=Budget(usd=1)) for n in range(10)]
+        states = [await run.result(timeout=60) for run in runs]
+        other = await hf.start(graph, id="other", tenant="other", budget=Budget(usd=1))
+    assert states == [{"text": "yes"}] * 10
+    costs = sorted([(await run.get()).cost_usd for run in runs])
+    assert costs == [0.0] * 9 + [0.01]
+    assert len(model.asked) == 1  # that of the other tenant waits for its quota
+    assert other.tenant == "other"
+    saved = [
+        entry.details["saved"]["tokens"]
+        for run in runs
+        for entry in (await run.history()).entries
+        if entry.kind == "call" and entry.details["by"] == "cache"
+    ]
+    assert saved == [100] * 9
+    assert (hf.saved.calls, hf.saved.tokens) == (9, 900)
+
+
+async def test_the_text_of_an_answer_is_followed_as_it_comes(house: House) -> None:
+    class Slowly(Cents):
+        async def answer(self, request: Any, emit: Any) -> Any:
+            for word in ("It ", "is ", "so."):
+                emit(word)
+            return await super().answer(request, None)
+
+    model = Slowly(lambda request: "It is so.")
+    model.errors = [ModelUnavailable("cut")]
+
+    async def node(state: Any, ctx: Any) -> Any:
+        retry = Retry(attempts=2, first_seconds=0)
+        return {"text": (await ctx.model("cheap", "Is it?", stream=True, retry=retry)).text}
+
+    graph, hf = graph_of(node), house.open(models={"cheap": model})
+    async with house.worker(hf, graph):
+        run = await hf.start(graph, id="doc-42")
+        await run.result(timeout=60)
+        pieces = [piece async for piece in hf.tokens("doc-42", follow=False)]
+    last = [piece for piece in pieces if piece.restarted][-1]
+    after = pieces[pieces.index(last) :]
+    assert "".join(piece.text for piece in after) == "It is so."
+    assert after[-1].last
+
+
+async def test_quotas_of_models_are_checked_at_once() -> None:
+    for quotas in ({"cheap": 3}, {"dear": Quota("q", requests=1)}):
+        with pytest.raises(InvalidRequest) as refused:
+            Holdfast("sqlite://:memory:", models={"cheap": Cents()}, quotas=quotas)  # pyright: ignore[reportArgumentType]
+        assert refused.value.field == "quotas"

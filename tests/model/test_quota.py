@@ -1,0 +1,83 @@
+"""What may be declared as a quota, and what follows from it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from holdfast.errors import InvalidRequest
+from holdfast.model.durations import days, minutes
+from holdfast.model.quota import Cost, Quota
+
+
+def test_a_quota_is_a_value() -> None:
+    quota = Quota("model", requests=100, tokens=40_000, dollars=0.25, per=minutes(1), at_once=8)
+    assert quota == Quota(
+        "model", requests=100, tokens=40_000, dollars=0.25, per=timedelta(seconds=60), at_once=8
+    )
+    assert hash(quota) == hash(quota)
+    assert quota.nanodollars == 250_000_000
+    assert quota.window_us == 60_000_000
+    assert not quota.per_tenant
+    with pytest.raises(AttributeError):
+        quota.requests = 7  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("field", "limits"),
+    [
+        ("requests", {}),
+        ("requests", {"requests": 0}),
+        ("requests", {"requests": -1}),
+        ("requests", {"requests": 1.5}),
+        ("requests", {"requests": True}),
+        ("requests", {"requests": "10"}),
+        ("requests", {"requests": 10**16}),
+        ("tokens", {"tokens": 0}),
+        ("dollars", {"dollars": 0}),
+        ("dollars", {"dollars": 1e-10}),
+        ("dollars", {"dollars": -1.0}),
+        ("dollars", {"dollars": float("nan")}),
+        ("dollars", {"dollars": float("inf")}),
+        ("dollars", {"dollars": "5"}),
+        ("at_once", {"at_once": 0}),
+        ("at_once", {"at_once": 1_001}),
+        ("per", {"requests": 1, "per": 0}),
+        ("per", {"requests": 1, "per": 0.5}),
+        ("per", {"requests": 1, "per": days(32)}),
+        ("per", {"requests": 1, "per": "minute"}),
+        ("per_tenant", {"requests": 1, "per_tenant": "yes"}),
+    ],
+)
+def test_what_cannot_be_a_quota_is_refused_by_its_field(field: str, limits: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        Quota("model", **limits)
+    assert refused.value.field == field
+
+
+@pytest.mark.parametrize("name", ["", None, 7, b"model"])
+def test_a_name_is_text(name: Any) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        Quota(name, requests=1)
+    assert refused.value.field == "name"
+
+
+@pytest.mark.parametrize("field", ["requests", "tokens", "nanodollars"])
+@pytest.mark.parametrize("value", [-1, 1.0, True, "1", None, 10**16])
+def test_a_cost_is_whole_numbers(field: str, value: Any) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        Cost(**{field: value})
+    assert refused.value.field == field
+
+
+@pytest.mark.parametrize("requests", [1, 7, 100, 5_000])
+@pytest.mark.parametrize("per", [1, 10, 60, 86_400, 31 * 86_400])
+def test_grace_allowance_and_bursts_cost_less_than_a_tenth(requests: int, per: int) -> None:
+    quota = Quota("model", requests=requests, per=per)
+    assert quota.grace_us >= 20_000
+    assert quota.span_us >= quota.window_us + quota.grace_us + 50_000
+    assert requests * quota.window_us / quota.pace_us(requests) >= 0.92
+    # The longer the window, the more may come at once.
+    assert quota.burst >= Quota("model", requests=requests, per=1).burst == 1

@@ -1,0 +1,206 @@
+"""A model that is paid for whenever it is reached, and what runs truly paid it.
+
+Checked whenever it is: no run with a budget has paid more than it may, with all that it started,
+nor any run more than its journal says that it may have, or than it was given out of another one's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.errors import ModelUnavailable
+from holdfast.model.budget import Budget
+from holdfast.model.invocation import Answer, Emit, Request
+from holdfast.model.pricing import ModelPrice, Usage
+from holdfast.model.spending import NANODOLLARS, NOTHING, Spending
+from holdfast.records.codec import arguments_digest
+from holdfast.records.head import ENDED, Head
+from holdfast.records.keys import RunKey, account_key, grant_key
+from holdfast.storage.item import Item
+from holdfast.storage.layout import Key
+from tests.simulation.chronicle import Broken, Chronicle, Chronicles
+
+if TYPE_CHECKING:
+    from tests.simulation.once import Journey
+    from tests.simulation.world import World
+
+__all__ = ["MOST_TOKENS", "NANODOLLARS_A_TOKEN", "Books", "Oracle", "asked_of", "budget_of"]
+
+MOST_TOKENS = 100
+"""What an answer takes at most."""
+NANODOLLARS_A_TOKEN = 100
+_BUSY = 0.05
+
+Name = tuple[str, str]
+"""A run: its partition, and its generation."""
+Ask = Callable[[str, bytes, str], Coroutine[Any, Any, Any]]
+"""Asks under what names the call, the digest of its arguments, and its key."""
+
+
+class Oracle:
+    """The model, as a process sees it. Implements `holdfast.model.invocation.Model`."""
+
+    name = "oracle"
+    max_tokens = MOST_TOKENS // 2
+    price = ModelPrice(NANODOLLARS_A_TOKEN, NANODOLLARS_A_TOKEN)
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    def tokens_at_most(self, request: Request) -> tuple[int, int]:
+        return MOST_TOKENS // 2, MOST_TOKENS // 2
+
+    async def answer(self, request: Request, emit: Emit | None) -> Answer:
+        try:
+            return await self._ask(asked_of(request), _digest(request), request.idempotency_key)
+        except ConnectionError as error:
+            raise ModelUnavailable(str(error)) from error
+
+
+class Books:
+    """What each run truly paid, and what it and those that it started may pay."""
+
+    def __init__(self, world: World, runs: Chronicles, seen: Counter[str]) -> None:
+        self._world = world
+        self._runs = runs
+        self._seen = seen
+        self._paid: dict[Name, Spending] = {}
+        """What each run paid with all that it started."""
+        self._own: dict[Name, Spending] = {}
+        self._may: dict[Name, int] = {}
+        """The largest budget that each run ever had, in tokens."""
+        self._parents: dict[Name, Name] = {}
+        self._drawing: dict[Name, Name] = {}
+        """On whose account each run draws."""
+        self._accounts: dict[Name, Spending] = {}
+        self._grants: dict[Name, dict[str, Spending]] = {}
+        self._changed: set[Name] = set()
+        self._answers = 0
+
+    # --- what is paid -----------------------------------------------------------------------------
+
+    def reached(self, journey: Journey) -> Answer | ModelUnavailable:
+        """Return what the model answers, and write down what that costs."""
+        draw = self._world.random.random
+        if self._world.plan.effects and draw() < _BUSY:
+            self._seen["model busy, unpaid"] += 1
+            return ModelUnavailable("busy", unpaid=True)
+        usage = Usage(*(1 + int(draw() * MOST_TOKENS / 2) for _ in range(2)))
+        tokens = usage.input_tokens + usage.output_tokens
+        self._pay(journey.chronicle, Spending(tokens, tokens * NANODOLLARS_A_TOKEN))
+        self._answers += 1
+        return Answer(text=f"oracle {self._answers}", usage=usage, model=Oracle.name)
+
+    def _pay(self, chronicle: Chronicle, cost: Spending) -> None:
+        name = payer = (chronicle.key.pk, chronicle.generation)
+        own = self._own[name] = self._own.get(name, NOTHING) + cost
+        limited = name in self._drawing
+        while True:
+            paid = self._paid[payer] = self._paid.get(payer, NOTHING) + cost
+            if payer in self._may:
+                limited = True
+                if paid.tokens > self._may[payer]:
+                    raise Broken(f"{payer} paid {paid}, and may only {self._may[payer]} tokens")
+            if payer not in self._parents:
+                break
+            payer = self._parents[payer]
+        if limited:
+            self._seen["paid within a budget"] += 1
+            self._check_written(name, chronicle, own)
+
+    def _check_written(self, name: Name, chronicle: Chronicle, own: Spending) -> None:
+        written = chronicle.execution.spent if chronicle.execution is not None else NOTHING
+        if own.tokens > written.tokens or own.nanodollars > written.nanodollars:
+            raise Broken(f"{chronicle.key.id} paid {own}, and its journal says {written}")
+        if name in self._drawing:
+            self._seen["paid out of a shared budget"] += 1
+            given = self._grants.get(self._drawing[name], {}).get(chronicle.key.id, NOTHING)
+            if own.tokens > given.tokens or own.nanodollars > given.nanodollars:
+                raise Broken(f"{chronicle.key.id} paid {own}, and was given {given}")
+
+    # --- every write ------------------------------------------------------------------------------
+
+    def row(self, before: Head | None, head: Head) -> None:
+        """Hear of a row, which says what a run may spend, and out of whose budget."""
+        name = (head.key.pk, head.generation)
+        if before is None and head.parent is not None:
+            parent = RunKey(head.key.tenant, head.parent.id)
+            self._parents[name] = (parent.pk, head.parent.generation)
+            self._check_slice(head, self._runs.of(*self._parents[name]))
+        if head.draws is not None:
+            owner = RunKey(head.key.tenant, head.draws.id)
+            self._drawing[name] = (owner.pk, head.draws.generation)
+            if head.status in ENDED and not self._runs.is_seen_to(head) and self.owes(head):
+                raise Broken(f"{head.key.id} is {head.status}, and gives nothing back")
+        if head.budget is not None and head.budget.tokens is not None:
+            self._may[name] = max(self._may.get(name, 0), head.budget.tokens)
+        if head.owner is None and any(wait.key.startswith("%budget") for wait in head.waits):
+            self._seen["out of money"] += 1
+            self._seen["out of shared money"] += head.draws is not None
+
+    def _check_slice(self, head: Head, parent: Chronicle) -> None:
+        """What a child may spend of its own its parent has set aside."""
+        name = (parent.key.pk, parent.generation)
+        limited = name in self._may or name in self._drawing
+        if head.budget is None or head.status in ENDED or not limited:
+            return
+        self._seen["child with a slice"] += 1
+        slices = {} if parent.execution is None else parent.execution.slices
+        if slices.get(head.key.id, NOTHING).tokens < (head.budget.tokens or 0):
+            raise Broken(f"{head.key.id} may spend {head.budget}, and set aside is {slices}")
+
+    def owes(self, head: Head) -> bool:
+        """Return whether a run that has ended has not given back what it did not need."""
+        if head.draws is None or head.status not in ("finished", "failed", "cancelled"):
+            return False
+        owner = RunKey(head.key.tenant, head.draws.id)
+        grant = self._world.truth.item(grant_key(owner, head.draws.generation, head.key.id))
+        account = self._world.truth.item(account_key(owner, head.draws.generation))
+        return grant is not None and account is not None and not grant.get("closed")
+
+    def account(self, key: Key, new: Item | None) -> None:
+        """Hear of an account, or of what one run was given out of it."""
+        kind, generation, *holder = key.sk.split("#", 2)
+        name = (key.pk, generation)
+        if new is None:
+            self._accounts.pop(name, None)
+            return
+        if kind == "ACCOUNT":
+            self._accounts[name] = Spending(*new["granted"])
+            if self._accounts[name].tokens > new["limits"]["tokens"]:
+                raise Broken(f"{key.pk} gave {new['granted']} of {new['limits']}")
+        else:
+            total = self._grants.setdefault(name, {})[holder[0]] = Spending(*new["total"])
+            self._seen["gave back"] += new.get("closed", False)
+            row = self._runs.row(RunKey(key.pk.split("#")[1], holder[0]))
+            paid = NOTHING if row is None else self._own.get((row.key.pk, row.generation), NOTHING)
+            if total.tokens < paid.tokens:
+                raise Broken(f"{holder[0]} paid {paid}, and keeps {total}")
+        self._changed.add(name)
+
+    def balance(self) -> None:
+        """Check, after each write, that what is granted is the sum of what was given."""
+        for name in self._changed:
+            given = sum(self._grants.get(name, {}).values(), NOTHING)
+            if name in self._accounts and self._accounts[name] != given:
+                raise Broken(f"{name} gave {given}, and its account says {self._accounts[name]}")
+        self._changed.clear()
+
+
+def budget_of(tokens: int) -> Budget:
+    """Return a budget of so many tokens, and of what they cost."""
+    return Budget(tokens=tokens, usd=tokens * NANODOLLARS_A_TOKEN / NANODOLLARS)
+
+
+def asked_of(request: Request) -> str:
+    """Return what names the call by which something is asked."""
+    return str(request.messages[0]["content"])
+
+
+def _digest(request: Request) -> bytes:
+    unkeyed = msgspec.structs.replace(request, idempotency_key="")
+    return arguments_digest(((unkeyed,), {}))
