@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
+from functools import partial
 from typing import Any
 
 import pytest
@@ -398,3 +401,23 @@ def test_models_have_names_that_their_calls_can_have() -> None:
         with pytest.raises(InvalidRequest) as refused:
             Holdfast("sqlite://:memory:", models={name: Cents()})
         assert refused.value.field == "models"
+
+
+async def test_what_a_function_holds_on_to_is_freed(house: House, hf: Holdfast) -> None:
+    class Large:
+        def size(self) -> int:
+            return 1
+
+    seen: list[weakref.ref[Large]] = []
+
+    async def node(state: Any, ctx: Any) -> Any:
+        large = Large()
+        seen.append(weakref.ref(large))
+        for function in (lambda: large.size(), large.size, partial(Large.size, large)):
+            await ctx.call(function)
+
+    graph = graph_of(node)
+    async with house.worker(hf, graph):
+        await (await hf.start(graph, id="doc-42")).result(timeout=60)
+    gc.collect()
+    assert seen[0]() is None

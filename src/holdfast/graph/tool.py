@@ -6,6 +6,7 @@ import enum
 import functools
 import inspect
 import re
+import types
 from collections.abc import Callable
 from typing import (
     Any,
@@ -201,15 +202,21 @@ def tool_of(function: Any) -> Tool[..., Any]:
     """Return the contract of a function: its own, or that of any function without one."""
     if isinstance(function, Tool):
         return cast(Tool[..., Any], function)
-    try:
+    if _is_lasting(function):
         return _undeclared(function)
-    except TypeError:  # it cannot be hashed
-        return Tool(cast(Function, function))
+    return Tool(cast(Function, function))
 
 
 @functools.lru_cache(maxsize=_KNOWN_MAX)
 def _undeclared(function: Function) -> Tool[..., Any]:
     return Tool(function)
+
+
+def _is_lasting(function: Any) -> bool:
+    """Return whether a function is that of a module; others may hold on to whole states."""
+    if not isinstance(function, types.FunctionType):
+        return False
+    return "<" not in function.__qualname__  # neither a lambda nor made by another function
 
 
 def _name(function: Any) -> str:
