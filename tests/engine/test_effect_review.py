@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import Budget, Graph, Holdfast, Retry, days, hours, restart, signal, tool
-from holdfast.errors import CallFailed, InvalidRequest
+from holdfast.errors import CallFailed, InvalidRequest, RunFailed
 from holdfast.storage import UpTo
 from holdfast.storage.item import item_bytes
 from tests.engine.asking import Cents, graph_of
@@ -421,3 +421,28 @@ async def test_what_a_function_holds_on_to_is_freed(house: House, hf: Holdfast) 
         await (await hf.start(graph, id="doc-42")).result(timeout=60)
     gc.collect()
     assert seen[0]() is None
+
+
+@pytest.mark.parametrize("fails", [True, False])
+async def test_a_call_that_nobody_waits_for_does_not_outlast_its_nodes_time(
+    house: House, hf: Holdfast, fails: bool
+) -> None:
+    left: list[asyncio.Task[Any]] = []
+    begun = asyncio.Event()
+
+    async def never() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async def node(state: Any, ctx: Any) -> Any:
+        left.append(asyncio.create_task(ctx.call(never)))
+        await begun.wait()
+        if fails:
+            raise ValueError("torn")
+
+    graph = graph_of(node, timeout=0.1)
+    async with house.worker(hf, graph):
+        run = await hf.start(graph, id="doc-42")
+        with pytest.raises(RunFailed, match="took longer"):
+            await run.result(timeout=10)
+    left[0].cancel()

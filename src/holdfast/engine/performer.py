@@ -43,14 +43,11 @@ async def perform(
     try:
         state = graph.enter(execution, visit.branch)
         value = await _called(node, state, visit, threads)
-        await visit.others_done()
         visit.check()
         return Returned(graph.delta(execution, visit.branch, value), _since(began, clock))
     except BaseException as raised:
         error = raised
         try:
-            if isinstance(error, Exception):
-                await visit.others_done()  # they are paid, and a further attempt needs them
             visit.check()
         except NotPausable as refusal:
             error = refusal
@@ -65,17 +62,28 @@ async def perform(
 
 async def _called(node: Node, state: Any, visit: Visit, threads: NodeThreads) -> Any:
     if node.timeout_ms is None:
-        return await _call(node, state, visit, threads)
+        return await _with_others(node, state, visit, threads)
     timeout = asyncio.timeout(node.timeout_ms / 1000)
     try:
         async with timeout:
-            return await _call(node, state, visit, threads)
+            return await _with_others(node, state, visit, threads)
     except TimeoutError:
         if not timeout.expired():
             raise
         raise NodeTimedOut(
             f"node {node.name!r} took longer than {node.timeout_ms / 1000:g} seconds"
         ) from None
+
+
+async def _with_others(node: Node, state: Any, visit: Visit, threads: NodeThreads) -> Any:
+    """Run a node until the calls that it began and did not wait for are over, too."""
+    try:
+        value = await _call(node, state, visit, threads)
+    except Exception:
+        await visit.others_done()  # they are paid, and a further attempt needs them
+        raise
+    await visit.others_done()
+    return value
 
 
 async def _call(node: Node, state: Any, visit: Visit, threads: NodeThreads) -> Any:
