@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Budget, Graph, Holdfast, Retry, days, hours, restart, signal, tool
+from holdfast import Budget, Graph, Holdfast, Retry, days, done, hours, restart, signal, tool
 from holdfast.errors import CallFailed, InvalidRequest, RunFailed
 from holdfast.storage import UpTo
 from holdfast.storage.item import item_bytes
@@ -446,3 +446,21 @@ async def test_a_call_that_nobody_waits_for_does_not_outlast_its_nodes_time(
         with pytest.raises(RunFailed, match="took longer"):
             await run.result(timeout=10)
     left[0].cancel()
+
+
+async def test_who_says_what_cannot_be_a_result_is_asked_again(house: House, hf: Holdfast) -> None:
+    @tool(at_most_once=True, probe=lambda key: done({"not": "a number"}))
+    async def pay() -> int:
+        raise ConnectionError("lost")
+
+    async def node(state: Any, ctx: Any) -> Any:
+        return {"paid": await ctx.call(pay)}
+
+    graph = graph_of(node)
+    async with house.worker(hf, graph) as worker:
+        run = await hf.start(graph, id="doc-42")
+        for result in ("seven", [7], 7):
+            await house.quiet(worker)
+            (call,) = [call async for call in hf.ambiguous()]
+            await hf.resolve("doc-42", call.call, result=result)
+        assert await run.result(timeout=60) == {"paid": 7}

@@ -351,8 +351,8 @@ class Calls:
         """Find out what became of a call that may have been made: the tool says, or a person."""
         key = self._key_of(call, known)
         match await self._probed(asked.tool, key):
-            case Done(result):
-                kept = _kept(result, asked.tool)
+            case Done(result) if _fits(result, asked.tool):
+                kept = durable(result)
                 await self._record(CallFinished, call, known.digest, kept, durable=True, by="probe")
             case found if found is VOID:
                 await self._record(CallVoided, call, "probe", durable=True)
@@ -371,8 +371,7 @@ class Calls:
     async def _ask(self, call: str, known: Call, asked: Asked, key: str) -> None:
         # Of this visit alone: elsewhere in the run the same key may be in doubt, too.
         id = hashlib.blake2b(self._derived(call, known).encode(), digest_size=8).hexdigest()
-        answer = await self._visit.ambiguous(Ambiguous(id, asked.tool.name, key, call))
-        told: dict[str, Any] = answer.payload
+        told = await self._told(id, call, asked, key)
         if told["outcome"] == "void":
             await self._record(CallVoided, call, "person", durable=True)
         elif told["outcome"] == "failed":
@@ -380,6 +379,18 @@ class Calls:
         else:
             result = told["result"]
             await self._record(CallFinished, call, known.digest, result, durable=True, by="person")
+
+    async def _told(self, id: str, call: str, asked: Asked, key: str) -> dict[str, Any]:
+        """Return what a person says of a call; ask again where the result cannot be one of it."""
+        named, number = id, 0
+        while True:
+            ambiguous = Ambiguous(named, asked.tool.name, key, call)
+            told: dict[str, Any] = (await self._visit.ambiguous(ambiguous)).payload
+            if told["outcome"] != "done" or _fits(told["result"], asked.tool):
+                return told
+            _log.warning("what somebody said that %s returned is none of its results", call)
+            number += 1
+            named = f"{id}.{number}"
 
     # --- records ----------------------------------------------------------------------------------
 
@@ -454,11 +465,13 @@ def _outcome(known: Call, tool: Tool[..., Any]) -> Any:
         raise InvalidResult(f"what {tool.name!r} returned: {error}") from None
 
 
-def _kept(result: Any, tool: Tool[..., Any]) -> Any:
+def _fits(result: Any, tool: Tool[..., Any]) -> bool:
+    """Return whether a call of the tool can have returned this, as others say that it did."""
     try:
-        return durable(result)
-    except Misfit as error:
-        raise InvalidResult(f"what the probe of {tool.name!r} returned: {error}") from None
+        converted(durable(result), tool.returns, objects=False)
+    except Misfit:
+        return False
+    return True
 
 
 def _changed(call: str, asked: Asked) -> None:
