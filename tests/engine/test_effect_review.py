@@ -464,3 +464,19 @@ async def test_who_says_what_cannot_be_a_result_is_asked_again(house: House, hf:
             (call,) = [call async for call in hf.ambiguous()]
             await hf.resolve("doc-42", call.call, result=result)
         assert await run.result(timeout=60) == {"paid": 7}
+
+
+async def test_a_call_does_not_wait_for_itself(house: House, hf: Holdfast) -> None:
+    @tool
+    async def again(*, ctx: Any) -> Any:
+        with pytest.raises(InvalidRequest, match="wait for itself"):
+            await asyncio.gather(ctx.call(again, key="order-7"))
+        return "went on"
+
+    async def node(state: Any, ctx: Any) -> Any:
+        return {"it": await ctx.call(again, key="order-7")}
+
+    graph = graph_of(node)
+    async with house.worker(hf, graph):
+        run = await hf.start(graph, id="doc-42")
+        assert await run.result(timeout=10) == {"it": "went on"}

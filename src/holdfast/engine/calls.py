@@ -212,6 +212,12 @@ class Calls:
             self._visit.saved(known.spent + known.saved)
         while (known := self._known(call)) is None or not known.over:
             if call in self._under_way:
+                if self._lines.is_inside(call):
+                    raise InvalidRequest(
+                        f"{asked.tool.name!r} is called inside of a call under the same key "
+                        f"{asked.key!r}, which would wait for itself",
+                        field="key",
+                    )
                 await asyncio.wait({self._under_way[call]})
                 continue
             done = self._under_way[call] = asyncio.get_running_loop().create_future()

@@ -57,6 +57,10 @@ class Lines:
         """Let what is called be known by itself again."""
         _current.reset(token)
 
+    def is_inside(self, call: str) -> bool:
+        """Return whether who asks is itself part of a call."""
+        return self._nearest().path.startswith(f"{call}>")
+
     def begin(self, call: str) -> None:
         """Let nobody let go of the run before a call is over."""
         self._active.add(call)
