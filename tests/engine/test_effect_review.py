@@ -8,10 +8,14 @@ import weakref
 from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast import Budget, Graph, Holdfast, Retry, days, done, hours, restart, signal, tool
+from holdfast.engine.accounts import Accounts
+from holdfast.engine.runs import read
 from holdfast.errors import CallFailed, InvalidRequest, RunFailed
+from holdfast.model.spending import Spending
 from holdfast.storage import UpTo
 from holdfast.storage.item import item_bytes
 from tests.engine.asking import Cents, graph_of
@@ -480,3 +484,21 @@ async def test_a_call_does_not_wait_for_itself(house: House, hf: Holdfast) -> No
     async with house.worker(hf, graph):
         run = await hf.start(graph, id="doc-42")
         assert await run.result(timeout=10) == {"it": "went on"}
+
+
+async def test_an_account_that_was_opened_before_a_crash_catches_up(
+    house: House, hf: Holdfast
+) -> None:
+    """Whoever opened it died before its journal said so; then it was given another limit."""
+
+    async def node(state: Any) -> None: ...
+
+    await hf.start(graph_of(node), id="doc-42", budget=Budget(usd=1))
+    kernel, accounts = hf._kernel, Accounts(hf._kernel)
+    head = await read(kernel, tenant_key("doc-42"))
+    assert head.budget is not None
+    await accounts.open(head, head.budget, Spending(0, 10))
+    await hf.set_budget("doc-42", Budget(usd=2))
+    later = msgspec.structs.replace(head, epoch=head.epoch + 1)
+    await accounts.open(later, head.budget, Spending(0, 30))
+    assert await accounts.granted(head) == Spending(0, 30)

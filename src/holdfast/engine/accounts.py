@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from weakref import WeakValueDictionary
 
 from holdfast.engine.funding import prompt
@@ -50,8 +51,10 @@ class Accounts:
         try:
             await self._together(writes)
         except TransactionCancelled:
-            # We opened it ourselves, and only the answer was lost; or it is not ours to open.
-            return
+            # We opened it ourselves, and only the answer was lost; or it is not ours to open. It
+            # may also have been given other limits since, and then lacks what was spent since.
+            with suppress(Short):
+                await self.draw(head.key, Parent(head.key.id, head.generation), spent, NOTHING)
 
     async def draw(
         self, holder: RunKey, draws: Parent, known: Spending, need: Spending
