@@ -19,7 +19,7 @@ from holdfast.model.spending import Spending
 from holdfast.storage import UpTo
 from holdfast.storage.item import item_bytes
 from tests.engine.asking import Cents, graph_of
-from tests.engine.branching import each
+from tests.engine.branching import each, forked, through
 from tests.engine.staging import staged, write_of
 from tests.engine.support import (
     Gate,
@@ -502,3 +502,29 @@ async def test_an_account_that_was_opened_before_a_crash_catches_up(
     later = msgspec.structs.replace(head, epoch=head.epoch + 1)
     await accounts.open(later, head.budget, Spending(0, 30))
     assert await accounts.granted(head) == Spending(0, 30)
+
+
+async def test_a_call_in_doubt_is_listed_while_another_branch_goes_on(
+    house: House, hf: Holdfast
+) -> None:
+    gate = Gate()
+
+    @tool(at_most_once=True)
+    async def pay() -> int:
+        raise ConnectionError("lost")
+
+    async def pays(state: Any, ctx: Any) -> Any:
+        return {"log": [await ctx.call(pay)]}
+
+    graph = forked(pays, through(gate))
+    async with house.worker(hf, graph) as worker:
+        run = await hf.start(graph, id="doc-42")
+        await gate.waited_at()
+        async with asyncio.timeout(60):
+            while not (calls := [call async for call in hf.ambiguous()]):
+                pass
+        await hf.resolve("doc-42", calls[0].call, result=7)
+        gate.open()
+        assert (await run.result(timeout=60))["log"] == [7, "through"]
+        await house.quiet(worker)
+        assert [call async for call in hf.ambiguous()] == []

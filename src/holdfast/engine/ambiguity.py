@@ -52,6 +52,8 @@ def _waits_for(item: Mapping[str, Any] | None, call: str, now_ms: int) -> bool:
     head = head_of(item)
     if head.status not in OPEN:
         return False
+    if head.owner is not None:  # another branch goes on, and the row says nothing of waits then
+        return True
     name = settled_signal(call)
     # Where there are many waits, the row does not show all of them.
     return len(head.waits) >= ROW_WAITS_MAX or any(wait.signal == name for wait in head.waits)
