@@ -509,7 +509,7 @@ class Holdfast:
         key = await self._settled(id, tenant)
         self._crew.recall(key)  # what we remember of it is about to change
         head = await funding.fund(self._kernel, self._crew, key, limits)
-        await self._means.accounts.fund(self._crew, head, limits)
+        await self._means.accounts.fund(self._crew, head)
 
     def ambiguous(self, *, tenant: str | None = None) -> AsyncGenerator[AmbiguousCall, None]:
         """Yield the calls that may have been made, and wait for somebody to `resolve` them."""
