@@ -16,6 +16,7 @@ FLOWS = """
 from typing import TypedDict
 
 from holdfast import Graph, Retry, signal
+from holdfast.engine.tokens import TokenWriter
 
 
 class State(TypedDict, total=False):
@@ -56,6 +57,21 @@ stubborn = Graph("stubborn", State)
 async def try_again(state, ctx):
     if ctx.attempt == 1:
         raise ValueError("not yet")
+
+
+speaking = Graph("speaking", State)
+
+
+@speaking.node
+async def speak(state, ctx):
+    host = ctx._visit.host
+    for attempt in ("not ", "a\\x1b[31m", "b\\n"):
+        async with TokenWriter(host._kernel, host.head, call="c", name="small") as writer:
+            writer.emit(attempt)
+            if attempt == "not ":
+                writer.abandon()
+    async with TokenWriter(host._kernel, host.head, call="d", name="large") as writer:
+        writer.emit("done")
 
 
 parent = Graph("parent", State)

@@ -323,6 +323,24 @@ def test_watch_shows_what_happens_until_the_end(holdfast: Holdfast) -> None:
     assert [json.loads(line) for line in rest.stdout.split()] == entries[1:]
 
 
+def test_tokens_show_what_is_said_and_where_it_begins_anew(holdfast: Holdfast) -> None:
+    with working() as hf:
+        run = hf.start(load_graphs(["flows:speaking"])[0], id="a")
+        done = holdfast("run", "tokens", "a")
+        assert [piece.name for piece in run.tokens()] == ["small", "small", "small", "large"]
+        assert list(hf.tokens("a", follow=False)) == list(run.tokens())
+    assert done.exit_code == 0, done.output
+    assert done.stdout == "not \na\\x1b[31m\nb\n\ndone\n"
+    assert done.stderr == "small begins anew\n" * 2
+    pieces = [
+        json.loads(line)
+        for line in holdfast("run", "tokens", "a", "--json").stdout.split("\n")[:-1]
+    ]
+    assert [piece["restarted"] for piece in pieces] == [False, True, True, False]
+    rest = holdfast("run", "tokens", "a", "--after", pieces[2]["cursor"])
+    assert (rest.stdout, rest.stderr) == ("done\n", "large begins anew\n")
+
+
 def test_a_history_is_shown_from_a_cursor_and_up_to_a_limit(
     holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypedDict
 
 from holdfast import Context, Graph, Retry, signal, tool
 from holdfast.clock import SystemClock
+from holdfast.engine.tokens import TokenWriter
 
 EFFECTS = "HOLDFAST_TEST_EFFECTS"
 LET_GO = "HOLDFAST_TEST_LET_GO"
@@ -182,6 +183,21 @@ for _name in GATED_TRAIL:
     # After the gate nothing is written: it is the lease that keeps a worker from the third.
     gated.node(name=_name, pausable="no" if _name == "gate" else "yes")(_gated)
 gated.route(*GATED_TRAIL)
+
+
+# --- a node that speaks, and stands in front of a gate before it is done --------------------------
+
+speaking = Graph("speaking", Trail)
+
+
+@speaking.node
+async def speak(state: Trail, ctx: Context) -> Trail:
+    host: Any = ctx._visit.host
+    async with TokenWriter(host._kernel, host.head, call="answer", name="model") as answer:
+        answer.emit(f"{os.getpid()} says: ")
+        await passed_gate()
+        answer.emit("so be it")
+    return _went_on(state, ctx)
 
 
 # --- a bit of everything: another attempt, a large delta, a pause for two signals -----------------

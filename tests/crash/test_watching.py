@@ -70,5 +70,36 @@ async def test_a_watcher_that_was_ended_is_gone_on_from(
             assert [entry["cursor"] for entry in seen] == await cursors(url) == await here
 
 
+def listening(url: str, *arguments: str) -> AbstractAsyncContextManager[Process]:
+    command = ("-m", "holdfast", "run", "tokens", RUN, "--json", "--url", url)
+    return running(*command, *arguments, stderr=PIPE)
+
+
+async def test_an_answer_is_heard_elsewhere_and_anew_after_its_speaker_was_killed(
+    tmp_path: Path, folder: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    options = {"lease_seconds": 1.0, "poll_seconds": 0.1}
+    async with asyncio.timeout(DEADLINE_SECONDS), Holdfast(url) as client:
+        await client.start(flows.speaking, {}, id=RUN)
+        async with working(url, "speaking", **options) as victim, listening(url) as whole:
+            first = json.loads(await line_of(whole))
+            assert (first["text"], first["last"]) == (f"{victim.pid} says: ", False)
+            victim.kill()
+            async with working(url, "speaking", **options) as heir:
+                assert heir.stdin is not None
+                again = json.loads(await line_of(whole))
+                assert (again["text"], again["restarted"]) == (f"{heir.pid} says: ", True)
+                # Who goes on where another stopped is told so as well.
+                async with listening(url, "--after", first["cursor"]) as later:
+                    heir.stdin.write(b"\n")
+                    told = [await ended(process) for process in (whole, later)]
+    for (code, lines), before in zip(told, (again["text"], ""), strict=True):
+        assert code == 0
+        pieces = [json.loads(line) for line in lines]
+        assert before + "".join(piece["text"] for piece in pieces) == f"{heir.pid} says: so be it"
+        assert pieces[-1]["last"]
+
+
 async def _all(hf: Holdfast) -> list[str]:
     return [entry.cursor async for entry in hf.events(RUN)]

@@ -94,13 +94,23 @@ class House:
                 busy = {task for worker in workers for task in work_of(worker)}
                 if not busy:
                     return
-                await self._less_busy(busy, LOOPS_A_WORKER * len(workers))
+                await asyncio.wait(busy)
 
-    async def _less_busy(self, busy: set[asyncio.Task[None]], loops: int) -> None:
-        """Wait for the runs under way; where all of them sleep before they try again, wake them.
+    async def patiently_quiet(self, *workers: Worker) -> None:
+        """Do as `quiet` does; where all that is under way sleeps, move the clock on a little.
 
         A child that ends while its parent is being closed asks again in a moment, for one.
         """
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            while True:
+                await self.clock.asleep(LOOPS_A_WORKER * len(workers))
+                busy = {task for worker in workers for task in work_of(worker)}
+                if not busy:
+                    return
+                await self._less_busy(busy, LOOPS_A_WORKER * len(workers))
+
+    async def _less_busy(self, busy: set[asyncio.Task[None]], loops: int) -> None:
+        """Wait for the runs under way; where all of them sleep, wake them."""
         asleep = asyncio.ensure_future(self.clock.asleep(loops + len(busy)))
         try:
             await asyncio.wait({asleep, *busy}, return_when=asyncio.FIRST_COMPLETED)

@@ -83,14 +83,15 @@ async def test_children_that_nobody_awaits_end_with_their_parent(either: House, 
         elif how == "expired":
             await hf.extend("one", expires=50_000)
             await hf.extend("one-inner", expires=50_000)
-            await either.move(1001, worker)
+            either.clock.advance(1001)
         else:
             if how == "quarantined":
                 await damage(hf, PARENT)
             await run.signal("go on")
         for _ in range(4):
-            await either.quiet(worker)
-            await either.move(1, worker)
+            await either.patiently_quiet(worker)
+            either.clock.advance(1)
+        await either.patiently_quiet(worker)
         await reached(hf, PARENT, how)
         found = {id: await hf.get(id) for id in ids}
         ended = {"cancelled"} if how != "expired" else {"cancelled", "expired"}

@@ -21,6 +21,7 @@ from holdfast.records.keys import SpoolKey, text_key, text_of_key, text_range
 from holdfast.storage import Key, Prefix, Table, Update
 from tests.engine.support import (
     WAIT_SECONDS_MAX,
+    Gate,
     House,
     StepClock,
     calls_of,
@@ -69,6 +70,18 @@ async def all_of(hf: Holdfast, after: str | None = None) -> list[TextPiece]:
     """Return what comes until the run has ended."""
     async with asyncio.timeout(WAIT_SECONDS_MAX):
         return [piece async for piece in hf.tokens(RUN, after=after)]
+
+
+async def written(hf: Holdfast, head: Head) -> None:
+    """Move the clock on until all that was said is in the table, and forgotten if it is over."""
+    clock = hf._kernel.clock
+    assert isinstance(clock, StepClock)
+    async with asyncio.timeout(WAIT_SECONDS_MAX):
+        while (spool := hf._kernel.spools.of(head.key)) is not None:
+            if spool._speakers and spool._unwritten() is None:
+                return
+            clock.advance(WRITE_SECONDS)
+            await store_of(hf).table.get(head.key.head)
 
 
 async def next_of(pieces: AsyncIterator[TextPiece]) -> TextPiece:
@@ -145,12 +158,29 @@ async def test_text_is_written_at_most_every_quarter_of_a_second(either: House) 
     assert told(await there(hf)) == {"a": "x" * 200, "b": "y" * 200}
 
 
+async def test_what_is_said_while_something_is_written_waits_for_its_turn(house: House) -> None:
+    hf = house.open()
+    head = await started(hf)
+    hf._kernel.texts = slow = Slow(hf._kernel.texts)  # type: ignore[assignment]
+    speaking = writer(hf, head)
+    speaking.emit("one ")
+    await slow.gate.waited_at(1)
+    speaking.emit("two")
+    slow.gate.open()
+    await house.clock.asleep(1)
+    assert calls_of(hf, "text") == {("text", "write"): 1}
+    await speaking.finish()
+    assert calls_of(hf, "text") == {("text", "write"): 2}
+
+
 @pytest.mark.usefixtures("asks_never")
 async def test_those_who_follow_the_events_do_not_hear_every_word(house: House) -> None:
     hf = house.open()
     head = await started(hf)
     async with aclosing(hf.events(RUN)) as entries:
         waiting = asyncio.ensure_future(anext(entries))
+        while ("journal", "query") not in calls_of(hf, "journal"):
+            await store_of(hf).table.get(head.key.head)
         async with writer(hf, head) as speaking:
             speaking.emit("x")
             await house.clock.asleep(1)
@@ -161,6 +191,22 @@ async def test_those_who_follow_the_events_do_not_hear_every_word(house: House) 
             assert calls_of(hf, "head", "journal") == asked
         await hf.cancel(RUN)
         assert (await waiting).kind == "cancelled"
+
+
+@pytest.mark.usefixtures("asks_never")
+async def test_news_that_is_none_for_the_text_is_asked_about_once(house: House) -> None:
+    hf = house.open()
+    head = await started(hf)
+    async with aclosing(hf.tokens(RUN)) as pieces:
+        waiting = asyncio.ensure_future(anext(pieces))
+        for reads in (1, 2):
+            for _ in range(10):
+                await store_of(hf).table.get(head.key.head)
+            assert calls_of(hf, "text") == {("text", "query"): reads}
+            hf._kernel.news.tell(head.key)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
 
 
 async def test_a_run_that_ends_while_somebody_listens_ends_that(house: House) -> None:
@@ -214,17 +260,14 @@ async def test_who_goes_on_after_any_cursor_sees_the_rest_once(either: House) ->
                 speaking[call].emit(f"{epoch}{call}{number} ")
                 heard.append(await next_of(pieces))
                 if random.random() < 0.2:
-                    either.clock.advance(WRITE_SECONDS)
-                    await either.clock.asleep(1)
+                    await written(one, head)
             for call in calls:
                 if random.random() < 0.5:
                     await speaking[call].finish()
                     heard.append(await next_of(pieces))
                 else:
                     speaking[call].abandon()
-            while one._kernel.spools.of(head.key) is not None:
-                either.clock.advance(WRITE_SECONDS)
-                await store_of(one).table.get(head.key.head)
+            await written(one, head)
     whole = told(heard)
     assert told(await there(other)) == whole
     assert any(piece.restarted for piece in heard)
@@ -256,6 +299,26 @@ async def test_a_call_that_is_made_again_elsewhere_voids_what_came_before(either
     assert await there(third, rest[-1].cursor) == []
     assert told(await there(third)) == {"c": "It is 42."}
     assert told(await there(third, seen[-1].cursor), told(seen)) == {"c": "It is 42."}
+
+
+async def test_one_that_lost_the_run_and_got_it_again_speaks_behind_all_others(
+    house: House,
+) -> None:
+    one, other = house.open(), house.open()
+    head = await started(one)
+    lost = writer(one, head)
+    lost.emit("first")
+    async with writer(other, held(head, 2)) as speaking:
+        speaking.emit("second")
+    # The one that it began before is still under way, in the same process.
+    async with writer(one, held(head, 3)) as speaking:
+        speaking.emit("third")
+        lost.emit("!")
+        assert told(await there(one)) == {"c": "third"}
+        await lost._spool.flush()
+        lost.abandon()
+        assert one._kernel.spools.of(head.key) is not None
+    assert told(await there(other)) == {"c": "third"}
 
 
 @pytest.mark.usefixtures("asks_never")
@@ -300,8 +363,7 @@ async def test_who_is_far_behind_reads_the_table(house: House) -> None:
         spool = hf._kernel.spools.of(head.key)
         assert spool is not None
         assert spool.oldest > 100  # it is not all kept in memory
-        await speaking.finish()
-        while not got[-1].last:
+        while not got[-1].text.endswith("199 "):
             got.append(await next_of(pieces))
     assert "".join(piece.text for piece in got).split() == [str(number) for number in range(200)]
 
@@ -316,10 +378,20 @@ async def test_much_at_once_goes_into_several_items(either: House) -> None:
     async with writer(one, head) as speaking:
         speaking.emit(much)
         assert told(await there(one)) == {"c": much}
+        await written(one, head)
+        assert speaking._spool._kept_bytes <= 256 * 1024
     assert told(await there(other)) == {"c": much}
     items = await text_items(one)
     assert len(items) > len(much.encode()) / ITEM_BYTES_MAX
     assert max(len(item["data"]) for item in items) <= ITEM_BYTES_MAX + 100
+
+
+async def test_of_the_parts_of_much_text_one_is_the_first_and_one_the_last(house: House) -> None:
+    hf = house.open()
+    speaking = writer(hf, await started(hf))
+    speaking._spool.say(0, "x" * 60_000, first=True, last=True)
+    flags = [(entry.first, entry.last) for _, _, entry in speaking._spool.since(0, 0)]
+    assert flags == [(True, False), (False, False), (False, True)]
 
 
 async def test_half_a_surrogate_pair_is_no_trouble(house: House) -> None:
@@ -354,10 +426,7 @@ async def test_nothing_is_left_in_memory_nor_asleep(house: House) -> None:
     late.abandon()
     late.emit("never")
     await late.finish()
-    await house.clock.asleep(1)
-    house.clock.advance(WRITE_SECONDS)
-    while hf._kernel.spools.of(head.key) is not None:
-        await store_of(hf).table.get(head.key.head)
+    await written(hf, head)
     assert house.clock.sleeping == 0
     assert hf._kernel.spools.news._listeners == {}
     assert "".join(piece.text for piece in await there(hf)) == "xy"
@@ -467,6 +536,18 @@ class Failing:
         return await self._table.write(write, **options)
 
 
+class Slow:
+    """A table that writes only once it is let."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self.gate = Gate()
+
+    async def write(self, write: Any, **options: Any) -> Any:
+        await self.gate.pass_through()
+        return await self._table.write(write, **options)
+
+
 async def advancing(clock: StepClock, task: asyncio.Future[Any], seconds: float) -> None:
     async with asyncio.timeout(WAIT_SECONDS_MAX):
         while not task.done():
@@ -496,16 +577,19 @@ async def test_a_store_that_is_down_ends_the_text_and_not_the_call(
     head = await started(hf)
     table = hf._kernel.texts
     hf._kernel.texts = Failing(table, 10_000)  # type: ignore[assignment]
+    beside = writer(hf, head, "beside")
     speaking = writer(hf, head)
     speaking.emit("lost")
     finishing = asyncio.ensure_future(speaking.finish())
     await advancing(house.clock, finishing, 1)
     await finishing
     assert "text cannot be written" in caplog.text
-    assert hf._kernel.spools.of(head.key) is None
     hf._kernel.texts = table
     async with writer(hf, head, "later") as again:
         again.emit("heard")
+        beside.emit("lost, too")
+        beside.abandon()
+    assert hf._kernel.spools.of(head.key) is None
     assert told(await there(hf)) == {"later": "heard"}
 
 
@@ -522,9 +606,7 @@ async def test_who_is_cancelled_while_it_finishes_leaves_the_rest_to_be_written(
     finishing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await finishing
-    while hf._kernel.spools.of(head.key) is not None:
-        house.clock.advance(WRITE_SECONDS)
-        await store_of(hf).table.get(head.key.head)
+    await written(hf, head)
     assert told(await there(hf)) == {"c": "all of it"}
 
 

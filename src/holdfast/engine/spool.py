@@ -113,9 +113,11 @@ class Spool:
         return said
 
     async def flush(self) -> None:
-        """Return when everything that was said is written, or cannot be."""
+        """Return when everything that was said by now is written, or cannot be."""
+        # What is said meanwhile waits for its turn, however slow the store is.
+        newest = self._batches[-1].number
         async with self._lock:
-            while (batch := self._unwritten()) is not None:
+            while (batch := self._unwritten()) is not None and batch.number <= newest:
                 if batch is self._batches[-1]:
                     self._batches.append(_Batch(batch.number + 1))
                 streams = {entry.stream: self.streams[entry.stream] for entry in batch.entries}
@@ -132,6 +134,8 @@ class Spool:
     async def _write_now_and_then(self) -> None:
         while self._unwritten() is not None:
             await self.flush()
+            if not self._speakers and self._unwritten() is None:
+                break
             await self._sleep(WRITE_SECONDS)
         self._writing = None
         self._leave_if_over()

@@ -216,7 +216,7 @@ class _Reader:
                 yield piece
             self._at = Cursor(head.generation, spool, number + 1, 0)
         # All that came before this spool was written before it was opened.
-        if here is not None and here.oldest == 0 and here.key > self._at.spool:
+        if here is not None and here.key > self._at.spool:
             self._at = Cursor(head.generation, here.key, 0, 0)
 
     def _spool_here(self) -> Spool | None:
