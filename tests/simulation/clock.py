@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EPOCH_MS", "ProcessClock"]
 
+_SECONDS_MIN = 1e-6
 EPOCH_MS = 1_700_000_000_000
 """The true wall clock at the beginning of every world."""
 
@@ -32,7 +33,8 @@ class ProcessClock:
     async def sleep(self, seconds: float) -> None:
         process = self._process
         woken = process.promise()
-        seconds = max(seconds, 0)
+        # However short, it takes time: who waits for a moment would wait for it forever otherwise.
+        seconds = max(seconds, _SECONDS_MIN) if seconds > 0 else 0
         process.run_risk(seconds)
         overshoot_max = process.world.plan.overshoot_seconds_max
         if overshoot_max and seconds:

@@ -9,13 +9,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.engine import accounts, calls, driver, ledger, purse, visit
+from holdfast.engine import accounts, calls, driver, kernel, ledger, purse, quotas, visit
 from holdfast.engine.visit import Overtaken
-from holdfast.errors import TransactionCancelled
+from holdfast.errors import ConditionFailed, TransactionCancelled
+from holdfast.model import level
 from holdfast.model.event import CallIntended, CallReserved, Snapshot
 from holdfast.model.execution import Execution
 from holdfast.model.spending import NOTHING
 from holdfast.records import account
+from holdfast.storage.layout import TOKEN
 from tests.simulation import effects
 from tests.simulation.bugs import Plant, bug
 
@@ -157,13 +159,13 @@ def set_aside_after_the_call(patch: pytest.MonkeyPatch) -> None:
 
 @effect_bug
 def set_aside_but_not_durably(patch: pytest.MonkeyPatch) -> None:
-    record = visit.Visit.record
+    record = driver.Driver.record
 
     async def hasty(self: Any, *events: Any, durable: bool) -> None:
         reserves = any(isinstance(event, CallReserved) for event in events)
         await record(self, *events, durable=durable and not reserves)
 
-    patch.setattr(visit.Visit, "record", hasty)
+    patch.setattr(driver.Driver, "record", hasty)
 
 
 @effect_bug
@@ -176,15 +178,17 @@ def a_lost_call_counts_as_unpaid(patch: pytest.MonkeyPatch) -> None:
 
 @effect_bug
 def calls_side_by_side_that_do_not_see_each_other(patch: pytest.MonkeyPatch) -> None:
-    lacking = purse.Purse._lacking
+    lacking, spend = purse.Purse._lacking, purse.Purse._spend
 
-    def blind(self: Any, *arguments: Any) -> str | None:
-        pending, self._pending = self._pending, NOTHING
-        try:
-            return lacking(self, *arguments)
-        finally:
-            self._pending = pending
+    async def blind(self: Any, *arguments: Any) -> str | None:
+        self._pending = NOTHING
+        return await lacking(self, *arguments)
 
+    async def unseen(self: Any, event: Any, most: Any) -> None:
+        await spend(self, event, most)
+        self._pending = NOTHING
+
+    patch.setattr(purse.Purse, "_spend", unseen)
     patch.setattr(purse.Purse, "_lacking", blind)
 
 
@@ -231,3 +235,46 @@ def nobody_gives_back(patch: pytest.MonkeyPatch) -> None:
     async def nothing(*arguments: Any) -> None: ...
 
     patch.setattr(accounts.Accounts, "settle", nothing)
+
+
+# --- quotas ---------------------------------------------------------------------------------------
+
+
+@effect_bug
+def a_quota_that_nobody_heeds(patch: pytest.MonkeyPatch) -> None:
+    async def always(*arguments: Any) -> None: ...
+
+    patch.setattr(visit.Visit, "admitted", always)
+
+
+@effect_bug
+def a_slot_released_twice(patch: pytest.MonkeyPatch) -> None:
+    """Slots are counted, and not known by their tokens; and a call gives its own back twice."""
+    let_go = quotas._Counter.let_go
+
+    def twice(self: Any, token: str) -> None:
+        let_go(self, token)
+        self.add(quotas._Release(token))
+
+    def any_one(before: level.Level, tokens: Any, *, now_ms: int) -> level.Level:
+        left = sorted(before.slots)[len(list(tokens)) :]
+        slots = {token: before.slots[token] for token in left}
+        return msgspec.structs.replace(before, slots=slots)
+
+    patch.setattr(quotas._Counter, "let_go", twice)
+    patch.setattr(level, "released", any_one)
+
+
+@effect_bug
+def a_refused_admission_is_taken_for_a_yes(patch: pytest.MonkeyPatch) -> None:
+    settle = kernel.Kernel.settle
+
+    async def hopeful(self: Any, table: Any, write: Any, **values: Any) -> Any:
+        try:
+            return await settle(self, table, write, **values)
+        except ConditionFailed:
+            if not write.key.pk.startswith("QUOTA#"):
+                raise
+            return {**write.item, TOKEN: write.token}
+
+    patch.setattr(kernel.Kernel, "settle", hopeful)

@@ -5,6 +5,7 @@
 ``post``  honours keys: under one it acts once, and answers the same however often it is asked
 ``wire``  acts whenever it is asked; its probe burns the key of what has not arrived
 ``mail``  as much without a probe: a person looks, and burns
+``gated`` honours keys, and has a quota that all workers share
 `oracle`  answers something else whenever it is asked, and is paid for that
 ========= ==========================================================================================
 
@@ -24,7 +25,8 @@ lost, all the same. What a step ``call chain`` does, in a node of its own or in 
 ``relay``   wires, posts the receipt, and mails what came of that
 ``model``   asks a model, and posts its answer
 ``models``  asks it several things side by side
-``heirs``   lets two runs ask it that share the budget, and asks it itself
+``gate``    makes several calls side by side that have a quota
+``heirs``   lets three runs ask it that share the budget, and asks it itself
 ``slice``   lets a run ask it that has a part of the budget for itself
 =========== ========================================================================================
 """
@@ -45,6 +47,7 @@ from holdfast.model.budget import Budget
 from holdfast.model.policy import Retry
 from holdfast.records.codec import arguments_digest
 from tests.simulation.faults import drawn
+from tests.simulation.gate import QUOTA, Gate
 from tests.simulation.loop import OWNER
 from tests.simulation.oracle import MOST_TOKENS, Books, Oracle, budget_of
 from tests.simulation.process import Process
@@ -57,7 +60,7 @@ __all__ = ["CALLS", "Outside"]
 
 CALLS = (
     *("chain", "linger", "nap", "kid", "beside", "named", "again"),
-    *("once", "mail", "relay", "model", "models", "heirs", "slice"),
+    *("once", "mail", "relay", "model", "models", "heirs", "slice", "gate"),
 )
 """What a step can call."""
 
@@ -68,11 +71,11 @@ _LINGER_SECONDS = 0.3
 _PROBE_SECONDS = 0.02
 _PROBE_UNSURE = 0.25
 _NOT_DONE = 0.04
-_FAILED_BY_PERSON = 0.2
+_FAILED_BY_PERSON = 0.4
 
 _caller: ContextVar[Context] = ContextVar("caller")
 
-HEIR = ["work 0.1", "call model"]
+HEIR = ["work 0.1", "nap 3.5", "call model"]
 SLICE_TOKENS = 10 * MOST_TOKENS
 """Enough, however much of it is lost."""
 
@@ -108,9 +111,12 @@ class Request:
 class Outside:
     """Everything that calls reach, with what ever happened there."""
 
-    def __init__(self, world: World, once: Once, seen: Counter[str], books: Books) -> None:
+    def __init__(
+        self, world: World, seen: Counter[str], *, once: Once, books: Books, gate: Gate
+    ) -> None:
         self._world = world
         self._once = once
+        self._gate = gate
         self._books = books
         self.models = {Oracle.name: Oracle(self._ask)}
         self._seen = seen
@@ -128,6 +134,7 @@ class Outside:
         self._post = self._tool("post", self._posted)
         self._wire = self._tool("wire", self._acted, at_most_once=True, probe=self._probe)
         self._mail = self._tool("mail", self._acted, at_most_once=True)
+        self._gated = self._tool("gated", self._posted, quota=QUOTA)
 
     # --- what a person does -----------------------------------------------------------------------
 
@@ -176,18 +183,21 @@ class Outside:
             case "models":
                 await self._side_by_side([lambda n=n: self._model(ctx, n) for n in range(3)])
             case "heirs":
-                heirs = [await start(ctx, HEIR) for _ in range(2)]
+                heirs = [await start(ctx, HEIR) for _ in range(3)]
                 await self._model(ctx, 1)
                 await asyncio.gather(*(end(heir) for heir in heirs))
             case "slice":
                 await end(await start(ctx, HEIR, budget_of(SLICE_TOKENS)))
+            case "gate":
+                await self._side_by_side(
+                    [lambda n=n: self._call(ctx, self._gated, n) for n in range(3)]
+                )
             case _:
                 raise AssertionError(kind)
         return kind
 
     async def _between(self, ctx: Context, kind: str, guess: str | None, start: Start) -> None:
-        process = OWNER.get()
-        assert isinstance(process, Process)
+        process = _process()
         digest = _digest(_name(ctx, 1))
         if kind == "linger":
             await process.clock.sleep(_LINGER_SECONDS)
@@ -274,7 +284,12 @@ class Outside:
             )
             if of in self._sources:
                 self._once.uses(what[0], self._sources[of], of)
-            answer = await self._answer(journey, arrived)
+            passage = self._gate.passes(_process()) if "quota" in contract else None
+            try:
+                answer = await self._answer(journey, arrived)
+            finally:
+                if passage is not None:
+                    self._gate.leaves(passage)
             self._once.returns(journey)
             return answer
 
@@ -297,8 +312,7 @@ class Outside:
         return self._posted(key)
 
     async def _probe(self, key: str) -> Any:
-        process = OWNER.get()
-        assert isinstance(process, Process)
+        process = _process()
         await process.clock.sleep(_PROBE_SECONDS)
         if self._world.random.random() < _PROBE_UNSURE:
             self._seen["probe unknown"] += 1
@@ -316,8 +330,7 @@ class Outside:
 
     async def _answer(self, journey: Journey, arrived: Callable[[str], Any]) -> Any:
         """Send a request, and wait for what comes back."""
-        world, process = self._world, OWNER.get()
-        assert isinstance(process, Process)
+        world, process = self._world, _process()
         request = Request(journey, process, process.promise())
         if not process.silent:
             draw, now = world.random.random, world.loop.time()
@@ -368,6 +381,12 @@ class Outside:
             where = "before the effect" if early else "between the effect and its record"
             self._seen[f"crash {where}"] += 1
             process.crash()
+
+
+def _process() -> Process:
+    process = OWNER.get()
+    assert isinstance(process, Process)
+    return process
 
 
 def _deliver(request: Request) -> None:

@@ -286,7 +286,13 @@ def fleet(
         promises = Promises(world, skew_ms=skew_ms, stuck_ms=round(STUCK_SECONDS * 1000))
         script = drawn_script(world.random, TROUBLE_SECONDS, calling=calls)
         floor_bytes = world.random.choice(FLOORS_BYTES)
-        outside = Outside(world, promises.once, promises.seen, promises.books)
+        outside = Outside(
+            world,
+            promises.seen,
+            once=promises.once,
+            books=promises.books,
+            gate=promises.gate,
+        )
         graph = flow(promises.entered, outside)
         state = Fleet(world, promises, script, floor_bytes, graph, outside)
         state.shared = world.random.random() < SHARED

@@ -65,7 +65,8 @@ class Process(Owner):
         self.store = Store(self.engine, self.blobs, url=f"world://{self.name}", meter=self.meter)
         self.table = self.store.table
         self._awaited: dict[Future[Any], None] = {}
-        self._stalled_until = 0.0
+        self.stalled_until = 0.0
+        """Until when it stood, or stands, still."""
         world.admit(self)
 
     @property
@@ -143,12 +144,12 @@ class Process(Owner):
         if self.silent:
             return
         self.paused = True
-        self._stalled_until = max(self._stalled_until, self.world.loop.time() + seconds)
+        self.stalled_until = max(self.stalled_until, self.world.loop.time() + seconds)
         self.world.note(self, "stall", f"{seconds:.3f} s", count=True)
-        self.world.at(self._stalled_until, self._go_on)
+        self.world.at(self.stalled_until, self._go_on)
 
     def _go_on(self) -> None:
-        if self.stalled and self.world.loop.time() >= self._stalled_until:
+        if self.stalled and self.world.loop.time() >= self.stalled_until:
             self.world.note(self, "goes on")
             self.world.loop.release(self)
 

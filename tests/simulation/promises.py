@@ -66,6 +66,7 @@ from holdfast.storage.item import Item, item_bytes
 from holdfast.storage.layout import TOKEN, Key
 from tests.simulation.chronicle import Broken, Chronicle, Chronicles
 from tests.simulation.family import Family
+from tests.simulation.gate import Gate
 from tests.simulation.once import Once
 from tests.simulation.oracle import Books
 from tests.simulation.order import Order
@@ -101,6 +102,7 @@ class Promises:
         self._family = Family(world, self._runs, self.seen, skew_ms=skew_ms)
         self.once = Once(world, self._runs, self.seen)
         self.books = Books(world, self._runs, self.seen)
+        self.gate = Gate(world, self.seen)
         world.on_applied(self._applied)
 
     # --- what a scenario tells --------------------------------------------------------------------
@@ -206,6 +208,8 @@ class Promises:
         for key, old, new in sorted(steps, key=lambda step: step[0].sk == HEAD):
             if key.pk.startswith("LANE#"):
                 self._order.ticket(key, old, new, process)
+            elif key.pk.startswith("QUOTA#"):
+                self.gate.item(new)
             elif not key.pk.startswith("RUN#"):
                 continue
             elif key.sk == HEAD:

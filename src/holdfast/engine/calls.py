@@ -359,7 +359,8 @@ class Calls:
             return UNKNOWN
 
     async def _ask(self, call: str, known: Call, asked: Asked, key: str) -> None:
-        id = hashlib.blake2b(key.encode(), digest_size=8).hexdigest()
+        # Of this visit alone: elsewhere in the run the same key may be in doubt, too.
+        id = hashlib.blake2b(self._derived(call, known).encode(), digest_size=8).hexdigest()
         answer = await self._visit.ambiguous(Ambiguous(id, asked.tool.name, key))
         told: dict[str, Any] = answer.payload
         if told["outcome"] == "void":
@@ -379,8 +380,10 @@ class Calls:
         """Return the key under which a call is made: another one once that was burned."""
         if call.startswith("="):
             return f"{call[1:]}~{known.voided}" if known.voided else call[1:]
-        name = f"{self._visit.key}.{call}~{known.voided}"
-        return hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
+        return hashlib.blake2b(self._derived(call, known).encode(), digest_size=16).hexdigest()
+
+    def _derived(self, call: str, known: Call) -> str:
+        return f"{self._visit.key}.{call}~{known.voided}"
 
     async def _failed(
         self, call: str, digest: bytes, error: Exception, asked: Asked, *, by: str = ""

@@ -13,6 +13,7 @@ from holdfast.engine.children import Wanted
 from holdfast.engine.endings import result_of
 from holdfast.engine.invocations import Invocation, invoked
 from holdfast.engine.starting import prepare
+from holdfast.engine.threads import NodeThreads
 from holdfast.engine.visit import Visit
 from holdfast.errors import InvalidRequest, WaitTimedOut
 from holdfast.graph import Graph
@@ -116,7 +117,10 @@ class Context:
             CallChanged: the ``key`` was used before, with other arguments.
             InvalidResult: what it returned cannot be kept.
         """
-        tool = tool_of(function)
+        tool, handed = tool_of(function), self
+        if tool.plain:
+            loop = asyncio.get_running_loop()
+            handed = BlockingContext(self, loop, self._visit.threads)
         asked = Asked(
             tool=tool,
             args=args,
@@ -124,7 +128,7 @@ class Context:
             key=key,
             retry=tool.retry if retry is None else retry,
             timeout_ms=tool.timeout_ms if timeout is None else milliseconds_of(timeout, "timeout"),
-            context=BlockingContext(self, asyncio.get_running_loop()) if tool.plain else self,
+            context=handed,
             quota=quota or tool.quota,
         )
         return await self._calls.call(self._calls.name(tool.name, key), asked)
@@ -325,9 +329,12 @@ class Child:
 class BlockingContext:
     """The context of a node that is a plain function: the same, but its waits block its thread."""
 
-    def __init__(self, context: Context, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, context: Context, loop: asyncio.AbstractEventLoop, threads: NodeThreads
+    ) -> None:
         self._context = context
         self._loop = loop
+        self._threads = threads
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
@@ -394,7 +401,9 @@ class BlockingContext:
         return self._blocking(self._context.result_of(child))
 
     def _blocking(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+        # Which may be for a plain function that needs a thread.
+        with self._threads.blocked():
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
 
 class BlockingChild:

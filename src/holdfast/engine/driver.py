@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import Executor
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
@@ -32,6 +31,7 @@ from holdfast.engine.purse import Purse
 from holdfast.engine.quotas import Later, Pass
 from holdfast.engine.removal import freed_at_ms, remove
 from holdfast.engine.starting import made, with_input
+from holdfast.engine.threads import NodeThreads
 from holdfast.engine.tokens import TokenWriter
 from holdfast.engine.turns import must_wait
 from holdfast.engine.unwritten import Stood
@@ -97,7 +97,7 @@ class Holder(Protocol):
     """What nodes do something to the world with."""
 
     @property
-    def threads(self) -> Executor:
+    def threads(self) -> NodeThreads:
         """Where nodes that are plain functions run."""
         ...
 
@@ -221,7 +221,7 @@ class Driver:
         return self._kernel.clock.now_ms()
 
     @property
-    def threads(self) -> Executor:
+    def threads(self) -> NodeThreads:
         return self._holder.threads
 
     @property
@@ -257,7 +257,7 @@ class Driver:
         self._check_alive()
         journal, called = self._journal, any(isinstance(event, CallFinished) for event in events)
         if not durable and journal is not None and journal.hold(events, pressing=called):
-            self.execution = folded(self.execution, events)
+            self._fold(events)
             if journal.presses:
                 self._holder.flusher.soon(self)
             return
@@ -604,7 +604,12 @@ class Driver:
             raise Conflict
         if durable or not journal.hold(events):
             await journal.append(events)
-        self.execution = folded(self.execution, events)
+        self._fold(events)
+
+    def _fold(self, events: Sequence[Event]) -> None:
+        before, self.execution = self.execution, folded(self.execution, events)
+        if self.execution.spent != before.spent:
+            self._parking.relent()
 
     # --- letting go -------------------------------------------------------------------------------
 

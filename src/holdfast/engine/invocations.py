@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import msgspec
 
@@ -149,7 +149,7 @@ class _Question:
         """Return the answer, from its record where there is one."""
         asked = self._asked
         self._call = self._calls.name(self._name, asked.key)
-        return await self._calls.call(
+        recorded = await self._calls.call(
             self._call,
             Asked(
                 tool=Tool(self._ask, name=self._name),
@@ -163,6 +163,7 @@ class _Question:
                 quota=self._quota if asked.share_ms is None else None,
             ),
         )
+        return msgspec.convert(recorded, Answer)
 
     def charged(self, value: _Shared) -> Charged:
         usage, price = value.answer.usage, self._model.price
@@ -177,12 +178,12 @@ class _Question:
             isinstance(error, ModelUnavailable) and error.unpaid
         )
 
-    async def _ask(self, request: Request, idempotency_key: str) -> Answer:
+    # What it returns is not what is recorded, which is the answer alone: see `charged`.
+    async def _ask(self, request: Request, idempotency_key: str) -> Any:
         keyed = msgspec.structs.replace(request, idempotency_key=idempotency_key)
-        shared = await self._found(keyed) if self._asked.share_ms is not None else None
-        if shared is None:
-            shared = _Shared(await self._told(keyed))
-        return cast(Answer, shared)
+        if self._asked.share_ms is None:
+            return _Shared(await self._told(keyed))
+        return await self._found(keyed)
 
     async def _found(self, request: Request) -> _Shared:
         """Return the answer that the runs of a tenant share; ask for all where there is none."""

@@ -361,7 +361,7 @@ class Journal:
         try:
             while self._waiting:
                 group = self._next_group()
-                await self._write(group)
+                await self._write(group, until)
                 if until in group and self._waiting:
                     return
         except BaseException as error:
@@ -385,7 +385,7 @@ class Journal:
         group, self._waiting = self._waiting[:count], self._waiting[count:]
         return group
 
-    async def _write(self, group: list[_Entry]) -> None:
+    async def _write(self, group: list[_Entry], until: _Entry | None) -> None:
         events = [event for entry in group for event in entry.events]
         plain = group[0].plain if len(group) == 1 else encode(events)
         refusal: InvalidResult | None = None
@@ -394,7 +394,7 @@ class Journal:
                 pass
         except InvalidResult as error:
             # Only one alone can be too large, and it is nobody else's fault.
-            if any(entry.done is None for entry in group):
+            if any(entry.done is None and entry is not until for entry in group):
                 raise  # nobody waits for it, and it must not be passed over
             refusal = error
         for entry in group:

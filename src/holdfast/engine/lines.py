@@ -67,7 +67,8 @@ class Lines:
         Return whether there were any: whoever is about to let go of the run would lose what they
         come to.
         """
-        path = self._line().path
+        # Whoever waits does not count among the tasks that asked: another time it may not wait.
+        path = self._nearest().path
         # What this is part of does not go on before it does.
         for call in [call for call in self._active if path.startswith(f"{call}>")]:
             self.end(call)
@@ -86,10 +87,14 @@ class Lines:
             if not left.done():
                 left.set_result(None)
 
-    def _line(self) -> _Line:
+    def _nearest(self) -> _Line:
         line = _current.get()
         if line is None or line.lines is not self:  # a task of somebody else's making
-            line = self._root
+            return self._root
+        return line
+
+    def _line(self) -> _Line:
+        line = self._nearest()
         if line.task is not asyncio.current_task():
             line.offshoots += 1
             line = _Line(self, f"{line.path}{line.offshoots}/")

@@ -20,6 +20,7 @@ __all__ = ["RETRY", "Parking", "limit_ms", "reason_of"]
 
 RETRY = "%retry"
 """What the keys of waits for a further attempt begin with."""
+_BUDGET = "%budget"
 
 
 class Parking:
@@ -37,14 +38,18 @@ class Parking:
         self._meant: dict[str, tuple[int, list[Signal]]] = {}
         # Signals whose taking is being written: no other wait may take them.
         self._taking: set[tuple[str, str]] = set()
-        # Branches that wait for a child whose end another one took: there will be no other.
+        # Branches that are to ask again, though nothing answered them. One of them may wait for a
+        # child whose end another one took: there will be no other.
         self._outrun: set[str] = set()
+        # Branches that lack money, those that have waited longest first; some may wait no more.
+        self._lacking: dict[str, None] = {}
 
     def begin(self, execution: Execution, waits: Iterable[Wait]) -> None:
         """Begin with a run as its journal and its row tell it."""
         self.parked.clear()
         self._meant.clear()
         self._taking.clear()
+        self._lacking.clear()
         self.due_ms, self._stirred = math.inf, True
         if not execution.branches:
             return
@@ -62,6 +67,8 @@ class Parking:
         """Let a branch wait."""
         self.parked[branch] = self._waited[branch] = waits
         self.due_ms = min((self.due_ms, *map(limit_ms, waits)))
+        if any(wait.key.startswith(_BUDGET) for wait in waits):
+            self._lacking[branch] = None
         if self._meant.pop(branch, None) is not None:
             self._stirred = True  # what it was let go on for, and did not take, others may
 
@@ -75,6 +82,20 @@ class Parking:
         for branch in asking:
             del self.parked[branch]
         return bool(asking)
+
+    def relent(self) -> None:
+        """Let one of the branches ask again that lack money: there may be enough by now.
+
+        One at a time, since each runs its node again; one that gets what it asks for is followed
+        by the next.
+        """
+        while self._lacking:
+            branch = next(iter(self._lacking))
+            del self._lacking[branch]
+            if branch in self.parked:
+                self._outrun.add(branch)
+                self._stirred = True
+                return
 
     def stir(self) -> None:
         """Hear of something that may answer a wait."""

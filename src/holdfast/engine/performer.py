@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from concurrent.futures import Executor
 from functools import partial
 from typing import Any
 
 from holdfast.clock import Clock
 from holdfast.engine.context import BlockingContext, Context
 from holdfast.engine.kernel import Dropped
+from holdfast.engine.threads import NodeThreads
 from holdfast.engine.visit import Overtaken, Paused, Visit
 from holdfast.errors import NodeTimedOut, NotPausable
 from holdfast.graph import Graph, Node
@@ -27,7 +27,7 @@ async def perform(
     visit: Visit,
     *,
     clock: Clock,
-    threads: Executor,
+    threads: NodeThreads,
 ) -> Returned | Raised:
     """Run the node at which the branch of the visit stands.
 
@@ -63,7 +63,7 @@ async def perform(
         return Raised(failure_of(error), covered, _since(began, clock))
 
 
-async def _called(node: Node, state: Any, visit: Visit, threads: Executor) -> Any:
+async def _called(node: Node, state: Any, visit: Visit, threads: NodeThreads) -> Any:
     if node.timeout_ms is None:
         return await _call(node, state, visit, threads)
     timeout = asyncio.timeout(node.timeout_ms / 1000)
@@ -78,12 +78,12 @@ async def _called(node: Node, state: Any, visit: Visit, threads: Executor) -> An
         ) from None
 
 
-async def _call(node: Node, state: Any, visit: Visit, threads: Executor) -> Any:
+async def _call(node: Node, state: Any, visit: Visit, threads: NodeThreads) -> Any:
     context = Context(visit)
     if not node.plain:
         return await (node.function(state, context) if node.takes_context else node.function(state))
     loop = asyncio.get_running_loop()
-    arguments = (state, BlockingContext(context, loop)) if node.takes_context else (state,)
+    arguments = (state, BlockingContext(context, loop, threads)) if node.takes_context else (state,)
     call = partial(contextvars.copy_context().run, node.function, *arguments)
     try:
         return await loop.run_in_executor(threads, call)

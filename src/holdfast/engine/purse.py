@@ -98,7 +98,7 @@ class Purse:
         if most == NOTHING and (self._owner.head.budget or Limits()).wall_ms is None:
             return
         await self._afforded(visit, call, most)
-        if most == NOTHING:
+        if most == NOTHING:  # only its time is limited
             return
         visit.lines.begin(call)
         reserved = CallReserved(visit.now_ms(), visit.node, visit.visit, call, most, visit.branch)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import Executor, Future
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 __all__ = ["NodeThreads"]
@@ -29,6 +30,8 @@ class NodeThreads(Executor):
         self._idle = 0
         # Calls for which no thread was free, nor could be made.
         self._backlog = 0
+        # Threads that wait for something which may need another one.
+        self._blocked = 0
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         future: Future[T] = Future()
@@ -49,19 +52,36 @@ class NodeThreads(Executor):
         with self._lock:
             if self._idle:
                 self._idle -= 1  # counted here and not by the thread, which may be slow to wake
-            elif self._made < self._count:
-                self._made += 1
-                name = f"holdfast-{self._name}-{self._made}"
-                threading.Thread(target=self._work, name=name, daemon=True).start()
+            elif self._made - self._blocked < self._count:
+                self._make()
             else:
                 self._backlog += 1
             self._calls.put(call)
         return future
 
+    @contextmanager
+    def blocked(self) -> Generator[None, None, None]:
+        """Let another thread work in the place of this one, which waits meanwhile."""
+        with self._lock:
+            self._blocked += 1
+            if self._backlog:
+                self._backlog -= 1
+                self._make()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._blocked -= 1
+
     def shutdown(self, wait: bool = False, *, cancel_futures: bool = False) -> None:
         with self._lock:
             for _ in range(self._made):
                 self._calls.put(None)
+
+    def _make(self) -> None:
+        self._made += 1
+        name = f"holdfast-{self._name}-{self._made}"
+        threading.Thread(target=self._work, name=name, daemon=True).start()
 
     def _work(self) -> None:
         while (call := self._calls.get()) is not None:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable
-from concurrent.futures import Executor
 from datetime import UTC, datetime
 from typing import Any, NoReturn, Protocol
+
+import msgspec
 
 from holdfast.engine.calls import Ambiguous
 from holdfast.engine.children import Wanted
@@ -22,6 +23,7 @@ from holdfast.engine.lines import Lines
 from holdfast.engine.means import Means
 from holdfast.engine.purse import Purse
 from holdfast.engine.quotas import Later, Pass
+from holdfast.engine.threads import NodeThreads
 from holdfast.engine.tokens import TokenWriter
 from holdfast.errors import NotPausable, ResultTaken, WaitBeyondExpiry
 from holdfast.graph import Node
@@ -73,7 +75,7 @@ class Host(Protocol):
         ...
 
     @property
-    def threads(self) -> Executor:
+    def threads(self) -> NodeThreads:
         """Where plain functions run."""
         ...
 
@@ -392,7 +394,7 @@ class Visit:
     # --- calls ------------------------------------------------------------------------------------
 
     @property
-    def threads(self) -> Executor:
+    def threads(self) -> NodeThreads:
         """Where plain functions run."""
         return self.host.threads
 
@@ -454,6 +456,8 @@ class Visit:
         if answer is None:
             about = f"{ambiguous.name} {ambiguous.key}"
             wait = await self.begin_wait(key, name, None, about)
+            # It never goes stale: elsewhere the call would be made again, under another key.
+            wait = msgspec.structs.replace(wait, stale_ms=None)
             if wait not in self.host.known_waits(self.branch):
                 await self.host.list_ambiguous(ambiguous, self.node)
             answer = await self.answer(wait)

@@ -282,7 +282,7 @@ def _after(before: Execution, event: Event) -> Execution:
                 failed_attempts=strand.failed_attempts + 1,
                 retry_at_ms=event.retry_at_ms,
                 failure=event.failure,
-                calls=_without_failures(strand),
+                calls=_without_failures(strand.calls),
             )
         case (
             CallFinished(branch=path)
@@ -448,6 +448,8 @@ def _called(before: Execution, path: str, event: CallEvent) -> Execution:
             "spent": before.spent + event.spent - known.reserved,
             "saved": before.saved + event.saved,
         }
+    if isinstance(event, CallRetried):
+        calls = _without_failures(calls, within=f"{event.call}>")
     if not path:
         return _changed(before, **counted, calls=calls)
     return _moved(_changed(before, **counted), path, calls=calls)
@@ -469,16 +471,19 @@ def _childs_spending(before: Execution, event: SignalTaken) -> dict[str, Any]:
     return _sliced(before, child, Spending(*event.payload["spent"]))
 
 
-def _without_failures(strand: Strand) -> dict[str, Call]:
-    """Return the calls as a further attempt of the node finds them: failures are forgotten."""
+def _without_failures(calls: dict[str, Call], *, within: str = "") -> dict[str, Call]:
+    """Return the calls as a further attempt finds them: failures are forgotten."""
     return {
-        # A key that was burned stays so.
-        name: Call(voided=call.voided)
-        if call.forgotten
-        else msgspec.structs.replace(call, failed=0, retry_at_ms=0)
-        for name, call in strand.calls.items()
-        if call.voided or not call.forgotten
+        name: _tried_anew(call) if name.startswith(within) else call
+        for name, call in calls.items()
+        if call.voided or not call.forgotten or not name.startswith(within)
     }
+
+
+def _tried_anew(call: Call) -> Call:
+    if call.forgotten:
+        return Call(voided=call.voided)  # a key that was burned stays so
+    return msgspec.structs.replace(call, failed=0, retry_at_ms=0)
 
 
 def _waiting(before: Execution, event: Waiting) -> Execution:
@@ -554,7 +559,7 @@ def _tried_again(strand: Strand) -> dict[str, Any]:
         "failed_attempts": 0,
         "retry_at_ms": 0,
         "failure": None,
-        "calls": _without_failures(strand),
+        "calls": _without_failures(strand.calls),
         "answers": {key: a for key, a in strand.answers.items() if key not in unfinished},
         "children": {n: id for n, id in strand.children.items() if childs_signal(id) in finished},
         # Nobody tells a run that has failed: whether they have ended meanwhile is asked again.
