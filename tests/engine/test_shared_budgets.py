@@ -54,6 +54,7 @@ async def test_a_crowd_of_children_never_exceeds_its_dollar_and_uses_it(
     await house.quiet(*held)
     assert len(model.asked) == 100
     assert (await run.get()).reason == "signal"
+    assert ((await run.get()).cost_usd, (await opened[0].spending("root")).usd) == (0, 1)
     waiting = await opened[0].list(status="waiting", graph="asking", limit=300)
     reasons = {(await opened[0].get(entry.id)).reason for entry in waiting.runs}
     assert reasons == {"budget"}
