@@ -132,7 +132,7 @@ def blocking_signature(function: Callable[..., Any]) -> inspect.Signature:
 
 
 def test_the_blocking_face_stays_small() -> None:
-    assert len(members(sync.Holdfast)) <= 25
+    assert len(members(sync.Holdfast)) <= 26
     assert sorted(sync.__all__) == sync.__all__
 
 
@@ -260,6 +260,7 @@ def test_a_run_asks_within_its_budget_and_its_text_can_be_followed(url: str) -> 
             while run.get().reason != "signal":
                 pass
             assert (hf.saved.calls, run.get().cost_usd > 0) == (0, True)
+            assert hf.spending("a").usd == run.get().cost_usd
             run.signal("go on")
             assert run.result(timeout=DEADLINE_SECONDS) == {"answer": "yes no"}
             assert [piece.text for piece in run.tokens()] == ["yes", "no"]
@@ -365,6 +366,7 @@ def test_after_close_everything_says_so(url: str) -> None:
         lambda: hf.tokens("a"),
         lambda: hf.ambiguous(),
         lambda: hf.resolve("a", "b"),
+        lambda: hf.spending("a"),
         lambda: hf.set_budget("a", Budget(tokens=1)),
         lambda: hf.signal("a", "b"),
         lambda: hf.cancel("a"),

@@ -4,13 +4,15 @@ from holdfast.app import Holdfast, RunHandle
 from holdfast.engine.agents import Agent, Conversation, agent
 from holdfast.engine.context import Context
 from holdfast.engine.options import WorkerOptions
+from holdfast.engine.savings import Saved
 from holdfast.engine.worker import Worker
 from holdfast.graph import END, Graph, Node, escalate, fail, restart
 from holdfast.graph.tool import UNKNOWN, VOID, Tool, done, tool
 from holdfast.model.budget import Budget
 from holdfast.model.durations import days, hours, minutes, seconds
-from holdfast.model.invocation import Answer
+from holdfast.model.invocation import Answer, Model
 from holdfast.model.policy import Retry
+from holdfast.model.pricing import ModelPrice
 from holdfast.model.progress import BulkProgress, SweepProgress
 from holdfast.model.quota import Quota
 from holdfast.model.run import (
@@ -21,8 +23,10 @@ from holdfast.model.run import (
     Run,
     RunEntry,
     RunPage,
+    TextPiece,
 )
 from holdfast.model.signals import signal
+from holdfast.model.spending import Spending
 
 __all__ = [
     "END",
@@ -40,6 +44,8 @@ __all__ = [
     "HistoryPage",
     "Holdfast",
     "LaneEntry",
+    "Model",
+    "ModelPrice",
     "Node",
     "Quota",
     "Retry",
@@ -47,7 +53,10 @@ __all__ = [
     "RunEntry",
     "RunHandle",
     "RunPage",
+    "Saved",
+    "Spending",
     "SweepProgress",
+    "TextPiece",
     "Tool",
     "Worker",
     "WorkerOptions",

@@ -76,6 +76,7 @@ from holdfast.model.run import (
     Status,
     TextPiece,
 )
+from holdfast.model.spending import NOTHING, Spending
 from holdfast.records.head import ENDED, OPEN, TROUBLE, Head
 from holdfast.records.keys import LaneKey, Place, RunKey
 from holdfast.records.names import admit_labels, admit_name, admit_tenant
@@ -509,7 +510,20 @@ class Holdfast:
         key = await self._settled(id, tenant)
         self._crew.recall(key)  # what we remember of it is about to change
         head = await funding.fund(self._kernel, self._crew, key, limits)
-        await self._means.accounts.fund(self._crew, head, limits)
+        await self._means.accounts.fund(self._crew, head)
+
+    async def spending(self, id: str, *, tenant: str | None = None) -> Spending:
+        """Return what a run has spent, with all those that share its budget.
+
+        What they were given and have not spent yet counts, of what the budget limits.
+
+        Raises:
+            RunNotFound: there is no such run.
+        """
+        head = await runs.read(self._kernel, await self._settled(id, tenant))
+        given = None if head.budget is None else await self._means.accounts.granted(head)
+        given = given or NOTHING
+        return Spending(max(head.tokens, given.tokens), max(head.nanodollars, given.nanodollars))
 
     def ambiguous(self, *, tenant: str | None = None) -> AsyncGenerator[AmbiguousCall, None]:
         """Yield the calls that may have been made, and wait for somebody to `resolve` them."""

@@ -44,6 +44,7 @@ from holdfast.model.run import (
     Status,
     TextPiece,
 )
+from holdfast.model.spending import Spending
 from holdfast.storage import Meter, Store
 
 __all__ = ["Holdfast", "RunHandle", "Worker"]
@@ -565,6 +566,14 @@ class Holdfast:
             BudgetShared: it shares the budget of the run that started it.
         """
         self._portal.call(self._holdfast.set_budget, id, budget, tenant=tenant)
+
+    def spending(self, id: str, *, tenant: str | None = None) -> Spending:
+        """Return what a run has spent, with all those that share its budget.
+
+        Raises:
+            RunNotFound: there is no such run.
+        """
+        return self._portal.call(self._holdfast.spending, id, tenant=tenant)
 
     def ambiguous(self, *, tenant: str | None = None) -> Generator[AmbiguousCall, None, None]:
         """Yield the calls that may have been made, and wait for somebody to `resolve` them."""

@@ -254,12 +254,18 @@ def test_a_child_says_whose_budget_it_shares(holdfast: Holdfast) -> None:
         while not hf.children("p"):
             pass
         paused(hf, "child", "budget")
+        assert "together" not in shown(holdfast("run", "budget", "p"))
         assert shown(holdfast("run", "show", "child"))["budget"] == "that of run p"
         own = holdfast("run", "budget", "child", "--usd", "1")
         assert (own.exit_code, own.stdout) == (1, "")
         assert "shares the budget of run 'p' [budget_shared]" in own.stderr
         assert holdfast("run", "budget", "p", "--usd", "1").exit_code == 0
         assert hf.run("p").result(timeout=DEADLINE_SECONDS)["texts"] == ["It is."]
+    family = shown(holdfast("run", "budget", "p"))
+    assert family["spent"] == "$0.000000, 0 tokens"
+    assert family["together"] == "$0.004000, 0 tokens: with the runs that it started"
+    told = json.loads(holdfast("run", "budget", "p", "--json").stdout)
+    assert (told["cost_usd"], told["together"]["cost_usd"]) == (0, 0.004)
 
 
 @pytest.mark.parametrize(

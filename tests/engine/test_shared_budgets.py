@@ -10,7 +10,7 @@ import pytest
 from holdfast import Budget, Graph, signal
 from holdfast.errors import BudgetShared, InvalidRequest, RunFailed
 from tests.engine.asking import Cents, graph_of
-from tests.engine.support import House
+from tests.engine.support import Gate, House
 
 DOLLAR = 1_000_000_000
 
@@ -54,6 +54,7 @@ async def test_a_crowd_of_children_never_exceeds_its_dollar_and_uses_it(
     await house.quiet(*held)
     assert len(model.asked) == 100
     assert (await run.get()).reason == "signal"
+    assert ((await run.get()).cost_usd, (await opened[0].spending("root")).usd) == (0, 1)
     waiting = await opened[0].list(status="waiting", graph="asking", limit=300)
     reasons = {(await opened[0].get(entry.id)).reason for entry in waiting.runs}
     assert reasons == {"budget"}
@@ -65,6 +66,26 @@ async def test_a_crowd_of_children_never_exceeds_its_dollar_and_uses_it(
     assert len(model.asked) == 600
     for worker in held:
         await worker.stop()
+
+
+async def test_a_budget_given_before_the_account_is_opened_holds_for_the_family(
+    house: House,
+) -> None:
+    """Whoever holds the run has not read its row since, and opens the account with what it knew."""
+    gate = Gate()
+
+    async def begin(state: Any, ctx: Any) -> Any:
+        await gate.pass_through()
+        await (await ctx.start(ASKING, {"n": 2}, id="child")).result()
+        return {"done": True}
+
+    graph, hf = graph_of(begin, "family"), house.open(models={"cheap": Cents()})
+    async with house.worker(hf, graph, ASKING):
+        run = await hf.start(graph, id="root", budget=Budget(usd=0))
+        await gate.waited_at()
+        await house.open().set_budget("root", Budget(usd=1))
+        gate.open()
+        assert await run.result(timeout=60) == {"done": True}
 
 
 async def test_what_a_child_did_not_need_others_spend(either: House) -> None:

@@ -221,10 +221,10 @@ class Outside:
 
         async def one(number: int) -> None:
             await turns[number]
-            loop.call_soon(turns[number + 1].set_result, None)  # once this one has asked
+            loop.call_soon(_let, turns[number + 1])  # once this one has asked
             await calls[number]()
 
-        turns[0].set_result(None)
+        _let(turns[0])
         await asyncio.gather(*(one(number) for number in range(len(calls))))
 
     async def _model(self, ctx: Context, number: int) -> str | None:
@@ -236,7 +236,7 @@ class Outside:
             self._seen["a node went another way"] += 1
             return None
         digest = self._digests[of]
-        self._once.answered(digest, answer.text, inside=self._asked_by.get(of) is ctx)
+        self._once.answered(ctx, digest, answer.text, inside=self._asked_by.get(of) is ctx)
         if number == 1:
             self._sources[_name(ctx, 2)] = digest
         return answer.text
@@ -270,7 +270,7 @@ class Outside:
         except CallFailed:
             self._seen["a node went another way"] += 1
             return None
-        self._once.answered(digest, answer, inside=self._once.times(digest) > before)
+        self._once.answered(ctx, digest, answer, inside=self._once.times(digest) > before)
         return answer
 
     # --- tools ------------------------------------------------------------------------------------
@@ -387,6 +387,11 @@ def _process() -> Process:
     process = OWNER.get()
     assert isinstance(process, Process)
     return process
+
+
+def _let(turn: asyncio.Future[None]) -> None:
+    if not turn.done():  # whoever waited for it may have been cancelled
+        turn.set_result(None)
 
 
 def _deliver(request: Request) -> None:

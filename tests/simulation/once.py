@@ -1,6 +1,7 @@
 """P3, checked after every write and whenever a call sets out: what was recorded never runs again.
 
 - No call sets out once its result is recorded; one that has set out before may arrive after that.
+  Where clocks disagree a live owner may lose its run, and for as long as they do is none the wiser.
 - A call has one key, unless it came to nothing, and that is recorded; a key has one set of
   arguments, so that no answer was used and then lost.
 - What is made at most once sets out once under each key, and only with its intent recorded; nothing
@@ -77,10 +78,13 @@ class Journey:
 class Once:
     """Watches the calls of all runs."""
 
-    def __init__(self, world: World, runs: Chronicles, seen: Counter[str]) -> None:
+    def __init__(self, world: World, runs: Chronicles, seen: Counter[str], *, skew_ms: int) -> None:
         self._world = world
         self._runs = runs
         self._seen = seen
+        self._skew_ms = skew_ms
+        self._claimed_ms: dict[str, int] = {}
+        """When each run, by its partition, was last claimed."""
         self._effects: dict[bytes, Effect] = {}
         self._arguments: dict[str, bytes] = {}
         """With which arguments each call was made, by what names it and by its key."""
@@ -110,7 +114,7 @@ class Once:
         effect.begun[key] = effect.begun.get(key, 0) + 1
         journey = Journey(of, effect, key, chronicle, head.epoch)
         broken = self._check_key(journey, digest, once)
-        if effect.record is not None:
+        if effect.record is not None and not self._is_unaware(journey, row):
             broken = f" in epoch {head.epoch}, and {effect.record!r:.200} is recorded"
         if broken is not None:
             # Not raised: in a node it would only make the node fail.
@@ -120,6 +124,14 @@ class Once:
             self._seen["made again though it had arrived"] += effect.arrivals > 0
             self._seen["record lost"] += effect.answered and effect.record is None
         return journey
+
+    def _is_unaware(self, journey: Journey, row: Head | None) -> bool:
+        """Return whether an owner may have lost its run before its own clock says so."""
+        if row is None or row.epoch <= journey.epoch:
+            return False
+        since = self._world.now_ms() - self._claimed_ms[row.key.pk]
+        self._seen["buried alive"] += since < self._skew_ms
+        return since < self._skew_ms
 
     def _check_key(self, journey: Journey, digest: bytes, once: bool) -> str | None:
         effect, key = journey.effect, journey.key
@@ -168,9 +180,12 @@ class Once:
         """Hear that whoever made a call goes on."""
         self._seen["came back from inside a call"] += self._is_lost(journey)
 
-    def answered(self, digest: bytes, answer: Any, *, inside: bool) -> None:
+    def answered(self, context: Context, digest: bytes, answer: Any, *, inside: bool) -> None:
         """Hear what a node was answered, and whether it made the call itself just now."""
-        effect = self._effects[digest]
+        effect, head = self._effects[digest], context._visit.host.head
+        row = self._runs.row(head.key)
+        if row is None or row.epoch > head.epoch:
+            return  # what an owner is told that has lost its run comes to nothing
         effect.answered = True
         self._seen["answered from its record"] += not inside
         record = effect.record
@@ -185,8 +200,10 @@ class Once:
 
     # --- every write ------------------------------------------------------------------------------
 
-    def row(self, head: Head) -> None:
+    def row(self, before: Head | None, head: Head) -> None:
         """Check a row that was written: people find every call of which they are to tell."""
+        if before is None or before.epoch != head.epoch:
+            self._claimed_ms[head.key.pk] = self._world.now_ms()
         asked = self._asked(head)
         if not asked:
             self._waiting.pop(head.key.pk, None)

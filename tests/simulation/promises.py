@@ -100,7 +100,7 @@ class Promises:
         """How often each kind of thing that is to be tested has truly happened."""
         self._order = Order(world, self._runs, self.seen)
         self._family = Family(world, self._runs, self.seen, skew_ms=skew_ms)
-        self.once = Once(world, self._runs, self.seen)
+        self.once = Once(world, self._runs, self.seen, skew_ms=skew_ms)
         self.books = Books(world, self._runs, self.seen)
         self.gate = Gate(world, self.seen)
         world.on_applied(self._applied)
@@ -255,7 +255,7 @@ class Promises:
             self._check_change(before, head, chronicle, process)
         self._order.row(before, head)
         self._family.row(before, head)
-        self.once.row(head)
+        self.once.row(before, head)
         self.books.row(before, head)
         chronicle.moved_ms = now_ms
         if head.status in ENDED:

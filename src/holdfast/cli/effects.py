@@ -9,13 +9,13 @@ from typing import Any
 import click
 
 from holdfast.app import Holdfast
-from holdfast.cli.facts import money_facts, needs_of
+from holdfast.cli.facts import dollars, money_facts, needs_of
 from holdfast.cli.opening import on_store
 from holdfast.cli.parameters import budget_options, example, json_option, json_value
 from holdfast.cli.text import columns, pretty, utc
 from holdfast.model.budget import Budget
 from holdfast.model.run import AmbiguousCall, Run
-from holdfast.model.spending import NANODOLLARS
+from holdfast.model.spending import NANODOLLARS, Spending
 
 __all__ = ["ambiguous", "budget", "resolve"]
 
@@ -108,12 +108,16 @@ async def budget(
     if (usd, tokens, wall) != (None, None, None):
         await holdfast.set_budget(id, _changed(row, usd, tokens, wall))
         row = await holdfast.get(id)
+    together = await holdfast.spending(id)
     if as_json:
-        click.echo(pretty(_spending(row)))
+        click.echo(pretty(_spending(row, together)))
         return
     facts = [*money_facts(row), ("used", f"{row.spent_seconds:g} seconds inside nodes")]
     if row.budget is None and row.budget_of is None:
         facts = [("budget", "none"), *facts]
+    if (together.usd, together.tokens) != (row.cost_usd, row.tokens):
+        told = f"{dollars(together.usd)}, {together.tokens:,} tokens: with the runs that it started"
+        facts.append(("together", told))
     for line in columns([*facts, *(("lacks", f"it {needs}") for needs in needs_of(row))]):
         click.echo(line)
 
@@ -130,7 +134,7 @@ def _changed(row: Run, usd: float | None, tokens: int | None, wall: timedelta | 
     return Budget(usd=usd, tokens=tokens, wall=wall)
 
 
-def _spending(row: Run) -> dict[str, Any]:
+def _spending(row: Run, together: Spending) -> dict[str, Any]:
     return {
         "id": row.id,
         "budget": row.budget,
@@ -138,5 +142,6 @@ def _spending(row: Run) -> dict[str, Any]:
         "cost_usd": row.cost_usd,
         "tokens": row.tokens,
         "spent_seconds": row.spent_seconds,
+        "together": {"cost_usd": together.usd, "tokens": together.tokens},
         "lacks": needs_of(row),
     }

@@ -19,6 +19,7 @@ from holdfast.model.spending import NANODOLLARS, NOTHING
 from holdfast.model.wait import Wait
 
 __all__ = [
+    "dollars",
     "entry_of",
     "facts_of",
     "lane_lines",
@@ -115,7 +116,7 @@ def money_facts(row: Run) -> Iterator[tuple[str, str]]:
     if row.budget_of is not None:
         yield "budget", f"that of run {row.budget_of}"
     if row.tokens or row.cost_usd or row.budget is not None:
-        yield "spent", f"{_usd(row.cost_usd)}, {row.tokens:,} tokens"
+        yield "spent", f"{dollars(row.cost_usd)}, {row.tokens:,} tokens"
 
 
 def needs_of(row: Run) -> list[str]:
@@ -125,15 +126,16 @@ def needs_of(row: Run) -> list[str]:
 
 def _limits(limits: Limits) -> Iterator[str]:
     if limits.nanodollars is not None:
-        yield _usd(limits.nanodollars / NANODOLLARS)
+        yield dollars(limits.nanodollars / NANODOLLARS)
     if limits.tokens is not None:
         yield f"{limits.tokens:,} tokens"
     if limits.wall_ms is not None:
         yield f"{limits.wall_ms / 1000:g} seconds inside nodes"
 
 
-def _usd(dollars: float) -> str:
-    return f"${dollars:,.6f}"
+def dollars(amount: float) -> str:
+    """Return money as people see it."""
+    return f"${amount:,.6f}"
 
 
 def _awaited(wait: Wait) -> str:

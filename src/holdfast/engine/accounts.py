@@ -20,7 +20,7 @@ from holdfast.model.budget import Limits
 from holdfast.model.spending import NOTHING, Spending
 from holdfast.records import account as records
 from holdfast.records.account import Account, Grant
-from holdfast.records.head import Head, Parent
+from holdfast.records.head import Head, Parent, head_of
 from holdfast.records.keys import RunKey, account_key, grant_key
 from holdfast.storage import Key, Put, Update
 
@@ -48,11 +48,15 @@ class Accounts:
             StoreUnavailable: the store did not say what became of it.
         """
         writes = records.opened(head, limits, spent, token=self._kernel.ids.new())
+        stood = False
         try:
             await self._together(writes)
         except TransactionCancelled:
-            # We opened it ourselves, and only the answer was lost; or it is not ours to open. It
-            # may also have been given other limits since, and then lacks what was spent since.
+            # We opened it ourselves, and only the answer was lost; or it is not ours to open.
+            stood = True
+        # Whoever gave the run another budget meanwhile found no account that was to have it, too.
+        await self._agree(head)
+        if stood:  # it may lack what was spent since somebody opened it, and died
             with suppress(Short):
                 await self.draw(head.key, Parent(head.key.id, head.generation), spent, NOTHING)
 
@@ -105,23 +109,28 @@ class Accounts:
         for run in account.waiting:
             await prompt(self._kernel, hands, RunKey(holder.tenant, run))
 
-    async def fund(self, hands: Hands, head: Head, limits: Limits) -> None:
-        """Give the account of a run other limits, if it has one, and wake those that wait."""
-        draws = Parent(head.key.id, head.generation)
-        while True:
-            account, _ = await self._read(head.key, draws)
-            if account is None:
-                return
-            write = records.funded(
-                head.key, head.generation, account, limits=limits, token=self._kernel.ids.new()
-            )
-            try:
-                await self._kernel.settle(self._kernel.accounts, write)
-                break
-            except ConditionFailed:
-                continue
-        for run in account.waiting:
+    async def fund(self, hands: Hands, head: Head) -> None:
+        """Give the account of a run the limits of its row, if it has one; wake those that wait."""
+        for run in await self._agree(head):
             await prompt(self._kernel, hands, RunKey(head.key.tenant, run))
+
+    async def _agree(self, head: Head) -> list[str]:
+        """Let the account of a run say what its row says; return who waited for more."""
+        draws, waiting = Parent(head.key.id, head.generation), list[str]()
+        while True:
+            item = await self._kernel.heads.get(head.key.head)
+            account, _ = await self._read(head.key, draws)
+            if item is None or item["generation"] != head.generation or account is None:
+                return waiting
+            waiting += account.waiting
+            budget = head_of(item).budget
+            if budget is None or account.limits == Limits(budget.tokens, budget.nanodollars):
+                return waiting
+            token = self._kernel.ids.new()
+            write = records.funded(head.key, head.generation, account, limits=budget, token=token)
+            # Whether it stands or not, both are looked at again: the row may say another thing.
+            with suppress(ConditionFailed):
+                await self._kernel.settle(self._kernel.accounts, write)
 
     async def granted(self, head: Head) -> Spending | None:
         """Return what a run and those that it started may have spent; None where it has none."""

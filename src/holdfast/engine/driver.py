@@ -255,6 +255,8 @@ class Driver:
 
     async def record(self, *events: Event, durable: bool) -> None:
         self._check_alive()
+        if not self._in_node:
+            raise Dropped  # the node is over, though something that it began goes on
         journal, called = self._journal, any(isinstance(event, CallFinished) for event in events)
         if not durable and journal is not None and journal.hold(events, pressing=called):
             self._fold(events)

@@ -71,6 +71,8 @@ class Spender(Protocol):
 
     async def others_done(self) -> bool: ...
 
+    async def record(self, *events: Event, durable: bool) -> None: ...
+
 
 class Purse:
     """The purse of one run, shared by all its branches."""
@@ -103,7 +105,7 @@ class Purse:
             return
         visit.lines.begin(call)
         reserved = CallReserved(visit.now_ms(), visit.node, visit.visit, call, most, visit.branch)
-        await self._spend(reserved, most)
+        await self._spend(visit, reserved, most)
 
     async def grant(self, visit: Spender, child: str, limits: Limits) -> None:
         """Return once it is durable that a child may spend so much; pause the run if it may not.
@@ -124,7 +126,7 @@ class Purse:
                 field="budget",
             )
         await self._afforded(visit, f"child {child}", most)
-        await self._spend(ChildGranted(visit.now_ms(), child, most), most)
+        await self._spend(visit, ChildGranted(visit.now_ms(), child, most), most)
 
     async def shared(self) -> Parent | None:
         """Return on whose account the children draw; the first time, open it."""
@@ -155,9 +157,9 @@ class Purse:
             at_ms = visit.now_ms() + _ASK_AGAIN_MS
             await visit.ask_again(asking_key("budget", what), at_ms, f"needs {lacking}")
 
-    async def _spend(self, event: Event, most: Spending) -> None:
+    async def _spend(self, visit: Spender, event: Event, most: Spending) -> None:
         try:
-            await self._owner.record(event, durable=True)
+            await visit.record(event, durable=True)  # which refuses it once its node is over
         finally:
             self._pending -= most
 
@@ -172,13 +174,13 @@ class Purse:
                     return lacking
             if self._draws:
                 try:
-                    await self._draw(most)
+                    await self._draw(visit, most)
                 except Short as short:
                     return str(short)
             self._pending += most
             return None
 
-    async def _draw(self, most: Spending) -> None:
+    async def _draw(self, visit: Spender, most: Spending) -> None:
         execution = self._owner.execution
         before = execution.spent + self._pending
         given = execution.drawn or NOTHING
@@ -189,7 +191,7 @@ class Purse:
         ):
             return
         total = await self._owner.draw(before, most)
-        await self._owner.record(Drawn(self._owner.now_ms(), total), durable=False)
+        await visit.record(Drawn(self._owner.now_ms(), total), durable=False)
 
     @property
     def _draws(self) -> bool:
