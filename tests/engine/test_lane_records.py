@@ -9,6 +9,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.model.call import settled_signal
+from holdfast.model.child import childs_signal
 from holdfast.model.signals import Wait
 from holdfast.records.head import Head
 from holdfast.records.keys import LaneKey, RunKey
@@ -177,3 +179,10 @@ def test_the_longest_wait_is_answered_that_still_takes_an_answer() -> None:
         {"expires_ms": NOW_MS},
     ):
         assert promotable(msgspec.structs.replace(waiting, **other), "new", NOW_MS) is None
+
+
+def test_no_start_stands_for_what_only_a_child_or_a_person_can_say() -> None:
+    names = (childs_signal("other"), settled_signal("0" * 16))
+    waits = tuple(Wait(visit=1, key=f"{name}#1", signal=name, since_ms=1) for name in names)
+    waiting = head(status="waiting", waits=waits)
+    assert promotable(waiting, "new", NOW_MS) is None

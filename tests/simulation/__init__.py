@@ -5,7 +5,9 @@ table, with its recent past in `partitions`), `faults` (what can go wrong, and h
 (one truth, one source of randomness, one trace), `process` (what lives and dies in it), `hostile`
 and `blobs` (what stands between a process and the truth), `supervisor` (who starts it again).
 
-Then what is simulated: `flow` (the graph of all runs), `script` (what users want of them), `fleet`
-(workers and clients), `chronicle` (what each run truly went through), `promises` with `order` (runs
-of one session) and `family` (runs that start others), and `bugs` (what is planted, to be found).
+Then what is simulated: `flow` (the graph of all runs), `effects` (the world outside that some of
+them call) with `oracle` (a model, and what is paid) and `gate` (a quota), `script` (what users want
+of them), `fleet` (workers and clients), `chronicle` (what each run truly went through), `promises`
+with `order` (runs of one session), `family` (runs that start others) and `once` (calls), and `bugs`
+with `effect_bugs` (what is planted, to be found).
 """

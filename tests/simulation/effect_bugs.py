@@ -193,6 +193,31 @@ def calls_side_by_side_that_do_not_see_each_other(patch: pytest.MonkeyPatch) -> 
 
 
 @effect_bug
+def set_aside_for_a_node_that_is_over(patch: pytest.MonkeyPatch) -> None:
+    """What a node began goes on after its run was let go of, and writes into its journal."""
+
+    async def heedless(self: Any, visit: Any, event: Any, most: Any) -> None:
+        host = visit.host
+        host._check_alive()
+        try:
+            await host._safely(host._write((event,)))
+        except ledger.Conflict:
+            raise Overtaken from None
+        finally:
+            self._pending -= most
+
+    patch.setattr(purse.Purse, "_spend", heedless)
+
+
+@effect_bug
+def a_budget_that_its_account_does_not_hear_of(patch: pytest.MonkeyPatch) -> None:
+    async def nothing(*arguments: Any) -> list[str]:
+        return []
+
+    patch.setattr(accounts.Accounts, "_agree", nothing)
+
+
+@effect_bug
 def a_slice_that_is_not_set_aside(patch: pytest.MonkeyPatch) -> None:
     async def nothing(*arguments: Any) -> None: ...
 

@@ -206,7 +206,8 @@ class Outside:
             await ctx.sleep(3.0)
         elif kind == "kid":
             await start(ctx)
-            self._once.uses(guess, digest, f"a child of {ctx.run_id}")
+            if guess is not None:
+                self._once.uses(guess, digest, f"a child of {ctx.run_id}")
 
     async def _beside(self, ctx: Context) -> None:
         tools = [self._post, self._guess, self._post, self._wire]

@@ -35,6 +35,7 @@ from tests.simulation.chronicle import Broken
 from tests.simulation.effects import Outside
 from tests.simulation.faults import FaultPlan, calm, hostile
 from tests.simulation.flow import State, flow, gains, is_hopeless, noise
+from tests.simulation.once import RESOLUTION
 from tests.simulation.oracle import budget_of
 from tests.simulation.process import Process
 from tests.simulation.promises import Promises
@@ -231,7 +232,7 @@ class Fleet:
             await hf.resolve(call.run, call.call, **self.outside.said_of(call.key))
         except (RunEnded, RunNotFound, NotAmbiguous):
             return
-        self.promises.signalled(RunKey(TENANT, call.run), settled_signal(call.call), "resolution")
+        self.promises.signalled(RunKey(TENANT, call.run), settled_signal(call.call), RESOLUTION)
 
     async def _start(self, hf: Holdfast, run: str, wish: Wish) -> RunHandle:
         given: State = {"plan": wish.plan, "at": 0}

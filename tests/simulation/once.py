@@ -26,6 +26,7 @@ from holdfast.model.event import (
     CallVoided,
     Event,
     NodeFinished,
+    SignalTaken,
 )
 from holdfast.model.execution import Execution
 from holdfast.model.invocation import Answer
@@ -39,7 +40,10 @@ if TYPE_CHECKING:
     from holdfast.engine.context import Context
     from tests.simulation.world import World
 
-__all__ = ["Effect", "Journey", "Once"]
+__all__ = ["RESOLUTION", "Effect", "Journey", "Once"]
+
+RESOLUTION = "resolution"
+"""The id of the signal by which a person says what became of a call."""
 
 
 @dataclass
@@ -260,6 +264,8 @@ class Once:
                 self._finished(event, what)
             case CallRetried():
                 self._seen["call failed, to be made again"] += 1
+            case SignalTaken() if is_ambiguous(event.name) and event.id != RESOLUTION:
+                raise Broken(f"P3: {what}, which nobody said of that call")
             case NodeFinished():
                 self._check_none_left(chronicle, event, what)
             case _:

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.model.call import is_ambiguous
 from holdfast.model.child import is_childs_signal
 from holdfast.model.signals import Signal, Take, Wait, resolved
 from holdfast.records.head import Head, is_over
@@ -146,7 +147,8 @@ def promotable(head: Head, id: str, now_ms: int) -> str | None:
 
 
 def _is_answered(wait: Wait, id: str, now_ms: int) -> bool:
-    if is_childs_signal(wait.signal):
-        return False  # only the child itself can tell how it ended
+    if is_childs_signal(wait.signal) or is_ambiguous(wait.signal):
+        # Only the child itself can tell how it ended, and of a call only who has looked.
+        return False
     answer = [] if wait.signal is None else [Signal(wait.signal, id, now_ms)]
     return isinstance(resolved(wait, answer, (), now_ms), Take)
