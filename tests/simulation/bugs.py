@@ -72,7 +72,6 @@ def trouble_for(name: str) -> FaultPlan:
 _LATE = {"late_write": 0.06, "late_seconds_max": 100.0}
 _MORE = {
     "set_aside_for_a_node_that_is_over": {"effect_lost": 0.3},
-    "a_refused_draw_is_taken_for_a_yes": {"slow": 0.3, "slow_seconds_max": 0.6},
     "a_call_made_after_the_run_was_lost": {"effect_lost": 0.2, "effect_stall": 0.06},
     "free_the_fences": _LATE,
     "no_cancelled_head_for_a_child_that_is_not_made_yet": _LATE,

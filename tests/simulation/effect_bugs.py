@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -11,7 +10,7 @@ import pytest
 
 from holdfast.engine import accounts, calls, driver, kernel, ledger, purse, quotas, visit
 from holdfast.engine.visit import Overtaken
-from holdfast.errors import ConditionFailed, TransactionCancelled
+from holdfast.errors import ConditionFailed
 from holdfast.model import level
 from holdfast.model.event import CallIntended, CallReserved, Snapshot
 from holdfast.model.execution import Execution
@@ -222,17 +221,6 @@ def a_slice_that_is_not_set_aside(patch: pytest.MonkeyPatch) -> None:
     async def nothing(*arguments: Any) -> None: ...
 
     patch.setattr(purse.Purse, "grant", nothing)
-
-
-@effect_bug
-def a_refused_draw_is_taken_for_a_yes(patch: pytest.MonkeyPatch) -> None:
-    together = accounts.Accounts._together
-
-    async def hopeful(self: Any, writes: Any) -> None:
-        with suppress(TransactionCancelled):
-            await together(self, writes)
-
-    patch.setattr(accounts.Accounts, "_together", hopeful)
 
 
 @effect_bug
