@@ -132,7 +132,9 @@ def work_of(worker: Worker) -> list[asyncio.Task[None]]:
 def kill(worker: Worker) -> None:
     """End a worker as kill -9 would: it releases nothing, and says goodbye to nobody."""
     assert worker._beating is not None
-    for task in (worker._beating, *worker._seeking, *work_of(worker)):
+    # Writes are tasks of their own, which outlive the node that asked for them; not the process.
+    writes = [write for driver in worker._drivers.values() for write in driver._writing]
+    for task in (worker._beating, *worker._seeking, *work_of(worker), *writes):
         task.cancel()
     worker._beating = None
     worker._gone.set()
