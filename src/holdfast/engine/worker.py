@@ -247,6 +247,10 @@ class Worker:
         """Keep room for a run that is about to be made or woken, if there is room for it."""
         if not self._may_claim() or not self._serves(graph, pool):
             return None
+        # One claim at a time: of two, neither could tell whether it was its own that counted.
+        driver = self._drivers.get(run)
+        if run in self._coming or (driver is not None and not driver.let_go):
+            return None
         if not self._slots.admits(run.tenant):
             return None
         self._expect(run)
