@@ -22,6 +22,7 @@ from tests.engine.asking import Cents, graph_of
 from tests.engine.branching import each, forked, through
 from tests.engine.staging import staged, write_of
 from tests.engine.support import (
+    LOOPS_A_WORKER,
     Gate,
     House,
     StepClock,
@@ -528,3 +529,31 @@ async def test_a_call_in_doubt_is_listed_while_another_branch_goes_on(
         assert (await run.result(timeout=60))["log"] == [7, "through"]
         await house.quiet(worker)
         assert [call async for call in hf.ambiguous()] == []
+
+
+async def test_two_that_wake_a_run_for_one_worker_are_both_heard(house: House) -> None:
+    gate = Gate()
+
+    async def node(state: Any, ctx: Any) -> Any:
+        await ctx.wait(signal("first"))
+        await gate.pass_through()
+        return {"got": await ctx.wait(signal("second"))}
+
+    graph = graph_of(node)
+    hf, stage = staged(house)
+    async with house.worker(hf, graph) as worker:
+        run = await hf.start(graph, id="doc-42")
+        await house.quiet(worker)
+        pk, generation = tenant_key("doc-42").pk, (await run.get()).generation
+        inbox = stage.hold(write_of(pk, f"J#{generation}#IN#second#2"))
+        sending = asyncio.create_task(run.signal("second", 7, signal_id="2"))
+        await inbox.reached()
+        await run.signal("first")
+        await gate.waited_at()
+        stage.lose(write_of(pk, "HEAD"), carried_out=False)
+        inbox.release()
+        await house.clock.asleep(LOOPS_A_WORKER + 1)
+        house.clock.advance(0.1)
+        await sending
+        gate.open()
+        assert await run.result(timeout=10) == {"got": 7}

@@ -12,6 +12,7 @@ from holdfast.errors import ConditionFailed, RunNotFound
 from holdfast.records import changes
 from holdfast.records.head import OPEN, Head, head_of
 from holdfast.storage import Update
+from holdfast.storage.layout import TOKEN
 
 __all__ = ["changed", "standing_row", "wake_queued", "woken"]
 
@@ -40,11 +41,13 @@ async def woken(kernel: Kernel, hands: Hands, head: Head, *, spilled: bool) -> H
         if room is not None:
             room.give_back(unsure=True)
         raise
-    if room is not None:
-        room.take(head_of(item))
-    else:
+    if room is None:
         hands.offer(changes.place_in(write))
-    return None
+        return None
+    standing = head_of(item)
+    room.take(standing)
+    # Another one may have woken it for the same worker, before there was what we tell of.
+    return None if item.get(TOKEN) == write.token else standing
 
 
 async def wake_queued(kernel: Kernel, hands: Hands, head: Head) -> None:
