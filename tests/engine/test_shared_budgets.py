@@ -151,6 +151,35 @@ async def test_a_slice_is_set_aside_and_settled(either: House) -> None:
     assert len(model.asked) == 4
 
 
+async def test_the_slice_of_a_child_that_failed_stays_set_aside(house: House) -> None:
+    """It may be retried, and then spends what it has left."""
+    model, broken = Cents(), [True]
+
+    async def node(state: Any, ctx: Any) -> Any:
+        await ctx.model("cheap", "Is it?")
+        if broken:
+            raise ValueError("torn")
+        return await asks({"n": 5}, ctx)
+
+    child = graph_of(node, "child")
+
+    async def begin(state: Any, ctx: Any) -> Any:
+        with contextlib.suppress(RunFailed):
+            await ctx.run(child, id="child", budget=Budget(usd=0.03))
+        return await asks({"n": 5}, ctx)
+
+    graph, hf = graph_of(begin, "family"), house.open(models={"cheap": model})
+    async with house.worker(hf, graph, child) as worker:
+        await hf.start(graph, id="root", budget=Budget(usd=0.05))
+        await house.quiet(worker)
+        assert len(model.asked) == 1 + 2
+        broken.clear()
+        await hf.retry("child")
+        await house.quiet(worker)
+        assert (await hf.get("child")).reason == (await hf.get("root")).reason == "budget"
+    assert len(model.asked) == 5
+
+
 async def test_a_slice_limits_what_the_parents_budget_limits(house: House) -> None:
     async def begin(state: Any, ctx: Any) -> Any:
         with pytest.raises(InvalidRequest, match="limits at least") as refused:

@@ -45,7 +45,7 @@ from holdfast.model.execution import Execution
 from holdfast.model.run import RunEntry
 from holdfast.records import changes
 from holdfast.records.child import child_in, child_item
-from holdfast.records.head import ENDED, OPEN, Head, Parent, head_of, is_over
+from holdfast.records.head import ENDED, OPEN, TROUBLE, Head, Parent, head_of, is_over
 from holdfast.records.keys import RunKey, children_range
 
 __all__ = ["Wanted", "ask_child", "id_of", "listed", "pay_family", "start_child"]
@@ -278,7 +278,8 @@ async def _tell_parent(
             if execution.ending is None:
                 return False
         name, id, told = childs_signal(head.key.id), _end_id(head, execution), _end(head, execution)
-        if head.budget is not None and execution is not None:
+        # One that failed may be retried, and then spends what it has left: that stays set aside.
+        if head.budget is not None and execution is not None and told["status"] not in TROUBLE:
             spent = await Accounts(kernel).granted(head) or execution.spent
             told["spent"] = [spent.tokens, spent.nanodollars]
         try:

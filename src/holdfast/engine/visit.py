@@ -426,10 +426,9 @@ class Visit:
             answer = await self.host.admit(quota, cost, told[-1] if told else None)
             if isinstance(answer, Pass):
                 return answer
-            if await self.others_done():
-                continue
-            await self.put_off(key, answer.until_ms, f"quota {quota.name}")
             told = [answer.until_ms]
+            if not await self.others_done():
+                await self.put_off(key, answer.until_ms, f"quota {quota.name}")
 
     async def set_aside(self, call: str, most: Spending, unknown: str) -> None:
         """Return once it is durable that a call may cost so much; pause the run if it may not."""
