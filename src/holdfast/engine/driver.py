@@ -276,8 +276,10 @@ class Driver:
             raise
 
     def flush_held(self) -> None:
-        if not self._over and self._journal is not None and self._journal.presses:
-            self._begin_writing(self._journal.flush())
+        journal = self._journal
+        # What is on its way already needs nobody to send it.
+        if not self._over and journal is not None and journal.presses and journal.holds_back:
+            self._begin_writing(journal.flush())
 
     async def settled(self) -> None:
         self._check_alive()

@@ -346,6 +346,11 @@ class Journal:
         return bool(self._held) or self._writing
 
     @property
+    def holds_back(self) -> bool:
+        """Whether records wait for others to travel with."""
+        return bool(self._held)
+
+    @property
     def presses(self) -> bool:
         """Whether there are records by which nobody may go yet."""
         return self._pressing > 0
