@@ -533,7 +533,8 @@ def test_a_fork_opens_its_own(tmp_path: Path) -> None:
         async def count(state):
             return {"number": 1}
 
-        with Holdfast("sqlite:///runs.db") as hf, hf.worker([graph]):
+        with Holdfast("sqlite:///runs.db") as hf:
+            hf.list()  # then no thread is inside of SQLite, whose locks a fork copies as they are
             child = os.fork()
             if child == 0:
                 try:
@@ -544,7 +545,8 @@ def test_a_fork_opens_its_own(tmp_path: Path) -> None:
                     print(own.list().runs)
             else:
                 assert os.waitpid(child, 0)[1] == 0
-                print(hf.start(graph).result())
+                with hf.worker([graph]):
+                    print(hf.start(graph).result())
     """
     done = program(code, tmp_path)
     assert (done.stderr, done.returncode) == ("", 0)
