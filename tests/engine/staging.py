@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Literal, TypeAlias
 
-from holdfast import Holdfast
+from holdfast import Holdfast, Worker
 from holdfast.errors import OutcomeUnknown
 from holdfast.storage import Meter, Store
 from holdfast.storage import open as open_store
@@ -139,3 +139,17 @@ def staged(house: House) -> tuple[Holdfast, Stage]:
     stage = Stage(store._engine)
     through = Store(stage, store.blobs, url=house.url, meter=Meter())
     return house.open(store=through), stage
+
+
+async def played(house: House, worker: Worker, moves: Iterable[float]) -> bool:
+    """Let a worker run a scene while the clock moves; return whether it lived to see its end."""
+    await worker.start()
+    gone = asyncio.ensure_future(worker._gone.wait())
+    for seconds in moves:
+        scene = asyncio.ensure_future(house.move(seconds, worker))
+        await asyncio.wait({gone, scene}, return_when=asyncio.FIRST_COMPLETED)
+        scene.cancel()
+        if gone.done():
+            return False
+    gone.cancel()
+    return True

@@ -9,12 +9,12 @@ from typing import Any, Literal, TypeAlias
 
 import pytest
 
-from holdfast import Graph, Holdfast, Worker
+from holdfast import Graph, Holdfast
 from holdfast.records.keys import child_key
 from holdfast.storage import Key, Put
 from holdfast.storage.operations import GetItem, Operation, WriteItem
 from tests.engine.families import ASKS, PARENT, TWICE, freeze, named_children, starting, statuses
-from tests.engine.staging import Side, Which, staged
+from tests.engine.staging import Side, Which, played, staged
 from tests.engine.support import (
     LOOPS_A_WORKER,
     House,
@@ -188,20 +188,6 @@ def family() -> tuple[Graph, Graph]:
     return outer, inner
 
 
-async def played(house: House, worker: Worker) -> bool:
-    """Let a worker run the scene; return whether it lived to see the end of it."""
-    await worker.start()
-    gone = asyncio.ensure_future(worker._gone.wait())
-    for seconds in (0, 1, 1):
-        scene = asyncio.ensure_future(house.move(seconds, worker))
-        await asyncio.wait({gone, scene}, return_when=asyncio.FIRST_COMPLETED)
-        scene.cancel()
-        if gone.done():
-            return False
-    gone.cancel()
-    return True
-
-
 @pytest.mark.parametrize("side", ["before", "after"])
 async def test_whenever_a_worker_dies_a_family_is_whole(house: House, side: Side) -> None:
     for number in itertools.count(1):
@@ -213,7 +199,7 @@ async def test_whenever_a_worker_dies_a_family_is_whole(house: House, side: Side
         graphs = (outer, inner, TWICE, ASKS)
         dying = first.worker(graphs, poll_seconds=0.2, lease_seconds=LEASE_SECONDS)
         stage.die_at(number, side, functools.partial(kill, dying))
-        lived = await played(house, dying)
+        lived = await played(house, dying, (0, 1, 1))
         async with house.worker(house.open(), *graphs) as worker:
             # One goes on once another has: who is buried, the parent, its children, the idle one.
             for seconds in (LEASE_SECONDS + 1, *[1] * 6):

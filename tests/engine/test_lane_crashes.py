@@ -5,16 +5,15 @@ No queued run asks by itself here: whoever comes after the dead must find everyt
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import itertools
 from typing import Any
 
 import pytest
 
-from holdfast import Graph, Holdfast, Worker, signal
+from holdfast import Graph, Holdfast, signal
 from holdfast.records import lane as lane_records
-from tests.engine.staging import Side, staged
+from tests.engine.staging import Side, played, staged
 from tests.engine.support import House, kill, store_of
 
 SESSION = "chat-7"
@@ -50,20 +49,6 @@ class Scene:
             await hf.start(self.graph, {"how": how}, id=id, session=SESSION, expires=expires)
 
 
-async def played(house: House, worker: Worker) -> bool:
-    """Let a worker run the scene; return whether it lived to see the end of it."""
-    await worker.start()
-    gone = asyncio.ensure_future(worker._gone.wait())
-    for seconds in (0, 101, 1):
-        scene = asyncio.ensure_future(house.move(seconds, worker))
-        await asyncio.wait({gone, scene}, return_when=asyncio.FIRST_COMPLETED)
-        scene.cancel()
-        if gone.done():
-            return False
-    gone.cancel()
-    return True
-
-
 @pytest.mark.parametrize("side", ["before", "after"])
 async def test_whenever_a_worker_dies_the_order_holds(house: House, side: Side) -> None:
     for number in itertools.count(1):
@@ -73,7 +58,7 @@ async def test_whenever_a_worker_dies_the_order_holds(house: House, side: Side) 
         first, stage = staged(house)
         dying = first.worker([scene.graph], poll_seconds=0.2, lease_seconds=LEASE_SECONDS)
         stage.die_at(number, side, functools.partial(kill, dying))
-        lived = await played(house, dying)
+        lived = await played(house, dying, (0, 101, 1))
         async with house.worker(house.open(), scene.graph) as worker:
             for seconds in (LEASE_SECONDS + 1, 1):
                 await house.move(seconds, worker)

@@ -26,7 +26,7 @@ from holdfast.model.invocation import (
     StopReason,
     ToolCall,
     Usage,
-    input_tokens_at_most,
+    tokens_at_most,
 )
 from holdfast.model.pricing import ModelPrice, price_of
 
@@ -105,11 +105,12 @@ class Bedrock:
         return self._max_tokens
 
     def tokens_at_most(self, request: Request) -> tuple[int, int]:
-        bound = input_tokens_at_most(
-            request, image_tokens=_IMAGE_TOKENS, document_tokens=self._context_tokens
+        return tokens_at_most(
+            request,
+            image_tokens=_IMAGE_TOKENS,
+            context_tokens=self._context_tokens,
+            max_tokens=self._max_tokens,
         )
-        most = request.params.get("max_tokens", self._max_tokens)
-        return min(bound, self._context_tokens), most
 
     async def close(self) -> None:
         """Let the threads end once they have nothing to do; the client stays its owner's."""

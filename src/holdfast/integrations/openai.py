@@ -22,7 +22,7 @@ from holdfast.integrations.completions import (
     ErrorSaid,
     completions_request,
 )
-from holdfast.model.invocation import Answer, Emit, Request, Usage, input_tokens_at_most
+from holdfast.model.invocation import Answer, Emit, Request, Usage, tokens_at_most
 from holdfast.model.pricing import ModelPrice, price_of
 
 if TYPE_CHECKING:
@@ -92,11 +92,12 @@ class OpenAI:
         return self._max_tokens
 
     def tokens_at_most(self, request: Request) -> tuple[int, int]:
-        bound = input_tokens_at_most(
-            request, image_tokens=_IMAGE_TOKENS, document_tokens=self._context_tokens
+        return tokens_at_most(
+            request,
+            image_tokens=_IMAGE_TOKENS,
+            context_tokens=self._context_tokens,
+            max_tokens=self._max_tokens,
         )
-        most = request.params.get("max_tokens", self._max_tokens)
-        return min(bound, self._context_tokens), most
 
     async def close(self) -> None:
         """Close the connections, if they are its own."""

@@ -29,6 +29,7 @@ __all__ = [
     "Usage",
     "input_tokens_at_most",
     "parsed_json",
+    "tokens_at_most",
 ]
 
 Emit: TypeAlias = Callable[[str], None]
@@ -267,6 +268,17 @@ def input_tokens_at_most(request: Request, *, image_tokens: int, document_tokens
     if request.tools or request.output:
         total += _TOKENS_FOR_TOOLS + len(msgspec.json.encode([request.tools, request.output]))
     return total
+
+
+def tokens_at_most(
+    request: Request, *, image_tokens: int, context_tokens: int, max_tokens: int
+) -> tuple[int, int]:
+    """Return more tokens than a request can take, in and out, of a model with such a context.
+
+    ``max_tokens`` is how long an answer may be where the request does not say.
+    """
+    bound = input_tokens_at_most(request, image_tokens=image_tokens, document_tokens=context_tokens)
+    return min(bound, context_tokens), request.params.get("max_tokens", max_tokens)
 
 
 def parsed_json(text: str) -> Any:

@@ -15,10 +15,10 @@ from decimal import ROUND_CEILING, Decimal
 import msgspec
 
 from holdfast.errors import InvalidRequest
+from holdfast.model.spending import NANODOLLARS
 
 __all__ = ["MODEL_PRICES", "ModelPrice", "ModelPrices", "Usage", "price_of"]
 
-_NANODOLLARS = 1_000_000_000
 _MILLION = 1_000_000
 
 # What may follow a model's name in its id: a date or "latest", a version, the size of its context.
@@ -119,7 +119,7 @@ class ModelPrice(msgspec.Struct, frozen=True, omit_defaults=True):
 def _nanodollars(field: str, dollars: float | str | Decimal) -> int:
     try:
         # By its text, since 0.1 as a float is a little more than a tenth.
-        exact = Decimal(str(dollars)) * _NANODOLLARS / _MILLION
+        exact = Decimal(str(dollars)) * NANODOLLARS / _MILLION
         if exact >= 0:
             return int(exact.to_integral_value(ROUND_CEILING))
     except ArithmeticError:

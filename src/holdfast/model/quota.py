@@ -8,10 +8,10 @@ import msgspec
 
 from holdfast.errors import InvalidRequest, QuotaTooSmall
 from holdfast.model.durations import Duration, milliseconds_of
+from holdfast.model.spending import NANODOLLARS
 
 __all__ = ["ONE_REQUEST", "Cost", "Quota", "nanodollars_of"]
 
-NANODOLLARS = 1_000_000_000
 _LIMIT_MAX = 10**15
 _AT_ONCE_MAX = 1_000
 _WINDOW_US_MIN = 1_000_000
