@@ -59,7 +59,7 @@ async def test_a_waiting_run_expires_exactly_and_frees_everything(either: House)
         assert await blob_keys(hf) == []
         # The record of the end stays until its ttl, so that no stalled owner can write after it.
         (left,) = await journal_items(hf, "doc-42")
-        assert left["stays"] is True
+        assert left["stays"] == "whole"
         assert "input" not in await item_of_head(hf, "doc-42")
         with pytest.raises(RunExpired):
             await run.result(timeout=60)
@@ -150,7 +150,7 @@ async def test_a_run_that_goes_on_past_its_expiry_takes_nothing_more(house: Hous
     async with house.worker(hf, graph) as worker:
         await house.quiet(worker)
     assert (await run.get()).status == "expired"
-    assert [item.get("stays") for item in await journal_items(hf, "doc-42")] == [True]
+    assert [item.get("stays") for item in await journal_items(hf, "doc-42")] == ["whole"]
 
 
 async def test_a_run_that_was_never_claimed_expires(house: House, hf: Holdfast) -> None:

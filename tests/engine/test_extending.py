@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import Graph, Holdfast, days, fail, hours, signal
+from holdfast.engine.ledger import Conflict, Journal, load
 from holdfast.engine.views import moment
 from holdfast.errors import (
     ExpiryNotLater,
@@ -18,8 +19,9 @@ from holdfast.errors import (
     RunNotFound,
     WaitBeyondExpiry,
 )
-from holdfast.model.event import Extended, Snapshot
+from holdfast.model.event import Extended, NodeFinished, Snapshot
 from holdfast.records.codec import unpack_events
+from holdfast.records.head import head_of
 from holdfast.storage import Delete, Key
 from tests.engine.support import (
     Gate,
@@ -105,7 +107,8 @@ async def test_it_still_expires_exactly_and_frees_everything(house: House, hf: H
         await house.move(0.001 + 0.2, worker)
         assert (await run.get()).status == "expired"
         assert await blob_keys(hf) == []
-        assert len(await journal_items(hf, "doc-42")) == 1  # the record of the end
+        left = await journal_items(hf, "doc-42")
+        assert [item["stays"] for item in left] == ["emptied", "whole"]  # a place, and the end
 
 
 async def test_the_blobs_of_a_run_that_finished_are_freed_under_both_classes(
@@ -584,9 +587,24 @@ async def test_whoever_comes_first_wins_a_race_with_the_expiry(house: House, ste
         assert refused.value.status == "expired"
         assert (await hf.get("doc-42")).status == "expired"
         left = await journal_items(hf, "doc-42")
-        assert [item.get("stays", False) for item in left if "#IN#" not in item["SK"]].count(
-            True
-        ) == 1
+        assert [item.get("stays") for item in left].count("whole") == 1
+
+
+async def test_an_owner_that_slept_through_it_all_finds_its_place_taken(house: House) -> None:
+    """It meant to write where the extension stands, and wakes when the run is freed."""
+    hf = house.open()
+    await hf.start(GRAPH, id="doc-42", expires=HOUR)
+    head = head_of(await item_of_head(hf, "doc-42"))
+    slept = Journal(hf._kernel, head, await load(hf._kernel, head), alive=lambda: True)
+    await hf.extend("doc-42", expires=days(5))
+    async with house.worker(hf, GRAPH) as worker:
+        await house.move(days(5).total_seconds() + 1, worker)
+    assert (await hf.get("doc-42")).status == "expired"
+    with pytest.raises(Conflict):
+        await slept.append([NodeFinished(0, "node0", 0, text(0), "node1")])
+    (place, end) = await journal_items(hf, "doc-42")
+    assert (place["stays"], end["stays"]) == ("emptied", "whole")
+    assert not place.keys() & {"data", "blob"}  # only the place is kept, and none of the state
 
 
 async def test_two_at_once_agree_on_the_later_one(house: House, hf: Holdfast) -> None:

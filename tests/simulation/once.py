@@ -216,7 +216,9 @@ class Once:
         self._seen["ambiguous"] += 1
         for wait in asked:
             id = str(wait.signal).rpartition(".")[2]
-            self._in_doubt[str(wait.signal)] = self._intended(head, wait)
+            # What was in doubt when the run began to wait. Its row goes on showing the wait when
+            # a dead owner leaves it, who may have heard the answer and made the call again.
+            self._in_doubt.setdefault(str(wait.signal), self._intended(head, wait))
             if self._world.truth.item(call_key(head.key, head.generation, id)) is None:
                 raise Broken(f"P3: {head.key.id} waits for a person who does not find call {id}")
 

@@ -52,7 +52,7 @@ from holdfast.model.signals import Take, is_open, resolved
 from holdfast.model.wait import Wait
 from holdfast.records.codec import unpack_events, unpack_value
 from holdfast.records.head import ENDED, Head, head_of
-from holdfast.records.journal import content_of
+from holdfast.records.journal import content_of, is_emptied
 from holdfast.records.keys import (
     HEAD,
     RunKey,
@@ -382,6 +382,9 @@ class Promises:
         if new is None:
             self._removed(chronicle, key, old, process, where)
             return
+        if old is not None and is_emptied(new):
+            self._emptied(chronicle, old, process, where)
+            return
         if old is not None or position in chronicle.written:
             # The network may repeat a write when the position was freed: nobody reads it there.
             if old is not None or chronicle.written[position] != new[TOKEN]:
@@ -577,6 +580,14 @@ class Promises:
             raise Broken(f"P1: {process} deleted {where} of a run that is {head.status}")
         if old.get("stays"):
             raise Broken(f"P2: {process} deleted {where}, which keeps stalled owners out")
+
+    def _emptied(self, chronicle: Chronicle, old: Item, process: str, where: str) -> None:
+        head = self._runs.own_row(chronicle)
+        if head is not None and head.status not in ENDED:
+            raise Broken(f"P1: {process} emptied {where} of a run that is {head.status}")
+        if old.get("stays") != "emptied":
+            raise Broken(f"P2: {process} emptied {where}, which stays whole")
+        self.seen["emptied"] += 1
 
     def _check_ending(self, head: Head, chronicle: Chronicle) -> None:
         if head.into is not None or chronicle.execution is None:

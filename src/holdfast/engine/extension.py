@@ -147,7 +147,8 @@ async def _secured(kernel: Kernel, head: Head, asked: _Lifetime) -> Loaded:
             content = await spilled(kernel, lasting, pack(events), name)
         except InvalidResult as error:
             raise InvalidRequest(f"run {head.key.id!r} cannot be extended: {error}") from None
-        put = record(lasting, context.position, content, token=kernel.ids.new())
+        token = kernel.ids.new()
+        put = record(lasting, context.position, content, token=token, stays="emptied")
         try:
             await kernel.settle(kernel.journals, put)
         except ConditionFailed:  # somebody wrote there first

@@ -31,7 +31,7 @@ from holdfast.model.signals import Signal
 from holdfast.records.changes import pointed
 from holdfast.records.codec import compress, encode, unpack_events, unpack_value
 from holdfast.records.head import Context, Head
-from holdfast.records.journal import Content, content_of, record, signal_in
+from holdfast.records.journal import Content, content_of, is_emptied, record, signal_in
 from holdfast.records.keys import (
     blob_prefix,
     inbox_range,
@@ -416,7 +416,9 @@ class Journal:
         head = self._fold.lasting(self._head)
         taken_along, content = await self._content(head, events, plain)
         token = self._kernel.ids.new()
-        put = record(head, position, content, token=token, stays=_stays(events))
+        put = record(
+            head, position, content, token=token, stays="whole" if _stays(events) else None
+        )
         self.undecided = True
         try:
             await self._kernel.settle(self._kernel.journals, put, alive=self._alive)
@@ -472,7 +474,7 @@ class Journal:
 
         What we are about to write follows from what we know nevertheless.
         """
-        if standing is None:
+        if standing is None or is_emptied(standing):
             return False
         content = content_of(standing)
         (data,) = await self._kernel.patiently(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from holdfast.engine.kernel import Kernel
 from holdfast.records.head import ENDED, Context, Head
+from holdfast.records.journal import freed
 from holdfast.records.keys import blob_prefix, kept_range
-from holdfast.storage import Delete, Key
+from holdfast.storage import Delete, Put
 
 __all__ = ["freed_at_ms", "is_freed_by", "remove"]
 
@@ -32,15 +33,16 @@ def is_freed_by(head: Head, now_ms: int) -> bool:
 async def remove(kernel: Kernel, head: Head) -> None:
     """Delete a run's blobs, journal, inbox and text; do nothing where they are gone.
 
-    Fences and endings stay until their ttl: a freed position would let a stalled owner back in.
+    What keeps stalled owners out stays until its ttl, without the run's state.
     """
     if kernel.blobs is not None:
         for kept in (head.kept, *head.kept_before):
             await kernel.blobs.delete_all(blob_prefix(kept, head.key, head.generation))
-    batch: list[Delete] = []
+    batch: list[Put | Delete] = []
     async for item in kernel.journals.every(head.key.pk, kept_range(head.generation)):
-        if not item.get("stays"):
-            batch.append(Delete(Key(item["PK"], item["SK"])))
+        write = freed(item)
+        if write is not None:
+            batch.append(write)
         if len(batch) == _BATCH:
             await kernel.journals.write_many(batch)
             batch = []

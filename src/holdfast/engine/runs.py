@@ -196,7 +196,7 @@ async def _cancelled(kernel: Kernel, hands: Hands, head: Head, reason: str) -> H
             content = Content(pack([event]))
             position, token = loaded.context.position, kernel.ids.new()
             lasting = head.lasting(loaded.execution)
-            put = record(lasting, position, content, token=token, stays=True)
+            put = record(lasting, position, content, token=token, stays="whole")
             try:
                 await kernel.settle(kernel.journals, put)
             except ConditionFailed:

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from holdfast.errors import JournalDamaged
 from holdfast.records.head import Head
 from holdfast.records.keys import inbox_key, journal_key
-from holdfast.storage import Absent, BlobRef, Key, Less, Put, Update
+from holdfast.storage import Absent, BlobRef, Delete, Key, Less, Put, Update
+from holdfast.storage.layout import TOKEN
 
 __all__ = [
     "Content",
+    "Stay",
     "content_of",
+    "freed",
+    "is_emptied",
     "prolonged",
     "prolonged_signal",
     "record",
     "signal_in",
     "signal_item",
 ]
+
+
+Stay = Literal["whole", "emptied"]
+"""How a record stays when its run is freed: a freed position would let a stalled owner back in."""
 
 
 class Content(msgspec.Struct, frozen=True):
@@ -53,18 +61,35 @@ def content_of(item: Mapping[str, Any]) -> Content:
     return Content(item["data"])
 
 
-def record(head: Head, position: int, content: Content, *, token: str, stays: bool = False) -> Put:
+def record(
+    head: Head, position: int, content: Content, *, token: str, stays: Stay | None = None
+) -> Put:
     """Return the write of one record of a run, at a position at which none may stand.
 
-    One that ``stays`` is kept when an expired run is freed: a freed position would let a stalled
-    owner back in.
+    Whoever writes where an owner may be about to write says how it ``stays``.
     """
     key = journal_key(head.key, head.generation, position)
     item: dict[str, Any] = {"PK": key.pk, "SK": key.sk, "ttl": head.ttl, "epoch": head.epoch}
     item |= content.as_item()
-    if stays:
-        item["stays"] = True
+    if stays is not None:
+        item["stays"] = stays
     return Put(item, Absent("PK"), token)
+
+
+def freed(item: Mapping[str, Any]) -> Put | Delete | None:
+    """Return the write that frees what is kept of a run that is over, None where nothing goes."""
+    stays: Stay | None = item.get("stays")
+    if stays is None:
+        return Delete(Key(item["PK"], item["SK"]))
+    if stays == "whole" or is_emptied(item):
+        return None
+    kept = {name: value for name, value in item.items() if name not in ("data", "blob")}
+    return Put(kept, token=item[TOKEN])
+
+
+def is_emptied(item: Mapping[str, Any]) -> bool:
+    """Return whether it is a record of which only the place was kept."""
+    return "stays" in item and "data" not in item and "blob" not in item
 
 
 def signal_item(
