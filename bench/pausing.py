@@ -17,7 +17,7 @@ from typing import Any, TypedDict
 from bench.figures import Figure
 from holdfast import Context, Graph, Holdfast, RunHandle, signal
 from holdfast.clock import SystemClock
-from holdfast.engine.driver import Driver
+from holdfast.engine.leaving import Leaving
 from holdfast.records.settings import SHARDS
 from holdfast.storage import PRICES
 
@@ -100,19 +100,19 @@ async def _in_process(url: str) -> list[Figure]:
 @contextmanager
 def _timed_pauses() -> Iterator[list[float]]:
     """Time every pause, from the wait that is reached to the row that says so."""
-    pause = Driver._pause
+    pause = Leaving.pause
     taken: list[float] = []
 
-    async def timed(driver: Driver, waits: Any) -> None:
+    async def timed(leaving: Leaving, waits: Any) -> None:
         began = perf_counter()
-        await pause(driver, waits)
+        await pause(leaving, waits)
         taken.append((perf_counter() - began) * 1000)
 
-    Driver._pause = timed
+    Leaving.pause = timed
     try:
         yield taken
     finally:
-        Driver._pause = pause
+        Leaving.pause = pause
 
 
 async def _signalled(hf: Holdfast) -> float:

@@ -192,8 +192,8 @@ speaking = Graph("speaking", Trail)
 
 @speaking.node
 async def speak(state: Trail, ctx: Context) -> Trail:
-    host: Any = ctx._visit.host
-    async with TokenWriter(host._kernel, host.head, call="answer", name="model") as answer:
+    hold: Any = ctx._visit.hold
+    async with TokenWriter(hold.kernel, hold.head, call="answer", name="model") as answer:
         answer.emit(f"{os.getpid()} says: ")
         await passed_gate()
         answer.emit("so be it")

@@ -133,7 +133,7 @@ def kill(worker: Worker) -> None:
     """End a worker as kill -9 would: it releases nothing, and says goodbye to nobody."""
     assert worker._beating is not None
     # Writes are tasks of their own, which outlive the node that asked for them; not the process.
-    writes = [write for driver in worker._drivers.values() for write in driver._writing]
+    writes = [write for driver in worker._drivers.values() for write in driver.hold._writing]
     for task in (worker._beating, *worker._seeking, *work_of(worker), *writes):
         task.cancel()
     worker._beating = None

@@ -22,10 +22,13 @@ from holdfast.engine import (
     driver,
     entering,
     extension,
+    hold,
     kernel,
     lanes,
     lease,
+    leaving,
     ledger,
+    outside,
     runs,
     starting,
     unwritten,
@@ -245,16 +248,16 @@ def bury_without_a_second_sweep(patch: pytest.MonkeyPatch) -> None:
 @bug
 def release_before_the_write_is_decided(patch: pytest.MonkeyPatch) -> None:
     """A node's record that is still under way when the run is let go of."""
-    write = driver.Driver._write
+    commit = driver.Driver._commit
 
-    async def hasty(self: Any, events: Sequence[Event], *, durable: bool = True) -> None:
+    async def hasty(self: Any, branch: str, outcome: Any, *, alone: bool = True) -> Any:
         try:
             async with asyncio.timeout(0.01):
-                await write(self, events, durable=durable)
+                return await commit(self, branch, outcome, alone=alone)
         except TimeoutError:
-            await self._release("hasty")
+            await self._leaving.release("hasty")
 
-    patch.setattr(driver.Driver, "_write", hasty)
+    patch.setattr(driver.Driver, "_commit", hasty)
 
 
 @bug
@@ -346,11 +349,11 @@ def more_time_before_the_signals_last(patch: pytest.MonkeyPatch) -> None:
 def a_signal_that_two_branches_take(patch: pytest.MonkeyPatch) -> None:
     """What one branch is about to take is free for the others until it is written."""
 
-    def careless(self: driver.Driver) -> list[Signal]:
+    def careless(self: hold.Hold) -> list[Signal]:
         taken = self.execution.taken
         return [signal for signal in self.inbox if (signal.name, signal.id) not in taken]
 
-    patch.setattr(driver.Driver, "free_signals", careless)
+    patch.setattr(hold.Hold, "free_signals", careless)
 
 
 @bug
@@ -405,7 +408,7 @@ def begin_without_looking_at_those_before(patch: pytest.MonkeyPatch) -> None:
     async def careless(*arguments: Any) -> bool:
         return False
 
-    patch.setattr(driver, "must_wait", careless)
+    patch.setattr(leaving, "must_wait", careless)
 
 
 @bug
@@ -418,7 +421,7 @@ def tell_nobody_that_it_stands_in_front(patch: pytest.MonkeyPatch) -> None:
         return head.expires_ms
 
     patch.setattr(lanes, "wake_queued", nothing)
-    patch.setattr(driver, "asks_again_ms", never)
+    patch.setattr(leaving, "asks_again_ms", never)
     patch.setattr(entering, "asks_again_ms", never)
 
 
@@ -437,7 +440,7 @@ def leave_the_index_before_the_parent_is_told(patch: pytest.MonkeyPatch) -> None
     async def silent(kernel: Any, hands: Any, head: Head, execution: Any) -> None:
         await children._cancel_children(kernel, hands, head)
 
-    patch.setattr(driver, "pay_family", silent)
+    patch.setattr(leaving, "pay_family", silent)
 
 
 @bug
@@ -453,7 +456,7 @@ def a_childs_head_before_its_item(patch: pytest.MonkeyPatch) -> None:
             await kernel.settle(kernel.journals, item)
         return head
 
-    patch.setattr(driver, "start_child", hasty)
+    patch.setattr(outside, "start_child", hasty)
 
 
 @bug

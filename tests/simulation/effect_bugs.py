@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.engine import accounts, calls, driver, kernel, ledger, purse, quotas, visit
-from holdfast.engine.visit import Overtaken
+from holdfast.engine import accounts, calls, hold, kernel, ledger, outside, purse, quotas, visit
+from holdfast.engine.hold import Overtaken
 from holdfast.errors import ConditionFailed
 from holdfast.model import level
 from holdfast.model.event import CallIntended, CallReserved, Snapshot
@@ -34,11 +34,11 @@ def effect_bug(plant: Plant) -> Plant:
 @effect_bug
 def an_answer_used_before_it_is_recorded(patch: pytest.MonkeyPatch) -> None:
     async def hasty(self: Any) -> None:
-        self._check_alive()
-        if self._journal is None:
+        self.check_alive()
+        if self.journal is None:
             raise Overtaken
 
-    patch.setattr(driver.Driver, "settled", hasty)
+    patch.setattr(hold.Hold, "settled", hasty)
 
 
 @effect_bug
@@ -86,13 +86,13 @@ def an_intent_that_is_not_durable(patch: pytest.MonkeyPatch) -> None:
 
 @effect_bug
 def calls_that_a_resume_forgets(patch: pytest.MonkeyPatch) -> None:
-    take_in = driver.Driver._take_in
+    take_in = hold.Hold.take_in
 
     def forgetful(self: Any, loaded: Any) -> None:
         blank = msgspec.structs.replace(loaded.execution, calls={})
         take_in(self, msgspec.structs.replace(loaded, execution=blank))
 
-    patch.setattr(driver.Driver, "_take_in", forgetful)
+    patch.setattr(hold.Hold, "take_in", forgetful)
 
 
 @effect_bug
@@ -110,7 +110,7 @@ def a_key_for_each_owner(patch: pytest.MonkeyPatch) -> None:
     key_of = calls.Calls._key_of
 
     def fresh(self: Any, call: str, known: Any) -> str:
-        return f"{key_of(self, call, known)}.{self._visit.host.head.epoch}"
+        return f"{key_of(self, call, known)}.{self._visit.hold.head.epoch}"
 
     patch.setattr(calls.Calls, "_key_of", fresh)
 
@@ -136,7 +136,7 @@ def calls_told_apart_by_who_is_faster(patch: pytest.MonkeyPatch) -> None:
 def ambiguous_calls_that_nobody_finds(patch: pytest.MonkeyPatch) -> None:
     async def nothing(*arguments: Any) -> None: ...
 
-    patch.setattr(driver.Driver, "list_ambiguous", nothing)
+    patch.setattr(outside.Outside, "list_ambiguous", nothing)
 
 
 # --- budgets --------------------------------------------------------------------------------------
@@ -158,13 +158,13 @@ def set_aside_after_the_call(patch: pytest.MonkeyPatch) -> None:
 
 @effect_bug
 def set_aside_but_not_durably(patch: pytest.MonkeyPatch) -> None:
-    record = driver.Driver.record
+    record = hold.Hold.record
 
     async def hasty(self: Any, *events: Any, durable: bool) -> None:
         reserves = any(isinstance(event, CallReserved) for event in events)
         await record(self, *events, durable=durable and not reserves)
 
-    patch.setattr(driver.Driver, "record", hasty)
+    patch.setattr(hold.Hold, "record", hasty)
 
 
 @effect_bug
@@ -196,10 +196,9 @@ def set_aside_for_a_node_that_is_over(patch: pytest.MonkeyPatch) -> None:
     """What a node began goes on after its run was let go of, and writes into its journal."""
 
     async def heedless(self: Any, visit: Any, event: Any, most: Any) -> None:
-        host = visit.host
-        host._check_alive()
+        self._hold.check_alive()
         try:
-            await host._safely(host._write((event,)))
+            await self._hold.uncut(self._hold.write((event,)))
         except ledger.Conflict:
             raise Overtaken from None
         finally:

@@ -402,7 +402,7 @@ def _deliver(request: Request) -> None:
 
 def _name(ctx: Context, number: int) -> str:
     """Return what names a call, whoever makes it and however often."""
-    return f"{ctx._visit.host.head.seed}.{ctx.branch}.{ctx.visit}.{number}"
+    return f"{ctx._visit.hold.head.seed}.{ctx.branch}.{ctx.visit}.{number}"
 
 
 def _digest(of: str, *what: Any) -> bytes:

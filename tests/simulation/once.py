@@ -108,7 +108,7 @@ class Once:
         self, context: Context, tool: str, of: str, *, digest: bytes, key: str, once: bool
     ) -> Journey:
         """Hear that a call sets out, and check that it may."""
-        head = context._visit.host.head
+        head = context._visit.hold.head
         chronicle = self._runs.of_row(head)
         row = self._runs.own_row(chronicle)
         effect = self._effect(digest)
@@ -186,7 +186,7 @@ class Once:
 
     def answered(self, context: Context, digest: bytes, answer: Any, *, inside: bool) -> None:
         """Hear what a node was answered, and whether it made the call itself just now."""
-        effect, head = self._effects[digest], context._visit.host.head
+        effect, head = self._effects[digest], context._visit.hold.head
         row = self._runs.row(head.key)
         if row is None or row.epoch > head.epoch:
             return  # what an owner is told that has lost its run comes to nothing

@@ -149,7 +149,7 @@ class Promises:
 
     def entered(self, context: Context, held: bool) -> None:
         """Hear that a node begins: whatever came before it must be durable, unless it is held."""
-        head = context._visit.host.head
+        head = context._visit.hold.head
         chronicle = self._runs.of_row(head)
         chronicle.performed = max(chronicle.performed, head.epoch)
         broken = self._order.began(head, chronicle) or self._begins_too_early(

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
+from holdfast.engine.hold import Hold
 from holdfast.graph import Graph
 from holdfast.model.decision import Decision, RunNode
 from holdfast.model.event import BranchFailed
 from holdfast.model.execution import Execution, is_within, outer
-from holdfast.model.wait import Wait
 
 __all__ = ["Conductor", "side_by_side"]
 
@@ -30,18 +30,12 @@ _LOOK_MOST_SECONDS = 5.0
 class Conductor(Protocol):
     """What is needed of whoever drives the run."""
 
-    execution: Execution
     news: asyncio.Event
     """Set when a signal came in this process."""
 
     @property
     def stopping(self) -> bool:
         """Whether nothing more is to be begun."""
-        ...
-
-    @property
-    def parked(self) -> Mapping[str, tuple[Wait, ...]]:
-        """The branches that wait, and for what."""
         ...
 
     async def carry_out(self, effect: RunNode) -> Decision | None:
@@ -52,16 +46,8 @@ class Conductor(Protocol):
         """Write down what ends branches, or the run."""
         ...
 
-    async def written(self) -> None:
-        """Return when every write that was begun is decided."""
-        ...
-
     async def look(self) -> None:
         """Read the inbox."""
-        ...
-
-    def answered(self) -> Iterable[str]:
-        """Return the branches whose wait is over by now; they no longer wait."""
         ...
 
     async def until_due(self, most_seconds: float) -> None:
@@ -69,9 +55,11 @@ class Conductor(Protocol):
         ...
 
 
-async def side_by_side(conductor: Conductor, graph: Graph, effects: Iterable[RunNode]) -> None:
+async def side_by_side(
+    conductor: Conductor, hold: Hold, graph: Graph, effects: Iterable[RunNode]
+) -> None:
     """Perform effects and what follows from them, until all that is left waits, or has ended."""
-    performance = _Performance(conductor, graph)
+    performance = _Performance(conductor, hold, graph)
     performance.add(effect.branch for effect in effects)
     try:
         await performance.go_on()
@@ -82,8 +70,9 @@ async def side_by_side(conductor: Conductor, graph: Graph, effects: Iterable[Run
 class _Performance:
     """The branches that are under way."""
 
-    def __init__(self, conductor: Conductor, graph: Graph) -> None:
+    def __init__(self, conductor: Conductor, hold: Hold, graph: Graph) -> None:
         self._conductor = conductor
+        self._hold = hold
         self._graph = graph
         self._ready: deque[str] = deque()
         # By the fork that has as many branches under way as it wants at once.
@@ -96,9 +85,8 @@ class _Performance:
 
     def add(self, paths: Iterable[str], *, first: bool = False) -> None:
         """Let branches wait for their turn; ``first`` before those that have not begun yet."""
-        new = [
-            path for path in paths if path not in self._known and path not in self._conductor.parked
-        ]
+        parked = self._hold.parking.parked
+        new = [path for path in paths if path not in self._known and path not in parked]
         self._known.update(new)
         admitted = [path for path in new if self._admitted(path)]
         if first:
@@ -116,23 +104,23 @@ class _Performance:
             for task in done:
                 if task in self._tasks:  # and was not stopped by another one's failure
                     await self._over(task)
-            if self._conductor.execution.ending is not None:
+            if self._hold.execution.ending is not None:
                 return
-            self.add(self._conductor.answered())
+            self.add(self._hold.answered())
 
     def _begin(self) -> None:
         while self._ready and len(self._tasks) < AT_ONCE_MAX and not self._conductor.stopping:
             path = self._ready.popleft()
-            if not self._conductor.execution.stands(path):
+            if not self._hold.execution.stands(path):
                 self._leave(path)
                 continue
-            effect = self._graph.effect(self._conductor.execution, path)
+            effect = self._graph.effect(self._hold.execution, path)
             task = asyncio.ensure_future(self._conductor.carry_out(effect))
             self._tasks[task] = path
 
     def _admitted(self, path: str) -> bool:
         """Return whether there is room for a branch; where there is none, it is held back."""
-        full = self._room.full(path, self._conductor.execution)
+        full = self._room.full(path, self._hold.execution)
         if full is None:
             self._room.enter(path)
             return True
@@ -146,7 +134,7 @@ class _Performance:
             self._let_in(fork)
 
     def _let_in(self, fork: str) -> None:
-        execution = self._conductor.execution
+        execution = self._hold.execution
         waiting = self._held_back.get(fork)
         while waiting:
             path = waiting[0]
@@ -161,7 +149,7 @@ class _Performance:
 
     async def _first_done(self) -> list[asyncio.Task[Decision | None]]:
         """Return tasks that are done, in their order; none where something else came to pass."""
-        if not self._conductor.parked:
+        if not self._hold.parking.parked:
             await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
             return [task for task in self._tasks if task.done()]
         news = asyncio.ensure_future(self._conductor.news.wait())
@@ -183,13 +171,13 @@ class _Performance:
         path = self._tasks.pop(task)
         self._known.discard(path)
         decision = task.result()
-        if decision is not None and self._conductor.execution.strand(path) is not None:
+        if decision is not None and self._hold.execution.strand(path) is not None:
             ended = [e.branch for e in decision.events if isinstance(e, BranchFailed)]
             within = ended[0] if ended else ""
             await self.stop(lambda other: is_within(other, within))
             await self._conductor.conclude(decision)
         # What follows comes first, so that the branch keeps its room.
-        self.add(self._conductor.execution.near(path), first=True)
+        self.add(self._hold.execution.near(path), first=True)
         for fork in self._room.leave(path):
             self._let_in(fork)
 
@@ -206,7 +194,7 @@ class _Performance:
                 self._leave(path)
                 if not task.cancelled():
                     task.exception()  # it was to be stopped, and nobody asks how it was
-        await self._conductor.written()
+        await self._hold.written()
 
 
 async def _all_done(tasks: Iterable[asyncio.Task[Any]]) -> None:

@@ -44,17 +44,17 @@ class Context:
     @property
     def run_id(self) -> str:
         """The id of the run."""
-        return self._visit.host.head.key.id
+        return self._visit.hold.head.key.id
 
     @property
     def tenant(self) -> str:
         """Whose run it is."""
-        return self._visit.host.head.key.tenant
+        return self._visit.hold.head.key.tenant
 
     @property
     def labels(self) -> Mapping[str, str]:
         """The labels with which the run was started."""
-        return dict(self._visit.host.head.labels)
+        return dict(self._visit.hold.head.labels)
 
     @property
     def node(self) -> str:
@@ -89,7 +89,7 @@ class Context:
     @property
     def expires_at(self) -> datetime:
         """When the run expires."""
-        return datetime.fromtimestamp(self._visit.host.head.expires_ms / 1000, UTC)
+        return datetime.fromtimestamp(self._visit.hold.head.expires_ms / 1000, UTC)
 
     # --- calls ------------------------------------------------------------------------------------
 
@@ -218,7 +218,7 @@ class Context:
         if key in visit.strand.answers:
             return
         if span <= visit.hold_ms:
-            await visit.host.sleep(span / 1000)
+            await visit.hold.sleep(span / 1000)
             await visit.record(visit.fired(key), durable=False)
             return
         await visit.answer(await visit.begin_wait(key, None, span))

@@ -9,9 +9,10 @@ from typing import Any
 
 from holdfast.clock import Clock
 from holdfast.engine.context import BlockingContext, Context
+from holdfast.engine.hold import Overtaken
 from holdfast.engine.kernel import Dropped
 from holdfast.engine.threads import NodeThreads
-from holdfast.engine.visit import Overtaken, Paused, Visit
+from holdfast.engine.visit import Paused, Visit
 from holdfast.errors import NodeTimedOut, NotPausable
 from holdfast.graph import Graph, Node
 from holdfast.model.decision import Raised, Returned

@@ -10,45 +10,19 @@ import asyncio
 from typing import NoReturn, Protocol
 
 from holdfast.engine.accounts import Accounts, Short
+from holdfast.engine.hold import Hold
 from holdfast.engine.lines import Lines
 from holdfast.errors import BudgetSpent, InvalidRequest, PriceUnknown
 from holdfast.model.budget import Limits
 from holdfast.model.event import CallReserved, ChildGranted, Drawn, Event
-from holdfast.model.execution import Execution
 from holdfast.model.spending import NOTHING, Spending
 from holdfast.model.wait import asking_key
-from holdfast.records.head import Head, Parent
+from holdfast.records.head import Parent
 
-__all__ = ["Owner", "Purse", "Spender"]
+__all__ = ["Purse", "Spender"]
 
 # How long a run that lacks money is let go of before it looks again, if nobody wakes it.
 _ASK_AGAIN_MS = 60_000
-
-
-class Owner(Protocol):
-    """The run whose purse it is."""
-
-    head: Head
-    execution: Execution
-
-    @property
-    def accounts(self) -> Accounts:
-        """The accounts that runs share."""
-        ...
-
-    def now_ms(self) -> int: ...
-
-    async def record(self, *events: Event, durable: bool) -> None:
-        """Write down what happened, and fold it."""
-        ...
-
-    async def read_row(self) -> None:
-        """Read the run's row again: somebody may have given it more."""
-        ...
-
-    async def draw(self, known: Spending, need: Spending) -> Spending:
-        """Draw on the account that the run shares; see `Accounts.draw`."""
-        ...
 
 
 class Spender(Protocol):
@@ -77,8 +51,9 @@ class Spender(Protocol):
 class Purse:
     """The purse of one run, shared by all its branches."""
 
-    def __init__(self, owner: Owner) -> None:
-        self._owner = owner
+    def __init__(self, hold: Hold, accounts: Accounts) -> None:
+        self._hold = hold
+        self._accounts = accounts
         # What is being written as set aside, and is not in the fold yet.
         self._pending = NOTHING
         self._drawing = asyncio.Lock()
@@ -98,7 +73,7 @@ class Purse:
             return
         if unknown and self._limits_dollars():
             raise PriceUnknown(unknown)
-        if most == NOTHING and (self._owner.head.budget or Limits()).wall_ms is None:
+        if most == NOTHING and (self._hold.head.budget or Limits()).wall_ms is None:
             return
         await self._afforded(visit, call, most)
         if most == NOTHING:  # only its time is limited
@@ -114,7 +89,7 @@ class Purse:
             InvalidRequest: the child would have no limit where the run has one.
             BudgetSpent: the run lacks it, and its node may not wait.
         """
-        if child in self._owner.execution.slices or not await self._is_limited():
+        if child in self._hold.execution.slices or not await self._is_limited():
             return
         most = Spending(limits.tokens or 0, limits.nanodollars or 0)
         own = self._own_limits()
@@ -130,15 +105,15 @@ class Purse:
 
     async def shared(self) -> Parent | None:
         """Return on whose account the children draw; the first time, open it."""
-        head = self._owner.head
+        head = self._hold.head
         limits = head.budget
         if limits is None or (limits.tokens is None and limits.nanodollars is None):
             return head.draws
         async with self._drawing:
-            if self._owner.execution.drawn is None:
-                spent = self._owner.execution.spent + self._pending
-                await self._owner.accounts.open(head, limits, spent)
-                await self._owner.record(Drawn(self._owner.now_ms(), spent), durable=True)
+            if self._hold.execution.drawn is None:
+                spent = self._hold.execution.spent + self._pending
+                await self._accounts.open(head, limits, spent)
+                await self._hold.record(Drawn(self._hold.now_ms(), spent), durable=True)
         return Parent(head.key.id, head.generation)
 
     async def _afforded(self, visit: Spender, what: str, most: Spending) -> None:
@@ -150,7 +125,7 @@ class Purse:
                 continue
             if not looked:
                 looked = True
-                await self._owner.read_row()
+                await self._hold.refresh_row()
                 continue
             if not visit.may_wait:
                 raise BudgetSpent(f"{what} needs {lacking}")
@@ -166,7 +141,7 @@ class Purse:
     async def _lacking(self, visit: Spender, most: Spending) -> str | None:
         """Return what the run lacks; where it lacks nothing, it counts as pending from now on."""
         async with self._drawing:
-            execution, limits = self._owner.execution, self._owner.head.budget
+            execution, limits = self._hold.execution, self._hold.head.budget
             if limits is not None:
                 wall_ms = execution.spent_ms + visit.elapsed_ms
                 lacking = limits.lacking(execution.spent + self._pending, wall_ms, most)
@@ -181,7 +156,7 @@ class Purse:
             return None
 
     async def _draw(self, visit: Spender, most: Spending) -> None:
-        execution = self._owner.execution
+        execution = self._hold.execution
         before = execution.spent + self._pending
         given = execution.drawn or NOTHING
         wanted = before + most
@@ -190,22 +165,27 @@ class Purse:
             limits.nanodollars is None or wanted.nanodollars <= given.nanodollars
         ):
             return
-        total = await self._owner.draw(before, most)
-        await visit.record(Drawn(self._owner.now_ms(), total), durable=False)
+        hold = self._hold
+        hold.check_alive()
+        draws = hold.head.draws or Parent(hold.head.key.id, hold.head.generation)
+        total = await hold.patiently(
+            lambda: self._accounts.draw(hold.head.key, draws, before, most)
+        )
+        await visit.record(Drawn(self._hold.now_ms(), total), durable=False)
 
     @property
     def _draws(self) -> bool:
-        return self._owner.head.draws is not None or self._owner.execution.drawn is not None
+        return self._hold.head.draws is not None or self._hold.execution.drawn is not None
 
     async def _is_limited(self) -> bool:
-        draws = self._owner.head.draws
+        draws = self._hold.head.draws
         if draws is not None and self._shared is None:
-            limits = await self._owner.accounts.limits(self._owner.head.key, draws)
+            limits = await self._accounts.limits(self._hold.head.key, draws)
             self._shared = limits or Limits(0, 0)
-        return draws is not None or self._owner.head.budget is not None
+        return draws is not None or self._hold.head.budget is not None
 
     def _own_limits(self) -> Limits:
-        return self._shared or self._owner.head.budget or Limits()
+        return self._shared or self._hold.head.budget or Limits()
 
     def _limits_dollars(self) -> bool:
         return self._own_limits().nanodollars is not None

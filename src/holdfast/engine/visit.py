@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import msgspec
 
 from holdfast.engine.calls import Ambiguous
 from holdfast.engine.children import Wanted
 from holdfast.engine.endings import Outcome
+from holdfast.engine.hold import Hold, Overtaken
 from holdfast.engine.kernel import Dropped
 from holdfast.engine.lines import Lines
 from holdfast.engine.means import Means
-from holdfast.engine.purse import Purse
-from holdfast.engine.quotas import Later, Pass
+from holdfast.engine.outside import Outside
+from holdfast.engine.quotas import Pass
 from holdfast.engine.threads import NodeThreads
 from holdfast.engine.tokens import TokenWriter
 from holdfast.errors import NotPausable, ResultTaken, WaitBeyondExpiry
@@ -30,14 +30,14 @@ from holdfast.graph import Node
 from holdfast.model.call import Call, settled_signal
 from holdfast.model.child import childs_signal
 from holdfast.model.event import ChildStarted, Event, Failure, SignalTaken, TimerFired
-from holdfast.model.execution import Execution, Strand
+from holdfast.model.execution import Strand
 from holdfast.model.quota import Cost, Quota
-from holdfast.model.signals import Pending, Signal, Stale, Take, TimeOut, resolved
+from holdfast.model.signals import Pending, Stale, Take, TimeOut, resolved
 from holdfast.model.spending import Spending
 from holdfast.model.wait import Wait, asking_key, shown_about
 from holdfast.records.head import Head
 
-__all__ = ["Host", "Overtaken", "Paused", "Visit"]
+__all__ = ["Paused", "Visit"]
 
 WAITS_MAX = 1_000
 """How many things a node may wait for at once."""
@@ -50,121 +50,15 @@ class Paused(BaseException):
     """
 
 
-class Overtaken(BaseException):
-    """Somebody else wrote into the journal: what the node is about may no longer be wanted."""
-
-
-class Host(Protocol):
-    """What a visit needs of whoever drives the run."""
-
-    head: Head
-    execution: Execution
-    purse: Purse
-
-    @property
-    def means(self) -> Means:
-        """What nodes do something to the world with."""
-        ...
-
-    def text_writer(self, call: str, name: str) -> TokenWriter:
-        """Return what takes in the text of an answer as it comes."""
-        ...
-
-    async def admit(self, quota: Quota, cost: Cost, told_ms: int | None) -> Pass | Later:
-        """Ask for what a quota gives; see `QuotaDesk.admit`."""
-        ...
-
-    @property
-    def threads(self) -> NodeThreads:
-        """Where plain functions run."""
-        ...
-
-    def free_signals(self) -> list[Signal]:
-        """Return the signals in the inbox that were not taken, nor are about to be."""
-        ...
-
-    def was_taken(self, name: str) -> bool:
-        """Return whether a signal of that name was taken, or is about to be."""
-        ...
-
-    def known_waits(self, branch: str) -> Iterable[Wait]:
-        """Return what a branch is known to wait for, as it began."""
-        ...
-
-    def now_ms(self) -> int:
-        """Return the time."""
-        ...
-
-    async def record(self, *events: Event, durable: bool) -> None:
-        """Write down what happened inside the node, and fold it.
-
-        What need not be durable is so after some milliseconds, or with what is written before.
-        """
-        ...
-
-    async def settled(self) -> None:
-        """Return when all that was recorded is durable.
-
-        Raises:
-            Dropped: the run is no longer ours.
-            Overtaken: somebody else wrote into its journal.
-        """
-        ...
-
-    async def write_down(self) -> None:
-        """Make a run durable that was only in memory so far."""
-        ...
-
-    async def list_ambiguous(self, ambiguous: Ambiguous, node: str) -> None:
-        """Let people find a call that may have been made."""
-        ...
-
-    async def unlist_ambiguous(self, id: str) -> None:
-        """Let people find it no more."""
-        ...
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait without letting go of the run."""
-        ...
-
-    def child_id(self, wanted: Wanted) -> str:
-        """Return the id that a child has, or will have."""
-        ...
-
-    async def start_child(self, wanted: Wanted) -> str:
-        """Make a run that is a child of this one, unless it is there; return its id.
-
-        Raises:
-            Dropped: the run is no longer ours.
-            Overtaken: it is to be cancelled.
-        """
-        ...
-
-    async def ask_child(self, id: str) -> bool:
-        """Return whether a child has ended; if so, its end is in the inbox then.
-
-        Raises:
-            Dropped: the run is no longer ours.
-        """
-        ...
-
-    async def read_row(self) -> None:
-        """Read the run's row again: somebody may have extended it.
-
-        Raises:
-            Dropped: the run is no longer ours.
-        """
-        ...
-
-
 class Visit:
     """The visit of a node, in one of its attempts."""
 
-    def __init__(self, host: Host, node: Node, branch: str, hold_ms: int) -> None:
-        self.host = host
+    def __init__(self, hold: Hold, outside: Outside, node: Node, branch: str, hold_ms: int) -> None:
+        self.hold = hold
+        self.outside = outside
         self.node = node.name
         self.branch = branch
-        self.visit = self._strand_of(host, branch).visit
+        self.visit = self._strand_of(hold, branch).visit
         self.lines = Lines()
         self.hold_ms = hold_ms
         """Up to this a wait for a time is waited for in place."""
@@ -175,7 +69,7 @@ class Visit:
         self.refusal: NotPausable | None = None
         """Why it cannot be let to wait."""
         self._declared = node
-        self._began_ms = host.now_ms()
+        self._began_ms = hold.now_ms()
         self._counts: Counter[str] = Counter()
         self._children = 0
         self._awaiting: dict[str, asyncio.Lock] = {}
@@ -211,11 +105,11 @@ class Visit:
     @property
     def strand(self) -> Strand:
         """The branch as it stands, or the run itself."""
-        return self._strand_of(self.host, self.branch)
+        return self._strand_of(self.hold, self.branch)
 
     @staticmethod
-    def _strand_of(host: Host, branch: str) -> Strand:
-        strand = host.execution.strand(branch)
+    def _strand_of(hold: Hold, branch: str) -> Strand:
+        strand = hold.execution.strand(branch)
         if strand is None:  # given up: another branch failed
             raise Dropped
         return strand
@@ -224,25 +118,25 @@ class Visit:
     def key(self) -> str:
         """What names this visit of a node, and no other."""
         where = f"{self.branch}." if self.branch else ""
-        return f"{self.host.head.seed}.{where}{self.visit}"
+        return f"{self.hold.head.seed}.{where}{self.visit}"
 
     @property
     def tenant(self) -> str:
         """Whose run it is."""
-        return self.host.head.key.tenant
+        return self.hold.head.key.tenant
 
     @property
     def means(self) -> Means:
         """What nodes do something to the world with."""
-        return self.host.means
+        return self.outside.means
 
     def text_writer(self, call: str, name: str) -> TokenWriter:
         """Return what takes in the text of an answer as it comes."""
-        return self.host.text_writer(call, name)
+        return self.outside.text_writer(call, name)
 
     def now_ms(self) -> int:
         """Return the time."""
-        return self.host.now_ms()
+        return self.hold.now_ms()
 
     @property
     def elapsed_ms(self) -> int:
@@ -258,7 +152,7 @@ class Visit:
         """Write down what happened, and fold it."""
         self.check_open()
         try:
-            await self.host.record(*events, durable=durable)
+            await self.hold.record(*events, durable=durable)
         except (Dropped, Overtaken) as lost:
             self._lost = lost
             raise
@@ -280,10 +174,10 @@ class Visit:
             WaitBeyondExpiry: it would outlast the run.
             NotPausable: the node was declared with ``pausable="no"``.
         """
-        head, visit = self.host.head, self.visit
+        head, visit = self.hold.head, self.visit
         if not self.may_wait:
             raise NotPausable(f"node {self.node!r} has pausable='no', and so may not wait")
-        for wait in self.host.known_waits(self.branch):
+        for wait in self.hold.known_waits(self.branch):
             if (wait.visit, wait.key) == (visit, key):
                 return wait
         now = self.now_ms()
@@ -313,11 +207,11 @@ class Visit:
         Raises:
             Paused: there is no answer yet.
         """
-        host = self.host
-        match resolved(wait, host.free_signals(), (), host.now_ms()):
+        hold = self.hold
+        match resolved(wait, hold.free_signals(), (), hold.now_ms()):
             case Take(signal):
                 taken = SignalTaken(
-                    host.now_ms(),
+                    hold.now_ms(),
                     self.node,
                     wait.visit,
                     wait.key,
@@ -350,7 +244,7 @@ class Visit:
         """
         span = until_ms - self.now_ms()
         if span <= self.hold_ms or not self.may_wait:
-            await self.host.sleep(max(span, 0) / 1000)
+            await self.hold.sleep(max(span, 0) / 1000)
             return
         await self.ask_again(key, until_ms, about)
 
@@ -385,18 +279,18 @@ class Visit:
     async def _row(self) -> Head:
         """Return the row as it is by now."""
         try:
-            await self.host.read_row()
+            await self.hold.refresh_row()
         except Dropped as lost:
             self._lost = lost
             raise
-        return self.host.head
+        return self.hold.head
 
     # --- calls ------------------------------------------------------------------------------------
 
     @property
     def threads(self) -> NodeThreads:
         """Where plain functions run."""
-        return self.host.threads
+        return self.outside.threads
 
     def known_call(self, call: str) -> Call | None:
         """Return what the journal tells of a call."""
@@ -406,24 +300,24 @@ class Visit:
         """Return when everything that came before is durable, and the run is still ours."""
         self.check_open()
         try:
-            await self.host.settled()
+            await self.hold.settled()
         except (Dropped, Overtaken) as lost:
             self._lost = lost
             raise
 
     def saved(self, spending: Spending) -> None:
         """Count a call that was answered without being made."""
-        self.host.means.savings.add(spending)
+        self.outside.means.savings.add(spending)
 
     async def admitted(self, call: str, quota: Quota | None, cost: Cost) -> Pass | None:
         """Return the right to begin a call now; let go of the run where it comes later."""
         if quota is None:
             return None
         key = asking_key("quota", call)
-        waits = self.host.known_waits(self.branch)
+        waits = self.hold.known_waits(self.branch)
         told = [wait.until_ms for wait in waits if (wait.visit, wait.key) == (self.visit, key)]
         while True:
-            answer = await self.host.admit(quota, cost, told[-1] if told else None)
+            answer = await self.outside.admit(quota, cost, told[-1] if told else None)
             if isinstance(answer, Pass):
                 return answer
             told = [answer.until_ms]
@@ -433,7 +327,7 @@ class Visit:
     async def set_aside(self, call: str, most: Spending, unknown: str) -> None:
         """Return once it is durable that a call may cost so much; pause the run if it may not."""
         try:
-            await self.host.purse.set_aside(self, call, most, unknown)
+            await self.outside.purse.set_aside(self, call, most, unknown)
         except (Dropped, Overtaken) as lost:
             self._lost = lost
             raise
@@ -442,7 +336,7 @@ class Visit:
         """Make a run durable that was only in memory so far."""
         self.check_open()
         try:
-            await self.host.write_down()
+            await self.hold.write_down_in_node()
         except Dropped as lost:
             self._lost = lost
             raise
@@ -457,12 +351,12 @@ class Visit:
             wait = await self.begin_wait(key, name, None, about)
             # It never goes stale: elsewhere the call would be made again, under another key.
             wait = msgspec.structs.replace(wait, stale_ms=None)
-            if wait not in self.host.known_waits(self.branch):
-                await self.host.list_ambiguous(ambiguous, self.node)
+            if wait not in self.hold.known_waits(self.branch):
+                await self.outside.list_ambiguous(ambiguous, self.node)
             self.lines.end(ambiguous.call)
             answer = await self.answer(wait)
         assert isinstance(answer, SignalTaken)
-        await self.host.unlist_ambiguous(ambiguous.id)
+        await self.outside.unlist_ambiguous(ambiguous.id)
         return answer
 
     # --- children ---------------------------------------------------------------------------------
@@ -476,10 +370,10 @@ class Visit:
     async def start_child(self, wanted: Wanted) -> str:
         """Make a child, unless it is there, and write it down; return its id."""
         try:
-            await self.host.settled()  # its input may be what a call came to
+            await self.hold.settled()  # its input may be what a call came to
             if wanted.budget is not None:
-                await self.host.purse.grant(self, self.host.child_id(wanted), wanted.budget)
-            id = await self.host.start_child(wanted)
+                await self.outside.purse.grant(self, self.outside.child_id(wanted), wanted.budget)
+            id = await self.outside.start_child(wanted)
         except (Dropped, Overtaken) as lost:
             self._lost = lost
             raise
@@ -513,23 +407,23 @@ class Visit:
 
     async def _ask_child(self, id: str, wait: Wait) -> None:
         """Ask for a child's end, unless it lies ready, or we are sure to be told of it."""
-        host, name = self.host, childs_signal(id)
-        waits = wait in host.known_waits(self.branch)
-        if self._lies_ready(name) or (waits and not host.was_taken(name)):
+        hold, name = self.hold, childs_signal(id)
+        waits = wait in hold.known_waits(self.branch)
+        if self._lies_ready(name) or (waits and not hold.was_taken(name)):
             return
         try:
-            ended = await host.ask_child(id)
+            ended = await self.outside.ask_child(id)
         except Dropped as lost:
             self._lost = lost
             raise
-        if ended and host.was_taken(name) and not self._lies_ready(name):
+        if ended and hold.was_taken(name) and not self._lies_ready(name):
             raise ResultTaken(
                 f"run {id!r} has ended, and another visit of a node was told so; what it came to "
                 "is passed on in the state"
             )
 
     def _lies_ready(self, name: str) -> bool:
-        return any(signal.name == name for signal in self.host.free_signals())
+        return any(signal.name == name for signal in self.hold.free_signals())
 
 
 def _utc(moment_ms: int) -> str:

@@ -15,6 +15,7 @@ from holdfast.engine.burial import bury_the_dead, requeue_all
 from holdfast.engine.driver import Driver
 from holdfast.engine.flusher import Flusher
 from holdfast.engine.hands import Hands
+from holdfast.engine.hold import Hold
 from holdfast.engine.kernel import Dropped, Kernel
 from holdfast.engine.lease import Lease
 from holdfast.engine.ledger import Loaded
@@ -249,7 +250,7 @@ class Worker:
             return None
         # One claim at a time: of two, neither could tell whether it was its own that counted.
         driver = self._drivers.get(run)
-        if run in self._coming or (driver is not None and not driver.let_go):
+        if run in self._coming or (driver is not None and not driver.hold.let_go):
             return None
         if not self._slots.admits(run.tenant):
             return None
@@ -280,7 +281,7 @@ class Worker:
     async def settled(self, run: RunKey) -> None:
         """Return when the row of a run that has ended here says so."""
         driver = self._drivers.get(run)
-        if driver is not None and driver.execution.ending is not None:
+        if driver is not None and driver.hold.execution.ending is not None:
             await asyncio.wait({self._tasks[run]})
 
     def hear(self, run: RunKey) -> None:
@@ -401,7 +402,7 @@ class Worker:
         versions = self._graphs[head.graph]
         # Another version may go on with it: what was decided is recorded, the route included.
         graph = versions.get(head.version) or versions[max(versions)]
-        driver = Driver(self._kernel, self, graph, head, loaded)
+        driver = Driver(Hold(self._kernel, self, head, loaded), graph)
         task = asyncio.create_task(driver.drive(), name=f"holdfast run {head.key.id}")
         if head.key not in self._drivers:
             self._slots.take(head.key.tenant)
@@ -412,11 +413,11 @@ class Worker:
         if self._drivers.get(run) is driver:
             del self._drivers[run], self._tasks[run]
             self._slots.give_back(run.tenant)
-        if not driver.let_go:
+        if not driver.hold.let_go:
             self._owes = True
-        driver.is_over()
+        driver.hold.tell_starter()
         successor = self._succeeding.pop(run, None)
-        if successor is not None and _is_later(successor[0], driver.head):
+        if successor is not None and _is_later(successor[0], driver.hold.head):
             self._drive_ours(*successor)
         if not task.cancelled() and task.exception() is not None:
             _log.error("run %s: the driver broke", run.id, exc_info=task.exception())

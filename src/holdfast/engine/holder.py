@@ -1,0 +1,49 @@
+"""What holds runs: all that whoever drives one needs of the worker that claimed it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from holdfast.engine.flusher import Flusher
+from holdfast.engine.hands import Hands
+from holdfast.engine.means import Means
+from holdfast.engine.threads import NodeThreads
+from holdfast.model.execution import Execution
+from holdfast.model.run import Status
+from holdfast.records.head import Head
+
+__all__ = ["Holder"]
+
+
+class Holder(Protocol):
+    """What a driver needs of the worker that holds the run."""
+
+    id: str
+    draining: bool
+    hold_ms: int
+    """Up to this a sleep is waited for in place."""
+    resumes_max: int
+    """After so many failed resumes in a row a run is quarantined."""
+    hands: Hands
+    """All workers of this process."""
+    flusher: Flusher
+    """Sees to it that nothing is held back for long."""
+    means: Means
+    """What nodes do something to the world with."""
+
+    @property
+    def threads(self) -> NodeThreads:
+        """Where nodes that are plain functions run."""
+        ...
+
+    def alive(self) -> bool:
+        """Return whether the worker's lease still holds."""
+        ...
+
+    def paused(self, head: Head) -> None:
+        """Hear that a run waits, and how its row looks."""
+        ...
+
+    def ended(self, head: Head, execution: Execution, status: Status) -> None:
+        """Hear that a run has ended."""
+        ...
