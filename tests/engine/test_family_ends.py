@@ -27,6 +27,7 @@ from tests.engine.staging import staged, write_of
 from tests.engine.support import (
     Gate,
     House,
+    StepClock,
     item_of_head,
     journal_items,
     kill,
@@ -49,6 +50,31 @@ async def damage(hf: Holdfast, id: str) -> None:
 
 
 # --- they end with their parent -------------------------------------------------------------------
+
+
+async def test_a_child_that_ends_by_a_fast_clock_tells_a_parent_that_is_extended_yet(
+    house: House,
+) -> None:
+    """By that clock the parent's time is over as well; by that of whoever extends it, it is not."""
+
+    async def have_child(state: Any, ctx: Any) -> Any:
+        return {"child": await attempted(ctx.run(ASKS, id="kid"))}
+
+    graph, hf = starting(have_child), house.open()
+    async with house.worker(hf, graph, ASKS) as worker:
+        parent = await hf.start(graph, id=PARENT, expires=1000)
+        await house.quiet(worker)
+    ahead = House(house.url, StepClock())
+    ahead.clock.advance(1000)
+    async with ahead.worker(ahead.open(), ASKS) as hasty:
+        await ahead.quiet(hasty)
+    await ahead.close()
+    assert (await hf.get("kid")).status == "expired"
+    await hf.extend(PARENT, expires=5000)
+    async with house.worker(hf, graph) as worker:
+        await house.move(1000, worker)  # it was woken by that clock
+        assert (await hf.get(PARENT)).status == "finished"
+        assert await parent.result() == {"child": "RunExpired"}
 
 
 @pytest.mark.parametrize("how", ["finished", "failed", "cancelled", "expired", "quarantined"])

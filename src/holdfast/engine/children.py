@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -282,12 +283,13 @@ async def _tell_parent(
         if head.budget is not None and execution is not None and told["status"] not in TROUBLE:
             spent = await Accounts(kernel).granted(head) or execution.spent
             told["spent"] = [spent.tokens, spent.nanodollars]
+        send = partial(runs.send, kernel, hands, key, name=name, id=id, late=True)
         try:
-            await runs.send(kernel, hands, key, name=name, id=id, payload=told)
+            await send(payload=told)
         except InvalidInput as error:  # its state is too large for a store without a bucket
             failure = _plain(Failure("", str(error)))
             lost: dict[str, Any] = {**told, "status": "failed", "state": {}, "failure": failure}
-            await runs.send(kernel, hands, key, name=name, id=id, payload=lost)
+            await send(payload=lost)
     return True
 
 

@@ -52,12 +52,22 @@ async def read(kernel: Kernel, run: RunKey) -> Head:
 
 
 async def send(
-    kernel: Kernel, hands: Hands, run: RunKey, *, name: str, id: str, payload: Any
+    kernel: Kernel,
+    hands: Hands,
+    run: RunKey,
+    *,
+    name: str,
+    id: str,
+    payload: Any,
+    late: bool = False,
 ) -> None:
     """Put a signal into a run's inbox, and wake the run if it waits.
 
     First the inbox, then the row: so the run finds the signal, or whoever sends it finds the run
     waiting. A repeated one wakes the run again, since the first sender may have died in between.
+
+    One that may be ``late`` is put there although the run's time is over by our clock: it counts
+    if somebody extends the run by a clock that is behind ours, and otherwise it does not.
 
     Raises:
         RunNotFound: there is no such run.
@@ -66,7 +76,7 @@ async def send(
         InvalidInput: the payload cannot be kept.
         OutcomeUnknown: the run is just being closed, or the store does not say.
     """
-    signal = _Sent(name, id, payload)
+    signal = _Sent(name, id, payload, late)
     remembered = hands.recall(run)
     if remembered is not None:
         with suppress(RunNotFound, RunEnded):  # perhaps another run has the id by now
@@ -80,6 +90,7 @@ class _Sent(msgspec.Struct, frozen=True):
     name: str
     id: str
     payload: Any
+    late: bool
 
 
 async def _deliver(kernel: Kernel, hands: Hands, head: Head, signal: _Sent) -> None:
@@ -87,7 +98,7 @@ async def _deliver(kernel: Kernel, hands: Hands, head: Head, signal: _Sent) -> N
     _check_open(head)
     content = await _payload(kernel, head, signal.payload)
     accepted_ms = kernel.clock.now_ms()
-    if accepted_ms >= head.expires_ms:
+    if accepted_ms >= head.expires_ms and not signal.late:
         raise RunEnded(f"run {run.id!r} has expired", status="expired")
     put = signal_item(
         head,

@@ -432,7 +432,8 @@ def extended(head: Head, *, expires_ms: int, now_ms: int, token: str) -> Update:
     Where the row may not show all of its waits, it stays due as it is: then it finds out by itself.
     """
     changes: dict[str, Any] = {"expires_ms": expires_ms, "updated_ms": now_ms}
-    if 0 < len(head.waits) < ROW_WAITS_MAX and head.place == head.due(head.expires_ms, head.epoch):
+    waits = head.status == "waiting" and 0 < len(head.waits) < ROW_WAITS_MAX  # woken, it does not
+    if waits and head.place == head.due(head.expires_ms, head.epoch):
         limits = (limit for wait in head.waits for limit in (wait.until_ms, wait.stale_ms))
         earliest = min((limit for limit in limits if limit is not None), default=expires_ms)
         later = msgspec.structs.replace(head, expires_ms=expires_ms)
