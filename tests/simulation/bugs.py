@@ -29,6 +29,7 @@ from holdfast.engine import (
     leaving,
     ledger,
     outside,
+    removal,
     runs,
     starting,
     unwritten,
@@ -50,7 +51,8 @@ from holdfast.records.head import Head, head_of
 from holdfast.records.journal import Content, record
 from holdfast.records.keys import Place, RunKey, journal_key
 from holdfast.records.lane import Lane
-from holdfast.storage import AllOf, Delete, Equals, Present, Put, Update
+from holdfast.storage import AllOf, Delete, Equals, Key, Present, Put, Update
+from holdfast.storage.item import Item
 from tests.simulation.faults import FaultPlan
 from tests.simulation.fleet import rough
 
@@ -340,6 +342,25 @@ def more_time_before_the_signals_last(patch: pytest.MonkeyPatch) -> None:
     async def nothing(*arguments: Any) -> None: ...
 
     patch.setattr(extension, "prolong_all", nothing)
+
+
+@bug
+def extensions_that_are_deleted_with_their_run(patch: pytest.MonkeyPatch) -> None:
+    """A freed position lets an owner back in that was stalled there."""
+    freed = removal.freed
+
+    def thorough(item: Item) -> Put | Delete | None:
+        return (
+            Delete(Key(item["PK"], item["SK"])) if item.get("stays") == "emptied" else freed(item)
+        )
+
+    patch.setattr(removal, "freed", thorough)
+
+
+@bug
+def extensions_that_stay_with_their_state(patch: pytest.MonkeyPatch) -> None:
+    freed = removal.freed
+    patch.setattr(removal, "freed", lambda item: None if item.get("stays") else freed(item))
 
 
 # --- branches -------------------------------------------------------------------------------------

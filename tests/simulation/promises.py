@@ -10,49 +10,23 @@ P7  expiry is exact, and frees
 
 and of runs that start others, that none is left alone: see `family`.
 
-Each journal is folded along as it is written, by the same `folded` that the kernel uses, and never
-from a snapshot: what a snapshot holds is compared with it. What the kernel believes of a run is
-never asked.
+What the kernel believes of a run is never asked: see `journals`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from holdfast.model.budget import Budget
 from holdfast.model.call import is_ambiguous
 from holdfast.model.child import is_childs_signal
-from holdfast.model.event import (
-    AttemptFailed,
-    BranchFailed,
-    CallFinished,
-    CallIntended,
-    CallReserved,
-    CallRetried,
-    CallVoided,
-    Cancelled,
-    ChildStarted,
-    Event,
-    Expired,
-    Extended,
-    Fenced,
-    Finished,
-    NodeFinished,
-    Rerouted,
-    SignalTaken,
-    Snapshot,
-    TimerFired,
-    Waiting,
-)
-from holdfast.model.execution import Branch, Execution, folded, restored, snapshot
+from holdfast.model.execution import Execution
 from holdfast.model.signals import Signal as InboxSignal
-from holdfast.model.signals import Take, is_open, resolved
-from holdfast.model.wait import Wait
-from holdfast.records.codec import unpack_events, unpack_value
+from holdfast.model.signals import Take, resolved
+from holdfast.records.codec import unpack_value
 from holdfast.records.head import ENDED, Head, head_of
-from holdfast.records.journal import content_of, is_emptied
+from holdfast.records.journal import is_emptied
 from holdfast.records.keys import (
     HEAD,
     RunKey,
@@ -60,13 +34,13 @@ from holdfast.records.keys import (
     inbox_key,
     is_inbox,
     journal_key,
-    position_in,
 )
 from holdfast.storage.item import Item, item_bytes
-from holdfast.storage.layout import TOKEN, Key
+from holdfast.storage.layout import Key
 from tests.simulation.chronicle import Broken, Chronicle, Chronicles
 from tests.simulation.family import Family
 from tests.simulation.gate import Gate
+from tests.simulation.journals import INPUT, Journals
 from tests.simulation.once import Once
 from tests.simulation.oracle import Books
 from tests.simulation.order import Order
@@ -81,7 +55,6 @@ if TYPE_CHECKING:
 __all__ = ["Broken", "Promises"]
 
 HEAD_BYTES_MAX = 8 * 1024
-INPUT = 0
 
 
 class Promises:
@@ -103,6 +76,9 @@ class Promises:
         self.once = Once(world, self._runs, self.seen, skew_ms=skew_ms)
         self.books = Books(world, self._runs, self.seen)
         self.gate = Gate(world, self.seen)
+        self._journals = Journals(
+            world, self._runs, self._family, self.once, self.seen, skew_ms=skew_ms
+        )
         world.on_applied(self._applied)
 
     # --- what a scenario tells --------------------------------------------------------------------
@@ -222,9 +198,9 @@ class Promises:
             elif key.sk.startswith(("ACCOUNT#", "GRANT#")):
                 self.books.account(key, new)
             elif is_inbox(key.sk):
-                self._inbox(key, old, new, process)
+                self._journals.inbox(key, old, new, process)
             else:
-                self._record(key, old, new, process, now_ms)
+                self._journals.record(key, old, new, process, now_ms)
         self.books.balance()
         if now_ms - self._checked_ms > 5_000:
             self._checked_ms = now_ms
@@ -328,13 +304,13 @@ class Promises:
         else:
             item = self._world.item(journal_key(head.key, head.generation, INPUT))
             assert item is not None
-            chronicle.execution = self._begun(head, self._data(item))
+            chronicle.execution = self._begun(head, self._journals.data(item))
         early = len(chronicle.early) if head.on_pause else 0
         if len(chronicle.written.keys() - {INPUT}) > early:
             raise Broken(f"P2: {head.key.id} is new, and finds records of another run")
         self.seen["begun in memory"] += head.on_pause
         for number, (item, process) in enumerate(chronicle.early, start=1):
-            self._take_in(chronicle, number, item, process)
+            self._journals.take_in(chronicle, number, item, process)
 
     def _promoted_into(self, head: Head) -> Chronicle | None:
         assert head.into is not None
@@ -343,251 +319,6 @@ class Promises:
 
     def _begun(self, head: Head, data: bytes) -> Execution:
         return Execution(seed=head.seed, state=unpack_value(data), node=head.first)
-
-    # --- inbox and journal ------------------------------------------------------------------------
-
-    def _inbox(self, key: Key, old: Item | None, new: Item | None, process: str) -> None:
-        generation, _, name, id = key.sk.split("#")[1:]
-        chronicle = self._runs.of(key.pk, generation)
-        if new is None:
-            if process == TTL_SWEEPER and (name, id) in chronicle.acknowledged:
-                self._check_not_needed(chronicle, key, taken=(name, id))
-            return
-        if old is not None:
-            if (old["accepted_ms"], new["ttl"] > old["ttl"]) != (new["accepted_ms"], True):
-                raise Broken(f"P4: the signal {name}/{id} of {key.pk} was written over")
-            self._data(new)
-        chronicle.accepted[name, id] = new["accepted_ms"]
-
-    def _check_not_needed(
-        self, chronicle: Chronicle, key: Key, *, taken: tuple[str, str] | None = None
-    ) -> None:
-        """What vanishes by its ttl is nothing that an open run needs."""
-        head, execution = self._runs.own_row(chronicle), chronicle.execution
-        if head is None or head.status in ENDED or head.ttl * 1000 <= self._world.now_ms():
-            return
-        if taken is None:
-            needed = position_in(key.sk) >= head.snapshot
-        else:
-            needed = execution is not None and taken not in execution.taken
-        if needed:
-            raise Broken(f"P1: {key.sk} of {head.key.id} has vanished, which is {head.status}")
-
-    def _record(
-        self, key: Key, old: Item | None, new: Item | None, process: str, now_ms: int
-    ) -> None:
-        generation, position = key.sk.split("#")[1], position_in(key.sk)
-        chronicle = self._runs.of(key.pk, generation)
-        where = f"record {position} of {chronicle.key.id}"
-        if new is None:
-            self._removed(chronicle, key, old, process, where)
-            return
-        if old is not None and is_emptied(new):
-            self._emptied(chronicle, old, process, where)
-            return
-        if old is not None or position in chronicle.written:
-            # The network may repeat a write when the position was freed: nobody reads it there.
-            if old is not None or chronicle.written[position] != new[TOKEN]:
-                raise Broken(f"P2: {process} wrote {where} a second time")
-            return
-        chronicle.written[position] = new[TOKEN]
-        chronicle.moved_ms = now_ms
-        if position == INPUT:
-            return
-        if position != chronicle.position:
-            raise Broken(f"P2: {process} wrote {where}, where {chronicle.position} comes next")
-        chronicle.position += 1
-        if chronicle.execution is None:
-            chronicle.early.append((new, process))
-        else:
-            self._take_in(chronicle, position, new, process)
-
-    def _take_in(self, chronicle: Chronicle, position: int, record: Item, process: str) -> None:
-        """Fold one more record, and check that it follows from what stands before it."""
-        where = f"record {position} of {chronicle.key.id}"
-        if chronicle.execution is not None and record["ttl"] < chronicle.execution.ttl:
-            raise Broken(f"P1: {process} wrote {where}, which is gone before what it follows")
-        events = unpack_events(self._data(record))
-        self.once.put(events)
-        for number, event in enumerate(events):
-            what = f"{process} wrote {event!r:.200} as {where}"
-            if isinstance(event, Snapshot):
-                self._check_snapshot(chronicle, event, number, what)
-                chronicle.snapshots.add(position)
-                continue
-            self._check_event(chronicle, event, record["epoch"], what)
-            self.once.recorded(chronicle, event, what)
-            self._fold(chronicle, event)
-
-    def _fold(self, chronicle: Chronicle, event: Event) -> None:
-        before = chronicle.execution
-        assert before is not None
-        execution = chronicle.execution = folded(before, [event])
-        if isinstance(event, Fenced):
-            chronicle.fence = event.epoch
-        if execution.ending is not None:
-            chronicle.over = True
-            self.seen["ended in branches"] += bool(execution.branches)
-        if isinstance(event, BranchFailed):
-            self.seen["branch failed"] += 1
-        if isinstance(event, SignalTaken | TimerFired | AttemptFailed) and event.branch:
-            self.seen[f"{type(event).__name__} in a branch"] += 1
-        if execution.branches.keys() != before.branches.keys():
-            new = execution.branches.keys() - before.branches.keys()
-            chronicle.branches |= new
-            self.seen["forked"] += bool(new)
-            self.seen["forked in a branch"] += any("/" in path for path in new)
-            self.seen["joined"] += not new and execution.ending is None
-
-    def _check_snapshot(
-        self, chronicle: Chronicle, event: Snapshot, number: int, what: str
-    ) -> None:
-        assert chronicle.execution is not None
-        if number:
-            raise Broken(f"P1: {what}, behind other events")
-        truly = snapshot(chronicle.execution, event.at_ms, size=event.size, blobs=event.blobs)
-        if restored(event) != restored(truly):
-            raise Broken(f"P1: {what}, and what came before it folds to {chronicle.execution}")
-        self.seen["snapshot"] += 1
-        self.seen["snapshot of branches"] += bool(chronicle.execution.branches)
-        self.seen["snapshot of taken signals"] += bool(chronicle.execution.taken)
-        self.seen["snapshot of calls"] += any(
-            strand.calls for _, strand in chronicle.execution.open()
-        )
-
-    def _check_event(self, chronicle: Chronicle, event: Event, epoch: int, what: str) -> None:
-        execution = chronicle.execution
-        assert execution is not None
-        head = self._runs.own_row(chronicle)
-        if isinstance(event, Fenced):
-            if event.epoch <= chronicle.fence:
-                raise Broken(f"P2: {what}, after the fence of epoch {chronicle.fence}")
-            if head is None or head.epoch < event.epoch:
-                raise Broken(f"P2: {what}, before the row says so")
-            return
-        if isinstance(event, Rerouted) and event.reason == "retried":
-            return
-        if execution.ending is not None:
-            raise Broken(f"P2: {what}, after the run was {execution.ending}")
-        if isinstance(event, Cancelled | Extended):
-            return  # anybody may, at the next position
-        if epoch < chronicle.fence:
-            raise Broken(f"P2: {what}, in epoch {epoch}, behind the fence of {chronicle.fence}")
-        if epoch < chronicle.performed:
-            raise Broken(f"P2: {what}, in epoch {epoch}, when {chronicle.performed} was at work")
-        if head is None or (head.epoch > epoch and not head.torn):
-            raise Broken(f"P2: {what}, in epoch {epoch}, after it had let go of the run")
-        self._check_branch(execution, event, what)
-        if isinstance(event, SignalTaken):
-            self._check_taken(chronicle, event, what)
-            self._family.taken(chronicle, event, what)
-        if isinstance(event, Expired):
-            self._check_expiry(chronicle, head, what)
-
-    def _check_branch(self, execution: Execution, event: Event, what: str) -> None:
-        """What happens in a branch happens where the branch stands."""
-        match event:
-            case (
-                NodeFinished()
-                | AttemptFailed()
-                | SignalTaken()
-                | TimerFired()
-                | ChildStarted()
-                | CallFinished()
-                | CallIntended()
-                | CallVoided()
-                | CallRetried()
-                | CallReserved()
-            ):
-                strand = execution.strand(event.branch)
-                if strand is None or (event.node, event.visit) != (strand.node, strand.visit):
-                    raise Broken(f"P2: {what}, where the branch is {strand}")
-                if strand.fork is not None or (isinstance(strand, Branch) and strand.over):
-                    raise Broken(f"P2: {what}, where the branch does not stand at a node")
-                if isinstance(event, SignalTaken | TimerFired) and event.wait in strand.answers:
-                    raise Broken(f"P4: {what}, which was answered before")
-            case BranchFailed():
-                branch = execution.branches.get(event.branch)
-                if branch is None or branch.over:
-                    raise Broken(f"P2: {what}, where the branch is {branch}")
-            case Waiting():
-                if not all(is_open(wait, execution) for wait in event.waits):
-                    raise Broken(f"P2: {what}, and some of that is over")
-            case Finished():
-                if execution.branches:
-                    raise Broken(f"P2: {what}, and some branches are not over")
-            case _:
-                pass
-
-    def _check_taken(self, chronicle: Chronicle, event: SignalTaken, what: str) -> None:
-        assert chronicle.execution is not None
-        taken, accepted = chronicle.execution.taken, chronicle.accepted
-        if (event.name, event.id) in taken:
-            raise Broken(f"P4: {what}, which was taken before")
-        if (event.name, event.id) not in accepted:
-            raise Broken(f"P4: {what}, which nobody sent")
-        moment = (accepted[event.name, event.id], event.id)
-        earlier = [
-            id
-            for name, id in chronicle.seen - taken
-            if name == event.name and (accepted[name, id], id) < moment
-        ]
-        # Each branch beside this one may be about to take one of them.
-        beside = sum(1 for path, _ in chronicle.execution.open() if path != event.branch)
-        if len(earlier) > beside:
-            raise Broken(f"P4: {what}, and {earlier} came before it")
-
-    def _check_expiry(self, chronicle: Chronicle, head: Head, what: str) -> None:
-        assert chronicle.execution is not None
-        if self._world.now_ms() + self._skew_ms < head.expires_ms:
-            raise Broken(f"P7: {what}, before its time")
-        signals = self._untaken(chronicle, head)
-        if head.waits:
-            chronicle.waits = head.waits
-        if any(
-            isinstance(resolved(wait, signals, chronicle.execution.taken, head.expires_ms), Take)
-            for wait in self._all_waits(chronicle.execution, chronicle.waits)
-        ):
-            raise Broken(f"P7: {what}, though a signal was accepted in time")
-
-    def _untaken(self, chronicle: Chronicle, head: Head) -> list[InboxSignal]:
-        assert chronicle.execution is not None
-        return [
-            InboxSignal(name, id, chronicle.accepted[name, id])
-            for name, id in sorted(chronicle.acknowledged - chronicle.execution.taken)
-            if chronicle.accepted[name, id] < head.expires_ms
-        ]
-
-    def _all_waits(self, execution: Execution, waits: Iterable[Wait]) -> list[Wait]:
-        """Return what a run waits for: what its row says, and what only its journal does."""
-        journalled = [wait for _, strand in execution.open() for wait in strand.waits]
-        return [
-            wait
-            for wait in (*waits, *journalled)
-            if is_open(wait, execution) and not self.once.is_moot(wait, execution)
-        ]
-
-    def _removed(
-        self, chronicle: Chronicle, key: Key, old: Item | None, process: str, where: str
-    ) -> None:
-        if old is None:
-            return
-        if process == TTL_SWEEPER:
-            self._check_not_needed(chronicle, key)
-            return
-        head = self._runs.own_row(chronicle)
-        if head is not None and head.status not in ENDED:
-            raise Broken(f"P1: {process} deleted {where} of a run that is {head.status}")
-        if old.get("stays"):
-            raise Broken(f"P2: {process} deleted {where}, which keeps stalled owners out")
-
-    def _emptied(self, chronicle: Chronicle, old: Item, process: str, where: str) -> None:
-        head = self._runs.own_row(chronicle)
-        if head is not None and head.status not in ENDED:
-            raise Broken(f"P1: {process} emptied {where} of a run that is {head.status}")
-        if old.get("stays") != "emptied":
-            raise Broken(f"P2: {process} emptied {where}, which stays whole")
-        self.seen["emptied"] += 1
 
     def _check_ending(self, head: Head, chronicle: Chronicle) -> None:
         if head.into is not None or chronicle.execution is None:
@@ -624,14 +355,14 @@ class Promises:
         """Return whether what a run waits for has come."""
         if head.reason == "queued":
             return self._order.is_in_front(head)
-        signals = self._untaken(chronicle, head) + [
+        signals = self._journals.untaken(chronicle, head) + [
             InboxSignal(name, id, accepted_ms)
             for (name, id), accepted_ms in chronicle.accepted.items()
             if is_childs_signal(name) or is_ambiguous(name)
         ]
         return any(
             isinstance(resolved(wait, signals, execution.taken, self._world.now_ms()), Take)
-            for wait in self._all_waits(execution, head.waits)
+            for wait in self._journals.all_waits(execution, head.waits)
         )
 
     def _check_freed(self, head: Head, chronicle: Chronicle) -> None:
@@ -641,7 +372,8 @@ class Promises:
         there = {
             item["SK"]
             for item in self._world.truth.items(head.key.pk)
-            if item["SK"].startswith(f"J#{head.generation}#") and not item.get("stays")
+            if item["SK"].startswith(f"J#{head.generation}#")
+            and (item.get("stays") is None or (item["stays"] == "emptied" and not is_emptied(item)))
         }
         for kept in (head.kept, *head.kept_before):
             prefix = blob_prefix(kept, head.key, head.generation)
@@ -650,13 +382,3 @@ class Promises:
             chronicle.to_be_freed = there
         elif left := there & chronicle.to_be_freed:
             raise Broken(f"P7: {head.key.id} has expired, and {sorted(left)} are still there")
-
-    def _data(self, item: Item) -> bytes:
-        content = content_of(item)
-        if content.blob is None:
-            assert content.data is not None
-            return content.data
-        found: Any = self._world.blobs.read(content.blob.key, content.blob.size)
-        if found is None or found.data is None:
-            raise Broken(f"P1: {item['SK']} names the blob {content.blob.key}, which is not there")
-        return found.data

@@ -1,0 +1,334 @@
+"""What is written into journals and inboxes, checked record by record.
+
+Each journal is folded along as it is written, by the same `folded` that the kernel uses, and never
+from a snapshot: what a snapshot holds is compared with it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from holdfast.model.event import (
+    AttemptFailed,
+    BranchFailed,
+    CallFinished,
+    CallIntended,
+    CallReserved,
+    CallRetried,
+    CallVoided,
+    Cancelled,
+    ChildStarted,
+    Event,
+    Expired,
+    Extended,
+    Fenced,
+    Finished,
+    NodeFinished,
+    Rerouted,
+    SignalTaken,
+    Snapshot,
+    TimerFired,
+    Waiting,
+)
+from holdfast.model.execution import Branch, Execution, folded, restored, snapshot
+from holdfast.model.signals import Signal as InboxSignal
+from holdfast.model.signals import Take, is_open, resolved
+from holdfast.model.wait import Wait
+from holdfast.records.codec import unpack_events
+from holdfast.records.head import ENDED, Head
+from holdfast.records.journal import content_of, is_emptied
+from holdfast.records.keys import position_in
+from holdfast.storage.item import Item
+from holdfast.storage.layout import TOKEN, Key
+from tests.simulation.chronicle import Broken, Chronicle, Chronicles
+from tests.simulation.family import Family
+from tests.simulation.once import Once
+from tests.simulation.world import TTL_SWEEPER
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+__all__ = ["INPUT", "Journals"]
+
+INPUT = 0
+"""The position of a run's input."""
+
+
+class Journals:
+    """Checks that each record follows from those before it, and was written by who may."""
+
+    def __init__(
+        self,
+        world: World,
+        runs: Chronicles,
+        family: Family,
+        once: Once,
+        seen: Counter[str],
+        *,
+        skew_ms: int,
+    ) -> None:
+        self._world = world
+        self._runs = runs
+        self._family = family
+        self._once = once
+        self._seen = seen
+        self._skew_ms = skew_ms
+
+    def inbox(self, key: Key, old: Item | None, new: Item | None, process: str) -> None:
+        """Check a write into an inbox."""
+        generation, _, name, id = key.sk.split("#")[1:]
+        chronicle = self._runs.of(key.pk, generation)
+        if new is None:
+            if process == TTL_SWEEPER and (name, id) in chronicle.acknowledged:
+                self._check_not_needed(chronicle, key, taken=(name, id))
+            return
+        if old is not None:
+            if (old["accepted_ms"], new["ttl"] > old["ttl"]) != (new["accepted_ms"], True):
+                raise Broken(f"P4: the signal {name}/{id} of {key.pk} was written over")
+            self.data(new)
+        chronicle.accepted[name, id] = new["accepted_ms"]
+
+    def _check_not_needed(
+        self, chronicle: Chronicle, key: Key, *, taken: tuple[str, str] | None = None
+    ) -> None:
+        """What vanishes by its ttl is nothing that an open run needs."""
+        head, execution = self._runs.own_row(chronicle), chronicle.execution
+        if head is None or head.status in ENDED or head.ttl * 1000 <= self._world.now_ms():
+            return
+        if taken is None:
+            needed = position_in(key.sk) >= head.snapshot
+        else:
+            needed = execution is not None and taken not in execution.taken
+        if needed:
+            raise Broken(f"P1: {key.sk} of {head.key.id} has vanished, which is {head.status}")
+
+    def record(
+        self, key: Key, old: Item | None, new: Item | None, process: str, now_ms: int
+    ) -> None:
+        """Check a write into a journal."""
+        generation, position = key.sk.split("#")[1], position_in(key.sk)
+        chronicle = self._runs.of(key.pk, generation)
+        where = f"record {position} of {chronicle.key.id}"
+        if new is None:
+            self._removed(chronicle, key, old, process, where)
+            return
+        if old is not None and is_emptied(new):
+            self._emptied(chronicle, old, process, where)
+            return
+        if old is not None or position in chronicle.written:
+            # The network may repeat a write when the position was freed: nobody reads it there.
+            if old is not None or chronicle.written[position] != new[TOKEN]:
+                raise Broken(f"P2: {process} wrote {where} a second time")
+            return
+        chronicle.written[position] = new[TOKEN]
+        chronicle.moved_ms = now_ms
+        if position == INPUT:
+            return
+        if position != chronicle.position:
+            raise Broken(f"P2: {process} wrote {where}, where {chronicle.position} comes next")
+        chronicle.position += 1
+        if chronicle.execution is None:
+            chronicle.early.append((new, process))
+        else:
+            self.take_in(chronicle, position, new, process)
+
+    def take_in(self, chronicle: Chronicle, position: int, record: Item, process: str) -> None:
+        """Fold one more record, and check that it follows from what stands before it."""
+        where = f"record {position} of {chronicle.key.id}"
+        if chronicle.execution is not None and record["ttl"] < chronicle.execution.ttl:
+            raise Broken(f"P1: {process} wrote {where}, which is gone before what it follows")
+        events = unpack_events(self.data(record))
+        self._once.put(events)
+        for number, event in enumerate(events):
+            what = f"{process} wrote {event!r:.200} as {where}"
+            if isinstance(event, Snapshot):
+                self._check_snapshot(chronicle, event, number, what)
+                chronicle.snapshots.add(position)
+                continue
+            self._check_event(chronicle, event, record["epoch"], what)
+            self._once.recorded(chronicle, event, what)
+            self._fold(chronicle, event)
+
+    def _fold(self, chronicle: Chronicle, event: Event) -> None:
+        before = chronicle.execution
+        assert before is not None
+        execution = chronicle.execution = folded(before, [event])
+        if isinstance(event, Fenced):
+            chronicle.fence = event.epoch
+        if execution.ending is not None:
+            chronicle.over = True
+            self._seen["ended in branches"] += bool(execution.branches)
+        if isinstance(event, BranchFailed):
+            self._seen["branch failed"] += 1
+        if isinstance(event, SignalTaken | TimerFired | AttemptFailed) and event.branch:
+            self._seen[f"{type(event).__name__} in a branch"] += 1
+        if execution.branches.keys() != before.branches.keys():
+            new = execution.branches.keys() - before.branches.keys()
+            chronicle.branches |= new
+            self._seen["forked"] += bool(new)
+            self._seen["forked in a branch"] += any("/" in path for path in new)
+            self._seen["joined"] += not new and execution.ending is None
+
+    def _check_snapshot(
+        self, chronicle: Chronicle, event: Snapshot, number: int, what: str
+    ) -> None:
+        assert chronicle.execution is not None
+        if number:
+            raise Broken(f"P1: {what}, behind other events")
+        truly = snapshot(chronicle.execution, event.at_ms, size=event.size, blobs=event.blobs)
+        if restored(event) != restored(truly):
+            raise Broken(f"P1: {what}, and what came before it folds to {chronicle.execution}")
+        self._seen["snapshot"] += 1
+        self._seen["snapshot of branches"] += bool(chronicle.execution.branches)
+        self._seen["snapshot of taken signals"] += bool(chronicle.execution.taken)
+        self._seen["snapshot of calls"] += any(
+            strand.calls for _, strand in chronicle.execution.open()
+        )
+
+    def _check_event(self, chronicle: Chronicle, event: Event, epoch: int, what: str) -> None:
+        execution = chronicle.execution
+        assert execution is not None
+        head = self._runs.own_row(chronicle)
+        if isinstance(event, Fenced):
+            if event.epoch <= chronicle.fence:
+                raise Broken(f"P2: {what}, after the fence of epoch {chronicle.fence}")
+            if head is None or head.epoch < event.epoch:
+                raise Broken(f"P2: {what}, before the row says so")
+            return
+        if isinstance(event, Rerouted) and event.reason == "retried":
+            return
+        if execution.ending is not None:
+            raise Broken(f"P2: {what}, after the run was {execution.ending}")
+        if isinstance(event, Cancelled | Extended):
+            return  # anybody may, at the next position
+        if epoch < chronicle.fence:
+            raise Broken(f"P2: {what}, in epoch {epoch}, behind the fence of {chronicle.fence}")
+        if epoch < chronicle.performed:
+            raise Broken(f"P2: {what}, in epoch {epoch}, when {chronicle.performed} was at work")
+        if head is None or (head.epoch > epoch and not head.torn):
+            raise Broken(f"P2: {what}, in epoch {epoch}, after it had let go of the run")
+        self._check_branch(execution, event, what)
+        if isinstance(event, SignalTaken):
+            self._check_taken(chronicle, event, what)
+            self._family.taken(chronicle, event, what)
+        if isinstance(event, Expired):
+            self._check_expiry(chronicle, head, what)
+
+    def _check_branch(self, execution: Execution, event: Event, what: str) -> None:
+        """What happens in a branch happens where the branch stands."""
+        match event:
+            case (
+                NodeFinished()
+                | AttemptFailed()
+                | SignalTaken()
+                | TimerFired()
+                | ChildStarted()
+                | CallFinished()
+                | CallIntended()
+                | CallVoided()
+                | CallRetried()
+                | CallReserved()
+            ):
+                strand = execution.strand(event.branch)
+                if strand is None or (event.node, event.visit) != (strand.node, strand.visit):
+                    raise Broken(f"P2: {what}, where the branch is {strand}")
+                if strand.fork is not None or (isinstance(strand, Branch) and strand.over):
+                    raise Broken(f"P2: {what}, where the branch does not stand at a node")
+                if isinstance(event, SignalTaken | TimerFired) and event.wait in strand.answers:
+                    raise Broken(f"P4: {what}, which was answered before")
+            case BranchFailed():
+                branch = execution.branches.get(event.branch)
+                if branch is None or branch.over:
+                    raise Broken(f"P2: {what}, where the branch is {branch}")
+            case Waiting():
+                if not all(is_open(wait, execution) for wait in event.waits):
+                    raise Broken(f"P2: {what}, and some of that is over")
+            case Finished():
+                if execution.branches:
+                    raise Broken(f"P2: {what}, and some branches are not over")
+            case _:
+                pass
+
+    def _check_taken(self, chronicle: Chronicle, event: SignalTaken, what: str) -> None:
+        assert chronicle.execution is not None
+        taken, accepted = chronicle.execution.taken, chronicle.accepted
+        if (event.name, event.id) in taken:
+            raise Broken(f"P4: {what}, which was taken before")
+        if (event.name, event.id) not in accepted:
+            raise Broken(f"P4: {what}, which nobody sent")
+        moment = (accepted[event.name, event.id], event.id)
+        earlier = [
+            id
+            for name, id in chronicle.seen - taken
+            if name == event.name and (accepted[name, id], id) < moment
+        ]
+        # Each branch beside this one may be about to take one of them.
+        beside = sum(1 for path, _ in chronicle.execution.open() if path != event.branch)
+        if len(earlier) > beside:
+            raise Broken(f"P4: {what}, and {earlier} came before it")
+
+    def _check_expiry(self, chronicle: Chronicle, head: Head, what: str) -> None:
+        assert chronicle.execution is not None
+        if self._world.now_ms() + self._skew_ms < head.expires_ms:
+            raise Broken(f"P7: {what}, before its time")
+        signals = self.untaken(chronicle, head)
+        if head.waits:
+            chronicle.waits = head.waits
+        if any(
+            isinstance(resolved(wait, signals, chronicle.execution.taken, head.expires_ms), Take)
+            for wait in self.all_waits(chronicle.execution, chronicle.waits)
+        ):
+            raise Broken(f"P7: {what}, though a signal was accepted in time")
+
+    def untaken(self, chronicle: Chronicle, head: Head) -> list[InboxSignal]:
+        """Return the signals that count, and were not taken yet."""
+        assert chronicle.execution is not None
+        return [
+            InboxSignal(name, id, chronicle.accepted[name, id])
+            for name, id in sorted(chronicle.acknowledged - chronicle.execution.taken)
+            if chronicle.accepted[name, id] < head.expires_ms
+        ]
+
+    def all_waits(self, execution: Execution, waits: Iterable[Wait]) -> list[Wait]:
+        """Return what a run waits for: what its row says, and what only its journal does."""
+        journalled = [wait for _, strand in execution.open() for wait in strand.waits]
+        return [
+            wait
+            for wait in (*waits, *journalled)
+            if is_open(wait, execution) and not self._once.is_moot(wait, execution)
+        ]
+
+    def _removed(
+        self, chronicle: Chronicle, key: Key, old: Item | None, process: str, where: str
+    ) -> None:
+        if old is None:
+            return
+        if process == TTL_SWEEPER:
+            self._check_not_needed(chronicle, key)
+            return
+        head = self._runs.own_row(chronicle)
+        if head is not None and head.status not in ENDED:
+            raise Broken(f"P1: {process} deleted {where} of a run that is {head.status}")
+        if old.get("stays"):
+            raise Broken(f"P2: {process} deleted {where}, which keeps stalled owners out")
+
+    def _emptied(self, chronicle: Chronicle, old: Item, process: str, where: str) -> None:
+        head = self._runs.own_row(chronicle)
+        if head is not None and head.status not in ENDED:
+            raise Broken(f"P1: {process} emptied {where} of a run that is {head.status}")
+        if old.get("stays") != "emptied":
+            raise Broken(f"P2: {process} emptied {where}, which stays whole")
+        self._seen["emptied"] += 1
+
+    def data(self, item: Item) -> bytes:
+        """Return what a record or a signal holds, wherever that lies."""
+        content = content_of(item)
+        if content.blob is None:
+            assert content.data is not None
+            return content.data
+        found: Any = self._world.blobs.read(content.blob.key, content.blob.size)
+        if found is None or found.data is None:
+            raise Broken(f"P1: {item['SK']} names the blob {content.blob.key}, which is not there")
+        return found.data
