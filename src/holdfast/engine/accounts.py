@@ -127,7 +127,7 @@ class Accounts:
             if budget is None or account.limits == Limits(budget.tokens, budget.nanodollars):
                 return waiting
             token = self._kernel.ids.new()
-            write = records.funded(head.key, head.generation, account, limits=budget, token=token)
+            write = records.funded(head, account, budget, token=token)
             # Whether it stands or not, both are looked at again: the row may say another thing.
             with suppress(ConditionFailed):
                 await self._kernel.settle(self._kernel.accounts, write)
@@ -144,11 +144,9 @@ class Accounts:
 
     async def _wait(self, holder: RunKey, draws: Parent, account: Account, token: str) -> bool:
         """Stand among those that wait for more; return whether that is written."""
-        waiting = records.waiting_too(account, holder.id)
-        if waiting == account.waiting:
+        write = records.awaited(holder, draws, account, token=token)
+        if write is None:
             return True
-        owner = RunKey(holder.tenant, draws.id)
-        write = records.funded(owner, draws.generation, account, waiting=waiting, token=token)
         try:
             await self._kernel.settle(self._kernel.accounts, write)
         except ConditionFailed:
