@@ -25,6 +25,7 @@ from holdfast.engine import (
     sweep,
     tokens,
 )
+from holdfast.engine.accounts import granted
 from holdfast.engine.arguments import (
     admitted_age,
     admitted_budget,
@@ -522,7 +523,7 @@ class Holdfast:
             RunNotFound: there is no such run.
         """
         head = await runs.read(self._kernel, await self._settled(id, tenant))
-        given = None if head.budget is None else await self._means.accounts.granted(head)
+        given = None if head.budget is None else await granted(self._kernel, head)
         given = given or NOTHING
         return Spending(max(head.tokens, given.tokens), max(head.nanodollars, given.nanodollars))
 
