@@ -25,6 +25,7 @@ from holdfast.engine import (
     sweep,
     tokens,
 )
+from holdfast.engine.accounts import granted
 from holdfast.engine.arguments import (
     admitted_age,
     admitted_budget,
@@ -41,6 +42,7 @@ from holdfast.engine.arguments import (
     positive_ms,
 )
 from holdfast.engine.crew import Crew
+from holdfast.engine.cursors import event_cursor_of, text_cursor_of
 from holdfast.engine.endings import Outcome, result_of
 from holdfast.engine.kernel import Kernel
 from holdfast.engine.ledger import load
@@ -418,7 +420,7 @@ class Holdfast:
             RunNotFound: there is no such run, or its journal is no longer kept.
             InvalidQuery: a wrong limit, or a cursor that is not one of this run.
         """
-        limit, after = admitted_limit(limit), events.cursor_of(cursor, field="cursor")
+        limit, after = admitted_limit(limit), event_cursor_of(cursor, field="cursor")
         run = await self._settled(id, tenant)
         return await events.history(self._kernel, run, after=after, limit=limit)
 
@@ -440,7 +442,7 @@ class Holdfast:
             RunNotFound: there is no such run, or its journal is no longer kept.
             InvalidQuery: a cursor that is not one of this run.
         """
-        run, cursor = self._key(id, tenant), events.cursor_of(after, field="after")
+        run, cursor = self._key(id, tenant), event_cursor_of(after, field="after")
         return events.followed(self._kernel, run, after=cursor, follow=follow)
 
     def tokens(
@@ -462,7 +464,7 @@ class Holdfast:
             RunNotFound: there is no such run, or what it kept is gone.
             InvalidQuery: a cursor that is not one of this run.
         """
-        run, cursor = self._key(id, tenant), tokens.cursor_of(after, field="after")
+        run, cursor = self._key(id, tenant), text_cursor_of(after, field="after")
         return tokens.followed(self._kernel, run, after=cursor, follow=follow)
 
     async def signal(
@@ -521,7 +523,7 @@ class Holdfast:
             RunNotFound: there is no such run.
         """
         head = await runs.read(self._kernel, await self._settled(id, tenant))
-        given = None if head.budget is None else await self._means.accounts.granted(head)
+        given = None if head.budget is None else await granted(self._kernel, head)
         given = given or NOTHING
         return Spending(max(head.tokens, given.tokens), max(head.nanodollars, given.nanodollars))
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from holdfast import Budget, Graph, Holdfast, Retry, days, done, hours, restart, signal, tool
-from holdfast.engine.accounts import Accounts
+from holdfast.engine.accounts import Accounts, granted
 from holdfast.engine.runs import read
 from holdfast.errors import CallFailed, InvalidRequest, RunFailed
 from holdfast.model.spending import Spending
@@ -502,7 +502,7 @@ async def test_an_account_that_was_opened_before_a_crash_catches_up(
     await hf.set_budget("doc-42", Budget(usd=2))
     later = msgspec.structs.replace(head, epoch=head.epoch + 1)
     await accounts.open(later, head.budget, Spending(0, 30))
-    assert await accounts.granted(head) == Spending(0, 30)
+    assert await granted(kernel, head) == Spending(0, 30)
 
 
 async def test_a_call_in_doubt_is_listed_while_another_branch_goes_on(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
 from random import Random
 
 import msgspec
@@ -12,71 +12,33 @@ import pytest
 from holdfast.clock import ManualClock, SeededIds
 from holdfast.engine.kernel import Dropped, Kernel
 from holdfast.engine.ledger import GROUP_BYTES_MAX, Conflict, Journal, begun
-from holdfast.errors import InvalidResult, OutcomeUnknown
+from holdfast.errors import InvalidResult
 from holdfast.model.event import Event, NodeFinished
 from holdfast.model.execution import Execution
 from holdfast.records.codec import pack, unpack_events
 from holdfast.records.head import Context, Head
 from holdfast.records.journal import content_of
 from holdfast.records.keys import RunKey, journal_key, journal_range
-from holdfast.storage import Layout, Meter, Put, Store
-from holdfast.storage.operations import Answer, ChangePage, Operation, WriteItem
+from holdfast.storage import Meter, Put, Store
 from holdfast.storage.sqlite import MEMORY, SqliteEngine
+from tests.engine.fallible import Fallible
 
 RUN = RunKey("acme", "doc-42")
 GENERATION = "g"
 EMPTY = Execution(seed=GENERATION, state={}, node="a")
 
 
-class Gated:
-    """An engine whose writes wait until they are let through; some answers get lost."""
-
-    def __init__(self, engine: SqliteEngine) -> None:
-        self._engine = engine
-        self.open = asyncio.Event()
-        self.writes: list[WriteItem] = []
-        self.lost = 0
-        self.passes = 0
-        """So many writes are let through one by one."""
-
-    @property
-    def layout(self) -> Layout:
-        return self._engine.layout
-
-    def perform(self, operation: Operation) -> Awaitable[Answer]:
-        return self._perform(operation)
-
-    async def _perform(self, operation: Operation) -> Answer:
-        if not isinstance(operation, WriteItem):
-            return await self._engine.perform(operation)
-        self.writes.append(operation)
-        while not self.open.is_set() and not self.passes:
-            await ManualClock().sleep(0)
-        self.passes = max(0, self.passes - 1)
-        answer = await self._engine.perform(operation)
-        if self.lost:
-            self.lost -= 1
-            return Answer(error=OutcomeUnknown("lost"))
-        return answer
-
-    async def changes(self, after: str | None, limit: int) -> ChangePage:
-        return await self._engine.changes(after, limit)
-
-    async def create(self) -> None: ...
-
-    async def close(self) -> None:
-        await self._engine.close()
+@pytest.fixture
+async def engine() -> AsyncIterator[Fallible]:
+    """An engine whose writes wait until they are let through."""
+    made = Fallible(SqliteEngine(MEMORY))
+    made.open.clear()
+    yield made
+    await made.close()
 
 
 @pytest.fixture
-async def engine() -> AsyncIterator[Gated]:
-    gated = Gated(SqliteEngine(MEMORY))
-    yield gated
-    await gated.close()
-
-
-@pytest.fixture
-def kernel(engine: Gated) -> Kernel:
+def kernel(engine: Fallible) -> Kernel:
     clock = ManualClock()
     return Kernel(Store(engine, None, url="test", meter=Meter()), clock, SeededIds(1, clock))
 
@@ -129,7 +91,7 @@ async def settled() -> None:
 
 
 async def test_what_becomes_ready_while_a_put_is_under_way_shares_the_next(
-    kernel: Kernel, engine: Gated, journal: Journal
+    kernel: Kernel, engine: Fallible, journal: Journal
 ) -> None:
     appends = [asyncio.create_task(journal.append([event(n)])) for n in range(32)]
     await settled()
@@ -141,7 +103,7 @@ async def test_what_becomes_ready_while_a_put_is_under_way_shares_the_next(
 
 
 async def test_a_group_is_capped_and_the_rest_takes_the_next_position(
-    kernel: Kernel, engine: Gated, journal: Journal
+    kernel: Kernel, engine: Fallible, journal: Journal
 ) -> None:
     # Text that does not compress and yet stays inline here: this store has no blobs.
     large = Random(1).randbytes(GROUP_BYTES_MAX // 4).hex()[: GROUP_BYTES_MAX // 3]
@@ -155,7 +117,7 @@ async def test_a_group_is_capped_and_the_rest_takes_the_next_position(
 
 
 async def test_whoever_was_first_does_not_write_for_those_that_keep_coming(
-    kernel: Kernel, engine: Gated, journal: Journal
+    kernel: Kernel, engine: Fallible, journal: Journal
 ) -> None:
     first = asyncio.create_task(journal.append([event(0)]))
     await settled()
@@ -176,7 +138,7 @@ async def test_whoever_was_first_does_not_write_for_those_that_keep_coming(
 
 
 async def test_whoever_waits_for_what_another_task_writes_hears_of_a_conflict(
-    kernel: Kernel, engine: Gated, journal: Journal
+    kernel: Kernel, engine: Fallible, journal: Journal
 ) -> None:
     first = asyncio.create_task(journal.append([event(0)]))
     await settled()
@@ -196,7 +158,7 @@ async def test_whoever_waits_for_what_another_task_writes_hears_of_a_conflict(
 
 
 async def test_whoever_is_cancelled_takes_nobody_along_whose_record_is_written_by_another(
-    kernel: Kernel, engine: Gated, journal: Journal
+    kernel: Kernel, engine: Fallible, journal: Journal
 ) -> None:
     first = asyncio.create_task(journal.append([event(0)]))
     await settled()
@@ -214,7 +176,7 @@ async def test_whoever_is_cancelled_takes_nobody_along_whose_record_is_written_b
 
 
 async def test_if_the_first_is_cancelled_all_that_wait_hear_of_it(
-    engine: Gated, journal: Journal
+    engine: Fallible, journal: Journal
 ) -> None:
     first = asyncio.create_task(journal.append([event(0)]))
     await settled()
@@ -227,7 +189,7 @@ async def test_if_the_first_is_cancelled_all_that_wait_hear_of_it(
 
 
 async def test_what_is_too_large_is_refused_alone_and_the_rest_is_written(
-    kernel: Kernel, engine: Gated, journal: Journal
+    kernel: Kernel, engine: Fallible, journal: Journal
 ) -> None:
     large = Random(1).randbytes(400 * 1024)  # more than an item holds, and there are no blobs
     unfit = NodeFinished(0, "a", 7, {"data": large}, "a")
@@ -250,7 +212,7 @@ async def test_what_is_too_large_is_refused_alone_and_the_rest_is_written(
 
 
 async def test_what_is_large_is_not_held_back(
-    kernel: Kernel, engine: Gated, journal: Journal
+    kernel: Kernel, engine: Fallible, journal: Journal
 ) -> None:
     engine.open.set()
     assert journal.hold([event(0)])
@@ -260,7 +222,7 @@ async def test_what_is_large_is_not_held_back(
 
 
 async def test_what_is_held_back_travels_with_the_next_that_must_be_durable(
-    kernel: Kernel, engine: Gated, journal: Journal
+    kernel: Kernel, engine: Fallible, journal: Journal
 ) -> None:
     engine.open.set()
     journal.hold([event(0)])
@@ -273,7 +235,7 @@ async def test_what_is_held_back_travels_with_the_next_that_must_be_durable(
 
 
 async def test_what_cannot_be_kept_is_refused_alone(
-    kernel: Kernel, engine: Gated, journal: Journal
+    kernel: Kernel, engine: Fallible, journal: Journal
 ) -> None:
     engine.open.set()
     unfit = NodeFinished(0, "a", 7, {"n": 2**80}, "a")
@@ -288,7 +250,7 @@ async def test_what_cannot_be_kept_is_refused_alone(
 
 
 async def test_whoever_loses_a_position_writes_nothing_and_all_of_its_group_hear_of_it(
-    kernel: Kernel, engine: Gated, journal: Journal
+    kernel: Kernel, engine: Fallible, journal: Journal
 ) -> None:
     engine.open.set()
     rival = Journal(kernel, head(), begun(EMPTY, Context(), 0), alive=lambda: True)
@@ -303,7 +265,7 @@ async def test_whoever_loses_a_position_writes_nothing_and_all_of_its_group_hear
 
 
 async def test_a_lost_answer_is_asked_for_again_byte_for_byte(
-    kernel: Kernel, engine: Gated, journal: Journal
+    kernel: Kernel, engine: Fallible, journal: Journal
 ) -> None:
     clock = kernel.clock
     assert isinstance(clock, ManualClock)
@@ -323,7 +285,7 @@ async def test_a_lost_answer_is_asked_for_again_byte_for_byte(
 
 
 async def test_nothing_is_concluded_from_a_lost_answer_once_the_lease_is_over(
-    kernel: Kernel, engine: Gated
+    kernel: Kernel, engine: Fallible
 ) -> None:
     engine.open.set()
     engine.lost = 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from itertools import pairwise
 from typing import Any
 
@@ -13,75 +13,20 @@ from holdfast.clock import ManualClock, SeededIds
 from holdfast.engine.kernel import Kernel
 from holdfast.engine.quotas import Later, Pass, QuotaDesk
 from holdfast.errors import (
-    EndpointUnreachable,
     InvalidName,
     JournalDamaged,
-    OutcomeUnknown,
     QuotaTooSmall,
     StoreUnavailable,
 )
 from holdfast.model.level import Level
 from holdfast.model.quota import Cost, Quota
 from holdfast.records.quota import key_of, level_of
-from holdfast.storage import Key, Layout, Meter, Put, Store
-from holdfast.storage.operations import Answer, ChangePage, Operation, WriteItem
+from holdfast.storage import Key, Meter, Put, Store
 from holdfast.storage.sqlite import MEMORY, SqliteEngine
+from tests.engine.fallible import Fallible
 from tests.engine.support import WAIT_SECONDS_MAX, House, StepClock
 
 TENANT = "acme"
-
-
-class Fallible:
-    """An engine some of whose answers get lost, and between whose sendings others write."""
-
-    def __init__(self, engine: SqliteEngine) -> None:
-        self._engine = engine
-        self.writes: list[WriteItem] = []
-        self.lost = 0
-        """So many answers get lost from now on."""
-        self.meanwhile: Callable[[], Awaitable[None]] | None = None
-        """What somebody else does after an answer was lost."""
-        self.gone = False
-        self.slow: asyncio.Event | None = None
-        self.under_way = 0
-
-    @property
-    def layout(self) -> Layout:
-        return self._engine.layout
-
-    def perform(self, operation: Operation) -> Awaitable[Answer]:
-        return self._perform(operation)
-
-    async def _perform(self, operation: Operation) -> Answer:
-        self.under_way += 1
-        try:
-            return await self._answer(operation)
-        finally:
-            self.under_way -= 1
-
-    async def _answer(self, operation: Operation) -> Answer:
-        if self.gone:
-            return Answer(error=EndpointUnreachable("gone"))
-        if self.slow is not None:
-            await self.slow.wait()
-        answer = await self._engine.perform(operation)
-        if isinstance(operation, WriteItem):
-            self.writes.append(operation)
-            if self.lost:
-                self.lost -= 1
-                meanwhile, self.meanwhile = self.meanwhile, None
-                if meanwhile is not None:
-                    await meanwhile()
-                return Answer(error=OutcomeUnknown("lost"))
-        return answer
-
-    async def changes(self, after: str | None, limit: int) -> ChangePage:
-        return await self._engine.changes(after, limit)
-
-    async def create(self) -> None: ...
-
-    async def close(self) -> None:
-        await self._engine.close()
 
 
 @pytest.fixture
@@ -139,7 +84,8 @@ async def office(engine: Fallible) -> AsyncIterator[Office]:
     clock = StepClock()
     made = Office(engine, clock)
     yield made
-    engine.gone, engine.slow = False, None
+    engine.gone = False
+    engine.open.set()
     for desk in made.desks:
         await desk.close()
 
@@ -227,11 +173,11 @@ async def test_an_answer_that_comes_too_late_for_its_moment_is_not_used(
     office: Office, engine: Fallible
 ) -> None:
     desk, quota = office.desk(), Quota("model", requests=10, tokens=100)
-    engine.slow = asyncio.Event()
+    engine.open.clear()
     asking = asyncio.ensure_future(granted(desk, quota, cost=Cost(tokens=10)))
     await office.sent()
     office.clock.advance(0.2)
-    engine.slow.set()
+    engine.open.set()
     began_ms = office.clock.now_ms()
     await office.done(asking, step=0.001)
     # It asked anew, for a moment so far ahead that the answer will be there.
@@ -415,7 +361,7 @@ async def test_a_store_that_does_not_answer_is_no_permission(
 
 async def test_a_caller_that_is_cancelled_loses_nothing(office: Office, engine: Fallible) -> None:
     desk, quota = office.desk(), Quota("q", tokens=100, requests=10, at_once=3, per=1)
-    engine.slow = asyncio.Event()
+    engine.open.clear()
     in_flight = asyncio.ensure_future(granted(desk, quota, cost=Cost(tokens=50)))
     await office.sent()
     gathered = asyncio.ensure_future(granted(desk, quota, cost=Cost(tokens=50)))
@@ -424,7 +370,7 @@ async def test_a_caller_that_is_cancelled_loses_nothing(office: Office, engine: 
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-    engine.slow.set()
+    engine.open.set()
     await office.still()
     # One that waits for its moment.
     (first,) = await office.done(granted(desk, quota, cost=Cost(tokens=10)))

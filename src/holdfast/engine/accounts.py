@@ -24,7 +24,7 @@ from holdfast.records.head import Head, Parent, head_of
 from holdfast.records.keys import RunKey, account_key, grant_key
 from holdfast.storage import Key, Put, Update
 
-__all__ = ["Accounts", "Short"]
+__all__ = ["Accounts", "Short", "granted"]
 
 
 class Short(Exception):
@@ -71,7 +71,7 @@ class Accounts:
         """
         while True:
             async with self._turn(holder, draws):
-                account, grant = await self._read(holder, draws)
+                account, grant = await _read(self._kernel, holder, draws)
                 if account is None:
                     raise Short("a budget, and that is gone")
                 wanted = account.limited(known + need)
@@ -99,7 +99,7 @@ class Accounts:
         holder, draws = head.key, head.draws
         while True:
             async with self._turn(holder, draws):
-                account, grant = await self._read(holder, draws)
+                account, grant = await _read(self._kernel, holder, draws)
                 if account is None or grant.closed or not grant.version:
                     return
                 token = self._kernel.ids.new()
@@ -119,7 +119,7 @@ class Accounts:
         draws, waiting = Parent(head.key.id, head.generation), list[str]()
         while True:
             item = await self._kernel.heads.get(head.key.head)
-            account, _ = await self._read(head.key, draws)
+            account, _ = await _read(self._kernel, head.key, draws)
             if item is None or item["generation"] != head.generation or account is None:
                 return waiting
             waiting += account.waiting
@@ -127,43 +127,26 @@ class Accounts:
             if budget is None or account.limits == Limits(budget.tokens, budget.nanodollars):
                 return waiting
             token = self._kernel.ids.new()
-            write = records.funded(head.key, head.generation, account, limits=budget, token=token)
+            write = records.funded(head, account, budget, token=token)
             # Whether it stands or not, both are looked at again: the row may say another thing.
             with suppress(ConditionFailed):
                 await self._kernel.settle(self._kernel.accounts, write)
 
-    async def granted(self, head: Head) -> Spending | None:
-        """Return what a run and those that it started may have spent; None where it has none."""
-        account, _ = await self._read(head.key, Parent(head.key.id, head.generation))
-        return None if account is None else account.granted
-
     async def limits(self, holder: RunKey, draws: Parent) -> Limits | None:
         """Return the limits of an account; None where it is gone."""
-        account, _ = await self._read(holder, draws)
+        account, _ = await _read(self._kernel, holder, draws)
         return None if account is None else account.limits
 
     async def _wait(self, holder: RunKey, draws: Parent, account: Account, token: str) -> bool:
         """Stand among those that wait for more; return whether that is written."""
-        waiting = records.waiting_too(account, holder.id)
-        if waiting == account.waiting:
+        write = records.awaited(holder, draws, account, token=token)
+        if write is None:
             return True
-        owner = RunKey(holder.tenant, draws.id)
-        write = records.funded(owner, draws.generation, account, waiting=waiting, token=token)
         try:
             await self._kernel.settle(self._kernel.accounts, write)
         except ConditionFailed:
             return False
         return True
-
-    async def _read(self, holder: RunKey, draws: Parent) -> tuple[Account | None, Grant]:
-        owner = RunKey(holder.tenant, draws.id)
-        keys = [
-            account_key(owner, draws.generation),
-            grant_key(owner, draws.generation, holder.id),
-        ]
-        account, grant = await self._kernel.accounts.get_many(keys)
-        standing = None if account is None else records.account_of(account)
-        return standing, records.grant_of(grant)
 
     async def _changed(
         self, holder: RunKey, draws: Parent, writes: Sequence[Update], token: str
@@ -172,7 +155,7 @@ class Accounts:
         try:
             await self._together(writes)
         except TransactionCancelled:
-            _, grant = await self._read(holder, draws)
+            _, grant = await _read(self._kernel, holder, draws)
             return grant.token == token  # an earlier sending of it was carried out
         return True
 
@@ -188,6 +171,23 @@ class Accounts:
         if turn is None:
             turn = self._turns[key] = asyncio.Lock()
         return turn
+
+
+async def granted(kernel: Kernel, head: Head) -> Spending | None:
+    """Return what a run and those that it started may have spent; None where it has no account."""
+    account, _ = await _read(kernel, head.key, Parent(head.key.id, head.generation))
+    return None if account is None else account.granted
+
+
+async def _read(kernel: Kernel, holder: RunKey, draws: Parent) -> tuple[Account | None, Grant]:
+    owner = RunKey(holder.tenant, draws.id)
+    keys = [
+        account_key(owner, draws.generation),
+        grant_key(owner, draws.generation, holder.id),
+    ]
+    account, grant = await kernel.accounts.get_many(keys)
+    standing = None if account is None else records.account_of(account)
+    return standing, records.grant_of(grant)
 
 
 def _beyond(wanted: Spending, given: Spending) -> Spending:

@@ -1,21 +1,18 @@
 """What happened to a run, read from its journal by position: a page of it, or live as it happens.
 
-A cursor names one event: the generation, the position of its record, its index in the record. A
-record never changes once it stands, and none is ever written before another, so whoever goes on
-after a cursor misses nothing and sees nothing twice, in whatever process.
+A record never changes once it stands, and none is ever written before another: so a cursor, which
+names one event by its place, holds in whatever process.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, suppress
 from typing import Any
 
-import msgspec
-
 from holdfast.engine import runs
+from holdfast.engine.cursors import EventCursor
 from holdfast.engine.kernel import Kernel
 from holdfast.engine.ledger import contents_of
 from holdfast.engine.removal import is_freed_by
@@ -27,7 +24,7 @@ from holdfast.records.head import ENDED, Head
 from holdfast.records.journal import content_of
 from holdfast.records.keys import RunKey, position_in, records_range
 
-__all__ = ["Cursor", "check_kept", "cursor_of", "followed", "history", "kept", "same"]
+__all__ = ["check_kept", "followed", "history", "kept", "same"]
 
 # What is in memory at a time: a page of records, and of their blobs so many bytes, or one.
 _RECORDS_A_PAGE = 200
@@ -36,35 +33,10 @@ _BYTES_AT_ONCE = 8 * 1024**2
 _ASK_FIRST_SECONDS = 0.05
 _ASK_MOST_SECONDS = 1.0
 
-_CURSOR = re.compile(r"([0-9a-f-]{36})\.([0-9]{1,8})\.([0-9]{1,8})")
 
-
-class Cursor(msgspec.Struct, frozen=True):
-    """Names an event of a run."""
-
-    generation: str
-    position: int
-    index: int
-
-    def __str__(self) -> str:
-        return f"{self.generation}.{self.position}.{self.index}"
-
-
-def cursor_of(text: object, *, field: str) -> Cursor | None:
-    """Return the cursor that a text is; None where none was given.
-
-    Raises:
-        InvalidQuery: it is not a cursor.
-    """
-    if text is None:
-        return None
-    found = _CURSOR.fullmatch(text) if isinstance(text, str) else None
-    if found is None:
-        raise InvalidQuery(f"not a cursor of a run's events: {text!r:.80}", field=field)
-    return Cursor(found[1], int(found[2]), int(found[3]))
-
-
-async def history(kernel: Kernel, run: RunKey, *, after: Cursor | None, limit: int) -> HistoryPage:
+async def history(
+    kernel: Kernel, run: RunKey, *, after: EventCursor | None, limit: int
+) -> HistoryPage:
     """Return a page of what happened to a run, the oldest first.
 
     Raises:
@@ -84,7 +56,7 @@ async def history(kernel: Kernel, run: RunKey, *, after: Cursor | None, limit: i
 
 
 async def followed(
-    kernel: Kernel, run: RunKey, *, after: Cursor | None, follow: bool
+    kernel: Kernel, run: RunKey, *, after: EventCursor | None, follow: bool
 ) -> AsyncGenerator[HistoryEntry, None]:
     """Yield what happened to a run, then what happens to it, until it has ended.
 
@@ -156,7 +128,9 @@ async def same(kernel: Kernel, head: Head) -> Head:
 class _Reader:
     """Reads a run's records, each once; what is there by now, and later what came since."""
 
-    def __init__(self, kernel: Kernel, head: Head, after: Cursor | None, *, field: str) -> None:
+    def __init__(
+        self, kernel: Kernel, head: Head, after: EventCursor | None, *, field: str
+    ) -> None:
         self._kernel = kernel
         self._field = field
         if after is not None and (after.generation != head.generation or after.position == 0):
@@ -210,7 +184,7 @@ class _Reader:
             first = self._after.index + 1
             self._after = None
         return [
-            history_of(event, cursor=str(Cursor(head.generation, self.position, index)))
+            history_of(event, cursor=str(EventCursor(head.generation, self.position, index)))
             for index, event in enumerate(events)
             if index >= first and is_shown(event)
         ]
@@ -224,7 +198,7 @@ class _Reader:
             return self._foreign(head, self._after)
         return JournalDamaged(f"record {self.position} of run {head.key.id!r} is missing")
 
-    def _foreign(self, head: Head, cursor: Cursor) -> InvalidQuery:
+    def _foreign(self, head: Head, cursor: EventCursor) -> InvalidQuery:
         return InvalidQuery(
             f"the run {head.key.id!r} has no event {str(cursor)!r}", field=self._field
         )

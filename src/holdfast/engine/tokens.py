@@ -1,23 +1,20 @@
 """The text of answers as it comes: for whoever follows the run, in this process or in another.
 
-A cursor names a place in the order in which a run's text was said: the generation, the spool, the
-number of the item, how many of its entries were read. Who takes a run over writes into a spool
-behind all others. So whoever goes on after a cursor misses nothing and sees nothing twice; and what
-somebody still says who does not know that the run was taken from it, comes before.
+A cursor names a place in the order in which a run's text was said. Who takes a run over writes into
+a spool behind all others. So whoever goes on after a cursor misses nothing and sees nothing twice;
+and what somebody still says who does not know that the run was taken from it, comes before.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-import msgspec
-
 from holdfast.engine import events
+from holdfast.engine.cursors import TextCursor
 from holdfast.engine.kernel import Kernel
 from holdfast.engine.spool import Said, Spool
 from holdfast.errors import InvalidQuery
@@ -26,41 +23,11 @@ from holdfast.records.head import ENDED, Head
 from holdfast.records.keys import RunKey, SpoolKey, text_of_key, text_range
 from holdfast.records.tokens import Stream, Text, text_in, text_item
 
-__all__ = ["Cursor", "TokenWriter", "cursor_of", "followed"]
+__all__ = ["TokenWriter", "followed"]
 
 # Somebody who follows a run of another process asks at first often, then less so.
 _ASK_FIRST_SECONDS = 0.1
 _ASK_MOST_SECONDS = 1.0
-
-_CURSOR = re.compile(r"([0-9a-f-]{36})\.([0-9]{1,8})\.([0-9a-f-]{36})\.([0-9]{1,8})\.([0-9]{1,8})")
-
-
-class Cursor(msgspec.Struct, frozen=True):
-    """Names a place in a run's text."""
-
-    generation: str
-    spool: SpoolKey
-    number: int
-    index: int
-
-    def __str__(self) -> str:
-        epoch, id = self.spool
-        return f"{self.generation}.{epoch}.{id}.{self.number}.{self.index}"
-
-
-def cursor_of(text: object, *, field: str) -> Cursor | None:
-    """Return the cursor that a text is; None where none was given.
-
-    Raises:
-        InvalidQuery: it is not a cursor.
-    """
-    if text is None:
-        return None
-    found = _CURSOR.fullmatch(text) if isinstance(text, str) else None
-    if found is None:
-        raise InvalidQuery(f"not a cursor of a run's text: {text!r:.120}", field=field)
-    spool = SpoolKey(int(found[2]), found[3])
-    return Cursor(found[1], spool, int(found[4]), int(found[5]))
 
 
 class TokenWriter:
@@ -133,7 +100,7 @@ def _spool_of(kernel: Kernel, head: Head) -> Spool:
 
 
 async def followed(
-    kernel: Kernel, run: RunKey, *, after: Cursor | None, follow: bool
+    kernel: Kernel, run: RunKey, *, after: TextCursor | None, follow: bool
 ) -> AsyncGenerator[TextPiece, None]:
     """Yield the text of a run's answers, then what comes of it, until the run has ended.
 
@@ -177,7 +144,7 @@ class _Reader:
     It knows which attempt it has seen of a call, and tells where another one takes its place.
     """
 
-    def __init__(self, kernel: Kernel, head: Head, after: Cursor | None) -> None:
+    def __init__(self, kernel: Kernel, head: Head, after: TextCursor | None) -> None:
         if after is not None and after.generation != head.generation:
             raise InvalidQuery(
                 f"the run {head.key.id!r} has no text at {str(after)!r}", field="after"
@@ -185,7 +152,7 @@ class _Reader:
         self._kernel = kernel
         self._head = head
         self._resumed = after is not None
-        self._at = after or Cursor(head.generation, SpoolKey(0, ""), 0, 0)
+        self._at = after or TextCursor(head.generation, SpoolKey(0, ""), 0, 0)
         self._seen: dict[str, tuple[SpoolKey, int]] = {}
 
     @property
@@ -214,10 +181,10 @@ class _Reader:
             said = [(number, index, entry) for index, entry in entries]
             for piece in self._pieces(spool, text.streams, said):
                 yield piece
-            self._at = Cursor(head.generation, spool, number + 1, 0)
+            self._at = TextCursor(head.generation, spool, number + 1, 0)
         # All that came before this spool was written before it was opened.
         if here is not None and here.key > self._at.spool:
-            self._at = Cursor(head.generation, here.key, 0, 0)
+            self._at = TextCursor(head.generation, here.key, 0, 0)
 
     def _spool_here(self) -> Spool | None:
         spool, at = self._kernel.spools.of(self._head.key), self._at
@@ -234,7 +201,7 @@ class _Reader:
             if end < len(said) and said[end][2].stream == entry.stream:
                 continue
             first, stream = said[begin][2], streams[entry.stream]
-            self._at = Cursor(self._head.generation, spool, number, index + 1)
+            self._at = TextCursor(self._head.generation, spool, number, index + 1)
             yield TextPiece(
                 call=stream.call,
                 name=stream.name,

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from importlib.util import find_spec
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -82,34 +82,22 @@ class Bedrock:
         timeout_seconds: float = 300.0,
     ) -> None:
         _check_installed()
-        self._model_id = model_id
+        self.name: Final = model_id
         self._client = client
         self._region = region
-        self._price = price or price_of(model_id)
-        self._max_tokens = max_tokens
+        self.price: Final = price or price_of(model_id)
+        self.max_tokens: Final = max_tokens
         self._context_tokens = context_tokens
         self._timeout_seconds = timeout_seconds
         self._lock = threading.Lock()
         self._threads = NodeThreads(_AT_ONCE, name="bedrock")
-
-    @property
-    def name(self) -> str:
-        return self._model_id
-
-    @property
-    def price(self) -> ModelPrice | None:
-        return self._price
-
-    @property
-    def max_tokens(self) -> int:
-        return self._max_tokens
 
     def tokens_at_most(self, request: Request) -> tuple[int, int]:
         return tokens_at_most(
             request,
             image_tokens=_IMAGE_TOKENS,
             context_tokens=self._context_tokens,
-            max_tokens=self._max_tokens,
+            max_tokens=self.max_tokens,
         )
 
     async def close(self) -> None:
@@ -117,7 +105,7 @@ class Bedrock:
         self._threads.shutdown()
 
     async def answer(self, request: Request, emit: Emit | None) -> Answer:
-        asked = converse_request(request, self._model_id, self._max_tokens)
+        asked = converse_request(request, self.name, self.max_tokens)
         if emit is None:
             return await self._in_thread(lambda: self._whole(request, asked))
         listener = _Listener(asyncio.get_running_loop(), emit)
@@ -138,7 +126,7 @@ class Bedrock:
                 draft.begin(index, use["toolUseId"], use["name"])
                 draft.input(index, msgspec.json.encode(use["input"]).decode())
         draft.stop_reason, draft.usage = said["stopReason"], said["usage"]
-        return draft.finished(request, self._model_id)
+        return draft.finished(request, self.name)
 
     def _streamed(self, request: Request, asked: dict[str, Any], listener: _Listener) -> Answer:
         said = _called(lambda: self._ready().converse_stream(**asked))
@@ -151,9 +139,9 @@ class Bedrock:
                 stream.close()
         if draft.stop_reason is None or draft.usage is None:
             raise ModelUnavailable(
-                f"{self._model_id} broke off in the middle of its answer", reason="cut"
+                f"{self.name} broke off in the middle of its answer", reason="cut"
             )
-        answer = draft.finished(request, self._model_id)
+        answer = draft.finished(request, self.name)
         # What was not told while it came: prose where an object was asked for.
         listener.tell(answer.text[draft.told :])
         return answer
@@ -180,7 +168,7 @@ class Bedrock:
         try:
             future = self._threads.submit(call)
         except RuntimeError as error:  # the machine has no threads left
-            raise ModelUnavailable(f"no thread for {self._model_id}: {error}") from error
+            raise ModelUnavailable(f"no thread for {self.name}: {error}") from error
         return await asyncio.wrap_future(future)
 
     def _ready(self) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
 import msgspec
 
@@ -71,28 +71,16 @@ class Offline:
         self._script: Iterator[Said] | None = None
         if answers is not None and not callable(answers):
             self._script = iter(answers)
-        self._name = name
-        self._price = price
-        self._max_tokens = max_tokens
+        self.name: Final = name
+        self.price: Final = price
+        self.max_tokens: Final = max_tokens
         self._clock = clock
         self._seconds_a_word = seconds_a_word
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def price(self) -> ModelPrice | None:
-        return self._price
-
-    @property
-    def max_tokens(self) -> int:
-        return self._max_tokens
 
     def tokens_at_most(self, request: Request) -> tuple[int, int]:
         documents = sum(len(part["data"]) for part in _parts(request, "document"))
         bound = input_tokens_at_most(request, image_tokens=_IMAGE_TOKENS, document_tokens=documents)
-        return bound, request.params.get("max_tokens", self._max_tokens)
+        return bound, request.params.get("max_tokens", self.max_tokens)
 
     async def answer(self, request: Request, emit: Emit | None) -> Answer:
         said = await self._said(request)
@@ -114,7 +102,7 @@ class Offline:
             return _derived(request)
         for said in self._script:
             return said
-        raise ModelRefused(f"{self._name} was given no further answer", reason="script")
+        raise ModelRefused(f"{self.name} was given no further answer", reason="script")
 
     def _answer(self, request: Request, said: str | dict[str, Any] | Any) -> Answer:
         text, calls = "", ()
@@ -126,7 +114,7 @@ class Offline:
             calls = (said,) if isinstance(said, ToolCall) else tuple(cast(Sequence[ToolCall], said))
         stop_reason: StopReason = "tool_calls" if calls else "end"
         made = _tokens(text.encode()) + sum(_tokens(msgspec.json.encode(call)) for call in calls)
-        most = request.params.get("max_tokens", self._max_tokens)
+        most = request.params.get("max_tokens", self.max_tokens)
         if made > most:
             cut = text.encode()[: most * _BYTES_A_TOKEN].decode(errors="ignore")
             text, calls, made, stop_reason = cut, (), most, "length"
@@ -136,7 +124,7 @@ class Offline:
             tool_calls=calls,
             usage=Usage(_read(request), made),
             stop_reason=stop_reason,
-            model=self._name,
+            model=self.name,
         )
 
 

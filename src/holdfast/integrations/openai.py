@@ -8,7 +8,7 @@ import os
 from collections.abc import AsyncIterator, Generator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -68,35 +68,23 @@ class OpenAI:
     ) -> None:
         if find_spec("httpx") is None:
             raise ModelRefused("OpenAI needs httpx: pip install 'holdfast[openai]'", reason="httpx")
-        self._model = model
+        self.name: Final = model
         self._url = f"{_admitted(base_url)}/chat/completions"
         self._theirs = base_url.rstrip("/") == _OPENAI
         self._api_key = api_key if api_key is not None else os.environ.get("OPENAI_API_KEY", "")
-        self._price = price or (price_of(model) if self._theirs else None)
-        self._max_tokens = max_tokens
+        self.price: Final = price or (price_of(model) if self._theirs else None)
+        self.max_tokens: Final = max_tokens
         self._context_tokens = context_tokens
         self._timeout_seconds = timeout_seconds
         self._given = client
         self._made: tuple[asyncio.AbstractEventLoop, httpx.AsyncClient] | None = None
-
-    @property
-    def name(self) -> str:
-        return self._model
-
-    @property
-    def price(self) -> ModelPrice | None:
-        return self._price
-
-    @property
-    def max_tokens(self) -> int:
-        return self._max_tokens
 
     def tokens_at_most(self, request: Request) -> tuple[int, int]:
         return tokens_at_most(
             request,
             image_tokens=_IMAGE_TOKENS,
             context_tokens=self._context_tokens,
-            max_tokens=self._max_tokens,
+            max_tokens=self.max_tokens,
         )
 
     async def close(self) -> None:
@@ -109,8 +97,8 @@ class OpenAI:
     async def answer(self, request: Request, emit: Emit | None) -> Answer:
         body = completions_request(
             request,
-            self._model,
-            self._max_tokens,
+            self.name,
+            self.max_tokens,
             # OpenAI's newer models know no other; many an endpoint knows only the old one.
             max_tokens_field="max_completion_tokens" if self._theirs else "max_tokens",
         )
@@ -146,7 +134,7 @@ class OpenAI:
                 emit(text)
         if draft.finish_reason is None:
             raise ModelUnavailable(
-                f"{self._model} broke off in the middle of its answer", reason="cut"
+                f"{self.name} broke off in the middle of its answer", reason="cut"
             )
 
     def _usage(self, request: Request, draft: Draft) -> Usage:
@@ -185,11 +173,11 @@ class OpenAI:
         try:
             yield
         except (httpx.UnsupportedProtocol, httpx.LocalProtocolError, httpx.InvalidURL) as error:
-            raise ModelRefused(f"{self._model}: {error}", reason=type(error).__name__) from error
+            raise ModelRefused(f"{self.name}: {error}", reason=type(error).__name__) from error
         except httpx.HTTPError as error:
             kind = type(error).__name__
             raise ModelUnavailable(
-                f"{self._model}: {str(error) or kind}",
+                f"{self.name}: {str(error) or kind}",
                 reason=kind,
                 unpaid=isinstance(error, httpx.ConnectError | httpx.ConnectTimeout),
             ) from error

@@ -22,12 +22,12 @@ __all__ = [
     "Account",
     "Grant",
     "account_of",
+    "awaited",
     "drawn",
     "funded",
     "grant_of",
     "opened",
     "returned",
-    "waiting_too",
 ]
 
 _WAITING_MAX = 100
@@ -97,11 +97,11 @@ def opened(head: Head, limits: Limits, spent: Spending, *, token: str) -> tuple[
         "SK": place.sk,
         "ttl": head.ttl,
         "limits": _limits(limits),
-        "granted": [spent.tokens, spent.nanodollars],
+        "granted": _pair(spent),
         "version": 1,
         "epoch": head.epoch,
     }
-    grant = {**own, "ttl": head.ttl, **_total(spent), "version": 1, "by": token}
+    grant = {**own, "ttl": head.ttl, "total": _pair(spent), "version": 1, "by": token}
     return Put(account, AnyOf((Absent("PK"), ours)), token), Put(grant, None, token)
 
 
@@ -115,8 +115,9 @@ def drawn(
     token: str,
 ) -> tuple[Update, Update]:
     """Return the writes by which a run is given more."""
+    granted = account.granted + more
     return (
-        _account_update(holder, draws, account, account.granted + more, token=token),
+        _account_update(holder, draws, account, {"granted": _pair(granted)}, token=token),
         _grant_update(holder, draws, account, grant, grant.total + more, token=token),
     )
 
@@ -127,56 +128,37 @@ def returned(
     """Return the writes by which a run that has ended gives back what it did not need."""
     kept = account.limited(spent)
     granted = account.granted - grant.total + kept
-    closing = _grant_update(holder, draws, account, grant, kept, token=token, closed=True)
-    return _account_update(holder, draws, account, granted, token=token, waiting=()), closing
-
-
-def funded(
-    run: RunKey,
-    generation: str,
-    account: Account,
-    *,
-    limits: Limits | None = None,
-    waiting: tuple[str, ...] = (),
-    token: str,
-) -> Update:
-    """Return the write that gives an account other limits, or says who waits for more."""
-    changes: dict[str, Any] = {"version": account.version + 1, "waiting": list(waiting)}
-    if limits is not None:
-        changes["limits"] = _limits(limits)
-    return Update(
-        key=account_key(run, generation),
-        set=changes,
-        condition=Equals("version", account.version),
-        token=token,
+    changes = {"granted": _pair(granted), "waiting": []}
+    return (
+        _account_update(holder, draws, account, changes, token=token),
+        _grant_update(holder, draws, account, grant, kept, token=token, closed=True),
     )
 
 
-def waiting_too(account: Account, run: str) -> tuple[str, ...]:
-    """Return who waits for more, with one more run; where there are many, the first ones."""
-    if run in account.waiting or len(account.waiting) >= _WAITING_MAX:
-        return account.waiting
-    return (*account.waiting, run)
+def funded(head: Head, account: Account, limits: Limits, *, token: str) -> Update:
+    """Return the write that gives a run's account other limits; nobody waits there any more."""
+    own = Parent(head.key.id, head.generation)
+    changes: dict[str, Any] = {"limits": _limits(limits), "waiting": []}
+    return _account_update(head.key, own, account, changes, token=token)
+
+
+def awaited(holder: RunKey, draws: Parent, account: Account, *, token: str) -> Update | None:
+    """Return the write by which a run is among those that wait for more.
+
+    None where it is, or where so many do that not all of them are named.
+    """
+    if holder.id in account.waiting or len(account.waiting) >= _WAITING_MAX:
+        return None
+    changes = {"waiting": [*account.waiting, holder.id]}
+    return _account_update(holder, draws, account, changes, token=token)
 
 
 def _account_update(
-    holder: RunKey,
-    draws: Parent,
-    account: Account,
-    granted: Spending,
-    *,
-    token: str,
-    waiting: tuple[str, ...] | None = None,
+    holder: RunKey, draws: Parent, account: Account, changes: dict[str, Any], *, token: str
 ) -> Update:
-    changes: dict[str, Any] = {
-        "granted": [granted.tokens, granted.nanodollars],
-        "version": account.version + 1,
-    }
-    if waiting is not None:
-        changes["waiting"] = list(waiting)
     return Update(
         key=account_key(RunKey(holder.tenant, draws.id), draws.generation),
-        set=changes,
+        set={**changes, "version": account.version + 1},
         condition=Equals("version", account.version),
         token=token,
     )
@@ -195,7 +177,7 @@ def _grant_update(
     return Update(
         key=grant_key(RunKey(holder.tenant, draws.id), draws.generation, holder.id),
         set={
-            **_total(total),
+            "total": _pair(total),
             "version": grant.version + 1,
             "by": token,
             "ttl": account.ttl,
@@ -211,8 +193,8 @@ def _grant(account: RunKey, generation: str, holder: RunKey) -> dict[str, Any]:
     return {"PK": place.pk, "SK": place.sk}
 
 
-def _total(total: Spending) -> dict[str, Any]:
-    return {"total": [total.tokens, total.nanodollars]}
+def _pair(spending: Spending) -> list[int]:
+    return [spending.tokens, spending.nanodollars]
 
 
 def _limits(limits: Limits) -> dict[str, Any]:

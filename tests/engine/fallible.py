@@ -1,0 +1,71 @@
+"""An engine whose writes can be held up, whose answers get lost, and which can be out of reach."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from holdfast.clock import ManualClock
+from holdfast.errors import EndpointUnreachable, OutcomeUnknown
+from holdfast.storage import Layout
+from holdfast.storage.operations import Answer, ChangePage, Operation, WriteItem
+from holdfast.storage.sqlite import SqliteEngine
+
+
+class Fallible:
+    """Hands everything on to another engine, unless it is told otherwise."""
+
+    def __init__(self, engine: SqliteEngine) -> None:
+        self._engine = engine
+        self.writes: list[WriteItem] = []
+        """The writes that were asked for."""
+        self.under_way = 0
+        """How many operations have no answer yet."""
+        self.open = asyncio.Event()
+        """Writes wait as long as it is not set."""
+        self.open.set()
+        self.passes = 0
+        """So many writes are let through one by one nevertheless."""
+        self.lost = 0
+        """So many answers to writes get lost from now on."""
+        self.meanwhile: Callable[[], Awaitable[None]] | None = None
+        """What somebody else does after an answer was lost."""
+        self.gone = False
+        """Whether nothing can be reached."""
+
+    @property
+    def layout(self) -> Layout:
+        return self._engine.layout
+
+    async def perform(self, operation: Operation) -> Answer:
+        self.under_way += 1
+        try:
+            if self.gone:
+                return Answer(error=EndpointUnreachable("gone"))
+            if isinstance(operation, WriteItem):
+                return await self._write(operation)
+            return await self._engine.perform(operation)
+        finally:
+            self.under_way -= 1
+
+    async def _write(self, operation: WriteItem) -> Answer:
+        self.writes.append(operation)
+        while not self.open.is_set() and not self.passes:
+            await ManualClock().sleep(0)
+        self.passes = max(0, self.passes - 1)
+        answer = await self._engine.perform(operation)
+        if not self.lost:
+            return answer
+        self.lost -= 1
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            await meanwhile()
+        return Answer(error=OutcomeUnknown("lost"))
+
+    async def changes(self, after: str | None, limit: int) -> ChangePage:
+        return await self._engine.changes(after, limit)
+
+    async def create(self) -> None: ...
+
+    async def close(self) -> None:
+        await self._engine.close()
