@@ -8,9 +8,13 @@ from typing import Any
 import pytest
 
 from holdfast import Budget, Graph, signal
-from holdfast.errors import BudgetShared, InvalidRequest, RunFailed
+from holdfast.engine.accounts import Accounts
+from holdfast.engine.hands import NOBODY
+from holdfast.errors import BudgetShared, InvalidRequest, RunFailed, StoreUnavailable
+from holdfast.records.head import head_of
+from holdfast.records.keys import account_key
 from tests.engine.asking import Cents, graph_of
-from tests.engine.support import Gate, House
+from tests.engine.support import Gate, House, item_of_head, store_of
 
 DOLLAR = 1_000_000_000
 
@@ -86,6 +90,32 @@ async def test_a_budget_given_before_the_account_is_opened_holds_for_the_family(
         await house.open().set_budget("root", Budget(usd=1))
         gate.open()
         assert await run.result(timeout=60) == {"done": True}
+
+
+async def test_whoever_read_an_older_budget_does_not_undo_a_newer_one(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It read the row before the newer one was given, and dies after it wrote the older one."""
+    graph, hf, stalled = family(2, 2), house.open(models={"cheap": Cents()}), house.open()
+    async with house.worker(hf, graph, ASKING) as worker:
+        run = await hf.start(graph, id="root", budget=Budget(usd=0.01))
+        await house.quiet(worker)
+    answers = [await item_of_head(hf, "root")]
+    old = head_of(answers[0])
+    await run.set_budget(Budget(usd=1))
+
+    async def get(key: Any) -> Any:
+        if not answers:
+            raise StoreUnavailable("it is dead")
+        return answers.pop()
+
+    monkeypatch.setattr(stalled._kernel.heads, "get", get)
+    with contextlib.suppress(StoreUnavailable):
+        await Accounts(stalled._kernel).fund(NOBODY, old)
+    assert answers == []
+    account = await store_of(hf).table.get(account_key(old.key, old.generation))
+    assert account is not None
+    assert account["limits"] == {"nanodollars": DOLLAR}
 
 
 async def test_what_a_child_did_not_need_others_spend(either: House) -> None:

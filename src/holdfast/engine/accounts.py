@@ -115,7 +115,10 @@ class Accounts:
             await prompt(self._kernel, hands, RunKey(head.key.tenant, run))
 
     async def _agree(self, head: Head) -> list[str]:
-        """Let the account of a run say what its row says; return who waited for more."""
+        """Let the account of a run say what its row says; return who waited for more.
+
+        Of two budgets the later one counts, however late whoever read the earlier one wakes up.
+        """
         draws, waiting = Parent(head.key.id, head.generation), list[str]()
         while True:
             item = await self._kernel.heads.get(head.key.head)
@@ -123,11 +126,10 @@ class Accounts:
             if item is None or item["generation"] != head.generation or account is None:
                 return waiting
             waiting += account.waiting
-            budget = head_of(item).budget
-            if budget is None or account.limits == Limits(budget.tokens, budget.nanodollars):
+            row = head_of(item)
+            if row.budget is None or row.fundings <= account.fundings:
                 return waiting
-            token = self._kernel.ids.new()
-            write = records.funded(head, account, budget, token=token)
+            write = records.funded(row, account, row.budget, token=self._kernel.ids.new())
             # Whether it stands or not, both are looked at again: the row may say another thing.
             with suppress(ConditionFailed):
                 await self._kernel.settle(self._kernel.accounts, write)

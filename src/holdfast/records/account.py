@@ -40,6 +40,8 @@ class Account(msgspec.Struct, frozen=True):
     granted: Spending
     version: int
     ttl: int
+    fundings: int = 0
+    """How often the run had been given another budget when it got these limits."""
     waiting: tuple[str, ...] = ()
     """Runs that wait for more; where there are many, not all of them."""
 
@@ -73,6 +75,7 @@ def account_of(item: Mapping[str, Any]) -> Account:
         Spending(*item["granted"]),
         item["version"],
         item["ttl"],
+        item["fundings"],
         tuple(item.get("waiting", ())),
     )
 
@@ -97,6 +100,7 @@ def opened(head: Head, limits: Limits, spent: Spending, *, token: str) -> tuple[
         "SK": place.sk,
         "ttl": head.ttl,
         "limits": _limits(limits),
+        "fundings": head.fundings,
         "granted": _pair(spent),
         "version": 1,
         "epoch": head.epoch,
@@ -138,7 +142,11 @@ def returned(
 def funded(head: Head, account: Account, limits: Limits, *, token: str) -> Update:
     """Return the write that gives a run's account other limits; nobody waits there any more."""
     own = Parent(head.key.id, head.generation)
-    changes: dict[str, Any] = {"limits": _limits(limits), "waiting": []}
+    changes: dict[str, Any] = {
+        "limits": _limits(limits),
+        "fundings": head.fundings,
+        "waiting": [],
+    }
     return _account_update(head.key, own, account, changes, token=token)
 
 

@@ -255,7 +255,7 @@ def funded(head: Head, limits: Limits, *, now_ms: int, token: str) -> Update:
     return Update(
         key=head.key.head,
         set={"budget": _map(limits), "updated_ms": now_ms},
-        add={"signals": 1},
+        add={"signals": 1, "fundings": 1},
         condition=_unchanged(head),
         token=token,
     )

@@ -142,6 +142,8 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it may have started others, which end with it."""
     budget: Limits | None = None
     """What it may spend."""
+    fundings: int = 0
+    """How often it was given another budget."""
     draws: Parent | None = None
     """The run on whose account it draws, where it shares that one's budget."""
     tokens: int = 0
@@ -240,7 +242,7 @@ ATTRIBUTES = (
     "first", "created_ms", "updated_ms", "starts_ms", "expires_ms", "ttl", "kept", "user", "node",
     "reason", "nodes_run", "spent_ms", "retries_left", "resume_failures", "cancel", "signals",
     "freed", "spilled", "pool", "snapshot", "extends_ms", "ticket", "replaces", "into",
-    "children", "on_pause", "tokens", "nanodollars",
+    "children", "on_pause", "tokens", "nanodollars", "fundings",
 )  # fmt: skip
 
 
