@@ -214,7 +214,7 @@ class Journals:
             self._check_taken(chronicle, event, what)
             self._family.taken(chronicle, event, what)
         if isinstance(event, Expired):
-            self._check_expiry(chronicle, head, what)
+            self.check_expiry(chronicle, head, what)
 
     def _check_branch(self, execution: Execution, event: Event, what: str) -> None:
         """What happens in a branch happens where the branch stands."""
@@ -269,7 +269,8 @@ class Journals:
         if len(earlier) > beside:
             raise Broken(f"P4: {what}, and {earlier} came before it")
 
-    def _check_expiry(self, chronicle: Chronicle, head: Head, what: str) -> None:
+    def check_expiry(self, chronicle: Chronicle, head: Head, what: str) -> None:
+        """Check that a run expired in time, and held no signal that counts."""
         assert chronicle.execution is not None
         if self._world.now_ms() + self._skew_ms < head.expires_ms:
             raise Broken(f"P7: {what}, before its time")

@@ -109,7 +109,9 @@ class Promises:
         chronicle.acknowledged.add((name, id))
         self._check_signal_lasts(chronicle, head, name, id)
         if chronicle.execution is not None and chronicle.execution.ending == "expired":
-            self._check_expiry(chronicle, head, "P1: it was acknowledged, and the run expired")
+            self._journals.check_expiry(
+                chronicle, head, "P1: it was acknowledged, and the run expired"
+            )
 
     def extended(self, key: RunKey, until_ms: int) -> None:
         """Hear that somebody was told that a run does not expire before that."""
