@@ -186,6 +186,12 @@ def test_the_tree_of_errors_is_drawn_as_it_is() -> None:
     assert drawn == {"HoldfastError": None, **defined}
 
 
+def test_an_error_is_named_by_where_it_is_imported_from() -> None:
+    """Journals hold these names, and what is written there has to be known for good."""
+    named = [getattr(errors, name) for name in errors.__all__]
+    assert {error.__module__ for error in named} == {"holdfast.errors"}
+
+
 def test_every_error_has_a_code_of_its_own_and_a_message() -> None:
     classes = [getattr(errors, name) for name in errors.__all__]
     codes = [cls.code for cls in classes]

@@ -2,30 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from datetime import datetime
 from types import TracebackType
 from typing import Any
 
 from holdfast.clock import Clock, Ids, SystemClock, SystemIds
-from holdfast.engine import (
-    ambiguity,
-    bulk,
-    children,
-    events,
-    extension,
-    funding,
-    lanes,
-    lists,
-    runs,
-    sharding,
-    starting,
-    sweep,
-    tokens,
-)
-from holdfast.engine.accounts import granted
+from holdfast.engine import ambiguity, bulk, lanes, lists, sharding, starting, sweep
 from holdfast.engine.arguments import (
     admitted_age,
     admitted_budget,
@@ -33,35 +16,27 @@ from holdfast.engine.arguments import (
     admitted_durability,
     admitted_filter,
     admitted_limit,
-    admitted_node,
     admitted_on_busy,
     admitted_reason,
-    admitted_resolution,
     admitted_user,
     moment_ms,
     positive_ms,
 )
+from holdfast.engine.awaiting import Awaiting
 from holdfast.engine.crew import Crew
-from holdfast.engine.cursors import event_cursor_of, text_cursor_of
-from holdfast.engine.endings import Outcome, result_of
 from holdfast.engine.kernel import Kernel
-from holdfast.engine.ledger import load
+from holdfast.engine.launching import Launching
 from holdfast.engine.means import Means, check_means
 from holdfast.engine.options import WorkerOptions
 from holdfast.engine.savings import Saved
-from holdfast.engine.unwritten import Stood, Unwritten
-from holdfast.engine.views import lane_entry_of, run_of
-from holdfast.engine.worker import Room, Worker
-from holdfast.errors import (
-    AlreadyExists,
-    InvalidRequest,
-    Refused,
-    RunNotFound,
-)
+from holdfast.engine.steering import Steering
+from holdfast.engine.views import lane_entry_of
+from holdfast.engine.worker import Worker
+from holdfast.errors import InvalidRequest
 from holdfast.graph import Graph
+from holdfast.handle import RunHandle
 from holdfast.model.budget import Budget
 from holdfast.model.durations import Duration, days, milliseconds_of
-from holdfast.model.execution import Execution
 from holdfast.model.invocation import Model
 from holdfast.model.policy import Durability
 from holdfast.model.progress import BulkProgress, SweepProgress
@@ -78,9 +53,9 @@ from holdfast.model.run import (
     Status,
     TextPiece,
 )
-from holdfast.model.spending import NOTHING, Spending
-from holdfast.records.head import ENDED, OPEN, TROUBLE, Head
-from holdfast.records.keys import LaneKey, Place, RunKey
+from holdfast.model.spending import Spending
+from holdfast.records.head import OPEN, TROUBLE
+from holdfast.records.keys import LaneKey, RunKey
 from holdfast.records.names import admit_labels, admit_name, admit_tenant
 from holdfast.storage import Meter, Store
 from holdfast.storage import open as open_store
@@ -89,93 +64,6 @@ __all__ = ["Holdfast", "RunHandle"]
 
 _WEEK = days(7)
 _TWO_DAYS = days(2)
-# Somebody who waits for a run of another process asks at first often, then less so.
-_ASK_FIRST_SECONDS = 0.05
-_ASK_MOST_SECONDS = 1.0
-
-
-class RunHandle:
-    """A run that was started, or is known by its id."""
-
-    def __init__(
-        self,
-        holdfast: Holdfast,
-        key: RunKey,
-        graph: Graph | None,
-        outcome: Outcome | None = None,
-    ) -> None:
-        self._outcome = outcome  # of a run that nobody wrote down
-        self._holdfast = holdfast
-        self._key = key
-        self._graph = graph
-
-    @property
-    def id(self) -> str:
-        """The run's id."""
-        return self._key.id
-
-    @property
-    def tenant(self) -> str:
-        """Whose run it is."""
-        return self._key.tenant
-
-    async def result(self, *, timeout: Duration | None = None) -> Any:  # noqa: ASYNC109
-        """Wait until the run has ended, and return its state.
-
-        Raises:
-            RunFailed, RunCancelled, RunExpired, RunQuarantined: it ended otherwise.
-            RunNotFound: there is no such run any more.
-            TimeoutError: it has not ended in time; it goes on nevertheless.
-        """
-        limit = None if timeout is None else milliseconds_of(timeout, "timeout") / 1000
-        if self._outcome is not None:
-            return result_of(self.id, self._outcome, self._graph)
-        async with asyncio.timeout(limit):
-            ending = await self._holdfast._ending(self._key)  # pyright: ignore[reportPrivateUsage]
-        return result_of(self.id, ending, self._graph)
-
-    async def get(self) -> Run:
-        """Return the run's row; see `Holdfast.get`."""
-        return await self._holdfast.get(self.id, tenant=self.tenant)
-
-    async def history(self, *, limit: int = 100, cursor: str | None = None) -> HistoryPage:
-        """Return a page of what happened to the run; see `Holdfast.history`."""
-        return await self._holdfast.history(self.id, tenant=self.tenant, limit=limit, cursor=cursor)
-
-    def events(
-        self, *, after: str | None = None, follow: bool = True
-    ) -> AsyncGenerator[HistoryEntry, None]:
-        """Yield what happens to the run until it has ended; see `Holdfast.events`."""
-        return self._holdfast.events(self.id, tenant=self.tenant, after=after, follow=follow)
-
-    def tokens(
-        self, *, after: str | None = None, follow: bool = True
-    ) -> AsyncGenerator[TextPiece, None]:
-        """Yield the text of the run's answers as it comes; see `Holdfast.tokens`."""
-        return self._holdfast.tokens(self.id, tenant=self.tenant, after=after, follow=follow)
-
-    async def signal(self, name: str, payload: Any = None, *, signal_id: str | None = None) -> None:
-        """Send the run a signal; see `Holdfast.signal`."""
-        await self._holdfast.signal(self.id, name, payload, signal_id=signal_id, tenant=self.tenant)
-
-    async def extend(self, expires: Duration) -> None:
-        """Let the run expire later; see `Holdfast.extend`."""
-        await self._holdfast.extend(self.id, expires=expires, tenant=self.tenant)
-
-    async def set_budget(self, budget: Budget) -> None:
-        """Give the run another budget; see `Holdfast.set_budget`."""
-        await self._holdfast.set_budget(self.id, budget, tenant=self.tenant)
-
-    async def cancel(self, reason: str = "") -> None:
-        """End the run; see `Holdfast.cancel`."""
-        await self._holdfast.cancel(self.id, reason=reason, tenant=self.tenant)
-
-    async def retry(self, *, from_node: str | None = None) -> None:
-        """Let the run go on that failed; see `Holdfast.retry`."""
-        await self._holdfast.retry(self.id, from_node=from_node, tenant=self.tenant)
-
-    def __repr__(self) -> str:
-        return f"<run {self.id!r} of tenant {self.tenant!r}>"
 
 
 class Holdfast:
@@ -216,9 +104,9 @@ class Holdfast:
         self._kernel = Kernel(self._store, clock, ids or SystemIds(clock), user_key)
         self._means = Means(self._kernel, models, quotas)
         self._crew = Crew()
-        # Runs that are just being started, and stand nowhere but in memory.
-        self._unwritten: dict[RunKey, Unwritten] = {}
-        self._awaited: dict[RunKey, set[asyncio.Future[Outcome]]] = {}
+        self._launching = Launching(self._kernel, self._crew)
+        self._awaiting = Awaiting(self._kernel, self._crew)
+        self._steering = Steering(self._kernel, self._crew, self._means, self._awaiting)
 
     @property
     def meter(self) -> Meter:
@@ -287,72 +175,17 @@ class Holdfast:
             budget=admitted_budget(budget),
         )
         graph.check()
-        in_memory = admitted_durability(durability, graph) == "on_pause" and budget is None
-        if asked.run in self._unwritten:
-            return await self._joined(asked.run, graph, {} if input is None else input)
-        room = self._crew.reserve(asked.run, graph.name, asked.pool)
-        if in_memory and room is not None and session is None and start_at is None:
-            return await self._start_in_memory(graph, input, asked, room)
-        try:
-            started = await starting.start(
-                self._kernel,
-                self._crew,
-                graph,
-                {} if input is None else input,
-                asked,
-                owner=None if room is None else room.owner,
-            )
-        except BaseException as error:
-            if room is not None:
-                room.give_back(unsure=not isinstance(error, InvalidRequest | Refused))
-            raise
-        self._hand_on(started, room)
-        if started.head.into is None:
-            return RunHandle(self, asked.run, graph)
-        taken_by = RunKey(asked.run.tenant, started.head.into)
-        return RunHandle(self, taken_by, graph if await self._is_of(taken_by, graph) else None)
-
-    async def _start_in_memory(
-        self, graph: Graph, input: Any, asked: starting.Start, room: Room
-    ) -> RunHandle:
-        try:
-            started = await starting.begin_unwritten(
-                self._kernel, graph, {} if input is None else input, asked, owner=room.owner
-            )
-        except BaseException:
-            room.give_back()
-            raise
-        unwritten = None if started.loaded is None else started.loaded.unwritten
-        if unwritten is None:
-            room.give_back()
-            return RunHandle(self, asked.run, graph)
-        if asked.run in self._unwritten:  # somebody else was faster
-            room.give_back()
-            return await self._joined(asked.run, graph, {} if input is None else input)
-        # Until it is known, though whoever started it may not wait for that.
-        self._unwritten[asked.run] = unwritten
-        unwritten.when_known(lambda: self._unwritten.pop(asked.run))
-        room.take(started.head, started.loaded)
-        return await self._acknowledged(asked.run, graph, unwritten)
-
-    async def _joined(self, key: RunKey, graph: Graph, input: Any) -> RunHandle:
-        """Return a run that somebody else in this process is just starting."""
-        unwritten = self._unwritten[key]
-        if starting.prepare(graph, input, "", None).hash != unwritten.hash:
-            raise AlreadyExists(f"a run {key.id!r} is just being started, with another input")
-        return await self._acknowledged(key, graph, unwritten)
-
-    async def _acknowledged(self, key: RunKey, graph: Graph, unwritten: Unwritten) -> RunHandle:
-        try:
-            outcome = await unwritten.known()
-        except Stood as stood:
-            starting.same_run(stood.item, unwritten.hash, key)
-            outcome = None
-        return RunHandle(self, key, graph, outcome)
+        launched = await self._launching.start(
+            graph,
+            {} if input is None else input,
+            asked,
+            durability=admitted_durability(durability, graph),
+        )
+        return RunHandle(self._steering, launched.run, launched.graph, launched.outcome)
 
     def run(self, id: str, *, tenant: str | None = None, graph: Graph | None = None) -> RunHandle:
         """Return a handle on a run that is known by its id; nothing is read yet."""
-        return RunHandle(self, self._key(id, tenant), graph)
+        return RunHandle(self._steering, self._key(id, tenant), graph)
 
     async def get(self, id: str, *, tenant: str | None = None) -> Run:
         """Return a run's row: where it stands, why it is paused, what it has used.
@@ -360,7 +193,7 @@ class Holdfast:
         Raises:
             RunNotFound: there is no such run.
         """
-        return run_of(await runs.read(self._kernel, await self._settled(id, tenant)))
+        return await self._steering.get(self._key(id, tenant))
 
     async def list(
         self,
@@ -409,7 +242,7 @@ class Holdfast:
         Raises:
             RunNotFound: there is no such run.
         """
-        return await children.listed(self._kernel, await self._settled(id, tenant))
+        return await self._steering.children(self._key(id, tenant))
 
     async def history(
         self, id: str, *, tenant: str | None = None, limit: int = 100, cursor: str | None = None
@@ -420,9 +253,7 @@ class Holdfast:
             RunNotFound: there is no such run, or its journal is no longer kept.
             InvalidQuery: a wrong limit, or a cursor that is not one of this run.
         """
-        limit, after = admitted_limit(limit), event_cursor_of(cursor, field="cursor")
-        run = await self._settled(id, tenant)
-        return await events.history(self._kernel, run, after=after, limit=limit)
+        return await self._steering.history(self._key(id, tenant), limit=limit, cursor=cursor)
 
     def events(
         self,
@@ -442,8 +273,7 @@ class Holdfast:
             RunNotFound: there is no such run, or its journal is no longer kept.
             InvalidQuery: a cursor that is not one of this run.
         """
-        run, cursor = self._key(id, tenant), event_cursor_of(after, field="after")
-        return events.followed(self._kernel, run, after=cursor, follow=follow)
+        return self._steering.events(self._key(id, tenant), after=after, follow=follow)
 
     def tokens(
         self,
@@ -464,8 +294,7 @@ class Holdfast:
             RunNotFound: there is no such run, or what it kept is gone.
             InvalidQuery: a cursor that is not one of this run.
         """
-        run, cursor = self._key(id, tenant), text_cursor_of(after, field="after")
-        return tokens.followed(self._kernel, run, after=cursor, follow=follow)
+        return self._steering.tokens(self._key(id, tenant), after=after, follow=follow)
 
     async def signal(
         self,
@@ -487,14 +316,7 @@ class Holdfast:
             AlreadyExists: a signal of this id is there, with another payload.
             InvalidInput: the payload cannot be kept.
         """
-        await runs.send(
-            self._kernel,
-            self._crew,
-            await self._settled(id, tenant),
-            name=admit_name(name, "a signal's name"),
-            id=admit_name(self._kernel.ids.new() if signal_id is None else signal_id, "signal_id"),
-            payload=payload,
-        )
+        await self._steering.signal(self._key(id, tenant), name, payload, signal_id=signal_id)
 
     async def set_budget(self, id: str, budget: Budget, *, tenant: str | None = None) -> None:
         """Give a run another budget, in the place of what it had; if it waits for one, it goes on.
@@ -506,13 +328,7 @@ class Holdfast:
             RunEnded: it has ended, or expired.
             BudgetShared: it shares the budget of the run that started it.
         """
-        limits = admitted_budget(budget)
-        if limits is None:
-            raise InvalidRequest("a budget is needed", field="budget")
-        key = await self._settled(id, tenant)
-        self._crew.recall(key)  # what we remember of it is about to change
-        head = await funding.fund(self._kernel, self._crew, key, limits)
-        await self._means.accounts.fund(self._crew, head)
+        await self._steering.set_budget(self._key(id, tenant), budget)
 
     async def spending(self, id: str, *, tenant: str | None = None) -> Spending:
         """Return what a run has spent, with all those that share its budget.
@@ -522,10 +338,7 @@ class Holdfast:
         Raises:
             RunNotFound: there is no such run.
         """
-        head = await runs.read(self._kernel, await self._settled(id, tenant))
-        given = None if head.budget is None else await granted(self._kernel, head)
-        given = given or NOTHING
-        return Spending(max(head.tokens, given.tokens), max(head.nanodollars, given.nanodollars))
+        return await self._steering.spending(self._key(id, tenant))
 
     def ambiguous(self, *, tenant: str | None = None) -> AsyncGenerator[AmbiguousCall, None]:
         """Yield the calls that may have been made, and wait for somebody to `resolve` them."""
@@ -554,9 +367,9 @@ class Holdfast:
             AlreadyExists: somebody said something else before.
             InvalidInput: the result cannot be kept.
         """
-        resolution = admitted_resolution(result=result, error=error, void=void)
-        key, name = await self._settled(id, tenant), admit_name(call, "call")
-        await ambiguity.resolve(self._kernel, self._crew, key, name, resolution)
+        await self._steering.resolve(
+            self._key(id, tenant), call, result=result, error=error, void=void
+        )
 
     async def cancel(self, id: str, *, reason: str = "", tenant: str | None = None) -> None:
         """End a run. A node that is under way elsewhere ends at its next write.
@@ -565,16 +378,7 @@ class Holdfast:
             RunNotFound: there is no such run.
             RunEnded: it has ended otherwise.
         """
-        reason = admitted_reason(reason)
-        key = await self._settled(id, tenant)
-        self._crew.recall(key)  # what we remember of it is about to change
-        head = await runs.cancel(self._kernel, key, reason=reason, hands=self._crew)
-        if head.owner is None and head.place is not None and head.status not in ENDED:
-            self._crew.offer(head.place)  # a worker has to see to those that end with it
-        self._crew.interrupt(key)
-        self._kernel.news.tell(key)
-        if head.status in ENDED:
-            self._resolve(key, Outcome("cancelled", {}, head.failure))
+        await self._steering.cancel(self._key(id, tenant), reason)
 
     async def extend(self, id: str, *, expires: Duration, tenant: str | None = None) -> None:
         """Let a run expire that long from now, and not before; its retention stays as it is.
@@ -586,10 +390,7 @@ class Holdfast:
             RunEnded: it has ended, or expired.
             ExpiryNotLater: it expires later than that as it is.
         """
-        span_ms = positive_ms(expires, "expires")
-        key = await self._settled(id, tenant)
-        self._crew.recall(key)  # what we remember of it is about to change
-        await extension.extend(self._kernel, key, expires_ms=self._kernel.clock.now_ms() + span_ms)
+        await self._steering.extend(self._key(id, tenant), expires)
 
     async def retry(
         self, id: str, *, from_node: str | None = None, tenant: str | None = None
@@ -603,10 +404,7 @@ class Holdfast:
             NotRetryable: it has not failed.
             RunEnded: it has expired.
         """
-        node = None if from_node is None else admitted_node(from_node)
-        key = await self._settled(id, tenant)
-        place = await runs.retry(self._kernel, key, from_node=node)
-        self._offer(place)
+        await self._steering.retry(self._key(id, tenant), from_node=from_node)
 
     # --- many runs, and what they leave behind ----------------------------------------------------
 
@@ -643,14 +441,8 @@ class Holdfast:
         async def cancel(run: RunKey) -> None:
             await self.cancel(run.id, reason=reason, tenant=run.tenant)
 
-        return bulk.acted(
-            self._kernel,
-            self._admitted_tenant(tenant),
-            asked,
-            None if dry_run else cancel,
-            limit=limit,
-            cursor=cursor,
-        )
+        act, whose = None if dry_run else cancel, self._admitted_tenant(tenant)
+        return bulk.acted(self._kernel, whose, asked, act, limit=limit, cursor=cursor)
 
     def retry_all(
         self,
@@ -680,14 +472,8 @@ class Holdfast:
         async def retry(run: RunKey) -> None:
             await self.retry(run.id, tenant=run.tenant)
 
-        return bulk.acted(
-            self._kernel,
-            self._admitted_tenant(tenant),
-            asked,
-            None if dry_run else retry,
-            limit=limit,
-            cursor=cursor,
-        )
+        act, whose = None if dry_run else retry, self._admitted_tenant(tenant)
+        return bulk.acted(self._kernel, whose, asked, act, limit=limit, cursor=cursor)
 
     def sweep_blobs(
         self, *, older_than: Duration = _TWO_DAYS, dry_run: bool = False
@@ -728,7 +514,7 @@ class Holdfast:
             self._kernel,
             graphs,
             options,
-            ended=self._ended,
+            ended=self._awaiting.ended,
             paused=self._crew.remember,
             hands=self._crew,
             means=self._means,
@@ -767,83 +553,6 @@ class Holdfast:
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
-
-    # --- between runs and workers of this process -------------------------------------------------
-
-    def _hand_on(self, started: starting.Started, room: Room | None) -> None:
-        head, loaded = started.head, started.loaded
-        if room is not None and loaded is not None and head.owner is not None:
-            room.take(head, loaded)
-            return
-        if room is not None:
-            room.give_back()
-        if loaded is not None and head.reason is None:
-            self._offer(head.place)
-
-    async def _is_of(self, key: RunKey, graph: Graph) -> bool:
-        with suppress(RunNotFound):  # a pointer may outlive the run to which it points
-            return (await runs.read(self._kernel, key)).graph == graph.name
-        return False
-
-    def _offer(self, place: Place | None) -> None:
-        if place is not None:
-            self._crew.offer(place)
-
-    def _ended(self, head: Head, execution: Execution, status: Status) -> None:
-        # A quarantined run's own last failure is not why it is quarantined.
-        failure = head.failure if status == "quarantined" else execution.failure
-        self._resolve(head.key, Outcome(status, execution.state, failure))
-
-    def _resolve(self, key: RunKey, ending: Outcome) -> None:
-        for future in self._awaited.pop(key, ()):
-            if not future.done():
-                future.set_result(ending)
-
-    async def _ending(self, key: RunKey) -> Outcome:
-        """Wait for a run to end: told by our own workers, or by asking now and then."""
-        await self._crew.settled(key)
-        pause = _ASK_FIRST_SECONDS
-        while True:
-            # Listening before asking: an ending that comes in between is heard.
-            with self._listening(key) as told:
-                ending = None if self._crew.holds(key) else await self._asked(key)
-                if ending is not None:
-                    return ending
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(pause):
-                        return await told
-            pause = min(pause * 2, _ASK_MOST_SECONDS)
-
-    @contextmanager
-    def _listening(self, key: RunKey) -> Generator[asyncio.Future[Outcome], None, None]:
-        """Yield what one of our own workers tells of how a run ended."""
-        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        waiting = self._awaited.setdefault(key, set())
-        waiting.add(future)
-        try:
-            yield future
-        finally:
-            waiting.discard(future)
-            if not waiting and self._awaited.get(key) is waiting:
-                del self._awaited[key]
-
-    async def _asked(self, key: RunKey) -> Outcome | None:
-        head = await runs.read(self._kernel, key)
-        if head.status not in ENDED:
-            return None
-        if head.into is not None:
-            return await self._ending(RunKey(key.tenant, head.into))
-        if head.status not in ("finished", "failed"):
-            return Outcome(head.status, {}, head.failure)
-        events.check_kept(head)
-        execution = (await load(self._kernel, head)).execution
-        return Outcome(head.status, execution.state, execution.failure)
-
-    async def _settled(self, id: str, tenant: str | None) -> RunKey:
-        """Return the key of a run whose row, if it has just ended here, says so."""
-        key = self._key(id, tenant)
-        await self._crew.settled(key)
-        return key
 
     def _key(self, id: str, tenant: str | None) -> RunKey:
         return RunKey(self._admitted_tenant(tenant), admit_name(id, "id"))

@@ -11,6 +11,7 @@ from holdfast.model.event import Event
 from holdfast.model.run import HistoryEntry, LaneEntry, Run, RunEntry
 from holdfast.model.spending import NANODOLLARS
 from holdfast.records.head import Head
+from holdfast.records.keys import RunKey, listed_ms
 from holdfast.records.moments import moment
 
 __all__ = ["entry_of", "history_of", "is_shown", "lane_entry_of", "run_of"]
@@ -63,16 +64,15 @@ def run_of(head: Head) -> Run:
 
 def entry_of(item: Mapping[str, Any]) -> RunEntry:
     """Return the line of a list that an entry of the index is."""
-    _, tenant, id = item["PK"].split("#")
-    show = item["show"]
+    run, show = RunKey.parsed(item["PK"]), item["show"]
     return RunEntry(
-        id=id,
-        tenant=tenant,
+        id=run.id,
+        tenant=run.tenant,
         graph=show["graph"],
         version=show["version"],
         status=item["status"],
         labels=show.get("labels", {}),
-        created_at=moment(int(item["GSI2SK"].split("#")[0])),
+        created_at=moment(listed_ms(item["GSI2SK"])),
         session=show.get("session"),
     )
 

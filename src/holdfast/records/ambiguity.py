@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.model.run import AmbiguousCall
 from holdfast.records.head import Head
-from holdfast.records.keys import call_key, calls_partition
+from holdfast.records.keys import RunKey, call_key, calls_partition, listed_ms
 from holdfast.records.moments import moment
 from holdfast.storage import Delete, Put
 
@@ -35,15 +35,14 @@ def unlisted(head: Head, id: str) -> Delete:
 
 def call_in(item: Mapping[str, Any]) -> AmbiguousCall:
     """Return the call that an entry of the list is."""
-    _, tenant, run = item["PK"].split("#")
-    show = item["show"]
+    run, show = RunKey.parsed(item["PK"]), item["show"]
     return AmbiguousCall(
-        run=run,
-        tenant=tenant,
+        run=run.id,
+        tenant=run.tenant,
         graph=show["graph"],
         node=show["node"],
         call=item["SK"].rpartition("#")[2],
         name=show["name"],
         key=show["key"],
-        since=moment(int(item["GSI2SK"].split("#")[0])),
+        since=moment(listed_ms(item["GSI2SK"])),
     )

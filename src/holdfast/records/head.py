@@ -210,11 +210,10 @@ def head_of(item: Mapping[str, Any]) -> Head:
         schema = item["schema"]
         if schema > SCHEMA:
             raise JournalDamaged(f"the run was written with schema {schema}; this reads {SCHEMA}")
-        _, tenant, id = item["PK"].split("#")
         show = item["show"]
         values = {name: item[name] for name in ATTRIBUTES if name in item}
         return Head(
-            key=RunKey(tenant, id),
+            key=RunKey.parsed(item["PK"]),
             graph=show["graph"],
             version=show["version"],
             labels=show.get("labels", {}),

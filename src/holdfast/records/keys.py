@@ -81,6 +81,7 @@ __all__ = [
     "kept_range",
     "list_partition",
     "list_place",
+    "listed_ms",
     "owned_partition",
     "position_in",
     "quota_key",
@@ -118,6 +119,12 @@ class RunKey(NamedTuple):
 
     tenant: str
     id: str
+
+    @classmethod
+    def parsed(cls, pk: str) -> RunKey:
+        """Return the run whose partition that is."""
+        _, tenant, id = pk.split("#")
+        return cls(tenant, id)
 
     @property
     def pk(self) -> str:
@@ -354,6 +361,11 @@ def list_place(run: RunKey, created_ms: int, shards: int, *, trouble: bool) -> t
     kind = "TROUBLE" if trouble else "RUNS"
     shard = shard_of(run.id, shards)
     return list_partition(kind, run.tenant, shard), f"{created_ms:013d}#{run.id}"
+
+
+def listed_ms(sk: str) -> int:
+    """Return since when an entry stands in a list: that is where its place begins."""
+    return int(sk.split("#")[0])
 
 
 def list_partition(kind: str, tenant: str, shard: int) -> str:

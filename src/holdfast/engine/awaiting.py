@@ -1,0 +1,88 @@
+"""Waits for runs to end: told by the workers of this process, or by asking now and then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+
+from holdfast.engine import events, runs
+from holdfast.engine.crew import Crew
+from holdfast.engine.endings import Outcome
+from holdfast.engine.kernel import Kernel
+from holdfast.engine.ledger import load
+from holdfast.model.execution import Execution
+from holdfast.model.run import Status
+from holdfast.records.head import ENDED, Head
+from holdfast.records.keys import RunKey
+
+__all__ = ["Awaiting"]
+
+# Somebody who waits for a run of another process asks at first often, then less so.
+_ASK_FIRST_SECONDS = 0.05
+_ASK_MOST_SECONDS = 1.0
+
+
+class Awaiting:
+    """Those in this process who wait for runs to end."""
+
+    def __init__(self, kernel: Kernel, crew: Crew) -> None:
+        self._kernel = kernel
+        self._crew = crew
+        self._told: dict[RunKey, set[asyncio.Future[Outcome]]] = {}
+
+    def ended(self, head: Head, execution: Execution, status: Status) -> None:
+        """Tell those who wait how a run ended here."""
+        # A quarantined run's own last failure is not why it is quarantined.
+        failure = head.failure if status == "quarantined" else execution.failure
+        self.tell(head.key, Outcome(status, execution.state, failure))
+
+    def tell(self, run: RunKey, outcome: Outcome) -> None:
+        """Tell those who wait for a run."""
+        for future in self._told.pop(run, ()):
+            if not future.done():
+                future.set_result(outcome)
+
+    async def outcome(self, run: RunKey) -> Outcome:
+        """Return how a run ended, once it has.
+
+        Raises:
+            RunNotFound: there is no such run any more.
+        """
+        await self._crew.settled(run)
+        pause = _ASK_FIRST_SECONDS
+        while True:
+            # Listening before asking: an ending that comes in between is heard.
+            with self._listening(run) as told:
+                outcome = None if self._crew.holds(run) else await self._asked(run)
+                if outcome is not None:
+                    return outcome
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        return await told
+            pause = min(pause * 2, _ASK_MOST_SECONDS)
+
+    @contextmanager
+    def _listening(self, run: RunKey) -> Generator[asyncio.Future[Outcome], None, None]:
+        """Yield what one of our own workers tells of how a run ended."""
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        waiting = self._told.setdefault(run, set())
+        waiting.add(future)
+        try:
+            yield future
+        finally:
+            waiting.discard(future)
+            if not waiting and self._told.get(run) is waiting:
+                del self._told[run]
+
+    async def _asked(self, run: RunKey) -> Outcome | None:
+        head = await runs.read(self._kernel, run)
+        if head.status not in ENDED:
+            return None
+        if head.into is not None:
+            return await self.outcome(RunKey(run.tenant, head.into))
+        if head.status not in ("finished", "failed"):
+            return Outcome(head.status, {}, head.failure)
+        events.check_kept(head)
+        execution = (await load(self._kernel, head)).execution
+        return Outcome(head.status, execution.state, execution.failure)

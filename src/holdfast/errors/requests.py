@@ -1,0 +1,129 @@
+"""The caller's mistakes: nothing was sent, nothing was written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.errors.root import HoldfastError
+
+__all__ = [
+    "InvalidBlobKey",
+    "InvalidGraph",
+    "InvalidInput",
+    "InvalidItem",
+    "InvalidKey",
+    "InvalidName",
+    "InvalidPrompt",
+    "InvalidQuery",
+    "InvalidRequest",
+    "InvalidTransaction",
+    "InvalidUrl",
+    "InvalidWrite",
+    "ItemTooLarge",
+    "QuotaTooSmall",
+]
+
+
+class InvalidRequest(HoldfastError):
+    """The request is malformed; nothing was sent, nothing was written."""
+
+    code = "invalid_request"
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        field: str | None = None,
+        size: int | None = None,
+        limit: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.field = field
+        """The attribute, parameter or key that is at fault, where one is."""
+        self.size = size
+        """What was measured, where a limit was exceeded."""
+        self.limit = limit
+        """The limit that was exceeded."""
+
+
+class InvalidUrl(InvalidRequest):
+    """The address of the store cannot be understood."""
+
+    code = "invalid_url"
+
+
+class InvalidKey(InvalidRequest):
+    """A key of an item is empty, too long or not a string."""
+
+    code = "invalid_key"
+
+
+class InvalidItem(InvalidRequest):
+    """An item holds a value that the table cannot keep."""
+
+    code = "invalid_item"
+
+
+class ItemTooLarge(InvalidItem):
+    """An item is larger than 400 KB."""
+
+    code = "item_too_large"
+
+
+class InvalidWrite(InvalidRequest):
+    """A write or its condition makes no sense."""
+
+    code = "invalid_write"
+
+
+class InvalidTransaction(InvalidRequest):
+    """A transaction has too many writes, too many bytes, or one key twice."""
+
+    code = "invalid_transaction"
+
+
+class InvalidQuery(InvalidRequest):
+    """A query names an unknown index, a wrong limit or a foreign cursor."""
+
+    code = "invalid_query"
+
+
+class InvalidBlobKey(InvalidRequest):
+    """A blob's key cannot be the name of a file and of an object alike."""
+
+    code = "invalid_blob_key"
+
+
+class InvalidGraph(InvalidRequest):
+    """The graph cannot be run."""
+
+    code = "invalid_graph"
+
+    def __init__(self, message: str | None = None, *, faults: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.faults = tuple(faults)
+        """Everything that is wrong with it, one sentence each."""
+
+
+class InvalidInput(InvalidRequest):
+    """The input does not fit the graph's state."""
+
+    code = "invalid_input"
+
+
+class InvalidName(InvalidRequest):
+    """An id or a name is empty, too long, or has characters that keys and files cannot have."""
+
+    code = "invalid_name"
+
+
+class InvalidPrompt(InvalidRequest):
+    """No model can be asked with these messages, tools or parameters."""
+
+    code = "invalid_prompt"
+
+
+class QuotaTooSmall(InvalidRequest):
+    """More is asked for at once than the quota gives in a whole window."""
+
+    code = "quota_too_small"

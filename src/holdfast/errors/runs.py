@@ -1,0 +1,71 @@
+"""Runs that did not finish, or that nobody can go on with."""
+
+from __future__ import annotations
+
+from holdfast.errors.root import HoldfastError
+
+__all__ = [
+    "JournalDamaged",
+    "ResumeFailed",
+    "RunCancelled",
+    "RunExpired",
+    "RunFailed",
+    "RunQuarantined",
+    "UnknownNode",
+    "Unsuccessful",
+]
+
+
+class Unsuccessful(HoldfastError):
+    """The run did not finish, so there is no result."""
+
+    code = "unsuccessful"
+
+    def __init__(self, message: str | None = None, *, kind: str = "", trace: str = "") -> None:
+        super().__init__(message)
+        self.kind = kind
+        """The class of the error that ended the run, where one did."""
+        self.trace = trace
+        """Where it was raised, where that is known."""
+
+
+class RunFailed(Unsuccessful):
+    """The run failed."""
+
+    code = "run_failed"
+
+
+class RunCancelled(Unsuccessful):
+    """The run was cancelled."""
+
+    code = "run_cancelled"
+
+
+class RunExpired(Unsuccessful):
+    """The run expired."""
+
+    code = "run_expired"
+
+
+class RunQuarantined(Unsuccessful):
+    """The run could not be resumed several times in a row, and waits for somebody to look at it."""
+
+    code = "run_quarantined"
+
+
+class ResumeFailed(HoldfastError):
+    """The run cannot be gone on with."""
+
+    code = "resume_failed"
+
+
+class UnknownNode(ResumeFailed):
+    """The run stands at a node that the graph does not have."""
+
+    code = "unknown_node"
+
+
+class JournalDamaged(ResumeFailed):
+    """The journal of the run cannot be read."""
+
+    code = "journal_damaged"

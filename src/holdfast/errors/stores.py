@@ -1,0 +1,115 @@
+"""Stores that somebody has to mend, or that do not answer."""
+
+from __future__ import annotations
+
+from holdfast.errors.root import HoldfastError, Item
+
+__all__ = [
+    "AccessDenied",
+    "CredentialsExpired",
+    "CredentialsMissing",
+    "EndpointUnreachable",
+    "OutcomeUnknown",
+    "StoreClosed",
+    "StoreCorrupt",
+    "StoreFull",
+    "StoreMismatched",
+    "StoreNotFound",
+    "StoreReadOnly",
+    "StoreUnavailable",
+    "StoreUnusable",
+    "Throttled",
+]
+
+
+class OutcomeUnknown(HoldfastError):
+    """The answer to a write was lost, and what stands now does not tell whether it was applied.
+
+    It may have been applied and overwritten since, or may never have arrived.
+    """
+
+    code = "outcome_unknown"
+
+    def __init__(self, message: str | None = None, *, item: Item | None = None) -> None:
+        super().__init__(message)
+        self.item = item
+        """What stood under the key when it was read back, if it could be read."""
+
+
+class StoreUnusable(HoldfastError):
+    """The store cannot be used until somebody mends it."""
+
+    code = "store_unusable"
+
+
+class StoreNotFound(StoreUnusable):
+    """There is no such table, bucket, file or folder."""
+
+    code = "store_not_found"
+
+
+class StoreReadOnly(StoreUnusable):
+    """The store may not be written."""
+
+    code = "store_read_only"
+
+
+class StoreFull(StoreUnusable):
+    """There is no room left for the store."""
+
+    code = "store_full"
+
+
+class StoreCorrupt(StoreUnusable):
+    """The store's file is not a database, or is damaged."""
+
+    code = "store_corrupt"
+
+
+class StoreMismatched(StoreUnusable):
+    """The store was made by a newer release or with other indexes."""
+
+    code = "store_mismatched"
+
+
+class StoreClosed(StoreUnusable):
+    """The store was used after it was closed."""
+
+    code = "store_closed"
+
+
+class AccessDenied(StoreUnusable):
+    """The credentials were refused, or do not allow this."""
+
+    code = "access_denied"
+
+
+class CredentialsMissing(AccessDenied):
+    """No credentials were found anywhere that the AWS command line looks."""
+
+    code = "credentials_missing"
+
+
+class CredentialsExpired(AccessDenied):
+    """The credentials have expired."""
+
+    code = "credentials_expired"
+
+
+class StoreUnavailable(HoldfastError):
+    """The store cannot answer now; the same call may succeed later."""
+
+    code = "store_unavailable"
+    retryable = True
+
+
+class Throttled(StoreUnavailable):
+    """The store is too busy, and stayed so for the whole retry budget."""
+
+    code = "throttled"
+
+
+class EndpointUnreachable(StoreUnavailable):
+    """No connection to the endpoint, or no answer from it."""
+
+    code = "endpoint_unreachable"
