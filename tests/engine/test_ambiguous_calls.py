@@ -260,3 +260,29 @@ def test_one_that_takes_the_context_could_pause_in_the_middle() -> None:
 
         @tool(at_most_once=True)
         async def pay(ctx: Any) -> None: ...
+
+
+async def test_one_that_raised_and_is_void_has_failed_like_any_other(
+    house: House, hf: Holdfast, bank: Bank
+) -> None:
+    """To make it again and again, as fast as the bank says no, would never end."""
+    bank.error = ValueError("no such account")
+    graph = paying(bank, probe=bank.probe)
+    async with house.worker(hf, graph):
+        run = await hf.start(graph, id="doc-42")
+        assert "no such account" in (await run.result(timeout=60))["failed"]
+    assert bank.burned == set(bank.asked)
+    assert len(bank.asked) == 1
+
+
+async def test_its_retries_go_on_under_other_keys(house: House, hf: Holdfast, bank: Bank) -> None:
+    bank.error = ConnectionResetError("torn")
+    retry = Retry(attempts=3, first_seconds=0, on=(ConnectionResetError,))
+    graph = paying(bank, probe=bank.probe, retry=retry)
+    async with house.worker(hf, graph):
+        run = await hf.start(graph, id="doc-42")
+        assert "torn" in (await run.result(timeout=60))["failed"]
+    assert len(set(bank.asked)) == 3
+    kinds = [entry.kind for entry in (await run.history()).entries]
+    assert kinds.count("call_attempt") == 2
+    assert kinds.count("void") == 3

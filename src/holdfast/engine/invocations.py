@@ -7,7 +7,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from holdfast.engine.calls import Asked, Calls, Charged
+from holdfast.engine.calls import Asked, Calls
+from holdfast.engine.charges import Charged
 from holdfast.engine.means import Means
 from holdfast.engine.quotas import Pass
 from holdfast.engine.tokens import TokenWriter
