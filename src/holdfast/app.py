@@ -128,8 +128,7 @@ class RunHandle:
         limit = None if timeout is None else milliseconds_of(timeout, "timeout") / 1000
         if self._outcome is not None:
             return result_of(self.id, self._outcome, self._graph)
-        async with asyncio.timeout(limit):
-            ending = await self._holdfast._ending(self._key)  # pyright: ignore[reportPrivateUsage]
+        ending = await self._holdfast._ending_within(self._key, limit)  # pyright: ignore[reportPrivateUsage]
         return result_of(self.id, ending, self._graph)
 
     async def get(self) -> Run:
@@ -797,6 +796,20 @@ class Holdfast:
             if not future.done():
                 future.set_result(ending)
 
+    async def _ending_within(self, key: RunKey, seconds: float | None) -> Outcome:
+        timeout = asyncio.timeout(seconds)
+        try:
+            async with timeout:
+                return await self._ending(key)
+        except TimeoutError:
+            if not timeout.expired():
+                raise
+        # It may have ended before there was time to look, where little or none was given.
+        ending = None if self._crew.holds(key) else await self._asked(key, wait=False)
+        if ending is None:
+            raise TimeoutError(f"run {key.id!r} has not ended within {seconds:g} seconds")
+        return ending
+
     async def _ending(self, key: RunKey) -> Outcome:
         """Wait for a run to end: told by our own workers, or by asking now and then."""
         await self._crew.settled(key)
@@ -825,12 +838,13 @@ class Holdfast:
             if not waiting and self._awaited.get(key) is waiting:
                 del self._awaited[key]
 
-    async def _asked(self, key: RunKey) -> Outcome | None:
+    async def _asked(self, key: RunKey, *, wait: bool = True) -> Outcome | None:
         head = await runs.read(self._kernel, key)
         if head.status not in ENDED:
             return None
         if head.into is not None:
-            return await self._ending(RunKey(key.tenant, head.into))
+            into = RunKey(key.tenant, head.into)
+            return await (self._ending(into) if wait else self._asked(into, wait=False))
         if head.status not in ("finished", "failed"):
             return Outcome(head.status, {}, head.failure)
         events.check_kept(head)
