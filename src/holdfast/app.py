@@ -9,6 +9,8 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any
 
+from msgspec import UNSET
+
 from holdfast.clock import Clock, Ids, SystemClock, SystemIds
 from holdfast.engine import (
     ambiguity,
@@ -533,7 +535,7 @@ class Holdfast:
         id: str,
         call: str,
         *,
-        result: Any = None,
+        result: Any = UNSET,
         error: str | None = None,
         void: bool = False,
         tenant: str | None = None,
@@ -550,6 +552,7 @@ class Holdfast:
             NotAmbiguous: the call does not wait for that, or no longer.
             AlreadyExists: somebody said something else before.
             InvalidInput: the result cannot be kept.
+            InvalidRequest: nothing is said, or two things.
         """
         resolution = admitted_resolution(result=result, error=error, void=void)
         key, name = await self._settled(id, tenant), admit_name(call, "call")

@@ -19,6 +19,8 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, TypeVar
 
+from msgspec import UNSET
+
 from holdfast import app
 from holdfast.clock import Clock, Ids
 from holdfast.engine import worker as engine
@@ -584,7 +586,7 @@ class Holdfast:
         id: str,
         call: str,
         *,
-        result: Any = None,
+        result: Any = UNSET,
         error: str | None = None,
         void: bool = False,
         tenant: str | None = None,

@@ -119,6 +119,9 @@ async def test_a_person_can_say_that_it_failed_or_never_was(house: House, bank: 
     (call,) = [call async for call in hf.ambiguous()]
     with pytest.raises(InvalidRequest):
         await hf.resolve("doc-42", call.call, void=True, error="no")
+    for nothing in ({}, {"void": False}):  # which is no word that it was carried out
+        with pytest.raises(InvalidRequest, match="in one way"):
+            await hf.resolve("doc-42", call.call, **nothing)
     with pytest.raises(NotAmbiguous):
         await hf.resolve("doc-42", "0" * 16, void=True)
     with pytest.raises(RunNotFound):
