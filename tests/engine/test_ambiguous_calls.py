@@ -289,3 +289,29 @@ async def test_its_retries_go_on_under_other_keys(house: House, hf: Holdfast, ba
     kinds = [entry.kind for entry in (await run.history()).entries]
     assert kinds.count("call_attempt") == 2
     assert kinds.count("void") == 3
+
+
+async def test_a_result_that_it_cannot_have_returned_is_asked_for_again(
+    house: House, hf: Holdfast
+) -> None:
+    graph = Graph("g", dict)
+
+    @tool(at_most_once=True)
+    async def pay() -> int:
+        raise OSError("torn")
+
+    @graph.node
+    async def node(state: Any, ctx: Any) -> Any:
+        return {"receipt": await ctx.call(pay)}
+
+    async with house.worker(hf, graph) as worker:
+        run = await hf.start(graph, id="doc-42")
+        await house.quiet(worker)
+        (call,) = [call async for call in hf.ambiguous()]
+        await hf.resolve("doc-42", call.call, result="seven")
+        await house.quiet(worker)
+        (again,) = [call async for call in hf.ambiguous()]
+        assert again.key == call.key
+        assert "not the result that was said: Expected `int`" in (await run.get()).waits[0].about
+        await hf.resolve("doc-42", again.call, result=7)
+        assert await run.result(timeout=60) == {"receipt": 7}

@@ -119,6 +119,8 @@ class Ambiguous(msgspec.Struct, frozen=True):
     key: str
     call: str
     """Which of the visit's calls it is."""
+    misfit: str = ""
+    """Why it cannot have returned what somebody said of it."""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -315,14 +317,16 @@ class Calls:
         """Find out what became of a call that may have been made: the tool says, or a person."""
         key = self._key_of(call, known)
         match await self._probed(asked.tool, key):
-            case Done(result) if _fits(result, asked.tool):
+            case Done(result) if not _misfit(result, asked.tool):
                 kept = durable(result)
                 await self._record(CallFinished, call, known.digest, kept, durable=True, by="probe")
             case found if found is VOID:
                 await self._record(CallVoided, call, "probe", durable=True)
                 if raised is not None:  # so it failed, and nothing else: it may do so for ever
                     await self._in_vain(call, known.digest, raised, asked)
-            case _:
+            case found:
+                if found is not UNKNOWN:
+                    _log.warning("the probe of %r said what it cannot: %r", asked.tool.name, found)
                 await self._ask(call, known, asked, key)
 
     async def _probed(self, tool: Tool[..., Any], key: str) -> Any:
@@ -348,13 +352,15 @@ class Calls:
 
     async def _told(self, id: str, call: str, asked: Asked, key: str) -> dict[str, Any]:
         """Return what a person says of a call; ask again where the result cannot be one of it."""
-        named, number = id, 0
+        named, number, misfit = id, 0, ""
         while True:
-            ambiguous = Ambiguous(named, asked.tool.name, key, call)
+            ambiguous = Ambiguous(named, asked.tool.name, key, call, misfit)
             told: dict[str, Any] = (await self._visit.ambiguous(ambiguous)).payload
-            if told["outcome"] != "done" or _fits(told["result"], asked.tool):
+            if told["outcome"] == "done":
+                misfit = _misfit(told["result"], asked.tool)
+            if told["outcome"] != "done" or not misfit:
                 return told
-            _log.warning("what somebody said that %s returned is none of its results", call)
+            _log.warning("what somebody said that %s returned is no result of it: %s", call, misfit)
             number += 1
             named = f"{id}.{number}"
 
@@ -438,13 +444,13 @@ def _outcome(known: Call, tool: Tool[..., Any]) -> Any:
         raise InvalidResult(f"what {tool.name!r} returned: {error}") from None
 
 
-def _fits(result: Any, tool: Tool[..., Any]) -> bool:
-    """Return whether a call of the tool can have returned this, as others say that it did."""
+def _misfit(result: Any, tool: Tool[..., Any]) -> str:
+    """Return why a call of the tool cannot have returned what others say; nothing if it can."""
     try:
         converted(durable(result), tool.returns, objects=False)
-    except Misfit:
-        return False
-    return True
+    except Misfit as error:
+        return str(error)
+    return ""
 
 
 def _changed(call: str, asked: Asked) -> None:

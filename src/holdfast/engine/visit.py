@@ -359,6 +359,8 @@ class Visit:
         answer = self.strand.answers.get(key)
         if answer is None:
             about = f"{ambiguous.name} {ambiguous.key}"
+            if ambiguous.misfit:
+                about += f"; not the result that was said: {ambiguous.misfit}"
             wait = await self.begin_wait(key, name, None, about)
             # It never goes stale: elsewhere the call would be made again, under another key.
             wait = msgspec.structs.replace(wait, stale_ms=None)
