@@ -7,6 +7,8 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any
 
+from msgspec import UNSET
+
 from holdfast.clock import Clock, Ids, SystemClock, SystemIds
 from holdfast.engine import ambiguity, bulk, lanes, lists, sharding, starting, sweep
 from holdfast.engine.arguments import (
@@ -349,7 +351,7 @@ class Holdfast:
         id: str,
         call: str,
         *,
-        result: Any = None,
+        result: Any = UNSET,
         error: str | None = None,
         void: bool = False,
         tenant: str | None = None,
@@ -366,6 +368,7 @@ class Holdfast:
             NotAmbiguous: the call does not wait for that, or no longer.
             AlreadyExists: somebody said something else before.
             InvalidInput: the result cannot be kept.
+            InvalidRequest: nothing is said, or two things.
         """
         await self._steering.resolve(
             self._key(id, tenant), call, result=result, error=error, void=void

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -53,8 +52,7 @@ class RunHandle:
         limit = None if timeout is None else milliseconds_of(timeout, "timeout") / 1000
         if self._outcome is not None:
             return result_of(self.id, self._outcome, self._graph)
-        async with asyncio.timeout(limit):
-            outcome = await self._steering.outcome(self._key)
+        outcome = await self._steering.outcome(self._key, within=limit)
         return result_of(self.id, outcome, self._graph)
 
     async def get(self) -> Run:

@@ -14,6 +14,8 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any
 
+from msgspec import UNSET
+
 from holdfast import app
 from holdfast.clock import Clock, Ids
 from holdfast.engine import worker as engine
@@ -426,7 +428,7 @@ class Holdfast:
         id: str,
         call: str,
         *,
-        result: Any = None,
+        result: Any = UNSET,
         error: str | None = None,
         void: bool = False,
         tenant: str | None = None,

@@ -231,6 +231,16 @@ def test_a_long_history_is_cut_unless_it_is_json(holdfast: Holdfast) -> None:
     assert f'"answer": "{"x" * 500}"' in holdfast("run", "history", "a", "--json").stdout
 
 
+@pytest.mark.parametrize("payload", ["false", "0", "[]"])
+def test_a_history_shows_a_no_as_well_as_a_yes(holdfast: Holdfast, payload: str) -> None:
+    with working():
+        holdfast("run", "start", "flows:asking", "--id", "a")
+        holdfast("run", "signal", "a", "answer", payload)
+        holdfast("run", "start", "flows:asking", "--id", "a", "--wait")
+    shown = holdfast("run", "history", "a").stdout.splitlines()
+    assert shown[0].endswith(f" payload={payload}")
+
+
 # --- signal, cancel, retry ------------------------------------------------------------------------
 
 

@@ -119,6 +119,9 @@ async def test_a_person_can_say_that_it_failed_or_never_was(house: House, bank: 
     (call,) = [call async for call in hf.ambiguous()]
     with pytest.raises(InvalidRequest):
         await hf.resolve("doc-42", call.call, void=True, error="no")
+    for nothing in ({}, {"void": False}):  # which is no word that it was carried out
+        with pytest.raises(InvalidRequest, match="in one way"):
+            await hf.resolve("doc-42", call.call, **nothing)
     with pytest.raises(NotAmbiguous):
         await hf.resolve("doc-42", "0" * 16, void=True)
     with pytest.raises(RunNotFound):
@@ -260,3 +263,55 @@ def test_one_that_takes_the_context_could_pause_in_the_middle() -> None:
 
         @tool(at_most_once=True)
         async def pay(ctx: Any) -> None: ...
+
+
+async def test_one_that_raised_and_is_void_has_failed_like_any_other(
+    house: House, hf: Holdfast, bank: Bank
+) -> None:
+    """To make it again and again, as fast as the bank says no, would never end."""
+    bank.error = ValueError("no such account")
+    graph = paying(bank, probe=bank.probe)
+    async with house.worker(hf, graph):
+        run = await hf.start(graph, id="doc-42")
+        assert "no such account" in (await run.result(timeout=60))["failed"]
+    assert bank.burned == set(bank.asked)
+    assert len(bank.asked) == 1
+
+
+async def test_its_retries_go_on_under_other_keys(house: House, hf: Holdfast, bank: Bank) -> None:
+    bank.error = ConnectionResetError("torn")
+    retry = Retry(attempts=3, first_seconds=0, on=(ConnectionResetError,))
+    graph = paying(bank, probe=bank.probe, retry=retry)
+    async with house.worker(hf, graph):
+        run = await hf.start(graph, id="doc-42")
+        assert "torn" in (await run.result(timeout=60))["failed"]
+    assert len(set(bank.asked)) == 3
+    kinds = [entry.kind for entry in (await run.history()).entries]
+    assert kinds.count("call_attempt") == 2
+    assert kinds.count("void") == 3
+
+
+async def test_a_result_that_it_cannot_have_returned_is_asked_for_again(
+    house: House, hf: Holdfast
+) -> None:
+    graph = Graph("g", dict)
+
+    @tool(at_most_once=True)
+    async def pay() -> int:
+        raise OSError("torn")
+
+    @graph.node
+    async def node(state: Any, ctx: Any) -> Any:
+        return {"receipt": await ctx.call(pay)}
+
+    async with house.worker(hf, graph) as worker:
+        run = await hf.start(graph, id="doc-42")
+        await house.quiet(worker)
+        (call,) = [call async for call in hf.ambiguous()]
+        await hf.resolve("doc-42", call.call, result="seven")
+        await house.quiet(worker)
+        (again,) = [call async for call in hf.ambiguous()]
+        assert again.key == call.key
+        assert "not the result that was said: Expected `int`" in (await run.get()).waits[0].about
+        await hf.resolve("doc-42", again.call, result=7)
+        assert await run.result(timeout=60) == {"receipt": 7}

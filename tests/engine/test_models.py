@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, TypedDict
 
 import pytest
@@ -101,6 +102,22 @@ async def test_one_that_cannot_answer_is_no_reason_to_give_up(house: House) -> N
     graph, hf = graph_of(node), house.open(models={"small": small, "large": large})
     async with house.worker(hf, graph):
         assert await (await hf.start(graph)).result(timeout=60) == {"text": "no"}
+
+
+async def _no(answer: Answer) -> bool:
+    return False
+
+
+@pytest.mark.parametrize("check", [_no, lambda answer: re.search("no", answer.text)])
+@pytest.mark.filterwarnings("ignore:coroutine '_no' was never awaited")
+async def test_a_check_says_yes_or_no_and_nothing_else(house: House, check: Any) -> None:
+    async def node(state: Any, ctx: Any) -> Any:
+        with pytest.raises(InvalidRequest, match="a check returns True or False"):
+            await ctx.model("cheap", "Is it?", check=check)
+
+    graph, hf = graph_of(node), house.open(models={"cheap": Cents()})
+    async with house.worker(hf, graph):
+        await (await hf.start(graph)).result(timeout=60)
 
 
 async def test_without_another_the_error_says_why(house: House) -> None:

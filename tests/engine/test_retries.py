@@ -206,7 +206,7 @@ async def test_a_plain_function_that_takes_too_long_can_do_nothing_more(
         assert await run.result(timeout=60) == {"attempt": 2}
         timed_out.set()
         assert await asyncio.to_thread(over.wait, 60)
-    assert caught == ["Dropped"]
+    assert caught == ["Over"]
     assert [entry.kind for entry in (await run.history()).entries] == [
         "attempt",
         "node",
@@ -235,17 +235,45 @@ async def test_time_paused_is_no_time_of_the_node(house: House, hf: Holdfast) ->
     [ValueError("x"), BaseException("x"), StopIteration(), StopAsyncIteration()],
     ids=repr,
 )
-@pytest.mark.parametrize("plain", [False, True])
 async def test_whatever_a_node_raises_fails_the_run(
-    house: House, hf: Holdfast, error: BaseException, plain: bool
+    house: House, hf: Holdfast, error: BaseException
 ) -> None:
-    def raises_plainly(state: Any) -> Any:
-        raise error
-
     async def raises(state: Any) -> Any:
         raise error
 
-    graph = graph_of(raises_plainly if plain else raises)
+    graph = graph_of(raises)
+    async with house.worker(hf, graph, drain_seconds=0):
+        run = await hf.start(graph, id="doc-42")
+        with pytest.raises(RunFailed):
+            await run.result(timeout=5)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("x"),
+        BaseException("x"),
+        StopIteration(),
+        StopAsyncIteration(),
+        SystemExit(3),
+        KeyboardInterrupt(),
+        GeneratorExit(),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("called", [False, True])
+async def test_whatever_a_plain_function_raises_fails_the_run(
+    house: House, hf: Holdfast, error: BaseException, called: bool
+) -> None:
+    """Something that ends a script, or a command line, must not end a worker."""
+
+    def raises(state: Any) -> Any:
+        raise error
+
+    async def calls(state: Any, ctx: Any) -> Any:
+        await ctx.call(raises, state)
+
+    graph = graph_of(calls if called else raises)
     async with house.worker(hf, graph, drain_seconds=0):
         run = await hf.start(graph, id="doc-42")
         with pytest.raises(RunFailed):

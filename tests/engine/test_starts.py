@@ -85,6 +85,17 @@ async def test_a_finished_run_is_still_the_same_run(house: House, hf: Holdfast) 
         assert worker.running == 0
 
 
+async def test_without_any_time_a_result_that_is_there_is_returned(house: House) -> None:
+    hf, elsewhere = house.open(), house.open()
+    run = await hf.start(GRAPH, id="doc-42")
+    with pytest.raises(TimeoutError, match="run 'doc-42' has not ended within 0 seconds"):
+        await run.result(timeout=0)
+    async with house.worker(hf, GRAPH) as worker:
+        await house.quiet(worker)
+    assert await run.result(timeout=0) == {"step0": "done", "step1": "done"}
+    assert await elsewhere.run("doc-42").result(timeout=0) == {"step0": "done", "step1": "done"}
+
+
 @pytest.mark.parametrize("other", [{}, {"a": 2}, {"a": 1, "b": None}, {"a": "1"}, {"a": 1.0}])
 async def test_the_same_id_with_other_input_is_refused(either: House, other: Any) -> None:
     hf = either.open()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import Graph, Holdfast, signal
+from holdfast.errors import RunFailed
 from holdfast.storage import Update
 from tests.engine.support import Gate, House, chain, item_of_head, store_of, tenant_key
 
@@ -115,3 +116,31 @@ async def test_a_row_of_a_newer_release_is_left_to_workers_that_can_read_it(hous
             await house.move(10, worker)
         assert (await client.get("older")).status == "finished"
     assert await item_of_head(client, "newer") == before
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+async def test_the_context_of_a_node_that_is_over_is_an_error_and_says_so(
+    house: House, hf: Holdfast, grouped: bool
+) -> None:
+    """Kept in a global, say: its run was dropped without a word, and taken up a lease later."""
+    graph, kept = Graph("g", dict), list[Any]()
+
+    @graph.node
+    async def first(state: Any, ctx: Any) -> None:
+        kept.append(ctx)
+
+    @graph.node
+    async def second(state: Any, ctx: Any) -> None:
+        if not grouped:
+            await kept[0].call(list)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(kept[0].call(list))
+
+    graph.route(first, second)
+    async with house.worker(hf, graph):
+        run = await hf.start(graph, id="doc-42")
+        with pytest.raises(RunFailed) as failed:
+            await run.result(timeout=5)
+    assert failed.value.kind == ("BaseExceptionGroup" if grouped else "NodeError")
+    (*_, last) = (await run.history()).entries
+    assert "the ctx of node 'first' was used" in last.details["failure"]["trace"]

@@ -79,8 +79,8 @@ async def resolve(
     """Say what became of a CALL of the RUN that may have been made; the run goes on then."""
     if (result is not _MISSING) + (error is not None) + void != 1:
         raise click.UsageError(_WAYS)
-    told = None if result is _MISSING else result
-    await holdfast.resolve(run, call, result=told, error=error, void=void)
+    told = {} if result is _MISSING else {"result": result}
+    await holdfast.resolve(run, call, error=error, void=void, **told)
     click.echo(f"run {run} knows what became of call {call}")
 
 

@@ -31,6 +31,8 @@ __all__ = [
 ]
 
 _DETAILS_MAX = 160
+# Where nothing is one of the things that can be said: to know of a no matters most.
+_ANSWERS = ("payload", "result")
 _FOR_MACHINES = ("digest", "kinds")
 _SAYS_NOTHING = (None, "", msgspec.structs.asdict(NOTHING))
 _TIMES = {
@@ -186,11 +188,17 @@ def _event(entry: HistoryEntry) -> tuple[str, str, str, str]:
     told = " ".join(
         f"{name}={value if isinstance(value, str) else compact(value)}"
         for name, value in details.items()
-        if name not in _FOR_MACHINES and value not in _SAYS_NOTHING and value is not False
+        if _says_something(name, value)
     )
     if len(told) > _DETAILS_MAX:
         told = told[: _DETAILS_MAX - 1] + "…"
     return utc(entry.at), entry.kind, entry.node or "", told
+
+
+def _says_something(name: str, value: Any) -> bool:
+    if name in _ANSWERS:
+        return value is not None
+    return name not in _FOR_MACHINES and value not in _SAYS_NOTHING and value is not False
 
 
 def entry_of(entry: HistoryEntry) -> dict[str, Any]:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, get_args
 
+from msgspec import UNSET
+
 from holdfast.engine.lists import Filter
 from holdfast.errors import InvalidName, InvalidQuery, InvalidRequest
 from holdfast.graph import Graph
@@ -187,10 +189,13 @@ def admitted_resolution(*, result: Any, error: str | None, void: bool) -> dict[s
     """Return what somebody says became of a call.
 
     Raises:
-        InvalidRequest: it is said in two ways, or the error is not text.
+        InvalidRequest: it is said in two ways, or in none, or the error is not text.
     """
-    if (result is not None) + (error is not None) + bool(void) > 1:
-        raise InvalidRequest("a call has a result, or an error, or is void; only one of them")
+    if (result is not UNSET) + (error is not None) + bool(void) != 1:
+        raise InvalidRequest(
+            "say what became of the call in one way: result=…, which may be None, error=… or "
+            "void=True"
+        )
     if error is not None and not isinstance(error, str):
         raise InvalidRequest("the error is text", field="error")
     if error is not None:

@@ -43,12 +43,27 @@ class Awaiting:
             if not future.done():
                 future.set_result(outcome)
 
-    async def outcome(self, run: RunKey) -> Outcome:
+    async def outcome_within(self, run: RunKey, seconds: float | None) -> Outcome:
         """Return how a run ended, once it has.
 
         Raises:
             RunNotFound: there is no such run any more.
+            TimeoutError: it has not ended in that time.
         """
+        timeout = asyncio.timeout(seconds)
+        try:
+            async with timeout:
+                return await self._outcome(run)
+        except TimeoutError:
+            if not timeout.expired():
+                raise
+        # It may have ended before there was time to look, where little or none was given.
+        outcome = None if self._crew.holds(run) else await self._asked(run, wait=False)
+        if outcome is None:
+            raise TimeoutError(f"run {run.id!r} has not ended within {seconds:g} seconds")
+        return outcome
+
+    async def _outcome(self, run: RunKey) -> Outcome:
         await self._crew.settled(run)
         pause = _ASK_FIRST_SECONDS
         while True:
@@ -75,12 +90,13 @@ class Awaiting:
             if not waiting and self._told.get(run) is waiting:
                 del self._told[run]
 
-    async def _asked(self, run: RunKey) -> Outcome | None:
+    async def _asked(self, run: RunKey, *, wait: bool = True) -> Outcome | None:
         head = await runs.read(self._kernel, run)
         if head.status not in ENDED:
             return None
         if head.into is not None:
-            return await self.outcome(RunKey(run.tenant, head.into))
+            into = RunKey(run.tenant, head.into)
+            return await (self._outcome(into) if wait else self._asked(into, wait=False))
         if head.status not in ("finished", "failed"):
             return Outcome(head.status, {}, head.failure)
         events.check_kept(head)

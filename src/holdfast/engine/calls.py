@@ -15,6 +15,7 @@ from typing import Any, Protocol, cast
 
 import msgspec
 
+from holdfast.engine.charges import FREE, Charged, Price
 from holdfast.engine.lines import Lines
 from holdfast.engine.quotas import Pass
 from holdfast.errors import (
@@ -40,12 +41,12 @@ from holdfast.model.event import (
 )
 from holdfast.model.failure import failure_of
 from holdfast.model.policy import Retry
-from holdfast.model.quota import ONE_REQUEST, Cost, Quota
+from holdfast.model.quota import Cost, Quota
 from holdfast.model.spending import NOTHING, Spending
 from holdfast.model.wait import asking_key
 from holdfast.records.codec import arguments_digest
 
-__all__ = ["FREE", "Ambiguous", "Asked", "Calls", "Charged", "Price", "Visit"]
+__all__ = ["Ambiguous", "Asked", "Calls", "Visit"]
 
 _log = logging.getLogger("holdfast.calls")
 
@@ -118,55 +119,8 @@ class Ambiguous(msgspec.Struct, frozen=True):
     key: str
     call: str
     """Which of the visit's calls it is."""
-
-
-class Charged(msgspec.Struct):
-    """What a call returned, and what it cost."""
-
-    result: Any
-    spent: Spending = NOTHING
-    saved: Spending = NOTHING
-    """What it would have cost, had there not been an answer already."""
-    by: str = ""
-
-
-class Price(Protocol):
-    """What calls of a kind cost."""
-
-    most: Spending
-    """More than a call can cost."""
-    unknown: str
-    """Why nobody knows that, where nobody does."""
-
-    @property
-    def cost(self) -> Cost:
-        """What a call takes of a quota."""
-        ...
-
-    def charged(self, value: Any) -> Charged:
-        """Return what a call cost that returned this."""
-        ...
-
-    def unpaid(self, error: Exception) -> bool:
-        """Return whether a call that raised this is sure to have cost nothing."""
-        ...
-
-
-class _Free:
-    """The price of calls of which nobody said that they cost anything."""
-
-    most = NOTHING
-    unknown = ""
-    cost = ONE_REQUEST
-
-    def charged(self, value: Any) -> Charged:
-        return Charged(value)
-
-    def unpaid(self, error: Exception) -> bool:
-        return True
-
-
-FREE: Price = _Free()
+    misfit: str = ""
+    """Why it cannot have returned what somebody said of it."""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -233,6 +187,7 @@ class Calls:
     async def _made(self, call: str, digest: bytes, asked: Asked) -> None:
         """Make a call until its end is known, and write that down."""
         await self._visit.begin_call()
+        raised: Exception | None = None
         while True:
             known = self._known(call) or _UNKNOWN_CALL
             if known.over:
@@ -241,7 +196,7 @@ class Calls:
                 # Nobody lets go of the run before each that is in doubt is listed.
                 self._lines.begin(call)
                 try:
-                    await self._settle(call, known, asked)
+                    await self._settle(call, known, asked, raised)
                 finally:
                     self._lines.end(call)
                 continue
@@ -260,7 +215,7 @@ class Calls:
                 # Whoever stood still meanwhile may have lost the run, and its call may be recorded.
                 await self._visit.begin_call()
                 begun = True
-                await self._tried(call, digest, known, asked)
+                raised = await self._tried(call, digest, asked)
             finally:
                 self._lines.end(call)
                 self._leave(admission, call if begun else None)
@@ -277,9 +232,9 @@ class Calls:
             admission.settle(Cost(1, known.spent.tokens, known.spent.nanodollars))
         admission.release()
 
-    async def _tried(self, call: str, digest: bytes, known: Call, asked: Asked) -> None:
-        """Make a call once, and write down what came of it; nothing where nobody can tell."""
-        key = self._key_of(call, known)
+    async def _tried(self, call: str, digest: bytes, asked: Asked) -> Exception | None:
+        """Make a call once, and write down what came of it; return what leaves that in doubt."""
+        key = self._key_of(call, self._known(call) or _UNKNOWN_CALL)
         inside = self._lines.enter(call)
         try:
             value = await self._performed(asked, key)
@@ -292,24 +247,29 @@ class Calls:
             if asked.tool.at_most_once and not isinstance(error, NotDone):
                 # An error is no proof that nothing happened.
                 _log.warning("call %s under the key %s is ambiguous: %r", call, key, error)
-                return
-            failed = known.failed + 1
-            if failed >= asked.retry.attempts or not asked.retry.covers(error):
-                await self._failed(call, digest, error, asked)
-                return
-            pause_ms = max(asked.retry.pause_ms(failed, key), _asked_to_wait_ms(error))
-            at_ms = self._visit.now_ms() + pause_ms
-            events = [self._event(CallRetried, call, failure_of(error), at_ms)]
-            reserved = (self._known(call) or known).reserved
-            if reserved != NOTHING and asked.price.unpaid(error):
-                events.append(self._event(CallReserved, call, NOTHING, instead=True))
-            if asked.tool.at_most_once:
-                events.append(self._event(CallVoided, call, "tool"))
-            await self._visit.record(*events, durable=False)
+                return error
+            await self._in_vain(call, digest, error, asked)
         else:
             await self._returned(call, digest, charged, asked)
         finally:
             self._lines.leave(inside)
+        return None
+
+    async def _in_vain(self, call: str, digest: bytes, error: Exception, asked: Asked) -> None:
+        """Write down that a call raised, and did nothing that must not be done again."""
+        known = self._known(call) or _UNKNOWN_CALL
+        failed = known.failed + 1
+        if failed >= asked.retry.attempts or not asked.retry.covers(error):
+            await self._failed(call, digest, error, asked, lasts=False)
+            return
+        pause_ms = asked.retry.pause_ms(failed, self._key_of(call, known))
+        at_ms = self._visit.now_ms() + max(pause_ms, _asked_to_wait_ms(error))
+        events = [self._event(CallRetried, call, failure_of(error), at_ms)]
+        if known.reserved != NOTHING and asked.price.unpaid(error):
+            events.append(self._event(CallReserved, call, NOTHING, instead=True))
+        if known.intended:
+            events.append(self._event(CallVoided, call, "tool"))
+        await self._visit.record(*events, durable=False)
 
     async def _returned(self, call: str, digest: bytes, charged: Charged, asked: Asked) -> None:
         costs = {"spent": charged.spent, "saved": charged.saved, "by": charged.by}
@@ -353,16 +313,20 @@ class Calls:
 
     # --- calls that may have been made ------------------------------------------------------------
 
-    async def _settle(self, call: str, known: Call, asked: Asked) -> None:
+    async def _settle(self, call: str, known: Call, asked: Asked, raised: Exception | None) -> None:
         """Find out what became of a call that may have been made: the tool says, or a person."""
         key = self._key_of(call, known)
         match await self._probed(asked.tool, key):
-            case Done(result) if _fits(result, asked.tool):
+            case Done(result) if not _misfit(result, asked.tool):
                 kept = durable(result)
                 await self._record(CallFinished, call, known.digest, kept, durable=True, by="probe")
             case found if found is VOID:
                 await self._record(CallVoided, call, "probe", durable=True)
-            case _:
+                if raised is not None:  # so it failed, and nothing else: it may do so for ever
+                    await self._in_vain(call, known.digest, raised, asked)
+            case found:
+                if found is not UNKNOWN:
+                    _log.warning("the probe of %r said what it cannot: %r", asked.tool.name, found)
                 await self._ask(call, known, asked, key)
 
     async def _probed(self, tool: Tool[..., Any], key: str) -> Any:
@@ -388,13 +352,15 @@ class Calls:
 
     async def _told(self, id: str, call: str, asked: Asked, key: str) -> dict[str, Any]:
         """Return what a person says of a call; ask again where the result cannot be one of it."""
-        named, number = id, 0
+        named, number, misfit = id, 0, ""
         while True:
-            ambiguous = Ambiguous(named, asked.tool.name, key, call)
+            ambiguous = Ambiguous(named, asked.tool.name, key, call, misfit)
             told: dict[str, Any] = (await self._visit.ambiguous(ambiguous)).payload
-            if told["outcome"] != "done" or _fits(told["result"], asked.tool):
+            if told["outcome"] == "done":
+                misfit = _misfit(told["result"], asked.tool)
+            if told["outcome"] != "done" or not misfit:
                 return told
-            _log.warning("what somebody said that %s returned is none of its results", call)
+            _log.warning("what somebody said that %s returned is no result of it: %s", call, misfit)
             number += 1
             named = f"{id}.{number}"
 
@@ -413,7 +379,14 @@ class Calls:
         return f"{self._visit.key}.{call}~{known.voided}"
 
     async def _failed(
-        self, call: str, digest: bytes, error: Exception, asked: Asked, *, by: str = ""
+        self,
+        call: str,
+        digest: bytes,
+        error: Exception,
+        asked: Asked,
+        *,
+        by: str = "",
+        lasts: bool = True,
     ) -> None:
         known = self._known(call) or _UNKNOWN_CALL
         await self._record(
@@ -424,7 +397,7 @@ class Calls:
             failure=failure_of(error),
             kinds=_kinds(error),
             # What happened once at most is not to be tried again; unless it did not happen.
-            lasts=asked.tool.at_most_once and not isinstance(error, NotDone),
+            lasts=asked.tool.at_most_once and lasts,
             spent=NOTHING if asked.price.unpaid(error) else known.reserved,
             by=by,
         )
@@ -471,13 +444,13 @@ def _outcome(known: Call, tool: Tool[..., Any]) -> Any:
         raise InvalidResult(f"what {tool.name!r} returned: {error}") from None
 
 
-def _fits(result: Any, tool: Tool[..., Any]) -> bool:
-    """Return whether a call of the tool can have returned this, as others say that it did."""
+def _misfit(result: Any, tool: Tool[..., Any]) -> str:
+    """Return why a call of the tool cannot have returned what others say; nothing if it can."""
     try:
         converted(durable(result), tool.returns, objects=False)
-    except Misfit:
-        return False
-    return True
+    except Misfit as error:
+        return str(error)
+    return ""
 
 
 def _changed(call: str, asked: Asked) -> None:

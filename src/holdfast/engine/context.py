@@ -141,7 +141,7 @@ class Context:
         output: Any = None,
         tools: Sequence[ToolSpec] = (),
         tool_choice: str | None = None,
-        check: Callable[[Answer], Any] | None = None,
+        check: Callable[[Answer], bool] | None = None,
         fallback: str | Sequence[str] = (),
         share: bool | Duration = False,
         stream: bool = False,

@@ -7,13 +7,15 @@ from typing import Any, Protocol
 
 import msgspec
 
-from holdfast.engine.calls import Asked, Calls, Charged
+from holdfast.engine.calls import Asked, Calls
+from holdfast.engine.charges import Charged
 from holdfast.engine.means import Means
 from holdfast.engine.quotas import Pass
 from holdfast.engine.tokens import TokenWriter
 from holdfast.errors import (
     CallFailed,
     InvalidAnswer,
+    InvalidRequest,
     ModelRefused,
     ModelUnavailable,
     UnknownModel,
@@ -39,7 +41,7 @@ class Invocation(msgspec.Struct, frozen=True, kw_only=True):
     tool_choice: str | None = None
     output: Any = None
     """The type that the answer's value shall have."""
-    check: Callable[[Answer], Any] | None = None
+    check: Callable[[Answer], bool] | None = None
     """Says whether an answer is of use."""
     params: Mapping[str, Any] = {}
     key: str | None = None
@@ -223,6 +225,13 @@ def _checked(answer: Answer, asked: Invocation) -> Answer:
     """Return an answer with its value as the type that was asked for, if it is of use."""
     if asked.output is not None and not answer.tool_calls:
         answer = msgspec.structs.replace(answer, value=validated(answer.json(), asked.output))
-    if asked.check is not None and asked.check(answer) is False:
-        raise InvalidAnswer(f"the answer of {answer.model!r} did not pass the check")
+    if asked.check is not None:
+        passed = asked.check(answer)
+        if not isinstance(passed, bool):
+            # A coroutine would pass for a yes, and so would the None of a search in vain.
+            raise InvalidRequest(
+                f"a check returns True or False, not {passed!r:.80}", field="check"
+            )
+        if not passed:
+            raise InvalidAnswer(f"the answer of {answer.model!r} did not pass the check")
     return answer

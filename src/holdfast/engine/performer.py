@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from holdfast.clock import Clock
 from holdfast.engine.context import BlockingContext, Context
 from holdfast.engine.hold import Overtaken
 from holdfast.engine.kernel import Dropped
 from holdfast.engine.threads import NodeThreads
-from holdfast.engine.visit import Paused, Visit
-from holdfast.errors import NodeTimedOut, NotPausable
+from holdfast.engine.visit import Over, Paused, Visit
+from holdfast.errors import NodeError, NodeTimedOut, NotPausable
 from holdfast.graph import Graph, Node
 from holdfast.model.decision import Raised, Returned
 from holdfast.model.execution import Execution
@@ -52,7 +52,9 @@ async def perform(
             visit.check()
         except NotPausable as refusal:
             error = refusal
-        _raise_ours(error)
+        _raise_ours(error, visit)
+        if _is_of_another(error, visit):  # ours is not: to drop the run would tell nobody why
+            error = NodeError(str(error))
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
             raise
         if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit | Dropped | Overtaken):
@@ -102,12 +104,19 @@ async def _call(node: Node, state: Any, visit: Visit, threads: NodeThreads) -> A
         raise
 
 
-def _raise_ours(error: BaseException) -> None:
+def _raise_ours(error: BaseException, visit: Visit) -> None:
     """Raise what is ours of a group, as a TaskGroup wraps it."""
     if isinstance(error, BaseExceptionGroup):
+        group = cast(BaseExceptionGroup[BaseException], error)
+        ours = group.split(lambda each: _is_of_another(each, visit))[1]
         for kind in (Dropped, Overtaken, Paused):
-            if error.subgroup(kind) is not None:  # pyright: ignore[reportUnknownMemberType]
+            if ours is not None and ours.subgroup(kind) is not None:
                 raise kind
+
+
+def _is_of_another(error: BaseException, visit: Visit) -> bool:
+    """Return whether a node used the context of another one, which is over."""
+    return isinstance(error, Over) and error.visit is not visit
 
 
 def _since(began: float, clock: Clock) -> int:

@@ -51,9 +51,9 @@ class Steering:
         await self._crew.settled(run)
         return run_of(await runs.read(self._kernel, run))
 
-    async def outcome(self, run: RunKey) -> Outcome:
-        """Return how a run ended, once it has."""
-        return await self._awaiting.outcome(run)
+    async def outcome(self, run: RunKey, *, within: float | None) -> Outcome:
+        """Return how a run ended, once it has, within so many seconds."""
+        return await self._awaiting.outcome_within(run, within)
 
     async def children(self, run: RunKey) -> list[RunEntry]:
         """Return the runs that a run started."""

@@ -41,8 +41,10 @@ class NodeThreads(Executor):
                 return
             try:
                 result = fn(*args, **kwargs)
-            except StopIteration as error:
-                # No future of asyncio can carry one: whoever awaits it would wait for ever.
+            except (StopIteration, SystemExit, KeyboardInterrupt, GeneratorExit) as error:
+                # No future of asyncio can carry the first: whoever awaits it would wait for ever.
+                # The others would end the event loop, and with it all other runs; no signal of the
+                # system raises them here, in a thread, but only the function itself.
                 future.set_exception(RuntimeError(f"raised {error!r}"))
             except BaseException as error:
                 future.set_exception(error)

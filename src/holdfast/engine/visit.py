@@ -37,7 +37,7 @@ from holdfast.model.spending import Spending
 from holdfast.model.wait import Wait, asking_key, shown_about
 from holdfast.records.head import Head
 
-__all__ = ["Paused", "Visit"]
+__all__ = ["Over", "Paused", "Visit"]
 
 WAITS_MAX = 1_000
 """How many things a node may wait for at once."""
@@ -48,6 +48,17 @@ class Paused(BaseException):
 
     A BaseException, so that no ``except Exception`` in a node can swallow it.
     """
+
+
+class Over(Dropped):
+    """The node is over of which somebody asked something; that may be another one, by mistake."""
+
+    def __init__(self, visit: Visit) -> None:
+        super().__init__(
+            f"the ctx of node {visit.node!r} was used when that node was over; "
+            "what a node asks for, it asks of the ctx that it is given"
+        )
+        self.visit = visit
 
 
 class Visit:
@@ -97,10 +108,10 @@ class Visit:
         """Check that the node is not over.
 
         Raises:
-            Dropped: it is.
+            Over: it is.
         """
         if self._closed:
-            raise Dropped
+            raise Over(self)
 
     @property
     def strand(self) -> Strand:
@@ -348,6 +359,8 @@ class Visit:
         answer = self.strand.answers.get(key)
         if answer is None:
             about = f"{ambiguous.name} {ambiguous.key}"
+            if ambiguous.misfit:
+                about += f"; not the result that was said: {ambiguous.misfit}"
             wait = await self.begin_wait(key, name, None, about)
             # It never goes stale: elsewhere the call would be made again, under another key.
             wait = msgspec.structs.replace(wait, stale_ms=None)
