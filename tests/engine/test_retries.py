@@ -23,6 +23,9 @@ from tests.engine.support import (
 
 SOON = Retry(attempts=3, first_seconds=1, factor=2, jitter=0)
 
+# For a node that does nothing, on a machine that does a lot.
+PLENTY_SECONDS = 1
+
 
 def graph_of(function: Any, **options: Any) -> Graph:
     """Return a graph of one node."""
@@ -162,7 +165,9 @@ async def test_a_timeout_is_worth_another_attempt(house: House, hf: Holdfast) ->
             await asyncio.Event().wait()
         return {"attempt": ctx.attempt}
 
-    graph = graph_of(slow_at_first, timeout=0.05, retry=Retry(attempts=2, first_seconds=0))
+    graph = graph_of(
+        slow_at_first, timeout=PLENTY_SECONDS, retry=Retry(attempts=2, first_seconds=0)
+    )
     async with house.worker(hf, graph):
         run = await hf.start(graph, id="doc-42")
         assert await run.result(timeout=60) == {"attempt": 2}
@@ -200,7 +205,7 @@ async def test_a_plain_function_that_takes_too_long_can_do_nothing_more(
         finally:
             over.set()
 
-    graph = graph_of(hangs, timeout=0.05, retry=Retry(attempts=2, first_seconds=0))
+    graph = graph_of(hangs, timeout=PLENTY_SECONDS, retry=Retry(attempts=2, first_seconds=0))
     async with house.worker(hf, graph):
         run = await hf.start(graph, id="doc-42")
         assert await run.result(timeout=60) == {"attempt": 2}
