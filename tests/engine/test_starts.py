@@ -20,6 +20,7 @@ from holdfast.errors import (
 )
 from holdfast.storage import Put
 from tests.engine.support import (
+    Gate,
     House,
     calls_of,
     chain,
@@ -83,6 +84,24 @@ async def test_a_finished_run_is_still_the_same_run(house: House, hf: Holdfast) 
         with pytest.raises(AlreadyExists):
             await hf.start(GRAPH, {"a": 2}, id="doc-42")
         assert worker.running == 0
+
+
+async def test_whoever_waits_where_the_run_ends_is_told_and_need_not_ask(house: House) -> None:
+    gate, hf = Gate(), house.open()
+    graph = Graph("g", dict)
+
+    @graph.node
+    async def stand(state: Any) -> Any:
+        await gate.pass_through()
+        return {"done": True}
+
+    async with house.worker(hf, graph):
+        result = asyncio.ensure_future((await hf.start(graph, id="doc-42")).result(timeout=60))
+        await gate.waited_at()
+        hf.meter.reset()
+        gate.open()
+        assert await result == {"done": True}
+        assert ("head", "get") not in calls_of(hf, "head")
 
 
 async def test_without_any_time_a_result_that_is_there_is_returned(house: House) -> None:
