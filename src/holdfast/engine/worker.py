@@ -84,6 +84,8 @@ class Worker:
         if not isinstance(graphs, Iterable):
             raise InvalidRequest(f"graphs are a list, not {graphs!r:.80}", field="graphs")
         for graph in graphs:
+            if not isinstance(graph, Graph):
+                raise InvalidRequest(f"a worker runs graphs, not {graph!r:.80}", field="graphs")
             versions = self._graphs.setdefault(graph.check().name, {})
             if versions.setdefault(graph.version, graph) is not graph:
                 raise InvalidRequest(
