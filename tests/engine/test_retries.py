@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -154,6 +155,22 @@ async def test_a_coroutine_that_takes_too_long_is_cancelled(house: House, hf: Ho
             await run.result(timeout=60)
     assert failed.value.kind == "NodeTimedOut"
     assert cancelled == [True]
+
+
+async def test_one_that_takes_no_notice_took_too_long_nevertheless(
+    house: House, hf: Holdfast
+) -> None:
+    async def stubborn(state: Any) -> Any:
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return {"late": True}
+
+    graph = graph_of(stubborn, timeout=0.05)
+    async with house.worker(hf, graph):
+        run = await hf.start(graph, id="doc-42")
+        with pytest.raises(RunFailed) as failed:
+            await run.result(timeout=60)
+    assert failed.value.kind == "NodeTimedOut"
 
 
 async def test_a_timeout_is_worth_another_attempt(house: House, hf: Holdfast) -> None:
