@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Graph, Holdfast, Retry, WorkerOptions, agent, tool
+from holdfast import Graph, Holdfast, Retry, WorkerOptions, agent, days, hours, tool
 from holdfast.errors import HoldfastError, RunFailed
 from holdfast.integrations.offline import Offline
 from tests.engine.support import House, chain
@@ -21,6 +21,8 @@ DECLARED: dict[str, Callable[[], Any]] = {
     "first_seconds of a Retry is a number from 0 on": lambda: Retry(first_seconds="1"),  # type: ignore[arg-type]
     "jitter of a Retry is a number from 0 to 1": lambda: Retry(jitter=2),
     "on of a Retry is a tuple of kinds": lambda: Retry(on=ValueError),  # type: ignore[arg-type]
+    "hours is a number of them": lambda: hours("48"),  # type: ignore[arg-type]
+    "days is a number of them": lambda: days(float("inf")),
     "reducers are a dict": lambda: Graph("g", dict, reducers=["notes"]),  # type: ignore[arg-type]
     "tools are a list": lambda: agent("small", list),  # type: ignore[arg-type]
     "fallback is the name": lambda: agent("small", fallback=5),  # type: ignore[arg-type]
