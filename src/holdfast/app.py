@@ -98,7 +98,7 @@ class Holdfast:
             StoreUnusable: the store cannot be used.
         """
         if user_key is not None and (not isinstance(user_key, bytes) or len(user_key) < 16):
-            raise InvalidRequest("user_key has at least 16 bytes", field="user_key")
+            raise InvalidRequest("user_key is bytes, at least 16 of them", field="user_key")
         self._tenant = admit_tenant(tenant)
         check_means(models, quotas)
         clock = clock or SystemClock()
@@ -509,6 +509,8 @@ class Holdfast:
         """
         if options is not None and given:
             raise InvalidRequest("a worker is given its options in one way, not in two")
+        if not isinstance(options, WorkerOptions | None):
+            raise InvalidRequest(f"options are WorkerOptions, not {options!r:.80}", field="options")
         try:
             options = options or WorkerOptions(**given)
         except TypeError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -157,6 +158,22 @@ async def test_a_coroutine_that_takes_too_long_is_cancelled(house: House, hf: Ho
             await run.result(timeout=60)
     assert failed.value.kind == "NodeTimedOut"
     assert cancelled == [True]
+
+
+async def test_one_that_takes_no_notice_took_too_long_nevertheless(
+    house: House, hf: Holdfast
+) -> None:
+    async def stubborn(state: Any) -> Any:
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return {"late": True}
+
+    graph = graph_of(stubborn, timeout=0.05)
+    async with house.worker(hf, graph):
+        run = await hf.start(graph, id="doc-42")
+        with pytest.raises(RunFailed) as failed:
+            await run.result(timeout=60)
+    assert failed.value.kind == "NodeTimedOut"
 
 
 async def test_a_timeout_is_worth_another_attempt(house: House, hf: Holdfast) -> None:
@@ -394,7 +411,7 @@ def lesser() -> Graph:
 
 
 async def test_a_run_that_cannot_be_resumed_is_quarantined_and_can_be_retried(
-    either: House,
+    either: House, caplog: pytest.LogCaptureFixture
 ) -> None:
     graph = Graph("mendable", dict)
 
@@ -430,6 +447,8 @@ async def test_a_run_that_cannot_be_resumed_is_quarantined_and_can_be_retried(
     assert (row.status, row.node) == ("quarantined", "second")
     assert row.failure is not None
     assert row.failure.type == "UnknownNode"
+    (logged,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert logged == f"run doc-42 is quarantined: UnknownNode: {row.failure.message}"
     with pytest.raises(RunEnded):
         await run.signal("decision", "more")
     assert [entry.id for entry in (await hf.list(status="quarantined")).runs] == ["doc-42"]

@@ -195,6 +195,15 @@ def test_everything_wrong_is_said_at_once() -> None:
         assert part in found
 
 
+@pytest.mark.parametrize(
+    "function", [lambda ctx: None, lambda ctx, state: None], ids=["alone", "first"]
+)
+def test_the_state_comes_first(function: Any) -> None:
+    graph = Graph("g", dict)
+    graph.node(name="a")(function)
+    assert "node 'a': a node takes the state first, then ctx, not (ctx" in only_fault(graph)
+
+
 @pytest.mark.parametrize("version", [0, -1, True, 1.0, "1", None])
 def test_versions(version: Any) -> None:
     assert "version" in only_fault(graph_of("a", version=version))

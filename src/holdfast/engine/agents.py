@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from holdfast.engine.context import Context
+from holdfast.engine.invocations import admitted_fallback
 from holdfast.errors import CallFailed, InvalidArguments, InvalidRequest, TurnsSpent
 from holdfast.graph import Graph
 from holdfast.graph.schemas import Convert, tool_of
@@ -69,10 +70,14 @@ class Agent:
             raise InvalidRequest(
                 f"turns_max is a whole number from 1 on, not {turns_max!r:.80}", field="turns_max"
             )
+        if not isinstance(tools, Sequence):
+            raise InvalidRequest(f"tools are a list of functions, not {tools!r:.80}", field="tools")
+        if params and "key" in params:
+            raise InvalidRequest("an agent asks more than once, and a key is for one", field="key")
         self.model = model
         self.system = system
         self.output = output
-        self.fallback = fallback
+        self.fallback = admitted_fallback(fallback)
         self.turns_max = turns_max
         self.params = dict(params or {})
         self._tools: dict[str, _Known] = {}

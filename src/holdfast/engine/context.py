@@ -11,7 +11,7 @@ from holdfast.engine.arguments import admitted_budget
 from holdfast.engine.calls import Asked, Calls
 from holdfast.engine.children import Wanted
 from holdfast.engine.endings import result_of
-from holdfast.engine.invocations import Invocation, invoked
+from holdfast.engine.invocations import Invocation, admitted_fallback, invoked
 from holdfast.engine.starting import prepare
 from holdfast.engine.threads import NodeThreads
 from holdfast.engine.visit import Visit
@@ -22,8 +22,8 @@ from holdfast.model.budget import Budget
 from holdfast.model.durations import Duration, days, milliseconds_of
 from holdfast.model.event import BranchFailed, TimerFired
 from holdfast.model.invocation import Answer, ToolSpec
-from holdfast.model.policy import Retry
-from holdfast.model.quota import Quota
+from holdfast.model.policy import Retry, admitted_retry
+from holdfast.model.quota import Quota, admitted_quota
 from holdfast.model.signals import SignalName
 from holdfast.records.names import admit_labels, admit_name
 
@@ -126,10 +126,10 @@ class Context:
             args=args,
             kwargs=kwargs,
             key=key,
-            retry=tool.retry if retry is None else retry,
+            retry=tool.retry if retry is None else admitted_retry(retry),
             timeout_ms=tool.timeout_ms if timeout is None else milliseconds_of(timeout, "timeout"),
             context=handed,
-            quota=quota or tool.quota,
+            quota=admitted_quota(quota) or tool.quota,
         )
         return await self._calls.call(self._calls.name(tool.name, key), asked)
 
@@ -169,19 +169,19 @@ class Context:
         """
         asked = Invocation(
             messages=messages,
-            tools=tuple(tools),
+            tools=tools,
             tool_choice=tool_choice,
             output=output,
             check=check,
             params=params,
             key=key,
-            retry=retry,
+            retry=None if retry is None else admitted_retry(retry),
             timeout_ms=None if timeout is None else milliseconds_of(timeout, "timeout"),
             share_ms=_share_ms(share),
             stream=stream,
         )
-        others = (fallback,) if isinstance(fallback, str) else tuple(fallback)
-        return await invoked(self._visit, self._calls, (name, *others), asked)
+        names = (name, *admitted_fallback(fallback))
+        return await invoked(self._visit, self._calls, names, asked)
 
     # --- waiting ----------------------------------------------------------------------------------
 

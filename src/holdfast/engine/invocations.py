@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import msgspec
 
@@ -28,7 +28,7 @@ from holdfast.model.quota import Cost, Quota
 from holdfast.model.spending import Spending
 from holdfast.records.invocation import prompt_hash
 
-__all__ = ["Asker", "Invocation", "invoked"]
+__all__ = ["Asker", "Invocation", "admitted_fallback", "invoked"]
 
 _RETRY = Retry(attempts=5, first_seconds=1.0, most_seconds=60.0, on=(ModelUnavailable,))
 
@@ -37,7 +37,7 @@ class Invocation(msgspec.Struct, frozen=True, kw_only=True):
     """A question as a node asks it."""
 
     messages: Any
-    tools: tuple[ToolSpec, ...] = ()
+    tools: Sequence[ToolSpec] = ()
     tool_choice: str | None = None
     output: Any = None
     """The type that the answer's value shall have."""
@@ -67,6 +67,21 @@ class Asker(Protocol):
     async def write_down(self) -> None: ...
 
     async def admitted(self, call: str, quota: Quota | None, cost: Cost) -> Pass | None: ...
+
+
+def admitted_fallback(fallback: object) -> tuple[str, ...]:
+    """Return the names of those who are asked next.
+
+    Raises:
+        InvalidRequest: it is neither a name nor a list of names.
+    """
+    names = cast(Sequence[object], fallback if isinstance(fallback, list | tuple) else (fallback,))
+    if not all(isinstance(name, str) for name in names):
+        raise InvalidRequest(
+            f"fallback is the name of a model, or a list of names, not {fallback!r:.80}",
+            field="fallback",
+        )
+    return cast(tuple[str, ...], tuple(names))
 
 
 async def invoked(visit: Asker, calls: Calls, names: Sequence[str], asked: Invocation) -> Answer:

@@ -24,6 +24,9 @@ def check_means(models: Mapping[str, Model] | None, quotas: Mapping[str, Quota] 
     Raises:
         InvalidRequest: one of them is not a model, or not a quota, or a quota of no model.
     """
+    for field, given in (("models", models), ("quotas", quotas)):
+        if not isinstance(given, Mapping | None):
+            raise InvalidRequest(f"{field} are a dict by name, not {given!r:.80}", field=field)
     for name, model in (models or {}).items():
         if not isinstance(name, str) or not name:
             raise InvalidRequest(f"a model's name is text, not {name!r:.80}", field="models")

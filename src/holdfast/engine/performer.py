@@ -69,13 +69,13 @@ async def _called(node: Node, state: Any, visit: Visit, threads: NodeThreads) ->
     timeout = asyncio.timeout(node.timeout_ms / 1000)
     try:
         async with timeout:
-            return await _with_others(node, state, visit, threads)
+            value = await _with_others(node, state, visit, threads)
+        if not timeout.expired():  # or it was cancelled, and took no notice
+            return value
     except TimeoutError:
         if not timeout.expired():
             raise
-        raise NodeTimedOut(
-            f"node {node.name!r} took longer than {node.timeout_ms / 1000:g} seconds"
-        ) from None
+    raise NodeTimedOut(f"node {node.name!r} took longer than {node.timeout_ms / 1000:g} seconds")
 
 
 async def _with_others(node: Node, state: Any, visit: Visit, threads: NodeThreads) -> Any:

@@ -84,6 +84,8 @@ class Worker:
         if not isinstance(graphs, Iterable):
             raise InvalidRequest(f"graphs are a list, not {graphs!r:.80}", field="graphs")
         for graph in graphs:
+            if not isinstance(graph, Graph):
+                raise InvalidRequest(f"a worker runs graphs, not {graph!r:.80}", field="graphs")
             versions = self._graphs.setdefault(graph.check().name, {})
             if versions.setdefault(graph.version, graph) is not graph:
                 raise InvalidRequest(
@@ -234,7 +236,8 @@ class Worker:
         """Hear that a run has ended."""
         self.counts[status] += 1
         if status == "quarantined":
-            _log.error("run %s is quarantined: %s", head.key.id, head.failure)
+            why = "" if head.failure is None else f"{head.failure.type}: {head.failure.message}"
+            _log.error("run %s is quarantined: %s", head.key.id, why)
         self._on_ended(head, execution, status)
 
     # --- what its own process hands it ------------------------------------------------------------
@@ -430,7 +433,11 @@ class Worker:
         seconds = self._options.lease_seconds / _BEATS_A_LEASE
         await self._kernel.clock.sleep(min(seconds, max(self._lease.remaining_seconds(), 0)))
         if not await self._prolonged():
-            _log.warning("worker %s lost its lease, and begins anew", self.id)
+            _log.warning(
+                "worker %s lost its lease, and begins anew: the store did not answer, the machine "
+                "stalled, or a node that is a coroutine blocks the event loop",
+                self.id,
+            )
             await self._begin_anew()
             return
         self._beats += 1

@@ -74,6 +74,8 @@ class Graph:
         self._state_type = state_type
         self._start = start
         self._durability: Durability = durability
+        if not isinstance(reducers, Mapping | None):
+            raise InvalidGraph(f"reducers are a dict by field, not {reducers!r:.80}")
         self._reducers: dict[str, str] = dict(reducers or {})
         self._included: dict[str, _Inclusion] = {}
         self._nodes: dict[str, Node] = {}

@@ -149,6 +149,8 @@ def fault_of_function(function: Function) -> str | None:
         return "its parameters cannot be told"
     if not takes_state(function) and not takes_context(function):
         return f"a node takes (state) or (state, ctx), not {signature}"
+    if next(iter(signature.parameters)) == "ctx":
+        return f"a node takes the state first, then ctx, not {signature}"
     return None
 
 

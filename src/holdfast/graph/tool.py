@@ -26,8 +26,8 @@ from holdfast.errors import InvalidRequest
 from holdfast.graph.node import Function, is_plain
 from holdfast.graph.values import plainly_durable
 from holdfast.model.durations import Duration, milliseconds_of
-from holdfast.model.policy import ONCE, Retry
-from holdfast.model.quota import Quota
+from holdfast.model.policy import ONCE, Retry, admitted_retry
+from holdfast.model.quota import Quota, admitted_quota
 
 __all__ = ["UNKNOWN", "VOID", "Done", "Tool", "done", "tool", "tool_of"]
 
@@ -94,10 +94,10 @@ class Tool(Generic[P, R]):
                 field="name",
             )
         self.description = inspect.getdoc(function) or "" if description is None else description
-        self.at_most_once = at_most_once
+        self.at_most_once = _yes_or_no("at_most_once", at_most_once)
         self.probe = probe
-        self.retry = retry
-        self.quota = quota
+        self.retry = admitted_retry(retry)
+        self.quota = admitted_quota(quota)
         self.timeout_ms = None if timeout is None else milliseconds_of(timeout, "timeout")
         self.plain = is_plain(function)
         parameters = _parameters(function)
@@ -176,7 +176,7 @@ def tool(
     Raises:
         InvalidRequest: the parts of the contract contradict each other.
     """
-    once = not idempotent if at_most_once is None else at_most_once
+    once = not _yes_or_no("idempotent", idempotent) if at_most_once is None else at_most_once
     if not idempotent and not once:
         raise InvalidRequest(
             "a tool with idempotent=False is called at most once, so at_most_once cannot be False",
@@ -196,6 +196,12 @@ def tool(
         )
 
     return declared if function is None else declared(function)
+
+
+def _yes_or_no(field: str, value: object) -> bool:
+    if type(value) is not bool:  # "no" would count as a yes
+        raise InvalidRequest(f"{field} is True or False, not {value!r:.80}", field=field)
+    return value
 
 
 def tool_of(function: Any) -> Tool[..., Any]:

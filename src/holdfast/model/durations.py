@@ -18,22 +18,32 @@ _MILLISECONDS_MAX = 100 * 365 * 24 * 3600 * 1000
 
 def seconds(count: float) -> timedelta:
     """Return that many seconds."""
-    return timedelta(seconds=count)
+    return _span("seconds", count)
 
 
 def minutes(count: float) -> timedelta:
     """Return that many minutes."""
-    return timedelta(minutes=count)
+    return _span("minutes", count)
 
 
 def hours(count: float) -> timedelta:
     """Return that many hours."""
-    return timedelta(hours=count)
+    return _span("hours", count)
 
 
 def days(count: float) -> timedelta:
     """Return that many days."""
-    return timedelta(days=count)
+    return _span("days", count)
+
+
+def _span(unit: str, count: float) -> timedelta:
+    try:
+        return timedelta(**{unit: count})
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidRequest(
+            f"{unit} is a number of them, and no more than a hundred years, not {count!r:.80}",
+            field=unit,
+        ) from None
 
 
 def milliseconds_of(duration: Duration, field: str) -> int:

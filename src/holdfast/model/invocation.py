@@ -117,6 +117,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         Raises:
             InvalidPrompt: a message, a tool or a parameter is wrong; ``field`` says which.
         """
+        if not isinstance(tools, Sequence) or not all(isinstance(t, ToolSpec) for t in tools):
+            raise InvalidPrompt(
+                f"tools are a list of ToolSpec, as tool_of(function)[0] is one, not {tools!r:.80}",
+                field="tools",
+            )
         if len(tools) > _TOOLS_MAX:
             raise InvalidPrompt(
                 f"{len(tools)} tools are more than {_TOOLS_MAX}",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from holdfast.errors import CallFailed, InvalidRequest
 
-__all__ = ["ONCE", "Durability", "OnFailure", "OnStale", "Pausable", "Retry"]
+__all__ = ["ONCE", "Durability", "OnFailure", "OnStale", "Pausable", "Retry", "admitted_retry"]
 
 Durability: TypeAlias = Literal["every_node", "on_pause"]
 """When a run becomes durable: with its start and every node, or not before it first pauses.
@@ -31,9 +32,15 @@ returned becomes durable with the next checkpoint only: a crash goes back to the
 """
 
 
-def _check(field: str, value: object, fits: bool) -> None:
+def _check(field: str, value: object, fits: bool, rule: str) -> None:
     if not fits:
-        raise InvalidRequest(f"a retry policy cannot have {field}={value!r:.80}", field=field)
+        raise InvalidRequest(f"{field} of a Retry is {rule}, not {value!r:.80}", field=field)
+
+
+def _check_number(field: str, value: object, least: float, most: float = math.inf) -> None:
+    fits = isinstance(value, int | float) and least <= value <= most
+    rule = f"a number from {least} on" if most == math.inf else f"a number from {least} to {most}"
+    _check(field, value, fits, rule)
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,15 +59,16 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
     on: tuple[type[Exception], ...] = (Exception,)
 
     def __post_init__(self) -> None:
-        _check("attempts", self.attempts, type(self.attempts) is int and self.attempts >= 1)
-        _check("first_seconds", self.first_seconds, self.first_seconds >= 0)
-        _check("factor", self.factor, self.factor >= 1)
-        _check("most_seconds", self.most_seconds, self.most_seconds >= 0)
-        _check("jitter", self.jitter, 0 <= self.jitter <= 1)
+        whole = type(self.attempts) is int and self.attempts >= 1
+        _check("attempts", self.attempts, whole, "a whole number from 1 on")
+        _check_number("first_seconds", self.first_seconds, 0)
+        _check_number("factor", self.factor, 1)
+        _check_number("most_seconds", self.most_seconds, 0)
+        _check_number("jitter", self.jitter, 0, 1)
         kinds = isinstance(self.on, tuple) and all(
             isinstance(kind, type) and issubclass(kind, Exception) for kind in self.on
         )
-        _check("on", self.on, kinds)
+        _check("on", self.on, kinds, "a tuple of kinds of Exception, such as (OSError,)")
 
     def covers(self, error: Exception) -> bool:
         """Return whether an error of this kind is worth another attempt."""
@@ -81,6 +89,19 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
 
 ONCE = Retry(attempts=1)
 """No second attempt: the first error fails the run."""
+
+
+def admitted_retry(retry: object) -> Retry:
+    """Return how often something is tried.
+
+    Raises:
+        InvalidRequest: it is not a Retry.
+    """
+    if not isinstance(retry, Retry):
+        raise InvalidRequest(
+            f"retry is a Retry, such as Retry(attempts=3), not {retry!r:.80}", field="retry"
+        )
+    return retry
 
 
 class OnStale(msgspec.Struct, frozen=True):

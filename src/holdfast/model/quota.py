@@ -10,7 +10,7 @@ from holdfast.errors import InvalidRequest, QuotaTooSmall
 from holdfast.model.durations import Duration, milliseconds_of
 from holdfast.model.spending import NANODOLLARS
 
-__all__ = ["ONE_REQUEST", "Cost", "Quota", "nanodollars_of"]
+__all__ = ["ONE_REQUEST", "Cost", "Quota", "admitted_quota", "nanodollars_of"]
 
 _LIMIT_MAX = 10**15
 _AT_ONCE_MAX = 1_000
@@ -167,6 +167,20 @@ def nanodollars_of(dollars: float, field: str) -> int:
             f"{field} is from 0 to {_LIMIT_MAX // NANODOLLARS:,}, not {dollars!r:.80}", field=field
         )
     return round(dollars * NANODOLLARS)
+
+
+def admitted_quota(quota: object) -> Quota | None:
+    """Return what limits calls, if anything does.
+
+    Raises:
+        InvalidRequest: it is not a Quota.
+    """
+    if not isinstance(quota, Quota | None):
+        raise InvalidRequest(
+            f"quota is a Quota, such as Quota('mail', requests=5), not {quota!r:.80}",
+            field="quota",
+        )
+    return quota
 
 
 def _check_whole(field: str, value: int | None, most: int) -> None:

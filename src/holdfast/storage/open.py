@@ -135,6 +135,8 @@ class _Address(msgspec.Struct, frozen=True):
 
 
 def _parsed(url: str) -> _Address:
+    if not isinstance(url, str):
+        raise _invalid(url, "it is not text")  # what an unset variable of the environment gives
     try:
         parts = urlsplit(url)
         host, path = parts.netloc, unquote(parts.path)

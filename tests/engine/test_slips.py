@@ -1,0 +1,78 @@
+"""Arguments of a wrong type: each is refused where it is given, with a word on what is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast import Graph, Holdfast, Retry, WorkerOptions, agent, days, hours, tool
+from holdfast.errors import HoldfastError, RunFailed
+from holdfast.integrations.offline import Offline
+from tests.engine.support import House, chain
+
+DECLARED: dict[str, Callable[[], Any]] = {
+    "retry is a Retry": lambda: tool(retry=3)(list),  # type: ignore[call-overload]
+    "quota is a Quota": lambda: tool(quota=5)(list),  # type: ignore[call-overload]
+    "idempotent is True or False": lambda: tool(idempotent="no")(list),  # type: ignore[call-overload]
+    "at_most_once is True or False": lambda: tool(at_most_once="yes")(list),  # type: ignore[call-overload]
+    "attempts of a Retry is a whole number from 1 on": lambda: Retry(attempts=0),
+    "first_seconds of a Retry is a number from 0 on": lambda: Retry(first_seconds="1"),  # type: ignore[arg-type]
+    "jitter of a Retry is a number from 0 to 1": lambda: Retry(jitter=2),
+    "on of a Retry is a tuple of kinds": lambda: Retry(on=ValueError),  # type: ignore[arg-type]
+    "hours is a number of them": lambda: hours("48"),  # type: ignore[arg-type]
+    "days is a number of them": lambda: days(float("inf")),
+    "reducers are a dict": lambda: Graph("g", dict, reducers=["notes"]),  # type: ignore[arg-type]
+    "tools are a list": lambda: agent("small", list),  # type: ignore[arg-type]
+    "fallback is the name": lambda: agent("small", fallback=5),  # type: ignore[arg-type]
+    "a key is for one": lambda: agent("small", key="k"),
+    "it is not text": lambda: Holdfast(None),  # type: ignore[arg-type]
+    "models are a dict": lambda: Holdfast("sqlite://:memory:", models=[Offline()]),  # type: ignore[arg-type]
+    "quotas are a dict": lambda: Holdfast("sqlite://:memory:", quotas=5),  # type: ignore[arg-type]
+    "user_key is bytes": lambda: Holdfast("sqlite://:memory:", user_key="k" * 16),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("told", DECLARED)
+def test_a_declaration_of_a_wrong_type_is_refused(told: str) -> None:
+    with pytest.raises(HoldfastError, match=told):
+        DECLARED[told]()
+
+
+async def test_a_worker_of_something_else_is_refused(hf: Holdfast) -> None:
+    with pytest.raises(HoldfastError, match="a worker runs graphs, not 'g'"):
+        hf.worker("g")  # type: ignore[arg-type]
+    with pytest.raises(HoldfastError, match="options are WorkerOptions"):
+        hf.worker([chain("g", 1, lambda number: {})], options={"concurrency": 3})  # type: ignore[arg-type]
+    hf.worker([chain("g", 1, lambda number: {})], options=WorkerOptions(concurrency=3))
+
+
+async def _boom() -> None:
+    raise OSError("torn")
+
+
+ASKED: dict[str, Callable[[Any], Any]] = {
+    "retry is a Retry": lambda ctx: ctx.call(_boom, retry=3),
+    "quota is a Quota": lambda ctx: ctx.call(_boom, quota=5),
+    "retry is a Retry,": lambda ctx: ctx.model("small", "Is it?", retry=3),
+    "fallback is the name": lambda ctx: ctx.model("small", "Is it?", fallback=[5]),
+    "tools are a list of ToolSpec": lambda ctx: ctx.model("small", "Is it?", tools=[_boom]),
+    "tools are a list of ToolSpec,": lambda ctx: ctx.model("small", "Is it?", tools=5),
+}
+
+
+@pytest.mark.parametrize("told", ASKED)
+async def test_a_node_that_asks_with_a_wrong_type_is_told_so(house: House, told: str) -> None:
+    graph = Graph("g", dict)
+
+    @graph.node
+    async def node(state: Any, ctx: Any) -> None:
+        await ASKED[told](ctx)
+
+    hf = house.open(models={"small": Offline()})
+    async with house.worker(hf, graph):
+        run = await hf.start(graph)
+        with pytest.raises(RunFailed, match=told) as failed:
+            await run.result(timeout=60)
+    assert failed.value.kind in ("InvalidRequest", "InvalidPrompt")
