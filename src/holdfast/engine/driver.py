@@ -279,7 +279,7 @@ class Driver:
         journal = self._journal
         # What is on its way already needs nobody to send it.
         if not self._over and journal is not None and journal.presses and journal.holds_back:
-            self._begin_writing(journal.flush())
+            journal.begin_flush()
 
     async def settled(self) -> None:
         self._check_alive()
@@ -288,10 +288,11 @@ class Driver:
             raise Overtaken
         if journal.presses:
             try:
-                await self._safely(journal.flush())
+                await journal.flushed()
             except Conflict:
+                self._check_alive()
                 raise Overtaken from None
-        self._check_alive()
+            self._check_alive()
 
     async def write_down(self) -> None:
         self._check_alive()
@@ -916,6 +917,7 @@ class Driver:
             self.head,
             loaded,
             alive=self._alive,
+            apart=self._begin_writing,
         )
 
     def _alive(self) -> bool:
