@@ -78,6 +78,8 @@ T = TypeVar("T")
 _STUMBLE_FIRST_MS = 1_000
 _STUMBLE_MOST_MS = 300_000
 _NEWER_VERSION_MS = 30_000
+# What a node may act on: nothing is begun before it is durable.
+_PRESSING = (CallFinished, SignalTaken)
 
 
 class Holder(Protocol):
@@ -257,15 +259,15 @@ class Driver:
         self._check_alive()
         if not self._in_node:
             raise Dropped  # the node is over, though something that it began goes on
-        journal, called = self._journal, any(isinstance(event, CallFinished) for event in events)
-        if not durable and journal is not None and journal.hold(events, pressing=called):
+        journal, pressing = self._journal, any(isinstance(event, _PRESSING) for event in events)
+        taken = [event for event in events if isinstance(event, SignalTaken)]
+        for event in taken:
+            self._parking.take(event.name, event.id)
+        if not durable and journal is not None and journal.hold(events, pressing=pressing):
             self._fold(events)
             if journal.presses:
                 self._holder.flusher.soon(self)
             return
-        taken = [event for event in events if isinstance(event, SignalTaken)]
-        for event in taken:
-            self._parking.take(event.name, event.id)
         try:
             await self._safely(self._write(events))
         except Conflict:
