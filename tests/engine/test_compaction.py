@@ -125,7 +125,7 @@ async def test_a_thousand_nodes_with_4_kb_of_state_cost_at_most_1100_units(
         await second.signal("doc-42", "decision", True)
         await house.quiet(worker)
     assert (await run.result(timeout=60))["answer"] is True
-    # made 3, 999 nodes, the pause 4, the signal 1, woken 4, taken 1, ended 3; and the snapshots in
+    # made 3, 999 nodes, the pause 4, the signal 1, woken 4, ended 3; and the snapshots in
     # front of some of the records, with a write of the row each
     assert run_units(hf, second) <= 1_100
     assert 6 <= len(snapshots) <= 12
