@@ -788,6 +788,7 @@ class Driver:
         if in_journal:
             # It is over once its journal says so; that the row follows, somebody will see to.
             self._holder.ended(self.head, self.execution, status)
+            await self.sleep(0)  # whoever waits for it need not wait for us to make up the row
             await self._pay()
         while not self._let_go:
             context = self._journal_context()
