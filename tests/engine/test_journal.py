@@ -234,6 +234,37 @@ async def test_what_is_held_back_travels_with_the_next_that_must_be_durable(
     assert len(engine.writes) == 1
 
 
+async def test_all_who_wait_for_what_is_held_back_share_one_put_that_no_cancelling_cuts_short(
+    kernel: Kernel, engine: Gated, journal: Journal
+) -> None:
+    journal.hold([event(0)])
+    waits = [asyncio.ensure_future(_awaited(journal.flushed())) for _ in range(3)]
+    await settled()
+    assert [len(engine.writes), journal.holds_back, journal.holds] == [1, False, True]
+    waits[0].cancel()
+    engine.open.set()
+    results = await asyncio.gather(*waits, return_exceptions=True)
+    assert [type(result) for result in results] == [asyncio.CancelledError, type(None), type(None)]
+    assert await stored(kernel) == [[0]]
+    assert len(engine.writes) == 1
+
+
+async def test_whoever_waits_for_what_is_held_back_hears_that_the_position_is_lost(
+    kernel: Kernel, engine: Gated, journal: Journal
+) -> None:
+    engine.open.set()
+    rival = Journal(kernel, head(), begun(EMPTY, Context(), 0), alive=lambda: True)
+    await rival.append([event(100)])
+    journal.hold([event(0)])
+    with pytest.raises(Conflict):
+        await journal.flushed()
+    assert await stored(kernel) == [[100]]
+
+
+async def _awaited(future: asyncio.Future[None]) -> None:
+    await future
+
+
 async def test_what_cannot_be_kept_is_refused_alone(
     kernel: Kernel, engine: Fallible, journal: Journal
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import Graph, Holdfast, days, signal
 from holdfast.errors import AlreadyExists, RunFailed, WaitTimedOut
-from tests.engine.support import Gate, House, calls_of, chain, journal_items
+from tests.engine.support import Gate, House, calls_of, chain, journal_items, kill
 
 
 def graph_of(function: Any, **options: Any) -> Graph:
@@ -107,6 +107,52 @@ async def test_waits_of_one_node_are_answered_one_after_the_other(house: House) 
         assert await run.result(timeout=60) == {"got": ["first", "second"]}
     assert entered == [0, 0, 0]
     assert await kinds(hf, "doc-42") == ["signal", "signal", "node", "finished"]
+
+
+async def test_a_signal_is_durably_taken_before_anything_is_begun_with_it(
+    house: House, hf: Holdfast
+) -> None:
+    recorded: list[list[str]] = []
+
+    async def use(payload: str) -> None:
+        recorded.append(await kinds(hf, "doc-42"))
+
+    async def node(state: Any, ctx: Any) -> Any:
+        await ctx.call(use, await ctx.wait(signal("decision")))
+
+    graph = graph_of(node)
+    run = await hf.start(graph, id="doc-42")
+    await run.signal("decision", "yes")
+    async with house.worker(hf, graph):
+        await run.result(timeout=60)
+    assert recorded == [["signal"]]
+
+
+async def test_a_signal_of_which_a_lost_worker_had_not_written_is_taken_by_the_next(
+    house: House,
+) -> None:
+    gate, seen = Gate(), list[str]()
+
+    async def node(state: Any, ctx: Any) -> Any:
+        seen.append(await ctx.wait(signal("decision")))
+        await gate.pass_through()
+        return {"got": seen[-1]}
+
+    graph, hf = graph_of(node), house.open()
+    worker = house.worker(hf, graph, lease_seconds=10)
+    await worker.start()
+    run = await hf.start(graph, id="doc-42")
+    await run.signal("decision", "yes")
+    await gate.waited_at()
+    kill(worker)
+    assert await kinds(hf, "doc-42") == []
+    gate.open()
+    async with house.worker(house.open(), graph) as heir:
+        await house.move(30, heir)
+    assert await run.result(timeout=60) == {"got": "yes"}
+    assert seen == ["yes", "yes"]
+    assert await kinds(hf, "doc-42") == ["fence", "signal", "node", "finished"]
+    await worker.stop()
 
 
 async def test_a_signal_sent_twice_counts_once(either: House) -> None:

@@ -164,7 +164,7 @@ class Calls:
         known = self._known(call)
         if known is not None and known.over:
             self._visit.saved(known.spent + known.saved)
-        while (known := self._known(call)) is None or not known.over:
+        while known is None or not known.over:
             if call in self._under_way:
                 if self._lines.is_inside(call):
                     raise InvalidRequest(
@@ -173,10 +173,11 @@ class Calls:
                         field="key",
                     )
                 await asyncio.wait({self._under_way[call]})
+                known = self._known(call)
                 continue
             done = self._under_way[call] = asyncio.get_running_loop().create_future()
             try:
-                await self._made(call, digest, asked)
+                known = await self._made(call, digest, asked)
             finally:
                 del self._under_way[call]
                 done.set_result(None)
@@ -184,14 +185,14 @@ class Calls:
             _changed(call, asked)
         return _outcome(known, asked.tool)
 
-    async def _made(self, call: str, digest: bytes, asked: Asked) -> None:
-        """Make a call until its end is known, and write that down."""
+    async def _made(self, call: str, digest: bytes, asked: Asked) -> Call:
+        """Make a call until its end is known, write that down and return it."""
         await self._visit.begin_call()
         raised: Exception | None = None
         while True:
             known = self._known(call) or _UNKNOWN_CALL
             if known.over:
-                return
+                return known
             if known.intended:
                 # Nobody lets go of the run before each that is in doubt is listed.
                 self._lines.begin(call)

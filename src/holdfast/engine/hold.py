@@ -32,6 +32,9 @@ __all__ = ["Hold", "Overtaken"]
 
 T = TypeVar("T")
 
+# What a node may act on: nothing is begun before it is durable.
+_PRESSING = (CallFinished, SignalTaken)
+
 
 class Overtaken(BaseException):
     """Somebody else wrote into the journal: what a node is about may no longer be wanted."""
@@ -97,7 +100,7 @@ class Hold:
         self.inbox = loaded.inbox
         self.parking.begin(self.execution, self.all_waits())
         self.answered()
-        self.journal = Journal(self.kernel, self.head, loaded, alive=self.alive)
+        self.journal = Journal(self.kernel, self.head, loaded, alive=self.alive, apart=self._begin)
 
     # --- the journal ------------------------------------------------------------------------------
 
@@ -137,15 +140,15 @@ class Hold:
         self.check_alive()
         if not self.in_node:
             raise Dropped  # the node is over, though something that it began goes on
-        journal, called = self.journal, any(isinstance(event, CallFinished) for event in events)
-        if not durable and journal is not None and journal.hold(events, pressing=called):
+        journal, pressing = self.journal, any(isinstance(event, _PRESSING) for event in events)
+        taken = [event for event in events if isinstance(event, SignalTaken)]
+        for event in taken:
+            self.parking.take(event.name, event.id)
+        if not durable and journal is not None and journal.hold(events, pressing=pressing):
             self._fold(events)
             if journal.presses:
                 self.holder.flusher.soon(self)
             return
-        taken = [event for event in events if isinstance(event, SignalTaken)]
-        for event in taken:
-            self.parking.take(event.name, event.id)
         try:
             await self.uncut(self.write(events))
         except Conflict:
@@ -160,7 +163,7 @@ class Hold:
         journal = self.journal
         # What is on its way already needs nobody to send it.
         if not self.over and journal is not None and journal.presses and journal.holds_back:
-            self._begin(journal.flush())
+            journal.begin_flush()
 
     async def settled(self) -> None:
         """Return when all that was recorded is durable.
@@ -175,10 +178,11 @@ class Hold:
             raise Overtaken
         if journal.presses:
             try:
-                await self.uncut(journal.flush())
+                await journal.flushed()
             except Conflict:
+                self.check_alive()
                 raise Overtaken from None
-        self.check_alive()
+            self.check_alive()
 
     async def uncut(self, write: Coroutine[Any, Any, T]) -> T:
         """Write in a task of its own.

@@ -201,6 +201,7 @@ class Leaving:
         if in_journal:
             # It is over once its journal says so; that the row follows, somebody will see to.
             hold.holder.ended(hold.head, hold.execution, status)
+            await hold.sleep(0)  # whoever waits for it need not wait for us to make up the row
             await self._pay()
         while not hold.let_go:
             context = hold.context

@@ -9,7 +9,7 @@ nothing before it is deleted, since a freed position would let a stalled owner b
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -65,6 +65,9 @@ _UNFOLDED_MAX = 1_000
 _EXTENDING = (Extended, Snapshot)
 # A run that is not written down remembers its history up to here, then only where it stands.
 _UNWRITTEN_BYTES_MAX = 512 * 1024
+
+
+Apart = Callable[[Coroutine[Any, Any, None]], "asyncio.Future[None]"]
 
 
 class Conflict(Exception):
@@ -192,7 +195,7 @@ def check_fits(kernel: Kernel, data: bytes) -> None:
 
 
 class _Entry(msgspec.Struct, eq=False):
-    """Records of one caller, ready to be written."""
+    """Records of one caller, ready to be written; none, where it waits for those of others."""
 
     events: tuple[Event, ...]
     plain: bytes
@@ -250,11 +253,22 @@ class Journal:
     """The journal of a run that this process holds."""
 
     def __init__(
-        self, kernel: Kernel, head: Head, loaded: Loaded, *, alive: Callable[[], bool]
+        self,
+        kernel: Kernel,
+        head: Head,
+        loaded: Loaded,
+        *,
+        alive: Callable[[], bool],
+        apart: Apart | None = None,
     ) -> None:
+        """Go on with a journal that was read.
+
+        ``apart`` begins a write that goes on whatever becomes of whoever asked for it.
+        """
         self._kernel = kernel
         self._head = head
         self._alive = alive
+        self._apart = apart or _apart
         self._held: list[_Entry] = []
         self._waiting: list[_Entry] = []
         self._writing = False
@@ -310,8 +324,7 @@ class Journal:
         await self._write_all(until=entry)
         if self._writing:
             # What came meanwhile is not to keep whoever was first from going on.
-            self._heir = asyncio.ensure_future(self._write_all())
-            self._heir.add_done_callback(_heard)
+            self._heir = self._apart(self._write_all())
         if entry.refusal is not None:
             raise entry.refusal
 
@@ -360,6 +373,25 @@ class Journal:
         if self.holds:
             await self.append(())
 
+    def flushed(self) -> asyncio.Future[None]:
+        """Begin to write what is held back; return what ends once all of it is written.
+
+        Whoever waits for it may be cancelled: that does not cut the write short.
+        """
+        entry = _Entry((), b"", asyncio.get_running_loop().create_future())
+        self._held.append(entry)
+        self.begin_flush()
+        assert entry.done is not None
+        return entry.done
+
+    def begin_flush(self) -> None:
+        """Begin to write what is held back."""
+        self._waiting += self._held
+        self._held = []
+        if self._waiting and not self._writing:
+            self._writing = True
+            self._heir = self._apart(self._write_all())
+
     async def _write_all(self, *, until: _Entry | None = None) -> None:
         """Write what waits, in groups: all of it, or until a certain entry stands."""
         group: list[_Entry] = []
@@ -391,8 +423,9 @@ class Journal:
         return group
 
     async def _write(self, group: list[_Entry], until: _Entry | None) -> None:
-        events = [event for entry in group for event in entry.events]
-        plain = group[0].plain if len(group) == 1 else encode(events)
+        full = [entry for entry in group if entry.events]
+        events = [event for entry in full for event in entry.events]
+        plain = full[0].plain if len(full) == 1 else encode(events)
         refusal: InvalidResult | None = None
         try:
             while events and not await self._put(events, plain):
@@ -545,6 +578,12 @@ async def compressed(plain: bytes) -> bytes:
 def _entry(events: Sequence[Event]) -> _Entry:
     # Encoded here, so that what cannot be kept is known before anything is queued.
     return _Entry(tuple(events), encode(events))
+
+
+def _apart(write: Coroutine[Any, Any, None]) -> asyncio.Future[None]:
+    writing = asyncio.ensure_future(write)
+    writing.add_done_callback(_heard)
+    return writing
 
 
 def _heard(writing: asyncio.Future[None]) -> None:

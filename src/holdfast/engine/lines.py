@@ -9,7 +9,6 @@ them is faster.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from contextvars import ContextVar, Token
 
 __all__ = ["Lines"]
@@ -22,7 +21,7 @@ class _Line:
         self.lines = lines
         self.path = path
         self.task = asyncio.current_task()
-        self.counts: Counter[str] = Counter()
+        self.counts: dict[str, int] = {}
         self.offshoots = 0
 
 
@@ -43,8 +42,8 @@ class Lines:
     def next(self, name: str) -> str:
         """Return what the next call of that name is known by."""
         line = self._line()
-        line.counts[name] += 1
-        return f"{line.path}{name}#{line.counts[name]}"
+        count = line.counts[name] = line.counts.get(name, 0) + 1
+        return f"{line.path}{name}#{count}"
 
     def enter(self, call: str) -> Token[_Line | None]:
         """Let what is called from now on be known as part of a call, until `leave`.

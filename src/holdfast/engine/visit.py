@@ -231,8 +231,8 @@ class Visit:
                     signal.payload,
                     self.branch,
                 )
-                # Durable before the node sees it: another time another signal might be the first.
-                await self.record(taken, durable=True)
+                # Like the answer of a call: durable before anything is begun with it.
+                await self.record(taken, durable=False)
                 return taken
             case TimeOut():
                 fired = self.fired(wait.key)
@@ -369,6 +369,7 @@ class Visit:
             self.lines.end(ambiguous.call)
             answer = await self.answer(wait)
         assert isinstance(answer, SignalTaken)
+        await self.begin_call()  # or nobody could say it again
         await self.outside.unlist_ambiguous(ambiguous.id)
         return answer
 

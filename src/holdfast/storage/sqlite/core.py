@@ -80,11 +80,7 @@ class SqliteCore:
         # The attributes that have a column of their own, besides the key.
         self._placing = [TTL, *(name for name in layout.key_attributes if name not in (PK, SK))]
         self._inserts: dict[tuple[str, ...], str] = {}
-        self._update = (
-            "UPDATE items SET body = ?, "
-            + ", ".join(f'"{name}" = ?' for name in self._placing)
-            + " WHERE id = ?"
-        )
+        self._updates: dict[tuple[str, ...], str] = {}
 
     def apply(self, batch: Sequence[WriteOperation]) -> list[Answer]:
         """Carry out the operations in one transaction and commit it.
@@ -199,7 +195,7 @@ class SqliteCore:
             new = self._outcome(write, old)
         except InvalidRequest as error:
             return Answer(error=error, units=LEAST_WRITE)
-        self._store(row, new)
+        self._store(row, old, new)
         value = old if returning == "old" else new if returning == "new" else None
         return Answer(value, write_units(old, new, self.layout))
 
@@ -230,9 +226,9 @@ class SqliteCore:
             write_units(old, new, self.layout)
             for (_, old), new in zip(standing, outcomes, strict=True)
         ]
-        for write, (row, _), new in zip(writes, standing, outcomes, strict=True):
+        for write, (row, old), new in zip(writes, standing, outcomes, strict=True):
             if not isinstance(write, Check):
-                self._store(row, new)
+                self._store(row, old, new)
         return Answer(units=transacted(total(units)))
 
     def _outcome(self, write: Touch, old: Item | None) -> Item | None:
@@ -253,15 +249,24 @@ class SqliteCore:
         row, body = found
         return row, {PK: key.pk, SK: key.sk, **decoded(body)}
 
-    def _store(self, row: int | None, item: Item | None) -> None:
-        if item is None:
+    def _store(self, row: int | None, old: Item | None, new: Item | None) -> None:
+        if new is None:
             if row is not None:
                 self._cursor.execute("DELETE FROM items WHERE id = ?", (row,))
-        elif row is None:
-            self._insert(item)
+        elif row is None or old is None:
+            self._insert(new)
         else:
-            placing = [item.get(name) for name in self._placing]
-            self._cursor.execute(self._update, (_body(item), *placing, row))
+            self._update(row, old, new)
+
+    def _update(self, row: int, old: Item, new: Item) -> None:
+        # Only the columns that change: SQLite writes an index anew for each that is named.
+        moved = tuple([name for name in self._placing if old.get(name) != new.get(name)])
+        statement = self._updates.get(moved)
+        if statement is None:
+            columns = "".join(f', "{name}" = ?' for name in moved)
+            statement = self._updates[moved] = f"UPDATE items SET body = ?{columns} WHERE id = ?"
+        values = (_body(new), *[new.get(name) for name in moved], row)
+        self._cursor.execute(statement, values)
 
     def _insert(self, item: Mapping[str, Any]) -> bool:
         """Insert the item if there is none with its key; return whether there was none."""
