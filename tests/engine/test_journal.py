@@ -235,7 +235,7 @@ async def test_what_is_held_back_travels_with_the_next_that_must_be_durable(
 
 
 async def test_all_who_wait_for_what_is_held_back_share_one_put_that_no_cancelling_cuts_short(
-    kernel: Kernel, engine: Gated, journal: Journal
+    kernel: Kernel, engine: Fallible, journal: Journal
 ) -> None:
     journal.hold([event(0)])
     waits = [asyncio.ensure_future(_awaited(journal.flushed())) for _ in range(3)]
@@ -250,7 +250,7 @@ async def test_all_who_wait_for_what_is_held_back_share_one_put_that_no_cancelli
 
 
 async def test_whoever_waits_for_what_is_held_back_hears_that_the_position_is_lost(
-    kernel: Kernel, engine: Gated, journal: Journal
+    kernel: Kernel, engine: Fallible, journal: Journal
 ) -> None:
     engine.open.set()
     rival = Journal(kernel, head(), begun(EMPTY, Context(), 0), alive=lambda: True)
