@@ -12,7 +12,8 @@ import pytest
 
 from holdfast import Graph, HistoryEntry, Holdfast, signal
 from holdfast.engine import events, views
-from holdfast.engine.ledger import Journal, load
+from holdfast.engine.ledger import Journal
+from holdfast.engine.loading import load
 from holdfast.errors import InvalidQuery, JournalDamaged, RunNotFound
 from holdfast.model.event import Event, NodeFinished
 from holdfast.records.codec import unpack_events

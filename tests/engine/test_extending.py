@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from holdfast import Graph, Holdfast, days, fail, hours, signal
-from holdfast.engine.ledger import Conflict, Journal, load
+from holdfast.engine.ledger import Conflict, Journal
+from holdfast.engine.loading import load
 from holdfast.engine.views import moment
 from holdfast.errors import (
     ExpiryNotLater,

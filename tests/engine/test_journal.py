@@ -11,7 +11,8 @@ import pytest
 
 from holdfast.clock import ManualClock, SeededIds
 from holdfast.engine.kernel import Dropped, Kernel
-from holdfast.engine.ledger import GROUP_BYTES_MAX, Conflict, Journal, begun
+from holdfast.engine.ledger import GROUP_BYTES_MAX, Conflict, Journal
+from holdfast.engine.loading import begun
 from holdfast.errors import InvalidResult
 from holdfast.model.event import Event, NodeFinished
 from holdfast.model.execution import Execution

@@ -28,6 +28,7 @@ from holdfast.engine import (
     lease,
     leaving,
     ledger,
+    loading,
     outside,
     removal,
     runs,
@@ -107,7 +108,7 @@ def fence_before_head(patch: pytest.MonkeyPatch) -> None:
         item = await self._kernel.heads.get(run.head)
         if item is not None and item.get("torn"):
             head = head_of(item)
-            loaded = await ledger.load(self._kernel, head)
+            loaded = await loading.load(self._kernel, head)
             put = record(
                 msgspec.structs.replace(head, epoch=epoch + 1),
                 loaded.context.position,
@@ -287,7 +288,7 @@ def free_the_fences(patch: pytest.MonkeyPatch) -> None:
     """An expiry that deletes every record lets a stalled owner back in."""
 
     def forgetful(*arguments: Any, **values: Any) -> Put:
-        return record(*arguments, **{**values, "stays": False})
+        return record(*arguments, **{**values, "stays": None})
 
     for module in (ledger, runs):
         patch.setattr(module, "record", forgetful)

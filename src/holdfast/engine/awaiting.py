@@ -10,7 +10,7 @@ from holdfast.engine import events, runs
 from holdfast.engine.crew import Crew
 from holdfast.engine.endings import Outcome
 from holdfast.engine.kernel import Kernel
-from holdfast.engine.ledger import load
+from holdfast.engine.loading import load
 from holdfast.model.execution import Execution
 from holdfast.model.run import Status
 from holdfast.records.head import ENDED, Head

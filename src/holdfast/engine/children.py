@@ -26,7 +26,8 @@ from holdfast.engine.accounts import granted
 from holdfast.engine.events import check_kept
 from holdfast.engine.hands import Hands
 from holdfast.engine.kernel import Dropped, Kernel
-from holdfast.engine.ledger import Conflict, load
+from holdfast.engine.ledger import Conflict
+from holdfast.engine.loading import load
 from holdfast.engine.starting import Prepared, Start, start_prepared
 from holdfast.engine.views import entry_of
 from holdfast.errors import (

@@ -17,7 +17,8 @@ from holdfast.engine.branches import side_by_side
 from holdfast.engine.hold import Hold, Overtaken
 from holdfast.engine.kernel import Dropped
 from holdfast.engine.leaving import Leaving
-from holdfast.engine.ledger import Conflict, load
+from holdfast.engine.ledger import Conflict
+from holdfast.engine.loading import load
 from holdfast.engine.outside import Outside
 from holdfast.engine.parking import RETRY
 from holdfast.engine.performer import perform

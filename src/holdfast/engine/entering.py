@@ -7,10 +7,10 @@ from contextlib import suppress
 
 import msgspec
 
+from holdfast.engine.contents import spilled
 from holdfast.engine.hands import Hands
 from holdfast.engine.kernel import Kernel
 from holdfast.engine.lanes import View, look
-from holdfast.engine.ledger import spilled
 from holdfast.engine.turns import look_again
 from holdfast.engine.unwritten import Stood
 from holdfast.errors import (

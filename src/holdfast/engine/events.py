@@ -12,9 +12,9 @@ from contextlib import aclosing, suppress
 from typing import Any
 
 from holdfast.engine import runs
+from holdfast.engine.contents import contents_of
 from holdfast.engine.cursors import EventCursor
 from holdfast.engine.kernel import Kernel
-from holdfast.engine.ledger import contents_of
 from holdfast.engine.removal import is_freed_by
 from holdfast.engine.views import history_of, is_shown
 from holdfast.errors import BlobNotFound, InvalidQuery, JournalDamaged, RunNotFound

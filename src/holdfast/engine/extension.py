@@ -24,10 +24,11 @@ from contextlib import suppress
 
 import msgspec
 
+from holdfast.engine.contents import spilled
 from holdfast.engine.inbox import prolong_all
 from holdfast.engine.kernel import Kernel
 from holdfast.engine.lanes import keep_place
-from holdfast.engine.ledger import Loaded, load, spilled
+from holdfast.engine.loading import Loaded, load
 from holdfast.engine.runs import read
 from holdfast.engine.waking import standing_row
 from holdfast.errors import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from holdfast.engine.ledger import Loaded
+from holdfast.engine.loading import Loaded
 from holdfast.records.head import Head
 from holdfast.records.keys import Place, RunKey
 

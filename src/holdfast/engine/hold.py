@@ -14,7 +14,8 @@ import msgspec
 
 from holdfast.engine.holder import Holder
 from holdfast.engine.kernel import Dropped, Kernel
-from holdfast.engine.ledger import Conflict, Journal, Loaded, read_inbox
+from holdfast.engine.ledger import Conflict, Journal
+from holdfast.engine.loading import Loaded, read_inbox
 from holdfast.engine.parking import Parking
 from holdfast.engine.starting import made, with_input
 from holdfast.engine.unwritten import Stood

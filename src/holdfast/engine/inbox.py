@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
+from holdfast.engine.contents import contents_of, spilled
 from holdfast.engine.kernel import Kernel
-from holdfast.engine.ledger import contents_of, spilled
 from holdfast.errors import ConditionFailed, OutcomeUnknown
 from holdfast.records.head import Head
 from holdfast.records.journal import content_of, prolonged_signal, signal_in

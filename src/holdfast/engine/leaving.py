@@ -12,7 +12,7 @@ from holdfast.engine.children import pay_family
 from holdfast.engine.debts import owes, owes_family, pay
 from holdfast.engine.endings import Outcome
 from holdfast.engine.hold import Hold
-from holdfast.engine.ledger import load
+from holdfast.engine.loading import load
 from holdfast.engine.parking import limit_ms, reason_of
 from holdfast.engine.removal import freed_at_ms, remove
 from holdfast.engine.turns import must_wait

@@ -1,4 +1,4 @@
-"""A run's journal as the engine reads and writes it.
+"""A run's journal as its owner writes it.
 
 To append is one conditional Put at the next position: whoever writes it first wins. Records that
 become ready while a Put is under way travel together in the next one. Where what was written since
@@ -16,51 +16,32 @@ from typing import Any
 import msgspec
 
 from holdfast.engine.compaction import Tail, due
+from holdfast.engine.contents import (
+    INLINE_BYTES_MAX,
+    check_fits,
+    compressed,
+    contents_of,
+    spilled,
+)
 from holdfast.engine.kernel import Dropped, Kernel
-from holdfast.engine.unwritten import Unwritten
+from holdfast.engine.loading import Loaded
 from holdfast.errors import (
     ConditionFailed,
     InvalidResult,
-    JournalDamaged,
     StoreUnavailable,
     StoreUnusable,
 )
 from holdfast.model.event import Event, Extended, Fenced, Snapshot
-from holdfast.model.execution import Execution, ends, folded, restored, snapshot
-from holdfast.model.signals import Signal
+from holdfast.model.execution import Execution, ends, folded, snapshot
 from holdfast.records.changes import pointed
-from holdfast.records.codec import compress, encode, unpack_events, unpack_value
-from holdfast.records.head import Context, Head
-from holdfast.records.journal import Content, content_of, is_emptied, record, signal_in
-from holdfast.records.keys import (
-    blob_prefix,
-    inbox_range,
-    is_inbox,
-    journal_range,
-    position_in,
-)
-from holdfast.storage import Table
+from holdfast.records.codec import compress, encode, unpack_events
+from holdfast.records.head import Head
+from holdfast.records.journal import Content, content_of, followed, is_emptied, record
 
-__all__ = [
-    "Conflict",
-    "Journal",
-    "Loaded",
-    "begun",
-    "check_fits",
-    "compressed",
-    "contents_of",
-    "load",
-    "read_inbox",
-    "spilled",
-]
+__all__ = ["Conflict", "Journal"]
 
 # What one Put carries at most; what is over it takes the next position.
 GROUP_BYTES_MAX = 100 * 1024
-# Where there is no room for blobs, an item must do. The rest is for keys and attributes.
-_INLINE_BYTES_MAX = 380 * 1024
-# Up to here it takes less time to compress than to hand it to a thread.
-_COMPRESSED_INLINE_BYTES_MAX = 256 * 1024
-_BLOBS_AT_ONCE = 16
 _UNFOLDED_MAX = 1_000
 _EXTENDING = (Extended, Snapshot)
 # A run that is not written down remembers its history up to here, then only where it stands.
@@ -72,126 +53,6 @@ Apart = Callable[[Coroutine[Any, Any, None]], "asyncio.Future[None]"]
 
 class Conflict(Exception):
     """Somebody else's record stands at the position."""
-
-
-class Loaded(msgspec.Struct):
-    """A run as its journal tells it."""
-
-    execution: Execution
-    context: Context
-    inbox: list[Signal]
-    tail: Tail
-    fence: int = 0
-    """The highest epoch of the fences that were read."""
-    unwritten: Unwritten | None = None
-    """Where nothing of it is written down yet."""
-
-
-def begun(execution: Execution, context: Context, input_bytes: int) -> Loaded:
-    """Return a run of which nothing stands yet but its input."""
-    return Loaded(execution, context, [], Tail(input_bytes))
-
-
-async def load(kernel: Kernel, head: Head) -> Loaded:
-    """Read a run's journal from its last snapshot on, and its inbox.
-
-    It is one consistent Query, and a page for each MB more. A fence before the snapshot is not
-    read, and need not be: whoever holds a row with this pointer saw it when its epoch was the
-    highest that there was, so a fence of a higher one can only have been written after it.
-
-    Raises:
-        JournalDamaged: a record is missing or cannot be read.
-    """
-    items = await _records(kernel.journals, head, head.snapshot)
-    contents = await contents_of(kernel, [content_of(item) for item in items])
-    loaded: Loaded | None = None
-    if not head.snapshot and head.input is not None:
-        loaded = _from_input(head, head.input)
-    inbox: list[Signal] = []
-    blobs = head.context.blobs
-    for item, data in zip(items, contents, strict=True):
-        content = content_of(item)
-        blobs = blobs or content.blob is not None
-        if is_inbox(item["SK"]):
-            if _in_time(item, head):
-                inbox.append(_signal(item, data))
-        elif position_in(item["SK"]) == 0:
-            loaded = _from_input(head, data)
-            loaded.context = _grown(loaded.context, content)
-        else:
-            loaded = _after(head, loaded, position_in(item["SK"]), content, unpack_events(data))
-    if loaded is None:
-        missing = f"record {head.snapshot}" if head.snapshot else "the input"
-        raise JournalDamaged(f"{missing} of run {head.key.id!r} is missing")
-    loaded.inbox = inbox
-    loaded.context = msgspec.structs.replace(loaded.context, blobs=loaded.context.blobs or blobs)
-    return loaded
-
-
-def _from_input(head: Head, data: bytes) -> Loaded:
-    execution = Execution(seed=head.seed, state=unpack_value(data), node=head.first)
-    return begun(execution, Context(), len(data))
-
-
-def _after(
-    head: Head, loaded: Loaded | None, position: int, content: Content, events: list[Event]
-) -> Loaded:
-    """Return a run as it is after one more record; the first one read may be its snapshot."""
-    expected = head.snapshot if loaded is None else loaded.context.position
-    first = events[0] if events else None
-    if position != expected or (loaded is None and not isinstance(first, Snapshot)):
-        raise JournalDamaged(f"record {expected} of run {head.key.id!r} is missing")
-    if isinstance(first, Snapshot):
-        context = Context(position, first.size, first.blobs)
-        tail = Tail(content.size)
-        execution = folded(restored(first), events[1:])
-    else:
-        assert loaded is not None
-        context = loaded.context
-        tail, execution = loaded.tail.grown(content.size), folded(loaded.execution, events)
-    fences = [event.epoch for event in events if isinstance(event, Fenced)]
-    fence = max((0 if loaded is None else loaded.fence, *fences))
-    return Loaded(execution, _followed(context, content), [], tail, fence)
-
-
-async def read_inbox(kernel: Kernel, head: Head) -> list[Signal]:
-    """Read what lies in a run's inbox, consistently."""
-    items = [item async for item in kernel.inboxes.every(head.key.pk, inbox_range(head.generation))]
-    contents = await contents_of(kernel, [content_of(item) for item in items])
-    return [
-        _signal(item, data)
-        for item, data in zip(items, contents, strict=True)
-        if _in_time(item, head)
-    ]
-
-
-async def spilled(kernel: Kernel, head: Head, data: bytes, name: str) -> Content:
-    """Return packed bytes as an item can hold them: beside the table where they are large.
-
-    Raises:
-        InvalidResult: they are too large, and the store has no room beside the table.
-    """
-    if len(data) <= kernel.spill_bytes:
-        return Content(data)
-    blobs = kernel.blobs
-    if blobs is not None:
-        key = blob_prefix(head.kept, head.key, head.generation) + name
-        return Content(None, await blobs.put(data, key=key))
-    check_fits(kernel, data)
-    return Content(data)
-
-
-def check_fits(kernel: Kernel, data: bytes) -> None:
-    """Check that there is room for packed bytes, in an item or beside the table.
-
-    Raises:
-        InvalidResult: there is none.
-    """
-    if kernel.blobs is None and len(data) > _INLINE_BYTES_MAX:
-        raise InvalidResult(
-            f"this has {len(data):,} bytes once it is compressed, and an item holds at most "
-            f"{_INLINE_BYTES_MAX:,}; larger values need a bucket: add &bucket=NAME to the address"
-        )
 
 
 class _Entry(msgspec.Struct, eq=False):
@@ -330,7 +191,7 @@ class Journal:
 
     def _hold(self, entry: _Entry) -> None:
         if self._unwritten:
-            if len(entry.plain) > _INLINE_BYTES_MAX:
+            if len(entry.plain) > INLINE_BYTES_MAX:
                 # Now, and not when it is written down: whoever asked for it must learn of it.
                 check_fits(self._kernel, compress(entry.plain))
             self._unwritten_bytes += len(entry.plain)
@@ -524,7 +385,7 @@ class Journal:
         starts = isinstance(events[0], Snapshot)
         self._tail = Tail(content.size) if starts else self._tail.grown(content.size)
         self._fold.add(events)
-        self.context = _followed(self.context, content)
+        self.context = followed(self.context, content)
 
     async def _point(self, position: int) -> None:
         """Tell readers to begin at a snapshot that stands.
@@ -546,35 +407,6 @@ class Journal:
             # Otherwise somebody pointed further on.
 
 
-async def _records(table: Table, head: Head, position: int) -> list[dict[str, Any]]:
-    return [
-        item async for item in table.every(head.key.pk, journal_range(head.generation, position))
-    ]
-
-
-async def contents_of(kernel: Kernel, contents: Sequence[Content]) -> list[bytes]:
-    """Return the packed bytes of items, those in blobs read side by side."""
-    if all(content.data is not None for content in contents):
-        return [content.data or b"" for content in contents]
-    room = asyncio.Semaphore(_BLOBS_AT_ONCE)
-    blobs = kernel.store.blobs.purpose("journal")
-
-    async def bytes_of(content: Content) -> bytes:
-        if content.blob is None:
-            return content.data or b""
-        async with room:
-            return await blobs.get(content.blob)
-
-    return list(await asyncio.gather(*map(bytes_of, contents)))
-
-
-async def compressed(plain: bytes) -> bytes:
-    """Return encoded bytes as they are kept; large ones do not hold up the event loop."""
-    if len(plain) <= _COMPRESSED_INLINE_BYTES_MAX:
-        return compress(plain)
-    return await asyncio.to_thread(compress, plain)
-
-
 def _entry(events: Sequence[Event]) -> _Entry:
     # Encoded here, so that what cannot be kept is known before anything is queued.
     return _Entry(tuple(events), encode(events))
@@ -593,24 +425,3 @@ def _heard(writing: asyncio.Future[None]) -> None:
 
 def _stays(events: Sequence[Event]) -> bool:
     return any(isinstance(event, Fenced) or ends(event) for event in events)
-
-
-def _grown(context: Context, content: Content) -> Context:
-    blobs = context.blobs or content.blob is not None
-    return Context(context.position, context.size + content.size, blobs)
-
-
-def _followed(context: Context, content: Content) -> Context:
-    """Return the context after the record at its position."""
-    blobs = context.blobs or content.blob is not None
-    return Context(context.position + 1, context.size + content.size, blobs)
-
-
-def _in_time(item: dict[str, Any], head: Head) -> bool:
-    """Return whether a signal was accepted before the run expired: nothing else ever counts."""
-    return item["accepted_ms"] < head.expires_ms
-
-
-def _signal(item: dict[str, Any], data: bytes) -> Signal:
-    name, id = signal_in(item)
-    return Signal(name, id, item["accepted_ms"], unpack_value(data))

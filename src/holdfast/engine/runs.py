@@ -7,11 +7,12 @@ from typing import Any
 
 import msgspec
 
+from holdfast.engine.contents import contents_of, spilled
 from holdfast.engine.debts import owes, owes_family, pay
 from holdfast.engine.hands import NOBODY, Hands
 from holdfast.engine.inbox import prolong
 from holdfast.engine.kernel import Kernel
-from holdfast.engine.ledger import Loaded, contents_of, load, spilled
+from holdfast.engine.loading import Loaded, load
 from holdfast.engine.removal import freed_at_ms
 from holdfast.engine.waking import changed, woken
 from holdfast.errors import (

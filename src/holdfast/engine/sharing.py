@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
+from holdfast.engine.contents import check_fits, compressed
 from holdfast.engine.kernel import Kernel
-from holdfast.engine.ledger import check_fits, compressed
 from holdfast.errors import (
     BlobDamaged,
     BlobNotFound,

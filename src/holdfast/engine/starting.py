@@ -7,10 +7,11 @@ from typing import Any
 
 import msgspec
 
+from holdfast.engine.contents import check_fits, spilled
 from holdfast.engine.entering import Entrance, start_in_lane
 from holdfast.engine.hands import Hands
 from holdfast.engine.kernel import Kernel
-from holdfast.engine.ledger import Loaded, begun, check_fits, spilled
+from holdfast.engine.loading import Loaded, begun
 from holdfast.engine.unwritten import Stood, Unwritten
 from holdfast.errors import AlreadyExists, ConditionFailed, InvalidInput, InvalidResult
 from holdfast.graph import Graph

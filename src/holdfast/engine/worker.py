@@ -18,7 +18,7 @@ from holdfast.engine.hands import Hands
 from holdfast.engine.hold import Hold
 from holdfast.engine.kernel import Dropped, Kernel
 from holdfast.engine.lease import Lease
-from holdfast.engine.ledger import Loaded
+from holdfast.engine.loading import Loaded
 from holdfast.engine.means import Means
 from holdfast.engine.options import WorkerOptions
 from holdfast.engine.rounds import Rounds

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from holdfast.errors import JournalDamaged
-from holdfast.records.head import Head
+from holdfast.records.head import Context, Head
 from holdfast.records.keys import inbox_key, journal_key
 from holdfast.storage import Absent, BlobRef, Delete, Key, Less, Put, Update
 from holdfast.storage.layout import TOKEN
@@ -17,7 +17,9 @@ __all__ = [
     "Content",
     "Stay",
     "content_of",
+    "followed",
     "freed",
+    "grown",
     "is_emptied",
     "prolonged",
     "prolonged_signal",
@@ -46,6 +48,18 @@ class Content(msgspec.Struct, frozen=True):
         if self.blob is not None:
             return {"blob": self.blob.as_item()}
         return {"data": self.data}
+
+
+def grown(context: Context, content: Content) -> Context:
+    """Return the context with what lies beside the journal, as a large input does."""
+    blobs = context.blobs or content.blob is not None
+    return Context(context.position, context.size + content.size, blobs)
+
+
+def followed(context: Context, content: Content) -> Context:
+    """Return the context after the record at its position."""
+    blobs = context.blobs or content.blob is not None
+    return Context(context.position + 1, context.size + content.size, blobs)
 
 
 def content_of(item: Mapping[str, Any]) -> Content:
