@@ -431,7 +431,9 @@ def test_a_worker_that_never_started_is_left_alone(url: str) -> None:
         hf.worker([counting()]).stop()
 
 
-def test_a_node_that_ends_the_loop_leaves_nobody_waiting(url: str) -> None:
+def test_a_node_that_ends_the_loop_leaves_nobody_waiting(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
     graph = Graph("exiting", State)
 
     @graph.node
@@ -441,10 +443,12 @@ def test_a_node_that_ends_the_loop_leaves_nobody_waiting(url: str) -> None:
     hf = Holdfast(url)
     hf.worker([graph]).start()
     with pytest.raises(StoreClosed, match=re.escape("ended by SystemExit(3)")):
-        hf.start(graph).result(timeout=DEADLINE_SECONDS)
+        hf.start(graph, id="doc-42").result(timeout=DEADLINE_SECONDS)
     with pytest.raises(StoreClosed, match=re.escape("ended by SystemExit(3)")):
         hf.list()
     hf.close()
+    told = "run doc-42: a node raised SystemExit(3), which ends the process"
+    assert told in [record.getMessage() for record in caplog.records]
 
 
 # --- processes ------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import Graph, Holdfast, days, signal
-from holdfast.errors import AlreadyExists, RunFailed, WaitTimedOut
+from holdfast.errors import AlreadyExists, RunEnded, RunFailed, WaitTimedOut
 from tests.engine.support import Gate, House, calls_of, chain, journal_items, kill
 
 
@@ -185,6 +185,30 @@ async def test_a_signal_id_with_another_payload_is_refused(either: House) -> Non
     async with either.worker(hf, graph) as worker:
         await either.quiet(worker)
     assert await run.result(timeout=60) == {"got": "yes"}
+
+
+async def test_a_signal_that_ended_its_run_can_be_sent_again(either: House) -> None:
+    """Whoever did not hear that it counted must be able to ask, from another process, too."""
+    hf, other = either.open(), either.open()
+    graph = graph_of(takes_one)
+    async with either.worker(hf, graph) as worker:
+        run = await hf.start(graph, id="doc-42")
+        await run.signal("decision", {"yes": True}, signal_id="s1")
+        await run.signal("nobody waits for", 1, signal_id="s1")
+        await either.quiet(worker)
+        assert (await run.get()).status == "finished"
+    for sender in (hf, other):
+        await sender.signal("doc-42", "decision", {"yes": True}, signal_id="s1")
+        with pytest.raises(AlreadyExists):
+            await sender.signal("doc-42", "decision", {"yes": False}, signal_id="s1")
+        for name, payload, id in (
+            ("decision", {"yes": True}, "s2"),
+            ("decision", {"yes": True}, None),
+            ("decision", object(), "s1"),
+            ("nobody waits for", 1, "s1"),
+        ):
+            with pytest.raises(RunEnded):
+                await sender.signal("doc-42", name, payload, signal_id=id)
 
 
 async def test_the_same_payload_in_another_order_of_keys_is_the_same_signal(hf: Holdfast) -> None:

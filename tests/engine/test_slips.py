@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Graph, Holdfast, Retry, WorkerOptions, agent, days, hours, tool
+from holdfast import Graph, Holdfast, Quota, Retry, WorkerOptions, agent, days, hours, tool
 from holdfast.errors import HoldfastError, RunFailed
 from holdfast.integrations.offline import Offline
 from tests.engine.support import House, chain
@@ -15,6 +15,7 @@ from tests.engine.support import House, chain
 DECLARED: dict[str, Callable[[], Any]] = {
     "retry is a Retry": lambda: tool(retry=3)(list),  # type: ignore[call-overload]
     "quota is a Quota": lambda: tool(quota=5)(list),  # type: ignore[call-overload]
+    "would let all of them pass": lambda: tool(quota=Quota("mail", tokens=5))(list),
     "idempotent is True or False": lambda: tool(idempotent="no")(list),  # type: ignore[call-overload]
     "at_most_once is True or False": lambda: tool(at_most_once="yes")(list),  # type: ignore[call-overload]
     "attempts of a Retry is a whole number from 1 on": lambda: Retry(attempts=0),

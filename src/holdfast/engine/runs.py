@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -32,7 +33,7 @@ from holdfast.records import changes
 from holdfast.records.codec import pack, unpack_value
 from holdfast.records.head import ENDED, OPEN, TROUBLE, Head, RetryRequest, head_of, is_over
 from holdfast.records.journal import Content, content_of, record, signal_item
-from holdfast.records.keys import Place, RunKey
+from holdfast.records.keys import Place, RunKey, inbox_key
 
 __all__ = ["cancel", "read", "retry", "send"]
 
@@ -96,6 +97,8 @@ class _Sent(msgspec.Struct, frozen=True):
 
 async def _deliver(kernel: Kernel, hands: Hands, head: Head, signal: _Sent) -> None:
     run, name, id = head.key, signal.name, signal.id
+    if head.status in ENDED and await _has_counted(kernel, head, signal):
+        return
     _check_open(head)
     content = await _payload(kernel, head, signal.payload)
     accepted_ms = kernel.clock.now_ms()
@@ -113,7 +116,7 @@ async def _deliver(kernel: Kernel, hands: Hands, head: Head, signal: _Sent) -> N
         await kernel.settle(kernel.inboxes, put)
         ttl = head.ttl
     except ConditionFailed as failed:
-        ttl = await _check_same(kernel, failed, signal)
+        ttl = await _check_same(kernel, failed.item or {}, signal)
     row: Head | None = head
     spilled = content.blob is not None
     while row is not None:
@@ -131,6 +134,18 @@ async def _deliver(kernel: Kernel, hands: Hands, head: Head, signal: _Sent) -> N
             write = changes.signalled(row, spilled=spilled, now_ms=now, token=kernel.ids.new())
             row = await changed(kernel, row, write)
             hands.hear(run)
+
+
+async def _has_counted(kernel: Kernel, head: Head, signal: _Sent) -> bool:
+    """Return whether a run that has ended took this very signal, which is only sent again."""
+    item = await kernel.inboxes.get(inbox_key(head.key, head.generation, signal.name, signal.id))
+    if item is None or not await _was_taken(kernel, head, signal.name, signal.id):
+        return False
+    try:
+        await _check_same(kernel, item, signal)
+    except Misfit:  # what cannot be kept was not sent before
+        return False
+    return True
 
 
 async def _was_taken(kernel: Kernel, head: Head, name: str, id: str) -> bool:
@@ -155,9 +170,8 @@ def _check_open(head: Head) -> None:
         raise RunEnded(f"run {head.key.id!r} is {head.status}", status=head.status)
 
 
-async def _check_same(kernel: Kernel, failed: ConditionFailed, signal: _Sent) -> int:
+async def _check_same(kernel: Kernel, item: Mapping[str, Any], signal: _Sent) -> int:
     """Check that a signal which is there already is this one; return its ttl."""
-    item = failed.item or {}
     (data,) = await contents_of(kernel, [content_of(item)])
     payload = durable(signal.payload)
     if data != pack(payload) and unpack_value(data) != payload:

@@ -422,8 +422,11 @@ class Worker:
         successor = self._succeeding.pop(run, None)
         if successor is not None and _is_later(successor[0], driver.hold.head):
             self._drive_ours(*successor)
-        if not task.cancelled() and task.exception() is not None:
-            _log.error("run %s: the driver broke", run.id, exc_info=task.exception())
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, SystemExit | KeyboardInterrupt):
+            _log.error("run %s: a node raised %r, which ends the process", run.id, error)
+        elif error is not None:
+            _log.error("run %s: the driver broke", run.id, exc_info=error)
         self._has_room(refused=self._slots.held_back)
         self._kernel.news.tell(run)  # its row says by now what became of it
 

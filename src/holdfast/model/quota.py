@@ -170,14 +170,20 @@ def nanodollars_of(dollars: float, field: str) -> int:
 
 
 def admitted_quota(quota: object) -> Quota | None:
-    """Return what limits calls, if anything does.
+    """Return what limits calls of a tool, if anything does.
 
     Raises:
-        InvalidRequest: it is not a Quota.
+        InvalidRequest: it is not a Quota, or limits nothing that such a call takes.
     """
     if not isinstance(quota, Quota | None):
         raise InvalidRequest(
             f"quota is a Quota, such as Quota('mail', requests=5), not {quota!r:.80}",
+            field="quota",
+        )
+    if quota is not None and quota.requests is None and quota.at_once is None:
+        raise InvalidRequest(
+            f"a call of a tool takes a request, and neither tokens nor dollars: the quota "
+            f"{quota.name!r:.80} would let all of them pass; give it requests or at_once",
             field="quota",
         )
     return quota
