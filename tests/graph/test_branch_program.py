@@ -156,12 +156,22 @@ def test_a_loop_over_a_fork_gives_new_names() -> None:
     assert names == ["0.0", "0.1", "2.0", "2.1", "4.0", "4.1"]
 
 
-@pytest.mark.parametrize("over", [{}, {"items": "abc"}, {"items": {}}, {"items": None}], ids=str)
-def test_what_is_no_list_cannot_be_gone_over(over: Any) -> None:
+@pytest.mark.parametrize(
+    ("over", "told"),
+    [
+        ({}, "and is not there"),
+        ({"items": "abc"}, "and is 'abc'"),
+        ({"items": {}}, "and is {}"),
+        ({"items": None}, "and is None"),
+    ],
+    ids=str,
+)
+def test_what_is_no_list_cannot_be_gone_over(over: Any, told: str) -> None:
     failed = Walk(over_items(), over).step("", Returned({}))
     assert isinstance(failed, Failed)
     assert failed.failure.type == "InvalidResult"
     assert "goes over the items of 'items'" in failed.failure.message
+    assert failed.failure.message.endswith(told)
 
 
 def test_a_fork_has_so_many_branches_and_no_more() -> None:

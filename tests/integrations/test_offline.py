@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.clock import ManualClock
-from holdfast.errors import ModelRefused, ModelUnavailable
+from holdfast.errors import InvalidRequest, ModelRefused, ModelUnavailable
 from holdfast.integrations.offline import Offline
 from holdfast.model.invocation import Answer, Request, ToolCall, ToolSpec, Usage
 
@@ -146,3 +146,9 @@ def test_it_takes_no_more_than_is_reserved(
     read, made = model.tokens_at_most(request)
     assert usage.input_tokens <= read
     assert usage.output_tokens <= made == most
+
+
+@pytest.mark.parametrize("answers", ["Hello.", {"risk": "high"}, 5], ids=str)
+def test_a_single_answer_is_no_script(answers: Any) -> None:
+    with pytest.raises(InvalidRequest, match="answers are a list, or a function"):
+        Offline(answers)

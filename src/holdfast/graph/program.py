@@ -151,9 +151,10 @@ def _fork(node: Node, way: Split, after: Mapping[str, Any], ops: Mapping[str, st
     if way.over:
         items: Any = after.get(way.over)
         if not isinstance(items, list):
+            found = f"{items!r:.80}" if way.over in after else "not there"
             raise InvalidResult(
-                f"the fork after {node.name!r} goes over the items of {way.over!r}, which is "
-                f"{'not there' if items is None else f'a {type(items).__name__}'} and not a list"
+                f"the fork after {node.name!r} goes over the items of {way.over!r}, which is to be "
+                f"a list, and is {found}"
             )
         count = len(cast(list[Any], items))
     return Fork(

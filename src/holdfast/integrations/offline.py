@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias, cast
 import msgspec
 
 from holdfast.clock import Clock
-from holdfast.errors import ModelRefused
+from holdfast.errors import InvalidRequest, ModelRefused
 from holdfast.integrations.samples import smallest
 from holdfast.model.invocation import (
     Answer,
@@ -70,6 +70,11 @@ class Offline:
         self._answers = answers if callable(answers) else None
         self._script: Iterator[Said] | None = None
         if answers is not None and not callable(answers):
+            # A text is a sequence, too, and would be said letter by letter.
+            if isinstance(answers, str) or not isinstance(answers, Sequence):
+                raise InvalidRequest(
+                    f"answers are a list, or a function, not {answers!r:.80}", field="answers"
+                )
             self._script = iter(answers)
         self.name: Final = name
         self.price: Final = price
