@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -462,21 +462,36 @@ class Killed(BaseException):
     """The client is gone."""
 
 
+def around_each_write(
+    hf: Holdfast, around: Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
+) -> None:
+    """Hand every write of an instance to a function, which carries it out or does not."""
+
+    def handed_over(write: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def instead(*arguments: Any, **options: Any) -> Any:
+            return await around(lambda: write(*arguments, **options))
+
+        return instead
+
+    for name in ("settle", "settle_together"):
+        setattr(hf._kernel, name, handed_over(getattr(hf._kernel, name)))
+
+
 def die_at(hf: Holdfast, count: int, *, after: bool) -> Callable[[], bool]:
     """Let an instance die at its write of that number; return what tells whether it got there."""
-    settle, writes = hf._kernel.settle, 0
+    writes = 0
 
-    async def dying(table: Any, write: Any, **options: Any) -> Any:
+    async def dying(write: Callable[[], Awaitable[Any]]) -> Any:
         nonlocal writes
         writes += 1
         if writes == count and not after:
             raise Killed
-        item = await settle(table, write, **options)
+        item = await write()
         if writes == count:
             raise Killed
         return item
 
-    hf._kernel.settle = dying  # type: ignore[method-assign]
+    around_each_write(hf, dying)
     return lambda: writes >= count
 
 
@@ -572,23 +587,54 @@ async def test_whoever_comes_first_wins_a_race_with_the_expiry(house: House, ste
         await hf.start(GRAPH, id="doc-42", expires=HOUR)
         await hf.signal("doc-42", "early", "kept")
         await house.quiet(worker)
-        settle, writes = client._kernel.settle, 0
+        writes = 0
 
-        async def racing(table: Any, write: Any, **options: Any) -> Any:
+        async def racing(write: Callable[[], Awaitable[Any]]) -> Any:
             nonlocal writes
             writes += 1
             if writes == step:
                 await house.move(HOUR, worker)
                 await house.move(1, worker)
-            return await settle(table, write, **options)
+            return await write()
 
-        client._kernel.settle = racing  # type: ignore[method-assign]
+        around_each_write(client, racing)
         with pytest.raises(RunEnded) as refused:
             await client.extend("doc-42", expires=days(30))
         assert refused.value.status == "expired"
         assert (await hf.get("doc-42")).status == "expired"
         left = await journal_items(hf, "doc-42")
         assert [item.get("stays") for item in left].count("whole") == 1
+
+
+async def test_whoever_slept_while_extending_fills_no_position_that_was_freed(house: House) -> None:
+    """The run went on past where the snapshot was to stand, expired and was freed."""
+
+    async def waits_again(state: Any, ctx: Any) -> Any:
+        return await waits(state, ctx)
+
+    graph = chain("g", 2, text, node0=waits, node1=waits_again)
+    hf, client = house.open(), house.open()
+    async with house.worker(hf, graph) as worker:
+        await hf.start(graph, {"scan": incompressible(1, 50_000)}, id="doc-42", expires=HOUR)
+        await house.quiet(worker)
+        writes = 0
+
+        async def sleeping(write: Callable[[], Awaitable[Any]]) -> Any:
+            nonlocal writes
+            writes += 1
+            if writes == 2:
+                await hf.signal("doc-42", "decision", "yes")
+                await house.quiet(worker)
+                await house.move(HOUR, worker)
+                await house.move(1, worker)
+            return await write()
+
+        around_each_write(client, sleeping)
+        with pytest.raises(RunEnded) as refused:
+            await client.extend("doc-42", expires=days(30))
+        assert (writes, refused.value.status) == (2, "expired")
+        assert [item.get("stays") for item in await journal_items(hf, "doc-42")] == ["whole"]
+        assert await blob_keys(hf) == []
 
 
 async def test_an_owner_that_slept_through_it_all_finds_its_place_taken(house: House) -> None:
@@ -646,7 +692,7 @@ async def test_a_run_that_is_cancelled_after_it_was_extended_stays_cancelled_as_
     assert cancelled["ttl"] == extended["ttl"] == second.ttl
 
 
-async def test_to_extend_a_waiting_run_costs_five_units(either: House) -> None:
+async def test_to_extend_a_waiting_run_costs_eight_units(either: House) -> None:
     hf, client = either.open(), either.open()
     async with either.worker(hf, GRAPH) as worker:
         await hf.start(GRAPH, id="doc-42", expires=days(20))
@@ -654,4 +700,4 @@ async def test_to_extend_a_waiting_run_costs_five_units(either: House) -> None:
         client.meter.reset()
         await client.extend("doc-42", expires=days(21))
     # the snapshot 1, the ttl 1, the expiry 3, for the run moves in the due index
-    assert run_units(client) == 5
+    assert run_units(client) == 8

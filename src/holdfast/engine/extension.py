@@ -6,7 +6,8 @@ nothing that counts, and to ask again finishes it:
 
 1. The row names the retention class under which new blobs will lie, so that they can be freed.
 2. A snapshot stands in the journal with the new ttl, and with it what that ttl is: whoever writes
-   after it read it, and uses the new one. What is before it may vanish.
+   after it read it, and uses the new one. What is before it may vanish. It is written only as long
+   as the run is open: whoever wakes up when it was freed must not fill a position of it again.
 3. The row gets the new ttl, and readers begin at the snapshot. Whoever puts a signal into the inbox
    compares the ttl afterwards: from here on each lasts, or its sender mends that.
 4. The signals that were there before are given the new ttl, and so are its place in its session
@@ -38,6 +39,7 @@ from holdfast.errors import (
     InvalidResult,
     JournalDamaged,
     RunEnded,
+    TransactionCancelled,
 )
 from holdfast.model.event import Extended
 from holdfast.model.execution import snapshot
@@ -48,7 +50,8 @@ from holdfast.records.journal import prolonged, record
 from holdfast.records.keys import RunKey, beside_range
 from holdfast.records.lifetime import longer_class, retention_class, ttl_of
 from holdfast.records.moments import moment
-from holdfast.storage import Update
+from holdfast.storage import Put, Update
+from holdfast.storage.layout import TOKEN
 
 __all__ = ["extend"]
 
@@ -150,15 +153,24 @@ async def _secured(kernel: Kernel, head: Head, asked: _Lifetime) -> Loaded:
             raise InvalidRequest(f"run {head.key.id!r} cannot be extended: {error}") from None
         token = kernel.ids.new()
         put = record(lasting, context.position, content, token=token, stays="emptied")
-        try:
-            await kernel.settle(kernel.journals, put)
-        except ConditionFailed:  # somebody wrote there first
-            if content.blob is not None and kernel.blobs is not None:
-                await kernel.blobs.delete(content.blob.key)
-            head = await read(kernel, head.key)
-            _check_open(kernel, head)
-            continue
-        return loaded
+        if await _stands(kernel, head, put):
+            return loaded
+        # Somebody wrote there first, or the run is being closed.
+        if content.blob is not None and kernel.blobs is not None:
+            await kernel.blobs.delete(content.blob.key)
+        head = await read(kernel, head.key)
+        _check_open(kernel, head)
+
+
+async def _stands(kernel: Kernel, head: Head, put: Put) -> bool:
+    """Write a record as long as its run is open; return whether it stands."""
+    try:
+        await kernel.settle_together(kernel.journals, (put, changes.is_open(head)))
+    except TransactionCancelled:
+        # An earlier sending of it may have been carried out, and only its answer was lost.
+        item = await kernel.journals.get(put.key)
+        return item is not None and item[TOKEN] == put.token
+    return True
 
 
 async def _prolong_beside(kernel: Kernel, head: Head) -> None:

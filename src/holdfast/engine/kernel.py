@@ -24,7 +24,7 @@ from holdfast.records import settings
 from holdfast.records.codec import spill_bytes
 from holdfast.records.keys import SETTINGS
 from holdfast.records.settings import Settings
-from holdfast.storage import Blobs, Delete, Put, Store, Table, Update
+from holdfast.storage import Blobs, Check, Delete, Put, Store, Table, Update
 from holdfast.storage.layout import TOKEN
 
 __all__ = ["Dropped", "Kernel"]
@@ -160,7 +160,7 @@ class Kernel:
                     raise
             await self.clock.sleep(next(pauses))
 
-    async def settle_together(self, table: Table, writes: Sequence[Put | Update]) -> None:
+    async def settle_together(self, table: Table, writes: Sequence[Put | Update | Check]) -> None:
         """Carry out a transaction, re-sent byte for byte until its fate is known.
 
         Raises:

@@ -19,6 +19,7 @@ from holdfast.model.spending import NOTHING
 from holdfast.model.wait import Wait
 from holdfast.records.head import (
     ATTRIBUTES,
+    OPEN,
     ROW_WAITS_MAX,
     SCHEMA,
     TROUBLE,
@@ -27,7 +28,7 @@ from holdfast.records.head import (
     RetryRequest,
 )
 from holdfast.records.keys import Place, RunKey, list_place
-from holdfast.storage import Absent, AllOf, AnyOf, Equals, Less, Put, Update
+from holdfast.storage import Absent, AllOf, AnyOf, Check, Equals, Less, Put, Update
 
 __all__ = [
     "claimed",
@@ -37,6 +38,7 @@ __all__ = [
     "extended",
     "freed",
     "funded",
+    "is_open",
     "lasting",
     "nudged",
     "parenting",
@@ -424,6 +426,12 @@ def lasting(
         condition=AllOf((*_unchanged(head).conditions, known)),
         token=token,
     )
+
+
+def is_open(head: Head) -> Check:
+    """Return what holds as long as this very run is neither ended nor about to be closed."""
+    status = AnyOf(tuple(Equals("status", status) for status in sorted(OPEN)))
+    return Check(head.key.head, AllOf((Equals("generation", head.generation), status)))
 
 
 def extended(head: Head, *, expires_ms: int, now_ms: int, token: str) -> Update:
