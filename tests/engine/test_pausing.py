@@ -193,8 +193,8 @@ async def test_a_signal_that_ended_its_run_can_be_sent_again(either: House) -> N
     graph = graph_of(takes_one)
     async with either.worker(hf, graph) as worker:
         run = await hf.start(graph, id="doc-42")
-        await run.signal("decision", {"yes": True}, signal_id="s1")
         await run.signal("nobody waits for", 1, signal_id="s1")
+        await run.signal("decision", {"yes": True}, signal_id="s1")
         await either.quiet(worker)
         assert (await run.get()).status == "finished"
     for sender in (hf, other):

@@ -369,7 +369,11 @@ def extensions_that_stay_with_their_state(patch: pytest.MonkeyPatch) -> None:
 
 @bug
 def a_signal_that_two_branches_take(patch: pytest.MonkeyPatch) -> None:
-    """What one branch is about to take is free for the others until it is written."""
+    """What one branch is about to take is free for the others until it is written.
+
+    Only a large signal is written at once; here all of them are.
+    """
+    patch.setattr(ledger, "GROUP_BYTES_MAX", 0)
 
     def careless(self: hold.Hold) -> list[Signal]:
         taken = self.execution.taken
