@@ -10,7 +10,7 @@ import pytest
 from holdfast import Budget, Holdfast, Quota, Retry, minutes, signal, tool
 from holdfast.errors import InvalidRequest, ModelUnavailable
 from tests.engine.asking import Cents, graph_of
-from tests.engine.support import House
+from tests.engine.support import House, work_of
 
 
 async def test_a_run_that_a_quota_puts_off_is_parked_on_a_timer(either: House) -> None:
@@ -58,6 +58,37 @@ async def test_a_recorded_answer_takes_nothing_of_a_quota(house: House) -> None:
         await house.quiet(worker)
         assert (await hf.get("two")).reason == "quota"
     assert len(model.asked) == 1
+
+
+async def test_a_slot_given_to_a_worker_that_lost_its_run_is_free_again(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process goes on, and would renew the slot for as long as it lives."""
+    quota, hf = Quota("slow", at_once=1), house.open()
+    desk, made = hf._means.desk, list[int]()
+    admit, lost = desk.admit, asyncio.Event()
+
+    async def call() -> None:
+        made.append(1)
+
+    async def node(state: Any, ctx: Any) -> Any:
+        await ctx.call(call, quota=quota)
+
+    async def late(*arguments: Any, **options: Any) -> Any:
+        granted = await admit(*arguments, **options)
+        worker._lease._until = 0.0
+        lost.set()
+        return granted
+
+    monkeypatch.setattr(desk, "admit", late)
+    graph = graph_of(node)
+    async with house.worker(hf, graph) as worker:
+        await hf.start(graph, id="doc-42")
+        async with asyncio.timeout(60):
+            await lost.wait()
+        await asyncio.wait(work_of(worker))
+        assert made == []
+        assert [list(counter.held) for counter in desk._counters.values()] == [[]]
 
 
 async def test_slots_are_given_back_whatever_becomes_of_the_call(house: House) -> None:

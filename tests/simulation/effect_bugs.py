@@ -253,6 +253,22 @@ def nobody_gives_back(patch: pytest.MonkeyPatch) -> None:
 
 
 @effect_bug
+def a_slot_that_is_kept_though_the_run_was_lost(patch: pytest.MonkeyPatch) -> None:
+    """Its worker goes on under another name, and renews it for ever."""
+
+    async def admit(self: Any, quota: Any, cost: Any, told_ms: Any) -> Any:
+        held, desk = self._hold, self.means.desk
+        tenant = held.head.key.tenant
+        admission = await held.patiently(
+            lambda: desk.admit(quota, tenant, cost=cost, told_ms=told_ms)
+        )
+        held.check_alive()
+        return admission
+
+    patch.setattr(outside.Outside, "admit", admit)
+
+
+@effect_bug
 def a_quota_that_nobody_heeds(patch: pytest.MonkeyPatch) -> None:
     async def always(*arguments: Any) -> None: ...
 

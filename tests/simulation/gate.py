@@ -43,11 +43,14 @@ class Gate:
         self._world = world
         self._seen = seen
         self._slots = 0
+        self._held_until_ms = 0
         self._under_way: dict[Passage, None] = {}
 
     def item(self, new: Item | None) -> None:
         """Hear what stands in the quota's item."""
-        self._slots = 0 if new is None else len(level_of(new).slots)
+        slots = {} if new is None else level_of(new).slots
+        self._slots = len(slots)
+        self._held_until_ms = max((slot.until_ms for slot in slots.values()), default=0)
         if self._slots > (QUOTA.at_once or 0):
             raise Broken(f"the quota {QUOTA.name} has {self._slots} slots taken")
         self._seen["all slots taken"] += self._slots == QUOTA.at_once
@@ -65,6 +68,11 @@ class Gate:
             told = f"{under_way} calls are under way, and {self._slots} slots are taken"
             self._world.loop.fail(Broken(told))
         return passage
+
+    def settled(self) -> None:
+        """Check that nobody holds a slot once everything has come to rest."""
+        if self._held_until_ms > self._world.now_ms():
+            raise Broken(f"the quota {QUOTA.name} has {self._slots} slots taken, and nothing runs")
 
     def leaves(self, passage: Passage) -> None:
         """Hear that a call is over."""

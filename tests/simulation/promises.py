@@ -155,6 +155,7 @@ class Promises:
 
     def settled(self) -> None:
         """Check what must hold once everything has come to rest."""
+        self.gate.settled()
         for chronicle in list(self._open.values()):
             self._check_not_stuck(chronicle, at_rest=True)
             head = self._runs.own_row(chronicle)

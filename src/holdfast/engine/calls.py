@@ -228,10 +228,10 @@ class Calls:
         if call is None:
             admission.give_back()
             return
+        admission.release()
         known = self._known(call)
         if known is not None and known.over:
             admission.settle(Cost(1, known.spent.tokens, known.spent.nanodollars))
-        admission.release()
 
     async def _tried(self, call: str, digest: bytes, asked: Asked) -> Exception | None:
         """Make a call once, and write down what came of it; return what leaves that in doubt."""

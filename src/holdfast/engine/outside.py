@@ -51,6 +51,8 @@ class Outside:
         admission = await hold.patiently(
             lambda: desk.admit(quota, tenant, cost=cost, told_ms=told_ms)
         )
+        if isinstance(admission, Pass) and not hold.alive():
+            admission.give_back()
         hold.check_alive()
         return admission
 
