@@ -375,7 +375,7 @@ class Journal:
             lambda: contents_of(self._kernel, [content]), self._alive
         )
         events = unpack_events(data)
-        if not all(isinstance(event, Snapshot | Extended) for event in events):
+        if not all(isinstance(event, _EXTENDING) for event in events):
             return False
         self._stood(events, content)
         return True
