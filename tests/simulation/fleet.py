@@ -49,6 +49,7 @@ from tests.simulation.script import (
     Wish,
     drawn_script,
 )
+from tests.simulation.setting import setting
 from tests.simulation.world import World, simulate
 
 __all__ = ["RUNS", "WORKERS", "Outcome", "fleet", "rough"]
@@ -61,6 +62,8 @@ TROUBLE_SECONDS = 150.0
 """How long everything goes wrong."""
 REST_SECONDS = 8 * LEASE_SECONDS
 """After that much more, nothing may be left undone."""
+STILL_LEASES = 1
+"""For how many leases nothing may have been left undone before a fleet is sent home earlier."""
 PERSON_SECONDS = 6.0
 """How often somebody looks for calls of which nobody knows what became of them."""
 CLIENT_CRASHES = 0.1
@@ -254,8 +257,12 @@ class Fleet:
 def rough() -> FaultPlan:
     """Return the plan of faults for fleets."""
     return hostile().evolve(
-        crash=0.0015,
-        stall=0.0015,
+        throttled=0.015,
+        unreachable=0.015,
+        lost_answer=0.025,
+        slow=0.015,
+        crash=0.0016,
+        stall=0.0018,
         stall_seconds_max=90.0,
         restart_seconds_max=15.0,
         late_write=0.02,
@@ -297,12 +304,13 @@ def fleet(
         world.users = Users(promises.entered, outside)
         state = Fleet(world, promises, script, floor_bytes, flow(), outside)
         state.shared = world.random.random() < SHARED
-        await _worked_through(world, state)
-        promises.settled()
-        _check_results(world, state)
-        statuses = _statuses(world)
-        if reuse:
-            await _reused(world, state)
+        with setting(script.shards):
+            await _worked_through(world, state)
+            promises.settled()
+            _check_results(world, state)
+            statuses = _statuses(world)
+            if reuse:
+                await _reused(world, state)
         return Outcome(world, promises, statuses)
 
     return simulate(scenario, seed, chosen)
@@ -313,6 +321,28 @@ async def _passed(world: World, seconds: float) -> None:
     over = world.loop.create_future()
     world.at(world.loop.time() + seconds, over.set_result, None)
     await over
+
+
+async def _come_to_rest(world: World, state: Fleet) -> None:
+    """Let time pass until nothing is left undone, and a while longer; at most so long.
+
+    Whatever is late must have come, and who stalls must have gone on, before the while begins.
+    """
+    over = world.loop.time() + REST_SECONDS
+    still = 0
+    while still < STILL_LEASES and world.loop.time() < over:
+        await _passed(world, LEASE_SECONDS)
+        still = still + 1 if _is_done(world, state) and not world.is_up_to_something() else 0
+
+
+def _is_done(world: World, state: Fleet) -> bool:
+    """Return whether everything has come to the end that it must come to."""
+    try:
+        state.promises.settled()
+        _check_results(world, state)
+    except Broken:
+        return False
+    return True
 
 
 async def _worked_through(world: World, state: Fleet) -> None:
@@ -331,7 +361,7 @@ async def _worked_through(world: World, state: Fleet) -> None:
         await client.ended
     while not all(line.done for line in state.script.lines):
         await _passed(world, 5)
-    await _passed(world, REST_SECONDS)
+    await _come_to_rest(world, state)
     state.leaving.set()
     for worker in workers:
         await worker.ended

@@ -13,6 +13,8 @@ from tests.simulation.oracle import MOST_TOKENS
 __all__ = ["DAY_SECONDS", "FOLLOWER", "RUNS", "SLEEPER", "Line", "Script", "Wish", "drawn_script"]
 
 RUNS = 20
+SHARDS = (1, 1, 2, 3)
+"""Into how many shards the due index of a fleet is cut at first."""
 CALLS_PART = 0.5
 PLENTY_TOKENS = 1_000_000
 PAID = ("call model", "call heirs", "call slice")
@@ -58,6 +60,7 @@ class Script:
 
     wishes: dict[str, Wish] = field(default_factory=dict)
     clients: list[list[Line]] = field(default_factory=list)
+    shards: int = 1
 
     @property
     def lines(self) -> list[Line]:
@@ -93,7 +96,8 @@ def drawn_script(draw: random.Random, seconds: float, *, calling: bool = False) 
             after = draw.choice([draw.random() * wish.expires, wish.expires - draw.random()])
             longer = draw.choice([60 + draw.random() * 60, 20 * DAY_SECONDS])
             lines.append(Line(start + after, "extend", run, f"{longer:.3f}"))
-    lines.append(Line(draw.random() * seconds, "grow", "", "12"))
+    shards = script.shards = draw.choice(SHARDS)
+    lines.append(Line(draw.random() * seconds, "grow", "", str(shards + draw.randint(1, 2))))
     script.wishes[SLEEPER] = Wish(["work 0.1", "ask wake"], expires=DAY_SECONDS, session="long")
     lines.append(Line(draw.random() * 20, "start", SLEEPER))
     lines.append(Line(20 + draw.random() * 40, "extend", SLEEPER, f"{30 * DAY_SECONDS}"))

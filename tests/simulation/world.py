@@ -116,6 +116,10 @@ class World:
         self._sweep()
         return self.truth.entries(index, prefix)
 
+    def is_up_to_something(self) -> bool:
+        """Return whether a write is still to come, a process to go on or to be started again."""
+        return self.loop.has_timers(self.context)
+
     # --- what its other parts use -----------------------------------------------------------------
 
     def at(self, moment: float, action: Callable[..., object], *args: Any) -> TimerHandle:
