@@ -20,7 +20,7 @@ LONG_LEASE = {"lease_seconds": 100_000_000, "poll_seconds": 0.2}
 """A worker of these does not have to be kept alive while a test moves the clock on."""
 NAP_SECONDS = 0.005
 LOOPS_A_WORKER = 3
-"""A worker that does nothing sleeps three times: until it scans, beats, and buries."""
+"""A worker that does nothing sleeps three times: until it scans, beats, and reaps."""
 AGAIN_SECONDS = 0.1
 """How long the first pause is, at most, of somebody who asks the store again."""
 RUN_PURPOSES = ("head", "journal", "inbox")
@@ -125,8 +125,10 @@ class House:
 
 
 def work_of(worker: Worker) -> list[asyncio.Task[None]]:
-    """Return the runs that a worker drives, and what it is about to claim."""
-    return [*worker._tasks.values(), *worker._claims]
+    """Return the runs that a worker drives, what it is about to claim, and its turn to reap."""
+    turn = worker._reaper._turn
+    turns = [] if turn is None or turn.done() else [turn]
+    return [*worker._tasks.values(), *worker._claims, *turns]
 
 
 def kill(worker: Worker) -> None:

@@ -139,8 +139,10 @@ class Driver:
             await hold.write((Fenced(hold.now_ms(), hold.head.epoch, hold.worker),))
             # Its fence stands: read again after a conflict, the journal needs no other.
             hold.head = msgspec.structs.replace(hold.head, torn=False)
-            if hold.execution.fences >= self._holder.resumes_max:
-                await self._leaving.end("quarantined", _crash_loop(hold.execution))
+            # Fences count since the run last got on, the row since an owner last let go of it.
+            lost = min(hold.execution.fences, hold.head.losses)
+            if lost >= self._holder.resumes_max:
+                await self._leaving.end("quarantined", _crash_loop(hold.execution, lost))
                 return
         retry = hold.head.retry_owed(hold.execution)
         if retry is not None and hold.execution.ending != "cancelled":
@@ -279,9 +281,9 @@ class Driver:
         await hold.sleep(max(0.001, min(left, most_seconds)))
 
 
-def _crash_loop(execution: Execution) -> Failure:
+def _crash_loop(execution: Execution, lost: int) -> Failure:
     return Failure(
         "CrashLoop",
-        f"{execution.fences} workers in a row were lost in node {shown_nodes(execution)!r} "
+        f"{lost} workers in a row were lost in node {shown_nodes(execution)!r} "
         "before it got anywhere",
     )
