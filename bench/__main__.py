@@ -14,6 +14,7 @@ from bench import (
     loops,
     pausing,
     quota,
+    reaping,
     resume,
     scale,
     sqlite,
@@ -32,6 +33,7 @@ BENCHMARKS = {
     "branches": branches.measure,
     "quota": quota.measure,
     "calls": calls.measure,
+    "reaping": reaping.measure,
     "crashes": crashes.measure,
 }
 

@@ -33,8 +33,13 @@ class StepClock(ManualClock):
     def __init__(self) -> None:
         # Far ahead of the machine's own clock, by which DynamoDB Local deletes what has a ttl.
         super().__init__(4_000_000_000_000)
+        self.ahead_seconds = 0.0
+        """By how much the wall clock is wrong; seconds pass as they should."""
         self._came = asyncio.Event()
         self._napping = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + round(self.ahead_seconds * 1000)
 
     @property
     def sleeping(self) -> int:

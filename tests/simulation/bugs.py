@@ -16,7 +16,6 @@ import pytest
 
 from holdfast.clock import Ids
 from holdfast.engine import (
-    burial,
     children,
     debts,
     driver,
@@ -236,16 +235,6 @@ def treat_a_timed_out_write_as_failed(patch: pytest.MonkeyPatch) -> None:
             raise StoreUnavailable(str(error)) from error
 
     patch.setattr(kernel.Kernel, "settle", impatient)
-
-
-@bug
-def bury_without_a_second_sweep(patch: pytest.MonkeyPatch) -> None:
-    buried = burial.rows.buried
-
-    def once(worker: str, **values: Any) -> Update:
-        return buried(worker, **{**values, "next_ms": values["now_ms"] + 24 * 3600 * 1000})
-
-    patch.setattr(burial.rows, "buried", once)
 
 
 @bug

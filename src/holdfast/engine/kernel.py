@@ -60,6 +60,7 @@ class Kernel:
         self.inboxes = store.table.purpose("inbox")
         self.due = store.table.purpose("due")
         self.workers = store.table.purpose("worker")
+        self.reaping = store.table.purpose("reaping")
         self.lists = store.table.purpose("list")
         self.texts = store.table.purpose("text")
         self.news = News()

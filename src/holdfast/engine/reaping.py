@@ -95,7 +95,7 @@ class Reaper:
     async def _reap_abandoned(self) -> None:
         """Reap our own former names: nobody else may do so before their leases end."""
         for worker in list(self._abandoned):
-            row = await self._kernel.workers.get(worker_key(worker))
+            row = await self._kernel.reaping.get(worker_key(worker))
             if row is not None and "buried_ms" not in row:
                 await self._reap(worker, row)
             self._abandoned.remove(worker)
@@ -134,7 +134,7 @@ class Reaper:
                 await self._look_closer(worker, watched)
 
     async def _look_closer(self, worker: str, watched: _Watched) -> None:
-        row = await self._kernel.workers.get(worker_key(worker))
+        row = await self._kernel.reaping.get(worker_key(worker))
         # One without it was written by an older release: how long it lives is unknown.
         if row is None or _place_of(row) != watched.place or "lease_ms" not in row:
             return
@@ -145,14 +145,14 @@ class Reaper:
             self._watched[worker] = watched._replace(seconds=lease_seconds)
 
     async def _places(self, where: Range) -> AsyncIterator[Place]:
-        async for entry in self._kernel.due.every(WORKERS, where, index="GSI1"):
+        async for entry in self._kernel.reaping.every(WORKERS, where, index="GSI1"):
             yield _place_of(entry)
 
     # --- what is done about it --------------------------------------------------------------------
 
     async def _reap_if_at(self, place: Place) -> None:
         _, worker = place.worker_parts()
-        row = await self._kernel.workers.get(worker_key(worker))
+        row = await self._kernel.reaping.get(worker_key(worker))
         if row is not None and _place_of(row) == place:  # else the index lags
             await self._reap(worker, row)
 
@@ -170,11 +170,11 @@ class Reaper:
                 worker, lapsed_ms=due_ms, now_ms=now, next_ms=next_ms, token=kernel.ids.new()
             )
         with suppress(ConditionFailed):  # another worker was faster
-            await kernel.settle(kernel.workers, write)
+            await kernel.settle(kernel.reaping, write)
             if await self._sweep(worker):
                 now = kernel.clock.now_ms()
                 done = rows.reaped(worker, due_ms=next_ms, now_ms=now, token=kernel.ids.new())
-                await kernel.settle(kernel.workers, done)
+                await kernel.settle(kernel.reaping, done)
 
     async def _sweep(self, worker: str) -> bool:
         """Re-queue what stands under a dead worker's name; return whether that was all of it."""
@@ -208,17 +208,17 @@ class Reaper:
         So a turn is a lease long by our own monotonic clock, whatever the wall clocks say.
         """
         kernel = self._kernel
-        newest = await kernel.due.query(REAPED, index="GSI1", limit=1, forward=False)
+        newest = await kernel.reaping.query(REAPED, index="GSI1", limit=1, forward=False)
         if not newest.items:
             return None
-        standing = turn_of(await kernel.workers.get(REAPING, eventual=True))
+        standing = turn_of(await kernel.reaping.get(REAPING, eventual=True))
         if standing.number != self._turn_seen:
             self._turn_seen = standing.number
             return None
         if newest.items[0]["GSI1SK"] <= standing.cursors[-1]:
             return None  # every stage is done with all of them
         try:
-            item = await kernel.settle(kernel.workers, taken(standing, token=kernel.ids.new()))
+            item = await kernel.settle(kernel.reaping, taken(standing, token=kernel.ids.new()))
         except ConditionFailed:
             return None
         turn = turn_of(item)
@@ -240,13 +240,15 @@ class Reaper:
             if done != turn:
                 with suppress(ConditionFailed):  # it took so long that another one goes on
                     write = advanced(done, token=self._kernel.ids.new())
-                    await self._kernel.settle(self._kernel.workers, write)
+                    await self._kernel.settle(self._kernel.reaping, write)
 
     async def _dead(self, cursor: str, until_ms: int, most: int) -> list[Place]:
         where = reaped_between(cursor, until_ms)
         if where is None or most <= 0:
             return []
-        page = await self._kernel.due.query(REAPED, where, index="GSI1", limit=min(most, _AT_ONCE))
+        page = await self._kernel.reaping.query(
+            REAPED, where, index="GSI1", limit=min(most, _AT_ONCE)
+        )
         return [_place_of(entry) for entry in page.items]
 
     async def _sweep_or_raise(self, worker: str) -> None:
@@ -276,7 +278,8 @@ async def requeue_all(
         else:
             places.extend([] if moved is None else [moved])
 
-    owned = kernel.due.every(owned_partition(worker), index="GSI1")
+    table = kernel.reaping if lost else kernel.due
+    owned = table.every(owned_partition(worker), index="GSI1")
     await _all([move(_place_of(entry)) async for entry in owned])
     return places, is_all
 
