@@ -84,6 +84,7 @@ async def _measured(store: str, urls: dict[str, str]) -> list[Figure]:
         await _reaped(urls[many])
         seconds = time.perf_counter() - began
         print(f"  {store}: {DEAD:,} dead workers reaped for the first time in {seconds:.1f} s")
+        await SystemClock().sleep(2 * LEASE_SECONDS)
         for each in told.values():
             each.clear()
         while len(rounds) < ROUNDS:

@@ -109,12 +109,10 @@ async def test_a_worker_that_dies_now_is_reaped_before_those_that_died_before(
         assert calls_of(hf, "reaping")[("reaping", "get")] <= 4
 
 
-async def test_turns_are_bounded_and_taken_by_one_worker_of_the_fleet(
-    house: House, monkeypatch: Any
-) -> None:
-    monkeypatch.setattr("holdfast.engine.reaping.SWEEPS_MAX", 10)
+async def test_turns_are_bounded_and_taken_by_one_worker_of_the_fleet(house: House) -> None:
     graph = chain("g", 1, lambda number: {})
     one, other = house.open(), house.open()
+    one._kernel.sweeps_max = other._kernel.sweeps_max = 10
     await lose_workers(house.open(), graph, DEAD)
     async with house.worker(one, graph, lease_seconds=60) as first:
         await pass_lease(house, first, leases=2)

@@ -23,6 +23,7 @@ from holdfast.errors import (
 from holdfast.records import settings
 from holdfast.records.codec import spill_bytes
 from holdfast.records.keys import SETTINGS
+from holdfast.records.reaping import SWEEPS_MAX
 from holdfast.records.settings import Settings
 from holdfast.storage import Blobs, Check, Delete, Put, Store, Table, Update
 from holdfast.storage.layout import TOKEN
@@ -55,6 +56,7 @@ class Kernel:
         self.ids = ids
         self.spill_bytes = spill_bytes()
         self.snapshot_floor_bytes = FLOOR_BYTES
+        self.sweeps_max = SWEEPS_MAX
         self.heads = store.table.purpose("head")
         self.journals = store.table.purpose("journal")
         self.inboxes = store.table.purpose("inbox")

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.engine.kernel import Kernel
-from holdfast.errors import ConditionFailed, HoldfastError, OutcomeUnknown, StoreUnavailable
+from holdfast.errors import ConditionFailed, HoldfastError
 from holdfast.records import worker as rows
 from holdfast.records.changes import place_in, requeued
 from holdfast.records.keys import (
@@ -32,7 +32,7 @@ from holdfast.records.keys import (
     reaped_between,
     worker_key,
 )
-from holdfast.records.reaping import AGES_MS, SWEEPS_MAX, Turn, advanced, taken, turn_of
+from holdfast.records.reaping import AGES_MS, Turn, advanced, taken, turn_of
 from holdfast.storage.item import Item
 from holdfast.storage.ranges import Range
 
@@ -171,17 +171,13 @@ class Reaper:
             )
         with suppress(ConditionFailed):  # another worker was faster
             await kernel.settle(kernel.reaping, write)
-            if await self._sweep(worker):
-                now = kernel.clock.now_ms()
-                done = rows.reaped(worker, due_ms=next_ms, now_ms=now, token=kernel.ids.new())
-                await kernel.settle(kernel.reaping, done)
+            await self._sweep(worker)
+            now = kernel.clock.now_ms()
+            done = rows.reaped(worker, due_ms=next_ms, now_ms=now, token=kernel.ids.new())
+            await kernel.settle(kernel.reaping, done)
 
-    async def _sweep(self, worker: str) -> bool:
-        """Re-queue what stands under a dead worker's name; return whether that was all of it."""
-        places, is_all = await requeue_all(self._kernel, worker, lost=True)
-        for place in places:
-            self._found(place)
-        return is_all
+    async def _sweep(self, worker: str) -> None:
+        await requeue_all(self._kernel, worker, lost=True, found=self._found)
 
     # --- the fleet's turns ------------------------------------------------------------------------
 
@@ -227,12 +223,12 @@ class Reaper:
 
     async def _sweep_again(self, turn: Turn) -> None:
         """Move each stage on, those of the youngest dead first, and write how far they are."""
-        now, left = self._kernel.clock.now_ms(), SWEEPS_MAX
+        now, left = self._kernel.clock.now_ms(), self._kernel.sweeps_max
         cursors = list(turn.cursors)
         try:
             for stage, age_ms in enumerate(AGES_MS):
                 while dead := await self._dead(cursors[stage], now - age_ms, left):
-                    await _all([self._sweep_or_raise(place.worker_parts()[1]) for place in dead])
+                    await _all([self._sweep(place.worker_parts()[1]) for place in dead])
                     cursors[stage] = dead[-1].sk
                     left -= len(dead)
         finally:
@@ -251,37 +247,34 @@ class Reaper:
         )
         return [_place_of(entry) for entry in page.items]
 
-    async def _sweep_or_raise(self, worker: str) -> None:
-        if not await self._sweep(worker):
-            raise StoreUnavailable(f"runs of the dead worker {worker} could not be re-queued")
-
 
 async def requeue_all(
-    kernel: Kernel, worker: str, *, lost: bool, but: Callable[[RunKey], bool] | None = None
-) -> tuple[list[Place], bool]:
-    """Make due again what stands under a worker's name.
+    kernel: Kernel,
+    worker: str,
+    *,
+    lost: bool,
+    found: Callable[[Place], None],
+    but: Callable[[RunKey], bool] | None = None,
+) -> None:
+    """Make due again what stands under a worker's name, and tell ``found`` where.
 
-    Return the new places, and whether the store let us do all of it. ``lost`` says whether the
-    worker is dead. ``but`` is asked at the last moment: what it says yes to is left alone.
+    ``lost`` says whether the worker is dead. ``but`` is asked at the last moment: what it says yes
+    to is left alone.
+
+    Raises:
+        StoreUnavailable, StoreUnusable, OutcomeUnknown: some of it stands there still.
     """
-    places: list[Place] = []
-    is_all = True
 
     async def move(place: Place) -> None:
-        nonlocal is_all
         if but is not None and but(place.owned_parts()[1]):
             return
-        try:
-            moved = await requeue(kernel, place, lost=lost)
-        except (StoreUnavailable, OutcomeUnknown):
-            is_all = False
-        else:
-            places.extend([] if moved is None else [moved])
+        moved = await requeue(kernel, place, lost=lost)
+        if moved is not None:
+            found(moved)
 
     table = kernel.reaping if lost else kernel.due
     owned = table.every(owned_partition(worker), index="GSI1")
     await _all([move(_place_of(entry)) async for entry in owned])
-    return places, is_all
 
 
 async def requeue(kernel: Kernel, place: Place, *, lost: bool) -> Place | None:

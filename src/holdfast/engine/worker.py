@@ -25,7 +25,14 @@ from holdfast.engine.rounds import Rounds
 from holdfast.engine.scan import Scan
 from holdfast.engine.slots import Slots
 from holdfast.engine.threads import NodeThreads
-from holdfast.errors import ConditionFailed, HoldfastError, InvalidRequest, StoreClosed
+from holdfast.errors import (
+    ConditionFailed,
+    HoldfastError,
+    InvalidRequest,
+    OutcomeUnknown,
+    StoreClosed,
+    StoreUnavailable,
+)
 from holdfast.graph import Graph
 from holdfast.model.execution import Execution
 from holdfast.model.run import Status
@@ -478,9 +485,10 @@ class Worker:
 
     async def _audit(self) -> None:
         """Make due what stands under our name and is not ours: a claim whose answer never came."""
-        places, _ = await requeue_all(self._kernel, self.id, lost=False, but=self._is_ours)
-        for place in places:
-            self.offer(place)
+        with contextlib.suppress(StoreUnavailable, OutcomeUnknown):  # the next audit finds it
+            await requeue_all(
+                self._kernel, self.id, lost=False, found=self.offer, but=self._is_ours
+            )
 
     def _is_ours(self, run: RunKey) -> bool:
         return run in self._drivers or run in self._coming or run in self._succeeding
