@@ -139,11 +139,6 @@ class Driver:
             await hold.write((Fenced(hold.now_ms(), hold.head.epoch, hold.worker),))
             # Its fence stands: read again after a conflict, the journal needs no other.
             hold.head = msgspec.structs.replace(hold.head, torn=False)
-            # Fences count since the run last got on, the row since an owner last let go of it.
-            lost = min(hold.execution.fences, hold.head.losses)
-            if lost >= self._holder.resumes_max:
-                await self._leaving.end("quarantined", _crash_loop(hold.execution, lost))
-                return
         retry = hold.head.retry_owed(hold.execution)
         if retry is not None and hold.execution.ending != "cancelled":
             await hold.write(
@@ -157,7 +152,17 @@ class Driver:
             hold.all_waits(), hold.inbox, hold.execution, hold.head.expires_ms
         ):
             await hold.write((Expired(hold.now_ms()),))
+        elif self._lost_in_a_row >= self._holder.resumes_max:
+            failure = _crash_loop(hold.execution, self._lost_in_a_row)
+            await self._leaving.end("quarantined", failure)
+            return
         await self._leaving.take_turn()
+
+    @property
+    def _lost_in_a_row(self) -> int:
+        """How many workers were lost since the run last got on, or was let go of."""
+        # The journal knows of the first, the row of the second.
+        return min(self.hold.execution.fences, self.hold.head.losses)
 
     async def _advance(self) -> None:
         """Perform what is outstanding; where all of it waits, pause."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -37,6 +37,8 @@ from holdfast.storage.item import Item
 from holdfast.storage.ranges import Range
 
 __all__ = ["Reaper", "requeue", "requeue_all"]
+
+T = TypeVar("T")
 
 _log = logging.getLogger("holdfast.worker")
 
@@ -112,7 +114,7 @@ class Reaper:
             # Other workers begin elsewhere, so that not all of them do the same.
             start = int(self._kernel.ids.random() * len(places))
             places = places[start:] + places[:start]
-        await _all([self._reap_if_at(place) for place in places])
+        await _each(self._reap_if_at, places)
 
     async def _reap_overdue(self, own: str) -> None:
         """Reap who was not renewed for a lease, though its row says that it lives much longer.
@@ -182,7 +184,7 @@ class Reaper:
     # --- the fleet's turns ------------------------------------------------------------------------
 
     def _begin_turn(self) -> None:
-        """Look once a lease whether it is our turn, beside the rest: the newly dead come first."""
+        """Look now and then whether a turn is due, beside the rest: the newly dead come first."""
         now = self._kernel.clock.monotonic()
         if now >= self._next_turn and (self._turn is None or self._turn.done()):
             self._next_turn = now + self._lease_seconds
@@ -199,27 +201,34 @@ class Reaper:
             _log.exception("sweeping dead workers again failed")
 
     async def _taken_turn(self) -> Turn | None:
-        """Take the fleet's next turn, if no other worker took one since we looked last.
-
-        So a turn is a lease long by our own monotonic clock, whatever the wall clocks say.
-        """
+        """Take the fleet's next turn if it is due, and no other worker is faster."""
         kernel = self._kernel
         newest = await kernel.reaping.query(REAPED, index="GSI1", limit=1, forward=False)
         if not newest.items:
             return None
         standing = turn_of(await kernel.reaping.get(REAPING, eventual=True))
-        if standing.number != self._turn_seen:
-            self._turn_seen = standing.number
-            return None
         if newest.items[0]["GSI1SK"] <= standing.cursors[-1]:
             return None  # every stage is done with all of them
+        now = kernel.clock.now_ms()
+        # Due by the clock of who took the last one; or, where that was ahead, not taken for a
+        # lease by our own. The first alone does where no worker lives for as long as a lease.
+        if standing.next_ms > now and standing.number != self._turn_seen:
+            self._turn_seen = standing.number
+            self._look_again(standing.next_ms - now)
+            return None
+        write = taken(standing, next_ms=now + self._lease_ms, token=kernel.ids.new())
         try:
-            item = await kernel.settle(kernel.reaping, taken(standing, token=kernel.ids.new()))
+            turn = turn_of(await kernel.settle(kernel.reaping, write))
         except ConditionFailed:
             return None
-        turn = turn_of(item)
         self._turn_seen = turn.number
         return turn
+
+    def _look_again(self, in_ms: int) -> None:
+        """Look when the next turn is due, or a little later: one of all workers is the first."""
+        late = self._kernel.ids.random() * self._lease_seconds / 4
+        due = self._kernel.clock.monotonic() + in_ms / 1000 + late
+        self._next_turn = min(self._next_turn, due)
 
     async def _sweep_again(self, turn: Turn) -> None:
         """Move each stage on, those of the youngest dead first, and write how far they are."""
@@ -228,7 +237,7 @@ class Reaper:
         try:
             for stage, age_ms in enumerate(AGES_MS):
                 while dead := await self._dead(cursors[stage], now - age_ms, left):
-                    await _all([self._sweep(place.worker_parts()[1]) for place in dead])
+                    await _each(self._sweep, [place.worker_parts()[1] for place in dead])
                     cursors[stage] = dead[-1].sk
                     left -= len(dead)
         finally:
@@ -274,7 +283,7 @@ async def requeue_all(
 
     table = kernel.reaping if lost else kernel.due
     owned = table.every(owned_partition(worker), index="GSI1")
-    await _all([move(_place_of(entry)) async for entry in owned])
+    await _each(move, [_place_of(entry) async for entry in owned])
 
 
 async def requeue(kernel: Kernel, place: Place, *, lost: bool) -> Place | None:
@@ -298,11 +307,12 @@ def _place_of(entry: Item) -> Place:
     return Place(entry["GSI1PK"], entry["GSI1SK"])
 
 
-async def _all(works: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """Do everything, some at once; raise the first error only after the rest was done."""
+async def _each(work: Callable[[T], Awaitable[None]], subjects: Sequence[T]) -> None:
+    """Do something for each, some at once; raise the first error after the rest was done."""
     trouble: BaseException | None = None
-    for start in range(0, len(works), _AT_ONCE):
-        done = await asyncio.gather(*works[start : start + _AT_ONCE], return_exceptions=True)
-        trouble = trouble or next((each for each in done if each is not None), None)
+    for start in range(0, len(subjects), _AT_ONCE):
+        batch = (work(subject) for subject in subjects[start : start + _AT_ONCE])
+        done = await asyncio.gather(*batch, return_exceptions=True)
+        trouble = trouble or next((error for error in done if error is not None), None)
     if trouble is not None:
         raise trouble

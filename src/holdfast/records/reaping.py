@@ -38,6 +38,8 @@ class Turn(msgspec.Struct, frozen=True):
 
     number: int = 0
     """How many turns were taken."""
+    next_ms: int = 0
+    """When the next one is to be taken, by the clock of who took the last."""
     cursors: tuple[str, ...] = (_BEGINNING,) * len(AGES_MS)
     """For each stage, the place of the last dead worker that it has dealt with."""
 
@@ -48,14 +50,14 @@ def turn_of(item: Mapping[str, Any] | None) -> Turn:
         return Turn()
     known = tuple(item.get("cursors", ()))[: len(AGES_MS)]
     # A release with fewer stages wrote it: the stages that it lacks begin at the beginning.
-    return Turn(item["turn"], (*known, *Turn().cursors[len(known) :]))
+    return Turn(item["turn"], item["next_ms"], (*known, *Turn().cursors[len(known) :]))
 
 
-def taken(before: Turn, *, token: str) -> Update:
+def taken(before: Turn, *, next_ms: int, token: str) -> Update:
     """Return the write by which one worker of many takes the next turn."""
     return Update(
         key=REAPING,
-        set={"turn": before.number + 1},
+        set={"turn": before.number + 1, "next_ms": next_ms},
         condition=Equals("turn", before.number) if before.number else Absent("PK"),
         token=token,
     )
