@@ -35,7 +35,7 @@ from tests.simulation.chronicle import Broken
 from tests.simulation.effects import Outside
 from tests.simulation.faults import FaultPlan, calm, hostile
 from tests.simulation.flow import State, Users, flow, gains, is_hopeless, noise
-from tests.simulation.lot import Lot, drawn_lot, jump_clocks, plant_dead
+from tests.simulation.lot import Lot, drawn_lot, jump_clocks, lengthen, plant_dead
 from tests.simulation.once import RESOLUTION
 from tests.simulation.oracle import budget_of
 from tests.simulation.process import Process
@@ -305,6 +305,7 @@ def fleet(
             lot=lot,
         )
         script = drawn_script(world.random, TROUBLE_SECONDS, calling=calls)
+        lengthen(script.wishes, lot)
         floor_bytes = world.random.choice(FLOORS_BYTES)
         outside = Outside(
             world,

@@ -6,7 +6,7 @@ One of these is drawn for a fleet, or none: most fleets are as they would be wit
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from holdfast.records import worker as rows
@@ -15,9 +15,10 @@ from holdfast.storage.operations import WriteItem
 from tests.simulation.clock import EPOCH_MS
 from tests.simulation.faults import FaultPlan
 from tests.simulation.process import Process
+from tests.simulation.script import Wish
 from tests.simulation.world import World
 
-__all__ = ["JUMP_SECONDS_MAX", "Lot", "drawn_lot", "jump_clocks", "plant_dead"]
+__all__ = ["JUMP_SECONDS_MAX", "Lot", "drawn_lot", "jump_clocks", "lengthen", "plant_dead"]
 
 DEAD_MIN, DEAD_MAX = 20, 50
 FEW_SWEEPS = 16
@@ -43,6 +44,8 @@ class Lot:
     resumes_max: int = 50
     stay_seconds: tuple[float, float] = (20.0, 120.0)
     """How long a worker stays before it leaves in good order: at least, at most."""
+    long_seconds: float = 0.0
+    """How long a node of every third run takes: longer than many workers stay."""
 
     @property
     def skew_seconds_max(self) -> float:
@@ -66,8 +69,15 @@ def drawn_lot(world: World, plan: FaultPlan, *, calling: bool) -> Lot:
     number -= plan.clock_jumps
     if number < plan.few_resumes:
         # They come and go, so that many runs are handed on inside a node.
-        return Lot(resumes_max=draw.choice([2, 2, 3]), stay_seconds=(2.0, 20.0))
+        return Lot(resumes_max=draw.choice([2, 2, 3]), stay_seconds=(2.0, 20.0), long_seconds=12.0)
     return Lot()
+
+
+def lengthen(wishes: Mapping[str, Wish], lot: Lot) -> None:
+    """Give some runs a node in which they are handed on, and lost, more than once."""
+    if lot.long_seconds:
+        for wish in list(wishes.values())[::3]:
+            wish.plan.insert(1, f"work {lot.long_seconds:.3f}")
 
 
 def plant_dead(world: World, lot: Lot, lease_seconds: float) -> None:

@@ -19,7 +19,7 @@ _DEAD = {"dead_workers": 1.0}
 _JUMPS = {"clock_jumps": 1.0}
 _FEW = {"few_resumes": 1.0}
 # Workers die so often that a run seldom gets on in between.
-_DEADLY = {"crash": 0.006, "restart_seconds_max": 5.0}
+_DEADLY = {"crash": 0.003, "restart_seconds_max": 5.0}
 
 
 def worker_bug(**trouble: float) -> Any:
@@ -42,7 +42,7 @@ def dead_workers_are_not_swept_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(reaping.Reaper, "_begin_turn", lambda self: None)
 
 
-@worker_bug(late_write=0.06, late_seconds_max=100.0)
+@worker_bug(late_write=0.06, late_seconds_max=100.0, abandoned=0.8)
 def dead_workers_are_swept_again_only_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(reaping, "AGES_MS", (0,))
 
