@@ -287,6 +287,25 @@ async def test_a_crash_loop_names_the_node_and_how_many_were_lost(
     assert failure.message.startswith("2 workers in a row were lost in node 'blocked'")
 
 
+async def test_a_run_that_is_to_be_cancelled_is_so_though_it_lost_its_workers(
+    house: House, hf: Holdfast
+) -> None:
+    gate = Gate()
+    graph = gated(gate)
+    await hf.start(graph, id="doc-42")
+    for _ in range(2):
+        lost = hf.worker([graph], resumes_max=2)
+        await lost.start()
+        await gate.waited_at(1)
+        kill(lost)
+        await asyncio.wait(lost._tasks.values())
+        house.clock.advance(LEASE_SECONDS + 1)
+    await hf.cancel("doc-42", reason="no longer wanted")
+    async with hf.worker([graph], resumes_max=2) as worker:
+        await house.quiet(worker)
+        assert (await hf.get("doc-42")).status == "cancelled"
+
+
 # --- clocks ---------------------------------------------------------------------------------------
 
 
