@@ -17,6 +17,7 @@ from bench import (
     reaping,
     resume,
     scale,
+    simulator,
     sqlite,
 )
 from bench.figures import Figure
@@ -35,6 +36,7 @@ BENCHMARKS = {
     "calls": calls.measure,
     "reaping": reaping.measure,
     "crashes": crashes.measure,
+    "simulator": simulator.measure,
 }
 
 
