@@ -14,6 +14,7 @@ from bench import (
     loops,
     pausing,
     quota,
+    reaping,
     resume,
     scale,
     simulator,
@@ -33,6 +34,7 @@ BENCHMARKS = {
     "branches": branches.measure,
     "quota": quota.measure,
     "calls": calls.measure,
+    "reaping": reaping.measure,
     "crashes": crashes.measure,
     "simulator": simulator.measure,
 }

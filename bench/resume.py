@@ -18,9 +18,9 @@ from bench.figures import Figure
 from holdfast import Graph, Holdfast, RunHandle
 from holdfast.clock import SystemClock, SystemIds
 from holdfast.engine import contents
-from holdfast.engine.burial import requeue
 from holdfast.engine.kernel import Kernel
 from holdfast.engine.loading import Loaded, load
+from holdfast.engine.reaping import requeue
 from holdfast.records.changes import claimed
 from holdfast.records.head import Head, head_of
 from holdfast.records.keys import RunKey, journal_range
@@ -145,7 +145,7 @@ class Reader:
         if not self.told:
             self.told = f"{_seen(loaded)}, in {await self._blobs(head)} blobs"
         assert head.place is not None
-        await requeue(kernel, head.place)
+        await requeue(kernel, head.place, lost=True)
         return taken
 
     async def _blobs(self, head: Head) -> int:

@@ -11,11 +11,13 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from holdfast import Holdfast
+from holdfast import Graph, Holdfast
 from holdfast.cli.targets import load_graph
+from holdfast.errors import RunQuarantined
 
 DEADLINE_SECONDS = 60
 URL = "sqlite:///runs.db"
@@ -69,7 +71,7 @@ async def short(state):
     says("entered")
     await asyncio.to_thread(input)
     # Before the worker drains, it lets its own tasks end.
-    seeking = [t for t in asyncio.all_tasks() if t.get_name() in ("holdfast scan", "holdfast bury")]
+    seeking = [t for t in asyncio.all_tasks() if t.get_name() in ("holdfast scan", "holdfast reap")]
     await asyncio.gather(*seeking, return_exceptions=True)
     for _ in range(100):
         await asyncio.sleep(0)  # turns of the loop in which it would cancel us, if it did not
@@ -98,6 +100,11 @@ async def in_threads_of_its_own(state):
     await asyncio.shield(waiting)
 
 
+async def nap(state, ctx):
+    await ctx.sleep(0.1)
+
+
+napping = graph("napping", nap)
 threaded = graph("threaded", in_a_thread)
 sleeping = graph("sleeping", asleep)
 blocking = graph("blocking", in_the_way)
@@ -197,6 +204,32 @@ async def test_it_takes_the_pools_that_it_is_given(hf: Holdfast) -> None:
     async with working("flows:counting", *options, "--pool", "") as worker:
         await worker.told()
         assert await left.result() == {"number": 2}
+
+
+async def test_it_waits_in_place_no_longer_than_it_is_told(hf: Holdfast) -> None:
+    """The run pauses for its sleep, and is claimed once more."""
+    run = await hf.start(load_graph("nodes:napping"), {})
+    options = ("--poll-seconds", "0.01", "--hold-seconds", "0")
+    async with working("nodes:napping", *options) as worker:
+        await worker.told()
+        await run.result()
+        worker.process.send_signal(signal.SIGTERM)
+        _, told = await worker.ended()
+        assert "2 claimed, 1 finished" in told
+
+
+async def test_it_gives_a_run_up_after_as_many_resumes_as_it_is_told(hf: Holdfast) -> None:
+    before = Graph("counting", dict)
+
+    @before.node
+    async def renamed(state: Any) -> Any: ...
+
+    run = await hf.start(before, {})
+    options = ("--poll-seconds", "0.01", "--resumes-max", "1")
+    async with working("flows:counting", *options) as worker:
+        await worker.told()
+        with pytest.raises(RunQuarantined, match="renamed"):
+            await run.result()
 
 
 async def test_its_nodes_ask_the_models_that_it_is_given(hf: Holdfast, folder: Path) -> None:
@@ -314,6 +347,8 @@ async def test_two_signals_end_it_even_if_a_node_blocks_the_loop(hf: Holdfast) -
         (["flows", "--concurrency", "0"], "0 is not in the range", 2),
         (["flows", "--pool", "a/b"], "[invalid_name]", 1),
         (["flows", "--lease-seconds", "0"], "0.0 is not in the range", 2),
+        (["flows", "--hold-seconds", "-1"], "-1.0 is not in the range", 2),
+        (["flows", "--resumes-max", "0"], "0 is not in the range", 2),
         (["flows", "--drain-seconds", "-1"], "-1.0 is not in the range", 2),
         ([], "Missing argument 'TARGET...'", 2),
     ],

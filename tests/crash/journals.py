@@ -8,6 +8,7 @@ from holdfast.model.event import Event, Fenced, NodeFinished
 from holdfast.records.codec import unpack_events
 from holdfast.records.journal import content_of
 from holdfast.records.keys import (
+    REAPED,
     WORKERS,
     RunKey,
     is_inbox,
@@ -86,10 +87,11 @@ def check_history(journal: list[Record]) -> None:
 async def workers_of(store: Store, pid: int) -> list[dict[str, Any]]:
     """Return the rows of the workers that a process was, the oldest first."""
     found: list[dict[str, Any]] = []
-    async for entry in store.table.every(WORKERS, index="GSI1"):
-        row = await store.table.get(Key(entry["PK"], entry["SK"]))
-        if row is not None and row["pid"] == pid:
-            found.append(row)
+    for partition in (WORKERS, REAPED):
+        async for entry in store.table.every(partition, index="GSI1"):
+            row = await store.table.get(Key(entry["PK"], entry["SK"]))
+            if row is not None and row["pid"] == pid:
+                found.append(row)
     return sorted(found, key=lambda row: row["since_ms"])
 
 

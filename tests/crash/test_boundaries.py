@@ -115,8 +115,8 @@ async def test_kill_9_at_every_write_of_whoever_takes_over(tmp_path: Path) -> No
             return Place(shutil.copytree(origin.folder, tmp_path / name))
 
         clean = await lived("inherit", copied("clean"))
-        # The worker; the burial; the run made due, claimed and fenced; a node; the pause; the
-        # farewell.
+        # The worker; the burial; the run made due, claimed and fenced; the dead reaped; a node; the
+        # pause; the farewell.
         assert len(clean.writes) >= 8, clean.said
         deaths = await died("inherit", len(clean.writes), copied)
         repeated = await rescued_all(

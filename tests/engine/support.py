@@ -20,7 +20,7 @@ LONG_LEASE = {"lease_seconds": 100_000_000, "poll_seconds": 0.2}
 """A worker of these does not have to be kept alive while a test moves the clock on."""
 NAP_SECONDS = 0.005
 LOOPS_A_WORKER = 3
-"""A worker that does nothing sleeps three times: until it scans, beats, and buries."""
+"""A worker that does nothing sleeps three times: until it scans, beats, and reaps."""
 AGAIN_SECONDS = 0.1
 """How long the first pause is, at most, of somebody who asks the store again."""
 RUN_PURPOSES = ("head", "journal", "inbox")
@@ -33,8 +33,13 @@ class StepClock(ManualClock):
     def __init__(self) -> None:
         # Far ahead of the machine's own clock, by which DynamoDB Local deletes what has a ttl.
         super().__init__(4_000_000_000_000)
+        self.ahead_seconds = 0.0
+        """By how much the wall clock is wrong; seconds pass as they should."""
         self._came = asyncio.Event()
         self._napping = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + round(self.ahead_seconds * 1000)
 
     @property
     def sleeping(self) -> int:
@@ -125,8 +130,10 @@ class House:
 
 
 def work_of(worker: Worker) -> list[asyncio.Task[None]]:
-    """Return the runs that a worker drives, and what it is about to claim."""
-    return [*worker._tasks.values(), *worker._claims]
+    """Return the runs that a worker drives, what it is about to claim, and its turn to reap."""
+    turn = worker._reaper._turn
+    turns = [] if turn is None or turn.done() else [turn]
+    return [*worker._tasks.values(), *worker._claims, *turns]
 
 
 def kill(worker: Worker) -> None:

@@ -61,6 +61,8 @@ class Chronicle:
     """Whether somebody was told that it is started."""
     begun: bool = False
     """Whether its first node was entered."""
+    lost: int = 0
+    """How many workers in a row died while they held it."""
     over: bool = False
     """Whether it has ever ended; one that failed may have been retried since."""
 

@@ -23,6 +23,16 @@ class ProcessClock:
         self._loop = process.world.loop
         self._offset_ms = EPOCH_MS + skew_seconds * 1000
         self.skew_seconds = skew_seconds
+        self.right_since = -1e9
+        """Since when it is as it should be; infinite while it is not."""
+        self._jumped_seconds = 0.0
+
+    def jump(self, seconds: float) -> None:
+        """Set the wall clock on, or back; seconds go on as they did."""
+        self._offset_ms += seconds * 1000
+        self._jumped_seconds += seconds
+        wrong = abs(self._jumped_seconds) > _SECONDS_MIN
+        self.right_since = float("inf") if wrong else self._loop.now
 
     def now_ms(self) -> int:
         return int(self._offset_ms + self._loop.now * 1000)

@@ -29,6 +29,8 @@ drawn.
 ``effect_late``           as much, and it reaches it only later
 ``effect_crash``          the process ends inside a call
 ``effect_stall``          the process stands still inside a call
+``clock_jump``            the wall clock of a worker jumps, mostly ahead, by more than a lease
+``clock_set_right``       it comes back; half of the workers crash before they can renew a lease
 ========================= ==========================================================================
 
 How a caller learns that an answer was lost is as in `holdfast.storage.dynamodb.writer`: where the
@@ -76,6 +78,12 @@ class FaultPlan:
     effect_crash: float = 0
     effect_stall: float = 0
 
+    dead_workers: float = 0
+    """How many fleets find workers that died before; each has at most one of these three."""
+    clock_jumps: float = 0
+    """In how many fleets wall clocks of workers jump, and come back."""
+    few_resumes: float = 0
+    """How many fleets quarantine a run after two or three lost workers."""
     settled: float = 0.5
     """How many lost answers the engine makes up for by itself."""
     lag_seconds_max: float = 5.0

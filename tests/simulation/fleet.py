@@ -35,6 +35,7 @@ from tests.simulation.chronicle import Broken
 from tests.simulation.effects import Outside
 from tests.simulation.faults import FaultPlan, calm, hostile
 from tests.simulation.flow import State, Users, flow, gains, is_hopeless, noise
+from tests.simulation.lot import Lot, drawn_lot, jump_clocks, lengthen, plant_dead
 from tests.simulation.once import RESOLUTION
 from tests.simulation.oracle import budget_of
 from tests.simulation.process import Process
@@ -66,10 +67,14 @@ STILL_LEASES = 1
 """For how many leases nothing may have been left undone before a fleet is sent home earlier."""
 PERSON_SECONDS = 6.0
 """How often somebody looks for calls of which nobody knows what became of them."""
+FEW_RESUMES = 10
+"""Runs that lose so few workers in a row may be quarantined."""
 CLIENT_CRASHES = 0.1
 """How many of a client's attempts it does not outlive."""
 SHARED = 0.5
 """How many fleets have their clients in the processes of their workers."""
+REAPED_SECONDS = 3.5 * LEASE_SECONDS
+"""So long after the trouble is over no dead worker is left."""
 STUCK_SECONDS = 600.0
 FLOORS_BYTES = (0, 1_000, 64 * 1024)
 """From how much on a journal is worth a snapshot: mostly little, so that there are many."""
@@ -94,6 +99,7 @@ class Fleet:
     floor_bytes: int
     graph: Graph
     outside: Outside
+    lot: Lot
     leaving: asyncio.Event = field(default_factory=asyncio.Event)
     drains: bool = True
     shared: bool = False
@@ -124,14 +130,16 @@ class Fleet:
                 lease_seconds=LEASE_SECONDS,
                 poll_seconds=POLL_SECONDS,
                 drain_seconds=2.0,
-                resumes_max=50,
+                resumes_max=self.lot.resumes_max,
             )
+            self.promises.reaping.works(process, worker)
             try:
                 await worker.start()
             except HoldfastError:
                 await process.clock.sleep(1.0)
                 continue
-            patience = 20 + 100 * process.ids.random() if self.drains else 1e6
+            least, most = self.lot.stay_seconds
+            patience = least + (most - least) * process.ids.random() if self.drains else 1e6
             await self._until_leaving(process, patience)
             await worker.stop()
 
@@ -155,6 +163,7 @@ class Fleet:
                 models=self.outside.models,
             )
             self.faces[process.name]._kernel.snapshot_floor_bytes = self.floor_bytes
+            self.faces[process.name]._kernel.sweeps_max = self.lot.sweeps_max
         return self.faces[process.name]
 
     # --- clients ----------------------------------------------------------------------------------
@@ -203,9 +212,10 @@ class Fleet:
                 await hf.cancel(line.run, reason="no longer wanted")
             case "extend":
                 span = float(line.argument)
-                until_ms = process.clock.now_ms() + round(span * 1000)
+                before_ms = process.clock.now_ms()
                 await hf.extend(line.run, expires=span)
-                self.promises.extended(key, until_ms)
+                now_ms = min(before_ms, process.clock.now_ms())  # it may have been set back
+                self.promises.extended(key, now_ms + round(span * 1000))
             case "fund":
                 budget = budget_of(int(line.argument))
                 await hf.set_budget(line.run, budget)
@@ -272,6 +282,9 @@ def rough() -> FaultPlan:
         effect_late=0.03,
         effect_crash=0.03,
         effect_stall=0.02,
+        dead_workers=0.1,
+        clock_jumps=0.15,
+        few_resumes=0.1,
     )
 
 
@@ -290,9 +303,16 @@ def fleet(
     calls = seed % 4 == 0 if calling is None and isinstance(seed, int) else bool(calling)
 
     async def scenario(world: World) -> Outcome:
-        skew_ms = round(2 * chosen.skew_seconds_max * 1000) + 100
-        promises = Promises(world, skew_ms=skew_ms, stuck_ms=round(STUCK_SECONDS * 1000))
+        lot = drawn_lot(world, chosen, calling=calls)
+        promises = Promises(
+            world,
+            skew_ms=round(2 * chosen.skew_seconds_max * 1000) + 100,
+            stuck_ms=round(STUCK_SECONDS * 1000),
+            lease_seconds=LEASE_SECONDS,
+            lot=lot,
+        )
         script = drawn_script(world.random, TROUBLE_SECONDS, calling=calls)
+        lengthen(script.wishes, lot)
         floor_bytes = world.random.choice(FLOORS_BYTES)
         outside = Outside(
             world,
@@ -302,7 +322,7 @@ def fleet(
             gate=promises.gate,
         )
         world.users = Users(promises.entered, outside)
-        state = Fleet(world, promises, script, floor_bytes, flow(), outside)
+        state = Fleet(world, promises, script, floor_bytes, flow(), outside, lot)
         state.shared = world.random.random() < SHARED
         with setting(script.shards):
             await _worked_through(world, state)
@@ -328,7 +348,8 @@ async def _come_to_rest(world: World, state: Fleet) -> None:
 
     Whatever is late must have come, and who stalls must have gone on, before the while begins.
     """
-    over = world.loop.time() + REST_SECONDS
+    # What was written by a clock that was ahead is due only then.
+    over = world.loop.time() + REST_SECONDS + state.lot.skew_seconds_max
     still = 0
     while still < STILL_LEASES and world.loop.time() < over:
         await _passed(world, LEASE_SECONDS)
@@ -346,6 +367,8 @@ def _is_done(world: World, state: Fleet) -> bool:
 
 
 async def _worked_through(world: World, state: Fleet) -> None:
+    plant_dead(world, state.lot, LEASE_SECONDS)
+    jump_clocks(world, state.lot, TROUBLE_SECONDS, is_worker=_is_worker)
     workers = [world.supervise(f"w{number}", state.work) for number in range(WORKERS)]
     clients = [
         world.supervise(f"c{number}", state.client(script))
@@ -357,6 +380,7 @@ async def _worked_through(world: World, state: Fleet) -> None:
     world.plan = calm().evolve(
         stale_index=world.plan.stale_index, skew_seconds_max=world.plan.skew_seconds_max
     )
+    world.at(world.loop.time() + REAPED_SECONDS, _check_reaped, state)
     for client in clients:
         await client.ended
     while not all(line.done for line in state.script.lines):
@@ -365,6 +389,17 @@ async def _worked_through(world: World, state: Fleet) -> None:
     state.leaving.set()
     for worker in workers:
         await worker.ended
+
+
+def _is_worker(process: Process) -> bool:
+    return process.name.startswith("w") and not process.crashed
+
+
+def _check_reaped(state: Fleet) -> None:
+    try:
+        state.promises.reaping.check_reaped()
+    except Broken as broken:
+        state.world.loop.fail(broken)
 
 
 def _statuses(world: World) -> dict[str, str]:
@@ -409,6 +444,8 @@ def _allowed(state: Fleet, run: str, wish: Wish) -> set[str]:
             allowed.add("cancelled")
     if wish.on_busy == "promote":
         allowed.add("promoted")
+    if state.lot.resumes_max < FEW_RESUMES:
+        allowed |= {"quarantined", "failed"}  # a child of it may be quarantined, too
     others = [other for name, other in state.script.wishes.items() if name != run]
     if any(other.on_busy == "replace" and other.session == wish.session for other in others):
         allowed.add("cancelled")
@@ -438,6 +475,7 @@ async def _reused(world: World, state: Fleet) -> None:
         state.floor_bytes,
         state.graph,
         state.outside,
+        state.lot,
         drains=False,
     )
     workers = [world.supervise("later", later.work)]

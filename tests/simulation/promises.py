@@ -29,6 +29,7 @@ from holdfast.records.head import ENDED, Head
 from holdfast.records.journal import is_emptied
 from holdfast.records.keys import (
     HEAD,
+    REAPING,
     RunKey,
     blob_prefix,
     inbox_key,
@@ -44,11 +45,13 @@ from tests.simulation.journals import INPUT, Journals
 from tests.simulation.once import Once
 from tests.simulation.oracle import Books
 from tests.simulation.order import Order
+from tests.simulation.reaping import Reaping
 from tests.simulation.world import TTL_SWEEPER
 
 if TYPE_CHECKING:
     from holdfast.engine.context import Context
     from holdfast.storage.operations import Answer, WriteOperation
+    from tests.simulation.lot import Lot
     from tests.simulation.truth import Step
     from tests.simulation.world import World
 
@@ -60,8 +63,16 @@ HEAD_BYTES_MAX = 8 * 1024
 class Promises:
     """Watches a world, and raises `Broken` at the write that breaks a promise."""
 
-    def __init__(self, world: World, *, skew_ms: int, stuck_ms: int) -> None:
+    def __init__(
+        self, world: World, *, skew_ms: int, stuck_ms: int, lease_seconds: float, lot: Lot
+    ) -> None:
         """``skew_ms``: how far clocks may be apart; ``stuck_ms``: how long nothing may happen."""
+        self.seen: Counter[str] = Counter()
+        """How often each kind of thing that is to be tested has truly happened."""
+        self.reaping = Reaping(
+            world, self.seen, lot=lot, lease_seconds=lease_seconds, skew_ms=skew_ms
+        )
+        skew_ms += round(2 * lot.skew_seconds_max * 1000)
         self._world = world
         self._skew_ms = skew_ms
         self._stuck_ms = stuck_ms
@@ -69,8 +80,6 @@ class Promises:
         self._open: dict[str, Chronicle] = {}
         self._checked_ms = 0
         self.steps = 0
-        self.seen: Counter[str] = Counter()
-        """How often each kind of thing that is to be tested has truly happened."""
         self._order = Order(world, self._runs, self.seen)
         self._family = Family(world, self._runs, self.seen, skew_ms=skew_ms)
         self.once = Once(world, self._runs, self.seen, skew_ms=skew_ms)
@@ -191,6 +200,10 @@ class Promises:
                 self._order.ticket(key, old, new, process)
             elif key.pk.startswith("QUOTA#"):
                 self.gate.item(new)
+            elif key.pk.startswith("WORKER#"):
+                self.reaping.worker(key, old, new, process, now_ms)
+            elif key == REAPING:
+                self.reaping.turn(old, new, now_ms)
             elif not key.pk.startswith("RUN#"):
                 continue
             elif key.sk == HEAD:
@@ -238,6 +251,7 @@ class Promises:
         self._family.row(before, head)
         self.once.row(before, head)
         self.books.row(before, head)
+        self.reaping.row(before, head, chronicle)
         chronicle.moved_ms = now_ms
         if head.status in ENDED:
             chronicle.over = True

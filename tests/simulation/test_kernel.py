@@ -11,6 +11,7 @@ from tests.simulation.bugs import BUGS, planted, trouble_for
 from tests.simulation.effect_bugs import EFFECT_BUGS
 from tests.simulation.fleet import RUNS, WORKERS, fleet, rough
 from tests.simulation.promises import Broken
+from tests.simulation.worker_bugs import WORKER_BUGS
 
 SEEDS = 1_000
 CHUNK = 25
@@ -24,6 +25,8 @@ FAULTS = {
     "blob_lost_answer",
     "blob_unreachable",
     "cancelled_transaction",
+    "clock_jump",
+    "clock_set_right",
     "crash",
     "duplicate_write_refused",
     "effect_crash",
@@ -49,6 +52,7 @@ SITUATIONS = {
     "SignalTaken in a branch",
     "TimerFired in a branch",
     "a node went another way",
+    "a turn was full",
     "all slots taken",
     "ambiguous",
     "answered from its record",
@@ -67,6 +71,7 @@ SITUATIONS = {
     "claimed to pay",
     "crash before the effect",
     "crash between the effect and its record",
+    "crash loop",
     "done by person",
     "done by probe",
     "emptied",
@@ -79,6 +84,7 @@ SITUATIONS = {
     "grandchild",
     "joined",
     "left its lane",
+    "let go of between losses",
     "made again",
     "made again though it had arrived",
     "model busy, unpaid",
@@ -91,6 +97,7 @@ SITUATIONS = {
     "probe unknown",
     "promoted",
     "queued",
+    "reaped",
     "record lost",
     "refused under a burned key",
     "replaced",
@@ -98,6 +105,7 @@ SITUATIONS = {
     "snapshot of branches",
     "snapshot of calls",
     "snapshot of taken signals",
+    "swept again",
     "void by person",
     "void by probe",
     "void by tool",
@@ -139,7 +147,7 @@ def test_a_seed_replays_exactly() -> None:
     assert first.world.trace.digest() != fleet(4).world.trace.digest()
 
 
-@pytest.mark.parametrize("name", BUGS)
+@pytest.mark.parametrize("name", BUGS | dict.fromkeys(EFFECT_BUGS + WORKER_BUGS))
 def test_a_planted_bug_is_found(name: str) -> None:
     with planted(name):
         for seed in range(SEEDS_A_BUG):

@@ -85,6 +85,21 @@ _EPILOG = (
     type=click.FloatRange(min=0, min_open=True),
     help="How often it asks for work when there was none.  [default: what suits the store]",
 )
+@click.option(
+    "--hold-seconds",
+    type=click.FloatRange(min=0),
+    default=_DEFAULTS.hold_seconds,
+    show_default=True,
+    help="Up to this it waits in place for a sleep, or for another attempt; longer ones pause the "
+    "run.",
+)
+@click.option(
+    "--resumes-max",
+    type=click.IntRange(min=1),
+    default=_DEFAULTS.resumes_max,
+    show_default=True,
+    help="After so many failed resumes in a row, or workers lost in a row, a run is quarantined.",
+)
 def worker(
     targets: Sequence[str],
     url: str,
@@ -95,6 +110,8 @@ def worker(
     lease_seconds: float,
     drain_seconds: float,
     poll_seconds: float | None,
+    hold_seconds: float,
+    resumes_max: int,
 ) -> None:
     """Run the graphs of the TARGETs, for all tenants, until asked to end."""
     with showing_errors():
@@ -109,6 +126,8 @@ def worker(
             lease_seconds=lease_seconds,
             drain_seconds=drain_seconds,
             poll_seconds=poll_seconds,
+            hold_seconds=hold_seconds,
+            resumes_max=resumes_max,
         )
         # Does nothing if one of the modules has set up its own.
         logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")

@@ -139,9 +139,6 @@ class Driver:
             await hold.write((Fenced(hold.now_ms(), hold.head.epoch, hold.worker),))
             # Its fence stands: read again after a conflict, the journal needs no other.
             hold.head = msgspec.structs.replace(hold.head, torn=False)
-            if hold.execution.fences >= self._holder.resumes_max:
-                await self._leaving.end("quarantined", _crash_loop(hold.execution))
-                return
         retry = hold.head.retry_owed(hold.execution)
         if retry is not None and hold.execution.ending != "cancelled":
             await hold.write(
@@ -155,7 +152,17 @@ class Driver:
             hold.all_waits(), hold.inbox, hold.execution, hold.head.expires_ms
         ):
             await hold.write((Expired(hold.now_ms()),))
+        elif self._lost_in_a_row >= self._holder.resumes_max:
+            failure = _crash_loop(hold.execution, self._lost_in_a_row)
+            await self._leaving.end("quarantined", failure)
+            return
         await self._leaving.take_turn()
+
+    @property
+    def _lost_in_a_row(self) -> int:
+        """How many workers were lost since the run last got on, or was let go of."""
+        # The journal knows of the first, the row of the second.
+        return min(self.hold.execution.fences, self.hold.head.losses)
 
     async def _advance(self) -> None:
         """Perform what is outstanding; where all of it waits, pause."""
@@ -279,9 +286,9 @@ class Driver:
         await hold.sleep(max(0.001, min(left, most_seconds)))
 
 
-def _crash_loop(execution: Execution) -> Failure:
+def _crash_loop(execution: Execution, lost: int) -> Failure:
     return Failure(
         "CrashLoop",
-        f"{execution.fences} workers in a row were lost in node {shown_nodes(execution)!r} "
+        f"{lost} workers in a row were lost in node {shown_nodes(execution)!r} "
         "before it got anywhere",
     )

@@ -23,6 +23,7 @@ from holdfast.errors import (
 from holdfast.records import settings
 from holdfast.records.codec import spill_bytes
 from holdfast.records.keys import SETTINGS
+from holdfast.records.reaping import SWEEPS_MAX
 from holdfast.records.settings import Settings
 from holdfast.storage import Blobs, Check, Delete, Put, Store, Table, Update
 from holdfast.storage.layout import TOKEN
@@ -55,11 +56,13 @@ class Kernel:
         self.ids = ids
         self.spill_bytes = spill_bytes()
         self.snapshot_floor_bytes = FLOOR_BYTES
+        self.sweeps_max = SWEEPS_MAX
         self.heads = store.table.purpose("head")
         self.journals = store.table.purpose("journal")
         self.inboxes = store.table.purpose("inbox")
         self.due = store.table.purpose("due")
         self.workers = store.table.purpose("worker")
+        self.reaping = store.table.purpose("reaping")
         self.lists = store.table.purpose("list")
         self.texts = store.table.purpose("text")
         self.news = News()

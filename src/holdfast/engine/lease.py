@@ -11,6 +11,9 @@ from holdfast.records import worker as rows
 
 __all__ = ["Lease"]
 
+# A wall clock that is set back by more than this was wrong: then the lease ends earlier, too.
+_SET_BACK_MS = 1_000
+
 
 class Lease:
     """The right to act as a worker of some name, until a time on our own monotonic clock.
@@ -45,6 +48,7 @@ class Lease:
         about = {"host": platform.node()[:100], "pid": os.getpid()}
         row = rows.registered(
             worker,
+            lease_ms=round(self._seconds * 1000),
             until_ms=until_ms,
             now_ms=self._kernel.clock.now_ms(),
             about=about,
@@ -81,6 +85,8 @@ class Lease:
 
     def _from_now(self) -> tuple[float, int]:
         clock = self._kernel.clock
-        # A place of the index must be new, even if two beats fall into one millisecond.
-        until_ms = max(clock.now_ms() + round(self._seconds * 1000), self._until_ms + 1)
+        until_ms = clock.now_ms() + round(self._seconds * 1000)
+        if self._until_ms - until_ms < _SET_BACK_MS:
+            # A place of the index must be new, even if two beats fall into one millisecond.
+            until_ms = max(until_ms, self._until_ms + 1)
         return clock.monotonic(), until_ms

@@ -27,7 +27,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     hold_seconds: float = 2.0
     """Up to this a sleep, or a pause before another attempt, is waited for in place."""
     resumes_max: int = 5
-    """After so many failed resumes in a row a run is quarantined."""
+    """After so many failed resumes in a row, or workers lost in a row, a run is quarantined."""
     pools: Iterable[str | None] = (None,)
     """The pools whose runs it takes; None is the pool without a name."""
 

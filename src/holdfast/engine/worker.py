@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Any
 
-from holdfast.engine.burial import bury_the_dead, requeue_all
 from holdfast.engine.driver import Driver
 from holdfast.engine.flusher import Flusher
 from holdfast.engine.hands import Hands
@@ -21,11 +20,19 @@ from holdfast.engine.lease import Lease
 from holdfast.engine.loading import Loaded
 from holdfast.engine.means import Means
 from holdfast.engine.options import WorkerOptions
+from holdfast.engine.reaping import Reaper, requeue_all
 from holdfast.engine.rounds import Rounds
 from holdfast.engine.scan import Scan
 from holdfast.engine.slots import Slots
 from holdfast.engine.threads import NodeThreads
-from holdfast.errors import ConditionFailed, HoldfastError, InvalidRequest, StoreClosed
+from holdfast.errors import (
+    ConditionFailed,
+    HoldfastError,
+    InvalidRequest,
+    OutcomeUnknown,
+    StoreClosed,
+    StoreUnavailable,
+)
 from holdfast.graph import Graph
 from holdfast.model.execution import Execution
 from holdfast.model.run import Status
@@ -42,7 +49,7 @@ _BEATS_A_LEASE = 4
 _SETTINGS_SECONDS = 60.0
 # How long to wait after the store could not be used, before the next try.
 _TROUBLE_SECONDS = 1.0
-_BURIAL_SECONDS = 5.0
+_REAPING_SECONDS = 5.0
 # How long tasks have to end once they are cancelled: a node may not mind being cancelled.
 _FAREWELL_SECONDS = 1.0
 
@@ -102,6 +109,7 @@ class Worker:
         self.means = means
         self.flusher = Flusher(kernel.clock)
         self._lease = Lease(kernel, options.lease_seconds)
+        self._reaper = Reaper(kernel, lease_seconds=options.lease_seconds, found=self._take_over)
         self._slots = Slots(options.concurrency)
         self._rounds = Rounds(self._graphs, options.pools)
         self._due = Scan(
@@ -148,7 +156,7 @@ class Worker:
         self._beating = asyncio.create_task(self._forever(self._beat), name="holdfast beat")
         self._seeking = [
             asyncio.create_task(self._forever(self._scan), name="holdfast scan"),
-            asyncio.create_task(self._forever(self._bury), name="holdfast bury"),
+            asyncio.create_task(self._forever(self._reap), name="holdfast reap"),
         ]
 
     async def stop(self, *, drain_seconds: float | None = None) -> None:
@@ -169,6 +177,7 @@ class Worker:
             # Also where whoever waited for it was cancelled: it leaves at once then.
             for task in (self._beating, *self._seeking, *self._claims, *self._tasks.values()):
                 task.cancel()
+            self._reaper.stop()
             self.flusher.stop()
             self._threads.shutdown()
             self._gone.set()
@@ -458,6 +467,7 @@ class Worker:
 
     async def _begin_anew(self) -> None:
         """Drop everything that we held, and take a new name."""
+        self._reaper.abandon(self.id)
         self.id, self._owes = "", False
         dropped = list(self._tasks.values())
         self.counts["lost"] += len(dropped)
@@ -475,19 +485,23 @@ class Worker:
 
     async def _audit(self) -> None:
         """Make due what stands under our name and is not ours: a claim whose answer never came."""
-        for place in await requeue_all(self._kernel, self.id, but=self._is_ours):
-            self.offer(place)
+        with contextlib.suppress(StoreUnavailable, OutcomeUnknown):  # the next audit finds it
+            await requeue_all(
+                self._kernel, self.id, lost=False, found=self.offer, but=self._is_ours
+            )
 
     def _is_ours(self, run: RunKey) -> bool:
         return run in self._drivers or run in self._coming or run in self._succeeding
 
-    async def _bury(self) -> None:
-        lease_seconds = self._options.lease_seconds
-        for place in await bury_the_dead(self._kernel, lease_ms=round(lease_seconds * 1000)):
-            self.counts["taken over"] += 1
-            self.offer(place)
-        pause = min(_BURIAL_SECONDS, lease_seconds / _BEATS_A_LEASE)
+    async def _reap(self) -> None:
+        await self._reaper.reap(self.id)
+        pause = min(_REAPING_SECONDS, self._options.lease_seconds / _BEATS_A_LEASE)
         await self._until_woken(pause, self._leaving)
+
+    def _take_over(self, place: Place) -> None:
+        """Hear that a run of a dead worker is due again."""
+        self.counts["taken over"] += 1
+        self.offer(place)
 
     # --- small things -----------------------------------------------------------------------------
 

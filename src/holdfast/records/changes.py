@@ -118,8 +118,11 @@ def claimed(place: Place, run: RunKey, *, worker: str, now_ms: int, token: str) 
     )
 
 
-def requeued(place: Place, *, now_ms: int, token: str) -> Update:
-    """Return the write that makes a run due again which a worker held and did not release."""
+def requeued(place: Place, *, lost: bool, now_ms: int, token: str) -> Update:
+    """Return the write that makes a run due again which a worker held and did not release.
+
+    ``lost`` says whether the worker is dead: then it counts, until an owner lets go of the run.
+    """
     queue, run, epoch = place.owned_parts()
     due = Place.due(queue, now_ms, run, epoch + 1)
     return Update(
@@ -131,6 +134,7 @@ def requeued(place: Place, *, now_ms: int, token: str) -> Update:
             "GSI1PK": due.pk,
             "GSI1SK": due.sk,
         },
+        add={"losses": 1} if lost else {},
         remove=("owner",),
         condition=_at(place),
         token=token,
@@ -380,7 +384,7 @@ def with_retry(head: Head, request: RetryRequest, *, now_ms: int, token: str) ->
             "GSI2SK": list_sk,
         },
         # One that ended, and owes something, may be held by whoever pays.
-        remove=("failure", "owner", "reason"),
+        remove=("failure", "owner", "reason", "losses"),
         condition=_unchanged(head),
         token=token,
     )
@@ -486,7 +490,7 @@ def _let_go(
         settled["nanodollars"] = execution.spent.nanodollars
     if head.torn:
         settled["torn"] = True  # nobody got to write the fence
-    removed = {"owner", "torn", "waits", "reason", "resume_failures", "failure", *remove}
+    removed = {"owner", "torn", "waits", "reason", "resume_failures", "losses", "failure", *remove}
     if place is None:
         removed |= {"GSI1PK", "GSI1SK"}
     else:

@@ -120,6 +120,8 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     context: Context = Context()
     failure: Failure | None = None
     resume_failures: int = 0
+    losses: int = 0
+    """How many workers in a row died while they held it, since one last let go of it itself."""
     cancel: str | None = None
     """Why somebody wants it to end; whoever holds it next carries that out."""
     spilled: bool = False
@@ -241,7 +243,7 @@ ATTRIBUTES = (
     "first", "created_ms", "updated_ms", "starts_ms", "expires_ms", "ttl", "kept", "user", "node",
     "reason", "nodes_run", "spent_ms", "retries_left", "resume_failures", "cancel", "signals",
     "freed", "spilled", "pool", "snapshot", "extends_ms", "ticket", "replaces", "into",
-    "children", "on_pause", "tokens", "nanodollars", "fundings",
+    "children", "on_pause", "tokens", "nanodollars", "fundings", "losses",
 )  # fmt: skip
 
 

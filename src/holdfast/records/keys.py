@@ -17,6 +17,7 @@ the same                            ``T#{number:012}``                        a 
 ``WORKER#{id}``                     ``WORKER``                                a worker and its lease
 ``QUOTA#{tenant}#{name}``           ``QUOTA``                                 how much of it is used
 ``SETTINGS``                        ``SETTINGS``                              what all must agree on
+``REAPING``                         ``REAPING``                               how far re-sweeps are
 =================================== ========================================= ======================
 
 A spool is ``{epoch:08}#{id}``: the epoch of whoever wrote it, and a UUIDv7. Text sorts behind the
@@ -27,7 +28,8 @@ In ``GSI1``, what is due when:
 ================================ ================================================ =================
 ``DUE#{graph}#{shard:03}``       ``{due_ms:013}#{tenant}#{id}#{epoch}``           runs to be claimed
 ``OWN#{worker}``                 ``{graph}#{shard:03}#{tenant}#{id}#{epoch}``     runs that are
-``WORKERS``                      ``{due_ms:013}#{id}``                            leases and burials
+``WORKERS``                      ``{due_ms:013}#{id}``                            leases
+``REAPED``                       ``{reaped_ms:013}#{id}``                         dead workers
 ================================ ================================================ =================
 
 Of a run in a pool of some name, ``{graph}`` is ``{graph}@{pool}`` in both.
@@ -50,10 +52,12 @@ import hashlib
 import re
 from typing import NamedTuple
 
-from holdfast.storage import Between, Key, Prefix, UpTo
+from holdfast.storage import Between, From, Key, Prefix, UpTo
 
 __all__ = [
     "HEAD",
+    "REAPED",
+    "REAPING",
     "SETTINGS",
     "WORKERS",
     "AnswerBlob",
@@ -71,6 +75,7 @@ __all__ = [
     "calls_partition",
     "child_key",
     "children_range",
+    "due_beyond",
     "due_until",
     "grant_key",
     "inbox_key",
@@ -85,6 +90,7 @@ __all__ = [
     "owned_partition",
     "position_in",
     "quota_key",
+    "reaped_between",
     "records_range",
     "run_blobs_of",
     "shard_of",
@@ -97,7 +103,9 @@ __all__ = [
 
 HEAD = "HEAD"
 WORKERS = "WORKERS"
+REAPED = "REAPED"
 SETTINGS = Key("SETTINGS", "SETTINGS")
+REAPING = Key("REAPING", "REAPING")
 
 # class / tenant / run / generation, a UUIDv7, and then a name.
 _RUN_BLOB = re.compile(
@@ -203,8 +211,13 @@ class Place(NamedTuple):
 
     @classmethod
     def of_worker(cls, worker: str, due_ms: int) -> Place:
-        """Return the place of a worker whose lease ends, or whose burial is due, at a time."""
+        """Return the place of a worker whose lease ends, or that is to be reaped, at a time."""
         return cls(WORKERS, f"{due_ms:013d}#{worker}")
+
+    @classmethod
+    def of_reaped(cls, worker: str, reaped_ms: int) -> Place:
+        """Return the place of a dead worker whose runs were re-queued at a time."""
+        return cls(REAPED, f"{reaped_ms:013d}#{worker}")
 
     def owned_parts(self) -> tuple[Queue, RunKey, int]:
         """Return queue, run and epoch of the place of a run that a worker holds."""
@@ -222,7 +235,7 @@ class Place(NamedTuple):
         return int(due_ms), RunKey(tenant, id), int(epoch)
 
     def worker_parts(self) -> tuple[int, str]:
-        """Return time and worker of a worker's place."""
+        """Return time and worker of a worker's place, alive or reaped."""
         due_ms, worker = self.sk.split("#")
         return int(due_ms), worker
 
@@ -236,6 +249,18 @@ def due_until(now_ms: int) -> UpTo:
     """Return the range of what is due by now."""
     # No key is a bare time, so this takes in everything of the current millisecond.
     return UpTo(f"{now_ms + 1:013d}")
+
+
+def due_beyond(after_ms: int) -> From:
+    """Return the range of what is due only after a time."""
+    return From(f"{after_ms + 1:013d}")
+
+
+def reaped_between(cursor: str, until_ms: int) -> Between | None:
+    """Return the range of workers reaped after a cursor and by a time; None where it is empty."""
+    # Nothing sorts between a place and the same with the last letter behind it.
+    first, last = f"{cursor}{_LAST}", f"{max(until_ms, 0) + 1:013d}"
+    return Between(first, last) if first <= last else None
 
 
 def journal_key(run: RunKey, generation: str, position: int) -> Key:
