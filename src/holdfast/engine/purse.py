@@ -189,9 +189,7 @@ class Purse:
         hold = self._hold
         hold.check_alive()
         draws = hold.head.draws or Parent(hold.head.key.id, hold.head.generation)
-        total = await hold.patiently(
-            lambda: self._accounts.draw(hold.head, draws, before, most)
-        )
+        total = await hold.patiently(lambda: self._accounts.draw(hold.head, draws, before, most))
         await visit.record(Drawn(self._hold.now_ms(), total), durable=False)
 
     @property
