@@ -15,9 +15,10 @@ from holdfast.engine.accounts import Accounts, Short, close, granted
 from holdfast.engine.hands import NOBODY
 from holdfast.engine.kernel import Dropped
 from holdfast.engine.runs import read
-from holdfast.errors import BudgetShared, RunFailed
+from holdfast.errors import BudgetShared, ConditionFailed, RunFailed
 from holdfast.model.event import CallReserved
 from holdfast.model.spending import NOTHING, Spending
+from holdfast.records import changes
 from holdfast.records.head import Head, Parent
 from holdfast.storage.operations import Operation, TransactItems
 from tests.engine.asking import Cents, graph_of
@@ -268,6 +269,21 @@ async def test_a_child_that_told_what_it_spent_leaves_nothing_to_its_own_childre
             for _ in range(2):
                 await house.move(1, ends, lead, late)
     assert len(model.asked) == 2
+
+
+async def test_a_budget_that_arrives_late_does_not_undo_a_later_one(hf: Holdfast) -> None:
+    """Whoever sent it is gone; its write was on its way for long."""
+
+    async def node(state: Any) -> None: ...
+
+    await hf.start(graph_of(node), id="root", budget=Budget(usd=1))
+    for sent in (Budget(usd=2), Budget(usd=3)):  # the first one, and a further one
+        head = await read(hf._kernel, tenant_key("root"))
+        late = changes.funded(head, sent.limits, now_ms=head.updated_ms, token="late")
+        await hf.set_budget("root", Budget(usd=9))
+        with pytest.raises(ConditionFailed):
+            await hf._kernel.heads.write(late)
+    assert (await hf.get("root")).budget == Budget(usd=9).limits
 
 
 # --- slices ---------------------------------------------------------------------------------------

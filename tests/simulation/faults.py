@@ -29,6 +29,8 @@ drawn.
 ``effect_late``           as much, and it reaches it only later
 ``effect_crash``          the process ends inside a call
 ``effect_stall``          the process stands still inside a call
+``settle_stall``          the process stands still as it is about to settle what a run was given:
+                          past a lease, and then it sends what it was about to
 ========================= ==========================================================================
 
 How a caller learns that an answer was lost is as in `holdfast.storage.dynamodb.writer`: where the
@@ -75,6 +77,7 @@ class FaultPlan:
     effect_late: float = 0
     effect_crash: float = 0
     effect_stall: float = 0
+    settle_stall: float = 0
 
     settled: float = 0.5
     """How many lost answers the engine makes up for by itself."""

@@ -49,6 +49,7 @@ from tests.simulation.script import (
     Wish,
     drawn_script,
 )
+from tests.simulation.treasurer import Treasurer
 from tests.simulation.world import World, simulate
 
 __all__ = ["RUNS", "WORKERS", "Outcome", "fleet", "rough"]
@@ -61,6 +62,8 @@ TROUBLE_SECONDS = 150.0
 """How long everything goes wrong."""
 REST_SECONDS = 8 * LEASE_SECONDS
 """After that much more, nothing may be left undone."""
+FUND_SECONDS = 4.0
+"""How long a budget stands that is lowered before it is raised."""
 PERSON_SECONDS = 6.0
 """How often somebody looks for calls of which nobody knows what became of them."""
 CLIENT_CRASHES = 0.1
@@ -109,7 +112,7 @@ class Fleet:
 
     async def work(self, process: Process) -> None:
         """Be a worker, and leave and come back now and then."""
-        hf = self._holdfast(process)
+        hf = self.face(process)
         if self.shared:
             number = int(process.name.partition(".")[0][1:])
             task = asyncio.ensure_future(self.client(self.script.clients[number])(process))
@@ -141,7 +144,8 @@ class Fleet:
         while not self.leaving.is_set() and process.clock.monotonic() < until:
             await process.clock.sleep(2.0)
 
-    def _holdfast(self, process: Process) -> Holdfast:
+    def face(self, process: Process) -> Holdfast:
+        """Return what a process uses; one that was started again has another."""
         if process.name not in self.faces:
             self.faces[process.name] = Holdfast(
                 process.store.url,
@@ -160,7 +164,7 @@ class Fleet:
         """Return a process that works through a script."""
 
         async def boot(process: Process) -> None:
-            hf = self._holdfast(process)
+            hf = self.face(process)
             for line in script:
                 await process.clock.sleep(line.at_seconds - process.clock.monotonic())
                 while not line.done:
@@ -204,9 +208,11 @@ class Fleet:
                 await hf.extend(line.run, expires=span)
                 self.promises.extended(key, until_ms)
             case "fund":
-                budget = budget_of(int(line.argument))
-                await hf.set_budget(line.run, budget)
-                self.promises.funded(key, budget)
+                for tokens in line.argument.split():  # the last one is enough
+                    budget = budget_of(int(tokens))
+                    await hf.set_budget(line.run, budget)
+                    self.promises.funded(key, budget)
+                    await process.clock.sleep(FUND_SECONDS)
             case "grow":
                 await hf.grow_shards(int(line.argument))
             case "retry":
@@ -219,7 +225,7 @@ class Fleet:
 
     async def person(self, process: Process) -> None:
         """Look now and then for calls that may have been made, and say what became of them."""
-        hf = self._holdfast(process)
+        hf = self.face(process)
         while not self.leaving.is_set():
             await process.clock.sleep(PERSON_SECONDS * (0.5 + process.ids.random()))
             if self.promises.once.is_anybody_asked:
@@ -265,6 +271,7 @@ def rough() -> FaultPlan:
         effect_late=0.03,
         effect_crash=0.03,
         effect_stall=0.02,
+        settle_stall=0.1,
     )
 
 
@@ -297,7 +304,7 @@ def fleet(
         world.users = Users(promises.entered, outside)
         state = Fleet(world, promises, script, floor_bytes, flow(), outside)
         state.shared = world.random.random() < SHARED
-        await _worked_through(world, state)
+        await _worked_through(world, state, calls=calls)
         promises.settled()
         _check_results(world, state)
         statuses = _statuses(world)
@@ -315,7 +322,7 @@ async def _passed(world: World, seconds: float) -> None:
     await over
 
 
-async def _worked_through(world: World, state: Fleet) -> None:
+async def _worked_through(world: World, state: Fleet, *, calls: bool) -> None:
     workers = [world.supervise(f"w{number}", state.work) for number in range(WORKERS)]
     clients = [
         world.supervise(f"c{number}", state.client(script))
@@ -323,6 +330,13 @@ async def _worked_through(world: World, state: Fleet) -> None:
         if not state.shared
     ]
     workers.append(world.supervise("person", state.person))
+    if calls:
+        treasurer = Treasurer(state.outside, state.promises.seen, state.leaving)
+        workers.append(
+            world.supervise(
+                "treasurer", lambda process: treasurer.work(state.face(process), process)
+            )
+        )
     await _passed(world, TROUBLE_SECONDS)
     world.plan = calm().evolve(
         stale_index=world.plan.stale_index, skew_seconds_max=world.plan.skew_seconds_max

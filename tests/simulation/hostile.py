@@ -53,6 +53,9 @@ _WRITTEN_OF_BATCH: dict[str | None, float] = {
     "unapplied_unknown": 0,
 }
 
+# Past a lease: another worker settles it, and the run may be retried.
+_SETTLE_STALL_SECONDS = 25.0
+
 
 class HostileEngine:
     """The table as one process sees it. Implements `holdfast.storage.operations.Engine`."""
@@ -78,6 +81,15 @@ class HostileEngine:
             self._send_read(operation, future, latency)
             return future
         match operation:
+            case TransactItems() if self._stalls_before(operation):
+                world.loop.call_at(
+                    process.stalled_until,
+                    self._send_write,
+                    operation,
+                    future,
+                    latency,
+                    context=process.context,
+                )
             case WriteItem() | TransactItems():
                 self._send_write(operation, future, latency)
             case WriteItems():
@@ -125,6 +137,17 @@ class HostileEngine:
             self._deliver(future, operation, answer)
 
     # --- writes -----------------------------------------------------------------------------------
+
+    def _stalls_before(self, operation: TransactItems) -> bool:
+        """Let the process stand still before it sends what settles a run's account, or not."""
+        world, process = self._world, self._process
+        if not world.plan.settle_stall or not _settles(operation):
+            return False
+        if world.random.random() >= world.plan.settle_stall or process.silent:
+            return False
+        world.note(process, "settle_stall", operation, count=True)
+        process.stall(_SETTLE_STALL_SECONDS * (1 + world.random.random()))
+        return True
 
     def _send_write(
         self, operation: WriteItem | TransactItems, future: Future[Answer], latency: float
@@ -309,6 +332,14 @@ class HostileEngine:
             error = answer.error
             note(process, "gets" if error is None else f"gets {type(error).__name__}", operation)
             future.set_result(answer)
+
+
+def _settles(operation: TransactItems) -> bool:
+    """Return whether a transaction gives back what a run was given and did not need."""
+    return any(
+        isinstance(write, Update) and write.key.sk.startswith("GRANT#") and write.set.get("closed")
+        for write in operation.writes
+    )
 
 
 def _adds(write: Write) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.simulation import budget_bugs  # noqa: F401  (makes its bugs known)
 from tests.simulation.bugs import BUGS, planted, trouble_for
 from tests.simulation.effect_bugs import EFFECT_BUGS
 from tests.simulation.fleet import RUNS, WORKERS, fleet, rough
@@ -36,6 +37,7 @@ FAULTS = {
     "lost_answer",
     "lost_answer_settled",
     "restart",
+    "settle_stall",
     "slow",
     "stale_index",
     "stall",
@@ -64,6 +66,7 @@ SITUATIONS = {
     "child failed",
     "child finished",
     "child with a slice",
+    "failed child retried",
     "claimed to pay",
     "crash before the effect",
     "crash between the effect and its record",
@@ -103,6 +106,9 @@ SITUATIONS = {
     "void by tool",
     "woken in its lane",
     "written by its timer",
+    "budget lowered below what was given",
+    "slice lowered",
+    "slice not raised",
 }
 
 
