@@ -29,8 +29,9 @@ drawn.
 ``effect_late``           as much, and it reaches it only later
 ``effect_crash``          the process ends inside a call
 ``effect_stall``          the process stands still inside a call
-``settle_stall``          the process stands still as it is about to settle what a run was given:
-                          past a lease, and then it sends what it was about to
+``settle_stall``          the process stands still past a lease as it is about to look at what a run
+                          was given; then it sees it, and acts before it knows how late it is
+``family_stall``          the same as it is about to look which children end with a run
 ========================= ==========================================================================
 
 How a caller learns that an answer was lost is as in `holdfast.storage.dynamodb.writer`: where the
@@ -78,6 +79,7 @@ class FaultPlan:
     effect_crash: float = 0
     effect_stall: float = 0
     settle_stall: float = 0
+    family_stall: float = 0
 
     settled: float = 0.5
     """How many lost answers the engine makes up for by itself."""

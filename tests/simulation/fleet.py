@@ -271,7 +271,8 @@ def rough() -> FaultPlan:
         effect_late=0.03,
         effect_crash=0.03,
         effect_stall=0.02,
-        settle_stall=0.1,
+        settle_stall=0.03,
+        family_stall=0.02,
     )
 
 

@@ -32,6 +32,7 @@ FAULTS = {
     "effect_lost",
     "effect_stall",
     "effect_unanswered",
+    "family_stall",
     "late_write",
     "late_write_refused",
     "lost_answer",
