@@ -7,10 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.engine import accounts, children, funding, purse
+from holdfast.engine import accounts, children, funding
 from holdfast.model.budget import Limits
-from holdfast.model.spending import NOTHING
-from holdfast.records import account
+from holdfast.records import account, changes
 from tests.simulation.effect_bugs import effect_bug
 
 __all__: list[str] = []
@@ -53,32 +52,12 @@ def a_lower_budget_that_nobody_heeds(patch: pytest.MonkeyPatch) -> None:
 
 
 @effect_bug
-def what_is_set_aside_counts_twice(patch: pytest.MonkeyPatch) -> None:
-    """It still counts as pending when it is in the fold, until the task that asked goes on."""
-    spend = purse.Purse._spend
+def a_budget_that_arrives_late_counts(patch: pytest.MonkeyPatch) -> None:
+    """It undoes one that was given later, and acknowledged."""
+    give = changes.funded
 
-    async def late(self: Any, visit: Any, event: Any, pending: object) -> None:
-        most = self._pending[pending]
-        twice = self._pending[object()] = most
-        assert twice is most
-        names = [name for name, value in self._pending.items() if value is most]
-        try:
-            self._pending.pop(pending)
-            await spend(self, visit, event, pending)
-        finally:
-            self._pending.pop(names[-1])
+    def heedless(head: Any, limits: Any, **values: Any) -> Any:
+        write = give(head, limits, **values)
+        return msgspec.structs.replace(write, condition=changes._unchanged(head))
 
-    patch.setattr(purse.Purse, "_spend", late)
-
-
-@effect_bug
-def what_was_spent_before_is_not_granted(patch: pytest.MonkeyPatch) -> None:
-    """An account that stood when its run came to open it does not hear what was spent since."""
-    draw = accounts.Accounts.draw
-
-    async def forgetful(self: Any, head: Any, draws: Any, known: Any, need: Any) -> Any:
-        if need == NOTHING:
-            return known
-        return await draw(self, head, draws, known, need)
-
-    patch.setattr(accounts.Accounts, "draw", forgetful)
+    patch.setattr(changes, "funded", heedless)

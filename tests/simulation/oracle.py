@@ -122,9 +122,11 @@ class Books:
         written = chronicle.execution.spent if chronicle.execution is not None else NOTHING
         if own.tokens > written.tokens or own.nanodollars > written.nanodollars:
             raise Broken(f"{chronicle.key.id} paid {own}, and its journal says {written}")
-        if name in self._drawing:
+        drawn = None if chronicle.execution is None else chronicle.execution.drawn
+        if name in self._drawing or (name in self._accounts and drawn is not None):
             self._seen["paid out of a shared budget"] += 1
-            given = self._grants.get(self._drawing[name], {}).get(chronicle.key.id, NOTHING)
+            owner = self._drawing.get(name, name)
+            given = self._grants.get(owner, {}).get(chronicle.key.id, NOTHING)
             if own.tokens > given.tokens or own.nanodollars > given.nanodollars:
                 raise Broken(f"{chronicle.key.id} paid {own}, and was given {given}")
 
