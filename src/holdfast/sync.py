@@ -407,7 +407,8 @@ class Holdfast:
         Raises:
             RunNotFound: there is no such run.
             RunEnded: it has ended, or expired.
-            BudgetShared: it shares the budget of the run that started it.
+            BudgetShared: it shares the budget of the run that started it; or it has a slice of that
+                budget, which can only be lowered.
         """
         self._portal.call(self._holdfast.set_budget, id, budget, tenant=tenant)
 

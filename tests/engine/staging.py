@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from holdfast import Holdfast, Worker
 from holdfast.errors import OutcomeUnknown
@@ -133,12 +133,12 @@ def write_of(pk: str, sk: str) -> Which:
     return lambda operation: isinstance(operation, WriteItem) and operation.write.key == (pk, sk)
 
 
-def staged(house: House) -> tuple[Holdfast, Stage]:
+def staged(house: House, **options: Any) -> tuple[Holdfast, Stage]:
     """Return a further instance on the house's store, and what stands between the two."""
     store = open_store(house.url, clock=house.clock)
     stage = Stage(store._engine)
     through = Store(stage, store.blobs, url=house.url, meter=Meter())
-    return house.open(store=through), stage
+    return house.open(store=through, **options), stage
 
 
 async def played(house: House, worker: Worker, moves: Iterable[float]) -> bool:

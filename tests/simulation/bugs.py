@@ -78,6 +78,9 @@ _LATE = {"late_write": 0.06, "late_seconds_max": 100.0}
 MORE: dict[str, dict[str, float]] = {
     "set_aside_for_a_node_that_is_over": {"effect_lost": 0.3},
     "a_call_made_after_the_run_was_lost": {"effect_lost": 0.2, "effect_stall": 0.06},
+    "a_late_worker_gives_back_what_a_retry_uses": {"settle_stall": 0.25},
+    "a_budget_that_arrives_late_counts": {"late_write": 0.15, "late_seconds_max": 60.0},
+    "a_slice_that_is_drawn_on_after_it_was_settled": {"family_stall": 0.6},
     "free_the_fences": _LATE,
     "no_cancelled_head_for_a_child_that_is_not_made_yet": _LATE,
 }

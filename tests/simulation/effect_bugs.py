@@ -180,12 +180,12 @@ def calls_side_by_side_that_do_not_see_each_other(patch: pytest.MonkeyPatch) -> 
     lacking, spend = purse.Purse._lacking, purse.Purse._spend
 
     async def blind(self: Any, *arguments: Any) -> str | None:
-        self._pending = NOTHING
+        self._pending.clear()
         return await lacking(self, *arguments)
 
-    async def unseen(self: Any, event: Any, most: Any) -> None:
-        await spend(self, event, most)
-        self._pending = NOTHING
+    async def unseen(self: Any, *arguments: Any) -> None:
+        await spend(self, *arguments)
+        self._pending.clear()
 
     patch.setattr(purse.Purse, "_spend", unseen)
     patch.setattr(purse.Purse, "_lacking", blind)
@@ -195,14 +195,14 @@ def calls_side_by_side_that_do_not_see_each_other(patch: pytest.MonkeyPatch) -> 
 def set_aside_for_a_node_that_is_over(patch: pytest.MonkeyPatch) -> None:
     """What a node began goes on after its run was let go of, and writes into its journal."""
 
-    async def heedless(self: Any, visit: Any, event: Any, most: Any) -> None:
+    async def heedless(self: Any, visit: Any, event: Any, pending: Any) -> None:
         self._hold.check_alive()
         try:
             await self._hold.uncut(self._hold.write((event,)))
         except ledger.Conflict:
             raise Overtaken from None
         finally:
-            self._pending -= most
+            self._pending.pop(pending, None)
 
     patch.setattr(purse.Purse, "_spend", heedless)
 

@@ -28,6 +28,10 @@ lost, all the same. What a step ``call chain`` does, in a node of its own or in 
 ``gate``    makes several calls side by side that have a quota
 ``heirs``   lets three runs ask it that share the budget, and asks it itself
 ``slice``   lets a run ask it that has a part of the budget for itself
+``torn``    lets a run ask it that shares the budget, and fails until it is retried
+``tear``    what that run does
+``estate``  lets a run with a part of the budget ask it, and leave other runs behind that ask it
+``leave``   what that run does
 =========== ========================================================================================
 """
 
@@ -60,7 +64,7 @@ __all__ = ["CALLS", "Outside"]
 
 CALLS = (
     *("chain", "linger", "nap", "kid", "beside", "named", "again"),
-    *("once", "mail", "relay", "model", "models", "heirs", "slice", "gate"),
+    *("once", "mail", "relay", "model", "models", "heirs", "slice", "gate", "torn", "estate"),
 )
 """What a step can call."""
 
@@ -68,6 +72,8 @@ _RETRY = Retry(attempts=4, first_seconds=0.4, factor=3, jitter=0.3)
 _SECONDS_MIN = 0.002
 _SECONDS_MAX = 4.0
 _LINGER_SECONDS = 0.3
+_MENDED_SECONDS = 10.0
+"""Long enough for a worker that stalled to wake up meanwhile."""
 _PROBE_SECONDS = 0.02
 _PROBE_UNSURE = 0.25
 _NOT_DONE = 0.04
@@ -76,6 +82,9 @@ _FAILED_BY_PERSON = 0.4
 _caller: ContextVar[Context] = ContextVar("caller")
 
 HEIR = ["work 0.1", "nap 3.5", "call model"]
+TORN = ["work 0.1", "call tear"]
+ESTATE = ["work 0.1", "call leave"]
+LEFT = ["nap 2", "call models", "nap 6", "call models"]
 SLICE_TOKENS = 10 * MOST_TOKENS
 """Enough, however much of it is lost."""
 
@@ -129,6 +138,11 @@ class Outside:
         """Which call's answer another one is made with."""
         self._digests: dict[str, bytes] = {}
         self._asked_by: dict[str, Context] = {}
+        self.torn: dict[str, bool] = {}
+        """Runs that fail until they are mended, and retried; and whether they have not ended."""
+        self.mended: set[str] = set()
+        self.slices: dict[str, bool] = {}
+        """Runs with a part of another one's budget; and whether it is still to be altered."""
         self._guesses = 0
         self._guess = self._tool("guess", self._guessed)
         self._post = self._tool("post", self._posted)
@@ -187,7 +201,24 @@ class Outside:
                 await self._model(ctx, 1)
                 await asyncio.gather(*(end(heir) for heir in heirs))
             case "slice":
-                await end(await start(ctx, HEIR, budget_of(SLICE_TOKENS)))
+                await end(await self._sliced(ctx, start, HEIR))
+            case "estate":
+                await end(await self._sliced(ctx, start, ESTATE))
+            case "leave":
+                await start(ctx, LEFT)
+                await self._model(ctx, 1)
+            case "torn":
+                child = await start(ctx, TORN)
+                self.torn.setdefault(child.id, True)
+                await end(child)
+                await self._mended(ctx, child)
+            case "tear":
+                await self._model(ctx, 1)
+                if ctx.run_id not in self.mended:
+                    raise ValueError("torn")
+                await self._model(ctx, 2)
+                await ctx.sleep(_MENDED_SECONDS)
+                await self._model(ctx, 3)
             case "gate":
                 await self._side_by_side(
                     [lambda n=n: self._call(ctx, self._gated, n) for n in range(3)]
@@ -195,6 +226,17 @@ class Outside:
             case _:
                 raise AssertionError(kind)
         return kind
+
+    async def _sliced(self, ctx: Context, start: Start, plan: list[str]) -> Child:
+        child = await start(ctx, plan, budget_of(SLICE_TOKENS))
+        self.slices.setdefault(child.id, True)
+        return child
+
+    async def _mended(self, ctx: Context, child: Child) -> None:
+        """Stay until a run that failed was retried and has ended, or for some time."""
+        for _ in range(8):
+            if self.torn[child.id]:
+                await ctx.sleep(_MENDED_SECONDS)
 
     async def _between(self, ctx: Context, kind: str, guess: str | None, start: Start) -> None:
         process = _process()

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from holdfast.model.child import CHILD, childs_signal, is_childs_signal
 from holdfast.model.event import SignalTaken
-from holdfast.records.head import ENDED, OPEN, Head
+from holdfast.model.execution import Execution
+from holdfast.records.head import ENDED, OPEN, TROUBLE, Head
 from holdfast.records.keys import RunKey, child_key
 from tests.simulation.chronicle import Broken, Chronicle, Chronicles
 
@@ -92,7 +93,9 @@ class Family:
                 ending = chronicle.execution is not None and chronicle.execution.ending
                 # One that is past its expiry ends by itself.
                 late = row.expires_ms <= self._world.now_ms() + self._skew_ms
-                if row.status not in ENDED and row.cancel is None and not ending and not late:
+                retried = row.retry is not None or _was_retried(chronicle.execution)
+                going = row.status not in ENDED and row.cancel is None and not ending
+                if going and not late and not retried:
                     found.append(id)
         return found
 
@@ -106,6 +109,8 @@ class Family:
         if row is None or row.parent is None or row.parent.generation != chronicle.generation:
             raise Broken(f"{what}, which is no child of it")
         execution = self._runs.of_row(row).execution
+        if event.payload["status"] in TROUBLE and (row.retry or _was_retried(execution)):
+            return  # it had failed before it was retried
         ending = row.status if execution is None else execution.ending or row.status
         if event.payload["status"] != ending:
             raise Broken(f"{what}, which is {ending}")
@@ -114,7 +119,13 @@ class Family:
 
     def is_orphan(self, head: Head) -> bool:
         """Return whether a run goes on whose parent does not."""
-        if head.parent is None or head.status in ENDED:
+        if head.parent is None or head.status in ENDED or head.retry is not None:
             return False
+        if _was_retried(self._runs.of_row(head).execution):
+            return False  # whoever retries a run wants it, whatever became of its parent
         row = self._runs.row(RunKey(head.key.tenant, head.parent.id))
         return row is None or row.generation != head.parent.generation or row.status in ENDED
+
+
+def _was_retried(execution: Execution | None) -> bool:
+    return execution is not None and bool(execution.retried)

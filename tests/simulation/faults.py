@@ -31,6 +31,9 @@ drawn.
 ``effect_stall``          the process stands still inside a call
 ``clock_jump``            the wall clock of a worker jumps, mostly ahead, by more than a lease
 ``clock_set_right``       it comes back; half of the workers crash before they can renew a lease
+``settle_stall``          the process stands still past a lease as it is about to look at what a run
+                          was given; then it sees it, and acts before it knows how late it is
+``family_stall``          the same as it is about to look which children end with a run
 ========================= ==========================================================================
 
 How a caller learns that an answer was lost is as in `holdfast.storage.dynamodb.writer`: where the
@@ -77,6 +80,8 @@ class FaultPlan:
     effect_late: float = 0
     effect_crash: float = 0
     effect_stall: float = 0
+    settle_stall: float = 0
+    family_stall: float = 0
 
     dead_workers: float = 0
     """How many fleets find workers that died before; each has at most one of these three."""

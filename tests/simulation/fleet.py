@@ -51,6 +51,7 @@ from tests.simulation.script import (
     drawn_script,
 )
 from tests.simulation.setting import setting
+from tests.simulation.treasurer import Treasurer
 from tests.simulation.world import World, simulate
 
 __all__ = ["RUNS", "WORKERS", "Outcome", "fleet", "rough"]
@@ -65,6 +66,8 @@ REST_SECONDS = 8 * LEASE_SECONDS
 """After that much more, nothing may be left undone."""
 STILL_LEASES = 1
 """For how many leases nothing may have been left undone before a fleet is sent home earlier."""
+FUND_SECONDS = 4.0
+"""How long a budget stands that is lowered before it is raised."""
 PERSON_SECONDS = 6.0
 """How often somebody looks for calls of which nobody knows what became of them."""
 FEW_RESUMES = 10
@@ -118,7 +121,7 @@ class Fleet:
 
     async def work(self, process: Process) -> None:
         """Be a worker, and leave and come back now and then."""
-        hf = self._holdfast(process)
+        hf = self.face(process)
         if self.shared:
             number = int(process.name.partition(".")[0][1:])
             task = asyncio.ensure_future(self.client(self.script.clients[number])(process))
@@ -152,7 +155,8 @@ class Fleet:
         while not self.leaving.is_set() and process.clock.monotonic() < until:
             await process.clock.sleep(2.0)
 
-    def _holdfast(self, process: Process) -> Holdfast:
+    def face(self, process: Process) -> Holdfast:
+        """Return what a process uses; one that was started again has another."""
         if process.name not in self.faces:
             self.faces[process.name] = Holdfast(
                 process.store.url,
@@ -172,7 +176,7 @@ class Fleet:
         """Return a process that works through a script."""
 
         async def boot(process: Process) -> None:
-            hf = self._holdfast(process)
+            hf = self.face(process)
             for line in script:
                 await process.clock.sleep(line.at_seconds - process.clock.monotonic())
                 while not line.done:
@@ -217,9 +221,11 @@ class Fleet:
                 now_ms = min(before_ms, process.clock.now_ms())  # it may have been set back
                 self.promises.extended(key, now_ms + round(span * 1000))
             case "fund":
-                budget = budget_of(int(line.argument))
-                await hf.set_budget(line.run, budget)
-                self.promises.funded(key, budget)
+                for tokens in line.argument.split():  # the last one is enough
+                    budget = budget_of(int(tokens))
+                    await hf.set_budget(line.run, budget)
+                    self.promises.funded(key, budget)
+                    await process.clock.sleep(FUND_SECONDS)
             case "grow":
                 await hf.grow_shards(int(line.argument))
             case "retry":
@@ -232,7 +238,7 @@ class Fleet:
 
     async def person(self, process: Process) -> None:
         """Look now and then for calls that may have been made, and say what became of them."""
-        hf = self._holdfast(process)
+        hf = self.face(process)
         while not self.leaving.is_set():
             await process.clock.sleep(PERSON_SECONDS * (0.5 + process.ids.random()))
             if self.promises.once.is_anybody_asked:
@@ -285,6 +291,8 @@ def rough() -> FaultPlan:
         dead_workers=0.1,
         clock_jumps=0.15,
         few_resumes=0.1,
+        settle_stall=0.03,
+        family_stall=0.02,
     )
 
 
@@ -325,7 +333,7 @@ def fleet(
         state = Fleet(world, promises, script, floor_bytes, flow(), outside, lot)
         state.shared = world.random.random() < SHARED
         with setting(script.shards):
-            await _worked_through(world, state)
+            await _worked_through(world, state, calls=calls)
             promises.settled()
             _check_results(world, state)
             statuses = _statuses(world)
@@ -366,7 +374,7 @@ def _is_done(world: World, state: Fleet) -> bool:
     return True
 
 
-async def _worked_through(world: World, state: Fleet) -> None:
+async def _worked_through(world: World, state: Fleet, *, calls: bool) -> None:
     plant_dead(world, state.lot, LEASE_SECONDS)
     jump_clocks(world, state.lot, TROUBLE_SECONDS, is_worker=_is_worker)
     workers = [world.supervise(f"w{number}", state.work) for number in range(WORKERS)]
@@ -376,6 +384,13 @@ async def _worked_through(world: World, state: Fleet) -> None:
         if not state.shared
     ]
     workers.append(world.supervise("person", state.person))
+    if calls:
+        treasurer = Treasurer(state.outside, state.promises.seen, state.leaving)
+        workers.append(
+            world.supervise(
+                "treasurer", lambda process: treasurer.work(state.face(process), process)
+            )
+        )
     await _passed(world, TROUBLE_SECONDS)
     world.plan = calm().evolve(
         stale_index=world.plan.stale_index, skew_seconds_max=world.plan.skew_seconds_max

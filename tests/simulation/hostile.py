@@ -25,6 +25,7 @@ from holdfast.storage.layout import TOKEN, Layout
 from holdfast.storage.operations import (
     Answer,
     ChangePage,
+    GetItems,
     Operation,
     QueryItems,
     ReadOperation,
@@ -33,6 +34,7 @@ from holdfast.storage.operations import (
     WriteItems,
     WriteOperation,
 )
+from holdfast.storage.ranges import Prefix
 from holdfast.storage.units import FREE, cancelled_units
 from holdfast.storage.writes import Put, Update, Write
 from tests.simulation.faults import drawn
@@ -52,6 +54,9 @@ _WRITTEN_OF_BATCH: dict[str | None, float] = {
     "unreachable": 0.5,
     "unapplied_unknown": 0,
 }
+
+# Past a lease: another worker does it, and the run may be retried.
+_OWING_STALL_SECONDS = 25.0
 
 
 class HostileEngine:
@@ -74,9 +79,18 @@ class HostileEngine:
         world.note(process, "asks", operation)
         latency = world.draw_latency(process)
         process.run_risk(latency)
+        if self._stalls_before(operation):
+            # Asked when it goes on, and answered before its timers tell it how late it is.
+            context = process.context
+            world.loop.call_at(world.loop.now, self._see, operation, future, context=context)
+        else:
+            self._send(operation, future, latency)
+        return future
+
+    def _send(self, operation: Operation, future: Future[Answer], latency: float) -> None:
         if type(operation) is QueryItems:  # most of what is asked: workers look for what is due
             self._send_read(operation, future, latency)
-            return future
+            return
         match operation:
             case WriteItem() | TransactItems():
                 self._send_write(operation, future, latency)
@@ -84,7 +98,6 @@ class HostileEngine:
                 self._send_batch(operation, future, latency)
             case _:
                 self._send_read(operation, future, latency)
-        return future
 
     async def changes(self, after: str | None, limit: int) -> ChangePage:
         process, world = self._process, self._world
@@ -125,6 +138,21 @@ class HostileEngine:
             self._deliver(future, operation, answer)
 
     # --- writes -----------------------------------------------------------------------------------
+
+    def _stalls_before(self, operation: Operation) -> bool:
+        """Let the process stand still before it does what a run owes, or not."""
+        world, process, kind = self._world, self._process, ""
+        if type(operation) is GetItems and operation.keys[-1].sk.startswith("GRANT#"):
+            grant = world.truth.item(operation.keys[-1])
+            kind = "settle_stall" if grant is not None and not grant.get("closed") else ""
+        elif type(operation) is QueryItems and operation.index is None:
+            kind = "family_stall" if _lists_children(operation) else ""
+        rate = getattr(world.plan, kind) if kind else 0
+        if not rate or process.silent or world.random.random() >= rate:
+            return False
+        world.note(process, kind, operation, count=True)
+        process.stall(_OWING_STALL_SECONDS * (1 + world.random.random()))
+        return True
 
     def _send_write(
         self, operation: WriteItem | TransactItems, future: Future[Answer], latency: float
@@ -309,6 +337,10 @@ class HostileEngine:
             error = answer.error
             note(process, "gets" if error is None else f"gets {type(error).__name__}", operation)
             future.set_result(answer)
+
+
+def _lists_children(operation: QueryItems) -> bool:
+    return isinstance(operation.range, Prefix) and operation.range.sk.startswith("CHILD#")
 
 
 def _adds(write: Write) -> bool:

@@ -78,6 +78,12 @@ class Books:
         """On whose account each run draws."""
         self._accounts: dict[Name, Spending] = {}
         self._grants: dict[Name, dict[str, Spending]] = {}
+        self._slices: dict[Name, int] = {}
+        """What was set aside for each run that has a slice, in tokens."""
+        self._beyond: set[Name] = set()
+        """Accounts that gave more just now, and more than they may by now."""
+        self._raised: dict[Name, set[str]] = {}
+        """Who was given more just now."""
         self._changed: set[Name] = set()
         self._answers = 0
 
@@ -116,9 +122,11 @@ class Books:
         written = chronicle.execution.spent if chronicle.execution is not None else NOTHING
         if own.tokens > written.tokens or own.nanodollars > written.nanodollars:
             raise Broken(f"{chronicle.key.id} paid {own}, and its journal says {written}")
-        if name in self._drawing:
+        drawn = None if chronicle.execution is None else chronicle.execution.drawn
+        if name in self._drawing or (name in self._accounts and drawn is not None):
             self._seen["paid out of a shared budget"] += 1
-            given = self._grants.get(self._drawing[name], {}).get(chronicle.key.id, NOTHING)
+            owner = self._drawing.get(name, name)
+            given = self._grants.get(owner, {}).get(chronicle.key.id, NOTHING)
             if own.tokens > given.tokens or own.nanodollars > given.nanodollars:
                 raise Broken(f"{chronicle.key.id} paid {own}, and was given {given}")
 
@@ -138,6 +146,8 @@ class Books:
                 raise Broken(f"{head.key.id} is {head.status}, and gives nothing back")
         if head.budget is not None and head.budget.tokens is not None:
             self._may[name] = max(self._may.get(name, 0), head.budget.tokens)
+            if head.budget.tokens > self._slices.get(name, head.budget.tokens):
+                raise Broken(f"{head.key.id} may spend more than the slice {self._slices[name]}")
         if head.owner is None and any(wait.key.startswith("%budget") for wait in head.waits):
             self._seen["out of money"] += 1
             self._seen["out of shared money"] += head.draws is not None
@@ -149,6 +159,7 @@ class Books:
         if head.budget is None or head.status in ENDED or not limited:
             return
         self._seen["child with a slice"] += 1
+        self._slices[head.key.pk, head.generation] = head.budget.tokens or 0
         slices = {} if parent.execution is None else parent.execution.slices
         if slices.get(head.key.id, NOTHING).tokens < (head.budget.tokens or 0):
             raise Broken(f"{head.key.id} may spend {head.budget}, and set aside is {slices}")
@@ -170,11 +181,12 @@ class Books:
             self._accounts.pop(name, None)
             return
         if kind == "ACCOUNT":
-            self._accounts[name] = Spending(*new["granted"])
-            if self._accounts[name].tokens > new["limits"]["tokens"]:
-                raise Broken(f"{key.pk} gave {new['granted']} of {new['limits']}")
+            self._account(name, new)
         else:
-            total = self._grants.setdefault(name, {})[holder[0]] = Spending(*new["total"])
+            grants, total = self._grants.setdefault(name, {}), Spending(*new["total"])
+            if total.tokens > grants.get(holder[0], NOTHING).tokens:
+                self._raised.setdefault(name, set()).add(holder[0])
+            grants[holder[0]] = total
             self._seen["gave back"] += new.get("closed", False)
             row = self._runs.row(RunKey(key.pk.split("#")[1], holder[0]))
             paid = NOTHING if row is None else self._own.get((row.key.pk, row.generation), NOTHING)
@@ -182,8 +194,32 @@ class Books:
                 raise Broken(f"{holder[0]} paid {paid}, and keeps {total}")
         self._changed.add(name)
 
+    def _account(self, name: Name, new: Item) -> None:
+        """Check that an account gives no more than it ever might, nor what was given back."""
+        before, granted = self._accounts.get(name, NOTHING), Spending(*new["granted"])
+        self._accounts[name] = granted
+        limit, more = new["limits"]["tokens"], granted.tokens > before.tokens
+        if granted.tokens > self._may[name]:
+            raise Broken(f"{name} gave {granted}, and never might more than {self._may[name]}")
+        if granted.tokens > limit:
+            self._seen["budget lowered below what was given"] += 1
+            self._beyond |= {name} if more else set()
+        row = self._runs.own_row(self._runs.of(*name))
+        if more and row is not None and row.parent is not None and name in self._slices:
+            parent = self._runs.of(*self._parents[name]).execution
+            left = NOTHING if parent is None else parent.slices.get(row.key.id, NOTHING)
+            if granted.tokens > left.tokens:
+                raise Broken(f"{row.key.id} gave {granted}, and its parent keeps {left} for it")
+
     def balance(self) -> None:
         """Check, after each write, that what is granted is the sum of what was given."""
+        for name in self._beyond:
+            # Only what its own run spent before it knew of the account, or of the lower limit.
+            others = [id for id in self._raised.get(name, ()) if not name[0].endswith(f"#{id}")]
+            if others:
+                raise Broken(f"{name} gave {others} more, and more than it may by now")
+        self._beyond.clear()
+        self._raised.clear()
         for name in self._changed:
             given = sum(self._grants.get(name, {}).values(), NOTHING)
             if name in self._accounts and self._accounts[name] != given:

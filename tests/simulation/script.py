@@ -17,7 +17,7 @@ SHARDS = (1, 1, 2, 3)
 """Into how many shards the due index of a fleet is cut at first."""
 CALLS_PART = 0.5
 PLENTY_TOKENS = 1_000_000
-PAID = ("call model", "call heirs", "call slice")
+PAID = ("call model", "call heirs", "call slice", "call torn", "call estate")
 SESSIONS = ("desk", "phone")
 DAY_SECONDS = 24 * 3600.0
 SLEEPER = "sleeper"
@@ -90,7 +90,8 @@ def drawn_script(draw: random.Random, seconds: float, *, calling: bool = False) 
         if draw.random() < 0.15:
             lines.append(Line(start + 30 + draw.random() * 90, "retry", run))
         if wish.tokens is not None:
-            lines.append(Line(start + 20 + draw.random() * 80, "fund", run, str(PLENTY_TOKENS)))
+            given = draw.choice(["", "", "0 ", f"{MOST_TOKENS} "]) + str(PLENTY_TOKENS)
+            lines.append(Line(start + 10 + draw.random() * 90, "fund", run, given))
         if wish.expires is not None and draw.random() < 0.7:
             # Now and then at the last moment.
             after = draw.choice([draw.random() * wish.expires, wish.expires - draw.random()])

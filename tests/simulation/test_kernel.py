@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.simulation import budget_bugs  # noqa: F401  (makes its bugs known)
 from tests.simulation.bugs import BUGS, planted, trouble_for
 from tests.simulation.effect_bugs import EFFECT_BUGS
 from tests.simulation.fleet import RUNS, WORKERS, fleet, rough
@@ -34,11 +35,13 @@ FAULTS = {
     "effect_lost",
     "effect_stall",
     "effect_unanswered",
+    "family_stall",
     "late_write",
     "late_write_refused",
     "lost_answer",
     "lost_answer_settled",
     "restart",
+    "settle_stall",
     "slow",
     "stale_index",
     "stall",
@@ -68,6 +71,7 @@ SITUATIONS = {
     "child failed",
     "child finished",
     "child with a slice",
+    "failed child retried",
     "claimed to pay",
     "crash before the effect",
     "crash between the effect and its record",
@@ -111,6 +115,9 @@ SITUATIONS = {
     "void by tool",
     "woken in its lane",
     "written by its timer",
+    "budget lowered below what was given",
+    "slice lowered",
+    "slice not raised",
 }
 
 

@@ -1,4 +1,8 @@
-"""Draws on accounts that several runs share, and gives back what was not needed."""
+"""Draws on accounts that several runs share, and gives back what was not needed.
+
+Each change compares what it read, and is refused where a later claim of the run made one before: so
+a worker that stalled past its lease never gives back what a retry of its run is using.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from weakref import WeakValueDictionary
 
 from holdfast.engine.funding import prompt
 from holdfast.engine.hands import Hands
-from holdfast.engine.kernel import Kernel
+from holdfast.engine.kernel import Dropped, Kernel
 from holdfast.errors import (
     ConditionFailed,
     OutcomeUnknown,
@@ -24,7 +28,7 @@ from holdfast.records.head import Head, Parent, head_of
 from holdfast.records.keys import RunKey, account_key, grant_key
 from holdfast.storage import Key, Put, Update
 
-__all__ = ["Accounts", "Short", "granted"]
+__all__ = ["Accounts", "Short", "close", "granted"]
 
 
 class Short(Exception):
@@ -45,6 +49,7 @@ class Accounts:
         """Open the account of a run, which spent so much so far, unless that was done before.
 
         Raises:
+            Dropped: a later claim of the run opened it.
             StoreUnavailable: the store did not say what became of it.
         """
         writes = records.opened(head, limits, spent, token=self._kernel.ids.new())
@@ -56,42 +61,51 @@ class Accounts:
             stood = True
         # Whoever gave the run another budget meanwhile found no account that was to have it, too.
         await self._agree(head)
-        if stood:  # it may lack what was spent since somebody opened it, and died
-            with suppress(Short):
-                await self.draw(head.key, Parent(head.key.id, head.generation), spent, NOTHING)
+        if not stood:
+            return
+        try:  # it may lack what was spent since somebody opened it, and died
+            await self.draw(head, Parent(head.key.id, head.generation), spent, NOTHING)
+        except Short as short:  # others were in the way each time, and nobody opened it
+            raise StoreUnavailable(f"the account of run {head.key.id!r}: {short}") from short
 
-    async def draw(
-        self, holder: RunKey, draws: Parent, known: Spending, need: Spending
-    ) -> Spending:
+    async def draw(self, head: Head, draws: Parent, known: Spending, need: Spending) -> Spending:
         """Return all that a run was given, once that is so much more than it knew of, or more.
+
+        What it knew of may be spent, and so it is granted whatever the limits are by now.
 
         Raises:
             Short: there is not enough left; it is among those that wait now.
+            Dropped: a later claim of the run has drawn, or settled.
             StoreUnavailable: the store did not say what became of it.
         """
         while True:
-            async with self._turn(holder, draws):
-                account, grant = await _read(self._kernel, holder, draws)
+            async with self._turn(head.key, draws):
+                account, grant = await _read(self._kernel, head.key, draws)
                 if account is None:
                     raise Short("a budget, and that is gone")
-                wanted = account.limited(known + need)
-                lacks = _beyond(wanted, grant.total)
-                if lacks == NOTHING:
-                    return grant.total
-                token = self._kernel.ids.new()
-                lacking = account.lacking(lacks)
-                if lacking is not None:
-                    if await self._wait(holder, draws, account, token):
+                if grant.is_past(head):
+                    raise Dropped
+                own, token = grant.own(head), self._kernel.ids.new()
+                owed = _beyond(account.limited(known), own)
+                more = _beyond(account.limited(known + need), own)
+                lacking = account.lacking(owed, more - owed)
+                if lacking is not None and owed == NOTHING:
+                    if await self._wait(head.key, draws, account, token):
                         raise Short(lacking)
                     continue
-                writes = records.drawn(holder, draws, account, grant, lacks, token=token)
-                if await self._changed(holder, draws, writes, token):
-                    return grant.total + lacks
+                if lacking is not None:
+                    more = owed  # what is spent is granted first; the rest is asked for again
+                if more == NOTHING and grant.is_held_by(head):
+                    return own
+                writes = records.drawn(head, draws, account, grant, more, token=token)
+                if await self._changed(head.key, draws, writes, token) and lacking is None:
+                    return own + more
 
     async def settle(self, hands: Hands, head: Head, spent: Spending) -> None:
         """Give back what an ended run did not need, and wake those that wait for it.
 
         Raises:
+            Dropped: a later claim of the run has drawn, or settled.
             StoreUnavailable: the store did not say what became of it.
         """
         if head.draws is None:
@@ -100,10 +114,12 @@ class Accounts:
         while True:
             async with self._turn(holder, draws):
                 account, grant = await _read(self._kernel, holder, draws)
-                if account is None or grant.closed or not grant.version:
+                if grant.is_past(head):
+                    raise Dropped
+                if account is None or grant.closed or not grant.version or not grant.is_of(head):
                     return
                 token = self._kernel.ids.new()
-                writes = records.returned(holder, draws, account, grant, spent, token=token)
+                writes = records.returned(head, draws, account, grant, spent, token=token)
                 if await self._changed(holder, draws, writes, token):
                     break
         for run in account.waiting:
@@ -179,6 +195,23 @@ async def granted(kernel: Kernel, head: Head) -> Spending | None:
     """Return what a run and those that it started may have spent; None where it has no account."""
     account, _ = await _read(kernel, head.key, Parent(head.key.id, head.generation))
     return None if account is None else account.granted
+
+
+async def close(kernel: Kernel, head: Head) -> Spending | None:
+    """Let nothing more be drawn on a run's account; return what may have been spent of it.
+
+    None where it has no account.
+
+    Raises:
+        OutcomeUnknown, StoreUnavailable: the store did not say what became of it.
+    """
+    while True:
+        account, _ = await _read(kernel, head.key, Parent(head.key.id, head.generation))
+        if account is None or account.closed:
+            return None if account is None else account.granted
+        with suppress(ConditionFailed):  # somebody drew, or gave back: what is granted changed
+            write = records.closed(head, account, token=kernel.ids.new())
+            await kernel.settle(kernel.accounts, write)
 
 
 async def _read(kernel: Kernel, holder: RunKey, draws: Parent) -> tuple[Account | None, Grant]:

@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from holdfast.engine import runs
-from holdfast.engine.accounts import granted
+from holdfast.engine.accounts import close
 from holdfast.engine.events import check_kept
 from holdfast.engine.hands import Hands
 from holdfast.engine.kernel import Dropped, Kernel
@@ -282,7 +282,8 @@ async def _tell_parent(
         name, id, told = childs_signal(head.key.id), _end_id(head, execution), _end(head, execution)
         # One that failed may be retried, and then spends what it has left: that stays set aside.
         if head.budget is not None and execution is not None and told["status"] not in TROUBLE:
-            spent = await granted(kernel, head) or execution.spent
+            # Its own children may still draw, and what the parent has back would be spent twice.
+            spent = await close(kernel, head) or execution.spent
             told["spent"] = [spent.tokens, spent.nanodollars]
         send = partial(runs.send, kernel, hands, key, name=name, id=id, late=True)
         try:

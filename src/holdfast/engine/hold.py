@@ -128,10 +128,14 @@ class Hold:
             await journal.append(events)
         self._fold(events)
 
-    async def record(self, *events: Event, durable: bool) -> None:
+    async def record(
+        self, *events: Event, durable: bool, decided: Callable[[], None] | None = None
+    ) -> None:
         """Write down what happened inside a node, and fold it.
 
         What need not be durable is so after some milliseconds, or with what is written before.
+        ``decided`` is called in the step that folds what was written durably, or when that failed,
+        also where the node was cancelled meanwhile; but not where no write began.
 
         Raises:
             Dropped: the run is no longer ours, or the node is over.
@@ -151,13 +155,22 @@ class Hold:
                 self.holder.flusher.soon(self)
             return
         try:
-            await self.uncut(self.write(events))
+            await self.uncut(self._write_and_tell(events, decided))
         except Conflict:
             raise Overtaken from None
         except InvalidResult:
             for event in taken:
                 self.parking.give_back(event.name, event.id)
             raise
+
+    async def _write_and_tell(
+        self, events: Sequence[Event], decided: Callable[[], None] | None
+    ) -> None:
+        try:
+            await self.write(events)
+        finally:
+            if decided is not None:
+                decided()
 
     def flush_held(self) -> None:
         """Begin to write what is still held back."""

@@ -7,6 +7,7 @@ its budget draws on it itself: then nobody knows all that is spent but the accou
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import NoReturn, Protocol
 
 from holdfast.engine.accounts import Accounts, Short
@@ -45,7 +46,9 @@ class Spender(Protocol):
 
     async def others_done(self) -> bool: ...
 
-    async def record(self, *events: Event, durable: bool) -> None: ...
+    async def record(
+        self, *events: Event, durable: bool, decided: Callable[[], None] | None = None
+    ) -> None: ...
 
 
 class Purse:
@@ -54,8 +57,8 @@ class Purse:
     def __init__(self, hold: Hold, accounts: Accounts) -> None:
         self._hold = hold
         self._accounts = accounts
-        # What is being written as set aside, and is not in the fold yet.
-        self._pending = NOTHING
+        # What is set aside, and neither in the fold yet nor sure never to be.
+        self._pending: dict[object, Spending] = {}
         self._drawing = asyncio.Lock()
         # What the account limits on which the run draws, once we looked.
         self._shared: Limits | None = None
@@ -75,12 +78,12 @@ class Purse:
             raise PriceUnknown(unknown)
         if most == NOTHING and (self._hold.head.budget or Limits()).wall_ms is None:
             return
-        await self._afforded(visit, call, most)
+        pending = await self._afforded(visit, call, most)
         if most == NOTHING:  # only its time is limited
             return
         visit.lines.begin(call)
         reserved = CallReserved(visit.now_ms(), visit.node, visit.visit, call, most, visit.branch)
-        await self._spend(visit, reserved, most)
+        await self._spend(visit, reserved, pending)
 
     async def grant(self, visit: Spender, child: str, limits: Limits) -> None:
         """Return once it is durable that a child may spend so much; pause the run if it may not.
@@ -100,8 +103,8 @@ class Purse:
                 "the budget of a child limits at least what that of its parent limits",
                 field="budget",
             )
-        await self._afforded(visit, f"child {child}", most)
-        await self._spend(visit, ChildGranted(visit.now_ms(), child, most), most)
+        pending = await self._afforded(visit, f"child {child}", most)
+        await self._spend(visit, ChildGranted(visit.now_ms(), child, most), pending)
 
     async def shared(self) -> Parent | None:
         """Return on whose account the children draw; the first time, open it."""
@@ -111,15 +114,15 @@ class Purse:
             return head.draws
         async with self._drawing:
             if self._hold.execution.drawn is None:
-                spent = self._hold.execution.spent + self._pending
+                spent = self._spoken_for
                 await self._accounts.open(head, limits, spent)
                 await self._hold.record(Drawn(self._hold.now_ms(), spent), durable=True)
         return Parent(head.key.id, head.generation)
 
-    async def _afforded(self, visit: Spender, what: str, most: Spending) -> None:
-        """Count what is to be spent as pending, once there is enough for it."""
-        looked = False
-        while (lacking := await self._lacking(visit, most)) is not None:
+    async def _afforded(self, visit: Spender, what: str, most: Spending) -> object:
+        """Count what is to be spent as pending, once there is enough; return what names it."""
+        looked, pending = False, object()
+        while (lacking := await self._lacking(visit, pending, most)) is not None:
             # Others may have cost less than was set aside; somebody may have given the run more.
             if await visit.others_done():
                 continue
@@ -131,20 +134,38 @@ class Purse:
                 raise BudgetSpent(f"{what} needs {lacking}")
             at_ms = visit.now_ms() + _ASK_AGAIN_MS
             await visit.ask_again(asking_key("budget", what), at_ms, f"needs {lacking}")
+        return pending
 
-    async def _spend(self, visit: Spender, event: Event, most: Spending) -> None:
+    async def _spend(self, visit: Spender, event: Event, pending: object) -> None:
+        """Write down what was set aside.
+
+        It is pending until it is in the fold: counted twice in between, it would be drawn twice.
+        """
+
+        def decided() -> None:
+            self._pending.pop(pending, None)
+
         try:
-            await visit.record(event, durable=True)  # which refuses it once its node is over
-        finally:
-            self._pending -= most
+            # Refused once its node is over.
+            await visit.record(event, durable=True, decided=decided)
+        except asyncio.CancelledError:
+            raise  # only the node is cancelled: the write goes on, and says when it is decided
+        except BaseException:
+            decided()
+            raise
 
-    async def _lacking(self, visit: Spender, most: Spending) -> str | None:
+    @property
+    def _spoken_for(self) -> Spending:
+        """What was spent, and what is set aside."""
+        return sum(self._pending.values(), self._hold.execution.spent)
+
+    async def _lacking(self, visit: Spender, pending: object, most: Spending) -> str | None:
         """Return what the run lacks; where it lacks nothing, it counts as pending from now on."""
         async with self._drawing:
             execution, limits = self._hold.execution, self._hold.head.budget
             if limits is not None:
                 wall_ms = execution.spent_ms + visit.elapsed_ms
-                lacking = limits.lacking(execution.spent + self._pending, wall_ms, most)
+                lacking = limits.lacking(self._spoken_for, wall_ms, most)
                 if lacking is not None:
                     return lacking
             if self._draws:
@@ -152,13 +173,13 @@ class Purse:
                     await self._draw(visit, most)
                 except Short as short:
                     return str(short)
-            self._pending += most
+            if most != NOTHING:
+                self._pending[pending] = most
             return None
 
     async def _draw(self, visit: Spender, most: Spending) -> None:
-        execution = self._hold.execution
-        before = execution.spent + self._pending
-        given = execution.drawn or NOTHING
+        before = self._spoken_for
+        given = self._hold.execution.drawn or NOTHING
         wanted = before + most
         limits = self._own_limits()
         if (limits.tokens is None or wanted.tokens <= given.tokens) and (
@@ -168,9 +189,7 @@ class Purse:
         hold = self._hold
         hold.check_alive()
         draws = hold.head.draws or Parent(hold.head.key.id, hold.head.generation)
-        total = await hold.patiently(
-            lambda: self._accounts.draw(hold.head.key, draws, before, most)
-        )
+        total = await hold.patiently(lambda: self._accounts.draw(hold.head, draws, before, most))
         await visit.record(Drawn(self._hold.now_ms(), total), durable=False)
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
@@ -159,11 +160,13 @@ class Visit:
         """Whether its run may be let go of meanwhile."""
         return self._declared.pausable != "no"
 
-    async def record(self, *events: Event, durable: bool) -> None:
-        """Write down what happened, and fold it."""
+    async def record(
+        self, *events: Event, durable: bool, decided: Callable[[], None] | None = None
+    ) -> None:
+        """Write down what happened, and fold it; see `Hold.record`."""
         self.check_open()
         try:
-            await self.hold.record(*events, durable=durable)
+            await self.hold.record(*events, durable=durable, decided=decided)
         except (Dropped, Overtaken) as lost:
             self._lost = lost
             raise

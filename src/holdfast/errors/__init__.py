@@ -29,7 +29,7 @@
     │   ├── RunEnded              the run has ended, or expired, and takes nothing any more
     │   ├── NotRetryable          the run has not failed
     │   ├── ExpiryNotLater        the run expires later than that as it is
-    │   ├── BudgetShared          the run shares the budget of the run that started it
+    │   ├── BudgetShared          the run shares a budget, or has a slice of one
     │   ├── NotAmbiguous          no call of the run waits for somebody to say what became of it
     │   └── SessionBusy           another run of the session goes on
     ├── Unsuccessful              there is no result, since the run did not finish

@@ -129,7 +129,7 @@ class ExpiryNotLater(Refused):
 
 
 class BudgetShared(Refused):
-    """The run has no budget of its own, but shares that of the run that started it."""
+    """The run shares the budget of the run that started it, or has a slice that is not raised."""
 
     code = "budget_shared"
 

@@ -36,6 +36,16 @@ class Limits(msgspec.Struct, frozen=True):
             return f"${need.usd:.6f}, and ${left.usd:.6f} are left"
         return None
 
+    def is_within(self, other: Limits) -> bool:
+        """Return whether it allows no more tokens and no more dollars than another one."""
+        return _is_within(self.tokens, other.tokens) and _is_within(
+            self.nanodollars, other.nanodollars
+        )
+
+
+def _is_within(limit: int | None, other: int | None) -> bool:
+    return other is None or (limit is not None and limit <= other)
+
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
     """What a run may spend in all: tokens, dollars, and time inside its nodes.

@@ -3,6 +3,9 @@
 An account lies beside the row of the run that has the budget. A run that draws on it has a grant
 there: all that it was given so far. Both change in one transaction, so what is granted is the sum
 of the grants, and whoever draws twice, not knowing what became of the first time, finds it there.
+
+A grant names the claim of its run (generation and epoch) that changed it last. A worker whose claim
+is older changes it no more: a run that was retried meanwhile may be using what it would give back.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from typing import Any
 import msgspec
 
 from holdfast.model.budget import Limits
-from holdfast.model.spending import Spending
+from holdfast.model.spending import NOTHING, Spending
 from holdfast.records.head import Head, Parent
 from holdfast.records.keys import RunKey, account_key, grant_key
 from holdfast.storage import Absent, AllOf, AnyOf, Equals, Less, Put, Update
@@ -23,6 +26,7 @@ __all__ = [
     "Grant",
     "account_of",
     "awaited",
+    "closed",
     "drawn",
     "funded",
     "grant_of",
@@ -44,10 +48,17 @@ class Account(msgspec.Struct, frozen=True):
     """How often the run had been given another budget when it got these limits."""
     waiting: tuple[str, ...] = ()
     """Runs that wait for more; where there are many, not all of them."""
+    closed: bool = False
+    """Whether its run told its parent what all of them spent: then nothing more is granted."""
 
-    def lacking(self, need: Spending) -> str | None:
-        """Return what is needed beyond what is left, as people read it; None if that is enough."""
-        return self.limits.lacking(self.granted, 0, need)
+    def lacking(self, owed: Spending, need: Spending) -> str | None:
+        """Return what is needed beyond what is left, as people read it; None if that is enough.
+
+        ``owed`` was spent already, and is not granted yet.
+        """
+        if self.closed and need != NOTHING:
+            return "a budget, and that of its run is settled"
+        return self.limits.lacking(self.granted + owed, 0, need)
 
     def limited(self, spending: Spending) -> Spending:
         """Return what counts of a sum: what has no limit does not."""
@@ -65,6 +76,27 @@ class Grant(msgspec.Struct, frozen=True):
     token: str = ""
     closed: bool = False
     """Whether the run gave back what it did not need."""
+    generation: str = ""
+    epoch: int = 0
+    """The claim that changed it last; unknown where an earlier version of Holdfast did."""
+    former: Spending = NOTHING
+    """The part of the total that went to earlier runs with the same id."""
+
+    def is_of(self, head: Head) -> bool:
+        """Return whether the grant belongs to this very run, and not to an earlier namesake."""
+        return self.generation in ("", head.generation)
+
+    def own(self, head: Head) -> Spending:
+        """Return what this very run was given."""
+        return self.total - self.former if self.is_of(head) else NOTHING
+
+    def is_held_by(self, head: Head) -> bool:
+        """Return whether this very claim changed it last."""
+        return (self.generation, self.epoch) == (head.generation, head.epoch)
+
+    def is_past(self, head: Head) -> bool:
+        """Return whether a later claim of the run changed it: then this one must not."""
+        return self.generation == head.generation and self.epoch > head.epoch
 
 
 def account_of(item: Mapping[str, Any]) -> Account:
@@ -77,6 +109,7 @@ def account_of(item: Mapping[str, Any]) -> Account:
         item["ttl"],
         item["fundings"],
         tuple(item.get("waiting", ())),
+        item.get("closed", False),
     )
 
 
@@ -84,8 +117,15 @@ def grant_of(item: Mapping[str, Any] | None) -> Grant:
     """Return the grant that an item is; nothing was granted where there is none."""
     if item is None:
         return Grant()
-    total = Spending(*item["total"])
-    return Grant(total, item["version"], item["by"], item.get("closed", False))
+    return Grant(
+        Spending(*item["total"]),
+        item["version"],
+        item["by"],
+        item.get("closed", False),
+        item.get("generation", ""),
+        item.get("epoch", 0),
+        Spending(*item.get("former", (0, 0))),
+    )
 
 
 def opened(head: Head, limits: Limits, spent: Spending, *, token: str) -> tuple[Put, Put]:
@@ -105,38 +145,50 @@ def opened(head: Head, limits: Limits, spent: Spending, *, token: str) -> tuple[
         "version": 1,
         "epoch": head.epoch,
     }
-    grant = {**own, "ttl": head.ttl, "total": _pair(spent), "version": 1, "by": token}
+    grant = {
+        **own,
+        "ttl": head.ttl,
+        "total": _pair(spent),
+        "version": 1,
+        "by": token,
+        "generation": head.generation,
+        "epoch": head.epoch,
+    }
     return Put(account, AnyOf((Absent("PK"), ours)), token), Put(grant, None, token)
 
 
 def drawn(
-    holder: RunKey,
-    draws: Parent,
-    account: Account,
-    grant: Grant,
-    more: Spending,
-    *,
-    token: str,
+    head: Head, draws: Parent, account: Account, grant: Grant, more: Spending, *, token: str
 ) -> tuple[Update, Update]:
-    """Return the writes by which a run is given more."""
+    """Return the writes by which a run is given more; from then on the grant names its claim."""
     granted = account.granted + more
+    former = grant.former if grant.is_of(head) else grant.total
+    changes = {"total": _pair(grant.total + more), "former": _pair(former), "closed": False}
     return (
-        _account_update(holder, draws, account, {"granted": _pair(granted)}, token=token),
-        _grant_update(holder, draws, account, grant, grant.total + more, token=token),
+        _account_update(head.key, draws, account, {"granted": _pair(granted)}, token=token),
+        _grant_update(head, draws, account, grant, changes, token=token),
     )
 
 
 def returned(
-    holder: RunKey, draws: Parent, account: Account, grant: Grant, spent: Spending, *, token: str
+    head: Head, draws: Parent, account: Account, grant: Grant, spent: Spending, *, token: str
 ) -> tuple[Update, Update]:
     """Return the writes by which a run that has ended gives back what it did not need."""
-    kept = account.limited(spent)
+    kept = grant.former + account.limited(spent)
     granted = account.granted - grant.total + kept
     changes = {"granted": _pair(granted), "waiting": []}
     return (
-        _account_update(holder, draws, account, changes, token=token),
-        _grant_update(holder, draws, account, grant, kept, token=token, closed=True),
+        _account_update(head.key, draws, account, changes, token=token),
+        _grant_update(
+            head, draws, account, grant, {"total": _pair(kept), "closed": True}, token=token
+        ),
     )
+
+
+def closed(head: Head, account: Account, *, token: str) -> Update:
+    """Return the write after which nothing more is granted out of a run's account."""
+    own = Parent(head.key.id, head.generation)
+    return _account_update(head.key, own, account, {"closed": True}, token=token)
 
 
 def funded(head: Head, account: Account, limits: Limits, *, token: str) -> Update:
@@ -173,23 +225,23 @@ def _account_update(
 
 
 def _grant_update(
-    holder: RunKey,
+    head: Head,
     draws: Parent,
     account: Account,
     grant: Grant,
-    total: Spending,
+    changes: dict[str, Any],
     *,
     token: str,
-    closed: bool = False,
 ) -> Update:
     return Update(
-        key=grant_key(RunKey(holder.tenant, draws.id), draws.generation, holder.id),
+        key=grant_key(RunKey(head.key.tenant, draws.id), draws.generation, head.key.id),
         set={
-            "total": _pair(total),
+            **changes,
             "version": grant.version + 1,
             "by": token,
             "ttl": account.ttl,
-            "closed": closed,
+            "generation": head.generation,
+            "epoch": head.epoch,
         },
         condition=Equals("version", grant.version) if grant.version else Absent("PK"),
         token=token,

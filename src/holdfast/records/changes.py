@@ -256,13 +256,15 @@ def ended(
 def funded(head: Head, limits: Limits, *, now_ms: int, token: str) -> Update:
     """Return the write that gives a run another budget.
 
-    Its owner, should it be about to pause, has to look again.
+    Its owner, should it be about to pause, has to look again. It is refused where the run was given
+    another budget since: one that arrives late must not undo a later one.
     """
+    known = Equals("fundings", head.fundings) if head.fundings else Absent("fundings")
     return Update(
         key=head.key.head,
         set={"budget": _map(limits), "updated_ms": now_ms},
         add={"signals": 1, "fundings": 1},
-        condition=_unchanged(head),
+        condition=AllOf((*_unchanged(head).conditions, known)),
         token=token,
     )
 

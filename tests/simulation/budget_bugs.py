@@ -1,0 +1,63 @@
+"""Bugs to plant in accounts and slices: fleets in which budgets are shared are to find them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.engine import accounts, children, funding
+from holdfast.model.budget import Limits
+from holdfast.records import account, changes
+from tests.simulation.effect_bugs import effect_bug
+
+__all__: list[str] = []
+
+
+@effect_bug
+def a_late_worker_gives_back_what_a_retry_uses(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(account.Grant, "is_past", lambda self, head: False)
+
+
+@effect_bug
+def a_slice_that_is_raised(patch: pytest.MonkeyPatch) -> None:
+    async def nothing(*arguments: Any) -> None: ...
+
+    patch.setattr(funding, "_check_slice", nothing)
+
+
+@effect_bug
+def a_slice_that_is_drawn_on_after_it_was_settled(patch: pytest.MonkeyPatch) -> None:
+    """A child tells its parent what was spent, and its own children draw more then."""
+    patch.setattr(children, "close", accounts.granted)
+
+
+@effect_bug
+def a_lower_budget_that_nobody_heeds(patch: pytest.MonkeyPatch) -> None:
+    """What was once a run's to give is given, whatever its budget is by now."""
+    highest: dict[tuple[str, str], Limits] = {}
+    read = accounts._read
+
+    async def generous(kernel: Any, holder: Any, draws: Any) -> Any:
+        standing, grant = await read(kernel, holder, draws)
+        if standing is not None:
+            key = (draws.id, draws.generation)
+            known = highest.get(key, standing.limits)
+            highest[key] = standing.limits if known.is_within(standing.limits) else known
+            standing = msgspec.structs.replace(standing, limits=highest[key])
+        return standing, grant
+
+    patch.setattr(accounts, "_read", generous)
+
+
+@effect_bug
+def a_budget_that_arrives_late_counts(patch: pytest.MonkeyPatch) -> None:
+    """It undoes one that was given later, and acknowledged."""
+    give = changes.funded
+
+    def heedless(head: Any, limits: Any, **values: Any) -> Any:
+        write = give(head, limits, **values)
+        return msgspec.structs.replace(write, condition=changes._unchanged(head))
+
+    patch.setattr(changes, "funded", heedless)
