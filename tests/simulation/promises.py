@@ -25,7 +25,7 @@ from holdfast.model.execution import Execution
 from holdfast.model.signals import Signal as InboxSignal
 from holdfast.model.signals import Take, resolved
 from holdfast.records.codec import unpack_value
-from holdfast.records.head import ENDED, Head, head_of
+from holdfast.records.head import ENDED, Head
 from holdfast.records.journal import is_emptied
 from holdfast.records.keys import (
     HEAD,
