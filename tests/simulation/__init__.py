@@ -6,8 +6,9 @@ table, with its recent past in `partitions`), `faults` (what can go wrong, and h
 and `blobs` (what stands between a process and the truth), `supervisor` (who starts it again).
 
 Then what is simulated: `flow` (the graph of all runs), `effects` (the world outside that some of
-them call) with `oracle` (a model, and what is paid), `gate` (a quota) and `rates` (many who crowd at
-one), `script` (what users want of them), `fleet` (workers and clients), `chronicle` (what each run truly went through), `promises`
-with `order` (runs of one session), `family` (runs that start others) and `once` (calls), and `bugs`
-with `effect_bugs` and `memory_bugs` (what is planted, to be found).
+them call) with `oracle` (a model, and what is paid), `gate` (a quota) and `rates` (processes that
+crowd at one), `script` (what users want of them), `fleet` (workers and clients), `chronicle` (what
+each run truly went through), `promises` with `order` (runs of one session), `family` (runs that
+start others) and `once` (calls), and `bugs` with `effect_bugs` and `memory_bugs` (what is planted,
+to be found).
 """
