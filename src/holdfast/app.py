@@ -175,14 +175,10 @@ class Holdfast:
             session=None if session is None else admit_name(session, "session"),
             on_busy=admitted_on_busy(on_busy, session),
             budget=admitted_budget(budget),
+            on_pause=admitted_durability(durability, graph) == "on_pause",
         )
         graph.check()
-        launched = await self._launching.start(
-            graph,
-            {} if input is None else input,
-            asked,
-            durability=admitted_durability(durability, graph),
-        )
+        launched = await self._launching.start(graph, {} if input is None else input, asked)
         return RunHandle(self._steering, launched.run, launched.graph, launched.outcome)
 
     def run(self, id: str, *, tenant: str | None = None, graph: Graph | None = None) -> RunHandle:

@@ -9,8 +9,10 @@ import pytest
 
 from holdfast import Budget, Holdfast, Quota, Retry, minutes, signal, tool
 from holdfast.errors import InvalidRequest, ModelUnavailable
+from holdfast.storage.operations import Operation, WriteItem
 from tests.engine.asking import Cents, graph_of
-from tests.engine.support import House, work_of
+from tests.engine.staging import staged
+from tests.engine.support import House, tenant_key, work_of
 
 
 async def test_a_run_that_a_quota_puts_off_is_parked_on_a_timer(either: House) -> None:
@@ -179,3 +181,35 @@ async def test_quotas_of_models_are_checked_at_once() -> None:
         with pytest.raises(InvalidRequest) as refused:
             Holdfast("sqlite://:memory:", models={"cheap": Cents()}, quotas=quotas)  # pyright: ignore[reportArgumentType]
         assert refused.value.field == "quotas"
+
+
+async def test_a_call_whose_intent_took_too_long_asks_its_quota_again(house: House) -> None:
+    """What comes between an admission and its call may take longer than the quota allows for."""
+    quota, made = Quota("wires", requests=10, per=2), list[str]()
+
+    @tool(at_most_once=True, quota=quota)
+    async def wire(*, idempotency_key: str) -> None:
+        made.append(idempotency_key)
+
+    async def node(state: Any, ctx: Any) -> Any:
+        await ctx.call(wire)
+
+    graph, (hf, stage) = graph_of(node), staged(house)
+    row = tenant_key("doc-42")
+    async with house.worker(hf, graph) as worker:
+        intent = stage.hold(lambda operation: is_record(operation, row.pk))
+        run = await hf.start(graph, id="doc-42")
+        await intent.reached()
+        assert hf._means.desk.counts["admitted"] == 1
+        house.clock.advance(1)
+        intent.release()
+        await house.quiet(worker)
+        assert (await run.get()).status == "finished"
+    assert hf._means.desk.counts["admitted"] == 2
+    assert len(made) == 1
+
+
+def is_record(operation: Operation, pk: str) -> bool:
+    """Return whether an operation writes into a run's journal."""
+    key = operation.write.key if isinstance(operation, WriteItem) else None
+    return key is not None and key.pk == pk and key.sk.startswith("J#")

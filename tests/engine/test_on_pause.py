@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 
 import pytest
 
-from holdfast import END, Context, Graph, Holdfast, signal
+from holdfast import END, Context, Graph, Holdfast, Quota, Retry, signal
 from holdfast.engine.ledger import _UNWRITTEN_BYTES_MAX
 from holdfast.engine.views import moment
 from holdfast.errors import (
@@ -16,10 +16,12 @@ from holdfast.errors import (
     InvalidInput,
     InvalidRequest,
     InvalidResult,
+    ModelUnavailable,
     RunFailed,
     RunNotFound,
     StoreUnavailable,
 )
+from holdfast.integrations.offline import Offline
 from holdfast.storage.operations import GetItem
 from tests.engine.staging import staged, write_of
 from tests.engine.support import (
@@ -391,3 +393,42 @@ async def test_a_start_names_one_of_them(house: House) -> None:
     hf = house.open()
     with pytest.raises(InvalidRequest, match="durability"):
         await hf.start(noting(), {"text": "go"}, durability="never")  # pyright: ignore[reportArgumentType]
+
+
+class Words(Offline):
+    """A model that is busy once, and then says yes."""
+
+    def __init__(self) -> None:
+        super().__init__(self._say)
+        self._busy = True
+
+    def _say(self, request: Any) -> Any:
+        if self._busy:
+            self._busy = False
+            return ModelUnavailable("busy", retry_after_seconds=0)
+        return "yes"
+
+
+@pytest.mark.parametrize("how", ["plain", "retry", "quota", "share", "stream"])
+async def test_what_a_run_that_never_pauses_writes_by_what_it_asks_for(
+    house: House, how: str
+) -> None:
+    """Only text that other processes may follow needs a row: the guide says so."""
+    options: dict[str, Any] = {"stream": {"stream": True}, "share": {"share": True}}
+    graph = Graph("asking", dict, durability="on_pause")
+
+    @graph.node
+    async def ask(state: Any, ctx: Context) -> Any:
+        answer = await ctx.model(
+            how, "Is it?", retry=Retry(first_seconds=0), **options.get(how, {})
+        )
+        return {"text": answer.text}
+
+    models = {name: Offline(["yes"]) for name in ("plain", "quota", "share", "stream")}
+    hf = house.open(models={**models, "retry": Words()}, quotas={"quota": Quota("q", requests=100)})
+    async with house.worker(hf, graph):
+        run = await hf.start(graph, {}, id="doc-42")
+        assert (await run.result())["text"] == "yes"
+        assert (written(hf) > 0) == (how == "stream")
+        if how == "stream":
+            assert [piece.text async for piece in run.tokens()] == ["yes"]

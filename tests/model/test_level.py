@@ -22,6 +22,7 @@ from holdfast.model.level import (
     released,
     renewed,
     settled,
+    slack_us_for,
 )
 from holdfast.model.quota import Cost, Quota
 
@@ -43,6 +44,8 @@ class Caller(NamedTuple):
     lasts_us: int = 100_000
     behind_us: int = 0
     """How far its clock is behind that of the others."""
+    slack_us: int = 0
+    """How much more than the grace it asks for."""
 
 
 class Arrival(NamedTuple):
@@ -91,14 +94,20 @@ class Fleet:
         behind_us = caller.behind_us
         now_us -= behind_us
         self.level, answer = asked(
-            self.level, self.quota, caller.cost, now_us=now_us, told_us=told_us
+            self.level,
+            self.quota,
+            caller.cost,
+            now_us=now_us,
+            told_us=told_us,
+            slack_us=caller.slack_us,
         )
         if isinstance(answer, Later):
             assert answer.until_us > now_us
             self._at(answer.until_us + behind_us, self._ask, caller, answer.until_us, times + 1)
             return
         assert now_us <= answer.at_us <= now_us + HORIZON_US
-        late_us = self.quota.span_us - self.quota.window_us - behind_us
+        assert answer.slack_us == caller.slack_us
+        late_us = self.quota.span_us - self.quota.window_us + answer.slack_us - behind_us
         arrives_us = answer.at_us + behind_us + int(caller.delay * late_us)
         used = Cost(
             caller.cost.requests,
@@ -107,7 +116,7 @@ class Fleet:
         )
         self.arrivals.append(Arrival(arrives_us, used))
         self.waited_us.append(answer.at_us - caller.comes_us)
-        self._at(arrives_us + caller.lasts_us, self._settle, caller.cost, used, answer.at_us)
+        self._at(arrives_us + caller.lasts_us, self._settle, caller.cost, used, answer.counted_us)
 
     def _settle(self, now_us: int, reserved: Cost, used: Cost, at_us: int) -> None:
         self.level = settled(
@@ -144,7 +153,18 @@ def scenes(draw: st.DrawFn) -> tuple[Quota, list[Caller]]:
             int(draw(shares) * (quota.nanodollars or 0)),
         )
         lasts_us = int(draw(shares) * seconds * SECOND_US)
-        callers.append(Caller(comes_us, cost, draw(shares), draw(shares), lasts_us))
+        # Most are in time, and what they ask for more changes now and then.
+        tardy_us = draw(st.sampled_from([0, 0, 0, 3, 10, 60])) * quota.grace_us
+        callers.append(
+            Caller(
+                comes_us,
+                cost,
+                draw(shares | st.sampled_from([0.0, 1.0])),
+                draw(shares),
+                lasts_us,
+                slack_us=slack_us_for(quota, tardy_us),
+            )
+        )
     return quota, callers
 
 
@@ -288,6 +308,59 @@ def test_who_is_never_said_to_have_been_told_still_gets_on() -> None:
         waiting -= isinstance(answer, Granted)
         now_us += 50_000
     assert waiting == 0
+
+
+# --- slack ----------------------------------------------------------------------------------------
+
+
+def test_slack_is_given_in_few_sizes_to_those_who_are_later_than_the_grace() -> None:
+    quota = Quota("q", requests=40, per=2)
+    grace_us = quota.grace_us
+    assert slack_us_for(quota, grace_us) == 0
+    given = {slack_us_for(quota, tardy_us) for tardy_us in range(0, 5 * SECOND_US, 1_000)}
+    assert len(given) <= 8
+    assert max(given) == quota.slack_us_max == quota.window_us
+    for tardy_us in range(grace_us + 1, SECOND_US, 10_000):
+        assert grace_us + slack_us_for(quota, tardy_us) >= min(2 * tardy_us, quota.slack_us_max)
+
+
+@pytest.mark.parametrize("slow", [1, 4])
+def test_slack_costs_others_no_more_than_it_must(slow: int) -> None:
+    """One slow caller of four, or all of them: the pace is that of a window longer by the slack."""
+    quota = Quota("q", requests=100, per=2)
+    slack_us = slack_us_for(quota, 300_000)
+    random = Random(1)
+    fleet = Fleet(quota)
+    fleet.run(
+        [
+            Caller(NOW_US, Cost(), random.random(), slack_us=slack_us if n % 4 < slow else 0)
+            for n in range(500)
+        ]
+    )
+    took_us = max(one.at_us for one in fleet.arrivals) - NOW_US
+    assert took_us <= 5 * (quota.span_us + slack_us) * 1.15
+    assert fleet.most("requests") <= 100
+
+
+def test_the_pace_is_as_before_once_no_slack_is_in_force() -> None:
+    quota = Quota("q", requests=40, per=2)
+    level, answer = asked(Level(), quota, Cost(), now_us=NOW_US, slack_us=SECOND_US)
+    assert isinstance(answer, Granted)
+    assert level.tat_us == NOW_US + quota.pace_us(1, SECOND_US) > NOW_US + quota.pace_us(1)
+    over_us = NOW_US + 2 * quota.span_us + SECOND_US
+    level, answer = asked(level, quota, Cost(), now_us=over_us)
+    assert level.slacks == ()
+    assert level.tat_us == over_us + quota.pace_us(1)
+
+
+def test_less_slack_does_not_make_more_of_it_last_longer() -> None:
+    quota = Quota("q", requests=40, per=2)
+    level, _ = asked(Level(), quota, Cost(), now_us=NOW_US, slack_us=2 * SECOND_US)
+    over_us = level.slacks[0].until_us + quota.pace_us(quota.burst)
+    for now_us in range(NOW_US, over_us + SECOND_US, 100_000):
+        level, _ = asked(level, quota, Cost(), now_us=now_us, slack_us=40_000)
+        assert len(level.slacks) <= 2
+    assert [slack.slack_us for slack in level.slacks] == [40_000]
 
 
 # --- what was written before ----------------------------------------------------------------------

@@ -6,9 +6,10 @@ table, with its recent past in `partitions`), `faults` (what can go wrong, and h
 and `blobs` (what stands between a process and the truth), `supervisor` (who starts it again).
 
 Then what is simulated: `flow` (the graph of all runs), `effects` (the world outside that some of
-them call) with `oracle` (a model, and what is paid) and `gate` (a quota), `script` (what users want
-of them), `treasurer` (who retries and funds runs that others started), `fleet` (workers and
-clients) in its `setting`, `chronicle` (what each run truly went through), `promises` with `order`
-(runs of one session), `family` (runs that start others) and `once` (calls), and `bugs` with
-`effect_bugs` and `budget_bugs` (what is planted, to be found).
+them call) with `oracle` (a model, and what is paid), `gate` (a quota) and `rates` (processes that
+crowd at one), `script` (what users want of them), `treasurer` (who retries and funds runs that
+others started), `fleet` (workers and clients) in its `setting`, `chronicle` (what each run truly
+went through), `promises` with `order` (runs of one session), `family` (runs that start others) and
+`once` (calls), and `bugs` with `effect_bugs`, `budget_bugs` and `memory_bugs` (what is planted, to
+be found).
 """

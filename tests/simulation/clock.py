@@ -49,6 +49,8 @@ class ProcessClock:
         overshoot_max = process.world.plan.overshoot_seconds_max
         if overshoot_max and seconds:
             seconds += process.world.random.random() * overshoot_max
+        if seconds and process.sluggish:
+            seconds += process.world.draw_lateness(process)
         timer = self._loop.call_at(self._loop.now + seconds, _wake, woken, context=process.context)
         try:
             await woken

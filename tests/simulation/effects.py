@@ -143,6 +143,8 @@ class Outside:
         self.mended: set[str] = set()
         self.slices: dict[str, bool] = {}
         """Runs with a part of another one's budget; and whether it is still to be altered."""
+        self.begun_again: frozenset[str] = frozenset()
+        """Runs that may be begun in memory, die with it, and be begun again."""
         self._guesses = 0
         self._guess = self._tool("guess", self._guessed)
         self._post = self._tool("post", self._posted)
@@ -172,11 +174,11 @@ class Outside:
             case "chain" | "linger" | "nap" | "kid":
                 guess = await self._call(ctx, self._guess, 1)
                 await self._between(ctx, kind, guess, start)
-                await self._call(ctx, self._post, 2, guess, source=_digest(_name(ctx, 1)))
+                await self._call(ctx, self._post, 2, guess, source=_digest(self._name(ctx, 1)))
             case "beside":
                 await self._beside(ctx)
             case "named":
-                await self._call(ctx, self._post, 1, key=_name(ctx, 1))
+                await self._call(ctx, self._post, 1, key=self._name(ctx, 1))
             case "again":
                 await self._call(ctx, self._post, 1)
                 if ctx.attempt == 1:
@@ -187,9 +189,9 @@ class Outside:
                 await self._call(ctx, self._mail, 1)
             case "relay":
                 receipt = await self._call(ctx, self._wire, 1)
-                source = _digest(_name(ctx, 1))
+                source = _digest(self._name(ctx, 1))
                 posted = await self._call(ctx, self._post, 2, receipt, source=source)
-                source = _digest(_name(ctx, 2), receipt)
+                source = _digest(self._name(ctx, 2), receipt)
                 await self._call(ctx, self._mail, 3, posted, source=source)
             case "model":
                 answer = await self._model(ctx, 1)
@@ -240,7 +242,7 @@ class Outside:
 
     async def _between(self, ctx: Context, kind: str, guess: str | None, start: Start) -> None:
         process = _process()
-        digest = _digest(_name(ctx, 1))
+        digest = _digest(self._name(ctx, 1))
         if kind == "linger":
             await process.clock.sleep(_LINGER_SECONDS)
             self._seen["written by its timer"] += not ctx.branch and self._once.stands(digest)
@@ -272,7 +274,7 @@ class Outside:
 
     async def _model(self, ctx: Context, number: int) -> str | None:
         """Ask the model; return what it said, None where it failed for good."""
-        of = _name(ctx, number)
+        of = self._name(ctx, number)
         try:
             answer = await ctx.model(Oracle.name, of)
         except CallFailed:
@@ -281,7 +283,7 @@ class Outside:
         digest = self._digests[of]
         self._once.answered(ctx, digest, answer.text, inside=self._asked_by.get(of) is ctx)
         if number == 1:
-            self._sources[_name(ctx, 2)] = digest
+            self._sources[self._name(ctx, 2)] = digest
         return answer.text
 
     async def _ask(self, of: str, digest: bytes, key: str) -> Any:
@@ -303,7 +305,7 @@ class Outside:
         key: str | None = None,
     ) -> Any:
         """Make one call; return what it came to, None where it failed for good."""
-        of = _name(ctx, number)
+        of = self._name(ctx, number)
         if source is not None and what[0] is not None:
             self._sources[of] = source
         digest = _digest(of, *what)
@@ -315,6 +317,16 @@ class Outside:
             return None
         self._once.answered(ctx, digest, answer, inside=self._once.times(digest) > before)
         return answer
+
+    def _name(self, ctx: Context, number: int) -> str:
+        """Return what names a call, whoever makes it and however often.
+
+        In a run that is begun again it is the same call: how the kernel tells lives apart, and
+        whether it names them alike, is not asked.
+        """
+        head = ctx._visit.hold.head
+        life = head.key.id if head.key.id in self.begun_again else head.seed
+        return f"{life}.{ctx.branch}.{ctx.visit}.{number}"
 
     # --- tools ------------------------------------------------------------------------------------
 
@@ -440,11 +452,6 @@ def _let(turn: asyncio.Future[None]) -> None:
 def _deliver(request: Request) -> None:
     if not request.answer.done():
         request.answer.set_result(request.found)
-
-
-def _name(ctx: Context, number: int) -> str:
-    """Return what names a call, whoever makes it and however often."""
-    return f"{ctx._visit.hold.head.seed}.{ctx.branch}.{ctx.visit}.{number}"
 
 
 def _digest(of: str, *what: Any) -> bytes:

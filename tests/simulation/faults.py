@@ -24,6 +24,8 @@ drawn.
 ``blob_lost_answer``      a blob was written, and the caller learns EndpointUnreachable
 ``crash``                 the process ends as by kill -9, at some moment of the await
 ``stall``                 the process stands still as by SIGSTOP, from some moment of the await on
+``sluggish``              the process wakes late from every sleep and hears every answer late, as on
+                          a machine with too much to do
 ``effect_lost``           a call does not reach the world outside, and its caller gets an error
 ``effect_unanswered``     it does, and its caller gets an error
 ``effect_late``           as much, and it reaches it only later
@@ -75,6 +77,8 @@ class FaultPlan:
     blob_lost_answer: float = 0
     crash: float = 0
     stall: float = 0
+    sluggish: float = 0
+    """Which part of the processes is slow in everything that it does."""
     effect_lost: float = 0
     effect_unanswered: float = 0
     effect_late: float = 0
@@ -102,6 +106,9 @@ class FaultPlan:
     """How far the wall clock of a process may be off, either way. A third of them is exact."""
     overshoot_seconds_max: float = 0
     """How much longer a sleep may take."""
+    sluggish_seconds_min: float = 0.05
+    sluggish_seconds_max: float = 0.5
+    """How much longer everything takes in a process that is slow."""
 
     def evolve(self, **changed: Any) -> FaultPlan:
         """Return this plan with other rates."""

@@ -40,6 +40,7 @@ from tests.simulation.once import RESOLUTION
 from tests.simulation.oracle import budget_of
 from tests.simulation.process import Process
 from tests.simulation.promises import Promises
+from tests.simulation.rates import rates
 from tests.simulation.script import (
     DAY_SECONDS,
     FOLLOWER,
@@ -78,6 +79,10 @@ SHARED = 0.5
 """How many fleets have their clients in the processes of their workers."""
 REAPED_SECONDS = 3.5 * LEASE_SECONDS
 """So long after the trouble is over no dead worker is left."""
+CROWDED = 4
+"""Of so many fleets that call the world outside, processes crowd at one quota: see `rates`."""
+SLUGGISH = 0.15
+"""How many fleets that call the world outside are slow in everything that they do."""
 STUCK_SECONDS = 600.0
 FLOORS_BYTES = (0, 1_000, 64 * 1024)
 """From how much on a journal is worth a snapshot: mostly little, so that there are many."""
@@ -329,9 +334,12 @@ def fleet(
             books=promises.books,
             gate=promises.gate,
         )
+        outside.begun_again = script.in_memory
         world.users = Users(promises.entered, outside)
         state = Fleet(world, promises, script, floor_bytes, flow(), outside, lot)
         state.shared = world.random.random() < SHARED
+        if calls and world.random.random() < SLUGGISH:
+            world.plan = world.plan.evolve(sluggish=1.0)
         with setting(script.shards):
             await _worked_through(world, state, calls=calls)
             promises.settled()
@@ -341,7 +349,10 @@ def fleet(
                 await _reused(world, state)
         return Outcome(world, promises, statuses)
 
-    return simulate(scenario, seed, chosen)
+    outcome = simulate(scenario, seed, chosen)
+    if calls and isinstance(seed, int) and seed // 4 % CROWDED == 0:
+        outcome.promises.seen.update(rates(seed))
+    return outcome
 
 
 async def _passed(world: World, seconds: float) -> None:
@@ -393,7 +404,9 @@ async def _worked_through(world: World, state: Fleet, *, calls: bool) -> None:
         )
     await _passed(world, TROUBLE_SECONDS)
     world.plan = calm().evolve(
-        stale_index=world.plan.stale_index, skew_seconds_max=world.plan.skew_seconds_max
+        stale_index=world.plan.stale_index,
+        skew_seconds_max=world.plan.skew_seconds_max,
+        sluggish=world.plan.sluggish,
     )
     world.at(world.loop.time() + REAPED_SECONDS, _check_reaped, state)
     for client in clients:
@@ -482,6 +495,7 @@ async def _reused(world: World, state: Fleet) -> None:
         script.wishes[run] = Wish(["work 0.1", "swift", "heavy", "work 0.2"])
     script.wishes[FOLLOWER] = Wish(["work 0.1"], session=state.script.wishes[SLEEPER].session)
     starts = [Line(now + number, "start", run) for number, run in enumerate(script.wishes)]
+    state.outside.begun_again = script.in_memory
     script.clients = [starts, [Line(now + 9, "signal", SLEEPER, "wake", "w")]]
     later = Fleet(
         world,

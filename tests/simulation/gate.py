@@ -1,10 +1,14 @@
 """What a quota lets through, checked whenever a call sets out: each has a slot, and nobody else's.
 
-That no window sees more than its limit is tried with the quotas' own tests, where clocks agree.
+And no window sees more calls than the limit. Clocks here are further apart than a quota allows for,
+so a call counts for the moment that the clock of its own process shows: that is the one by which
+it was granted. What the quota allows for differences of clocks belongs to the window then. How
+many crowd at one quota is tried in `rates`.
 """
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["QUOTA", "Gate", "Passage"]
 
 QUOTA = Quota("gate", requests=15, per=10, at_once=6)
+_WINDOW_MS = (QUOTA.span_us - QUOTA.grace_us) // 1000 - 2
+"""Without what is lost because a clock shows whole milliseconds."""
 
 
 @dataclass(eq=False)
@@ -45,6 +51,8 @@ class Gate:
         self._slots = 0
         self._held_until_ms = 0
         self._under_way: dict[Passage, None] = {}
+        self._began_ms: list[int] = []
+        """When calls began of late, by the clocks of those who made them, in order."""
 
     def item(self, new: Item | None) -> None:
         """Hear what stands in the quota's item."""
@@ -63,11 +71,23 @@ class Gate:
             del self._under_way[lost]
         under_way = sum(1 for one in self._under_way if one.counts)
         self._seen["passed a quota"] += 1
+        self._check_windows(process.clock.now_ms())
         if under_way > self._slots:
             # Not raised: in a node it would only make the node fail.
             told = f"{under_way} calls are under way, and {self._slots} slots are taken"
             self._world.loop.fail(Broken(told))
         return passage
+
+    def _check_windows(self, began_ms: int) -> None:
+        """Check that no window which the new call is in has more calls than the limit."""
+        assert QUOTA.requests is not None
+        newest_ms = max(began_ms, self._began_ms[-1] if self._began_ms else 0)
+        self._began_ms = [ms for ms in self._began_ms if ms > newest_ms - 3 * _WINDOW_MS]
+        insort(self._began_ms, began_ms)
+        for first, last in zip(self._began_ms, self._began_ms[QUOTA.requests :], strict=False):
+            if last - first < _WINDOW_MS:
+                told = f"{QUOTA.requests + 1} calls of the quota {QUOTA.name} began within"
+                self._world.loop.fail(Broken(f"{told} {last - first} ms: {self._began_ms}"))
 
     def settled(self) -> None:
         """Check that nobody holds a slot once everything has come to rest."""

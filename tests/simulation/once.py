@@ -3,7 +3,8 @@
 - No call sets out once its result is recorded; one that has set out before may arrive after that.
   Where clocks disagree a live owner may lose its run, and for as long as they do is none the wiser.
 - A call has one key, unless it came to nothing, and that is recorded; a key has one set of
-  arguments, so that no answer was used and then lost.
+  arguments, so that no answer was used and then lost. A run that was begun in memory, died there
+  and is begun again makes the same calls: they have the keys that they had.
 - What is made at most once sets out once under each key, and only with its intent recorded; nothing
   it does happens twice; and it ends: by its own answer, by its probe, or by a person, by whom it is
   found as long as its run waits.
@@ -113,8 +114,9 @@ class Once:
         row = self._runs.own_row(chronicle)
         effect = self._effect(digest)
         effect.tool = tool
-        effect.in_memory = effect.in_memory or row is None
         again = bool(effect.begun)
+        self._seen["begun again without memory"] += again and effect.in_memory and row is not None
+        effect.in_memory = effect.in_memory or row is None
         effect.begun[key] = effect.begun.get(key, 0) + 1
         journey = Journey(of, effect, key, chronicle, head.epoch)
         broken = self._check_key(journey, digest, once)

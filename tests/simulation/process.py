@@ -74,6 +74,8 @@ class Process(Owner):
         self._awaited: dict[Future[Any], None] = {}
         self.stalled_until = 0.0
         """Until when it stood, or stands, still."""
+        self.sluggish = world.draw_sluggish()
+        """Whether it wakes late from every sleep, and hears every answer late."""
         world.admit(self)
 
     @property

@@ -324,10 +324,11 @@ class Promises:
             item = self._world.item(journal_key(head.key, head.generation, INPUT))
             assert item is not None
             chronicle.execution = self._begun(head, self._journals.data(item))
-        early = len(chronicle.early) if head.on_pause else 0
+        # What began in memory wrote records before its row.
+        early = len(chronicle.early) if head.context.position > 1 else 0
         if len(chronicle.written.keys() - {INPUT}) > early:
             raise Broken(f"P2: {head.key.id} is new, and finds records of another run")
-        self.seen["begun in memory"] += head.on_pause
+        self.seen["begun in memory"] += early > 0
         for number, (item, process) in enumerate(chronicle.early, start=1):
             self._journals.take_in(chronicle, number, item, process)
 

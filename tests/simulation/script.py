@@ -16,6 +16,9 @@ RUNS = 20
 SHARDS = (1, 1, 2, 3)
 """Into how many shards the due index of a fleet is cut at first."""
 CALLS_PART = 0.5
+IN_MEMORY = 0.15
+IN_MEMORY_CALLING = 0.4
+"""How many runs may be in memory until they pause; more where it shows what they did."""
 PLENTY_TOKENS = 1_000_000
 PAID = ("call model", "call heirs", "call slice", "call torn", "call estate")
 SESSIONS = ("desk", "phone")
@@ -66,6 +69,11 @@ class Script:
     def lines(self) -> list[Line]:
         """Every line of every client."""
         return [line for lines in self.clients for line in lines]
+
+    @property
+    def in_memory(self) -> frozenset[str]:
+        """The runs of which nothing is to be written before they pause."""
+        return frozenset(run for run, wish in self.wishes.items() if wish.in_memory)
 
     def about(self, run: str) -> list[Line]:
         """Return what is done to a run."""
@@ -129,7 +137,7 @@ class _Drawing:
             )
         else:
             wish = Wish(self._plan(draw.randint(1, 6), brief=False))
-            wish.in_memory = draw.random() < 0.15
+            wish.in_memory = draw.random() < (IN_MEMORY_CALLING if self._calls else IN_MEMORY)
         if draw.random() < 0.2:
             wish.expires = 30 + draw.random() * 90
         if draw.random() < 0.25:

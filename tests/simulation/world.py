@@ -180,10 +180,24 @@ class World:
         """Return how long an operation takes; mostly little."""
         plan, random = self.plan, self.random.random
         number = random()
+        late = self.draw_lateness(process) if process.sluggish else 0.0
         if plan.slow and random() < plan.slow:
             self.note(process, "slow", count=True)
-            return number * plan.slow_seconds_max
-        return _LATENCY_SECONDS_MIN + number**3 * (_LATENCY_SECONDS_MAX - _LATENCY_SECONDS_MIN)
+            return late + number * plan.slow_seconds_max
+        spread = _LATENCY_SECONDS_MAX - _LATENCY_SECONDS_MIN
+        return late + _LATENCY_SECONDS_MIN + number**3 * spread
+
+    def draw_sluggish(self) -> bool:
+        """Return whether a process is slow in everything that it does."""
+        return bool(self.plan.sluggish) and self.random.random() < self.plan.sluggish
+
+    def draw_lateness(self, process: Process) -> float:
+        """Return by how much later a process wakes, or hears an answer, than it should."""
+        plan = self.plan
+        if not plan.sluggish:
+            return 0.0
+        self.faults["sluggish"] += 1
+        return self.random.uniform(plan.sluggish_seconds_min, plan.sluggish_seconds_max)
 
     def draw_skew(self) -> float:
         """Return by how much a process' wall clock is off."""

@@ -102,6 +102,10 @@ class Visit(Protocol):
         """Return the right to begin a call now; let go of the run where it comes later."""
         ...
 
+    async def admitted_in_place(self, missed: Pass) -> Pass:
+        """Return the right to begin a call that came too late for its moment."""
+        ...
+
     async def put_off(self, key: str, until_ms: int, about: str) -> None:
         """Return at that time, or let go of the run until then."""
         ...
@@ -131,6 +135,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     kwargs: Mapping[str, Any]
     key: str | None = None
     """The caller's own name for it."""
+    written: bool = False
+    """Whether other processes are to see what comes of it: then the run's row must stand before."""
     retry: Retry
     timeout_ms: int | None = None
     context: Any = None
@@ -210,11 +216,18 @@ class Calls:
             try:
                 await self._visit.set_aside(call, asked.price.most, asked.price.unknown)
                 self._lines.begin(call)
-                if asked.tool.at_most_once:
+                if asked.tool.at_most_once or asked.written:
                     await self._visit.write_down()
+                if asked.tool.at_most_once:
                     await self._record(CallIntended, call, digest, durable=True)
-                # Whoever stood still meanwhile may have lost the run, and its call may be recorded.
+                # A process that stood still meanwhile may have lost the run, and its call may be
+                # recorded.
                 await self._visit.begin_call()
+                while admission is not None and not admission.confirm():
+                    # What was written since took longer than the quota allows for. The run is not
+                    # let go of: an intent without an end would be taken for a call.
+                    admission = await self._visit.admitted_in_place(admission)
+                    await self._visit.begin_call()
                 begun = True
                 raised = await self._tried(call, digest, asked)
             finally:

@@ -147,13 +147,14 @@ async def _made(
         parent=_as_parent(parent),
         budget=wanted.budget,
         draws=None if wanted.budget is not None else draws,
+        on_pause=wanted.graph.durability == "on_pause",
     )
-    execution = msgspec.structs.replace(wanted.prepared.execution, seed=kernel.ids.new())
-    prepared = msgspec.structs.replace(wanted.prepared, execution=execution)
     room = hands.reserve(asked.run, wanted.graph.name, asked.pool)
     owner = None if room is None else room.owner
     try:
-        started = await start_prepared(kernel, hands, wanted.graph, prepared, asked, owner=owner)
+        started = await start_prepared(
+            kernel, hands, wanted.graph, wanted.prepared, asked, owner=owner
+        )
         head = _checked(started.head, parent)
     except BaseException as error:
         if room is not None:

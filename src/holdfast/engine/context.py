@@ -258,7 +258,7 @@ class Context:
         graph.check()
         wanted = Wanted(
             graph=graph,
-            prepared=prepare(graph, {} if input is None else input, "", None),
+            prepared=prepare(graph, {} if input is None else input, None),
             branch=visit.branch,
             visit=visit.visit,
             number=number,

@@ -64,8 +64,6 @@ class Asker(Protocol):
 
     def text_writer(self, call: str, name: str) -> TokenWriter: ...
 
-    async def write_down(self) -> None: ...
-
     async def admitted(self, call: str, quota: Quota | None, cost: Cost) -> Pass | None: ...
 
 
@@ -173,6 +171,7 @@ class _Question:
                 args=(self._request,),
                 kwargs={},
                 key=asked.key,
+                written=asked.stream,  # text lies beside a run that is there
                 retry=asked.retry or _RETRY,
                 timeout_ms=asked.timeout_ms,
                 price=self,
@@ -223,7 +222,6 @@ class _Question:
         )
         answer = msgspec.convert(value, Answer)
         if others and self._asked.stream:
-            await visit.write_down()
             async with visit.text_writer(self._call, self._name) as writer:
                 writer.emit(answer.text)
         return _Shared(answer, others)
@@ -231,7 +229,6 @@ class _Question:
     async def _told(self, request: Request) -> Answer:
         if not self._asked.stream:
             return await self._model.answer(request, None)
-        await self._visit.write_down()  # text lies beside a run that is there
         async with self._visit.text_writer(self._call, self._name) as writer:
             return await self._model.answer(request, writer.emit)
 

@@ -19,7 +19,6 @@ from holdfast.engine.unwritten import Stood, Unwritten
 from holdfast.engine.worker import Room
 from holdfast.errors import AlreadyExists, InvalidRequest, Refused, RunNotFound
 from holdfast.graph import Graph
-from holdfast.model.policy import Durability
 from holdfast.records.keys import RunKey
 
 __all__ = ["Launched", "Launching"]
@@ -44,9 +43,7 @@ class Launching:
         # Runs that are just being started, and stand nowhere but in memory.
         self._unwritten: dict[RunKey, Unwritten] = {}
 
-    async def start(
-        self, graph: Graph, input: Any, asked: starting.Start, *, durability: Durability
-    ) -> Launched:
+    async def start(self, graph: Graph, input: Any, asked: starting.Start) -> Launched:
         """Start a run, and return it once nothing can lose it.
 
         Raises:
@@ -55,9 +52,9 @@ class Launching:
             SessionBusy: another run of its session goes on, and it is not to wait for that.
         """
         if asked.run in self._unwritten:
-            return await self._joined(asked.run, graph, input)
+            return await self._joined(graph, input, asked)
         room = self._crew.reserve(asked.run, graph.name, asked.pool)
-        if durability == "on_pause" and room is not None and _fits_in_memory(asked):
+        if asked.on_pause and room is not None and _fits_in_memory(asked):
             return await self._start_in_memory(graph, input, asked, room)
         try:
             started = await starting.start(
@@ -94,19 +91,22 @@ class Launching:
             return Launched(asked.run, graph)
         if asked.run in self._unwritten:  # somebody else was faster
             room.give_back()
-            return await self._joined(asked.run, graph, input)
+            return await self._joined(graph, input, asked)
         # Until it is known, though whoever started it may not wait for that.
         self._unwritten[asked.run] = unwritten
         unwritten.when_known(lambda: self._unwritten.pop(asked.run))
         room.take(started.head, started.loaded)
         return await self._acknowledged(asked.run, graph, unwritten)
 
-    async def _joined(self, run: RunKey, graph: Graph, input: Any) -> Launched:
-        """Return a run that somebody else in this process is just starting."""
-        unwritten = self._unwritten[run]
-        if starting.prepare(graph, input, "", None).hash != unwritten.hash:
-            raise AlreadyExists(f"a run {run.id!r} is just being started, with another input")
-        return await self._acknowledged(run, graph, unwritten)
+    async def _joined(self, graph: Graph, input: Any, asked: starting.Start) -> Launched:
+        """Return a run that another caller in this process is just starting."""
+        unwritten = self._unwritten[asked.run]
+        if starting.prepare(graph, input, asked.session).hash != unwritten.hash:
+            raise AlreadyExists(
+                f"a run {asked.run.id!r} is just being started, with another input, or in "
+                "another session"
+            )
+        return await self._acknowledged(asked.run, graph, unwritten)
 
     async def _acknowledged(self, run: RunKey, graph: Graph, unwritten: Unwritten) -> Launched:
         try:

@@ -23,7 +23,7 @@ import msgspec
 from holdfast.engine.kernel import Kernel
 from holdfast.errors import ConditionFailed, HoldfastError, OutcomeUnknown, StoreUnavailable
 from holdfast.model import level as levels
-from holdfast.model.level import HORIZON_US, Granted, Level
+from holdfast.model.level import HORIZON_US, Granted, Level, slack_us_for
 from holdfast.model.quota import ONE_REQUEST, Cost, Quota
 from holdfast.records.quota import changed, key_of, level_of
 from holdfast.storage import Key
@@ -56,11 +56,49 @@ class Pass:
     the slot back; ``async with`` does so at its end.
     """
 
-    def __init__(self, counter: _Counter, ask: _Ask, at_us: int) -> None:
+    def __init__(self, counter: _Counter, ask: _Ask, granted: Granted, asked_at: _Moment) -> None:
         self._counter = counter
         self._ask = ask
-        self._at_us = at_us
+        self._granted = granted
+        self._asked_at = asked_at
         self._settled = False
+
+    @property
+    def quota(self) -> Quota:
+        """The quota that gave it."""
+        return self._ask.quota
+
+    @property
+    def cost(self) -> Cost:
+        """What it reserves."""
+        return self._ask.cost
+
+    async def reach(self) -> bool:
+        """Wait for its moment; return whether the caller can begin, and is not too late."""
+        counter = self._counter
+        try:
+            while (seconds := counter.seconds_until(self._granted.at_us, self._asked_at)) > 0:
+                await counter.sleep(seconds)
+        except BaseException:
+            self.give_back()
+            raise
+        return self.confirm()
+
+    def confirm(self) -> bool:
+        """Return whether the caller can begin now; give everything back where it is too late.
+
+        Call it just before the call begins. The process learns from it how late its callers are.
+        """
+        late_us = self._late_us
+        missed = late_us > self.quota.grace_us + self._granted.slack_us
+        self._counter.learn(late_us, self._asked_at, missed=missed)
+        if missed:
+            self.give_back()
+        return not missed
+
+    @property
+    def _late_us(self) -> int:
+        return -round(self._counter.seconds_until(self._granted.at_us, self._asked_at) * 1_000_000)
 
     @property
     def held(self) -> bool:
@@ -75,7 +113,8 @@ class Pass:
         quota, reserved = self._ask.quota, self._ask.cost
         counted = quota.tokens is not None or quota.dollars is not None
         if counted and (used.tokens, used.nanodollars) != (reserved.tokens, reserved.nanodollars):
-            self._counter.add(_Settlement(quota, reserved, used, self._at_us), urgent=False)
+            at_us = self._granted.counted_us
+            self._counter.add(_Settlement(quota, reserved, used, at_us), urgent=False)
 
     def release(self) -> None:
         """Give the slot back; only the first time counts."""
@@ -132,8 +171,8 @@ class QuotaDesk:
             ask = _Ask(quota, cost, told_us, self._kernel.ids.new(), self._lease_ms)
             answer, asked_at = await counter.answered(ask)
             if isinstance(answer, Granted):
-                granted = Pass(counter, ask, answer.at_us)
-                if await self._reached(granted, quota, at_us=answer.at_us, asked_at=asked_at):
+                granted = Pass(counter, ask, answer, asked_at)
+                if await granted.reach():
                     self._keep_renewing(quota)
                     self.counts["admitted"] += 1
                     return granted
@@ -168,20 +207,6 @@ class QuotaDesk:
             counter = self._counters[key] = _Counter(self._kernel, key)
         return counter
 
-    async def _reached(self, granted: Pass, quota: Quota, *, at_us: int, asked_at: _Moment) -> bool:
-        """Wait for a moment; return whether the caller can begin at it, and not too late."""
-        clock = self._kernel.clock
-        try:
-            while (seconds := asked_at.seconds_until(at_us, clock.monotonic())) > 0:
-                await clock.sleep(seconds)
-        except BaseException:
-            granted.give_back()
-            raise
-        if -seconds * 1_000_000 <= quota.grace_us:
-            return True
-        granted.give_back()
-        return False
-
     def _keep_renewing(self, quota: Quota) -> None:
         if quota.at_once is not None and (self._renewing is None or self._renewing.done()):
             self._renewing = asyncio.create_task(self._renew())
@@ -207,6 +232,15 @@ class _Moment(NamedTuple):
         return (at_us - self.now_us) / 1_000_000 - (monotonic - self.monotonic)
 
 
+class _Pace(NamedTuple):
+    """How slow this process is."""
+
+    lead_us: int
+    """How far ahead a moment must be, lest the answer comes too late for it."""
+    slack_us: int
+    """How much more than the grace its callers need to begin."""
+
+
 class _Change(Protocol):
     """What somebody wants to become of an item."""
 
@@ -215,7 +249,7 @@ class _Change(Protocol):
         """Whether it may be made again where an earlier sending of it may have counted."""
         ...
 
-    def applied(self, level: Level, *, now_us: int, lead_us: int) -> Level: ...
+    def applied(self, level: Level, *, now_us: int, pace: _Pace) -> Level: ...
 
     def done(self, level: Level, moment: _Moment) -> None: ...
 
@@ -240,14 +274,15 @@ class _Ask:
         self.answer: levels.Answer | None = None
         self._told_us = told_us
 
-    def applied(self, level: Level, *, now_us: int, lead_us: int) -> Level:
+    def applied(self, level: Level, *, now_us: int, pace: _Pace) -> Level:
         level, self.answer = levels.asked(
             level,
             self.quota,
             self.cost,
             now_us=now_us,
             told_us=self._told_us,
-            lead_us=lead_us,
+            lead_us=pace.lead_us,
+            slack_us=pace.slack_us,
             token=self.token,
             lease_ms=self.lease_ms,
         )
@@ -272,7 +307,7 @@ class _Settlement(msgspec.Struct, frozen=True):
     at_us: int
     repeatable: bool = False
 
-    def applied(self, level: Level, *, now_us: int, lead_us: int) -> Level:
+    def applied(self, level: Level, *, now_us: int, pace: _Pace) -> Level:
         return levels.settled(
             level, self.quota, self.reserved, used=self.used, at_us=self.at_us, now_us=now_us
         )
@@ -289,7 +324,7 @@ class _Release(msgspec.Struct, frozen=True):
     token: str
     repeatable: bool = True
 
-    def applied(self, level: Level, *, now_us: int, lead_us: int) -> Level:
+    def applied(self, level: Level, *, now_us: int, pace: _Pace) -> Level:
         return levels.released(level, [self.token], now_ms=now_us // 1000)
 
     def done(self, level: Level, moment: _Moment) -> None: ...
@@ -307,7 +342,7 @@ class _Renewal:
         self._counter = counter
         self._lease_ms = lease_ms
 
-    def applied(self, level: Level, *, now_us: int, lead_us: int) -> Level:
+    def applied(self, level: Level, *, now_us: int, pace: _Pace) -> Level:
         until_ms = now_us // 1000 + self._lease_ms
         return levels.renewed(level, self._counter.held, until_ms=until_ms)
 
@@ -332,6 +367,8 @@ class _Counter:
         self._pending: list[_Change] = []
         self._quota: Quota | None = None
         self._lag_us = 0
+        self._tardy_us = 0
+        self._tardy_since = 0.0
         self._working: asyncio.Task[None] | None = None
         self._lingering: asyncio.Task[None] | None = None
         self.held: dict[str, float] = {}
@@ -372,9 +409,9 @@ class _Counter:
 
     def _unwanted(self, ask: _Ask, future: asyncio.Future[tuple[levels.Answer, _Moment]]) -> None:
         if not future.cancelled() and future.exception() is None:
-            answer = future.result()[0]
+            answer, asked_at = future.result()
             if isinstance(answer, Granted):
-                Pass(self, ask, answer.at_us).give_back()
+                Pass(self, ask, answer, asked_at).give_back()
 
     async def close(self) -> None:
         if self._lingering is not None:
@@ -419,8 +456,9 @@ class _Counter:
         while batch:
             moment = _Moment(clock.now_ms() * 1000, clock.monotonic())
             level, before = level_of(self._standing), self._standing
+            pace = _Pace(self._lead_us(quota), slack_us_for(quota, self._tardy_us))
             for change in batch:
-                level = change.applied(level, now_us=moment.now_us, lead_us=self._lead_us(quota))
+                level = change.applied(level, now_us=moment.now_us, pace=pace)
             doubtful = _Doubt()
             write = changed(self._key, level, quota, standing=before, token=self._kernel.ids.new())
             try:
@@ -444,6 +482,24 @@ class _Counter:
     def _note(self, change: _Change, moment: _Moment) -> None:
         if isinstance(change, _Ask) and isinstance(change.answer, Granted) and change.token:
             self.held[change.token] = moment.monotonic + change.lease_ms / 1000
+
+    def seconds_until(self, at_us: int, asked_at: _Moment) -> float:
+        """Return how long it is until a moment that was granted."""
+        return asked_at.seconds_until(at_us, self._kernel.clock.monotonic())
+
+    async def sleep(self, seconds: float) -> None:
+        await self._kernel.clock.sleep(seconds)
+
+    def learn(self, late_us: int, asked_at: _Moment, *, missed: bool) -> None:
+        """Learn by how much a caller was late for its moment."""
+        if not missed:
+            self._tardy_us = max(late_us, self._tardy_us * 7 // 8)
+        elif asked_at.monotonic >= self._tardy_since:
+            # Twice as much at most, lest one that stood still slows all others down; and once for
+            # all that were asked for before anything was learned from the first.
+            assert self._quota is not None
+            self._tardy_us = min(late_us, 2 * max(self._tardy_us, self._quota.grace_us))
+            self._tardy_since = self._kernel.clock.monotonic()
 
     def _took(self, microseconds: int) -> None:
         self._lag_us = max(microseconds, self._lag_us * 7 // 8)

@@ -60,6 +60,8 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     budget: Limits | None = None
     draws: Parent | None = None
     """The run on whose account it draws."""
+    on_pause: bool = False
+    """Whether its durability is ``on_pause``, wherever there is room for it."""
 
     @property
     def pool(self) -> str | None:
@@ -81,15 +83,17 @@ class Prepared(msgspec.Struct, frozen=True):
     execution: Execution
     packed: bytes
     hash: bytes
+    plain_hash: bytes
+    """The hash without the session."""
 
 
-def prepare(graph: Graph, input: Any, seed: str, session: str | None) -> Prepared:
-    """Return the input as it is kept.
+def prepare(graph: Graph, input: Any, session: str | None) -> Prepared:
+    """Return the input as it is kept; the seed is not known before the run has a row.
 
     Raises:
         InvalidInput: it does not fit the graph's state, or cannot be kept.
     """
-    execution = graph.start(input, seed)
+    execution = graph.start(input, "")
     # Fields that the type fills in by itself are not part of what was asked for: a later version
     # of the graph may fill in others.
     given = execution.state
@@ -99,7 +103,9 @@ def prepare(graph: Graph, input: Any, seed: str, session: str | None) -> Prepare
         packed = pack(execution.state)
     except InvalidResult as error:
         raise InvalidInput(str(error)) from None
-    return Prepared(execution, packed, canonical_hash([graph.name, session, given]))
+    plain_hash = canonical_hash([graph.name, None, given])
+    hash = plain_hash if session is None else canonical_hash([graph.name, session, given])
+    return Prepared(execution, packed, hash, plain_hash)
 
 
 async def start(
@@ -112,7 +118,7 @@ async def start(
         AlreadyExists: there is a run of this id, with another input.
         SessionBusy: another run of its session goes on, and it is not to wait for that.
     """
-    prepared = prepare(graph, input, kernel.ids.new(), asked.session)
+    prepared = prepare(graph, input, asked.session)
     return await start_prepared(kernel, hands, graph, prepared, asked, owner=owner)
 
 
@@ -125,8 +131,8 @@ async def start_prepared(
     *,
     owner: str | None,
 ) -> Started:
-    """Make a run of an input that was prepared with its generation as the seed; see `start`."""
-    generation = prepared.execution.seed
+    """Make a run of an input that was prepared; see `start`."""
+    generation = kernel.ids.new()
     head = await _head(kernel, graph, asked, prepared, generation=generation, owner=owner)
     try:
         if head.lane is None:
@@ -146,7 +152,7 @@ async def start_prepared(
         return Started(same_run(stood.item, prepared.hash, asked.run), None)
     if head.status == "promoted":
         return Started(head, None)
-    return Started(head, begun(prepared.execution, head.context, len(prepared.packed)))
+    return Started(head, _begun(head, prepared))
 
 
 async def begin_unwritten(
@@ -158,7 +164,7 @@ async def begin_unwritten(
         InvalidInput: the input does not fit the graph's state, or is too large.
         AlreadyExists: there is a run of this id, with another input.
     """
-    prepared = prepare(graph, input, "", None)
+    prepared = prepare(graph, input, None)
     try:
         check_fits(kernel, prepared.packed)  # now, and not when it comes to pause
     except InvalidResult as error:
@@ -167,9 +173,7 @@ async def begin_unwritten(
     if standing is not None and not is_over(standing, kernel.clock.now_ms()):
         return Started(same_run(standing, prepared.hash, asked.run), None)
     head = await _head(kernel, graph, asked, prepared, generation="", owner=owner)
-    head = msgspec.structs.replace(head, on_pause=True)
-    execution = msgspec.structs.replace(prepared.execution, seed=head.seed)
-    loaded = begun(execution, Context(), len(prepared.packed))
+    loaded = _begun(head, prepared)
     loaded.unwritten = Unwritten(prepared.packed, prepared.hash)
     return Started(head, loaded)
 
@@ -233,6 +237,11 @@ def same_run(item: Mapping[str, Any], hash: bytes, run: RunKey) -> Head:
     return standing
 
 
+def _begun(head: Head, prepared: Prepared) -> Loaded:
+    execution = msgspec.structs.replace(prepared.execution, seed=head.seed)
+    return begun(execution, head.context, len(prepared.packed))
+
+
 async def _head(
     kernel: Kernel,
     graph: Graph,
@@ -286,4 +295,6 @@ async def _head(
         parent=asked.parent,
         budget=asked.budget,
         draws=asked.draws,
+        on_pause=asked.on_pause,
+        plain_hash=prepared.plain_hash if asked.on_pause and asked.session is not None else b"",
     )

@@ -338,6 +338,16 @@ class Visit:
             if not await self.others_done():
                 await self.put_off(key, answer.until_ms, f"quota {quota.name}")
 
+    async def admitted_in_place(self, missed: Pass) -> Pass:
+        """Return the right to begin a call that came too late for its moment, not for its turn."""
+        told_ms = self.now_ms()
+        while True:
+            answer = await self.outside.admit(missed.quota, missed.cost, told_ms)
+            if isinstance(answer, Pass):
+                return answer
+            told_ms = answer.until_ms
+            await self.hold.sleep((told_ms - self.now_ms()) / 1000)
+
     async def set_aside(self, call: str, most: Spending, unknown: str) -> None:
         """Return once it is durable that a call may cost so much; pause the run if it may not."""
         try:

@@ -8,6 +8,11 @@ by the same interval for each (GCRA). Tokens and dollars are *counted*: they com
 was reserved and not used has to count no more, which a pace cannot undo. Their moments are kept for
 as long as they count, those of one twenty-fourth of the window together.
 
+A caller that keeps missing its moments asks for *slack*: for more time than the grace to begin in.
+A request with slack may arrive that much later, and so come that much closer to those after it. So
+as long as it can share a window with them, all requests are paced for a window that is longer by
+the slack. Tokens and dollars with slack count for that much longer.
+
 Those who are told to come back stand in a virtual line, spread over the time that all of them will
 take, and newcomers stand behind them. One whose turn has come but who needs more room than there is
 *holds* the quota: nobody after it gets anything until it had its chance.
@@ -30,6 +35,7 @@ __all__ = [
     "Hold",
     "Later",
     "Level",
+    "Slack",
     "Slot",
     "Spent",
     "asked",
@@ -37,6 +43,7 @@ __all__ = [
     "released",
     "renewed",
     "settled",
+    "slack_us_for",
 ]
 
 HORIZON_US = 1_000_000
@@ -90,6 +97,14 @@ class Hold(msgspec.Struct, frozen=True, array_like=True):
     until_us: int
 
 
+class Slack(msgspec.Struct, frozen=True, array_like=True):
+    """A request was granted that may begin so much later than the grace."""
+
+    slack_us: int
+    until_us: int
+    """Until then requests may share a window with it."""
+
+
 class Level(msgspec.Struct, frozen=True, array_like=True):
     """How much of a quota is used. Fields are only ever added at the end."""
 
@@ -103,12 +118,20 @@ class Level(msgspec.Struct, frozen=True, array_like=True):
     """How long a slot is held, about."""
     used_permille: int = 500
     """How much is used of what is reserved, about."""
+    slacks: tuple[Slack, ...] = ()
+    """The most slack first, and of less only what lasts longer."""
 
 
 class Granted(msgspec.Struct, frozen=True):
-    """The caller may begin at this moment, and a grace later at most."""
+    """The caller may begin at this moment, and later by the grace and the slack at most."""
 
     at_us: int
+    slack_us: int = 0
+
+    @property
+    def counted_us(self) -> int:
+        """The moment for which its tokens and dollars count."""
+        return self.at_us + self.slack_us
 
 
 class Later(msgspec.Struct, frozen=True):
@@ -128,13 +151,15 @@ def asked(
     now_us: int,
     told_us: int | None = None,
     lead_us: int = 0,
+    slack_us: int = 0,
     token: str = "",
     lease_ms: int = 60_000,
 ) -> tuple[Level, Answer]:
     """Return what somebody who asks for a cost is answered, and the level after it.
 
     ``told_us`` is when it was told to come back, if it was. ``lead_us`` is how long the answer may
-    be on its way. ``token`` names the slot that it takes where the quota has ``at_once``.
+    be on its way, ``slack_us`` how much more than the grace the caller needs to begin. ``token``
+    names the slot that it takes where the quota has ``at_once``.
 
     Raises:
         QuotaTooSmall: the cost is more than the quota gives in a whole window.
@@ -142,7 +167,7 @@ def asked(
     quota.admit(cost)
     level = _current(level, quota, now_us, lease_ms)
     ready_us = now_us + lead_us
-    paced_us = _paced_us(level, quota, cost)
+    paced_us = _paced_us(level, quota, cost, slack_us)
     counted_us = _counted_us(level, quota, cost)
     at_us = max(ready_us, paced_us, counted_us)
     far = at_us > now_us + HORIZON_US
@@ -153,7 +178,8 @@ def asked(
     overtakes = told_us is None and ready_us < at_us < level.line_us
     if not (far or full or held or overtakes):
         slot = {token: Slot(now_us // 1000, now_us // 1000 + lease_ms)} if quota.at_once else {}
-        return _taken(level, quota, cost, at_us=at_us, told_us=told_us, slot=slot), Granted(at_us)
+        granted = Granted(at_us, slack_us)
+        return _taken(level, quota, cost, granted, told_us=told_us, slot=slot), granted
     if full and not far:
         free_us = max(level.line_us, now_us) + _turnover_us(level, quota)
         return msgspec.structs.replace(level, line_us=free_us), _later(free_us)
@@ -200,6 +226,19 @@ def settled(
     )
 
 
+def slack_us_for(quota: Quota, tardy_us: int) -> int:
+    """Return the slack that a caller needs which is late by about so much.
+
+    It is the grace times a power of two, so that few are told apart.
+    """
+    if tardy_us <= quota.grace_us:
+        return 0
+    slack_us = quota.grace_us
+    while slack_us < 2 * tardy_us - quota.grace_us:
+        slack_us *= 2
+    return min(slack_us, quota.slack_us_max)
+
+
 def released(level: Level, tokens: Iterable[str], *, now_ms: int) -> Level:
     """Return the level without these slots, as far as they are there."""
     slots = dict(level.slots)
@@ -227,6 +266,7 @@ def lasts_until_us(level: Level, quota: Quota) -> int:
         level.tat_us,
         level.line_us,
         level.hold.until_us if level.hold is not None else 0,
+        *(slack.until_us + _unpaced_us(quota) for slack in level.slacks),
         *(one.at_us + quota.span_us for one in level.spent),
         *(slot.until_ms * 1000 for slot in level.slots.values()),
         0,
@@ -236,9 +276,10 @@ def lasts_until_us(level: Level, quota: Quota) -> int:
 def _current(level: Level, quota: Quota, now_us: int, lease_ms: int) -> Level:
     """Return the level without what counts no more, and without what only a wrong clock can say."""
     span_us, now_ms, hold = quota.span_us, now_us // 1000, level.hold
+    slack_us = min(max((slack.slack_us for slack in level.slacks), default=0), quota.slack_us_max)
     # Whoever was granted something by any clock has begun by then, and is out of every window.
-    safe_us = now_us + HORIZON_US + span_us
-    too_late_us = now_us + HORIZON_US + _CLOCKS_APART_US
+    safe_us = now_us + HORIZON_US + slack_us + span_us
+    too_late_us = now_us + HORIZON_US + slack_us + _CLOCKS_APART_US
     return Level(
         tat_us=level.tat_us if level.tat_us <= too_late_us + 2 * span_us else safe_us,
         spent=tuple(
@@ -255,6 +296,11 @@ def _current(level: Level, quota: Quota, now_us: int, lease_ms: int) -> Level:
         },
         held_ms=level.held_ms,
         used_permille=level.used_permille,
+        slacks=tuple(
+            slack if slack.until_us <= too_late_us + 2 * span_us else Slack(slack.slack_us, safe_us)
+            for slack in level.slacks
+            if slack.until_us + _unpaced_us(quota) > now_us
+        ),
     )
 
 
@@ -300,11 +346,23 @@ def _is_lump(quota: Quota, cost: Cost) -> bool:
     return tokens or money
 
 
-def _paced_us(level: Level, quota: Quota, cost: Cost) -> int:
+def _paced_us(level: Level, quota: Quota, cost: Cost, slack_us: int) -> int:
     """Return when so many requests may come."""
     if quota.requests is None or not cost.requests:
         return 0
-    return level.tat_us + quota.pace_us(cost.requests - quota.burst)
+    beyond = cost.requests - quota.burst
+    # What comes early is not earlier by the slack of others.
+    return level.tat_us + quota.pace_us(beyond, _slack_us(level, slack_us) if beyond > 0 else 0)
+
+
+def _slack_us(level: Level, slack_us: int) -> int:
+    """Return the most slack with which one that has so much may share a window."""
+    return max(slack_us, level.slacks[0].slack_us if level.slacks else 0)
+
+
+def _unpaced_us(quota: Quota) -> int:
+    """Return how much earlier a request may be granted than one that was granted before it."""
+    return 0 if quota.requests is None else quota.pace_us(quota.burst - 1)
 
 
 def _counted_us(level: Level, quota: Quota, cost: Cost) -> int:
@@ -339,16 +397,20 @@ def _taken(
     level: Level,
     quota: Quota,
     cost: Cost,
+    granted: Granted,
     *,
-    at_us: int,
     told_us: int | None,
     slot: Mapping[str, Slot],
 ) -> Level:
-    tat_us = level.tat_us
+    tat_us, slacks = level.tat_us, level.slacks
     if quota.requests is not None and cost.requests:
-        tat_us = max(at_us, tat_us) + quota.pace_us(cost.requests)
+        pace_us = quota.pace_us(cost.requests, _slack_us(level, granted.slack_us))
+        tat_us = max(granted.at_us, tat_us) + pace_us
+        if granted.slack_us:
+            until_us = granted.counted_us + quota.span_us
+            slacks = _with_slack(slacks, Slack(granted.slack_us, until_us))
     more = Spent(
-        at_us,
+        granted.counted_us,
         cost.tokens if quota.tokens is not None else 0,
         cost.nanodollars if quota.dollars is not None else 0,
     )
@@ -359,7 +421,16 @@ def _taken(
         hold=None if level.hold is not None and level.hold.told_us == told_us else level.hold,
         slots={**level.slots, **slot},
         used_permille=level.used_permille - (level.used_permille - 1_000) // _UNSAID_WEIGHT,
+        slacks=slacks,
     )
+
+
+def _with_slack(slacks: tuple[Slack, ...], more: Slack) -> tuple[Slack, ...]:
+    """Return the slacks with another one, without those that say less and not for longer."""
+    if any(one.slack_us >= more.slack_us and one.until_us >= more.until_us for one in slacks):
+        return slacks
+    others = [one for one in slacks if one.slack_us > more.slack_us or one.until_us > more.until_us]
+    return tuple(sorted([*others, more], reverse=True, key=lambda one: one.slack_us))
 
 
 def _with(spent: tuple[Spent, ...], more: Spent, slice_us: int) -> tuple[Spent, ...]:
@@ -395,7 +466,7 @@ def _step_us(level: Level, quota: Quota, cost: Cost) -> int:
     """Return how much of the time of all that one in the line takes, about."""
     steps = [1]
     if quota.requests is not None:
-        steps.append(quota.pace_us(cost.requests))
+        steps.append(quota.pace_us(cost.requests, _slack_us(level, 0)))
     likely_us = quota.span_us * level.used_permille // 1_000
     if quota.tokens is not None:
         steps.append(cost.tokens * likely_us // quota.tokens)

@@ -25,6 +25,9 @@ _GRACE_US_MAX = 500_000
 # when it begins.
 _ALLOWANCE_SHARE = 0.05
 _ALLOWANCE_US_MAX = 2_000_000
+# A process that keeps missing its moments may ask for as much as a window more, and for this much
+# where a window is shorter: slower ones exist.
+_SLACK_US_MAX_MIN = 2_000_000
 # What is to be left of a limit on requests once grace, allowance and bursts are paid for.
 _USED_SHARE_MIN = 0.935
 
@@ -110,6 +113,11 @@ class Quota(_Named, frozen=True, kw_only=True):
         return min(round(self.window_us * _GRACE_SHARE), _GRACE_US_MAX)
 
     @property
+    def slack_us_max(self) -> int:
+        """How much more than the grace a caller may ask for that keeps missing its moments."""
+        return max(self.window_us, _SLACK_US_MAX_MIN)
+
+    @property
     def span_us(self) -> int:
         """The window as it is counted: what is so far apart when it is granted never meets in one.
 
@@ -131,10 +139,13 @@ class Quota(_Named, frozen=True, kw_only=True):
         paced = _USED_SHARE_MIN * self.requests * self.span_us / self.window_us
         return max(1, math.floor(self.requests + 1 - paced))
 
-    def pace_us(self, requests: int) -> int:
-        """Return how long that many requests take when all that may come do come."""
+    def pace_us(self, requests: int, slack_us: int = 0) -> int:
+        """Return how long that many requests take when all that may come do come.
+
+        ``slack_us`` is by how much more than the grace some of them may be late.
+        """
         assert self.requests is not None
-        return -(-requests * self.span_us // (self.requests - self.burst + 1))
+        return -(-requests * (self.span_us + slack_us) // (self.requests - self.burst + 1))
 
     def admit(self, cost: Cost) -> None:
         """Check that a cost can be granted at all.

@@ -139,7 +139,9 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     parent: Parent | None = None
     """The run that started it, and waits to be told how it ended."""
     on_pause: bool = False
-    """Whether it was begun in memory, with ``durability="on_pause"``."""
+    """Whether it was started with ``durability="on_pause"``, in memory or not."""
+    plain_hash: bytes = b""
+    """The hash of its input without the session, where its keys derive from that one."""
     children: bool = False
     """Whether it may have started others, which end with it."""
     budget: Limits | None = None
@@ -157,11 +159,12 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     def seed(self) -> str:
         """What its keys derive from.
 
-        One that was begun in memory may be begun again, and then does the same under the same keys.
+        A run with ``durability="on_pause"`` may have been begun in the memory of a process that
+        died. Started again, in memory or not, it does the same under the same keys.
         """
         if not self.on_pause:
             return self.generation
-        name = "#".join([*self.key, self.input_hash.hex()])
+        name = "#".join([*self.key, (self.plain_hash or self.input_hash).hex()])
         return hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
 
     @property
@@ -243,7 +246,7 @@ ATTRIBUTES = (
     "first", "created_ms", "updated_ms", "starts_ms", "expires_ms", "ttl", "kept", "user", "node",
     "reason", "nodes_run", "spent_ms", "retries_left", "resume_failures", "cancel", "signals",
     "freed", "spilled", "pool", "snapshot", "extends_ms", "ticket", "replaces", "into",
-    "children", "on_pause", "tokens", "nanodollars", "fundings", "losses",
+    "children", "on_pause", "plain_hash", "tokens", "nanodollars", "fundings", "losses",
 )  # fmt: skip
 
 
