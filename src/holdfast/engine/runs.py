@@ -24,6 +24,7 @@ from holdfast.errors import (
     JournalDamaged,
     NotRetryable,
     OutcomeUnknown,
+    RunClosing,
     RunEnded,
     RunNotFound,
     StoreUnavailable,
@@ -80,8 +81,8 @@ async def send(
         RunEnded: it has ended, or expired, and did not take the signal before.
         AlreadyExists: a signal of this id is there, with another payload.
         InvalidInput: the payload cannot be kept.
-        OutcomeUnknown: the run is past its expiry and carries out what it holds, perhaps this
-            signal; or the store does not say.
+        RunClosing: it is past its expiry and carries out what it holds, perhaps this signal.
+        OutcomeUnknown: the store does not say.
     """
     signal = _Sent(name, id, payload, late)
     remembered = hands.recall(run)
@@ -242,7 +243,7 @@ async def _payload(kernel: Kernel, head: Head, payload: Any) -> Content:
 
 def _check_open(head: Head) -> None:
     if head.status == "closing":
-        raise OutcomeUnknown(
+        raise RunClosing(
             f"run {head.key.id!r} is past its expiry and carries out what it holds, perhaps this "
             "signal: send it again later, with the same signal_id"
         )
