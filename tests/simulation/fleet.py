@@ -34,7 +34,7 @@ from holdfast.records.keys import RunKey
 from tests.simulation.chronicle import Broken
 from tests.simulation.effects import Outside
 from tests.simulation.faults import FaultPlan, calm, hostile
-from tests.simulation.flow import State, flow, gains, is_hopeless, noise
+from tests.simulation.flow import State, Users, flow, gains, is_hopeless, noise
 from tests.simulation.once import RESOLUTION
 from tests.simulation.oracle import budget_of
 from tests.simulation.process import Process
@@ -294,8 +294,8 @@ def fleet(
             books=promises.books,
             gate=promises.gate,
         )
-        graph = flow(promises.entered, outside)
-        state = Fleet(world, promises, script, floor_bytes, graph, outside)
+        world.users = Users(promises.entered, outside)
+        state = Fleet(world, promises, script, floor_bytes, flow(), outside)
         state.shared = world.random.random() < SHARED
         await _worked_through(world, state)
         promises.settled()

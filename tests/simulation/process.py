@@ -162,7 +162,7 @@ class Process(Owner):
         fate = drawn(odds, world.random.random())
         if fate is None:
             return
-        moment = world.loop.time() + world.random.random() * seconds
+        moment = world.loop.now + world.random.random() * seconds
         if fate == "crash":
             world.at(moment, self.crash)
         else:

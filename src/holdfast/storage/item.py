@@ -61,7 +61,13 @@ def canonical_item(item: Mapping[str, Any]) -> Item:
         # The ordinary cases first: this runs for every write.
         if not (type(name) is str and name and len(name) < 256 and name.isascii()):
             name = canonical_name(name)
-        if type(value) is bytes or (type(value) is str and value.isascii()):
+        kind = type(value)
+        if (
+            (kind is str and value.isascii())
+            or (kind is int and -_SAFE_INT < value < _SAFE_INT)
+            or kind is bytes
+            or kind is bool
+        ):
             result[name] = value
         else:
             result[name] = _canonical(value, name, 1)
@@ -119,7 +125,10 @@ def item_bytes(item: Item) -> int:
     total = 0
     for name, value in item.items():
         total += len(name) if name.isascii() else len(name.encode())
-        total += _WEIGHERS[type(value)](value)
+        if type(value) is str and value.isascii():  # most of what there is
+            total += len(value)
+        else:
+            total += _WEIGHERS[type(value)](value)
     return total
 
 
