@@ -25,7 +25,8 @@ class ProcessClock:
         self.skew_seconds = skew_seconds
 
     def now_ms(self) -> int:
-        return int(self._offset_ms + self._loop.now * 1000)
+        tick_ms = self._process.world.plan.tick_ms
+        return int(self._offset_ms + self._loop.now * 1000) // tick_ms * tick_ms
 
     def monotonic(self) -> float:
         return self._loop.now
@@ -39,9 +40,7 @@ class ProcessClock:
         overshoot_max = process.world.plan.overshoot_seconds_max
         if overshoot_max and seconds:
             seconds += process.world.random.random() * overshoot_max
-        timer = self._loop.call_at(
-            self._loop.now + seconds, _wake, woken, context=process.context
-        )
+        timer = self._loop.call_at(self._loop.now + seconds, _wake, woken, context=process.context)
         try:
             await woken
         finally:

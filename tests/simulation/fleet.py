@@ -9,7 +9,8 @@ the world: they stand for the users.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import itertools
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -63,8 +64,12 @@ REST_SECONDS = 8 * LEASE_SECONDS
 """After that much more, nothing may be left undone."""
 PERSON_SECONDS = 6.0
 """How often somebody looks for calls of which nobody knows what became of them."""
+LATECOMER_SECONDS = 0.7
+"""How often somebody looks for runs that are about to expire."""
 CLIENT_CRASHES = 0.1
 """How many of a client's attempts it does not outlive."""
+TICK_MS = 16
+"""How far clocks move at once where signals come one right after the other."""
 SHARED = 0.5
 """How many fleets have their clients in the processes of their workers."""
 STUCK_SECONDS = 600.0
@@ -99,6 +104,8 @@ class Fleet:
     rejected: set[str] = field(default_factory=set)
     unwritten: dict[str, str] = field(default_factory=dict)
     """How runs ended of which nothing stands anywhere."""
+    late: Iterator[int] = field(default_factory=itertools.count)
+    """The numbers of signals that come at the last moment."""
 
     @property
     def shaky(self) -> bool:
@@ -193,9 +200,8 @@ class Fleet:
                     self.promises.seen["never written"] += 1
                     self.unwritten[line.run] = handle._outcome.status
             case "signal":
-                payload = f"{line.argument}/{line.id}"
-                await hf.signal(line.run, line.argument, payload, signal_id=line.id)
-                self.promises.signalled(key, line.argument, line.id)
+                for id in line.id.split(","):
+                    await self._signal(process, hf, key, line.argument, id)
             case "cancel":
                 await hf.cancel(line.run, reason="no longer wanted")
             case "extend":
@@ -214,6 +220,34 @@ class Fleet:
                     await hf.retry(line.run)
             case _:
                 raise AssertionError(line.verb)
+
+    async def _signal(
+        self, process: Process, hf: Holdfast, key: RunKey, name: str, id: str
+    ) -> None:
+        senders = self.promises.senders
+        senders.begins(process.name, key, name, id)
+        try:
+            await hf.signal(key.id, name, f"{name}/{id}", signal_id=id)
+        except RunEnded as ended:
+            senders.refused(process.name, key, name, id, status=ended.status)
+            raise
+        self.promises.signalled(key, name, id)
+        senders.told(key, name, id)
+
+    async def latecomer(self, process: Process) -> None:
+        """Send signals to runs that are about to expire, and again when they have."""
+        hf = self._holdfast(process)
+        while not self.leaving.is_set():
+            await process.clock.sleep(LATECOMER_SECONDS * (0.5 + process.ids.random()))
+            expiring = self.promises.expiring(2 * round(1000 * LATECOMER_SECONDS))
+            await asyncio.gather(*(self._signal_late(process, hf, key) for key in expiring * 3))
+
+    async def _signal_late(self, process: Process, hf: Holdfast, key: RunKey) -> None:
+        id = f"late-{next(self.late)}"
+        for _ in range(2):
+            with suppress(RunEnded, RunNotFound, StoreUnavailable, OutcomeUnknown):
+                await self._signal(process, hf, key, "go", id)
+            await process.clock.sleep(2 * process.ids.random())
 
     # --- whoever is asked what became of a call ---------------------------------------------------
 
@@ -259,6 +293,7 @@ def rough() -> FaultPlan:
         stall_seconds_max=90.0,
         restart_seconds_max=15.0,
         late_write=0.02,
+        slow_signal=0.03,
         abandoned=0.4,
         effect_lost=0.02,
         effect_unanswered=0.03,
@@ -294,6 +329,8 @@ def fleet(
             books=promises.books,
             gate=promises.gate,
         )
+        if script.has_bursts:
+            world.plan = world.plan.evolve(tick_ms=TICK_MS)
         world.users = Users(promises.entered, outside)
         state = Fleet(world, promises, script, floor_bytes, flow(), outside)
         state.shared = world.random.random() < SHARED
@@ -323,6 +360,7 @@ async def _worked_through(world: World, state: Fleet) -> None:
         if not state.shared
     ]
     workers.append(world.supervise("person", state.person))
+    workers.append(world.supervise("late", state.latecomer))
     await _passed(world, TROUBLE_SECONDS)
     world.plan = calm().evolve(
         stale_index=world.plan.stale_index, skew_seconds_max=world.plan.skew_seconds_max

@@ -39,7 +39,17 @@ from tests.simulation.effects import Outside
 from tests.simulation.loop import OWNER
 from tests.simulation.process import Process
 
-__all__ = ["HEAVY", "Entered", "State", "Users", "branches_of", "flow", "gains", "is_hopeless", "noise"]
+__all__ = [
+    "HEAVY",
+    "Entered",
+    "State",
+    "Users",
+    "branches_of",
+    "flow",
+    "gains",
+    "is_hopeless",
+    "noise",
+]
 
 HEAVY = 12_000
 KID = ["work 0.1", "nap 3.5"]

@@ -79,6 +79,8 @@ class HostileEngine:
             return future
         match operation:
             case WriteItem() | TransactItems():
+                if world.plan.slow_signal and (signal := _signal_in(operation)) is not None:
+                    latency += world.draw_signal_delay(process, signal.key.pk)
                 self._send_write(operation, future, latency)
             case WriteItems():
                 self._send_batch(operation, future, latency)
@@ -327,6 +329,12 @@ def _unknown(operation: WriteItem | TransactItems) -> Answer | HoldfastError:
         if write.condition is None and not _adds(write):
             return _error(EndpointUnreachable, operation)
     return Answer(error=_outcome_unknown(operation))
+
+
+def _signal_in(operation: WriteOperation) -> Put | None:
+    """Return the write by which an operation puts a signal into an inbox, if it does only that."""
+    write = operation.write if isinstance(operation, WriteItem) else None
+    return write if isinstance(write, Put) and "#IN#" in write.key.sk else None
 
 
 def _outcome_unknown(operation: Operation, item: Item | None = None) -> OutcomeUnknown:

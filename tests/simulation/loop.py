@@ -207,7 +207,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return call
 
     def call_at(
-        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
     ) -> TimerHandle:
         timer = _Timer(when, callback, args, self, copy_context() if context is None else context)
         heappush(self._scheduled, (when, timer))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+import tests.simulation.signal_bugs  # noqa: F401  (it makes its bugs known)
 from tests.simulation.bugs import BUGS, planted, trouble_for
 from tests.simulation.effect_bugs import EFFECT_BUGS
 from tests.simulation.fleet import RUNS, WORKERS, fleet, rough
@@ -37,6 +38,7 @@ FAULTS = {
     "lost_answer_settled",
     "restart",
     "slow",
+    "slow_signal",
     "stale_index",
     "stall",
     "throttled",
@@ -94,10 +96,13 @@ SITUATIONS = {
     "record lost",
     "refused under a burned key",
     "replaced",
+    "sent again past the expiry",
     "snapshot",
     "snapshot of branches",
     "snapshot of calls",
     "snapshot of taken signals",
+    "taken back out of a freed run",
+    "taken in the order of one millisecond",
     "void by person",
     "void by probe",
     "void by tool",

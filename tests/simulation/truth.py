@@ -280,7 +280,6 @@ class Truth:
         return ChangePage(changes, str(start + len(changes)))
 
 
-
 def _free(*_: Any, **__: Any) -> Units:
     return FREE
 

@@ -23,12 +23,9 @@ from holdfast.errors import (
     InvalidResult,
     JournalDamaged,
     NotRetryable,
-    OutcomeUnknown,
     RunClosing,
     RunEnded,
     RunNotFound,
-    StoreUnavailable,
-    StoreUnusable,
 )
 from holdfast.graph.values import Misfit, durable
 from holdfast.model.event import Cancelled
@@ -192,18 +189,16 @@ async def _withdraw(kernel: Kernel, lying: _Lying) -> None:
 
     The worker that frees the run may have gone through the inbox before the signal came.
     """
-    if lying.put is None:
-        return
-    with suppress(StoreUnavailable, StoreUnusable, OutcomeUnknown):  # then its ttl takes it
+    if lying.put is not None:
         await kernel.settle(kernel.inboxes, Delete(lying.put.key))
         await _discard(kernel, content_of(lying.put.item))
 
 
 async def _discard(kernel: Kernel, content: Content) -> None:
     """Delete a payload that nothing names."""
-    if content.blob is not None and kernel.blobs is not None:
-        with suppress(StoreUnavailable, StoreUnusable):
-            await kernel.blobs.delete(content.blob.key)
+    blob, blobs = content.blob, kernel.blobs
+    if blob is not None and blobs is not None:
+        await kernel.persistently(lambda: blobs.delete(blob.key))
 
 
 async def _has_counted(kernel: Kernel, head: Head, signal: _Sent) -> bool:
