@@ -19,6 +19,7 @@ from holdfast.storage.layout import TOKEN
 from tests.simulation.chronicle import Broken, Chronicle, Chronicles
 
 if TYPE_CHECKING:
+    from tests.simulation.process import Process
     from tests.simulation.world import World
 
 __all__ = ["Senders"]
@@ -46,10 +47,10 @@ class Senders:
         self._sent: dict[tuple[RunKey, str, str], _Sent] = {}
         self._moments = itertools.count()
 
-    def begins(self, process: str, key: RunKey, name: str, id: str) -> None:
+    def begins(self, process: Process, key: RunKey, name: str, id: str) -> None:
         """Hear that a process begins to send a signal."""
         sent = self._sent.setdefault((key, name, id), _Sent(next(self._moments)))
-        sent.processes.add(process)
+        sent.processes.add(process.name)
 
     def told(self, key: RunKey, name: str, id: str) -> None:
         """Hear that a sender was told that a signal counts."""
@@ -60,8 +61,13 @@ class Senders:
         if sent.told is None:
             sent.told = next(self._moments)
 
-    def refused(self, process: str, key: RunKey, name: str, id: str, *, status: str) -> None:
-        """Hear that a sender was told that the run takes nothing any more."""
+    def refused(
+        self, process: Process, key: RunKey, name: str, id: str, *, status: str, since_ms: int
+    ) -> None:
+        """Hear that a sender was told that the run takes nothing any more.
+
+        ``since_ms``: when it began to send the signal, by its own clock.
+        """
         head = self._runs.row(key)
         if head is None:
             return
@@ -77,12 +83,12 @@ class Senders:
         if head.status != "expired":
             return
         item = self._world.truth.item(inbox_key(key, head.generation, name, id))
-        if item is not None and self._is_left_by(process, chronicle, item[TOKEN]):
+        if item is None or item[TOKEN] in chronicle.deleted:
+            return  # it is gone, or only the network brought it back
+        made_ms = int(item[TOKEN].replace("-", "")[:12], 16)
+        # What it sent before, and was told of, goes when the run is freed.
+        if chronicle.put_by.get(item[TOKEN]) == process.name and made_ms >= since_ms:
             raise Broken(f"P7: {what} is refused, and left in a run that has expired")
-
-    def _is_left_by(self, process: str, chronicle: Chronicle, token: str) -> bool:
-        """Return whether a process put an item there, and not the network once more."""
-        return chronicle.put_by.get(token) == process and token not in chronicle.deleted
 
     def check_order(self, chronicle: Chronicle, event: SignalTaken, *, beside: int) -> str | None:
         """Return what came before a signal that is taken, if that ought to have been taken first.
