@@ -106,7 +106,7 @@ def test_ids_stay_in_order_when_the_clock_is_set_back() -> None:
         assert ids.new() > first
 
 
-def test_ids_of_one_process_are_in_their_order_whoever_made_them() -> None:
+def test_ids_of_one_process_are_in_their_order_though_several_parts_make_them() -> None:
     one, other = SystemIds(), SystemIds(SystemClock())
     made = [ids.new() for _ in range(2000) for ids in (one, other)]
     assert made == sorted(set(made))

@@ -66,7 +66,7 @@ async def test_a_signal_accepted_in_time_and_sent_again_past_the_expiry_is_accep
     await client.signal("doc-42", "decision", 42, signal_id="mail-7")
     either.clock.advance(EXPIRES)
     await client.signal("doc-42", "decision", 42, signal_id="mail-7")
-    await hf.signal("doc-42", "decision", 42, signal_id="mail-7")  # whoever sends it
+    await hf.signal("doc-42", "decision", 42, signal_id="mail-7")  # another process sends it
     with pytest.raises(AlreadyExists):
         await client.signal("doc-42", "decision", 43, signal_id="mail-7")
     with pytest.raises(RunEnded):
@@ -78,7 +78,7 @@ async def test_a_signal_accepted_in_time_and_sent_again_past_the_expiry_is_accep
 
 
 async def test_a_signal_whose_sender_died_is_sent_again_past_the_expiry(house: House) -> None:
-    """It lies in the inbox, and nobody was told so: it counts if the run waits for it."""
+    """It lies in the inbox, and its sender was not told so: it counts if the run waits for it."""
     hf, client = house.open(), house.open()
     sender, stage = staged(house)
     await waiting(house, hf)
@@ -239,7 +239,7 @@ async def test_a_run_that_is_taken_over_when_its_journal_has_ended_gets_no_fence
         assert kinds[-1] == ending
         assert "fence" not in kinds
         if ending == "failed":
-            # Whoever was lost may have been about to open the run again: now it is fenced off.
+            # A retry opens the run again: now the fence keeps the lost worker from writing.
             await hf.retry("doc-42")
             await house.move(1, worker)
             kinds = [entry.kind for entry in (await run.history()).entries]

@@ -65,7 +65,7 @@ REST_SECONDS = 8 * LEASE_SECONDS
 PERSON_SECONDS = 6.0
 """How often somebody looks for calls of which nobody knows what became of them."""
 LATECOMER_SECONDS = 0.7
-"""How often somebody looks for runs that are about to expire."""
+"""How often the latecomer looks for runs that are about to expire."""
 CLIENT_CRASHES = 0.1
 """How many of a client's attempts it does not outlive."""
 TICK_MS = 16

@@ -395,7 +395,8 @@ class Promises:
             for item in self._world.truth.items(head.key.pk)
             if item["SK"].startswith(f"J#{head.generation}#")
             and (item.get("stays") is None or (item["stays"] == "emptied" and not is_emptied(item)))
-            # What the network repeats when it was deleted, nobody reads: its ttl takes it.
+            # The network may repeat a write of what was deleted. No reader looks there, and the
+            # ttl takes it.
             and item[TOKEN] not in chronicle.deleted
         }
         for kept in (head.kept, *head.kept_before):

@@ -65,7 +65,7 @@ def take_back_a_signal_of_a_run_that_is_only_closing(patch: pytest.MonkeyPatch) 
 
 @bug
 def a_fence_behind_the_end(patch: pytest.MonkeyPatch) -> None:
-    """Whoever takes over a run that has ended fences off an owner that has nothing to write."""
+    """A worker that takes over a run which has ended writes a fence there."""
     take_in = hold.Hold.take_in
 
     def unended(self: Any, loaded: Any) -> None:

@@ -172,7 +172,7 @@ async def _tell_run(kernel: Kernel, hands: Hands, head: Head, signal: _Sent, lyi
         if row.status not in OPEN and await _was_taken(kernel, row, signal.name, signal.id):
             return
         _check_open(row)
-        if ttl < row.ttl:  # the run was extended meanwhile, and whoever did so may have missed it
+        if ttl < row.ttl:  # the run was extended meanwhile, which may have missed the signal
             await prolong(kernel, row, name=signal.name, id=signal.id)
             ttl = row.ttl
         if row.awaits_signal:
