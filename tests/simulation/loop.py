@@ -109,8 +109,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
     """Runs callbacks of many owners, one after the other, in an order that the seed decides.
 
     It relies on four privates of BaseEventLoop that have not changed since Python 3.4: `_ready`,
-    `_scheduled`, `_stopping` and `_run_once`. A seed runs some 30,000 callbacks: what stands between
-    them is most of what a seed takes, so handles are slim, and this loop runs them itself.
+    `_scheduled`, `_stopping` and `_run_once`. A seed runs some 30,000 callbacks, so what stands
+    between two of them counts: handles are slim, and this loop runs them itself.
     """
 
     _ready: list[Handle]

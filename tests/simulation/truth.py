@@ -9,7 +9,6 @@ a while ago; and because, where nothing is metered, this takes a third of the ti
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal
 from typing import Any, TypeAlias, cast
 
 from holdfast.errors import InvalidQuery, InvalidRequest
@@ -55,17 +54,16 @@ PAGE_BYTES_MAX = 1024 * 1024
 Step: TypeAlias = tuple[Key, Item | None, Item | None]
 """A key, what stood under it, and what stands there now."""
 
-_SHARED = frozenset({str, int, bytes, bool, type(None), Decimal, frozenset})
-
 
 def fresh(item: Item | None) -> Item | None:
     """Return a copy of which nothing is shared that a caller could change."""
     if item is None:
         return None
-    return {
-        name: value if type(value) in _SHARED else _fresh_value(value)
-        for name, value in item.items()
-    }
+    copy = item.copy()
+    for name, value in item.items():
+        if type(value) is dict or type(value) is list:
+            copy[name] = _fresh_value(value)
+    return copy
 
 
 def _fresh_value(value: Any) -> Any:
@@ -219,6 +217,8 @@ class Truth:
     def read(self, operation: ReadOperation, since: Since | None = None) -> Answer:
         """Carry out a read; with ``since`` as though later changes had not happened."""
         match operation:
+            case QueryItems():
+                return self._query(operation, since)
             case GetItem(key, eventual):
                 item = self._get(key, since)
                 return Answer(item, self._read_units(item, eventual=eventual))
@@ -226,8 +226,6 @@ class Truth:
                 items = [self._get(key, since) for key in keys]
                 units = total(self._read_units(item, eventual=eventual) for item in items)
                 return Answer(items, units)
-            case QueryItems():
-                return self._query(operation, since)
 
     def _get(self, key: Key, since: Since | None) -> Item | None:
         partition = self._table.get(key.pk)

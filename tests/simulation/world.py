@@ -64,6 +64,7 @@ class World:
         self.loop = loop
         self.seed = seed
         self.random = random.Random(f"{seed}/world")
+        self.metered = metered
         self.truth = Truth(layout, metered=metered)
         self.plan = plan or calm()
         """What goes wrong from now on; a scenario may set another one at any time."""
