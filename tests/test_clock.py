@@ -9,7 +9,15 @@ import uuid
 
 import pytest
 
-from holdfast.clock import Clock, Ids, ManualClock, SeededIds, SystemClock, SystemIds
+from holdfast.clock import (
+    Clock,
+    Ids,
+    ManualClock,
+    SeededIds,
+    SystemClock,
+    SystemIds,
+    _Sequence,
+)
 
 
 def test_the_system_clock_goes_on() -> None:
@@ -92,10 +100,29 @@ def test_ids_carry_the_time() -> None:
 
 def test_ids_stay_in_order_when_the_clock_is_set_back() -> None:
     clock = BackwardsClock()
-    ids = SystemIds(clock)
-    first = ids.new()
-    clock.set_back()
-    assert ids.new() > first
+    for ids in (SystemIds(clock), SeededIds(1, clock)):
+        first = ids.new()
+        clock.set_back()
+        assert ids.new() > first
+
+
+def test_ids_of_one_process_are_in_their_order_though_several_parts_make_them() -> None:
+    one, other = SystemIds(), SystemIds(SystemClock())
+    made = [ids.new() for _ in range(2000) for ids in (one, other)]
+    assert made == sorted(set(made))
+
+
+def test_ids_of_two_processes_are_in_the_order_of_their_clocks_within_a_millisecond() -> None:
+    """Two on one machine see the same clock, which tells less than a microsecond."""
+    now_ns = 1_234_567_890_123_000_000
+    one, other = _Sequence(lambda: now_ns), _Sequence(lambda: now_ns)
+    made: list[str] = []
+    for _ in range(400):
+        for sequence in (one, other):
+            now_ns += 1_000
+            made.append(sequence.new())
+    assert made == sorted(set(made))
+    assert {text[:13] for text in made} == {made[0][:13]}  # all in one millisecond
 
 
 def test_ids_of_a_fork_are_its_own() -> None:

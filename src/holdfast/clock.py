@@ -13,6 +13,7 @@ import os
 import random
 import threading
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 __all__ = ["Clock", "Ids", "ManualClock", "SeededIds", "SystemClock", "SystemIds"]
@@ -38,7 +39,11 @@ class Ids(Protocol):
     """Makes identifiers and draws random numbers."""
 
     def new(self) -> str:
-        """Return a new UUIDv7 as text: unique, and in the order in which it was made."""
+        """Return a new UUIDv7 as text: unique, and in the order in which it was made.
+
+        Each is greater than all that this process made before it, also where its clock was set
+        back. Ids of two processes are in the order of their clocks.
+        """
         ...
 
     def random(self) -> float:
@@ -92,43 +97,63 @@ class ManualClock:
                 woken.set_result(None)
 
 
-# A UUIDv7: 48 bits of milliseconds, then 74 free bits. The free bits start as a random number for
-# each millisecond and count up within it, so that ids of one process are strictly increasing.
-_COUNTER_BITS = 74
-_COUNTER_MAX = (1 << _COUNTER_BITS) - 1
+# A UUIDv7: 48 bits of milliseconds, 12 bits of the fraction of a millisecond (RFC 9562, method 3),
+# then 62 bits that begin as a random number and count up as long as the clock shows the same time.
+_FRACTION_BITS = 12
+_COUNTER_BITS = 62
+_FREE_BITS = _FRACTION_BITS + _COUNTER_BITS
 
 
-def _uuid7_text(now_ms: int, counter: int) -> str:
-    high = counter >> 62
-    low = counter & ((1 << 62) - 1)
+def _uuid7_text(now_ms: int, free: int) -> str:
+    high, low = free >> _COUNTER_BITS, free & ((1 << _COUNTER_BITS) - 1)
     number = (now_ms << 80) | (0x7 << 76) | (high << 64) | (0b10 << 62) | low
     digits = f"{number:032x}"
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+class _Sequence:
+    """Strictly increasing ids by one clock; safe in threads."""
+
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        self._now_ns = now_ns
+        self._lock = threading.Lock()
+        self._last = 0
+        self._counter = 0
+        self._process = os.getpid()
+
+    def new(self) -> str:
+        with self._lock:
+            now = (self._now_ns() << _FRACTION_BITS) // 1_000_000
+            # A fork would go on counting where its parent goes on counting too.
+            if now > self._last or os.getpid() != self._process:
+                self._process = os.getpid()
+                self._last = max(now, self._last)
+                # The top bit stays free, so that counting at one time cannot overflow.
+                self._counter = int.from_bytes(os.urandom(8), "big") >> 3
+            else:
+                # Also when the wall clock was set back: the order matters more than the time.
+                self._counter += 1
+            fraction = self._last & ((1 << _FRACTION_BITS) - 1)
+            free = (fraction << _COUNTER_BITS) | self._counter
+            return _uuid7_text(self._last >> _FRACTION_BITS, free)
+
+
+# All who use the machine's clock share it: ids of one process are in the order in which they were
+# made, whichever of its parts made them.
+_MACHINE = _Sequence(time.time_ns)
 
 
 class SystemIds:
     """Time-ordered ids from the machine's clock and randomness; safe in threads."""
 
     def __init__(self, clock: Clock | None = None) -> None:
-        self._clock = clock or SystemClock()
-        self._lock = threading.Lock()
-        self._last_ms = 0
-        self._counter = 0
-        self._process = os.getpid()
+        if clock is None or isinstance(clock, SystemClock):
+            self._sequence = _MACHINE
+        else:
+            self._sequence = _Sequence(lambda: clock.now_ms() * 1_000_000)
 
     def new(self) -> str:
-        with self._lock:
-            now_ms = self._clock.now_ms()
-            # A fork would go on counting where its parent goes on counting too.
-            if now_ms > self._last_ms or os.getpid() != self._process:
-                self._process = os.getpid()
-                self._last_ms = max(now_ms, self._last_ms)
-                # The top bit stays free, so that counting within a millisecond cannot overflow.
-                self._counter = int.from_bytes(os.urandom(9), "big")
-            else:
-                # Also when the wall clock was set back: the order matters more than the time.
-                self._counter = (self._counter + 1) & _COUNTER_MAX
-            return _uuid7_text(self._last_ms, self._counter)
+        return self._sequence.new()
 
     def random(self) -> float:
         return random.random()
@@ -141,10 +166,13 @@ class SeededIds:
         self._random = random.Random(seed)
         self._clock = clock
         self._made = itertools.count()
+        self._last_ms = 0
 
     def new(self) -> str:
-        counter = (next(self._made) << 42) | self._random.getrandbits(42)
-        return _uuid7_text(self._clock.now_ms(), counter & _COUNTER_MAX)
+        free = (next(self._made) << 42) | self._random.getrandbits(42)
+        # As those of a machine: in their order also when the clock was set back.
+        self._last_ms = max(self._clock.now_ms(), self._last_ms)
+        return _uuid7_text(self._last_ms, free & ((1 << _FREE_BITS) - 1))
 
     def random(self) -> float:
         return self._random.random()

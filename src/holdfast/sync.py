@@ -393,7 +393,9 @@ class Holdfast:
 
         Raises:
             RunNotFound: there is no such run.
-            RunEnded: it has ended, or expired.
+            RunEnded: it has ended, or expired, and did not accept this signal before.
+            RunClosing: it is past its expiry and carries out what it holds, perhaps this signal:
+                send it again later with the same ``signal_id``.
             AlreadyExists: a signal of this id is there, with another payload.
             InvalidInput: the payload cannot be kept.
         """

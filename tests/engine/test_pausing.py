@@ -460,3 +460,23 @@ async def test_sleeps_and_waits_of_one_node_are_told_apart(house: House, hf: Hol
         assert (await run.get()).reason == "timer"
         await house.move(60.2, worker)
         assert await run.result(timeout=60) == {"got": ["a", "b"]}
+
+
+async def test_signals_of_one_millisecond_are_taken_in_the_order_of_their_acceptance(
+    either: House,
+) -> None:
+    """Their ids fall, as those of hashes may; the clock stands still."""
+
+    async def votes(state: Any, ctx: Any) -> Any:
+        return {"votes": [await ctx.wait(signal("vote")) for _ in range(8)]}
+
+    graph = Graph("g", dict)
+    graph.node(name="node")(votes)
+    hf, client = either.open(), either.open()
+    run = await hf.start(graph, id="doc-42")
+    for index in range(8):
+        await client.signal("doc-42", "vote", index, signal_id=f"id-{9 - index}")
+        await client.signal("doc-42", "vote", 0, signal_id="id-9")  # sent again, it stays the first
+    async with either.worker(hf, graph) as worker:
+        await either.quiet(worker)
+    assert (await run.result(timeout=60))["votes"] == list(range(8))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.clock import ManualClock, SystemIds
 from holdfast.model.event import Failed, Failure, Rerouted, SignalTaken
 from holdfast.model.execution import Execution, folded
 from holdfast.model.signals import (
@@ -64,6 +66,36 @@ def test_time_alone_never_takes_an_answer_back(
     first = resolved(wait, inbox, set(), now)
     if not isinstance(first, Pending):
         assert resolved(wait, inbox, set(), max(now, later)) == first
+
+
+def test_signals_count_in_the_order_of_their_stamps() -> None:
+    """Also where the clock was set back between two of them, or did not move."""
+    clock = ManualClock(now_ms=100)
+    ids = SystemIds(clock)
+    inbox = [Signal("go", id, 100, stamp=ids.new()) for id in "cab"]
+    inbox.append(Signal("go", "0", 90, stamp=ids.new()))
+    assert in_order(inbox) == ["c", "a", "b", "0"]
+    assert in_order(inbox[::-1]) == ["c", "a", "b", "0"]
+    # One that came after the time was up does not keep those off that came in time.
+    late = msgspec.structs.replace(waiting("go"), until_ms=95)
+    assert resolved(late, inbox, set(), 200) == Take(inbox[-1])
+
+
+def test_signals_without_a_stamp_count_by_their_millisecond_and_their_id() -> None:
+    clock = ManualClock(now_ms=100)
+    stamp = SystemIds(clock).new()
+    inbox = [Signal("go", "b", 100), Signal("go", "a", 100), Signal("go", "c", 99)]
+    assert in_order(inbox) == ["c", "a", "b"]
+    stamped = [Signal("go", "0", 100, stamp=stamp), Signal("go", "d", 101)]
+    assert in_order([*inbox, *stamped]) == ["c", "a", "b", "0", "d"]
+
+
+def in_order(inbox: list[Signal]) -> list[str]:
+    """Return the ids of signals as waits take them, one after the other."""
+    taken: list[tuple[str, str]] = []
+    while isinstance(answer := resolved(waiting("go"), inbox, taken, 200), Take):
+        taken.append(("go", answer.signal.id))
+    return [id for _, id in taken]
 
 
 def waiting(name: str) -> Wait:

@@ -9,7 +9,7 @@ Then what is simulated: `flow` (the graph of all runs), `effects` (the world out
 them call) with `oracle` (a model, and what is paid), `gate` (a quota) and `rates` (processes that
 crowd at one), `script` (what users want of them), `treasurer` (who retries and funds runs that
 others started), `fleet` (workers and clients) in its `setting`, `chronicle` (what each run truly
-went through), `promises` with `order` (runs of one session), `family` (runs that start others) and
-`once` (calls), and `bugs` with `effect_bugs`, `budget_bugs` and `memory_bugs` (what is planted, to
-be found).
+went through), `promises` with `order` (runs of one session), `senders` (of signals), `family` (runs
+that start others) and `once` (calls), and `bugs` with the files whose names end so (what is
+planted, to be found).
 """

@@ -49,6 +49,12 @@ class Chronicle:
     """What lay there when the run expired."""
     accepted: dict[tuple[str, str], int] = field(default_factory=dict)
     """The signals in the inbox, and when they were accepted."""
+    stamps: dict[tuple[str, str], str] = field(default_factory=dict)
+    """The signals in the inbox, and the tokens by which they are ordered."""
+    put_by: dict[str, str] = field(default_factory=dict)
+    """The tokens of signals, and which process put them into the inbox."""
+    deleted: set[str] = field(default_factory=set)
+    """The tokens of what was deleted: a network that repeats a write may bring it back."""
     seen: set[tuple[str, str]] = field(default_factory=set)
     """The signals that lay there when the run was last claimed: its owner knows of them."""
     acknowledged: set[tuple[str, str]] = field(default_factory=set)

@@ -35,7 +35,8 @@ class ProcessClock:
         self.right_since = float("inf") if wrong else self._loop.now
 
     def now_ms(self) -> int:
-        return int(self._offset_ms + self._loop.now * 1000)
+        tick_ms = self._process.world.plan.tick_ms
+        return int(self._offset_ms + self._loop.now * 1000) // tick_ms * tick_ms
 
     def monotonic(self) -> float:
         return self._loop.now

@@ -19,6 +19,7 @@ drawn.
 ``stale_index``           a query sees an index as it was, at once or each entry for itself
 ``stale_read``            an eventual read sees the table as it was
 ``slow``                  an answer takes seconds
+``slow_signal``           so does a write into an inbox: meanwhile the run may expire, and be freed
 ``ttl_deletion``          an item whose time is up is deleted, within 48 hours, in any order
 ``blob_unreachable``      a blob is not written or not read (`delete_all` may have begun)
 ``blob_lost_answer``      a blob was written, and the caller learns EndpointUnreachable
@@ -71,6 +72,7 @@ class FaultPlan:
     stale_index: float = 0
     stale_read: float = 0
     slow: float = 0
+    slow_signal: float = 0
     ttl_deletion: float = 0
     """Which part of the items is deleted at all, once the time is up."""
     blob_unreachable: float = 0
@@ -99,6 +101,7 @@ class FaultPlan:
     """How old an index or an eventual read may be."""
     late_seconds_max: float = 30.0
     slow_seconds_max: float = 5.0
+    slow_signal_seconds_max: float = 10.0
     stall_seconds_max: float = 150.0
     restart_seconds_max: float = 20.0
     ttl_seconds_max: float = 48 * 3600
@@ -109,6 +112,8 @@ class FaultPlan:
     sluggish_seconds_min: float = 0.05
     sluggish_seconds_max: float = 0.5
     """How much longer everything takes in a process that is slow."""
+    tick_ms: int = 1
+    """How far a wall clock moves at once: much happens within what it takes for a millisecond."""
 
     def evolve(self, **changed: Any) -> FaultPlan:
         """Return this plan with other rates."""

@@ -9,7 +9,8 @@ the world: they stand for the users.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import itertools
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -73,8 +74,12 @@ PERSON_SECONDS = 6.0
 """How often somebody looks for calls of which nobody knows what became of them."""
 FEW_RESUMES = 10
 """Runs that lose so few workers in a row may be quarantined."""
+LATECOMER_SECONDS = 0.7
+"""How often the latecomer looks for runs that are about to expire."""
 CLIENT_CRASHES = 0.1
 """How many of a client's attempts it does not outlive."""
+TICK_MS = 16
+"""How far clocks move at once where signals come one right after the other."""
 SHARED = 0.5
 """How many fleets have their clients in the processes of their workers."""
 REAPED_SECONDS = 3.5 * LEASE_SECONDS
@@ -116,6 +121,8 @@ class Fleet:
     rejected: set[str] = field(default_factory=set)
     unwritten: dict[str, str] = field(default_factory=dict)
     """How runs ended of which nothing stands anywhere."""
+    late: Iterator[int] = field(default_factory=itertools.count)
+    """The numbers of signals that come at the last moment."""
 
     @property
     def shaky(self) -> bool:
@@ -214,9 +221,8 @@ class Fleet:
                     self.promises.seen["never written"] += 1
                     self.unwritten[line.run] = handle._outcome.status
             case "signal":
-                payload = f"{line.argument}/{line.id}"
-                await hf.signal(line.run, line.argument, payload, signal_id=line.id)
-                self.promises.signalled(key, line.argument, line.id)
+                for id in line.id.split(","):
+                    await self._signal(process, hf, key, line.argument, id)
             case "cancel":
                 await hf.cancel(line.run, reason="no longer wanted")
             case "extend":
@@ -238,6 +244,34 @@ class Fleet:
                     await hf.retry(line.run)
             case _:
                 raise AssertionError(line.verb)
+
+    async def _signal(
+        self, process: Process, hf: Holdfast, key: RunKey, name: str, id: str
+    ) -> None:
+        senders, since_ms = self.promises.senders, process.clock.now_ms()
+        senders.begins(process, key, name, id)
+        try:
+            await hf.signal(key.id, name, f"{name}/{id}", signal_id=id)
+        except RunEnded as ended:
+            senders.refused(process, key, name, id, status=ended.status, since_ms=since_ms)
+            raise
+        self.promises.signalled(key, name, id)
+        senders.told(key, name, id)
+
+    async def latecomer(self, process: Process) -> None:
+        """Send signals to runs that are about to expire, and again when they have."""
+        hf = self.face(process)
+        while not self.leaving.is_set():
+            await process.clock.sleep(LATECOMER_SECONDS * (0.5 + process.ids.random()))
+            expiring = self.promises.expiring(2 * round(1000 * LATECOMER_SECONDS))
+            await asyncio.gather(*(self._signal_late(process, hf, key) for key in expiring * 3))
+
+    async def _signal_late(self, process: Process, hf: Holdfast, key: RunKey) -> None:
+        id = f"late-{next(self.late)}"
+        for _ in range(2):
+            with suppress(RunEnded, RunNotFound, StoreUnavailable, OutcomeUnknown):
+                await self._signal(process, hf, key, "go", id)
+            await process.clock.sleep(2 * process.ids.random())
 
     # --- whoever is asked what became of a call ---------------------------------------------------
 
@@ -287,6 +321,7 @@ def rough() -> FaultPlan:
         stall_seconds_max=90.0,
         restart_seconds_max=15.0,
         late_write=0.02,
+        slow_signal=0.03,
         abandoned=0.4,
         effect_lost=0.02,
         effect_unanswered=0.03,
@@ -335,6 +370,8 @@ def fleet(
             gate=promises.gate,
         )
         outside.begun_again = script.in_memory
+        if script.has_bursts:
+            world.plan = world.plan.evolve(tick_ms=TICK_MS)
         world.users = Users(promises.entered, outside)
         state = Fleet(world, promises, script, floor_bytes, flow(), outside, lot)
         state.shared = world.random.random() < SHARED
@@ -402,6 +439,7 @@ async def _worked_through(world: World, state: Fleet, *, calls: bool) -> None:
                 "treasurer", lambda process: treasurer.work(state.face(process), process)
             )
         )
+    workers.append(world.supervise("late", state.latecomer))
     await _passed(world, TROUBLE_SECONDS)
     world.plan = calm().evolve(
         stale_index=world.plan.stale_index,

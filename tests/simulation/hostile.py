@@ -91,8 +91,11 @@ class HostileEngine:
         if type(operation) is QueryItems:  # most of what is asked: workers look for what is due
             self._send_read(operation, future, latency)
             return
+        process, world = self._process, self._world
         match operation:
             case WriteItem() | TransactItems():
+                if world.plan.slow_signal and (signal := _signal_in(operation)) is not None:
+                    latency += world.draw_signal_delay(process, signal.key.pk)
                 self._send_write(operation, future, latency)
             case WriteItems():
                 self._send_batch(operation, future, latency)
@@ -359,6 +362,12 @@ def _unknown(operation: WriteItem | TransactItems) -> Answer | HoldfastError:
         if write.condition is None and not _adds(write):
             return _error(EndpointUnreachable, operation)
     return Answer(error=_outcome_unknown(operation))
+
+
+def _signal_in(operation: WriteOperation) -> Put | None:
+    """Return the write by which an operation puts a signal into an inbox, if it does only that."""
+    write = operation.write if isinstance(operation, WriteItem) else None
+    return write if isinstance(write, Put) and "#IN#" in write.key.sk else None
 
 
 def _outcome_unknown(operation: Operation, item: Item | None = None) -> OutcomeUnknown:

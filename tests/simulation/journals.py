@@ -45,6 +45,7 @@ from holdfast.storage.layout import TOKEN, Key
 from tests.simulation.chronicle import Broken, Chronicle, Chronicles
 from tests.simulation.family import Family
 from tests.simulation.once import Once
+from tests.simulation.senders import Senders
 from tests.simulation.world import TTL_SWEEPER
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class Journals:
         runs: Chronicles,
         family: Family,
         once: Once,
+        senders: Senders,
         seen: Counter[str],
         *,
         skew_ms: int,
@@ -73,6 +75,7 @@ class Journals:
         self._runs = runs
         self._family = family
         self._once = once
+        self._senders = senders
         self._seen = seen
         self._skew_ms = skew_ms
 
@@ -83,12 +86,24 @@ class Journals:
         if new is None:
             if process == TTL_SWEEPER and (name, id) in chronicle.acknowledged:
                 self._check_not_needed(chronicle, key, taken=(name, id))
+            if old is not None:
+                self._signal_deleted(chronicle, old, process, f"{name}/{id}")
             return
         if old is not None:
             if (old["accepted_ms"], new["ttl"] > old["ttl"]) != (new["accepted_ms"], True):
                 raise Broken(f"P4: the signal {name}/{id} of {key.pk} was written over")
             self.data(new)
         chronicle.accepted[name, id] = new["accepted_ms"]
+        chronicle.stamps[name, id] = new[TOKEN]
+        chronicle.put_by.setdefault(new[TOKEN], process)
+
+    def _signal_deleted(self, chronicle: Chronicle, old: Item, process: str, signal: str) -> None:
+        head = self._runs.own_row(chronicle)
+        if process != TTL_SWEEPER and head is not None and head.status not in ENDED:
+            raise Broken(f"P1: {process} deleted the signal {signal} of {head.key.id}")
+        chronicle.deleted.add(old[TOKEN])
+        if head is not None and head.freed:
+            self._seen["taken back out of a freed run"] += 1
 
     def _check_not_needed(
         self, chronicle: Chronicle, key: Key, *, taken: tuple[str, str] | None = None
@@ -196,6 +211,8 @@ class Journals:
                 raise Broken(f"P2: {what}, after the fence of epoch {chronicle.fence}")
             if head is None or head.epoch < event.epoch:
                 raise Broken(f"P2: {what}, before the row says so")
+            if execution.ending is not None and head.retry is None:
+                raise Broken(f"P2: {what}, after the run was {execution.ending}")
             return
         if isinstance(event, Rerouted) and event.reason == "retried":
             return
@@ -258,16 +275,21 @@ class Journals:
             raise Broken(f"P4: {what}, which was taken before")
         if (event.name, event.id) not in accepted:
             raise Broken(f"P4: {what}, which nobody sent")
-        moment = (accepted[event.name, event.id], event.id)
+        stamps = chronicle.stamps
         earlier = [
             id
             for name, id in chronicle.seen - taken
-            if name == event.name and (accepted[name, id], id) < moment
+            if name == event.name
+            and accepted[name, id] <= accepted[event.name, event.id]
+            and stamps[name, id] < stamps[event.name, event.id]
         ]
         # Each branch beside this one may be about to take one of them.
         beside = sum(1 for path, _ in chronicle.execution.open() if path != event.branch)
         if len(earlier) > beside:
             raise Broken(f"P4: {what}, and {earlier} came before it")
+        untimely = self._senders.check_order(chronicle, event, beside=beside)
+        if untimely is not None:
+            raise Broken(f"P4: {what}, and {untimely}")
 
     def check_expiry(self, chronicle: Chronicle, head: Head, what: str) -> None:
         """Check that a run expired in time, and held no signal that counts."""
@@ -306,6 +328,7 @@ class Journals:
     ) -> None:
         if old is None:
             return
+        chronicle.deleted.add(old[TOKEN])
         if process == TTL_SWEEPER:
             self._check_not_needed(chronicle, key)
             return

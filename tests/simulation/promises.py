@@ -25,7 +25,7 @@ from holdfast.model.execution import Execution
 from holdfast.model.signals import Signal as InboxSignal
 from holdfast.model.signals import Take, resolved
 from holdfast.records.codec import unpack_value
-from holdfast.records.head import ENDED, Head
+from holdfast.records.head import ENDED, OPEN, Head
 from holdfast.records.journal import is_emptied
 from holdfast.records.keys import (
     HEAD,
@@ -36,8 +36,9 @@ from holdfast.records.keys import (
     is_inbox,
     journal_key,
 )
+from holdfast.records.lifetime import ttl_of
 from holdfast.storage.item import Item, item_bytes
-from holdfast.storage.layout import Key
+from holdfast.storage.layout import TOKEN, Key
 from tests.simulation.chronicle import Broken, Chronicle, Chronicles
 from tests.simulation.family import Family
 from tests.simulation.gate import Gate
@@ -46,6 +47,7 @@ from tests.simulation.once import Once
 from tests.simulation.oracle import Books
 from tests.simulation.order import Order
 from tests.simulation.reaping import Reaping
+from tests.simulation.senders import Senders
 from tests.simulation.world import TTL_SWEEPER
 
 if TYPE_CHECKING:
@@ -85,8 +87,9 @@ class Promises:
         self.once = Once(world, self._runs, self.seen, skew_ms=skew_ms)
         self.books = Books(world, self._runs, self.seen)
         self.gate = Gate(world, self.seen)
+        self.senders = Senders(world, self._runs, self.seen)
         self._journals = Journals(
-            world, self._runs, self._family, self.once, self.seen, skew_ms=skew_ms
+            world, self._runs, self._family, self.once, self.senders, self.seen, skew_ms=skew_ms
         )
         world.on_applied(self._applied)
 
@@ -161,6 +164,16 @@ class Promises:
         if strand.visit == visit and strand.fork is not None:
             return Broken(f"P1: {where} begins before its branches have ended")
         return None
+
+    def expiring(self, within_ms: int) -> list[RunKey]:
+        """Return the runs that are open and expire within that time."""
+        now = self._world.now_ms()
+        heads = [self._runs.own_row(chronicle) for chronicle in self._open.values()]
+        return [
+            head.key
+            for head in heads
+            if head is not None and head.status in OPEN and 0 < head.expires_ms - now < within_ms
+        ]
 
     def settled(self) -> None:
         """Check what must hold once everything has come to rest."""
@@ -303,7 +316,10 @@ class Promises:
         if head.status in ENDED or execution is None or (name, id) in execution.taken:
             return
         item = self._world.truth.item(inbox_key(head.key, head.generation, name, id))
-        if item is None or item["ttl"] < head.ttl:
+        # While the run is being extended its row lasts longer already. Until it says that the run
+        # expires later, a signal need only last as long as the run that its sender knew of.
+        yet_to_come = ttl_of(max(head.expires_ms, head.extends_ms), 0) - ttl_of(head.expires_ms, 0)
+        if item is None or item["ttl"] < head.ttl - yet_to_come:
             raise Broken(f"P1: the signal {name}/{id} of {head.key.id} does not last")
 
     def _born(self, head: Head) -> None:
@@ -394,6 +410,9 @@ class Promises:
             for item in self._world.truth.items(head.key.pk)
             if item["SK"].startswith(f"J#{head.generation}#")
             and (item.get("stays") is None or (item["stays"] == "emptied" and not is_emptied(item)))
+            # The network may repeat a write of what was deleted. No reader looks there, and the
+            # ttl takes it.
+            and item[TOKEN] not in chronicle.deleted
         }
         for kept in (head.kept, *head.kept_before):
             prefix = blob_prefix(kept, head.key, head.generation)

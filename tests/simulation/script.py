@@ -21,6 +21,8 @@ IN_MEMORY_CALLING = 0.4
 """How many runs may be in memory until they pause; more where it shows what they did."""
 PLENTY_TOKENS = 1_000_000
 PAID = ("call model", "call heirs", "call slice", "call torn", "call estate")
+BURSTS = 0.5
+"""How many of the runs that ask for several signals of one name get them in one go."""
 SESSIONS = ("desk", "phone")
 DAY_SECONDS = 24 * 3600.0
 SLEEPER = "sleeper"
@@ -53,6 +55,7 @@ class Line:
     run: str
     argument: str = ""
     id: str = ""
+    """Of a signal; of several that are sent one after the other, all, with commas between them."""
     done: bool = False
     refused: bool = False
 
@@ -74,6 +77,11 @@ class Script:
     def in_memory(self) -> frozenset[str]:
         """The runs of which nothing is to be written before they pause."""
         return frozenset(run for run, wish in self.wishes.items() if wish.in_memory)
+
+    @property
+    def has_bursts(self) -> bool:
+        """Whether some signals are sent one right after the other."""
+        return any("," in line.id for line in self.lines)
 
     def about(self, run: str) -> list[Line]:
         """Return what is done to a run."""
@@ -150,15 +158,30 @@ class _Drawing:
     def signals(self, run: str, wish: Wish, start: float) -> list[Line]:
         draw = self._draw
         lines: list[Line] = []
-        for number, name in enumerate(_asked(wish.plan)):
+        for name, ids in self._batches(_asked(wish.plan)):
             at = start + draw.random() * (30 if wish.session else 80)
-            if wish.expires is not None and draw.random() < 0.5:
+            edge = wish.expires is not None and draw.random() < 0.5
+            if edge and wish.expires is not None:
                 at = start + wish.expires + draw.uniform(-1, 1)  # at the last moment
-            lines.append(Line(at, "signal", run, name, f"s{number}"))
-            if draw.random() < 0.3:
-                again = at + draw.random() * 20
-                lines.append(Line(again, "signal", run, name, f"s{number}"))  # the same once more
+            lines.append(Line(at, "signal", run, name, ids))
+            if draw.random() < (0.7 if edge else 0.3):
+                again = at + draw.random() * (3 if edge else 20)
+                lines.append(Line(again, "signal", run, name, ids))  # the same once more
         return lines
+
+    def _batches(self, asked: list[str]) -> list[tuple[str, str]]:
+        """Return the signals that are asked for, and which of them are sent one after the other."""
+        ids: dict[str, list[str]] = {}
+        for number, name in enumerate(asked):
+            ids.setdefault(name, []).append(f"s{number}")
+        batches: list[tuple[str, str]] = []
+        for name, of_name in ids.items():
+            if len(of_name) > 1 and self._draw.random() < BURSTS:
+                # The ids fall: an order that goes by them is the wrong one.
+                batches.append((name, ",".join(reversed(of_name))))
+            else:
+                batches += [(name, id) for id in of_name]
+        return batches
 
     def _plan(self, count: int, *, brief: bool) -> list[str]:
         plan = ["work 0.2"]

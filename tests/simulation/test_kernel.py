@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation import budget_bugs  # noqa: F401  (makes its bugs known)
+from tests.simulation import budget_bugs, signal_bugs, worker_bugs  # noqa: F401  (make their bugs known)
 from tests.simulation.bugs import BUGS, planted, trouble_for
 from tests.simulation.effect_bugs import EFFECT_BUGS
 from tests.simulation.fleet import RUNS, WORKERS, fleet, rough
 from tests.simulation.memory_bugs import RATE_BUGS
 from tests.simulation.promises import Broken
-from tests.simulation.worker_bugs import WORKER_BUGS
 
 SEEDS = 1_000
 CHUNK = 25
@@ -45,6 +44,7 @@ FAULTS = {
     "settle_stall",
     "slow",
     "sluggish",
+    "slow_signal",
     "stale_index",
     "stall",
     "throttled",
@@ -110,11 +110,14 @@ SITUATIONS = {
     "record lost",
     "refused under a burned key",
     "replaced",
+    "sent again past the expiry",
     "snapshot",
     "snapshot of branches",
     "snapshot of calls",
     "snapshot of taken signals",
     "swept again",
+    "taken back out of a freed run",
+    "taken in the order of one millisecond",
     "void by person",
     "void by probe",
     "void by tool",

@@ -11,9 +11,7 @@ from holdfast.engine import driver, lease, reaping
 from holdfast.records import reaping as turns
 from tests.simulation.bugs import MORE, Plant, bug
 
-__all__ = ["WORKER_BUGS"]
-
-WORKER_BUGS: list[str] = []
+__all__ = ["worker_bug"]
 
 _DEAD = {"dead_workers": 1.0}
 _JUMPS = {"clock_jumps": 1.0}
@@ -26,7 +24,6 @@ def worker_bug(**trouble: float) -> Any:
     """Make a bug known that shows in fleets of some kind."""
 
     def known(plant: Plant) -> Plant:
-        WORKER_BUGS.append(plant.__name__)
         MORE[plant.__name__] = trouble
         return bug(plant)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import Any, TypeAlias, TypeVar
 
+from holdfast.records.keys import HEAD
 from holdfast.storage.item import Item
 from holdfast.storage.layout import LAYOUT, TTL, Key, Layout
 from holdfast.storage.operations import Answer, ChangePage, ReadOperation, WriteItem, WriteOperation
@@ -38,6 +39,9 @@ TTL_SWEEPER = "(ttl)"
 
 _LATENCY_SECONDS_MIN = 0.0002
 _LATENCY_SECONDS_MAX = 0.020
+# A signal that comes late matters most where its run is gone by then.
+_SOON_MS = 3_000
+_SOON_FACTOR = 20
 _EXACT_CLOCKS = 1 / 3
 _SWEPT_SOON = 0.5
 _SWEPT_SOON_SECONDS = 60.0
@@ -198,6 +202,15 @@ class World:
             return 0.0
         self.faults["sluggish"] += 1
         return self.random.uniform(plan.sluggish_seconds_min, plan.sluggish_seconds_max)
+
+    def draw_signal_delay(self, process: Process, run_pk: str) -> float:
+        """Return how much longer a write into an inbox takes: often where the run expires soon."""
+        head = self.truth.item(Key(run_pk, HEAD))
+        soon = head is not None and 0 < head["expires_ms"] - self.now_ms() < _SOON_MS
+        if self.random.random() >= self.plan.slow_signal * (_SOON_FACTOR if soon else 1):
+            return 0.0
+        self.note(process, "slow_signal", count=True)
+        return self.random.random() * self.plan.slow_signal_seconds_max
 
     def draw_skew(self) -> float:
         """Return by how much a process' wall clock is off."""

@@ -135,12 +135,15 @@ class Driver:
         if loaded.fence > hold.head.epoch:
             raise Dropped
         hold.take_in(loaded)
-        if hold.head.torn:
+        retry = hold.head.retry_owed(hold.execution)
+        opens = retry is not None and hold.execution.ending != "cancelled"
+        # Only a retry follows an end: where none is owed, no write of a stalled owner fits behind
+        # it, and no fence is needed. The row stays torn, so that a later retry writes the fence.
+        if hold.head.torn and (opens or hold.execution.ending is None):
             await hold.write((Fenced(hold.now_ms(), hold.head.epoch, hold.worker),))
             # Its fence stands: read again after a conflict, the journal needs no other.
             hold.head = msgspec.structs.replace(hold.head, torn=False)
-        retry = hold.head.retry_owed(hold.execution)
-        if retry is not None and hold.execution.ending != "cancelled":
+        if retry is not None and opens:
             await hold.write(
                 self._graph.retried(hold.execution, retry.node, retry.id, hold.now_ms())
             )

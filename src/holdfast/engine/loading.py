@@ -16,7 +16,7 @@ from holdfast.model.execution import Execution, folded, restored
 from holdfast.model.signals import Signal
 from holdfast.records.codec import unpack_events, unpack_value
 from holdfast.records.head import Context, Head
-from holdfast.records.journal import Content, content_of, followed, grown, signal_in
+from holdfast.records.journal import Content, content_of, followed, grown, signal_in, stamp_of
 from holdfast.records.keys import inbox_range, is_inbox, journal_range, position_in
 from holdfast.storage import Table
 
@@ -127,4 +127,4 @@ def _in_time(item: dict[str, Any], head: Head) -> bool:
 
 def _signal(item: dict[str, Any], data: bytes) -> Signal:
     name, id = signal_in(item)
-    return Signal(name, id, item["accepted_ms"], unpack_value(data))
+    return Signal(name, id, item["accepted_ms"], unpack_value(data), stamp_of(item))

@@ -21,8 +21,9 @@ from holdfast.errors import (
     ConditionFailed,
     InvalidInput,
     InvalidResult,
+    JournalDamaged,
     NotRetryable,
-    OutcomeUnknown,
+    RunClosing,
     RunEnded,
     RunNotFound,
 )
@@ -34,6 +35,7 @@ from holdfast.records.codec import pack, unpack_value
 from holdfast.records.head import ENDED, OPEN, TROUBLE, Head, RetryRequest, head_of, is_over
 from holdfast.records.journal import Content, content_of, record, signal_item
 from holdfast.records.keys import Place, RunKey, inbox_key
+from holdfast.storage import Delete, Put
 
 __all__ = ["cancel", "read", "retry", "send"]
 
@@ -73,10 +75,11 @@ async def send(
 
     Raises:
         RunNotFound: there is no such run.
-        RunEnded: it has ended, or expired: the signal does not count.
+        RunEnded: it has ended, or expired, and did not take the signal before.
         AlreadyExists: a signal of this id is there, with another payload.
         InvalidInput: the payload cannot be kept.
-        OutcomeUnknown: the run is just being closed, or the store does not say.
+        RunClosing: it is past its expiry and carries out what it holds, perhaps this signal.
+        OutcomeUnknown: the store does not say.
     """
     signal = _Sent(name, id, payload, late)
     remembered = hands.recall(run)
@@ -95,37 +98,82 @@ class _Sent(msgspec.Struct, frozen=True):
     late: bool
 
 
+class _Lying(msgspec.Struct, frozen=True):
+    """A signal that lies in the inbox."""
+
+    ttl: int
+    spilled: bool
+    put: Put | None = None
+    """The write that put it there, where it was ours."""
+
+
 async def _deliver(kernel: Kernel, hands: Hands, head: Head, signal: _Sent) -> None:
-    run, name, id = head.key, signal.name, signal.id
-    if head.status in ENDED and await _has_counted(kernel, head, signal):
+    if head.status not in OPEN and await _has_counted(kernel, head, signal):
         return
     _check_open(head)
+    if kernel.clock.now_ms() >= head.expires_ms and not signal.late:
+        lying = await _accepted_before(kernel, head, signal)
+    else:
+        lying = await _accept(kernel, head, signal)
+    try:
+        await _tell_run(kernel, hands, head, signal, lying)
+    except RunNotFound:
+        await _withdraw(kernel, lying)
+        raise
+    except RunEnded as ended:
+        if ended.status == "expired":
+            await _withdraw(kernel, lying)
+        raise
+
+
+async def _accept(kernel: Kernel, head: Head, signal: _Sent) -> _Lying:
+    """Put a signal into the inbox, unless it lies there."""
     content = await _payload(kernel, head, signal.payload)
-    accepted_ms = kernel.clock.now_ms()
-    if accepted_ms >= head.expires_ms and not signal.late:
-        raise RunEnded(f"run {run.id!r} has expired", status="expired")
+    spilled = content.blob is not None
     put = signal_item(
         head,
-        name=name,
-        id=id,
+        name=signal.name,
+        id=signal.id,
         content=content,
-        accepted_ms=accepted_ms,
+        accepted_ms=kernel.clock.now_ms(),
         token=kernel.ids.new(),
     )
+    if put.item["accepted_ms"] >= head.expires_ms and not signal.late:
+        await _discard(kernel, content)  # it took so long to keep the payload
+        raise RunEnded(f"run {head.key.id!r} has expired", status="expired")
     try:
         await kernel.settle(kernel.inboxes, put)
-        ttl = head.ttl
     except ConditionFailed as failed:
         ttl = await _check_same(kernel, failed.item or {}, signal)
+        return _Lying(ttl, spilled)
+    return _Lying(head.ttl, spilled, put)
+
+
+async def _accepted_before(kernel: Kernel, head: Head, signal: _Sent) -> _Lying:
+    """Return a signal that was accepted before the run expired, and is only sent again.
+
+    Raises:
+        RunEnded: there is none.
+    """
+    item = await kernel.inboxes.get(inbox_key(head.key, head.generation, signal.name, signal.id))
+    if item is None or item["accepted_ms"] >= head.expires_ms:
+        raise RunEnded(f"run {head.key.id!r} has expired", status="expired")
+    return _Lying(await _check_same(kernel, item, signal), content_of(item).blob is not None)
+
+
+async def _tell_run(kernel: Kernel, hands: Hands, head: Head, signal: _Sent, lying: _Lying) -> None:
+    """Let a run know of a signal that lies in its inbox; return when it counts.
+
+    From here on the row decides, and not our clock: the signal may be taken already.
+    """
     row: Head | None = head
-    spilled = content.blob is not None
+    ttl, spilled = lying.ttl, lying.spilled
     while row is not None:
-        # From here on the row decides, and not our clock: the signal may be taken already.
-        if row.status in ENDED and await _was_taken(kernel, row, name, id):
+        if row.status not in OPEN and await _was_taken(kernel, row, signal.name, signal.id):
             return
         _check_open(row)
-        if ttl < row.ttl:  # the run was extended meanwhile, and whoever did so may have missed it
-            await prolong(kernel, row, name=name, id=id)
+        if ttl < row.ttl:  # the run was extended meanwhile, which may have missed the signal
+            await prolong(kernel, row, name=signal.name, id=signal.id)
             ttl = row.ttl
         if row.awaits_signal:
             row = await woken(kernel, hands, row, spilled=spilled)
@@ -133,11 +181,28 @@ async def _deliver(kernel: Kernel, hands: Hands, head: Head, signal: _Sent) -> N
             now = kernel.clock.now_ms()
             write = changes.signalled(row, spilled=spilled, now_ms=now, token=kernel.ids.new())
             row = await changed(kernel, row, write)
-            hands.hear(run)
+            hands.hear(head.key)
+
+
+async def _withdraw(kernel: Kernel, lying: _Lying) -> None:
+    """Take a signal of ours out of the inbox of a run that is over for good.
+
+    The worker that frees the run may have gone through the inbox before the signal came.
+    """
+    if lying.put is not None:
+        await kernel.settle(kernel.inboxes, Delete(lying.put.key))
+        await _discard(kernel, content_of(lying.put.item))
+
+
+async def _discard(kernel: Kernel, content: Content) -> None:
+    """Delete a payload that nothing names."""
+    blob, blobs = content.blob, kernel.blobs
+    if blob is not None and blobs is not None:
+        await kernel.persistently(lambda: blobs.delete(blob.key))
 
 
 async def _has_counted(kernel: Kernel, head: Head, signal: _Sent) -> bool:
-    """Return whether a run that has ended took this very signal, which is only sent again."""
+    """Return whether a run that takes no signals any more took this very one before."""
     item = await kernel.inboxes.get(inbox_key(head.key, head.generation, signal.name, signal.id))
     if item is None or not await _was_taken(kernel, head, signal.name, signal.id):
         return False
@@ -149,9 +214,18 @@ async def _has_counted(kernel: Kernel, head: Head, signal: _Sent) -> bool:
 
 
 async def _was_taken(kernel: Kernel, head: Head, name: str, id: str) -> bool:
-    if head.freed or head.status == "expired":
+    if _is_freed(head):
         return False
-    return (name, id) in (await load(kernel, head)).execution.taken
+    try:
+        return (name, id) in (await load(kernel, head)).execution.taken
+    except JournalDamaged:
+        if _is_freed(await read(kernel, head.key)):
+            return False  # while we read it
+        raise
+
+
+def _is_freed(head: Head) -> bool:
+    return head.freed or head.status == "expired"
 
 
 async def _payload(kernel: Kernel, head: Head, payload: Any) -> Content:
@@ -164,8 +238,10 @@ async def _payload(kernel: Kernel, head: Head, payload: Any) -> Content:
 
 def _check_open(head: Head) -> None:
     if head.status == "closing":
-        # Past its expiry it still carries out what it holds, and that may be this signal.
-        raise OutcomeUnknown(f"run {head.key.id!r} is being closed; ask for it in a moment")
+        raise RunClosing(
+            f"run {head.key.id!r} is past its expiry and carries out what it holds, perhaps this "
+            "signal: send it again later, with the same signal_id"
+        )
     if head.status not in OPEN:
         raise RunEnded(f"run {head.key.id!r} is {head.status}", status=head.status)
 

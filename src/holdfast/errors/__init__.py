@@ -63,6 +63,7 @@
     │   ├── UnknownNode           it stands at a node that the graph no longer has
     │   └── JournalDamaged        its journal cannot be read
     ├── OutcomeUnknown            the answer to a write was lost and cannot be told by reading
+    │   └── RunClosing            past its expiry, a run carries out what it holds (retryable)
     ├── StoreUnusable             a person has to mend something first
     │   ├── StoreNotFound         no such table, bucket, file or folder
     │   ├── StoreReadOnly         the file or the folder may not be written
@@ -147,6 +148,7 @@ from holdfast.errors.runs import (
     JournalDamaged,
     ResumeFailed,
     RunCancelled,
+    RunClosing,
     RunExpired,
     RunFailed,
     RunQuarantined,
@@ -223,6 +225,7 @@ __all__ = [
     "ResultTaken",
     "ResumeFailed",
     "RunCancelled",
+    "RunClosing",
     "RunEnded",
     "RunExpired",
     "RunFailed",

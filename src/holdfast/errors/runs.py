@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from holdfast.errors.root import HoldfastError
+from holdfast.errors.stores import OutcomeUnknown
 
 __all__ = [
     "JournalDamaged",
     "ResumeFailed",
     "RunCancelled",
+    "RunClosing",
     "RunExpired",
     "RunFailed",
     "RunQuarantined",
@@ -69,3 +71,13 @@ class JournalDamaged(ResumeFailed):
     """The journal of the run cannot be read."""
 
     code = "journal_damaged"
+
+
+class RunClosing(OutcomeUnknown):
+    """The run is past its expiry and carries out what it holds, perhaps this.
+
+    The same call, sent later with the same id, tells whether it counted.
+    """
+
+    code = "run_closing"
+    retryable = True

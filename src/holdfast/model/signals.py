@@ -43,6 +43,21 @@ class Signal(msgspec.Struct, frozen=True):
     id: str
     accepted_ms: int
     payload: Any = None
+    stamp: str = ""
+    """The id of the write that put it there, a UUIDv7: it says in which order signals came, also
+    within a millisecond. Empty where that is not known."""
+
+    @property
+    def order(self) -> tuple[str, str]:
+        """What signals are sorted by to be in the order in which they were accepted.
+
+        A stamp is greater than all that its process made before; those of two processes are in the
+        order of their clocks. Without one, the millisecond counts, and then the id.
+        """
+        if self.stamp:
+            return self.stamp, self.id
+        digits = f"{self.accepted_ms:012x}"
+        return f"{digits[:8]}-{digits[8:]}", self.id
 
 
 class Take(msgspec.Struct, frozen=True):
@@ -110,11 +125,12 @@ def resolved(
         fitting = [
             signal
             for signal in inbox
-            if signal.name == wait.signal and (signal.name, signal.id) not in taken
+            if signal.name == wait.signal
+            and (signal.name, signal.id) not in taken
+            and (limit is None or signal.accepted_ms < limit)
         ]
-        first = min(fitting, key=lambda signal: (signal.accepted_ms, signal.id), default=None)
-        if first is not None and (limit is None or first.accepted_ms < limit):
-            return Take(first)
+        if fitting:
+            return Take(min(fitting, key=lambda signal: signal.order))
     if limit is None or now_ms < limit:
         return Pending(limit)
     return TimeOut() if limit == wait.until_ms else Stale()

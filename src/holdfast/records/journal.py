@@ -26,6 +26,7 @@ __all__ = [
     "record",
     "signal_in",
     "signal_item",
+    "stamp_of",
 ]
 
 
@@ -125,6 +126,14 @@ def signal_in(item: Mapping[str, Any]) -> tuple[str, str]:
     """Return name and id of the signal that an item of an inbox is."""
     name, id = item["SK"].split("#", 3)[3].split("#")
     return name, id
+
+
+def stamp_of(item: Mapping[str, Any]) -> str:
+    """Return the stamp of a signal in an inbox: see `Signal.stamp`.
+
+    It is the token of its Put. No later write of the item carries one, so it stays.
+    """
+    return item.get(TOKEN, "")
 
 
 def prolonged(item: Mapping[str, Any], ttl: int) -> Update:

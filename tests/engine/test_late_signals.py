@@ -1,0 +1,246 @@
+"""Signals near the expiry of a run: sent again, refused and taken back; and what follows an end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast import Graph, Holdfast, signal
+from holdfast.errors import AlreadyExists, OutcomeUnknown, RunClosing, RunEnded
+from holdfast.records.keys import is_inbox
+from holdfast.storage import Put, Update
+from holdfast.storage.operations import Operation, WriteItem
+from tests.engine.families import PARENT, starting
+from tests.engine.staging import staged
+from tests.engine.support import (
+    Gate,
+    House,
+    blob_keys,
+    chain,
+    incompressible,
+    journal_items,
+    kill,
+    reached,
+)
+
+EXPIRES = 3600
+LARGE = incompressible(9, 50_000)
+
+
+async def waits(state: Any, ctx: Any) -> Any:
+    return {"got": await ctx.wait(signal("decision"))}
+
+
+GRAPH = Graph("g", dict)
+GRAPH.node(name="node")(waits)
+
+
+async def waiting(house: House, hf: Holdfast, graph: Graph = GRAPH) -> None:
+    """Start a run, and let it come to its wait."""
+    async with house.worker(hf, graph) as worker:
+        await hf.start(graph, id="doc-42", expires=EXPIRES)
+        await house.quiet(worker)
+
+
+def is_signal(operation: Operation) -> bool:
+    """Return whether an operation puts a signal into an inbox."""
+    if not isinstance(operation, WriteItem) or not isinstance(operation.write, Put):
+        return False
+    return "#IN#" in operation.write.key.sk
+
+
+async def inbox_of(hf: Holdfast, id: str) -> list[str]:
+    return [item["SK"] for item in await journal_items(hf, id) if is_inbox(item["SK"])]
+
+
+# --- sent again -----------------------------------------------------------------------------------
+
+
+async def test_a_signal_accepted_in_time_and_sent_again_past_the_expiry_is_accepted(
+    either: House,
+) -> None:
+    hf, client = either.open(), either.open()
+    await waiting(either, hf)
+    await client.signal("doc-42", "decision", 42, signal_id="mail-7")
+    either.clock.advance(EXPIRES)
+    await client.signal("doc-42", "decision", 42, signal_id="mail-7")
+    await hf.signal("doc-42", "decision", 42, signal_id="mail-7")  # another process sends it
+    with pytest.raises(AlreadyExists):
+        await client.signal("doc-42", "decision", 43, signal_id="mail-7")
+    with pytest.raises(RunEnded):
+        await client.signal("doc-42", "decision", 42, signal_id="mail-8")
+    async with either.worker(hf, GRAPH) as worker:
+        await either.quiet(worker)
+    assert await hf.run("doc-42").result(timeout=60) == {"got": 42}
+    await client.signal("doc-42", "decision", 42, signal_id="mail-7")
+
+
+async def test_a_signal_whose_sender_died_is_sent_again_past_the_expiry(house: House) -> None:
+    """It lies in the inbox, and its sender was not told so: it counts if the run waits for it."""
+    hf, client = house.open(), house.open()
+    sender, stage = staged(house)
+    await waiting(house, hf)
+    put = stage.hold(is_signal, side="after")
+    sending = asyncio.ensure_future(sender.signal("doc-42", "decision", 1, signal_id="mail-7"))
+    await put.reached()
+    sending.cancel()
+    house.clock.advance(EXPIRES)
+    await client.signal("doc-42", "decision", 1, signal_id="mail-7")
+    async with house.worker(hf, GRAPH) as worker:
+        await house.quiet(worker)
+    assert await hf.run("doc-42").result(timeout=60) == {"got": 1}
+
+
+async def test_while_a_run_is_closed_only_what_it_has_taken_is_accepted_again(
+    house: House,
+) -> None:
+    gate = Gate()
+
+    async def goes_on(state: Any, ctx: Any) -> Any:
+        await gate.pass_through()
+
+    graph = chain("g", 2, lambda number: {}, node0=waits, node1=goes_on)
+    hf, client = house.open(), house.open()
+    await waiting(house, hf, graph)
+    house.clock.advance(EXPIRES - 1)
+    await client.signal("doc-42", "decision", 1, signal_id="taken")
+    await client.signal("doc-42", "decision", 2, signal_id="left")
+    house.clock.advance(1)
+    async with house.worker(hf, graph) as worker:
+        await gate.waited_at()
+        assert (await client.get("doc-42")).status == "closing"
+        await client.signal("doc-42", "decision", 1, signal_id="taken")
+        with pytest.raises(RunClosing, match="with the same signal_id") as unknown:
+            await client.signal("doc-42", "decision", 2, signal_id="left")
+        assert isinstance(unknown.value, OutcomeUnknown)
+        assert unknown.value.retryable
+        gate.open()
+        await house.quiet(worker)
+    # Asked again, as it says, there is an answer.
+    await client.signal("doc-42", "decision", 1, signal_id="taken")
+    with pytest.raises(RunEnded):
+        await client.signal("doc-42", "decision", 2, signal_id="left")
+
+
+# --- refused --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("payload", ["small", LARGE], ids=["small", "large"])
+async def test_a_refused_signal_leaves_nothing_in_a_run_that_was_freed(
+    either: House, payload: Any
+) -> None:
+    """Its sender read the row in time, and its item came when the run had been freed."""
+    hf = either.open()
+    sender, stage = staged(either)
+    await waiting(either, hf)
+    put = stage.hold(is_signal)
+    sending = asyncio.ensure_future(sender.signal("doc-42", "decision", payload))
+    await put.reached()
+    either.clock.advance(EXPIRES)
+    async with either.worker(hf, GRAPH) as worker:
+        await either.quiet(worker)
+        assert (await hf.get("doc-42")).status == "expired"
+        put.release()
+        with pytest.raises(RunEnded) as refused:
+            await sending
+    assert refused.value.status == "expired"
+    assert await inbox_of(hf, "doc-42") == []
+    assert await blob_keys(hf) == []
+
+
+async def test_a_payload_that_is_kept_too_late_leaves_no_blob(house: House) -> None:
+    """The run expires while the payload of its signal is on its way into a blob."""
+    hf, client = house.open(), house.open()
+    await waiting(house, hf)
+    blobs = client._store.blobs
+    put = type(blobs).put
+
+    async def slow(*arguments: Any, **options: Any) -> Any:
+        house.clock.advance(EXPIRES)
+        return await put(*arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(blobs), "put", slow)
+        with pytest.raises(RunEnded):
+            await client.signal("doc-42", "decision", LARGE)
+    assert await blob_keys(hf) == []
+    assert await inbox_of(hf, "doc-42") == []
+
+
+async def test_the_end_of_a_child_leaves_nothing_in_a_parent_that_was_freed(
+    house: House,
+) -> None:
+    """A worker ends the child, and stalls; meanwhile its parent expires and is freed."""
+    gate = Gate()
+    inside = Graph("inside", dict)
+
+    @inside.node
+    async def stands(state: Any) -> Any:
+        await gate.pass_through()
+
+    async def node(state: Any, ctx: Any) -> Any:
+        child = await ctx.start(inside, {}, id="child")
+        return {"child": await child.result()}
+
+    graph = starting(node)
+    hf = house.open()
+    inner, stage = staged(house)
+    told = stage.hold(is_signal)
+    async with house.worker(hf, graph) as worker, house.worker(inner, inside) as other:
+        await hf.start(graph, id=PARENT, expires=EXPIRES)
+        await house.quiet(worker, other)
+        house.clock.advance(1)  # the other one looks for work
+        await gate.waited_at()
+        gate.open()
+        await told.reached()
+        house.clock.advance(EXPIRES)
+        await reached(hf, PARENT, "expired")
+        told.release()
+        await house.patiently_quiet(worker, other)
+    assert await inbox_of(hf, PARENT) == []
+
+
+# --- behind an end --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ["finished", "failed"])
+async def test_a_run_that_is_taken_over_when_its_journal_has_ended_gets_no_fence(
+    house: House, ending: str
+) -> None:
+    async def node(state: Any) -> Any:
+        if ending == "failed" and not state.get("again"):
+            raise ValueError("no")
+        return {"done": True}
+
+    graph = Graph("g", dict)
+    graph.node(name="node")(node)
+    hf = house.open()
+    first, stage = staged(house)
+
+    def ends(operation: Operation) -> bool:
+        if not isinstance(operation, WriteItem) or not isinstance(operation.write, Update):
+            return False
+        return operation.write.set.get("status") == ending
+
+    row = stage.hold(ends)
+    lost = first.worker([graph])
+    await lost.start()
+    run = await first.start(graph, id="doc-42")
+    await row.reached()
+    kill(lost)
+    async with hf.worker([graph]) as worker:
+        for seconds in (10,) * 8:
+            await house.move(seconds, worker)
+        assert worker.counts["taken over"] == 1
+        assert (await hf.get("doc-42")).status == ending
+        kinds = [entry.kind for entry in (await run.history()).entries]
+        assert kinds[-1] == ending
+        assert "fence" not in kinds
+        if ending == "failed":
+            # A retry opens the run again: now the fence keeps the lost worker from writing.
+            await hf.retry("doc-42")
+            await house.move(1, worker)
+            kinds = [entry.kind for entry in (await run.history()).entries]
+            assert kinds[kinds.index("failed") + 1 :][:2] == ["fence", "reroute"]

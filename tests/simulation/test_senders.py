@@ -1,0 +1,124 @@
+"""What the checker demands of signals while their run is extended, and when it is freed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast import Graph, Holdfast, signal
+from holdfast.engine import extension, removal, runs
+from holdfast.engine.kernel import Kernel
+from holdfast.records.head import Head
+from holdfast.records.keys import RunKey, inbox_key
+from holdfast.storage import Put
+from tests.simulation.chronicle import Broken
+from tests.simulation.faults import calm
+from tests.simulation.process import Process
+from tests.simulation.promises import Promises
+from tests.simulation.world import World, simulate
+
+RUN = RunKey("acme", "doc-42")
+EXPIRES = 100
+GRAPH = Graph("asks", dict)
+
+
+@GRAPH.node
+async def asks(state: Any, ctx: Any) -> Any:
+    return {"got": await ctx.wait(signal("go"))}
+
+
+def opened(process: Process) -> Holdfast:
+    return Holdfast(
+        process.store.url,
+        tenant=RUN.tenant,
+        store=process.store,
+        clock=process.clock,
+        ids=process.ids,
+    )
+
+
+def scene(during: Any) -> None:
+    """Start a run that waits, let something happen, and check the promises on the way."""
+
+    async def scenario(world: World) -> None:
+        promises = Promises(world, skew_ms=100, stuck_ms=600_000)
+        process = world.process("p")
+        hf = opened(process)
+
+        async def all_of_it() -> None:
+            await hf.start(GRAPH, id=RUN.id, expires=EXPIRES)
+            await during(process, hf, promises)
+
+        await process.run(all_of_it())
+
+    simulate(scenario, 1, calm())
+
+
+@pytest.mark.parametrize("walks", [True, False], ids=["walks", "does not walk"])
+def test_a_signal_that_meets_an_extension_lasts_when_that_is_done(
+    monkeypatch: pytest.MonkeyPatch, walks: bool
+) -> None:
+    """Its sender is told that it counts when only the row lasts longer: that is in time.
+
+    It must last as long as the run when the row says that the run expires later.
+    """
+    prolong_all = extension.prolong_all
+    met: list[str] = []
+
+    async def during(process: Process, hf: Holdfast, promises: Promises) -> None:
+        await hf.signal(RUN.id, "go", signal_id="s1")
+
+        async def between(kernel: Kernel, head: Head, taken: Any) -> None:
+            assert head.extends_ms > head.expires_ms
+            promises.signalled(RUN, "go", "s1")
+            met.append("between")
+            if walks:
+                await prolong_all(kernel, head, taken)
+
+        monkeypatch.setattr(extension, "prolong_all", between)
+        await hf.extend(RUN.id, expires=1_000_000)
+        promises.signalled(RUN, "go", "s1")
+
+    if walks:
+        scene(during)
+    else:
+        with pytest.raises(Broken, match="go/s1 of doc-42 does not last"):
+            scene(during)
+    assert met == ["between"]
+
+
+@pytest.mark.parametrize("whose", ["network", "sender"])
+def test_what_the_network_repeats_in_a_freed_run_is_not_the_engines(
+    monkeypatch: pytest.MonkeyPatch, whose: str
+) -> None:
+    """A signal is deleted, and comes back before the row says that the run was freed."""
+    remove = removal.remove
+    sent: list[Put] = []
+    signal_item = runs.signal_item
+
+    def remembered(*arguments: Any, **values: Any) -> Put:
+        sent.append(signal_item(*arguments, **values))
+        return sent[-1]
+
+    async def during(process: Process, hf: Holdfast, promises: Promises) -> None:
+        await hf.signal(RUN.id, "other", signal_id="s1")
+
+        async def repeated(kernel: Kernel, head: Head) -> None:
+            if whose == "network":
+                await remove(kernel, head)
+                await kernel.inboxes.write(sent[0])
+            item = await kernel.inboxes.get(inbox_key(RUN, head.generation, "other", "s1"))
+            assert item is not None
+
+        monkeypatch.setattr("holdfast.engine.leaving.remove", repeated)
+        async with hf.worker([GRAPH], poll_seconds=1.0):
+            await process.clock.sleep(EXPIRES + 20)
+        assert (await hf.get(RUN.id)).status == "expired"
+
+    monkeypatch.setattr(runs, "signal_item", remembered)
+    if whose == "network":
+        scene(during)
+    else:
+        with pytest.raises(Broken, match=r"doc-42 has expired, and .* are still there"):
+            scene(during)
