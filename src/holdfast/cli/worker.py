@@ -120,11 +120,15 @@ async def _work(
 ) -> None:
     async with Holdfast(url, **means) as holdfast:
         working = holdfast.worker(graphs, options=options)
-        await working.start()
         asked = asyncio.Event()
         with _asked_to_end(asked.set):
+            if not await _started(working, asked):
+                return
             names = ", ".join(sorted({graph.name for graph in graphs}))
-            _say(f"worker {working.id} runs {names} on {url}")
+            if working.id:
+                _say(f"worker {working.id} runs {names} on {url}")
+            else:  # its log has said why
+                _say(f"worker waits until it can use {url}")
             await asked.wait()
             drain = f"{options.drain_seconds:g} seconds"
             _say(f"worker {working.id} leaves: runs in hand {working.running}, drain {drain}")
@@ -133,6 +137,19 @@ async def _work(
             _say(f"worker {working.id} has left: {_told(working)}")
             sys.stdout.flush()
             await holdfast.close()
+
+
+async def _started(working: Worker, asked: asyncio.Event) -> bool:
+    """Start a worker; return False if it was asked to end before it had started."""
+    starting, ending = asyncio.ensure_future(working.start()), asyncio.ensure_future(asked.wait())
+    try:
+        await asyncio.wait((starting, ending), return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            starting.result()
+        return starting.done()
+    finally:
+        starting.cancel()
+        ending.cancel()
 
 
 @contextmanager
