@@ -410,6 +410,7 @@ async def test_a_worker_that_starts_on_a_store_that_may_recover_waits_for_it(
         place.table.error = None
         await street.until(lambda: worker.counts["finished"] == 1)
     assert worker.health.ok
+    assert len([r for r in caplog.records if "cannot" in r.message]) == 1
     assert await run.result() == {}
     await worker.stop()
 
@@ -465,5 +466,5 @@ async def test_a_worker_that_loses_its_lease_says_which_error_it_saw(
             place.table.error = None
             await street.until(lambda: worker.id not in ("", name))
     (told,) = lost()
-    assert told.startswith(f"worker {name} lost its lease, and begins anew: every renewal failed")
-    assert told.endswith("the last one with Throttled: the table is too busy")
+    assert told.startswith(f"worker {name} lost its lease, and begins anew: renewed 2")
+    assert told.endswith("seconds failed, Throttled: the table is too busy")

@@ -18,13 +18,13 @@ from holdfast.app import Holdfast, RunHandle
 from holdfast.errors import (
     ExpiryNotLater,
     HoldfastError,
+    InvalidRequest,
     NotAmbiguous,
     NotRetryable,
-    OutcomeUnknown,
     RunEnded,
     RunNotFound,
     SessionBusy,
-    StoreUnavailable,
+    StoreError,
 )
 from holdfast.graph import Graph
 from holdfast.model.call import settled_signal
@@ -37,6 +37,7 @@ from tests.simulation.faults import FaultPlan, calm, hostile
 from tests.simulation.flow import State, flow, gains, is_hopeless, noise
 from tests.simulation.once import RESOLUTION
 from tests.simulation.oracle import budget_of
+from tests.simulation.outages import OutageWatch, drawn_outages
 from tests.simulation.process import Process
 from tests.simulation.promises import Promises
 from tests.simulation.script import (
@@ -151,7 +152,9 @@ class Fleet:
                 ids=process.ids,
                 models=self.outside.models,
             )
-            self.faces[process.name]._kernel.snapshot_floor_bytes = self.floor_bytes
+            kernel = self.faces[process.name]._kernel
+            kernel.snapshot_floor_bytes = self.floor_bytes
+            kernel.spill_bytes = self.world.outages.spill_bytes or kernel.spill_bytes
         return self.faces[process.name]
 
     # --- clients ----------------------------------------------------------------------------------
@@ -176,7 +179,9 @@ class Fleet:
                     except SessionBusy:
                         line.done = line.refused = True
                         self.rejected.add(line.run)
-                    except (StoreUnavailable, OutcomeUnknown, RunNotFound):
+                    except InvalidRequest as error:
+                        raise Broken(f"P9: no store takes what {line} comes to: {error}") from None
+                    except (StoreError, RunNotFound):
                         line.done = line.refused = line.run in self.rejected | self.unwritten.keys()
                         await process.clock.sleep(1.0)
 
@@ -223,7 +228,7 @@ class Fleet:
         while not self.leaving.is_set():
             await process.clock.sleep(PERSON_SECONDS * (0.5 + process.ids.random()))
             if self.promises.once.is_anybody_asked:
-                with suppress(StoreUnavailable, OutcomeUnknown):
+                with suppress(StoreError):
                     async for call in hf.ambiguous():
                         await self._resolve(hf, call)
 
@@ -265,6 +270,8 @@ def rough() -> FaultPlan:
         effect_late=0.03,
         effect_crash=0.03,
         effect_stall=0.02,
+        table_outage=0.2,
+        blob_outage=0.25,
     )
 
 
@@ -297,6 +304,7 @@ def fleet(
         graph = flow(promises.entered, outside)
         state = Fleet(world, promises, script, floor_bytes, graph, outside)
         state.shared = world.random.random() < SHARED
+        _draw_outages(world, state)
         await _worked_through(world, state)
         promises.settled()
         _check_results(world, state)
@@ -306,6 +314,15 @@ def fleet(
         return Outcome(world, promises, statuses)
 
     return simulate(scenario, seed, chosen)
+
+
+def _draw_outages(world: World, state: Fleet) -> None:
+    names = [f"w{number}" for number in range(WORKERS)]
+    world.outages = drawn_outages(world.seed, world.plan, seconds=TROUBLE_SECONDS, processes=names)
+    if world.outages.windows:
+        world.watch = OutageWatch(
+            world, state.promises.seen, patience_seconds=LEASE_SECONDS, shared=state.shared
+        )
 
 
 async def _passed(world: World, seconds: float) -> None:

@@ -11,6 +11,7 @@ from tests.simulation.bugs import BUGS, planted, trouble_for
 from tests.simulation.effect_bugs import EFFECT_BUGS
 from tests.simulation.fleet import RUNS, WORKERS, fleet, rough
 from tests.simulation.promises import Broken
+from tests.simulation.store_bugs import STORE_BUGS
 
 SEEDS = 1_000
 CHUNK = 25
@@ -22,6 +23,7 @@ STEPS_MIN = 200
 FAULTS = {
     "abandoned",
     "blob_lost_answer",
+    "blob_outage",
     "blob_unreachable",
     "cancelled_transaction",
     "crash",
@@ -39,6 +41,7 @@ FAULTS = {
     "slow",
     "stale_index",
     "stall",
+    "table_outage",
     "throttled",
     "ttl_deletion",
     "unapplied_unknown",
@@ -93,6 +96,7 @@ SITUATIONS = {
     "queued",
     "record lost",
     "refused under a burned key",
+    "released by a worker without its store",
     "replaced",
     "snapshot",
     "snapshot of branches",
@@ -137,6 +141,10 @@ def test_a_seed_replays_exactly() -> None:
     first, second = fleet(3), fleet(3)
     assert first.world.trace.digest() == second.world.trace.digest()
     assert first.world.trace.digest() != fleet(4).world.trace.digest()
+
+
+def test_every_bug_of_stores_is_planted() -> None:
+    assert set(STORE_BUGS) <= BUGS.keys()
 
 
 @pytest.mark.parametrize("name", BUGS)

@@ -20,6 +20,7 @@ from tests.simulation.blobs import MemoryBlobs
 from tests.simulation.clock import EPOCH_MS
 from tests.simulation.faults import FaultPlan, calm
 from tests.simulation.loop import CALLBACKS_MAX, VirtualLoop, run
+from tests.simulation.outages import Outages, OutageWatch
 from tests.simulation.partitions import Place, Since
 from tests.simulation.process import Boot, Process
 from tests.simulation.supervisor import Supervisor
@@ -63,6 +64,10 @@ class World:
         self.truth = Truth(layout, metered=metered)
         self.plan = plan or calm()
         self.blobs = MemoryBlobs()
+        self.outages = Outages()
+        """When stores cannot be used; a scenario may set others before it begins."""
+        self.watch: OutageWatch | None = None
+        """Checks what workers do meanwhile."""
         self.faults: Counter[str] = Counter()
         """How often each kind of fault has taken effect."""
         self.operations: Counter[str] = Counter()

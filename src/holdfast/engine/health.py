@@ -60,7 +60,9 @@ class Outages:
             return WorkerHealth(what=what, error=outage.error, since=since)
         return WorkerHealth()
 
-    def failed(self, worker: str, what: str, error: HoldfastError) -> None:
+    def failed(
+        self, worker: str, what: str, error: HoldfastError, *, level: int = logging.ERROR
+    ) -> None:
         """Take in that something failed; log it unless it failed before in the same way."""
         known = self._outages.get(what)
         if known is None:
@@ -70,14 +72,17 @@ class Outages:
             known_kind, known.error = type(known.error), error
             if known_kind is type(error):
                 return
-        _log.error("worker %s cannot %s: %s: %s", worker, what, type(error).__name__, error)
+        kind = type(error).__name__
+        _log.log(level, "worker %s cannot %s: %s: %s", worker or "(new)", what, kind, error)
 
     def works(self, worker: str, what: str) -> None:
         """Take in that something works; log it if it failed before."""
         outage = self._outages.pop(what, None)
         if outage is not None:
             seconds = self._clock.monotonic() - outage.began
-            _log.warning("worker %s can %s again, after %.1f seconds", worker, what, seconds)
+            _log.warning(
+                "worker %s can %s again, after %.1f seconds", worker or "(new)", what, seconds
+            )
 
 
 async def probe_blobs(kernel: Kernel) -> None:

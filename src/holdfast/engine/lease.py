@@ -27,6 +27,7 @@ class Lease:
         # The last error of the renewals that failed since one succeeded, and when they began to.
         self._error: HoldfastError | None = None
         self._failing_since = 0.0
+        self._renewed = 0.0
         self.worker = ""
         self.loss = ""
         """Why the lease was lost, if it was."""
@@ -56,7 +57,7 @@ class Lease:
             token=self._kernel.ids.new(),
         )
         await self._kernel.settle(self._kernel.workers, row)
-        self.worker = worker
+        self.worker, self._renewed, self._error = worker, began, None
         self._until, self._until_ms = began + self._seconds, until_ms
 
     async def prolong(self) -> bool:
@@ -66,7 +67,6 @@ class Lease:
         """
         # The time is taken before the write is sent: others count from what the row says.
         began, until_ms = self._from_now()
-        self._error = None
         late = began - self._until
         self.loss = (
             f"the process stood still, and sent no renewal until {late:.1f} seconds after its end; "
@@ -90,6 +90,7 @@ class Lease:
             self.loss = "another worker found the lease lapsed by its own clock, and reaped it"
             return False
         self._until, self._until_ms = began + self._seconds, until_ms
+        self._renewed, self._error = began, None
         return True
 
     def _failed(self, error: HoldfastError) -> None:
@@ -99,8 +100,8 @@ class Lease:
             self._failing_since = now
         self._error = error
         self.loss = (
-            f"every renewal failed for {now - self._failing_since:.1f} seconds, the last one with "
-            f"{type(error).__name__}: {error}"
+            f"renewed {now - self._renewed:.1f} seconds ago for the last time, each try of the last "
+            f"{now - self._failing_since:.1f} seconds failed, {type(error).__name__}: {error}"
         )
 
     async def give_up(self) -> None:

@@ -548,13 +548,16 @@ class Worker:
         """Repeat a step; what the store cannot do now it may do later."""
         what = step.__name__.strip("_")
         while not self.draining or step == self._beat:
+            if self.id == "" and step != self._beat:  # there is nothing to do without a name
+                await self._until_woken(_TROUBLE_SECONDS, self._leaving)
+                continue
             try:
                 await step()
                 self._outages.works(self.id, what)
             except StoreClosed:
                 raise
             except HoldfastError as error:
-                self._outages.failed(self.id, what, error)
+                self._outages.failed(self.id, what, error, level=logging.WARNING)
                 await self._kernel.clock.sleep(_TROUBLE_SECONDS)
             except Exception:
                 _log.exception("worker %s stumbled", self.id)
