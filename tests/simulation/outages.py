@@ -1,4 +1,4 @@
-"""Stores that cannot be used for a while: the table, or the blobs alone, for one process or for all.
+"""Stores that cannot be used for a while: the table, or blobs alone, for one process or for all.
 
 A window says from when to when each operation fails, and how. Windows are drawn apart from all
 else, so that a fleet without them is what it would be otherwise. `OutageWatch` checks that a worker

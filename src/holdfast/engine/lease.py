@@ -100,8 +100,8 @@ class Lease:
             self._failing_since = now
         self._error = error
         self.loss = (
-            f"renewed {now - self._renewed:.1f} seconds ago for the last time, each try of the last "
-            f"{now - self._failing_since:.1f} seconds failed, {type(error).__name__}: {error}"
+            f"renewed {now - self._renewed:.1f} seconds ago for the last time, each try of the "
+            f"last {now - self._failing_since:.1f} seconds failed, {type(error).__name__}: {error}"
         )
 
     async def give_up(self) -> None:
