@@ -3,6 +3,7 @@
 from holdfast.app import Holdfast, RunHandle
 from holdfast.engine.agents import Agent, Conversation, agent
 from holdfast.engine.context import Context
+from holdfast.engine.health import WorkerHealth
 from holdfast.engine.options import WorkerOptions
 from holdfast.engine.savings import Saved
 from holdfast.engine.worker import Worker
@@ -59,6 +60,7 @@ __all__ = [
     "TextPiece",
     "Tool",
     "Worker",
+    "WorkerHealth",
     "WorkerOptions",
     "agent",
     "days",

@@ -192,6 +192,22 @@ async def test_it_runs_what_is_due_and_leaves_when_asked(hf: Holdfast) -> None:
         assert await worker.ended() == (0, expected)
 
 
+async def test_it_waits_for_a_store_that_is_full_and_ends_when_asked(hf: Holdfast) -> None:
+    url = "sqlite:///full.db?max_bytes=8192"
+    async with working("flows:counting", url=url) as worker:
+        waits = await worker.told()
+        assert waits.startswith(f"worker waits until it can use {url}: full.db cannot grow")
+        worker.process.send_signal(signal.SIGTERM)
+        assert await worker.ended() == (0, "")
+
+
+async def test_it_does_not_wait_for_a_store_that_is_not_there(hf: Holdfast) -> None:
+    async with working("flows:counting", url="sqlite:///no/such/folder/runs.db") as worker:
+        code, told = await worker.ended()
+    assert code == 1
+    assert "store_not_found" in told
+
+
 async def test_it_takes_the_pools_that_it_is_given(hf: Holdfast) -> None:
     graph = load_graph("flows:counting")
     options = ("--poll-seconds", "0.01", "--pool", "gpu")

@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from holdfast.clock import ManualClock
-from holdfast.errors import EndpointUnreachable, OutcomeUnknown
+from holdfast.errors import EndpointUnreachable, HoldfastError, OutcomeUnknown
 from holdfast.storage import Layout
+from holdfast.storage.blobs import BlobContent
 from holdfast.storage.operations import Answer, ChangePage, Operation, WriteItem
 from holdfast.storage.sqlite import SqliteEngine
+from tests.simulation.blobs import MemoryBlobs
 
 
 class Fallible:
@@ -32,6 +34,10 @@ class Fallible:
         """What somebody else does after an answer was lost."""
         self.gone = False
         """Whether nothing can be reached."""
+        self.error: HoldfastError | None = None
+        """What every operation raises."""
+        self.failed = 0
+        """How many operations it was raised by."""
 
     @property
     def layout(self) -> Layout:
@@ -42,6 +48,9 @@ class Fallible:
         try:
             if self.gone:
                 return Answer(error=EndpointUnreachable("gone"))
+            if self.error is not None:
+                self.failed += 1
+                return Answer(error=self.error)
             if isinstance(operation, WriteItem):
                 return await self._write(operation)
             return await self._engine.perform(operation)
@@ -69,3 +78,32 @@ class Fallible:
 
     async def close(self) -> None:
         await self._engine.close()
+
+
+class FallibleBlobs(MemoryBlobs):
+    """Blobs that cannot be used as long as there is an error."""
+
+    def __init__(self, contents: dict[str, bytes] | None = None) -> None:
+        """Begin without a blob, or with those of another one, which sees what is written here."""
+        super().__init__()
+        self.contents = {} if contents is None else contents
+        self.error: HoldfastError | None = None
+        self.failed = 0
+        """How many operations failed."""
+
+    def write(self, key: str, data: bytes, sha256: str) -> None:
+        self._fail()
+        super().write(key, data, sha256)
+
+    def read(self, key: str, bytes_max: int) -> BlobContent | None:
+        self._fail()
+        return super().read(key, bytes_max)
+
+    def delete(self, key: str) -> None:
+        self._fail()
+        super().delete(key)
+
+    def _fail(self) -> None:
+        if self.error is not None:
+            self.failed += 1
+            raise self.error

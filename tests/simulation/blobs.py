@@ -11,7 +11,7 @@ from asyncio import Future
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from holdfast.errors import EndpointUnreachable, StoreClosed
+from holdfast.errors import EndpointUnreachable, StoreClosed, StoreError
 from holdfast.storage.blobs import BlobContent, BlobEntry, BlobPage
 from holdfast.storage.threads import Threads
 from tests.simulation.faults import drawn
@@ -101,6 +101,20 @@ class HostileCalls(Threads):
         answered = world.loop.time() + latency
         fault = drawn(world.plan.blobs, world.random.random())
         process.run_risk(latency)
+        if world.outages.windows and (kind := world.outages.error("blobs", process)) is not None:
+            error, moment = kind(f"{subject}: blob_outage"), world.loop.time() + latency
+            if world.watch is not None and args:
+                world.watch.blob_failed(process, str(args[0]))
+            world.loop.call_at(
+                moment,
+                self._deliver,
+                future,
+                "blob_outage",
+                error,
+                subject,
+                context=process.context,
+            )
+            return await future
         flight = world.serial()
 
         def carry_out() -> None:
@@ -127,7 +141,13 @@ class HostileCalls(Threads):
         world = self._owner.world
         if fault is None:
             world.note(self._owner, "gets", subject)
+            if world.watch is not None:
+                world.watch.blob_worked(self._owner)
             future.set_result(value)
         else:
             world.note(self._owner, fault, subject, count=True)
-            future.set_exception(EndpointUnreachable(f"{subject}: {fault}"))
+            future.set_exception(
+                value
+                if isinstance(value, StoreError)
+                else EndpointUnreachable(f"{subject}: {fault}")
+            )

@@ -56,7 +56,7 @@ from holdfast.storage.item import Item
 from tests.simulation.faults import FaultPlan
 from tests.simulation.fleet import rough
 
-__all__ = ["BUGS", "MORE", "Plant", "bug", "planted", "trouble_for"]
+__all__ = ["BUGS", "MORE_TROUBLE", "Plant", "bug", "planted", "trouble_for"]
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 BUGS: dict[str, Plant] = {}
@@ -70,12 +70,12 @@ def bug(plant: Plant) -> Plant:
 
 def trouble_for(name: str) -> FaultPlan:
     """Return what goes wrong beside a bug; more of it where the bug shows only then."""
-    return rough().evolve(**MORE.get(name, {}))
+    return rough().evolve(**MORE_TROUBLE.get(name, {}))
 
 
 # What a lost owner sent seldom arrives only after its run has ended, or was freed.
 _LATE = {"late_write": 0.06, "late_seconds_max": 100.0}
-MORE: dict[str, dict[str, float]] = {
+MORE_TROUBLE: dict[str, dict[str, float]] = {
     "set_aside_for_a_node_that_is_over": {"effect_lost": 0.3},
     "a_call_made_after_the_run_was_lost": {"effect_lost": 0.2, "effect_stall": 0.06},
     "a_late_worker_gives_back_what_a_retry_uses": {"settle_stall": 0.25},

@@ -23,6 +23,9 @@ drawn.
 ``ttl_deletion``          an item whose time is up is deleted, within 48 hours, in any order
 ``blob_unreachable``      a blob is not written or not read (`delete_all` may have begun)
 ``blob_lost_answer``      a blob was written, and the caller learns EndpointUnreachable
+``table_outage``          for seconds each operation of a process, or of all, raises what a store
+                          raises that is full, read-only or refuses access (a rate of fleets)
+``blob_outage``           the same of blobs alone (a rate of fleets)
 ``crash``                 the process ends as by kill -9, at some moment of the await
 ``stall``                 the process stands still as by SIGSTOP, from some moment of the await on
 ``sluggish``              the process wakes late from every sleep and hears every answer late, as on
@@ -77,6 +80,9 @@ class FaultPlan:
     """Which part of the items is deleted at all, once the time is up."""
     blob_unreachable: float = 0
     blob_lost_answer: float = 0
+    table_outage: float = 0
+    blob_outage: float = 0
+    """How many fleets have times in which their stores cannot be used: see `outages`."""
     crash: float = 0
     stall: float = 0
     sluggish: float = 0

@@ -19,13 +19,13 @@ from holdfast.app import Holdfast, RunHandle
 from holdfast.errors import (
     ExpiryNotLater,
     HoldfastError,
+    InvalidRequest,
     NotAmbiguous,
     NotRetryable,
-    OutcomeUnknown,
     RunEnded,
     RunNotFound,
     SessionBusy,
-    StoreUnavailable,
+    StoreError,
 )
 from holdfast.graph import Graph
 from holdfast.model.call import settled_signal
@@ -39,6 +39,7 @@ from tests.simulation.flow import State, Users, flow, gains, is_hopeless, noise
 from tests.simulation.lot import Lot, drawn_lot, jump_clocks, lengthen, plant_dead
 from tests.simulation.once import RESOLUTION
 from tests.simulation.oracle import budget_of
+from tests.simulation.outages import OutageWatch, drawn_outages
 from tests.simulation.process import Process
 from tests.simulation.promises import Promises
 from tests.simulation.rates import rates
@@ -178,8 +179,10 @@ class Fleet:
                 ids=process.ids,
                 models=self.outside.models,
             )
-            self.faces[process.name]._kernel.snapshot_floor_bytes = self.floor_bytes
-            self.faces[process.name]._kernel.sweeps_max = self.lot.sweeps_max
+            kernel = self.faces[process.name]._kernel
+            kernel.snapshot_floor_bytes = self.floor_bytes
+            kernel.sweeps_max = self.lot.sweeps_max
+            kernel.spill_bytes = self.world.outages.spill_bytes or kernel.spill_bytes
         return self.faces[process.name]
 
     # --- clients ----------------------------------------------------------------------------------
@@ -204,7 +207,9 @@ class Fleet:
                     except SessionBusy:
                         line.done = line.refused = True
                         self.rejected.add(line.run)
-                    except (StoreUnavailable, OutcomeUnknown, RunNotFound):
+                    except InvalidRequest as error:
+                        raise Broken(f"P9: no store takes what {line} comes to: {error}") from None
+                    except (StoreError, RunNotFound):
                         line.done = line.refused = line.run in self.rejected | self.unwritten.keys()
                         await process.clock.sleep(1.0)
 
@@ -269,7 +274,7 @@ class Fleet:
     async def _signal_late(self, process: Process, hf: Holdfast, key: RunKey) -> None:
         id = f"late-{next(self.late)}"
         for _ in range(2):
-            with suppress(RunEnded, RunNotFound, StoreUnavailable, OutcomeUnknown):
+            with suppress(RunEnded, RunNotFound, StoreError):
                 await self._signal(process, hf, key, "go", id)
             await process.clock.sleep(2 * process.ids.random())
 
@@ -281,7 +286,7 @@ class Fleet:
         while not self.leaving.is_set():
             await process.clock.sleep(PERSON_SECONDS * (0.5 + process.ids.random()))
             if self.promises.once.is_anybody_asked:
-                with suppress(StoreUnavailable, OutcomeUnknown):
+                with suppress(StoreError):
                     async for call in hf.ambiguous():
                         await self._resolve(hf, call)
 
@@ -333,6 +338,8 @@ def rough() -> FaultPlan:
         few_resumes=0.1,
         settle_stall=0.03,
         family_stall=0.02,
+        table_outage=0.2,
+        blob_outage=0.25,
     )
 
 
@@ -377,6 +384,7 @@ def fleet(
         state.shared = world.random.random() < SHARED
         if calls and world.random.random() < SLUGGISH:
             world.plan = world.plan.evolve(sluggish=1.0)
+        _draw_outages(world, state)
         with setting(script.shards):
             await _worked_through(world, state, calls=calls)
             promises.settled()
@@ -390,6 +398,15 @@ def fleet(
     if calls and isinstance(seed, int) and seed // 4 % CROWDED == 0:
         outcome.promises.seen.update(rates(seed))
     return outcome
+
+
+def _draw_outages(world: World, state: Fleet) -> None:
+    names = [f"w{number}" for number in range(WORKERS)]
+    world.outages = drawn_outages(world.seed, world.plan, seconds=TROUBLE_SECONDS, processes=names)
+    if world.outages.windows:
+        world.watch = OutageWatch(
+            world, state.promises.seen, patience_seconds=LEASE_SECONDS, shared=state.shared
+        )
 
 
 async def _passed(world: World, seconds: float) -> None:

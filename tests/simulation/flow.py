@@ -30,11 +30,12 @@ from functools import cache, partial
 from typing import Any, TypedDict
 
 from holdfast.engine.context import Child, Context
-from holdfast.errors import Unsuccessful, WaitTimedOut
+from holdfast.errors import StoreError, Unsuccessful, WaitTimedOut
 from holdfast.graph import END, Graph
 from holdfast.model.budget import Budget
 from holdfast.model.policy import Retry
 from holdfast.model.signals import signal
+from tests.simulation.chronicle import Broken
 from tests.simulation.effects import Outside
 from tests.simulation.loop import OWNER
 from tests.simulation.process import Process
@@ -106,7 +107,7 @@ class Users:
 def flow() -> Graph:
     """Return the graph of all fleets; its nodes take the time of the process that runs them."""
     graph = Graph("flow", State, reducers={"got": "append"})
-    step = partial(_step, graph)
+    step = partial(_unblamed, partial(_step, graph))
 
     def entered(context: Context, held: bool) -> None:
         _users().entered(context, held)
@@ -307,6 +308,18 @@ def _side(take: Step, entered: Entered) -> Graph:
 
     graph.choose(step, more, to=[step, done])
     return graph
+
+
+async def _unblamed(do: Step, ctx: Context, step: str) -> str:
+    """Do one step of a branch, which is not to hear of stores that cannot be used."""
+    try:
+        return await do(ctx, step)
+    except StoreError as error:
+        process = OWNER.get()
+        assert isinstance(process, Process)
+        # Not raised: in a node it would only make the node fail.
+        process.world.loop.fail(Broken(f"P6: {step!r} of {ctx.run_id} is told {error!r}"))
+        raise
 
 
 async def _step(graph: Graph, ctx: Context, step: str) -> str:

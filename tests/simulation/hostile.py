@@ -79,6 +79,12 @@ class HostileEngine:
         world.note(process, "asks", operation)
         latency = world.draw_latency(process)
         process.run_risk(latency)
+        if world.watch is not None:
+            world.watch.sends(process, operation)
+        if world.outages.windows and (kind := world.outages.error("table", process)) is not None:
+            error = _error(kind, operation)
+            self._deliver_at(world.loop.time() + latency, future, operation, error, "table_outage")
+            return future
         if self._stalls_before(operation):
             # Asked when it goes on, and answered before its timers tell it how late it is.
             context = process.context

@@ -45,6 +45,7 @@ from holdfast.storage.layout import TOKEN, Key
 from tests.simulation.chronicle import Broken, Chronicle, Chronicles
 from tests.simulation.family import Family
 from tests.simulation.once import Once
+from tests.simulation.outages import check_blame
 from tests.simulation.senders import Senders
 from tests.simulation.world import TTL_SWEEPER
 
@@ -162,6 +163,7 @@ class Journals:
                 self._check_snapshot(chronicle, event, number, what)
                 chronicle.snapshots.add(position)
                 continue
+            check_blame(event, what)
             self._check_event(chronicle, event, record["epoch"], what)
             self._once.recorded(chronicle, event, what)
             self._fold(chronicle, event)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation import budget_bugs, signal_bugs, worker_bugs  # noqa: F401  (make their bugs known)
+from tests.simulation import budget_bugs, signal_bugs, store_bugs, worker_bugs  # noqa: F401  (make their bugs known)
 from tests.simulation.bugs import BUGS, planted, trouble_for
 from tests.simulation.effect_bugs import EFFECT_BUGS
 from tests.simulation.fleet import RUNS, WORKERS, fleet, rough
@@ -24,6 +24,7 @@ STEPS_MIN = 200
 FAULTS = {
     "abandoned",
     "blob_lost_answer",
+    "blob_outage",
     "blob_unreachable",
     "cancelled_transaction",
     "clock_jump",
@@ -47,6 +48,7 @@ FAULTS = {
     "slow_signal",
     "stale_index",
     "stall",
+    "table_outage",
     "throttled",
     "ttl_deletion",
     "unapplied_unknown",
@@ -109,6 +111,7 @@ SITUATIONS = {
     "reaped",
     "record lost",
     "refused under a burned key",
+    "released by a worker without its store",
     "replaced",
     "sent again past the expiry",
     "snapshot",

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 from holdfast.errors import (
     BudgetShared,
     NotRetryable,
-    OutcomeUnknown,
     RunEnded,
     RunNotFound,
-    StoreUnavailable,
+    StoreError,
 )
 from holdfast.records.head import ENDED
 from tests.simulation.effects import SLICE_TOKENS, Outside
@@ -42,10 +41,10 @@ class Treasurer:
         while not self._leaving.is_set():
             await process.clock.sleep(SECONDS * (0.5 + process.ids.random()))
             for id in _open(self._outside.torn):
-                with suppress(StoreUnavailable, OutcomeUnknown):
+                with suppress(StoreError):
                     await self._mend(hf, id)
             for id in _open(self._outside.slices):
-                with suppress(StoreUnavailable, OutcomeUnknown):
+                with suppress(StoreError):
                     await self._alter(hf, id)
 
     async def _mend(self, hf: Holdfast, id: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.engine import driver, lease, reaping
 from holdfast.records import reaping as turns
-from tests.simulation.bugs import MORE, Plant, bug
+from tests.simulation.bugs import MORE_TROUBLE, Plant, bug
 
 __all__ = ["worker_bug"]
 
@@ -24,7 +24,7 @@ def worker_bug(**trouble: float) -> Any:
     """Make a bug known that shows in fleets of some kind."""
 
     def known(plant: Plant) -> Plant:
-        MORE[plant.__name__] = trouble
+        MORE_TROUBLE[plant.__name__] = trouble
         return bug(plant)
 
     return known

@@ -21,6 +21,7 @@ from tests.simulation.blobs import MemoryBlobs
 from tests.simulation.clock import EPOCH_MS
 from tests.simulation.faults import FaultPlan, calm
 from tests.simulation.loop import CALLBACKS_MAX, VirtualLoop, run
+from tests.simulation.outages import Outages, OutageWatch
 from tests.simulation.partitions import Place, Since
 from tests.simulation.process import Boot, Process
 from tests.simulation.supervisor import Supervisor
@@ -69,6 +70,10 @@ class World:
         self.plan = plan or calm()
         """What goes wrong from now on; a scenario may set another one at any time."""
         self.blobs = MemoryBlobs()
+        self.outages = Outages()
+        """When stores cannot be used; a scenario may set others before it begins."""
+        self.watch: OutageWatch | None = None
+        """Checks what workers do meanwhile."""
         self.faults: Counter[str] = Counter()
         """How often each kind of fault has taken effect."""
         self.operations: Counter[str] = Counter()

@@ -20,6 +20,7 @@ from holdfast.cli.failures import showing_errors
 from holdfast.cli.parameters import example, url_option
 from holdfast.cli.targets import FORMS, load_graphs, load_named
 from holdfast.engine.worker import Worker, WorkerOptions
+from holdfast.errors import StoreError
 from holdfast.graph import Graph
 
 __all__ = ["worker"]
@@ -27,6 +28,9 @@ __all__ = ["worker"]
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 # How long the process has to end after the drain, before it is ended.
 _FAREWELL_SECONDS = 3.0
+# How long to wait before a store is opened again that may recover: longer and longer.
+_TROUBLE_SECONDS = 1.0
+_TROUBLE_SECONDS_MAX = 30.0
 _DEFAULTS = WorkerOptions()
 _EPILOG = (
     f"\b\nA target looks so:\n{FORMS}\n\n"
@@ -137,13 +141,20 @@ def worker(
 async def _work(
     url: str, graphs: Sequence[Graph], options: WorkerOptions, means: Mapping[str, Any]
 ) -> None:
-    async with Holdfast(url, **means) as holdfast:
-        working = holdfast.worker(graphs, options=options)
-        await working.start()
-        asked = asyncio.Event()
-        with _asked_to_end(asked.set):
+    asked = asyncio.Event()
+    with _asked_to_end(asked.set):
+        opened = await _opened(url, means, asked)
+        if opened is None:
+            return
+        async with opened as holdfast:
+            working = holdfast.worker(graphs, options=options)
+            if not await _started(working, asked):
+                return
             names = ", ".join(sorted({graph.name for graph in graphs}))
-            _say(f"worker {working.id} runs {names} on {url}")
+            if working.id:
+                _say(f"worker {working.id} runs {names} on {url}")
+            else:  # its log has said why
+                _say(f"worker waits until it can use {url}")
             await asked.wait()
             drain = f"{options.drain_seconds:g} seconds"
             _say(f"worker {working.id} leaves: runs in hand {working.running}, drain {drain}")
@@ -152,6 +163,38 @@ async def _work(
             _say(f"worker {working.id} has left: {_told(working)}")
             sys.stdout.flush()
             await holdfast.close()
+
+
+async def _opened(url: str, means: Mapping[str, Any], asked: asyncio.Event) -> Holdfast | None:
+    """Open the store, again and again where it may recover; return None if asked to end."""
+    pause, told = _TROUBLE_SECONDS, ""
+    while not asked.is_set():
+        try:
+            return Holdfast(url, **means)
+        except StoreError as error:
+            if not error.may_pass:
+                raise
+            if error.code != told:
+                _say(f"worker waits until it can use {url}: {error}")
+            told = error.code
+        ending = asyncio.ensure_future(asked.wait())
+        await asyncio.wait({ending}, timeout=pause)
+        ending.cancel()
+        pause = min(2 * pause, _TROUBLE_SECONDS_MAX)
+    return None
+
+
+async def _started(working: Worker, asked: asyncio.Event) -> bool:
+    """Start a worker; return False if it was asked to end before it had started."""
+    starting, ending = asyncio.ensure_future(working.start()), asyncio.ensure_future(asked.wait())
+    try:
+        await asyncio.wait((starting, ending), return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            starting.result()
+        return starting.done()
+    finally:
+        starting.cancel()
+        ending.cancel()
 
 
 @contextmanager

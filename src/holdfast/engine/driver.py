@@ -8,6 +8,7 @@ then is anything performed, and nothing is let go of before every write of ours 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -15,7 +16,7 @@ import msgspec
 
 from holdfast.engine.branches import side_by_side
 from holdfast.engine.hold import Hold, Overtaken
-from holdfast.engine.kernel import Dropped
+from holdfast.engine.kernel import Dropped, Outage
 from holdfast.engine.leaving import Leaving
 from holdfast.engine.ledger import Conflict
 from holdfast.engine.loading import load
@@ -23,7 +24,7 @@ from holdfast.engine.outside import Outside
 from holdfast.engine.parking import RETRY
 from holdfast.engine.performer import perform
 from holdfast.engine.visit import Paused, Visit
-from holdfast.errors import InvalidResult
+from holdfast.errors import InvalidResult, StoreClosed
 from holdfast.graph import Graph
 from holdfast.model.decision import Decision, Outcome, Raised, Returned, RunNode, WentStale
 from holdfast.model.event import (
@@ -42,6 +43,8 @@ from holdfast.model.wait import Wait
 from holdfast.records.head import ENDED
 
 __all__ = ["Driver"]
+
+_log = logging.getLogger("holdfast.worker")
 
 _NEWER_VERSION_MS = 30_000
 
@@ -74,6 +77,8 @@ class Driver:
     async def _go_on(self) -> None:
         try:
             await self._drive()
+        except Outage as outage:
+            await self._leaving.step_back(outage.error)
         except (Conflict, Overtaken):
             self.hold.journal = None  # what we know is not all there is: read it again
         except asyncio.CancelledError:
@@ -81,9 +86,22 @@ class Driver:
                 raise
             assert self._task is not None
             self._task.uncancel()
+        except StoreClosed:
+            raise
         except Exception as error:
-            await self._leaving.stumble(error)
+            await self._stumble(error)
         self._interrupted = False
+
+    async def _stumble(self, error: Exception) -> None:
+        """Put a run aside that cannot be gone on with, also if its row cannot say all of it."""
+        try:
+            await self._leaving.stumble(error)
+        except StoreClosed:
+            raise
+        except Exception as refused:
+            # An error that comes again each time must not go round for ever: it is counted.
+            _log.error("run %s: the driver broke", self.hold.head.key.id, exc_info=refused)
+            await self._leaving.fall(refused)
 
     def interrupt(self, *, overtaken: bool) -> None:
         """Leave the node; if the run was overtaken, read its journal again.

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.engine.holder import Holder
-from holdfast.engine.kernel import Dropped, Kernel
+from holdfast.engine.kernel import Dropped, Kernel, Outage
 from holdfast.engine.ledger import Conflict, Journal
 from holdfast.engine.loading import Loaded, read_inbox
 from holdfast.engine.parking import Parking
@@ -65,6 +65,8 @@ class Hold:
         """Who started it, where it began in memory."""
         self.unwritten = self.begun
         """The same as long as nothing of it is written."""
+        self.outage: Outage | None = None
+        """Why what happened could not be written in time: then it is lost, and the run released."""
         self._writing: set[asyncio.Future[Any]] = set()
         self._parenting = asyncio.Lock()
         if loaded is not None:
@@ -87,13 +89,23 @@ class Hold:
 
         Raises:
             Dropped: it is not.
+            Outage: it is, but something that happened could not be written in time.
         """
         if not self.alive():
             raise Dropped
+        if self.outage is not None:
+            raise self.outage
 
     async def patiently(self, action: Callable[[], Awaitable[T]]) -> T:
-        """Do something again until the store answers, as long as the run is ours."""
-        return await self.kernel.patiently(action, self.alive)
+        """Do something again until the store can be used, as long as the run is ours.
+
+        Raises:
+            Outage: the store could not be used for too long.
+            Dropped: the run is no longer ours.
+        """
+        return await self.kernel.patiently(
+            action, self.alive, seconds_max=self.holder.patience_seconds
+        )
 
     def take_in(self, loaded: Loaded) -> None:
         """Begin with what was read of it."""
@@ -101,7 +113,14 @@ class Hold:
         self.inbox = loaded.inbox
         self.parking.begin(self.execution, self.all_waits())
         self.answered()
-        self.journal = Journal(self.kernel, self.head, loaded, alive=self.alive, apart=self._begin)
+        self.journal = Journal(
+            self.kernel,
+            self.head,
+            loaded,
+            alive=self.alive,
+            apart=self._begin,
+            patience_seconds=self.holder.patience_seconds,
+        )
 
     # --- the journal ------------------------------------------------------------------------------
 
@@ -122,6 +141,8 @@ class Hold:
             Conflict: somebody else wrote into the journal.
         """
         journal = self.journal
+        if self.outage is not None:
+            raise self.outage
         if journal is None:  # interrupted: somebody else wrote into it
             raise Conflict
         if durable or not journal.hold(events):
@@ -219,8 +240,11 @@ class Hold:
     def _was_written(self, writing: asyncio.Future[Any]) -> None:
         self._writing.discard(writing)
         # Nobody may be left to hear of it, where the node was cancelled.
-        if not writing.cancelled() and isinstance(writing.exception(), Conflict):
+        error = None if writing.cancelled() else writing.exception()
+        if isinstance(error, Conflict | Outage):
             self.journal = None
+        if isinstance(error, Outage):
+            self.outage = error  # or the run would go on without what is lost
 
     def _fold(self, events: Sequence[Event]) -> None:
         before, self.execution = self.execution, folded(self.execution, events)
@@ -377,10 +401,7 @@ class Hold:
         if unwritten is None or journal is None:
             return
         try:
-            # Its generation is as old as what it names, so that nobody sweeps that away.
-            generation = self.kernel.ids.new()
-            head = msgspec.structs.replace(self.head, generation=generation)
-            head = await with_input(self.kernel, head, unwritten.packed)
+            head = await self.patiently(lambda: self._with_input(unwritten.packed))
             await journal.write_down(head, self.execution)
             context = msgspec.structs.replace(
                 journal.context,
@@ -394,6 +415,11 @@ class Hold:
             unwritten.is_refused(error)
             raise Dropped from None
         self.unwritten = None
+
+    async def _with_input(self, packed: bytes) -> Head:
+        # Its generation is as old as what it names, so that nobody sweeps that away.
+        head = msgspec.structs.replace(self.head, generation=self.kernel.ids.new())
+        return await with_input(self.kernel, head, packed)
 
     def tell_starter(self) -> None:
         """Tell whoever started it in memory what became of it, if nobody did so before."""

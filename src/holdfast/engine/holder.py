@@ -8,6 +8,7 @@ from holdfast.engine.flusher import Flusher
 from holdfast.engine.hands import Hands
 from holdfast.engine.means import Means
 from holdfast.engine.threads import NodeThreads
+from holdfast.errors import StoreError
 from holdfast.model.execution import Execution
 from holdfast.model.run import Status
 from holdfast.records.head import Head
@@ -30,6 +31,8 @@ class Holder(Protocol):
     """Sees to it that nothing is held back for long."""
     means: Means
     """What nodes do something to the world with."""
+    patience_seconds: float
+    """How long it holds a run whose store cannot be used, before it releases the run."""
 
     @property
     def threads(self) -> NodeThreads:
@@ -38,6 +41,10 @@ class Holder(Protocol):
 
     def alive(self) -> bool:
         """Return whether the worker's lease still holds."""
+        ...
+
+    def cut_off(self, error: StoreError) -> None:
+        """Hear that a run was released because the store could not be used."""
         ...
 
     def paused(self, head: Head) -> None:

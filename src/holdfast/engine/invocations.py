@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, cast
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -29,6 +29,8 @@ from holdfast.model.spending import Spending
 from holdfast.records.invocation import prompt_hash
 
 __all__ = ["Asker", "Invocation", "admitted_fallback", "invoked"]
+
+T = TypeVar("T")
 
 _RETRY = Retry(attempts=5, first_seconds=1.0, most_seconds=60.0, on=(ModelUnavailable,))
 
@@ -63,6 +65,8 @@ class Asker(Protocol):
     def means(self) -> Means: ...
 
     def text_writer(self, call: str, name: str) -> TokenWriter: ...
+
+    async def patiently(self, action: Callable[[], Awaitable[T]], /) -> T: ...
 
     async def admitted(self, call: str, quota: Quota | None, cost: Cost) -> Pass | None: ...
 
@@ -218,7 +222,11 @@ class _Question:
             return msgspec.to_builtins(answer)
 
         value, others = await visit.means.answers.answered(
-            visit.tenant, prompt_hash(request), ask, keep_ms=self._asked.share_ms or 0
+            visit.tenant,
+            prompt_hash(request),
+            ask,
+            keep_ms=self._asked.share_ms or 0,
+            patiently=visit.patiently,
         )
         answer = msgspec.convert(value, Answer)
         if others and self._asked.stream:

@@ -16,6 +16,7 @@ from holdfast.errors import (
     InvalidRequest,
     OutcomeUnknown,
     StoreClosed,
+    StoreError,
     StoreNotFound,
     StoreUnavailable,
     TransactionCancelled,
@@ -28,7 +29,7 @@ from holdfast.records.settings import Settings
 from holdfast.storage import Blobs, Check, Delete, Put, Store, Table, Update
 from holdfast.storage.layout import TOKEN
 
-__all__ = ["Dropped", "Kernel"]
+__all__ = ["PATIENCE_SECONDS", "Dropped", "Kernel", "Outage"]
 
 T = TypeVar("T")
 
@@ -36,8 +37,8 @@ _FIRST_PAUSE_SECONDS = 0.02
 _MOST_PAUSE_SECONDS = 2.0
 # How old the settings may be by which somebody goes on.
 _SETTINGS_SECONDS = 60.0
-# How long somebody without a lease tries to learn what became of a write.
-_PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 30.0
+"""How long a caller without a lease tries to learn what became of a write."""
 
 
 class Dropped(BaseException):
@@ -45,6 +46,18 @@ class Dropped(BaseException):
 
     A BaseException, so that no ``except Exception`` in a node can swallow it.
     """
+
+
+class Outage(Dropped):
+    """The store could not be used for so long that this process gives the run up.
+
+    The driver of the run releases it, so that a process that can use the store goes on with it.
+    """
+
+    def __init__(self, error: StoreError) -> None:
+        super().__init__(str(error))
+        self.error = error
+        """What the store raised last."""
 
 
 class Kernel:
@@ -57,19 +70,19 @@ class Kernel:
         self.spill_bytes = spill_bytes()
         self.snapshot_floor_bytes = FLOOR_BYTES
         self.sweeps_max = SWEEPS_MAX
-        self.heads = store.table.purpose("head")
-        self.journals = store.table.purpose("journal")
-        self.inboxes = store.table.purpose("inbox")
-        self.due = store.table.purpose("due")
-        self.workers = store.table.purpose("worker")
-        self.reaping = store.table.purpose("reaping")
-        self.lists = store.table.purpose("list")
-        self.texts = store.table.purpose("text")
+        self.heads = store.records("head")
+        self.journals = store.records("journal")
+        self.inboxes = store.records("inbox")
+        self.due = store.records("due")
+        self.workers = store.records("worker")
+        self.reaping = store.records("reaping")
+        self.lists = store.records("list")
+        self.texts = store.records("text")
         self.news = News()
         self.spools = Spools()
-        self.agreed = store.table.purpose("settings")
-        self.lanes = store.table.purpose("lane")
-        self.accounts = store.table.purpose("account")
+        self.agreed = store.records("settings")
+        self.lanes = store.records("lane")
+        self.accounts = store.records("account")
         self._user_key = user_key
         self._settings: Settings | None = None
         self._settings_asked = 0.0
@@ -92,7 +105,7 @@ class Kernel:
         if now - self._settings_asked < seconds_old_max:
             return known
         self._settings_asked = now  # one asks for all
-        with suppress(StoreUnavailable):  # then the old ones do
+        with suppress(StoreError):  # then the old ones do
             item = await self.agreed.get(SETTINGS, eventual=True)
             if item is not None:
                 return self.learn(settings.settings_of(item))
@@ -128,12 +141,14 @@ class Kernel:
         *,
         alive: Callable[[], bool] | None = None,
         stands: Callable[[dict[str, Any]], bool] | None = None,
+        failed: Callable[[HoldfastError], None] | None = None,
     ) -> dict[str, Any]:
         """Carry out a write, re-sent byte for byte until its fate is known; return the new item.
 
         ``alive`` says whether to go on trying; without it there is a limit to the patience.
         ``stands`` tells from the standing item that this very write was carried out, where a later
-        one may have replaced its token.
+        one may have replaced its token. ``failed`` is told of each error after which it is sent
+        again.
 
         Raises:
             ConditionFailed: it was not carried out, and never will be.
@@ -141,22 +156,24 @@ class Kernel:
             StoreUnavailable, StoreUnusable, OutcomeUnknown: the patience is at its end.
         """
         pauses = self._pauses()
-        until = self.clock.monotonic() + _PATIENCE_SECONDS
+        until = self.clock.monotonic() + PATIENCE_SECONDS
         token = None if isinstance(write, Delete) else write.token
         sent_before = False
         while True:
             try:
                 return await table.write(write, returning="new") or {}
-            except ConditionFailed as failed:
-                if failed.item is not None and sent_before:
-                    ours = failed.item.get(TOKEN) == token
-                    if ours or (stands is not None and stands(dict(failed.item))):
-                        return dict(failed.item)
+            except ConditionFailed as refused:
+                if refused.item is not None and sent_before:
+                    ours = refused.item.get(TOKEN) == token
+                    if ours or (stands is not None and stands(dict(refused.item))):
+                        return dict(refused.item)
                 raise
             except (InvalidRequest, StoreClosed):
                 raise
             except HoldfastError as error:
                 sent_before = True
+                if failed is not None:
+                    failed(error)
                 if alive is not None and not alive():
                     raise Dropped from error
                 if alive is None and not self._may_yet_answer(error, until):
@@ -172,7 +189,7 @@ class Kernel:
             StoreUnavailable, StoreUnusable, OutcomeUnknown: the patience is at its end.
         """
         pauses = self._pauses()
-        until = self.clock.monotonic() + _PATIENCE_SECONDS
+        until = self.clock.monotonic() + PATIENCE_SECONDS
         while True:
             try:
                 return await table.transact(writes)
@@ -191,19 +208,36 @@ class Kernel:
         waits = isinstance(error, StoreUnavailable | OutcomeUnknown)
         return waits and self.clock.monotonic() < until
 
-    async def patiently(self, read: Callable[[], Awaitable[T]], alive: Callable[[], bool]) -> T:
-        """Read until the store answers.
+    async def patiently(
+        self,
+        action: Callable[[], Awaitable[T]],
+        alive: Callable[[], bool],
+        *,
+        seconds_max: float = PATIENCE_SECONDS,
+    ) -> T:
+        """Repeat what may be repeated for a held run until the store can be used.
+
+        This is the one rule for every error of the store that a run meets: whatever ails the
+        store, it is not the run's fault, and may pass.
 
         Raises:
+            Outage: the store failed for ``seconds_max``.
             Dropped: ``alive`` said no.
         """
         pauses = self._pauses()
+        until: float | None = None
         while True:
             try:
-                return await read()
-            except StoreUnavailable as error:
+                return await action()
+            except StoreClosed:
+                raise
+            except StoreError as error:
                 if not alive():
                     raise Dropped from error
+                now = self.clock.monotonic()
+                until = now + seconds_max if until is None else until
+                if now >= until:
+                    raise Outage(error) from error
             await self.clock.sleep(next(pauses))
 
     async def persistently(self, call: Callable[[], Awaitable[T]]) -> T:
@@ -213,7 +247,7 @@ class Kernel:
             StoreUnavailable: the patience is at its end.
         """
         pauses = self._pauses()
-        until = self.clock.monotonic() + _PATIENCE_SECONDS
+        until = self.clock.monotonic() + PATIENCE_SECONDS
         while True:
             try:
                 return await call()

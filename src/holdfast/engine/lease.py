@@ -6,7 +6,7 @@ import os
 import platform
 
 from holdfast.engine.kernel import Dropped, Kernel
-from holdfast.errors import ConditionFailed
+from holdfast.errors import ConditionFailed, HoldfastError
 from holdfast.records import worker as rows
 
 __all__ = ["Lease"]
@@ -27,7 +27,13 @@ class Lease:
         self._seconds = seconds
         self._until = 0.0
         self._until_ms = 0
+        # The last error of the renewals that failed since one succeeded, and when they began to.
+        self._error: HoldfastError | None = None
+        self._failing_since = 0.0
+        self._renewed = 0.0
         self.worker = ""
+        self.loss = ""
+        """Why the lease was lost, if it was."""
 
     def holds(self) -> bool:
         """Return whether the lease still holds."""
@@ -55,16 +61,23 @@ class Lease:
             token=self._kernel.ids.new(),
         )
         await self._kernel.settle(self._kernel.workers, row)
-        self.worker = worker
+        self.worker, self._renewed, self._error = worker, began, None
         self._until, self._until_ms = began + self._seconds, until_ms
 
     async def prolong(self) -> bool:
         """Write the row again; return whether we still are who we were.
 
-        It tries for as long as the lease holds.
+        It tries for as long as the lease holds. Where it fails, or is cancelled, `loss` says why.
         """
         # The time is taken before the write is sent: others count from what the row says.
         began, until_ms = self._from_now()
+        late = began - self._until
+        self.loss = (
+            f"the process stood still, and sent no renewal until {late:.1f} seconds after its end; "
+            "a node that is a coroutine may have blocked the event loop"
+            if late >= 0
+            else "the store did not answer the renewal"
+        )
         write = rows.beat(
             self.worker,
             last_until_ms=self._until_ms,
@@ -72,11 +85,28 @@ class Lease:
             token=self._kernel.ids.new(),
         )
         try:
-            await self._kernel.settle(self._kernel.workers, write, alive=self.holds)
-        except (ConditionFailed, Dropped):
+            await self._kernel.settle(
+                self._kernel.workers, write, alive=self.holds, failed=self._failed
+            )
+        except Dropped:
+            return False
+        except ConditionFailed:
+            self.loss = "another worker found the lease lapsed by its own clock, and reaped it"
             return False
         self._until, self._until_ms = began + self._seconds, until_ms
+        self._renewed, self._error = began, None
         return True
+
+    def _failed(self, error: HoldfastError) -> None:
+        """Keep the error of a renewal: it is why the lease is lost, should it be."""
+        now = self._kernel.clock.monotonic()
+        if self._error is None:
+            self._failing_since = now
+        self._error = error
+        self.loss = (
+            f"renewed {now - self._renewed:.1f} seconds ago for the last time, each try of the "
+            f"last {now - self._failing_since:.1f} seconds failed, {type(error).__name__}: {error}"
+        )
 
     async def give_up(self) -> None:
         """Forget the worker, which holds nothing any more."""

@@ -16,7 +16,7 @@ from holdfast.engine.loading import load
 from holdfast.engine.parking import limit_ms, reason_of
 from holdfast.engine.removal import freed_at_ms, remove
 from holdfast.engine.turns import must_wait
-from holdfast.errors import ConditionFailed, StoreUnavailable, StoreUnusable
+from holdfast.errors import ConditionFailed, StoreError
 from holdfast.graph import Graph
 from holdfast.model.event import Cancelled, Expired, Failure, Waiting
 from holdfast.model.execution import Execution
@@ -155,21 +155,55 @@ class Leaving:
         )
         hold.let_go = True
 
+    async def step_back(self, error: StoreError) -> None:
+        """Release a run at once for whom the store can be used, and tell the worker that it cannot.
+
+        What ails the store is not the run's fault, and is not counted.
+        """
+        hold = self._hold
+        hold.holder.cut_off(error)
+        if hold.head.status in ENDED:
+            await self._postpone(hold.now_ms())
+            return
+        hold.journal = None
+        await self.release("store_unusable", failures=hold.head.resume_failures)
+
     async def stumble(self, error: Exception) -> None:
         """Put a run aside for a while that cannot be gone on with; at last, for somebody to see."""
         hold = self._hold
-        # What is wrong with the store is not the run's fault.
-        faultless = isinstance(error, StoreUnusable | StoreUnavailable)
-        failures = hold.head.resume_failures + (not faultless)
+        if isinstance(error, StoreError):
+            await self.step_back(error)
+            return
+        failures = hold.head.resume_failures + 1
         if hold.head.status in ENDED:
             await self._postpone(hold.now_ms() + _STUMBLE_MOST_MS)
-        elif failures >= hold.holder.resumes_max and not faultless:
+        elif failures >= hold.holder.resumes_max:
             await self.end("quarantined", failure_of(error))
         else:
             hold.journal = None
-            pause_ms = min(_STUMBLE_FIRST_MS * 2 ** max(failures, 1), _STUMBLE_MOST_MS)
-            due_ms = hold.now_ms() + pause_ms
+            due_ms = hold.now_ms() + _stumble_ms(failures)
             await self.release("resume_failed", due_ms=due_ms, failures=failures)
+
+    async def fall(self, error: Exception) -> None:
+        """Put a run aside whose row refuses what it should say: write as little as can be.
+
+        The row stays as it was when the run was claimed, as after a crash. It is quarantined like
+        any other run that cannot be resumed.
+        """
+        hold = self._hold
+        hold.journal = None
+        failures = hold.head.resume_failures + 1
+        quarantined = failures >= hold.holder.resumes_max and hold.head.status not in ENDED
+        await hold.change_or_drop(
+            changes.fallen,
+            # Quarantined, it is due at once: what it owes is paid, and then it leaves the index.
+            due_ms=hold.now_ms() + (0 if quarantined else _stumble_ms(failures)),
+            resume_failures=failures,
+            failure=failure_of(error) if quarantined else None,
+        )
+        hold.let_go = True
+        if quarantined:
+            hold.holder.ended(hold.head, hold.execution, "quarantined")
 
     def _retries_left(self) -> int:
         """Return how often the node may still fail; of several, the one that may least often."""
@@ -266,3 +300,8 @@ class Leaving:
         """Leave what is to be done for an ended run for later."""
         await self._hold.change_or_drop(changes.postponed, due_ms=due_ms)
         self._hold.let_go = True
+
+
+def _stumble_ms(failures: int) -> int:
+    """Return for how long a run is put aside after so many failures in a row."""
+    return min(_STUMBLE_FIRST_MS * 2**failures, _STUMBLE_MOST_MS)

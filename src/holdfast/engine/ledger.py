@@ -9,9 +9,9 @@ nothing before it is deleted, since a freed position would let a stalled owner b
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -23,13 +23,12 @@ from holdfast.engine.contents import (
     contents_of,
     spilled,
 )
-from holdfast.engine.kernel import Dropped, Kernel
+from holdfast.engine.kernel import PATIENCE_SECONDS, Dropped, Kernel, Outage
 from holdfast.engine.loading import Loaded
 from holdfast.errors import (
     ConditionFailed,
     InvalidResult,
-    StoreUnavailable,
-    StoreUnusable,
+    StoreError,
 )
 from holdfast.model.event import Event, Extended, Fenced, Snapshot
 from holdfast.model.execution import Execution, ends, folded, snapshot
@@ -39,6 +38,8 @@ from holdfast.records.head import Head
 from holdfast.records.journal import Content, content_of, followed, is_emptied, record
 
 __all__ = ["Conflict", "Journal"]
+
+T = TypeVar("T")
 
 # What one Put carries at most; what is over it takes the next position.
 GROUP_BYTES_MAX = 100 * 1024
@@ -62,11 +63,11 @@ class _Entry(msgspec.Struct, eq=False):
     plain: bytes
     done: asyncio.Future[None] | None = None
     """What its caller waits for; None for the one that writes, and for what was held back."""
-    refusal: Exception | None = None
+    refusal: BaseException | None = None
     pressing: bool = False
     """Whether others must not go by it before it is written."""
 
-    def learn(self, error: Exception | None) -> None:
+    def learn(self, error: BaseException | None) -> None:
         """Tell whoever waits for it what became of it."""
         self.refusal = error
         if self.done is None or self.done.done():
@@ -121,11 +122,14 @@ class Journal:
         *,
         alive: Callable[[], bool],
         apart: Apart | None = None,
+        patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         """Go on with a journal that was read.
 
         ``apart`` begins a write that goes on whatever becomes of whoever asked for it.
+        ``patience_seconds`` is how long a blob that cannot be written or read is tried again.
         """
+        self._patience_seconds = patience_seconds
         self._kernel = kernel
         self._head = head
         self._alive = alive
@@ -170,6 +174,7 @@ class Journal:
             InvalidResult: they cannot be kept; nothing was written.
             Conflict: somebody else's record stands there; nothing was written.
             Dropped: this process lost the run before it learned what became of the write.
+            Outage: they could not be written in time, nor what was held before: all of it is lost.
         """
         entry = _entry(events)
         if self._unwritten:
@@ -264,7 +269,8 @@ class Journal:
                     return
         except BaseException as error:
             # Whoever waits must learn of it: the position, and so the run, is lost to all of them.
-            shared = error if isinstance(error, Exception) else Conflict("the write was given up")
+            known = isinstance(error, Exception | Outage)
+            shared = error if known else Conflict("the write was given up")
             for entry in (*group, *self._waiting):
                 if entry is not until:
                     entry.learn(shared)
@@ -319,7 +325,7 @@ class Journal:
         except ConditionFailed as failed:
             self.undecided = False
             if content.blob is not None and self._kernel.blobs is not None:
-                with suppress(StoreUnavailable, StoreUnusable):
+                with suppress(StoreError):
                     await self._kernel.blobs.delete(content.blob.key)  # nobody names it
             if await self._goes_on_after(failed.item):
                 return False
@@ -359,9 +365,10 @@ class Journal:
         if len(data) <= self._kernel.spill_bytes:
             return Content(data)
         name = f"{self.context.position:08d}-{head.epoch}"
-        return await self._kernel.patiently(
-            lambda: spilled(self._kernel, head, data, name), self._alive
-        )
+        return await self._patiently(lambda: spilled(self._kernel, head, data, name))
+
+    async def _patiently(self, action: Callable[[], Awaitable[T]]) -> T:
+        return await self._kernel.patiently(action, self._alive, seconds_max=self._patience_seconds)
 
     async def _goes_on_after(self, standing: Mapping[str, Any] | None) -> bool:
         """Take in what stands where we meant to write, if it only gives the run more time.
@@ -371,9 +378,7 @@ class Journal:
         if standing is None or is_emptied(standing):
             return False
         content = content_of(standing)
-        (data,) = await self._kernel.patiently(
-            lambda: contents_of(self._kernel, [content]), self._alive
-        )
+        (data,) = await self._patiently(lambda: contents_of(self._kernel, [content]))
         events = unpack_events(data)
         if not all(isinstance(event, _EXTENDING) for event in events):
             return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, cast
 
@@ -108,10 +109,19 @@ def _raise_ours(error: BaseException, visit: Visit) -> None:
     """Raise what is ours of a group, as a TaskGroup wraps it."""
     if isinstance(error, BaseExceptionGroup):
         group = cast(BaseExceptionGroup[BaseException], error)
-        ours = group.split(lambda each: _is_of_another(each, visit))[1]
+        ours = [each for each in _each(group) if not _is_of_another(each, visit)]
         for kind in (Dropped, Overtaken, Paused):
-            if ours is not None and ours.subgroup(kind) is not None:
-                raise kind
+            for each in ours:
+                if isinstance(each, kind):
+                    raise each
+
+
+def _each(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _each(cast(BaseExceptionGroup[BaseException], error))
+        else:
+            yield error
 
 
 def _is_of_another(error: BaseException, visit: Visit) -> bool:

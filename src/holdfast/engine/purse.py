@@ -199,7 +199,8 @@ class Purse:
     async def _is_limited(self) -> bool:
         draws = self._hold.head.draws
         if draws is not None and self._shared is None:
-            limits = await self._accounts.limits(self._hold.head.key, draws)
+            hold = self._hold
+            limits = await hold.patiently(lambda: self._accounts.limits(hold.head.key, draws))
             self._shared = limits or Limits(0, 0)
         return draws is not None or self._hold.head.budget is not None
 

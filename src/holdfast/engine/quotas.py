@@ -361,7 +361,7 @@ class _Counter:
 
     def __init__(self, kernel: Kernel, key: Key) -> None:
         self._kernel = kernel
-        self._table = kernel.store.table.purpose("quota")
+        self._table = kernel.store.records("quota")
         self._key = key
         self._standing: dict[str, Any] | None = None
         self._pending: list[_Change] = []

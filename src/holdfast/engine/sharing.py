@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -24,9 +24,7 @@ from holdfast.errors import (
     ConditionFailed,
     InvalidResult,
     JournalDamaged,
-    OutcomeUnknown,
-    StoreUnavailable,
-    StoreUnusable,
+    StoreError,
 )
 from holdfast.records import sharing
 from holdfast.records.codec import encode, unpack_value
@@ -37,6 +35,8 @@ from holdfast.storage import Blobs, Key
 
 __all__ = ["LEASE_SECONDS", "SharedAnswers"]
 
+T = TypeVar("T")
+
 _log = logging.getLogger("holdfast.sharing")
 
 LEASE_SECONDS = 30.0
@@ -44,9 +44,14 @@ LEASE_SECONDS = 30.0
 # Somebody who waits for an answer of another process asks at first often, then less so.
 _ASK_FIRST_SECONDS = 0.025
 _ASK_MOST_SECONDS = 1.0
-_STORE_FAILED = (StoreUnavailable, StoreUnusable, OutcomeUnknown)
 
 Ask = Callable[[], Awaitable[Any]]
+
+
+class Patiently(Protocol):
+    """Repeats what the store could not do, for as long as its caller may wait."""
+
+    async def __call__(self, action: Callable[[], Awaitable[T]], /) -> T: ...
 
 
 class _Question(msgspec.Struct, frozen=True):
@@ -56,6 +61,7 @@ class _Question(msgspec.Struct, frozen=True):
     digest: bytes
     keep_ms: int
     ask: Ask
+    patiently: Patiently
 
     @property
     def key(self) -> Key:
@@ -85,14 +91,22 @@ class SharedAnswers:
 
     def __init__(self, kernel: Kernel, *, lease_seconds: float = LEASE_SECONDS) -> None:
         self._kernel = kernel
-        self._table = kernel.store.table.purpose("answer")
+        self._table = kernel.store.records("answer")
         self._lease_seconds = lease_seconds
         self._flights: dict[Key, asyncio.Future[bytes | None]] = {}
 
     async def answered(
-        self, tenant: str, digest: bytes, ask: Ask, *, keep_ms: int
+        self,
+        tenant: str,
+        digest: bytes,
+        ask: Ask,
+        *,
+        keep_ms: int,
+        patiently: Patiently | None = None,
     ) -> tuple[Any, bool]:
         """Return the answer to a question, and whether somebody else had asked.
+
+        ``patiently`` is how a run that asks waits for the store; without it there is a limit.
 
         Who asks first decides how long its answer is kept. What ``ask`` raises is raised to its
         own caller; those who waited for it ask themselves, one after the other. Who stalls past
@@ -103,7 +117,8 @@ class SharedAnswers:
             StoreUnavailable: the store did not answer for a while.
             StoreUnusable: somebody has to mend it.
         """
-        question = _Question(tenant, digest, keep_ms, ask)
+        patiently = patiently or self._kernel.persistently
+        question = _Question(tenant, digest, keep_ms, ask, patiently)
         key = question.key
         while (flight := self._flights.get(key)) is not None:
             await asyncio.wait({flight})
@@ -126,12 +141,12 @@ class SharedAnswers:
         """Return the answer that stands, or wait for that of another, or ask."""
         clock, pause = self._kernel.clock, _ASK_FIRST_SECONDS
         unreadable: str | None = None
-        seen = await self._read(question.key)
+        seen = await self._read(question)
         while True:
             now = clock.now_ms()
             if seen is not None and seen.until_ms > now:
                 if seen.state == "answered":
-                    got = await self._read_answer(seen)
+                    got = await self._read_answer(question, seen)
                     if got is not None:
                         return got
                     unreadable = seen.id
@@ -139,34 +154,34 @@ class SharedAnswers:
                     left = (seen.until_ms - now) / 1000
                     await clock.sleep(min(pause * (0.5 + self._kernel.ids.random()), left))
                     pause = min(pause * 2, _ASK_MOST_SECONDS)
-                    seen = await self._read(question.key)
+                    seen = await self._read(question)
                     continue
                 else:
                     value = await question.ask()
                     return _Got(value, await compressed(encode(value)), others=False)
             try:
-                lease = await self._take(question.key, instead_of=unreadable)
+                take = partial(self._take, question.key, instead_of=unreadable)
+                lease = await question.patiently(take)
             except ConditionFailed as failed:
                 seen = None if failed.item is None else standing_of(failed.item)
                 continue
             if clock.monotonic() - lease.taken < self._lease_seconds:
                 return await self._ask(question, lease, instead_of=seen)
-            seen = await self._read(question.key)  # it lapsed before we heard that it is ours
+            seen = await self._read(question)  # it lapsed before we heard that it is ours
 
-    async def _read(self, key: Key) -> Standing | None:
+    async def _read(self, question: _Question) -> Standing | None:
         # A moment old will do: where somebody was faster, the lease is refused.
-        read = partial(self._table.get, key, eventual=True)
-        item = await self._kernel.persistently(read)
+        item = await question.patiently(partial(self._table.get, question.key, eventual=True))
         return None if item is None else standing_of(item)
 
-    async def _read_answer(self, seen: Standing) -> _Got | None:
+    async def _read_answer(self, question: _Question, seen: Standing) -> _Got | None:
         """Return the answer that stands; None where it cannot be read."""
         assert seen.content is not None
         try:
             packed = seen.content.data
             if seen.content.blob is not None:
                 get = partial(self._kernel.store.blobs.purpose("answer").get, seen.content.blob)
-                packed = await self._kernel.persistently(get)
+                packed = await question.patiently(get)
             return _Got(unpack_value(packed or b""), packed or b"", others=True)
         except (BlobNotFound, BlobDamaged, JournalDamaged) as error:
             _log.warning("a shared answer is asked for again, since it is unreadable: %s", error)
@@ -225,7 +240,7 @@ class SharedAnswers:
             except ConditionFailed:
                 _log.warning("the lease on a shared answer was lost; it is asked for twice")
                 return
-            except _STORE_FAILED as error:
+            except StoreError as error:
                 _log.warning("the lease on a shared answer could not be renewed: %s", error)
             await clock.sleep(third)
 
@@ -249,7 +264,7 @@ class SharedAnswers:
         except ConditionFailed:
             if content is not None:
                 await self._free(content)  # nobody names it
-        except _STORE_FAILED as error:
+        except StoreError as error:
             _log.warning("an answer could not be shared: %s", error)
             await self._give_up(lease)
 
@@ -271,13 +286,13 @@ class SharedAnswers:
 
     async def _give_up(self, lease: _Lease) -> None:
         """Make room for the next who asks; where that fails, the lease lapses."""
-        with suppress(ConditionFailed, *_STORE_FAILED):
+        with suppress(ConditionFailed, StoreError):
             await self._table.write(sharing.given_up(lease.key, lease.id))
 
     async def _free(self, content: Content) -> None:
         """Delete what lies beside the table and nothing names; where that fails, a sweep does."""
         if content.blob is not None and self._blobs is not None:
-            with suppress(*_STORE_FAILED):
+            with suppress(StoreError):
                 await self._blobs.delete(content.blob.key)
 
     @property

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 
 from holdfast.engine.news import News
-from holdfast.errors import OutcomeUnknown, StoreUnavailable, StoreUnusable
+from holdfast.errors import StoreError
 from holdfast.records.keys import RunKey, SpoolKey
 from holdfast.records.tokens import Entry, Stream, Text
 
@@ -123,7 +123,7 @@ class Spool:
                 streams = {entry.stream: self.streams[entry.stream] for entry in batch.entries}
                 try:
                     await self._write(batch.number, Text(streams, batch.entries))
-                except (StoreUnavailable, StoreUnusable, OutcomeUnknown) as error:
+                except StoreError as error:
                     _log.warning("text cannot be written, and is not any more: %s", error)
                     self.broken = True
                     return

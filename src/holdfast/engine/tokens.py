@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Self
 
 from holdfast.engine import events
 from holdfast.engine.cursors import TextCursor
-from holdfast.engine.kernel import Kernel
+from holdfast.engine.kernel import Kernel, Outage
 from holdfast.engine.spool import Said, Spool
 from holdfast.errors import InvalidQuery
 from holdfast.model.run import TextPiece
@@ -92,7 +93,10 @@ def _spool_of(kernel: Kernel, head: Head) -> Spool:
 
     async def write(number: int, text: Text) -> None:
         put = text_item(head, key, number, text, now_ms=kernel.clock.now_ms())
-        await kernel.settle(kernel.texts, put)
+        try:
+            await kernel.patiently(partial(kernel.settle, kernel.texts, put), lambda: True)
+        except Outage as outage:
+            raise outage.error from None
 
     spool = Spool(key, head.generation, write=write, sleep=kernel.clock.sleep)
     kernel.spools.open(head.key, spool)

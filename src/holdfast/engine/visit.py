@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
@@ -39,6 +39,8 @@ from holdfast.model.wait import Wait, asking_key, shown_about
 from holdfast.records.head import Head
 
 __all__ = ["Over", "Paused", "Visit"]
+
+T = TypeVar("T")
 
 WAITS_MAX = 1_000
 """How many things a node may wait for at once."""
@@ -168,6 +170,14 @@ class Visit:
         try:
             await self.hold.record(*events, durable=durable, decided=decided)
         except (Dropped, Overtaken) as lost:
+            self._lost = lost
+            raise
+
+    async def patiently(self, action: Callable[[], Awaitable[T]], /) -> T:
+        """Do something again until the store can be used; see `Hold.patiently`."""
+        try:
+            return await self.hold.patiently(action)
+        except Dropped as lost:
             self._lost = lost
             raise
 

@@ -14,6 +14,7 @@ from typing import Any
 from holdfast.engine.driver import Driver
 from holdfast.engine.flusher import Flusher
 from holdfast.engine.hands import Hands
+from holdfast.engine.health import Outages, WorkerHealth, probe_blobs
 from holdfast.engine.hold import Hold
 from holdfast.engine.kernel import Dropped, Kernel
 from holdfast.engine.lease import Lease
@@ -29,9 +30,8 @@ from holdfast.errors import (
     ConditionFailed,
     HoldfastError,
     InvalidRequest,
-    OutcomeUnknown,
     StoreClosed,
-    StoreUnavailable,
+    StoreError,
 )
 from holdfast.graph import Graph
 from holdfast.model.execution import Execution
@@ -47,8 +47,11 @@ _log = logging.getLogger("holdfast.worker")
 _BEATS_A_LEASE = 4
 # How often a worker asks at the least whether the shards have become more.
 _SETTINGS_SECONDS = 60.0
-# How long to wait after the store could not be used, before the next try.
+# How long to wait after the store could not be used, before the next try: longer and longer.
 _TROUBLE_SECONDS = 1.0
+_TROUBLE_SECONDS_MAX = 30.0
+# What a worker cannot do while the store cannot be used; its log and its health name it.
+_DRIVE, _REGISTER = "drive runs", "register"
 _REAPING_SECONDS = 5.0
 # How long tasks have to end once they are cancelled: a node may not mind being cancelled.
 _FAREWELL_SECONDS = 1.0
@@ -134,6 +137,9 @@ class Worker:
         self._threads = NodeThreads(options.concurrency)
         self.id = ""
         self.draining = False
+        self._outages = Outages(kernel)
+        # A result that cannot be written is held for as long as the lease would last by itself.
+        self.patience_seconds = options.lease_seconds
         self.hold_ms = round(options.hold_seconds * 1000)
         self.resumes_max = options.resumes_max
         self.counts: Counter[str] = Counter()
@@ -144,15 +150,24 @@ class Worker:
     async def start(self) -> None:
         """Register, and begin to claim.
 
+        Where the store cannot be used for now (it does not answer, it is full, credentials have
+        expired), the worker has no name yet when this returns, and registers once it can.
+
         Raises:
-            StoreUnavailable, StoreUnusable: the store cannot be used.
+            StoreUnusable: the store cannot be used as it is: there is no such table or file, it is
+                damaged or of another release, it may not be written, or access is denied.
             InvalidRequest: it was started before.
         """
         if self._beating is not None:
             raise InvalidRequest("a worker starts once; make another one")
-        await self._kernel.settings()
-        await self._lease.take()
-        self.id = self._lease.worker
+        try:
+            await self._kernel.settings()
+            await self._lease.take()
+            self.id = self._lease.worker
+        except StoreError as error:
+            if not error.may_pass:
+                raise
+            self._outages.failed("", _REGISTER, error)
         self._beating = asyncio.create_task(self._forever(self._beat), name="holdfast beat")
         self._seeking = [
             asyncio.create_task(self._forever(self._scan), name="holdfast scan"),
@@ -237,6 +252,12 @@ class Worker:
         """Return whether its lease still holds."""
         return self.id != "" and self._lease.holds()
 
+    def cut_off(self, error: StoreError) -> None:
+        """Hear that a run was released because the store could not be used: claim no others."""
+        self.counts["cut off"] += 1
+        self._outages.failed(self.id, _DRIVE, error)
+        self._wake.set()
+
     def paused(self, head: Head) -> None:
         """Hear that a run waits, and how its row looks."""
         self._on_paused(head)
@@ -248,6 +269,11 @@ class Worker:
             why = "" if head.failure is None else f"{head.failure.type}: {head.failure.message}"
             _log.error("run %s is quarantined: %s", head.key.id, why)
         self._on_ended(head, execution, status)
+
+    @property
+    def health(self) -> WorkerHealth:
+        """Whether it can do its work, and if not, what the store raised, and since when."""
+        return self._outages.health
 
     # --- what its own process hands it ------------------------------------------------------------
 
@@ -310,6 +336,9 @@ class Worker:
 
     async def _scan(self) -> None:
         """Claim what is due, then wait for more."""
+        if _DRIVE in self._outages:
+            await self._until_usable()
+            return
         self._slots.held_back = False
         found = await self._due.claim(await self._partitions()) if self._slots.free > 0 else 0
         if not found:
@@ -318,13 +347,29 @@ class Worker:
             await self._until_woken(self._poll_seconds() * jitter, self._wake)
             self._wake.clear()
 
+    async def _until_usable(self) -> None:
+        """Return when runs can be driven again, or the worker leaves."""
+        pause = _TROUBLE_SECONDS
+        while not self.draining:
+            await self._until_woken(pause, self._leaving)
+            pause = min(2 * pause, _TROUBLE_SECONDS_MAX)
+            try:
+                await probe_blobs(self._kernel)
+            except StoreClosed:
+                raise
+            except StoreError as error:
+                self._outages.failed(self.id, _DRIVE, error)
+            else:
+                self._outages.works(self.id, _DRIVE)
+                return
+
     async def _partitions(self) -> list[str]:
         seconds = min(self._options.lease_seconds / _BEATS_A_LEASE, _SETTINGS_SECONDS)
         settings = await self._kernel.settings(seconds_old_max=seconds)
         return self._rounds.order(self.id, settings.shards)
 
     def _may_claim(self) -> bool:
-        return not self.draining and self.alive()
+        return not self.draining and self.alive() and _DRIVE not in self._outages
 
     def _serves(self, graph: str, pool: str | None) -> bool:
         return graph in self._graphs and pool in self._pools
@@ -442,14 +487,12 @@ class Worker:
     # --- staying alive ----------------------------------------------------------------------------
 
     async def _beat(self) -> None:
+        if self.id == "":
+            await self._begin_anew()
         seconds = self._options.lease_seconds / _BEATS_A_LEASE
         await self._kernel.clock.sleep(min(seconds, max(self._lease.remaining_seconds(), 0)))
         if not await self._prolonged():
-            _log.warning(
-                "worker %s lost its lease, and begins anew: the store did not answer, the machine "
-                "stalled, or a node that is a coroutine blocks the event loop",
-                self.id,
-            )
+            _log.warning("worker %s lost its lease, and begins anew: %s", self.id, self._lease.loss)
             await self._begin_anew()
             return
         self._beats += 1
@@ -472,6 +515,7 @@ class Worker:
         dropped = list(self._tasks.values())
         self.counts["lost"] += len(dropped)
         await _cancelled(*dropped)
+        pause = _TROUBLE_SECONDS
         while self.id == "":
             try:
                 await self._lease.take()
@@ -479,13 +523,15 @@ class Worker:
             except StoreClosed:
                 raise
             except HoldfastError as error:
-                _log.warning("no new lease yet: %s", error)
-                await self._kernel.clock.sleep(_TROUBLE_SECONDS)
+                self._outages.failed("", _REGISTER, error)
+                await self._kernel.clock.sleep(pause)
+                pause = min(2 * pause, _TROUBLE_SECONDS_MAX)
+        self._outages.works(self.id, _REGISTER)
         self._wake.set()
 
     async def _audit(self) -> None:
         """Make due what stands under our name and is not ours: a claim whose answer never came."""
-        with contextlib.suppress(StoreUnavailable, OutcomeUnknown):  # the next audit finds it
+        with contextlib.suppress(StoreError):  # the next audit finds it
             await requeue_all(
                 self._kernel, self.id, lost=False, found=self.offer, but=self._is_ours
             )
@@ -507,13 +553,18 @@ class Worker:
 
     async def _forever(self, step: Callable[[], Awaitable[None]]) -> None:
         """Repeat a step; what the store cannot do now it may do later."""
+        what = step.__name__.strip("_")
         while not self.draining or step == self._beat:
+            if self.id == "" and step != self._beat:  # there is nothing to do without a name
+                await self._until_woken(_TROUBLE_SECONDS, self._leaving)
+                continue
             try:
                 await step()
+                self._outages.works(self.id, what)
             except StoreClosed:
                 raise
             except HoldfastError as error:
-                _log.warning("%s", error)
+                self._outages.failed(self.id, what, error, level=logging.WARNING)
                 await self._kernel.clock.sleep(_TROUBLE_SECONDS)
             except Exception:
                 _log.exception("worker %s stumbled", self.id)

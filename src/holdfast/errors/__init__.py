@@ -62,21 +62,22 @@
     ├── ResumeFailed              a worker cannot go on with a run
     │   ├── UnknownNode           it stands at a node that the graph no longer has
     │   └── JournalDamaged        its journal cannot be read
-    ├── OutcomeUnknown            the answer to a write was lost and cannot be told by reading
-    │   └── RunClosing            past its expiry, a run carries out what it holds (retryable)
-    ├── StoreUnusable             a person has to mend something first
-    │   ├── StoreNotFound         no such table, bucket, file or folder
-    │   ├── StoreReadOnly         the file or the folder may not be written
-    │   ├── StoreFull             the disk, or the limit set for the file, is used up
-    │   ├── StoreCorrupt          the file is not a database, or is damaged
-    │   ├── StoreMismatched       made by a newer release, or with other indexes
-    │   ├── StoreClosed           used after close()
-    │   └── AccessDenied          credentials that are refused, or not allowed to do this
-    │       ├── CredentialsMissing
-    │       └── CredentialsExpired
-    └── StoreUnavailable          try again later (retryable)
-        ├── Throttled             the service or the file is too busy
-        └── EndpointUnreachable   no connection, or no answer
+    └── StoreError                the store cannot be used; a worker waits until it can
+        ├── OutcomeUnknown        the answer to a write was lost and cannot be told by reading
+        │   └── RunClosing        past its expiry, a run carries out what it holds (retryable)
+        ├── StoreUnusable         a person has to mend something first
+        │   ├── StoreNotFound     no such table, bucket, file or folder
+        │   ├── StoreReadOnly     the file or the folder may not be written
+        │   ├── StoreFull         the disk, or the limit set for the file, is used up
+        │   ├── StoreCorrupt      the file is not a database, or is damaged
+        │   ├── StoreMismatched   made by a newer release, or with other indexes
+        │   ├── StoreClosed       used after close()
+        │   └── AccessDenied      credentials that are refused, or not allowed to do this
+        │       ├── CredentialsMissing
+        │       └── CredentialsExpired
+        └── StoreUnavailable      try again later (retryable)
+            ├── Throttled         the service or the file is too busy
+            └── EndpointUnreachable   no connection, or no answer
 
 ``code`` is the name that machines read and never changes; ``retryable`` says whether the same call
 may succeed later without anybody mending anything. The docstring of a class is its message where
@@ -163,6 +164,7 @@ from holdfast.errors.stores import (
     OutcomeUnknown,
     StoreClosed,
     StoreCorrupt,
+    StoreError,
     StoreFull,
     StoreMismatched,
     StoreNotFound,
@@ -234,6 +236,7 @@ __all__ = [
     "SessionBusy",
     "StoreClosed",
     "StoreCorrupt",
+    "StoreError",
     "StoreFull",
     "StoreMismatched",
     "StoreNotFound",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from holdfast.errors.root import HoldfastError, Item
 
 __all__ = [
@@ -12,6 +14,7 @@ __all__ = [
     "OutcomeUnknown",
     "StoreClosed",
     "StoreCorrupt",
+    "StoreError",
     "StoreFull",
     "StoreMismatched",
     "StoreNotFound",
@@ -22,13 +25,25 @@ __all__ = [
 ]
 
 
-class OutcomeUnknown(HoldfastError):
+class StoreError(HoldfastError):
+    """The store cannot be used, or did not say what became of a request.
+
+    The engine never blames a run for it: a worker waits until the store can be used again.
+    """
+
+    code = "store_error"
+    may_pass: ClassVar[bool] = False
+    """Whether a worker that starts waits for it to pass, although nobody changes its settings."""
+
+
+class OutcomeUnknown(StoreError):
     """The answer to a write was lost, and what stands now does not tell whether it was applied.
 
     It may have been applied and overwritten since, or may never have arrived.
     """
 
     code = "outcome_unknown"
+    may_pass = True
 
     def __init__(self, message: str | None = None, *, item: Item | None = None) -> None:
         super().__init__(message)
@@ -36,7 +51,7 @@ class OutcomeUnknown(HoldfastError):
         """What stood under the key when it was read back, if it could be read."""
 
 
-class StoreUnusable(HoldfastError):
+class StoreUnusable(StoreError):
     """The store cannot be used until somebody mends it."""
 
     code = "store_unusable"
@@ -58,6 +73,7 @@ class StoreFull(StoreUnusable):
     """There is no room left for the store."""
 
     code = "store_full"
+    may_pass = True
 
 
 class StoreCorrupt(StoreUnusable):
@@ -94,13 +110,15 @@ class CredentialsExpired(AccessDenied):
     """The credentials have expired."""
 
     code = "credentials_expired"
+    may_pass = True
 
 
-class StoreUnavailable(HoldfastError):
+class StoreUnavailable(StoreError):
     """The store cannot answer now; the same call may succeed later."""
 
     code = "store_unavailable"
     retryable = True
+    may_pass = True
 
 
 class Throttled(StoreUnavailable):

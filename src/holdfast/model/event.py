@@ -46,8 +46,8 @@ __all__ = [
 class Failure(msgspec.Struct, frozen=True, array_like=True):
     """An error, as far as it can be told to somebody in another process."""
 
-    type: str
-    message: str
+    type: str = ""
+    message: str = ""
     trace: str = ""
 
 

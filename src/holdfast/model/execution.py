@@ -149,8 +149,11 @@ class Execution(Strand, frozen=True, kw_only=True):
 
     def open(self) -> Iterator[tuple[str, Strand]]:
         """Yield every strand that stands at a node to be run, with its name."""
-        if self.ending is not None:
-            return
+        if self.ending is None:
+            yield from self.standing()
+
+    def standing(self) -> Iterator[tuple[str, Strand]]:
+        """Yield every strand that stands at a node, with its name, also if the run has ended."""
         if self.fork is None:
             yield "", self
         for path, branch in self.branches.items():
@@ -221,7 +224,8 @@ def shown_nodes(execution: Execution) -> str:
     """Return where a run stands, as people read it: ``read x14, check``."""
     if not execution.branches:
         return execution.node
-    nodes = Counter(strand.node for _, strand in execution.open())
+    # Also once the run has ended: people look where it stood then.
+    nodes = Counter(strand.node for _, strand in execution.standing())
     shown = ", ".join(name if n == 1 else f"{name} x{n}" for name, n in nodes.items())
     return shown if len(shown) <= _SHOWN_MAX else shown[: _SHOWN_MAX - 1] + "…"
 

@@ -72,7 +72,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """Where it stands, as of the last time that its row was written."""
     reason: str | None
     """Why it is paused: signal, timer, retry, ambiguous, quota, budget, scheduled, queued,
-    draining, newer_version, resume_failed."""
+    draining, newer_version, resume_failed, store_unusable."""
     waits: tuple[Wait, ...]
     """What would let it go on."""
     due_at: datetime | None

@@ -36,6 +36,7 @@ __all__ = [
     "created",
     "ended",
     "extended",
+    "fallen",
     "freed",
     "funded",
     "is_open",
@@ -208,6 +209,44 @@ def released(
         place=head.due(due_ms, head.epoch + 1),
         context=context,
         now_ms=now_ms,
+        token=token,
+    )
+
+
+def fallen(
+    head: Head,
+    *,
+    due_ms: int,
+    resume_failures: int,
+    failure: Failure | None,
+    now_ms: int,
+    token: str,
+) -> Update:
+    """Return the write by which its owner lets go of a run whose row refuses any other write.
+
+    The row says as little as can be. As after a crash, the next owner fences the journal. With a
+    ``failure`` the run is quarantined, and due again only to pay what it owes.
+    """
+    place = Place.due(head.queue, due_ms, head.key, head.epoch + 1)
+    changes: dict[str, Any] = {
+        "epoch": head.epoch + 1,
+        "torn": True,
+        "updated_ms": now_ms,
+        "resume_failures": resume_failures,
+        "GSI1PK": place.pk,
+        "GSI1SK": place.sk,
+    }
+    removed: tuple[str, ...] = ("owner",)
+    if failure is not None:
+        list_pk, list_sk = list_place(head.key, head.created_ms, head.list_shards, trouble=True)
+        short = _short(failure, with_trace=True)
+        changes |= {"status": "quarantined", "failure": short, "GSI2PK": list_pk, "GSI2SK": list_sk}
+        removed += ("cancel", "retry")
+    return Update(
+        key=head.key.head,
+        set=changes,
+        remove=removed,
+        condition=_held(head),
         token=token,
     )
 
@@ -535,6 +574,6 @@ def _map(value: msgspec.Struct) -> dict[str, Any]:
 
 
 def _short(failure: Failure, *, with_trace: bool) -> dict[str, Any]:
-    short = {"type": failure.type[:_TEXT_MAX], "message": failure.message[:_TEXT_MAX]}
     # The journal has the whole of it, except where the journal is what cannot be read.
-    return {**short, "trace": failure.trace[-_TRACE_MAX:]} if with_trace else short
+    trace = failure.trace[-_TRACE_MAX:] if with_trace else ""
+    return _map(Failure(failure.type[:_TEXT_MAX], failure.message[:_TEXT_MAX], trace))

@@ -56,6 +56,7 @@ from holdfast.storage import Between, From, Key, Prefix, UpTo
 
 __all__ = [
     "HEAD",
+    "PROBE_BLOB",
     "REAPED",
     "REAPING",
     "SETTINGS",
@@ -117,6 +118,8 @@ _ANSWER_BLOB = re.compile(
     r"(keep-[0-9]+d)/([^/#]+)/answers/([0-9a-f]+)/"
     r"([0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})"
 )
+PROBE_BLOB = "keep-10d/probe"
+"""What a worker writes and deletes to learn whether blobs can be used again."""
 _TIME_MS_MAX = 9_999_999_999_999
 # Sorts after every digit and letter that a key of ours has in its place.
 _LAST = "~"

@@ -46,6 +46,10 @@ class Store:
         self._engine = engine
         self._blobs = blobs
 
+    def records(self, purpose: str) -> Table:
+        """Return the table as the product writes its own records: without empty text or bytes."""
+        return Table(self._engine, self.meter, purpose, takes_empty=False)
+
     @property
     def blobs(self) -> Blobs:
         """The blobs that belong to the table.

@@ -15,6 +15,7 @@ from holdfast.storage.admission import (
     admit_range,
     admit_transaction,
     admit_write,
+    check_full,
 )
 from holdfast.storage.cursors import position_of
 from holdfast.storage.item import Item
@@ -49,16 +50,20 @@ class Table:
     a `StoreUnavailable` or `StoreUnusable`; what it refuses is named under each method.
     """
 
-    def __init__(self, engine: Engine, meter: Meter, purpose: str = "other") -> None:
+    def __init__(
+        self, engine: Engine, meter: Meter, purpose: str = "other", *, takes_empty: bool = True
+    ) -> None:
+        """Take the engine; ``takes_empty`` is whether an attribute may be empty text or bytes."""
         self._engine = engine
         self._meter = meter
         self._purpose = purpose
+        self._takes_empty = takes_empty
 
     def purpose(self, purpose: str) -> Table:
         """Return this table with its operations metered under another purpose."""
         if not isinstance(purpose, str):
             raise InvalidRequest(f"a purpose is a string, not a {type(purpose).__name__}")
-        return Table(self._engine, self._meter, purpose)
+        return Table(self._engine, self._meter, purpose, takes_empty=self._takes_empty)
 
     async def get(self, key: Key, *, eventual: bool = False) -> Item | None:
         """Return the item, or None where there is none.
@@ -90,6 +95,7 @@ class Table:
         if returning not in ("nothing", "old", "new"):
             raise InvalidWrite(f"returning is 'nothing', 'old' or 'new', not {returning!r:.80}")
         admitted = admit_write(write, self._engine.layout)
+        self._check_full(admitted)
         return self._result("write", await self._engine.perform(WriteItem(admitted, returning)))
 
     async def transact(self, writes: Sequence[Touch]) -> None:
@@ -101,6 +107,7 @@ class Table:
             ItemTooLarge, InvalidWrite: an update does not fit the item that it met.
         """
         admitted = admit_transaction(writes, self._engine.layout)
+        self._check_full(*admitted)
         self._result("transact", await self._engine.perform(TransactItems(admitted)))
 
     async def write_many(self, writes: Iterable[Put | Delete]) -> None:
@@ -109,6 +116,7 @@ class Table:
         This is not a transaction: after an error some of the writes may stand.
         """
         admitted = admit_batch(writes, self._engine.layout)
+        self._check_full(*admitted)
         if admitted:
             self._result("write_many", await self._engine.perform(WriteItems(admitted)))
 
@@ -186,6 +194,11 @@ class Table:
     async def close(self) -> None:
         """Finish what is under way and let go of the engine."""
         await self._engine.close()
+
+    def _check_full(self, *writes: Touch) -> None:
+        if not self._takes_empty:
+            for write in writes:
+                check_full(write)
 
     def _result(self, name: str, answer: Answer) -> Any:
         self._meter.record(self._purpose, name, answer.units)

@@ -1,0 +1,98 @@
+"""Bugs to plant in what is done while stores cannot be used: fleets with outages find them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from holdfast.engine import health, hold, kernel, leaving
+from holdfast.engine.ledger import Conflict
+from holdfast.errors import StoreError, StoreUnavailable
+from holdfast.model.execution import Execution, shown_nodes
+from holdfast.records import changes
+from tests.simulation.bugs import MORE_TROUBLE, Plant, bug
+from tests.simulation.effect_bugs import effect_bug
+
+__all__ = ["store_bug"]
+
+
+def store_bug(plant: Plant) -> Plant:
+    """Make a bug known that shows only where stores cannot be used for a while."""
+    MORE_TROUBLE[plant.__name__] = {"table_outage": 0.7, "blob_outage": 0.9}
+    return bug(plant)
+
+
+@store_bug
+@effect_bug
+def an_unusable_store_blamed_on_the_run(patch: pytest.MonkeyPatch) -> None:
+    """Only a store that does not answer is waited for; another error is raised where it is met."""
+    patiently = kernel.Kernel.patiently
+
+    async def impatient(
+        self: Any, action: Callable[[], Awaitable[Any]], alive: Callable[[], bool], **given: Any
+    ) -> Any:
+        raised: list[StoreError] = []
+
+        async def tried() -> Any:
+            try:
+                return await action()
+            except StoreUnavailable:
+                raise
+            except StoreError as error:
+                raised.append(error)
+
+        value = await patiently(self, tried, alive, **given)
+        if raised:
+            raise raised[0]
+        return value
+
+    patch.setattr(kernel.Kernel, "patiently", impatient)
+
+
+@store_bug
+def a_run_held_for_as_long_as_the_lease_is_renewed(patch: pytest.MonkeyPatch) -> None:
+    patiently = kernel.Kernel.patiently
+
+    async def stubborn(self: Any, action: Any, alive: Any, **given: Any) -> Any:
+        return await patiently(self, action, alive, seconds_max=1e9)
+
+    patch.setattr(kernel.Kernel, "patiently", stubborn)
+
+
+@store_bug
+def an_outage_counted_against_the_run(patch: pytest.MonkeyPatch) -> None:
+    async def unfair(self: Any, error: StoreError) -> None:
+        self._hold.holder.cut_off(error)
+        self._hold.journal = None
+        await self.release("store_unusable", failures=self._hold.head.resume_failures + 1)
+
+    patch.setattr(leaving.Leaving, "step_back", unfair)
+
+
+@store_bug
+def claims_by_a_worker_that_cannot_drive_runs(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(health.Outages, "__contains__", lambda self, what: False)
+
+
+@store_bug
+@effect_bug
+def a_run_that_goes_on_without_what_could_not_be_written(patch: pytest.MonkeyPatch) -> None:
+    def deaf(self: Any, writing: Any) -> None:
+        self._writing.discard(writing)
+        if not writing.cancelled() and isinstance(writing.exception(), Conflict):
+            self.journal = None
+
+    patch.setattr(hold.Hold, "_was_written", deaf)
+
+
+@store_bug
+def a_row_that_says_nothing_of_where_a_run_stood(patch: pytest.MonkeyPatch) -> None:
+    """A fork that has ended stands at no node, and no record may hold an empty text."""
+
+    def shown(execution: Execution) -> str:
+        over = execution.branches and execution.ending is not None
+        return "" if over else shown_nodes(execution)
+
+    patch.setattr(changes, "shown_nodes", shown)
