@@ -66,7 +66,9 @@ class Asker(Protocol):
 
     async def write_down(self) -> None: ...
 
-    async def admitted(self, call: str, quota: Quota | None, cost: Cost) -> Pass | None: ...
+    async def admitted_in_place(
+        self, call: str, quota: Quota | None, cost: Cost
+    ) -> Pass | None: ...
 
 
 def admitted_fallback(fallback: object) -> tuple[str, ...]:
@@ -207,7 +209,7 @@ class _Question:
         visit = self._visit
 
         async def ask() -> Any:
-            admission = await visit.admitted(self._call, self._quota, self.cost)
+            admission = await visit.admitted_in_place(self._call, self._quota, self.cost)
             try:
                 answer = await self._told(request)
                 if admission is not None:
