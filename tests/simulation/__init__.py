@@ -8,6 +8,7 @@ and `blobs` (what stands between a process and the truth), `supervisor` (who sta
 Then what is simulated: `flow` (the graph of all runs), `effects` (the world outside that some of
 them call) with `oracle` (a model, and what is paid) and `gate` (a quota), `script` (what users want
 of them), `fleet` (workers and clients), `chronicle` (what each run truly went through), `promises`
-with `order` (runs of one session), `family` (runs that start others) and `once` (calls), and `bugs`
-with `effect_bugs` (what is planted, to be found).
+with `order` (runs of one session), `family` (runs that start others), `once` (calls), `shared`
+(answers that runs share) and `streams` (text as it comes), and `bugs` with `effect_bugs` and
+`telling_bugs` (what is planted, to be found).
 """

@@ -79,6 +79,8 @@ _LATE = {"late_write": 0.06, "late_seconds_max": 100.0}
 _MORE = {
     "set_aside_for_a_node_that_is_over": {"effect_lost": 0.3},
     "a_call_made_after_the_run_was_lost": {"effect_lost": 0.2, "effect_stall": 0.06},
+    "an_owner_that_lost_the_run_is_heard_to_its_end": {"stream_stall": 0.6},
+    "an_owner_that_lost_the_run_writes_its_text": {"stream_stall": 0.6},
     "free_the_fences": _LATE,
     "no_cancelled_head_for_a_child_that_is_not_made_yet": _LATE,
 }

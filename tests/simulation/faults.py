@@ -29,6 +29,9 @@ drawn.
 ``effect_late``           as much, and it reaches it only later
 ``effect_crash``          the process ends inside a call
 ``effect_stall``          the process stands still inside a call
+``stream_broken``         a model breaks off in the middle of its text
+``stream_crash``          the process ends in the middle of a text
+``stream_stall``          the process stands still in the middle of a text
 ========================= ==========================================================================
 
 How a caller learns that an answer was lost is as in `holdfast.storage.dynamodb.writer`: where the
@@ -75,6 +78,9 @@ class FaultPlan:
     effect_late: float = 0
     effect_crash: float = 0
     effect_stall: float = 0
+    stream_broken: float = 0
+    stream_crash: float = 0
+    stream_stall: float = 0
 
     settled: float = 0.5
     """How many lost answers the engine makes up for by itself."""
@@ -124,6 +130,10 @@ class FaultPlan:
     def effects(self) -> Odds:
         ends = ("effect_crash", "effect_stall")
         return self._odds("effect_lost", "effect_unanswered", "effect_late", *ends)
+
+    @cached_property
+    def streams(self) -> Odds:
+        return self._odds("stream_broken", "stream_crash", "stream_stall")
 
     def _odds(self, *kinds: str) -> Odds:
         odds: list[tuple[float, str]] = []

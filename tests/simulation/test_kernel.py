@@ -11,6 +11,7 @@ from tests.simulation.bugs import BUGS, planted, trouble_for
 from tests.simulation.effect_bugs import EFFECT_BUGS
 from tests.simulation.fleet import RUNS, WORKERS, fleet, rough
 from tests.simulation.promises import Broken
+from tests.simulation.telling_bugs import TELLING_BUGS
 
 SEEDS = 1_000
 CHUNK = 25
@@ -38,6 +39,9 @@ FAULTS = {
     "restart",
     "slow",
     "stale_index",
+    "stream_broken",
+    "stream_crash",
+    "stream_stall",
     "stall",
     "throttled",
     "ttl_deletion",
@@ -50,9 +54,17 @@ SITUATIONS = {
     "TimerFired in a branch",
     "a node went another way",
     "all slots taken",
+    "answer followed to its end",
+    "answer lapsed",
+    "answer shared",
+    "answer shared beside the table",
     "ambiguous",
     "answered from its record",
     "arrived after its owner was lost",
+    "asked for all",
+    "asker crashed",
+    "asker gave up",
+    "asker stalled",
     "began behind others",
     "begun in memory",
     "branch failed",
@@ -78,6 +90,8 @@ SITUATIONS = {
     "gave back",
     "grandchild",
     "joined",
+    "lease on an answer renewed",
+    "lease taken over",
     "left its lane",
     "made again",
     "made again though it had arrived",
@@ -85,6 +99,7 @@ SITUATIONS = {
     "never written",
     "out of money",
     "out of shared money",
+    "own answer found again",
     "paid out of a shared budget",
     "paid within a budget",
     "passed a quota",
@@ -94,10 +109,17 @@ SITUATIONS = {
     "record lost",
     "refused under a burned key",
     "replaced",
+    "screen went on elsewhere",
+    "shared answer used",
+    "shared question waits for a quota",
     "snapshot",
     "snapshot of branches",
     "snapshot of calls",
     "snapshot of taken signals",
+    "text followed to the end of its run",
+    "text heard before it was complete",
+    "text restarted",
+    "text written",
     "void by person",
     "void by probe",
     "void by tool",
@@ -144,7 +166,9 @@ def test_a_planted_bug_is_found(name: str) -> None:
     with planted(name):
         for seed in range(SEEDS_A_BUG):
             try:
-                fleet(seed, trouble_for(name), calling=True if name in EFFECT_BUGS else None)
+                tells = True if name in TELLING_BUGS else None
+                calls = True if name in EFFECT_BUGS else tells
+                fleet(seed, trouble_for(name), calling=calls, telling=tells)
             except Broken as error:
                 print(f"{name} is found by seed {seed}: {error}")
                 return
