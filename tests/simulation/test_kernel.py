@@ -166,8 +166,8 @@ def test_a_planted_bug_is_found(name: str) -> None:
     with planted(name):
         for seed in range(SEEDS_A_BUG):
             try:
-                tells = True if name in TELLING_BUGS else None
-                calls = True if name in EFFECT_BUGS else tells
+                tells = name in TELLING_BUGS
+                calls = True if tells or name in EFFECT_BUGS else None
                 fleet(seed, trouble_for(name), calling=calls, telling=tells)
             except Broken as error:
                 print(f"{name} is found by seed {seed}: {error}")
