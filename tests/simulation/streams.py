@@ -4,7 +4,8 @@
   another only where a piece says so, and never back.
 - No piece comes twice. A screen that reconnects with its last cursor, in whatever process, misses
   nothing.
-- Once a run has ended, and a screen was told all of it, it shows every recorded answer to its end.
+- Once a run has ended, unless by its expiry, and a screen was told all of it, it shows every
+  recorded answer to its end.
 - Whoever follows a run is told that it has ended.
 - What is written of a text never changes, lasts no longer than its run, and is never sent to a run
   that was freed.
@@ -230,8 +231,8 @@ class Streams:
     def _check_whole(self, screen: Screen, head: Head) -> None:
         name = (head.key.pk, head.generation)
         ending = self._runs.of_row(head).execution
-        if ending is None or ending.ending is None:
-            return  # retried meanwhile
+        if ending is None or ending.ending is None or head.status == "expired":
+            return  # it was retried meanwhile, or its text is being freed
         complete = {shown.text for shown in screen.calls.values() if shown.last}
         for text in self._recorded.get(name, []):
             if (name, text[:NUMBER_LETTERS]) not in self._told:
