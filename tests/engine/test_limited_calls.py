@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Budget, Holdfast, Quota, Retry, minutes, signal, tool
+from holdfast import Budget, Graph, Holdfast, Quota, Retry, minutes, signal, tool
 from holdfast.errors import InvalidRequest, ModelUnavailable
 from holdfast.storage.operations import Operation, WriteItem
 from tests.engine.asking import Cents, graph_of
@@ -151,6 +151,46 @@ async def test_runs_share_an_answer_and_pay_it_once(either: House) -> None:
     assert (hf.saved.calls, hf.saved.tokens) == (9, 900)
 
 
+async def test_a_shared_question_that_waits_for_its_quota_reserves_nothing(house: House) -> None:
+    model = Cents()
+
+    async def node(state: Any, ctx: Any) -> Any:
+        return {"text": (await ctx.model("cheap", state["question"], share=True)).text}
+
+    graph, quota = graph_of(node), Quota("cheap", requests=1, per=minutes(10))
+    hf = house.open(models={"cheap": model}, quotas={"cheap": quota})
+    async with house.worker(hf, graph) as worker:
+        first = await hf.start(graph, {"question": "Is it?"}, id="first", budget=Budget(usd=1))
+        await first.result(timeout=60)
+        second = await hf.start(graph, {"question": "Was it?"}, id="second", budget=Budget(usd=1))
+        await house.quiet(worker)
+        waiting = await second.get()
+        assert (waiting.status, waiting.cost_usd) == ("waiting", 0.0)
+        for _ in range(2):  # the second time the moment that it was told has come
+            await house.move(600, worker)
+        assert await second.result(timeout=60) == {"question": "Was it?", "text": "yes"}
+        assert (await second.get()).cost_usd == 0.01
+    assert len(model.asked) == 2
+
+
+async def test_equal_questions_side_by_side_wait_for_their_quota_together(house: House) -> None:
+    """One asks for both and is told to wait; it must not wait for the other, which waits for it."""
+    model = Cents()
+
+    async def node(state: Any, ctx: Any) -> Any:
+        asked = (ctx.model("cheap", state["question"], share=True) for _ in range(2))
+        return {"texts": [answer.text for answer in await asyncio.gather(*asked)]}
+
+    graph, quota = graph_of(node), Quota("cheap", requests=1, per=minutes(10))
+    hf = house.open(models={"cheap": model}, quotas={"cheap": quota})
+    async with house.worker(hf, graph) as worker:
+        await (await hf.start(graph, {"question": "Is it?"}, id="first")).result(timeout=60)
+        second = await hf.start(graph, {"question": "Was it?"}, id="second")
+        await house.quiet(worker)
+        assert (await second.get()).status == "waiting"
+    assert len(model.asked) == 1
+
+
 async def test_the_text_of_an_answer_is_followed_as_it_comes(house: House) -> None:
     class Slowly(Cents):
         async def answer(self, request: Any, emit: Any) -> Any:
@@ -174,6 +214,49 @@ async def test_the_text_of_an_answer_is_followed_as_it_comes(house: House) -> No
     after = pieces[pieces.index(last) :]
     assert "".join(piece.text for piece in after) == "It is so."
     assert after[-1].last
+
+
+async def test_the_texts_of_different_calls_are_told_apart(house: House) -> None:
+    """Branches and visits name their calls alike; who follows must not take one for another."""
+    graph = Graph("talks", dict, reducers={"texts": "append"})
+
+    @graph.node
+    async def begin(state: Any, ctx: Any) -> Any:
+        return {"parts": ["left", "right"]}
+
+    @graph.node(writes=["texts"])
+    async def ask(state: Any, ctx: Any) -> Any:
+        answer = await ctx.model("talker", state["part"], stream=True)
+        return {"texts": [answer.text]}
+
+    @graph.node
+    async def end(state: Any, ctx: Any) -> Any:
+        answer = await ctx.model("talker", "end", stream=True)
+        return {"texts": [answer.text]}
+
+    graph.each(begin, ask, over="parts", into="part", join=end)
+    both = asyncio.Barrier(2)
+
+    class Talker(Cents):
+        async def answer(self, request: Any, emit: Any) -> Any:
+            asked = request.messages[0]["content"]
+            for word in ("It ", "is ", asked):
+                emit(word)
+                if asked != "end":
+                    await both.wait()  # so that the two are told side by side
+            return await super().answer(request, None)
+
+    model = Talker(lambda request: f"It is {request.messages[0]['content']}")
+    hf = house.open(models={"talker": model})
+    async with house.worker(hf, graph):
+        run = await hf.start(graph, id="doc-42")
+        await run.result(timeout=60)
+        pieces = [piece async for piece in hf.tokens("doc-42", follow=False)]
+    shown: dict[str, str] = {}
+    for piece in pieces:
+        shown[piece.call] = ("" if piece.restarted else shown.get(piece.call, "")) + piece.text
+    assert sorted(shown.values()) == ["It is end", "It is left", "It is right"]
+    assert not any(piece.restarted for piece in pieces)
 
 
 async def test_quotas_of_models_are_checked_at_once() -> None:

@@ -51,7 +51,7 @@ def held(head: Head, epoch: int) -> Head:
 
 
 def writer(hf: Holdfast, head: Head, call: str = "c", name: str = "small") -> TokenWriter:
-    return TokenWriter(hf._kernel, head, call=call, name=name)
+    return TokenWriter(hf._kernel, head, alive=lambda: True, call=call, name=name)
 
 
 async def text_items(hf: Holdfast) -> list[dict[str, Any]]:
@@ -321,6 +321,26 @@ async def test_one_that_lost_the_run_and_got_it_again_speaks_behind_all_others(
     assert told(await there(other)) == {"c": "third"}
 
 
+async def test_who_hears_an_owner_that_lost_the_run_is_told_what_the_next_one_says(
+    house: House,
+) -> None:
+    one, other = house.open(), house.open()
+    head = await started(one)
+    lost = writer(one, head)
+    lost.emit("It may b")
+    async with aclosing(one.tokens(RUN)) as pieces:
+        first = await next_of(pieces)
+        # The next owner answers, and the run ends, before the first one knows that it lost the run.
+        await store_of(one).table.write(Update(key=head.key.head, set={"epoch": head.epoch + 1}))
+        async with writer(other, held(head, head.epoch + 1)) as speaking:
+            speaking.emit("It is so.")
+        await other.cancel(RUN)
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            rest = [piece async for piece in pieces]
+    assert told([first, *rest]) == {"c": "It is so."}
+    lost.abandon()
+
+
 @pytest.mark.usefixtures("asks_never")
 async def test_another_attempt_in_the_same_process_voids_the_one_before(house: House) -> None:
     hf = house.open()
@@ -474,6 +494,41 @@ async def test_text_goes_with_what_an_expired_run_kept_and_costs_no_further_requ
     assert [item async for item in left if not item.get("stays")] == []
     with pytest.raises(RunNotFound):
         await there(hf)
+
+
+async def test_an_owner_that_lost_the_run_writes_no_more_of_its_text(house: House) -> None:
+    """The next owner may have freed the run by then."""
+    hf = house.open()
+    head = await started(hf)
+    owned = [True]
+    speaking = TokenWriter(hf._kernel, head, alive=lambda: owned[0], call="c", name="small")
+    speaking.emit("one ")
+    await house.clock.asleep(1)
+    speaking.emit("two")
+    owned[0] = False
+    house.clock.advance(WRITE_SECONDS)
+    await speaking.finish()
+    assert told(await there(hf)) == {"c": "one "}
+    assert len(await text_items(hf)) == 1
+    assert hf._kernel.spools.of(head.key) is None
+
+
+async def test_before_a_run_is_freed_the_fate_of_all_its_text_is_known(house: House) -> None:
+    hf = house.open()
+    head = await started(hf)
+    hf._kernel.texts = slow = Slow(hf._kernel.texts)  # type: ignore[assignment]
+    speaking = writer(hf, head)
+    speaking.emit("one ")
+    await slow.gate.waited_at(1)
+    speaking.emit("two")
+    closing = asyncio.ensure_future(hf._kernel.spools.close(head.key, head.generation))
+    await house.clock.sleep(0)
+    assert not closing.done()
+    slow.gate.open()
+    await closing
+    speaking.abandon()
+    house.clock.advance(WRITE_SECONDS)
+    assert len(await text_items(hf)) == 1
 
 
 async def test_who_resumes_a_run_does_not_read_its_text(house: House) -> None:

@@ -10,7 +10,7 @@ them call) with `oracle` (a model, and what is paid), `gate` (a quota) and `rate
 crowd at one), `script` (what users want of them), `treasurer` (who retries and funds runs that
 others started), `fleet` (workers and clients) in its `setting`, `chronicle` (what each run truly
 went through), `promises` with `order` (runs of one session), `senders` (of signals), `family` (runs
-that start others), `once` (calls) and `outages` (stores that cannot be used for a while), and
-`bugs` with the files whose names end so (what is
-planted, to be found).
+that start others), `once` (calls), `shared` (answers that runs share), `streams` (text as it comes)
+and `outages` (stores that cannot be used for a while), and `bugs` with the files whose names end so
+(what is planted, to be found).
 """

@@ -81,6 +81,8 @@ MORE_TROUBLE: dict[str, dict[str, float]] = {
     "a_late_worker_gives_back_what_a_retry_uses": {"settle_stall": 0.25},
     "a_budget_that_arrives_late_counts": {"late_write": 0.15, "late_seconds_max": 60.0},
     "a_slice_that_is_drawn_on_after_it_was_settled": {"family_stall": 0.6},
+    "an_owner_that_lost_the_run_is_heard_to_its_end": {"stream_stall": 0.6},
+    "an_owner_that_lost_the_run_writes_its_text": {"stream_stall": 0.6},
     "free_the_fences": _LATE,
     "no_cancelled_head_for_a_child_that_is_not_made_yet": _LATE,
 }

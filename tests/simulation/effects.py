@@ -7,6 +7,7 @@
 ``mail``  as much without a probe: a person looks, and burns
 ``gated`` honours keys, and has a quota that all workers share
 `oracle`  answers something else whenever it is asked, and is paid for that
+``sage``  as much, with a quota; what it answers the runs of a tenant share: see `shared`
 ========= ==========================================================================================
 
 A request travels by itself: whoever sent it may crash or stall meanwhile, and it arrives, or is
@@ -32,6 +33,11 @@ lost, all the same. What a step ``call chain`` does, in a node of its own or in 
 ``tear``    what that run does
 ``estate``  lets a run with a part of the budget ask it, and leave other runs behind that ask it
 ``leave``   what that run does
+``told``    asks it, and lets its text be followed: see `streams`
+``tolds``   as much, several side by side
+``shared``  asks what other runs ask
+``twins``   asks it twice side by side
+``retold``  asks it, and lets the text be followed
 =========== ========================================================================================
 """
 
@@ -48,29 +54,37 @@ from holdfast.engine.context import Child, Context
 from holdfast.errors import CallFailed, NotDone
 from holdfast.graph.tool import UNKNOWN, VOID, Tool, done, tool
 from holdfast.model.budget import Budget
+from holdfast.model.invocation import Answer
+from holdfast.model.invocation import Request as ModelRequest
 from holdfast.model.policy import Retry
 from holdfast.records.codec import arguments_digest
 from tests.simulation.faults import drawn
 from tests.simulation.gate import QUOTA, Gate
 from tests.simulation.loop import OWNER
-from tests.simulation.oracle import MOST_TOKENS, Books, Oracle, budget_of
+from tests.simulation.oracle import MOST_TOKENS, Books, Oracle, asked_of, budget_of, digest_of
 from tests.simulation.process import Process
+from tests.simulation.shared import KEEP_SECONDS, SAGE, TOPICS, Shared, sides
+from tests.simulation.streams import Streams
 
 if TYPE_CHECKING:
     from tests.simulation.once import Journey, Once
     from tests.simulation.world import World
 
-__all__ = ["CALLS", "Outside"]
+__all__ = ["CALLS", "TELLING", "Outside"]
 
 CALLS = (
     *("chain", "linger", "nap", "kid", "beside", "named", "again"),
     *("once", "mail", "relay", "model", "models", "heirs", "slice", "gate", "torn", "estate"),
 )
 """What a step can call."""
+TELLING = ("told", "told", "tolds", "shared", "shared", "twins", "retold", "retold")
+"""What it can call besides, in fleets that share answers and follow texts."""
+ORACLE = "oracle"
 
 _RETRY = Retry(attempts=4, first_seconds=0.4, factor=3, jitter=0.3)
 _SECONDS_MIN = 0.002
 _SECONDS_MAX = 4.0
+_SAGE_SECONDS_MAX = 50.0
 _LINGER_SECONDS = 0.3
 _MENDED_SECONDS = 10.0
 """Long enough for a worker that stalled to wake up meanwhile."""
@@ -79,7 +93,10 @@ _PROBE_UNSURE = 0.25
 _NOT_DONE = 0.04
 _FAILED_BY_PERSON = 0.4
 
+_NOISE_BYTES = 12_000
+
 _caller: ContextVar[Context] = ContextVar("caller")
+_sides: ContextVar[int] = ContextVar("sides")
 
 HEIR = ["work 0.1", "nap 3.5", "call model"]
 TORN = ["work 0.1", "call tear"]
@@ -121,13 +138,26 @@ class Outside:
     """Everything that calls reach, with what ever happened there."""
 
     def __init__(
-        self, world: World, seen: Counter[str], *, once: Once, books: Books, gate: Gate
+        self,
+        world: World,
+        seen: Counter[str],
+        *,
+        once: Once,
+        books: Books,
+        gate: Gate,
+        shared: Shared,
+        streams: Streams,
     ) -> None:
         self._world = world
         self._once = once
         self._gate = gate
         self._books = books
-        self.models = {Oracle.name: Oracle(self._ask)}
+        self._shared = shared
+        self._streams = streams
+        self.models = {
+            ORACLE: Oracle(ORACLE, self._ask, streams.tell),
+            SAGE: Oracle(SAGE, self._consult, streams.tell),
+        }
         self._seen = seen
         self._receipts: dict[str, str] = {}
         """What was done, by the key under which it was asked for."""
@@ -221,6 +251,16 @@ class Outside:
                 await self._model(ctx, 2)
                 await ctx.sleep(_MENDED_SECONDS)
                 await self._model(ctx, 3)
+            case "told":
+                await self._model(ctx, 1, stream=True)
+            case "tolds":
+                calls = [lambda n=n: self._model(ctx, n, stream=True) for n in range(3)]
+                await self._side_by_side(calls)
+            case "shared" | "twins" | "retold":
+                topic = TOPICS[ctx.visit % len(TOPICS)]
+                await self._side_by_side(
+                    [lambda: self._sage(ctx, topic, kind) for _ in range(sides(kind))]
+                )
             case "gate":
                 await self._side_by_side(
                     [lambda n=n: self._call(ctx, self._gated, n) for n in range(3)]
@@ -272,28 +312,68 @@ class Outside:
         _let(turns[0])
         await asyncio.gather(*(one(number) for number in range(len(calls))))
 
-    async def _model(self, ctx: Context, number: int) -> str | None:
+    async def _model(self, ctx: Context, number: int, *, stream: bool = False) -> str | None:
         """Ask the model; return what it said, None where it failed for good."""
         of = self._name(ctx, number)
         try:
-            answer = await ctx.model(Oracle.name, of)
+            answer = await ctx.model(ORACLE, of, stream=stream)
         except CallFailed:
             self._seen["a node went another way"] += 1
             return None
+        if stream:
+            self._streams.answered(ctx._visit.hold.head, answer.text)
         digest = self._digests[of]
         self._once.answered(ctx, digest, answer.text, inside=self._asked_by.get(of) is ctx)
         if number == 1:
             self._sources[self._name(ctx, 2)] = digest
         return answer.text
 
-    async def _ask(self, of: str, digest: bytes, key: str) -> Any:
+    async def _ask(self, request: ModelRequest) -> Answer:
         """Let a question travel to the model."""
-        ctx = _caller.get()
+        ctx, of, digest = _caller.get(), asked_of(request), digest_of(request)
         self._digests[of], self._asked_by[of] = digest, ctx
-        journey = self._once.sets_out(ctx, Oracle.name, of, digest=digest, key=key, once=False)
+        journey = self._once.sets_out(
+            ctx, ORACLE, of, digest=digest, key=request.idempotency_key, once=False
+        )
         answer = await self._answer(journey, lambda key: self._books.reached(journey))
         self._once.returns(journey)
+        self._streams.tells(of, answer.text)
         return answer
+
+    async def _sage(self, ctx: Context, topic: str, kind: str) -> None:
+        """Ask what other runs ask, too."""
+        _caller.set(ctx)
+        _sides.set(sides(kind))
+        try:
+            answer = await ctx.model(SAGE, topic, share=KEEP_SECONDS, stream=kind == "retold")
+        except CallFailed:
+            self._seen["a node went another way"] += 1
+            return
+        self._shared.answered(ctx, topic, answer.text)
+        if kind == "retold":
+            self._streams.answered(ctx._visit.hold.head, answer.text)
+
+    async def _consult(self, request: ModelRequest) -> Answer:
+        """Let a question travel that one run asks for all."""
+        topic = asked_of(request)
+        question = self._shared.sets_out(_caller.get(), _process(), request, _sides.get())
+        what = "sage" if topic == TOPICS[0] else f"sage {self._noise()}"
+
+        def arrived(key: str) -> Any:
+            answer = self._books.reached(question, what)
+            self._shared.reached(question, answer)
+            return answer
+
+        try:
+            answer = await self._answer(question, arrived, seconds_max=_SAGE_SECONDS_MAX)
+            self._streams.tells(topic, answer.text)
+            return answer
+        finally:
+            self._shared.over(question)
+
+    def _noise(self) -> str:
+        """Return what does not fit an item, however it is compressed."""
+        return self._world.random.randbytes(_NOISE_BYTES).hex()
 
     async def _call(
         self,
@@ -383,13 +463,19 @@ class Outside:
 
     # --- a request --------------------------------------------------------------------------------
 
-    async def _answer(self, journey: Journey, arrived: Callable[[str], Any]) -> Any:
+    async def _answer(
+        self,
+        journey: Journey,
+        arrived: Callable[[str], Any],
+        *,
+        seconds_max: float = _SECONDS_MAX,
+    ) -> Any:
         """Send a request, and wait for what comes back."""
         world, process = self._world, _process()
         request = Request(journey, process, process.promise())
         if not process.silent:
             draw, now = world.random.random, world.loop.time()
-            seconds = _SECONDS_MIN + draw() ** 6 * (_SECONDS_MAX - _SECONDS_MIN)
+            seconds = _SECONDS_MIN + draw() ** 6 * (seconds_max - _SECONDS_MIN)
             fault = drawn(world.plan.effects, draw())
             self._send(request, arrived, seconds, fault)
             if fault in ("effect_crash", "effect_stall"):

@@ -40,6 +40,9 @@ drawn.
 ``settle_stall``          the process stands still past a lease as it is about to look at what a run
                           was given; then it sees it, and acts before it knows how late it is
 ``family_stall``          the same as it is about to look which children end with a run
+``stream_broken``         a model breaks off in the middle of its text
+``stream_crash``          the process ends in the middle of a text
+``stream_stall``          the process stands still in the middle of a text
 ========================= ==========================================================================
 
 How a caller learns that an answer was lost is as in `holdfast.storage.dynamodb.writer`: where the
@@ -94,6 +97,9 @@ class FaultPlan:
     effect_stall: float = 0
     settle_stall: float = 0
     family_stall: float = 0
+    stream_broken: float = 0
+    stream_crash: float = 0
+    stream_stall: float = 0
 
     dead_workers: float = 0
     """How many fleets find workers that died before; each has at most one of these three."""
@@ -155,6 +161,10 @@ class FaultPlan:
     def effects(self) -> Odds:
         ends = ("effect_crash", "effect_stall")
         return self._odds("effect_lost", "effect_unanswered", "effect_late", *ends)
+
+    @cached_property
+    def streams(self) -> Odds:
+        return self._odds("stream_broken", "stream_crash", "stream_stall")
 
     def _odds(self, *kinds: str) -> Odds:
         odds: list[tuple[float, str]] = []

@@ -48,19 +48,21 @@ from tests.simulation.script import (
     FOLLOWER,
     RUNS,
     SLEEPER,
+    TENANT,
     Line,
     Script,
     Wish,
     drawn_script,
 )
 from tests.simulation.setting import setting
+from tests.simulation.shared import SAGE, SAGE_QUOTA
+from tests.simulation.streams import Screen
 from tests.simulation.treasurer import Treasurer
 from tests.simulation.world import World, simulate
 
 __all__ = ["RUNS", "WORKERS", "Outcome", "fleet", "rough"]
 
 WORKERS = 3
-TENANT = "acme"
 LEASE_SECONDS = 20.0
 POLL_SECONDS = 3.0
 TROUBLE_SECONDS = 150.0
@@ -90,6 +92,7 @@ CROWDED = 4
 SLUGGISH = 0.15
 """How many fleets that call the world outside are slow in everything that they do."""
 STUCK_SECONDS = 600.0
+RUNS_FOLLOWED = 3
 FLOORS_BYTES = (0, 1_000, 64 * 1024)
 """From how much on a journal is worth a snapshot: mostly little, so that there are many."""
 
@@ -137,8 +140,9 @@ class Fleet:
         hf = self.face(process)
         if self.shared:
             number = int(process.name.partition(".")[0][1:])
-            task = asyncio.ensure_future(self.client(self.script.clients[number])(process))
-            task.add_done_callback(self._client_is_done)
+            self._beside(self.client(self.script.clients[number])(process))
+        if self.promises.streams.screens:
+            self._beside(self.promises.streams.serve(process, hf, self.leaving))
         while not self.leaving.is_set():
             worker = hf.worker(
                 [self.graph],
@@ -159,7 +163,11 @@ class Fleet:
             await self._until_leaving(process, patience)
             await worker.stop()
 
-    def _client_is_done(self, task: asyncio.Future[None]) -> None:
+    def _beside(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something else in a worker's process."""
+        asyncio.ensure_future(work).add_done_callback(self._is_done)
+
+    def _is_done(self, task: asyncio.Future[None]) -> None:
         if not task.cancelled() and task.exception() is not None:
             self.world.loop.fail(task.exception() or RuntimeError())
 
@@ -178,6 +186,7 @@ class Fleet:
                 clock=process.clock,
                 ids=process.ids,
                 models=self.outside.models,
+                quotas={SAGE: SAGE_QUOTA},
             )
             kernel = self.faces[process.name]._kernel
             kernel.snapshot_floor_bytes = self.floor_bytes
@@ -216,7 +225,8 @@ class Fleet:
         return boot
 
     async def _do(self, process: Process, hf: Holdfast, line: Line) -> None:
-        key = RunKey(TENANT, line.run)
+        wish = self.script.wishes.get(line.run)
+        key = RunKey(TENANT if wish is None else wish.tenant, line.run)
         match line.verb:
             case "start":
                 handle = await self._start(hf, line.run, self.script.wishes[line.run])
@@ -290,6 +300,10 @@ class Fleet:
                     async for call in hf.ambiguous():
                         await self._resolve(hf, call)
 
+    async def read(self, process: Process) -> None:
+        """Serve those who follow the text of a run, in a process without a worker."""
+        await self.promises.streams.serve(process, self._holdfast(process), self.leaving)
+
     async def _resolve(self, hf: Holdfast, call: AmbiguousCall) -> None:
         try:
             await hf.resolve(call.run, call.call, **self.outside.said_of(call.key))
@@ -305,6 +319,7 @@ class Fleet:
             self.graph,
             given,
             id=run,
+            tenant=wish.tenant,
             user="ann" if wish.session == "phone" else None,
             session=wish.session,
             on_busy=wish.on_busy if wish.session else None,
@@ -340,6 +355,9 @@ def rough() -> FaultPlan:
         family_stall=0.02,
         table_outage=0.2,
         blob_outage=0.25,
+        stream_broken=0.06,
+        stream_crash=0.06,
+        stream_stall=0.05,
     )
 
 
@@ -349,13 +367,17 @@ def fleet(
     *,
     reuse: bool = True,
     calling: bool | None = None,
+    telling: bool | None = None,
 ) -> Outcome:
     """Let a fleet work through everything, first in trouble, then in peace; check the promises.
 
     ``calling`` says whether its runs call the world outside; unless said, those of every fourth do.
+    ``telling`` says whether they also share answers, and let texts be followed; unless said, half
+    of those that call do.
     """
     chosen = plan or rough()
     calls = seed % 4 == 0 if calling is None and isinstance(seed, int) else bool(calling)
+    tells = calls and isinstance(seed, int) and seed // 4 % 2 == 0 if telling is None else telling
 
     async def scenario(world: World) -> Outcome:
         lot = drawn_lot(world, chosen, calling=calls)
@@ -366,8 +388,10 @@ def fleet(
             lease_seconds=LEASE_SECONDS,
             lot=lot,
         )
-        script = drawn_script(world.random, TROUBLE_SECONDS, calling=calls)
+        script = drawn_script(world.random, TROUBLE_SECONDS, calling=calls, telling=tells)
         lengthen(script.wishes, lot)
+        if tells:
+            promises.streams.screens += _screens(script)
         floor_bytes = world.random.choice(FLOORS_BYTES)
         outside = Outside(
             world,
@@ -375,6 +399,8 @@ def fleet(
             once=promises.once,
             books=promises.books,
             gate=promises.gate,
+            shared=promises.shared,
+            streams=promises.streams,
         )
         outside.begun_again = script.in_memory
         if script.has_bursts:
@@ -407,6 +433,12 @@ def _draw_outages(world: World, state: Fleet) -> None:
         world.watch = OutageWatch(
             world, state.promises.seen, patience_seconds=LEASE_SECONDS, shared=state.shared
         )
+
+
+def _screens(script: Script) -> list[Screen]:
+    """Return who follows the texts of some runs: each of them twice."""
+    speaking = [RunKey(wish.tenant, run) for run, wish in script.wishes.items() if wish.speaks]
+    return [Screen(run) for run in speaking[-RUNS_FOLLOWED:] for _ in range(2)]
 
 
 async def _passed(world: World, seconds: float) -> None:
@@ -457,6 +489,8 @@ async def _worked_through(world: World, state: Fleet, *, calls: bool) -> None:
             )
         )
     workers.append(world.supervise("late", state.latecomer))
+    if state.promises.streams.screens:
+        workers.append(world.supervise("reader", state.read))
     await _passed(world, TROUBLE_SECONDS)
     world.plan = calm().evolve(
         stale_index=world.plan.stale_index,
@@ -504,7 +538,7 @@ def _check_results(world: World, state: Fleet) -> None:
         if status not in allowed:
             raise Broken(f"P6: {run} with {wish} is {status}, and should be {sorted(allowed)}")
         if status == "finished" and run in statuses:
-            got = state.promises.state(RunKey(TENANT, run)).get("got", [])
+            got = state.promises.state(RunKey(wish.tenant, run)).get("got", [])
             # What would wait beyond an expiry fails, and may be spared.
             if len(got) > gains(wish.plan) or (
                 wish.expires is None and len(got) != gains(wish.plan)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from holdfast.model.quota import Quota
 from holdfast.records.quota import level_of
 from holdfast.storage.item import Item
+from holdfast.storage.layout import Key
 from tests.simulation.chronicle import Broken
 
 if TYPE_CHECKING:
@@ -54,8 +55,10 @@ class Gate:
         self._began_ms: list[int] = []
         """When calls began of late, by the clocks of those who made them, in order."""
 
-    def item(self, new: Item | None) -> None:
-        """Hear what stands in the quota's item."""
+    def item(self, key: Key, new: Item | None) -> None:
+        """Hear what stands in a quota's item."""
+        if not key.pk.endswith(f"#{QUOTA.name}"):
+            return
         slots = {} if new is None else level_of(new).slots
         self._slots = len(slots)
         self._held_until_ms = max((slot.until_ms for slot in slots.values()), default=0)

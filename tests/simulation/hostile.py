@@ -166,6 +166,7 @@ class HostileEngine:
     def _send_write(
         self, operation: WriteItem | TransactItems, future: Future[Answer], latency: float
     ) -> None:
+        self._world.tell_sent(self._process, operation)
         world = self._world
         sent = world.loop.now
         answered = sent + latency

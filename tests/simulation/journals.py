@@ -7,7 +7,7 @@ from a snapshot: what a snapshot holds is compared with it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from holdfast.model.event import (
@@ -79,6 +79,8 @@ class Journals:
         self._senders = senders
         self._seen = seen
         self._skew_ms = skew_ms
+        self.heard: list[Callable[[Chronicle, Event, str], None]] = []
+        """Hear of each event, before it is folded."""
 
     def inbox(self, key: Key, old: Item | None, new: Item | None, process: str) -> None:
         """Check a write into an inbox."""
@@ -166,6 +168,8 @@ class Journals:
             check_blame(event, what)
             self._check_event(chronicle, event, record["epoch"], what)
             self._once.recorded(chronicle, event, what)
+            for hear in self.heard:
+                hear(chronicle, event, what)
             self._fold(chronicle, event)
 
     def _fold(self, chronicle: Chronicle, event: Event) -> None:

@@ -16,6 +16,7 @@ names the call: run, branch, visit and number. How the kernel names it is not as
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +70,7 @@ class Effect:
     """Whether it was made by a run that stood nowhere, and may be begun again with all it did."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Journey:
     """A call under way, with who made it."""
 
@@ -93,6 +94,8 @@ class Once:
         self._effects: dict[bytes, Effect] = {}
         self._arguments: dict[str, bytes] = {}
         """With which arguments each call was made, by what names it and by its key."""
+        self.apart: Container[bytes] = ()
+        """The digests of calls that several runs share: see `shared`."""
         self._waiting: dict[str, None] = {}
         self._in_doubt: dict[str, list[tuple[str, int]]] = {}
         """By the signal that a run waits for: which calls that is about, and how often each of them
@@ -264,7 +267,7 @@ class Once:
                 self._effect(event.digest).intents += 1
             case CallVoided():
                 self._void(chronicle, event)
-            case CallFinished():
+            case CallFinished() if event.digest not in self.apart:
                 self._finished(event, what)
             case CallRetried():
                 self._seen["call failed, to be made again"] += 1

@@ -28,7 +28,15 @@ if TYPE_CHECKING:
     from tests.simulation.once import Journey
     from tests.simulation.world import World
 
-__all__ = ["MOST_TOKENS", "NANODOLLARS_A_TOKEN", "Books", "Oracle", "asked_of", "budget_of"]
+__all__ = [
+    "MOST_TOKENS",
+    "NANODOLLARS_A_TOKEN",
+    "Books",
+    "Oracle",
+    "asked_of",
+    "budget_of",
+    "digest_of",
+]
 
 MOST_TOKENS = 100
 """What an answer takes at most."""
@@ -37,26 +45,32 @@ _BUSY = 0.05
 
 Name = tuple[str, str]
 """A run: its partition, and its generation."""
-Ask = Callable[[str, bytes, str], Coroutine[Any, Any, Any]]
-"""Asks under what names the call, the digest of its arguments, and its key."""
+Ask = Callable[[Request], Coroutine[Any, Any, Any]]
+"""Asks, and returns the answer."""
+Tell = Callable[[str, Emit], Coroutine[Any, Any, None]]
+"""Tells the text of an answer, piece by piece."""
 
 
 class Oracle:
     """The model, as a process sees it. Implements `holdfast.model.invocation.Model`."""
 
-    name = "oracle"
     max_tokens = MOST_TOKENS // 2
     price = ModelPrice(NANODOLLARS_A_TOKEN, NANODOLLARS_A_TOKEN)
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, name: str, ask: Ask, tell: Tell) -> None:
+        self.name = name
         self._ask = ask
+        self._tell = tell
 
     def tokens_at_most(self, request: Request) -> tuple[int, int]:
         return MOST_TOKENS // 2, MOST_TOKENS // 2
 
     async def answer(self, request: Request, emit: Emit | None) -> Answer:
         try:
-            return await self._ask(asked_of(request), _digest(request), request.idempotency_key)
+            answer = await self._ask(request)
+            if emit is not None:
+                await self._tell(answer.text, emit)
+            return answer
         except ConnectionError as error:
             raise ModelUnavailable(str(error)) from error
 
@@ -89,8 +103,11 @@ class Books:
 
     # --- what is paid -----------------------------------------------------------------------------
 
-    def reached(self, journey: Journey) -> Answer | ModelUnavailable:
-        """Return what the model answers, and write down what that costs."""
+    def reached(self, journey: Journey, what: str = "oracle") -> Answer | ModelUnavailable:
+        """Return what the model answers, and write down what that costs.
+
+        What it says begins with its number: no two answers are alike.
+        """
         draw = self._world.random.random
         if self._world.plan.effects and draw() < _BUSY:
             self._seen["model busy, unpaid"] += 1
@@ -99,7 +116,7 @@ class Books:
         tokens = usage.input_tokens + usage.output_tokens
         self._pay(journey.chronicle, Spending(tokens, tokens * NANODOLLARS_A_TOKEN))
         self._answers += 1
-        return Answer(text=f"oracle {self._answers}", usage=usage, model=Oracle.name)
+        return Answer(text=f"{self._answers:05d} {what}", usage=usage, model=journey.effect.tool)
 
     def _pay(self, chronicle: Chronicle, cost: Spending) -> None:
         name = payer = (chronicle.key.pk, chronicle.generation)
@@ -237,6 +254,7 @@ def asked_of(request: Request) -> str:
     return str(request.messages[0]["content"])
 
 
-def _digest(request: Request) -> bytes:
+def digest_of(request: Request) -> bytes:
+    """Return the digest of a question, as its record has it."""
     unkeyed = msgspec.structs.replace(request, idempotency_key="")
     return arguments_digest(((unkeyed,), {}))

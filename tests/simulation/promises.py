@@ -8,7 +8,8 @@ P5  the runs of a session go on one after the other: see `order`
 P6  nothing is stuck
 P7  expiry is exact, and frees
 
-and of runs that start others, that none is left alone: see `family`.
+and of runs that start others, that none is left alone (see `family`); of answers that runs share
+(see `shared`); and of text as it comes (see `streams`).
 
 What the kernel believes of a run is never asked: see `journals`.
 """
@@ -48,6 +49,8 @@ from tests.simulation.oracle import Books
 from tests.simulation.order import Order
 from tests.simulation.reaping import Reaping
 from tests.simulation.senders import Senders
+from tests.simulation.shared import Shared
+from tests.simulation.streams import Streams, is_text
 from tests.simulation.world import TTL_SWEEPER
 
 if TYPE_CHECKING:
@@ -88,9 +91,13 @@ class Promises:
         self.books = Books(world, self._runs, self.seen)
         self.gate = Gate(world, self.seen)
         self.senders = Senders(world, self._runs, self.seen)
+        self.shared = Shared(world, self._runs, self.seen, skew_ms=skew_ms)
+        self.once.apart = self.shared
+        self.streams = Streams(world, self._runs, self.seen)
         self._journals = Journals(
             world, self._runs, self._family, self.once, self.senders, self.seen, skew_ms=skew_ms
         )
+        self._journals.heard += [self.shared.recorded, self.streams.recorded]
         world.on_applied(self._applied)
 
     # --- what a scenario tells --------------------------------------------------------------------
@@ -178,6 +185,7 @@ class Promises:
     def settled(self) -> None:
         """Check what must hold once everything has come to rest."""
         self.gate.settled()
+        self.streams.settled()
         for chronicle in list(self._open.values()):
             self._check_not_stuck(chronicle, at_rest=True)
             head = self._runs.own_row(chronicle)
@@ -212,11 +220,13 @@ class Promises:
             if key.pk.startswith("LANE#"):
                 self._order.ticket(key, old, new, process)
             elif key.pk.startswith("QUOTA#"):
-                self.gate.item(new)
+                self.gate.item(key, new)
             elif key.pk.startswith("WORKER#"):
                 self.reaping.worker(key, old, new, process, now_ms)
             elif key == REAPING:
                 self.reaping.turn(old, new, now_ms)
+            elif key.pk.startswith("ANSWER#"):
+                self.shared.item(key, old, new, process)
             elif not key.pk.startswith("RUN#"):
                 continue
             elif key.sk == HEAD:
@@ -228,6 +238,8 @@ class Promises:
                 continue  # looked at when a row says that somebody is to find it
             elif key.sk.startswith(("ACCOUNT#", "GRANT#")):
                 self.books.account(key, new)
+            elif is_text(key):
+                self.streams.item(key, old, new, process)
             elif is_inbox(key.sk):
                 self._journals.inbox(key, old, new, process)
             else:
@@ -265,6 +277,8 @@ class Promises:
         self.once.row(before, head)
         self.books.row(before, head)
         self.reaping.row(before, head, chronicle)
+        self.shared.row(head)
+        self.streams.row(head)
         chronicle.moved_ms = now_ms
         if head.status in ENDED:
             chronicle.over = True

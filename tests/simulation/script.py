@@ -6,11 +6,22 @@ import random
 from dataclasses import dataclass, field
 
 from holdfast.model.run import OnBusy
-from tests.simulation.effects import CALLS
+from tests.simulation.effects import CALLS, TELLING
 from tests.simulation.flow import HEAVY, branches_of
 from tests.simulation.oracle import MOST_TOKENS
 
-__all__ = ["DAY_SECONDS", "FOLLOWER", "RUNS", "SLEEPER", "Line", "Script", "Wish", "drawn_script"]
+__all__ = [
+    "DAY_SECONDS",
+    "FOLLOWER",
+    "RIVAL",
+    "RUNS",
+    "SLEEPER",
+    "TENANT",
+    "Line",
+    "Script",
+    "Wish",
+    "drawn_script",
+]
 
 RUNS = 20
 SHARDS = (1, 1, 2, 3)
@@ -20,15 +31,21 @@ IN_MEMORY = 0.15
 IN_MEMORY_CALLING = 0.4
 """How many runs may be in memory until they pause; more where it shows what they did."""
 PLENTY_TOKENS = 1_000_000
-PAID = ("call model", "call heirs", "call slice", "call torn", "call estate")
+_TOLD = ("call told", "call shared", "call twins")
+PAID = ("call model", "call heirs", "call slice", "call torn", "call estate", *_TOLD)
 BURSTS = 0.5
 """How many of the runs that ask for several signals of one name get them in one go."""
+TELLING_PART = 0.6
+TEXTS = ("call told", "call tolds", "call retold")
 SESSIONS = ("desk", "phone")
+TENANT = "acme"
 DAY_SECONDS = 24 * 3600.0
 SLEEPER = "sleeper"
 """Waits for weeks, extended, in a session."""
 FOLLOWER = "follower"
 """Is started behind it when everything that it had before it was extended has gone."""
+RIVAL = "rival"
+"""A run of another tenant, which asks what all others ask; and that tenant."""
 
 
 @dataclass
@@ -44,6 +61,12 @@ class Wish:
     """What it may spend at first."""
     in_memory: bool = False
     """Whether nothing of it is to be written before it pauses."""
+    tenant: str = TENANT
+
+    @property
+    def speaks(self) -> bool:
+        """Whether there is text to be followed."""
+        return any(call in step for step in self.plan for call in TEXTS)
 
 
 @dataclass
@@ -88,9 +111,15 @@ class Script:
         return [line for line in self.lines if line.run == run]
 
 
-def drawn_script(draw: random.Random, seconds: float, *, calling: bool = False) -> Script:
-    """Draw what users do within that time; where ``calling``, half of it is calls."""
-    drawing = _Drawing(draw, calling)
+def drawn_script(
+    draw: random.Random, seconds: float, *, calling: bool = False, telling: bool = False
+) -> Script:
+    """Draw what users do within that time.
+
+    Where ``calling``, half of it is calls; where ``telling``, half of these share their answers, or
+    let the text be followed.
+    """
+    drawing = _Drawing(draw, calling, telling)
     script = Script()
     lines: list[Line] = []
     for number in range(RUNS):
@@ -118,6 +147,10 @@ def drawn_script(draw: random.Random, seconds: float, *, calling: bool = False) 
     script.wishes[SLEEPER] = Wish(["work 0.1", "ask wake"], expires=DAY_SECONDS, session="long")
     lines.append(Line(draw.random() * 20, "start", SLEEPER))
     lines.append(Line(20 + draw.random() * 40, "extend", SLEEPER, f"{30 * DAY_SECONDS}"))
+    if telling:
+        plan = ["work 0.1", "call shared", "call retold", "nap 9", "call twins"]
+        script.wishes[RIVAL] = Wish(plan, tenant=RIVAL)
+        lines.append(Line(draw.random() * 40, "start", RIVAL))
     lines.sort(key=lambda line: line.at_seconds)
     # A line may wait for a run that another client starts; no client waits for itself.
     starters = [line for line in lines if line.verb == "start"]
@@ -129,8 +162,9 @@ def drawn_script(draw: random.Random, seconds: float, *, calling: bool = False) 
 class _Drawing:
     """Draws the parts of a script."""
 
-    def __init__(self, draw: random.Random, calling: bool) -> None:
+    def __init__(self, draw: random.Random, calling: bool, telling: bool) -> None:
         self._draw = draw
+        self._telling = telling
         self._calls = CALLS_PART if calling else 0.0
 
     def wish(self) -> Wish:
@@ -249,6 +283,8 @@ class _Drawing:
             case "nap":
                 return f"nap {draw.random() * (8 if brief else 30):.3f}"
             case "call":
+                if self._telling and draw.random() < TELLING_PART:
+                    return f"call {draw.choice(TELLING)}"
                 return f"call {draw.choice(CALLS)}"
             case "shaky":
                 return f"shaky {draw.choice([0, 1, 1, 2, 3])}"

@@ -13,6 +13,7 @@ from tests.simulation.effect_bugs import EFFECT_BUGS
 from tests.simulation.fleet import RUNS, WORKERS, fleet, rough
 from tests.simulation.memory_bugs import RATE_BUGS
 from tests.simulation.promises import Broken
+from tests.simulation.telling_bugs import TELLING_BUGS
 
 SEEDS = 1_000
 CHUNK = 25
@@ -47,6 +48,9 @@ FAULTS = {
     "sluggish",
     "slow_signal",
     "stale_index",
+    "stream_broken",
+    "stream_crash",
+    "stream_stall",
     "stall",
     "table_outage",
     "throttled",
@@ -62,9 +66,17 @@ SITUATIONS = {
     "a turn was full",
     "a window was full",
     "all slots taken",
+    "answer followed to its end",
+    "answer lapsed",
+    "answer shared",
+    "answer shared beside the table",
     "ambiguous",
     "answered from its record",
     "arrived after its owner was lost",
+    "asked for all",
+    "asker crashed",
+    "asker gave up",
+    "asker stalled",
     "began behind others",
     "begun again without memory",
     "begun in memory",
@@ -93,6 +105,8 @@ SITUATIONS = {
     "gave back",
     "grandchild",
     "joined",
+    "lease on an answer renewed",
+    "lease taken over",
     "left its lane",
     "let go of between losses",
     "made again",
@@ -102,6 +116,7 @@ SITUATIONS = {
     "never written",
     "out of money",
     "out of shared money",
+    "own answer found again",
     "paid out of a shared budget",
     "paid within a budget",
     "passed a quota",
@@ -114,6 +129,9 @@ SITUATIONS = {
     "released by a worker without its store",
     "replaced",
     "sent again past the expiry",
+    "screen went on elsewhere",
+    "shared answer used",
+    "shared question waits for a quota",
     "snapshot",
     "snapshot of branches",
     "snapshot of calls",
@@ -121,6 +139,10 @@ SITUATIONS = {
     "swept again",
     "taken back out of a freed run",
     "taken in the order of one millisecond",
+    "text followed to the end of its run",
+    "text heard before it was complete",
+    "text restarted",
+    "text written",
     "void by person",
     "void by probe",
     "void by tool",
@@ -170,7 +192,9 @@ def test_a_planted_bug_is_found(name: str) -> None:
     with planted(name):
         for seed in range(SEEDS_A_BUG):
             try:
-                fleet(seed, trouble_for(name), calling=True if name in EFFECT_BUGS else None)
+                tells = name in TELLING_BUGS
+                calls = True if tells or name in EFFECT_BUGS else None
+                fleet(seed, trouble_for(name), calling=calls, telling=tells)
             except Broken as error:
                 print(f"{name} is found by seed {seed}: {error}")
                 return

@@ -15,7 +15,13 @@ from typing import Any, TypeAlias, TypeVar
 from holdfast.records.keys import HEAD
 from holdfast.storage.item import Item
 from holdfast.storage.layout import LAYOUT, TTL, Key, Layout
-from holdfast.storage.operations import Answer, ChangePage, ReadOperation, WriteItem, WriteOperation
+from holdfast.storage.operations import (
+    Answer,
+    ChangePage,
+    ReadOperation,
+    WriteItem,
+    WriteOperation,
+)
 from holdfast.storage.writes import Delete
 from tests.simulation.blobs import MemoryBlobs
 from tests.simulation.clock import EPOCH_MS
@@ -28,12 +34,15 @@ from tests.simulation.supervisor import Supervisor
 from tests.simulation.trace import Subject, Trace
 from tests.simulation.truth import Step, Truth
 
-__all__ = ["TTL_SWEEPER", "Applied", "World", "simulate"]
+__all__ = ["TTL_SWEEPER", "Applied", "Sent", "World", "simulate"]
 
 T = TypeVar("T")
 
 Applied: TypeAlias = Callable[[int, str, WriteOperation, Answer, list[Step]], None]
 """Is told of a write: true time in ms, process, operation, answer, (key, old, new) of each item."""
+
+Sent: TypeAlias = Callable[[Process, WriteOperation], None]
+"""Is told of a write when a process sends it."""
 
 TTL_SWEEPER = "(ttl)"
 """In whose name the world deletes what has expired."""
@@ -89,6 +98,7 @@ class World:
         self._serial = itertools.count(1)
         self._incarnations: Counter[str] = Counter()
         self._observers: list[Applied] = []
+        self._sent_observers: list[Sent] = []
         self._expiring: list[tuple[float, int, Key, int]] = []
         loop.at_end(self._end)
 
@@ -105,6 +115,10 @@ class World:
     def on_applied(self, observer: Applied) -> None:
         """Call this after each write that was applied. What it raises ends the run."""
         self._observers.append(observer)
+
+    def on_sent(self, observer: Sent) -> None:
+        """Call this whenever a process sends a write."""
+        self._sent_observers.append(observer)
 
     def now_ms(self) -> int:
         """Return the true wall clock."""
@@ -155,6 +169,11 @@ class World:
         if count:
             self.faults[what] += 1
         self.trace.add(self.loop.now, process.name, what, subject)
+
+    def tell_sent(self, process: Process, operation: WriteOperation) -> None:
+        """Tell whoever observes that a process sends a write."""
+        for observer in self._sent_observers:
+            observer(process, operation)
 
     def apply(self, process: Process, operation: WriteOperation) -> Answer:
         """Carry out a write, now, and tell whoever observes."""

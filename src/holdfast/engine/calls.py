@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.engine.charges import FREE, Charged, Price
 from holdfast.engine.lines import Lines
-from holdfast.engine.quotas import Pass
+from holdfast.engine.quotas import NotYet, Pass
 from holdfast.errors import (
     CallChanged,
     CallFailed,
@@ -102,8 +102,12 @@ class Visit(Protocol):
         """Return the right to begin a call now; let go of the run where it comes later."""
         ...
 
-    async def admitted_in_place(self, missed: Pass) -> Pass:
+    async def readmitted(self, missed: Pass) -> Pass:
         """Return the right to begin a call that came too late for its moment."""
+        ...
+
+    async def await_quota(self, call: str, quota: Quota, until_ms: int) -> None:
+        """Return when it is time to ask a quota again, or let go of the run until then."""
         ...
 
     async def put_off(self, key: str, until_ms: int, about: str) -> None:
@@ -226,13 +230,16 @@ class Calls:
                 while admission is not None and not admission.confirm():
                     # What was written since took longer than the quota allows for. The run is not
                     # let go of: an intent without an end would be taken for a call.
-                    admission = await self._visit.admitted_in_place(admission)
+                    admission = await self._visit.readmitted(admission)
                     await self._visit.begin_call()
                 begun = True
                 raised = await self._tried(call, digest, asked)
             finally:
                 self._lines.end(call)
                 self._leave(admission, call if begun else None)
+            if isinstance(raised, NotYet):
+                await self._visit.await_quota(call, raised.quota, raised.until_ms)
+                raised = None
 
     def _leave(self, admission: Pass | None, call: str | None) -> None:
         """Give back what a call did not use of its quota: all of it, where none was begun."""
@@ -247,13 +254,19 @@ class Calls:
             admission.settle(Cost(1, known.spent.tokens, known.spent.nanodollars))
 
     async def _tried(self, call: str, digest: bytes, asked: Asked) -> Exception | None:
-        """Make a call once, and write down what came of it; return what leaves that in doubt."""
+        """Make a call once, and write down what came of it.
+
+        Return what leaves that in doubt, or why the call was not begun.
+        """
         key = self._key_of(call, self._known(call) or _UNKNOWN_CALL)
         inside = self._lines.enter(call)
         try:
             value = await self._performed(asked, key)
             charged = asked.price.charged(value)
             charged.result = durable(charged.result)
+        except NotYet as later:
+            await self._unreserve(call)
+            return later
         except Misfit as error:
             refused = InvalidResult(f"what {asked.tool.name!r} returned: {error}")
             await self._failed(call, digest, refused, asked)
@@ -268,6 +281,12 @@ class Calls:
         finally:
             self._lines.leave(inside)
         return None
+
+    async def _unreserve(self, call: str) -> None:
+        """Write down that a call which was not begun costs nothing."""
+        known = self._known(call) or _UNKNOWN_CALL
+        if known.reserved != NOTHING:
+            await self._record(CallReserved, call, NOTHING, durable=False, instead=True)
 
     async def _in_vain(self, call: str, digest: bytes, error: Exception, asked: Asked) -> None:
         """Write down that a call raised, and did nothing that must not be done again."""

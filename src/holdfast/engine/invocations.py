@@ -68,7 +68,9 @@ class Asker(Protocol):
 
     async def patiently(self, action: Callable[[], Awaitable[T]], /) -> T: ...
 
-    async def admitted(self, call: str, quota: Quota | None, cost: Cost) -> Pass | None: ...
+    async def admitted_in_place(
+        self, call: str, quota: Quota | None, cost: Cost
+    ) -> Pass | None: ...
 
 
 def admitted_fallback(fallback: object) -> tuple[str, ...]:
@@ -210,7 +212,7 @@ class _Question:
         visit = self._visit
 
         async def ask() -> Any:
-            admission = await visit.admitted(self._call, self._quota, self.cost)
+            admission = await visit.admitted_in_place(self._call, self._quota, self.cost)
             try:
                 answer = await self._told(request)
                 if admission is not None:

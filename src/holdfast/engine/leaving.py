@@ -292,6 +292,7 @@ class Leaving:
     async def _remove(self) -> None:
         """Free what an ended run keeps."""
         hold = self._hold
+        await hold.kernel.spools.close(hold.head.key, hold.head.generation)
         await hold.patiently(lambda: remove(hold.kernel, hold.head))
         await hold.change_or_drop(changes.freed)
         hold.let_go = True

@@ -28,7 +28,7 @@ from holdfast.model.quota import ONE_REQUEST, Cost, Quota
 from holdfast.records.quota import changed, key_of, level_of
 from holdfast.storage import Key
 
-__all__ = ["Later", "Pass", "QuotaDesk"]
+__all__ = ["Later", "NotYet", "Pass", "QuotaDesk"]
 
 LEASE_SECONDS = 60.0
 _RENEWALS_A_LEASE = 3
@@ -46,6 +46,15 @@ class Later(msgspec.Struct, frozen=True):
     """Nothing was taken. Whoever asks again at this time says that it was told so."""
 
     until_ms: int
+
+
+class NotYet(Exception):
+    """A call that asked for room in its quota while it was being made gets it only later."""
+
+    def __init__(self, later: Later, quota: Quota) -> None:
+        super().__init__(f"the quota {quota.name!r} has room at {later.until_ms}")
+        self.until_ms = later.until_ms
+        self.quota = quota
 
 
 class Pass:

@@ -13,11 +13,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 
 from holdfast.engine.news import News
-from holdfast.errors import StoreError
 from holdfast.records.keys import RunKey, SpoolKey
 from holdfast.records.tokens import Entry, Stream, Text
 
-__all__ = ["WRITE_SECONDS", "Said", "Spool", "Spools"]
+__all__ = ["WRITE_SECONDS", "Said", "Spool", "Spools", "Unwritten"]
 
 _log = logging.getLogger("holdfast.tokens")
 
@@ -31,6 +30,10 @@ _LETTERS_MAX = ITEM_BYTES_MAX // 4
 
 Said = tuple[int, int, Entry]
 """An entry, after the number of its item and its index there."""
+
+
+class Unwritten(Exception):
+    """Text that could not be written, and must not be any more."""
 
 
 class _Batch:
@@ -123,13 +126,19 @@ class Spool:
                 streams = {entry.stream: self.streams[entry.stream] for entry in batch.entries}
                 try:
                     await self._write(batch.number, Text(streams, batch.entries))
-                except StoreError as error:
+                except Unwritten as error:
                     _log.warning("text cannot be written, and is not any more: %s", error)
                     self.broken = True
                     return
                 self._written = batch.number + 1
                 self._kept_bytes += batch.size
                 self._forget()
+
+    async def close(self) -> None:
+        """Write nothing more; return when the fate of what is being written is known."""
+        self.broken = True
+        async with self._lock:
+            self._leave_if_over()
 
     async def _write_now_and_then(self) -> None:
         while self._unwritten() is not None:
@@ -180,6 +189,12 @@ class Spools:
     def of(self, run: RunKey) -> Spool | None:
         """Return what is spoken of a run here, if anything is."""
         return self._open.get(run)
+
+    async def close(self, run: RunKey, generation: str) -> None:
+        """Write no more text of a run: what it keeps is about to be freed."""
+        spool = self.of(run)
+        if spool is not None and spool.generation == generation:
+            await spool.close()
 
     def open(self, run: RunKey, spool: Spool) -> None:
         """Let a run's text go through a spool from now on, until that is over."""

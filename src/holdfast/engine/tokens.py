@@ -8,16 +8,15 @@ and what somebody still says who does not know that the run was taken from it, c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import suppress
-from functools import partial
 from types import TracebackType
 from typing import Self
 
 from holdfast.engine import events
 from holdfast.engine.cursors import TextCursor
-from holdfast.engine.kernel import Kernel, Outage
-from holdfast.engine.spool import Said, Spool
+from holdfast.engine.kernel import Dropped, Kernel
+from holdfast.engine.spool import Said, Spool, Unwritten
 from holdfast.errors import InvalidQuery
 from holdfast.model.run import TextPiece
 from holdfast.records.head import ENDED, Head
@@ -29,6 +28,8 @@ __all__ = ["TokenWriter", "followed"]
 # Somebody who follows a run of another process asks at first often, then less so.
 _ASK_FIRST_SECONDS = 0.1
 _ASK_MOST_SECONDS = 1.0
+# A store that is down for longer ends the text, and not the call.
+_PATIENCE_SECONDS = 30.0
 
 
 class TokenWriter:
@@ -38,8 +39,11 @@ class TokenWriter:
     nothing more, and the answer has no end.
     """
 
-    def __init__(self, kernel: Kernel, head: Head, *, call: str, name: str) -> None:
-        self._spool = _spool_of(kernel, head)
+    def __init__(
+        self, kernel: Kernel, head: Head, *, alive: Callable[[], bool], call: str, name: str
+    ) -> None:
+        """``alive`` says whether the run is still held here, so that text may be written."""
+        self._spool = _spool_of(kernel, head, alive)
         self._stream: int | None = self._spool.begin(Stream(call, name))
         self._said = False
 
@@ -83,7 +87,7 @@ class TokenWriter:
         self._said = True
 
 
-def _spool_of(kernel: Kernel, head: Head) -> Spool:
+def _spool_of(kernel: Kernel, head: Head, alive: Callable[[], bool]) -> Spool:
     """Return the spool of a run that this process holds."""
     spool = kernel.spools.of(head.key)
     held = (head.generation, head.epoch)
@@ -93,10 +97,16 @@ def _spool_of(kernel: Kernel, head: Head) -> Spool:
 
     async def write(number: int, text: Text) -> None:
         put = text_item(head, key, number, text, now_ms=kernel.clock.now_ms())
+        until = kernel.clock.monotonic() + _PATIENCE_SECONDS
+        # Another owner may have freed the run by now: text would be left behind.
+        if not alive():
+            raise Unwritten("the run is no longer held here")
         try:
-            await kernel.patiently(partial(kernel.settle, kernel.texts, put), lambda: True)
-        except Outage as outage:
-            raise outage.error from None
+            await kernel.settle(
+                kernel.texts, put, alive=lambda: alive() and kernel.clock.monotonic() < until
+            )
+        except Dropped as dropped:
+            raise Unwritten(str(dropped.__cause__)) from None
 
     spool = Spool(key, head.generation, write=write, sleep=kernel.clock.sleep)
     kernel.spools.open(head.key, spool)
@@ -140,6 +150,7 @@ async def followed(
             told.clear()
             if not speaks:
                 head = await events.same(kernel, head)
+                reader.see(head)
 
 
 class _Reader:
@@ -159,6 +170,10 @@ class _Reader:
         self._at = after or TextCursor(head.generation, SpoolKey(0, ""), 0, 0)
         self._seen: dict[str, tuple[SpoolKey, int]] = {}
 
+    def see(self, head: Head) -> None:
+        """Hear which owner the run has by now."""
+        self._head = head
+
     @property
     def hears(self) -> bool:
         """Whether what comes next is said here, so that the table need not be asked."""
@@ -175,7 +190,7 @@ class _Reader:
     async def read(self) -> AsyncGenerator[TextPiece, None]:
         """Yield what the table has from here on."""
         head, at = self._head, self._at
-        here = self._kernel.spools.of(head.key)
+        here = self._open_spool()
         where = text_range(head.generation, at.spool, at.number)
         async for item in self._kernel.texts.every(head.key.pk, where):
             spool, number = text_of_key(item["SK"])
@@ -190,8 +205,13 @@ class _Reader:
         if here is not None and here.key > self._at.spool:
             self._at = TextCursor(head.generation, here.key, 0, 0)
 
+    def _open_spool(self) -> Spool | None:
+        """Return what is said of the run here, unless another owner speaks by now."""
+        spool = self._kernel.spools.of(self._head.key)
+        return spool if spool is not None and spool.key.epoch >= self._head.epoch else None
+
     def _spool_here(self) -> Spool | None:
-        spool, at = self._kernel.spools.of(self._head.key), self._at
+        spool, at = self._open_spool(), self._at
         goes_on = spool is not None and (spool.generation, spool.key) == (at.generation, at.spool)
         return spool if spool is not None and goes_on and at.number >= spool.oldest else None
 

@@ -23,7 +23,7 @@ from holdfast.engine.kernel import Dropped
 from holdfast.engine.lines import Lines
 from holdfast.engine.means import Means
 from holdfast.engine.outside import Outside
-from holdfast.engine.quotas import Pass
+from holdfast.engine.quotas import NotYet, Pass
 from holdfast.engine.threads import NodeThreads
 from holdfast.engine.tokens import TokenWriter
 from holdfast.errors import NotPausable, ResultTaken, WaitBeyondExpiry
@@ -146,7 +146,9 @@ class Visit:
 
     def text_writer(self, call: str, name: str) -> TokenWriter:
         """Return what takes in the text of an answer as it comes."""
-        return self.outside.text_writer(call, name)
+        # Other visits, and other branches, name calls of their own alike.
+        where = f"{self.branch}." if self.branch else ""
+        return self.outside.text_writer(f"{where}{self.visit}.{call}", name)
 
     def now_ms(self) -> int:
         """Return the time."""
@@ -337,18 +339,47 @@ class Visit:
         """Return the right to begin a call now; let go of the run where it comes later."""
         if quota is None:
             return None
+        told_ms = self._told_ms(call)
+        while True:
+            answer = await self.outside.admit(quota, cost, told_ms)
+            if isinstance(answer, Pass):
+                return answer
+            told_ms = answer.until_ms
+            await self.await_quota(call, quota, told_ms)
+
+    async def admitted_in_place(self, call: str, quota: Quota | None, cost: Cost) -> Pass | None:
+        """Return the right to begin a call that is being made, if it comes soon.
+
+        Raises:
+            NotYet: it comes later. Until then the call must not be under way: other calls, of this
+                node or of other runs, may wait for what it comes to.
+        """
+        if quota is None:
+            return None
+        told_ms = self._told_ms(call)
+        while True:
+            answer = await self.outside.admit(quota, cost, told_ms)
+            if isinstance(answer, Pass):
+                return answer
+            told_ms = answer.until_ms
+            span_ms = told_ms - self.now_ms()
+            if span_ms > self.hold_ms:
+                raise NotYet(answer, quota)
+            await self.hold.sleep(max(span_ms, 0) / 1000)
+
+    async def await_quota(self, call: str, quota: Quota, until_ms: int) -> None:
+        """Return when it is time to ask a quota again, or let go of the run until then."""
+        if not await self.others_done():
+            await self.put_off(asking_key("quota", call), until_ms, f"quota {quota.name}")
+
+    def _told_ms(self, call: str) -> int | None:
+        """Return when a quota said that it has room, where the run was let go of until then."""
         key = asking_key("quota", call)
         waits = self.hold.known_waits(self.branch)
         told = [wait.until_ms for wait in waits if (wait.visit, wait.key) == (self.visit, key)]
-        while True:
-            answer = await self.outside.admit(quota, cost, told[-1] if told else None)
-            if isinstance(answer, Pass):
-                return answer
-            told = [answer.until_ms]
-            if not await self.others_done():
-                await self.put_off(key, answer.until_ms, f"quota {quota.name}")
+        return told[-1] if told else None
 
-    async def admitted_in_place(self, missed: Pass) -> Pass:
+    async def readmitted(self, missed: Pass) -> Pass:
         """Return the right to begin a call that came too late for its moment, not for its turn."""
         told_ms = self.now_ms()
         while True:
