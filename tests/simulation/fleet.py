@@ -302,7 +302,7 @@ class Fleet:
 
     async def read(self, process: Process) -> None:
         """Serve those who follow the text of a run, in a process without a worker."""
-        await self.promises.streams.serve(process, self._holdfast(process), self.leaving)
+        await self.promises.streams.serve(process, self.face(process), self.leaving)
 
     async def _resolve(self, hf: Holdfast, call: AmbiguousCall) -> None:
         try:
