@@ -98,9 +98,7 @@ async def _measured(store: str, urls: dict[str, str]) -> list[Figure]:
                 f"  {name}: {kind} units spent on reaping in a lease: {mean:.1f}, most {most:.1f}"
             )
     figures = [
-        Figure(
-            f"take-over, {DEAD:,} dead / none ({store})", ratio(rounds, many, none), at_most=1.2
-        )
+        Figure(f"take-over, {DEAD:,} dead / none ({store})", ratio(rounds, many, none), at_most=1.2)
     ]
     if urls[many].startswith("sqlite"):
         # DynamoDB Local counts nothing for a query that finds nothing; DynamoDB half a unit.
