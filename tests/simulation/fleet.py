@@ -349,7 +349,7 @@ def rough() -> FaultPlan:
         effect_crash=0.03,
         effect_stall=0.02,
         dead_workers=0.1,
-        clock_jumps=0.15,
+        clock_jumps=0.25,
         few_resumes=0.1,
         settle_stall=0.03,
         family_stall=0.02,

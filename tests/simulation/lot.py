@@ -59,7 +59,7 @@ def drawn_lot(world: World, plan: FaultPlan, *, calling: bool) -> Lot:
     Where runs call the world outside no clock jumps: a quota goes by the clocks of who uses it.
     """
     # Its own: what is drawn for the other fleets stays as it was.
-    draw = random.Random(f"{world.seed}/lot")
+    draw = random.Random(f"{world.seed}/fortune")
     number = draw.random()
     if number < plan.dead_workers:
         return Lot(dead=draw.randint(DEAD_MIN, DEAD_MAX), sweeps_max=FEW_SWEEPS)
