@@ -284,15 +284,14 @@ def fleet(
 ) -> Outcome:
     """Let a fleet work through everything, first in trouble, then in peace; check the promises.
 
-    ``calling`` says whether its runs call the world outside; unless said, those of every fourth do.
+    ``calling`` says whether its runs call the world outside; unless said, the seed decides.
     """
     chosen = plan or rough()
-    calls = seed % 4 == 0 if calling is None and isinstance(seed, int) else bool(calling)
 
     async def scenario(world: World) -> Outcome:
         skew_ms = round(2 * chosen.skew_seconds_max * 1000) + 100
         promises = Promises(world, skew_ms=skew_ms, stuck_ms=round(STUCK_SECONDS * 1000))
-        script = drawn_script(world.random, TROUBLE_SECONDS, calling=calls)
+        script = drawn_script(world.random, TROUBLE_SECONDS, calling=calling)
         floor_bytes = world.random.choice(FLOORS_BYTES)
         outside = Outside(
             world,
