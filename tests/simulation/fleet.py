@@ -52,6 +52,7 @@ from tests.simulation.script import (
     Line,
     Script,
     Wish,
+    drawn_profile,
     drawn_script,
 )
 from tests.simulation.setting import setting
@@ -104,6 +105,8 @@ class Outcome:
     world: World
     promises: Promises
     statuses: dict[str, str]
+    calls: bool
+    """Whether its runs called the world outside."""
 
 
 @dataclass
@@ -371,15 +374,14 @@ def fleet(
 ) -> Outcome:
     """Let a fleet work through everything, first in trouble, then in peace; check the promises.
 
-    ``calling`` says whether its runs call the world outside; unless said, those of every fourth do.
-    ``telling`` says whether they also share answers, and let texts be followed; unless said, half
-    of those that call do.
+    ``calling`` says whether its runs call the world outside, ``telling`` whether they also share
+    answers, and let texts be followed; unless said, the seed decides.
     """
     chosen = plan or rough()
-    calls = seed % 4 == 0 if calling is None and isinstance(seed, int) else bool(calling)
-    tells = calls and isinstance(seed, int) and seed // 4 % 2 == 0 if telling is None else telling
 
     async def scenario(world: World) -> Outcome:
+        profile = drawn_profile(world.random, calling=calling, telling=telling)
+        calls, tells = profile.calls > 0, profile.tells
         lot = drawn_lot(world, chosen, calling=calls)
         promises = Promises(
             world,
@@ -388,7 +390,7 @@ def fleet(
             lease_seconds=LEASE_SECONDS,
             lot=lot,
         )
-        script = drawn_script(world.random, TROUBLE_SECONDS, calling=calls, telling=tells)
+        script = drawn_script(world.random, TROUBLE_SECONDS, profile)
         lengthen(script.wishes, lot)
         if tells:
             promises.streams.screens += _screens(script)
@@ -418,10 +420,10 @@ def fleet(
             statuses = _statuses(world)
             if reuse:
                 await _reused(world, state)
-        return Outcome(world, promises, statuses)
+        return Outcome(world, promises, statuses, calls)
 
     outcome = simulate(scenario, seed, chosen)
-    if calls and isinstance(seed, int) and seed // 4 % CROWDED == 0:
+    if outcome.calls and isinstance(seed, int) and seed % CROWDED == 0:
         outcome.promises.seen.update(rates(seed))
     return outcome
 
