@@ -39,14 +39,18 @@ or, at the rate of ``settled``, the engine itself sends it again or reads its to
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
-__all__ = ["FaultPlan", "Odds", "calm", "drawn", "hostile"]
+__all__ = ["NEVER", "FaultPlan", "Odds", "calm", "drawn", "hostile"]
 
-Odds: TypeAlias = tuple[tuple[float, str], ...]
-"""Kinds of fault, each with the sum of the rates up to it."""
+Odds: TypeAlias = tuple[tuple[float, str | None], ...]
+"""Kinds of fault, each with the sum of the rates up to it; None where one is muted."""
+
+NEVER = 1e-300
+"""A rate at which dice are thrown, and nothing ever strikes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,10 +93,31 @@ class FaultPlan:
     """How far the wall clock of a process may be off, either way. A third of them is exact."""
     overshoot_seconds_max: float = 0
     """How much longer a sleep may take."""
+    muted: tuple[tuple[str, float], ...] = ()
+    """Kinds that are drawn at these rates, so that all other dice fall as before, and never strike."""
 
     def evolve(self, **changed: Any) -> FaultPlan:
         """Return this plan with other rates."""
         return dataclasses.replace(self, **changed)
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of fault that strike now and then."""
+        return [
+            each.name
+            for each in dataclasses.fields(self)
+            if type(each.default) in (int, float)
+            and not each.name.endswith("_max")
+            and each.name != "settled"
+            and getattr(self, each.name) > NEVER
+        ]
+
+    def without(self, kinds: Collection[str]) -> FaultPlan:
+        """Return this plan with some kinds that do not strike, though the dice are thrown."""
+        rates = {kind: getattr(self, kind) for kind in self.kinds if kind in kinds}
+        if not rates:
+            return self
+        return self.evolve(**dict.fromkeys(rates, NEVER), muted=(*self.muted, *rates.items()))
 
     @cached_property
     def reads(self) -> Odds:
@@ -126,13 +151,14 @@ class FaultPlan:
         return self._odds("effect_lost", "effect_unanswered", "effect_late", *ends)
 
     def _odds(self, *kinds: str) -> Odds:
-        odds: list[tuple[float, str]] = []
+        odds: list[tuple[float, str | None]] = []
         reached = 0.0
+        muted = dict(self.muted)
         for kind in kinds:
-            rate = getattr(self, kind)
+            rate = muted.get(kind) or getattr(self, kind)
             if rate:
                 reached += rate
-                odds.append((reached, kind))
+                odds.append((reached, None if kind in muted else kind))
         return tuple(odds)
 
 

@@ -33,12 +33,13 @@ from holdfast.records.head import ENDED, head_of
 from holdfast.records.keys import RunKey
 from tests.simulation.chronicle import Broken
 from tests.simulation.effects import Outside
-from tests.simulation.faults import FaultPlan, calm, hostile
+from tests.simulation.faults import NEVER, FaultPlan, calm, hostile
 from tests.simulation.flow import State, flow, gains, is_hopeless, noise
 from tests.simulation.once import RESOLUTION
 from tests.simulation.oracle import budget_of
 from tests.simulation.process import Process
 from tests.simulation.promises import Promises
+from tests.simulation.reduction import REUSE, WHOLE, Reduction
 from tests.simulation.script import (
     DAY_SECONDS,
     FOLLOWER,
@@ -93,6 +94,7 @@ class Fleet:
     outside: Outside
     leaving: asyncio.Event = field(default_factory=asyncio.Event)
     drains: bool = True
+    trouble_seconds: float = TROUBLE_SECONDS
     shared: bool = False
     """Whether clients live in the workers' processes, and so hand runs to them directly."""
     faces: dict[str, Holdfast] = field(default_factory=dict)
@@ -103,7 +105,7 @@ class Fleet:
     @property
     def shaky(self) -> bool:
         """Whether clients still crash in the middle of what they do."""
-        return bool(self.world.plan.crash)
+        return self.world.plan.crash > NEVER
 
     # --- workers ----------------------------------------------------------------------------------
 
@@ -274,10 +276,12 @@ def fleet(
     *,
     reuse: bool = True,
     calling: bool | None = None,
+    reduction: Reduction = WHOLE,
 ) -> Outcome:
     """Let a fleet work through everything, first in trouble, then in peace; check the promises.
 
     ``calling`` says whether its runs call the world outside; unless said, those of every fourth do.
+    ``reduction`` leaves parts of what was drawn out.
     """
     chosen = plan or rough()
     calls = seed % 4 == 0 if calling is None and isinstance(seed, int) else bool(calling)
@@ -285,7 +289,7 @@ def fleet(
     async def scenario(world: World) -> Outcome:
         skew_ms = round(2 * chosen.skew_seconds_max * 1000) + 100
         promises = Promises(world, skew_ms=skew_ms, stuck_ms=round(STUCK_SECONDS * 1000))
-        script = drawn_script(world.random, TROUBLE_SECONDS, calling=calls)
+        script = reduction.reduced(drawn_script(world.random, TROUBLE_SECONDS, calling=calls))
         floor_bytes = world.random.choice(FLOORS_BYTES)
         outside = Outside(
             world,
@@ -297,15 +301,18 @@ def fleet(
         graph = flow(promises.entered, outside)
         state = Fleet(world, promises, script, floor_bytes, graph, outside)
         state.shared = world.random.random() < SHARED
+        state.trouble_seconds = reduction.trouble_seconds or TROUBLE_SECONDS
+        if reduction.dice:
+            world.throw_anew(reduction.dice)
         await _worked_through(world, state)
         promises.settled()
         _check_results(world, state)
         statuses = _statuses(world)
-        if reuse:
+        if reuse and REUSE not in reduction.without:
             await _reused(world, state)
         return Outcome(world, promises, statuses)
 
-    return simulate(scenario, seed, chosen)
+    return simulate(scenario, seed, chosen, muted=reduction.faults)
 
 
 async def _passed(world: World, seconds: float) -> None:
@@ -323,7 +330,7 @@ async def _worked_through(world: World, state: Fleet) -> None:
         if not state.shared
     ]
     workers.append(world.supervise("person", state.person))
-    await _passed(world, TROUBLE_SECONDS)
+    await _passed(world, state.trouble_seconds)
     world.plan = calm().evolve(
         stale_index=world.plan.stale_index, skew_seconds_max=world.plan.skew_seconds_max
     )

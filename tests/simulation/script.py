@@ -10,7 +10,17 @@ from tests.simulation.effects import CALLS
 from tests.simulation.flow import HEAVY, branches_of
 from tests.simulation.oracle import MOST_TOKENS
 
-__all__ = ["DAY_SECONDS", "FOLLOWER", "RUNS", "SLEEPER", "Line", "Script", "Wish", "drawn_script"]
+__all__ = [
+    "DAY_SECONDS",
+    "FOLLOWER",
+    "RUNS",
+    "SLEEPER",
+    "Line",
+    "Script",
+    "Wish",
+    "asked",
+    "drawn_script",
+]
 
 RUNS = 20
 CALLS_PART = 0.5
@@ -137,7 +147,7 @@ class _Drawing:
     def signals(self, run: str, wish: Wish, start: float) -> list[Line]:
         draw = self._draw
         lines: list[Line] = []
-        for number, name in enumerate(_asked(wish.plan)):
+        for number, name in enumerate(asked(wish.plan)):
             at = start + draw.random() * (30 if wish.session else 80)
             if wish.expires is not None and draw.random() < 0.5:
                 at = start + wish.expires + draw.uniform(-1, 1)  # at the last moment
@@ -220,7 +230,7 @@ class _Drawing:
                 return kind
 
 
-def _asked(plan: list[str]) -> list[str]:
+def asked(plan: list[str]) -> list[str]:
     """Return the names of all signals that a plan asks for."""
     steps: list[str] = []
     for step in plan:

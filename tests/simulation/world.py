@@ -8,7 +8,7 @@ import itertools
 import random
 from asyncio import TimerHandle
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from contextvars import Context
 from typing import Any, TypeAlias, TypeVar
 
@@ -53,13 +53,18 @@ class World:
         *,
         layout: Layout = LAYOUT,
         metered: bool = False,
+        muted: Collection[str] = (),
     ) -> None:
-        """Make a world; ``metered`` says whether its operations tell what they cost."""
+        """Make a world; ``metered`` says whether its operations tell what they cost.
+
+        Faults of the kinds in ``muted`` do not strike, whatever plan is set.
+        """
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         self.loop = loop
         self.seed = seed
         self.random = random.Random(f"{seed}/world")
+        self._muted = muted
         self.truth = Truth(layout, metered=metered)
         self.plan = plan or calm()
         self.blobs = MemoryBlobs()
@@ -86,7 +91,7 @@ class World:
 
     @plan.setter
     def plan(self, plan: FaultPlan) -> None:
-        self._plan = plan
+        self._plan = plan.without(self._muted) if self._muted else plan
         self.truth.memory_seconds = max(self.truth.memory_seconds, plan.lag_seconds_max)
 
     # --- what a scenario uses ---------------------------------------------------------------------
@@ -98,6 +103,10 @@ class World:
     def supervise(self, name: str, boot: Boot) -> Supervisor:
         """Start a process that does ``boot(process)``, and start it again after each crash."""
         return Supervisor(self, name, boot)
+
+    def throw_anew(self, dice: int) -> None:
+        """Let everything that is drawn from now on fall in another way."""
+        self.random.seed(f"{self.seed}/world/{dice}")
 
     def on_applied(self, observer: Applied) -> None:
         """Call this after each write that was applied. What it raises ends the run."""
@@ -255,11 +264,13 @@ def simulate(
     *,
     shuffle: bool = True,
     metered: bool = False,
+    muted: Collection[str] = (),
     callbacks_max: int = CALLBACKS_MAX,
 ) -> T:
     """Run a scenario in a world of its own; an error tells the seed and what happened last.
 
-    ``metered`` lets operations tell their units; to weigh them takes time.
+    ``metered`` lets operations tell their units; to weigh them takes time. Faults of the kinds in
+    ``muted`` do not strike.
 
     Raises:
         Deadlock: the scenario can never end.
@@ -268,7 +279,7 @@ def simulate(
     worlds: list[World] = []
 
     async def main() -> T:
-        worlds.append(World(seed, plan, metered=metered))
+        worlds.append(World(seed, plan, metered=metered, muted=muted))
         return await scenario(worlds[0])
 
     try:

@@ -1,0 +1,149 @@
+"""Reduces a seed that breaks to fewer runs, faults and steps that break in the same way.
+
+Delta debugging: leave out half of the parts of a kind, then quarters, down to single ones. What is
+left out changes how all further dice fall, so that a bug may hide though its cause is still there.
+Therefore each attempt is made with several dice before it counts as failed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from soak.findings import kind_of
+from tests.simulation.faults import FaultPlan
+from tests.simulation.fleet import TROUBLE_SECONDS, fleet, rough
+from tests.simulation.reduction import WHOLE, Reduction, parts_of
+from tests.simulation.script import Script
+
+__all__ = ["ATTEMPTS_MAX", "Minimiser", "Suspect", "parts_in"]
+
+ATTEMPTS_MAX = 1_000
+"""How many fleets a minimisation may run; each takes less time than the whole seed."""
+_DICE = 3
+_TROUBLE_SECONDS_MIN = 10.0
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A fleet that breaks."""
+
+    seed: int
+    plan: FaultPlan | None = None
+    calling: bool | None = None
+
+    def run(self, reduction: Reduction = WHOLE) -> Exception | None:
+        """Run what a reduction leaves of it; return what broke."""
+        try:
+            fleet(self.seed, self.plan, calling=self.calling, reduction=reduction)
+        except Exception as error:
+            return error
+        return None
+
+
+@dataclass
+class Minimiser:
+    """Looks for the least that breaks in the same way, for a bounded number of attempts."""
+
+    suspect: Suspect
+    kind: str
+    attempts_max: int = ATTEMPTS_MAX
+    is_over: Callable[[], bool] = lambda: False
+    """Whether to stop early."""
+    attempts: int = 0
+    best: Reduction = field(default_factory=lambda: WHOLE)
+    message: str = ""
+
+    def minimise(self) -> Reduction:
+        """Return the smallest reduction found; everything is left in where none breaks."""
+        parts = parts_in(self.suspect)
+        # What has not struck before the end throws no other dice if it is left out: it goes first.
+        self._leave_out(parts["reuse"])
+        self._shorten()
+        self._leave_out(parts["fault"])
+        self._single_out(parts["run"])
+        for kind in ("run", "line", "step", "fault"):
+            self._leave_out([part for part in parts[kind] if self._matters(part)])
+        self._shorten()
+        return self.best
+
+    def _single_out(self, runs: list[str]) -> None:
+        """Leave out every run that the message does not name.
+
+        A fleet of one run takes a fraction of the time, and seldom breaks: it is given many dice.
+        """
+        others = [run for run in runs if run.partition(":")[2] not in self.message]
+        if len(others) < len(runs):
+            self._breaks(self.best.leaving_out(others), dice=self.attempts_max // 3)
+
+    def _leave_out(self, parts: list[str]) -> None:
+        """Leave out as many of the parts as possible: all, halves, quarters, single ones."""
+        chunks = 1
+        while parts and not self._exhausted:
+            size = -(-len(parts) // chunks)
+            for chunk in _chunks(parts, size):
+                if self._breaks(self.best.leaving_out(chunk)):
+                    parts = [part for part in parts if part not in chunk]
+                    chunks = max(chunks - 1, 1)
+                    break
+            else:
+                if size == 1:
+                    return
+                chunks = min(2 * chunks, len(parts))
+
+    def _shorten(self) -> None:
+        seconds = (self.best.trouble_seconds or TROUBLE_SECONDS) / 2
+        while seconds >= _TROUBLE_SECONDS_MIN and not self._exhausted:
+            if not self._breaks(dataclasses.replace(self.best, trouble_seconds=seconds)):
+                return
+            seconds /= 2
+
+    def _matters(self, part: str) -> bool:
+        """Whether a part is still there: not where it, or its run, was left out."""
+        kind, _, value = part.partition(":")
+        if part in self.best.without:
+            return False
+        return kind != "step" or f"run:{value.partition('/')[0]}" not in self.best.without
+
+    def _breaks(self, candidate: Reduction, *, dice: int = _DICE) -> bool:
+        for dice in range(self.best.dice, self.best.dice + dice):
+            if self._exhausted:
+                return False
+            self.attempts += 1
+            tried = dataclasses.replace(candidate, dice=dice)
+            error = self.suspect.run(tried)
+            if error is not None and kind_of(error) == self.kind:
+                self.best, self.message = tried, str(error)
+                return True
+        return False
+
+    @property
+    def _exhausted(self) -> bool:
+        return self.attempts >= self.attempts_max or self.is_over()
+
+
+def parts_in(suspect: Suspect) -> dict[str, list[str]]:
+    """Return what can be left out of a seed."""
+    drawn = suspect.run(_Asking())
+    assert isinstance(drawn, _Drawn), drawn
+    return parts_of(drawn.script, suspect.plan or rough())
+
+
+class _Drawn(Exception):
+    """Ends a fleet as soon as its script is drawn."""
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+
+
+class _Asking(Reduction):
+    """Asks what would be done, so that only the fleet knows how its script is drawn."""
+
+    def reduced(self, script: Script) -> Script:
+        raise _Drawn(script)
+
+
+def _chunks(parts: list[str], size: int) -> Iterator[list[str]]:
+    for first in range(0, len(parts), size):
+        yield parts[first : first + size]
