@@ -52,9 +52,10 @@ def _simulate(findings: Findings, halt: Halt, first: int) -> int:
     known = soak.retry_known(halt)
     soak.soak(halt)
     rate = soak.seeds / soak.seconds if soak.seconds else 0.0
+    last = first + max(soak.seeds - 1, 0)
     print(
-        f"  {soak.seeds} seeds ({first}–{first + max(soak.seeds - 1, 0)}) in {soak.seconds:.0f} s on "
-        f"{soak.cores} cores, {rate:.2f} a second; {soak.broken} broken, {known} known still break"
+        f"  {soak.seeds} seeds ({first}–{last}) in {soak.seconds:.0f} s on {soak.cores} cores, "
+        f"{rate:.2f} a second; {soak.broken} broken, {known} known still break"
     )
     _show("faults", soak.faults)
     _show("situations", soak.seen)

@@ -91,7 +91,9 @@ def commit() -> str:
     """Return the commit of this tree, and whether it was changed since; empty without git."""
     try:
         asked = [
-            subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
+            subprocess.run(
+                ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True
+            )
             for arguments in (("rev-parse", "--short=12", "HEAD"), ("status", "--porcelain"))
         ]
     except (OSError, subprocess.CalledProcessError):

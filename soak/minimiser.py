@@ -107,11 +107,11 @@ class Minimiser:
         return kind != "step" or f"run:{value.partition('/')[0]}" not in self.best.without
 
     def _breaks(self, candidate: Reduction, *, dice: int = _DICE) -> bool:
-        for dice in range(self.best.dice, self.best.dice + dice):
+        for number in range(self.best.dice, self.best.dice + dice):
             if self._exhausted:
                 return False
             self.attempts += 1
-            tried = dataclasses.replace(candidate, dice=dice)
+            tried = dataclasses.replace(candidate, dice=number)
             error = self.suspect.run(tried)
             if error is not None and kind_of(error) == self.kind:
                 self.best, self.message = tried, str(error)

@@ -146,7 +146,9 @@ class SimulatorSoak:
                 if result.reduction:
                     finding.again += f" --reduced {result.reduction}"
                 self.findings.keep(finding)
-                print(f"  reduced seed {finding.seed} in {result.attempts} attempts: {finding.again}")
+                print(
+                    f"  reduced seed {finding.seed} in {result.attempts} attempts: {finding.again}"
+                )
 
     def _unreduced(self) -> list[Finding]:
         """Return one finding of each kind that breaks and was not reduced yet."""

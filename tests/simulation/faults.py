@@ -94,7 +94,7 @@ class FaultPlan:
     overshoot_seconds_max: float = 0
     """How much longer a sleep may take."""
     muted: tuple[tuple[str, float], ...] = ()
-    """Kinds that are drawn at these rates, so that all other dice fall as before, and never strike."""
+    """Kinds that are drawn at these rates, as the other dice need it, and never strike."""
 
     def evolve(self, **changed: Any) -> FaultPlan:
         """Return this plan with other rates."""

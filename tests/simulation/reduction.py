@@ -8,7 +8,7 @@ operation throws the same dice. So a reduction may also name other dice.
 ``run:run-03``            a run, with everything that is done to it
 ``step:run-04/2``         a step of its plan, with the signals for which that waits
 ``line:17``               what a client does to a run without which the run still ends as planned
-``fault:crash``           a kind of fault, by its rate in `FaultPlan`: it is drawn, and does not strike
+``fault:crash``           a kind of fault, by its rate in `FaultPlan`: drawn, but it does not strike
 ``reuse``                 what happens days later, under the ids of runs that are gone
 ``trouble:75``            everything goes wrong for that many seconds only
 ``dice:3``                other dice, from the moment on at which the workers start
