@@ -17,10 +17,10 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / ".cache" / "soak"
 _WORDS_MAX = 14
 _MESSAGE_CHARS_MAX = 2_000
-# Ids, numbers, and everything in brackets or quotes: what differs from one seed to the next.
-_PARTICULARS = re.compile(
-    r"\([^()]*\)|\[[^\[\]]*\]|\{[^{}]*\}|'[^']*'|\"[^\"]*\"|\S*\d\S*|\S+/\S+|[^\w\s]"
-)
+# What differs from one seed to the next: what is in quotes or brackets, then ids and numbers.
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+_BRACKETED = re.compile(r"\([^()]*\)|\[[^\[\]]*\]|\{[^{}]*\}")
+_PARTICULARS = re.compile(r"\S*\d\S*|\S+/\S+|[^\w\s]")
 _PROMISE = re.compile(r"^(P\d+):\s*")
 
 Status: TypeAlias = Literal["breaks", "gone"]
@@ -76,9 +76,10 @@ def kind_of(error: BaseException) -> str:
     promise = _PROMISE.match(message)
     head = promise.group(1) if promise else type(error).__name__
     rest = message[promise.end() :] if promise else message
-    before = None
+    rest, before = _QUOTED.sub(" ", rest), ""
     while rest != before:
-        before, rest = rest, _PARTICULARS.sub(" ", rest)
+        before, rest = rest, _BRACKETED.sub(" ", rest)
+    rest = _PARTICULARS.sub(" ", rest)
     return f"{head}: {' '.join(rest.split()[:_WORDS_MAX])}".rstrip()
 
 

@@ -21,7 +21,8 @@ __all__ = ["ATTEMPTS_MAX", "Minimiser", "Suspect", "parts_in"]
 
 ATTEMPTS_MAX = 1_000
 """How many fleets a minimisation may run; each takes less time than the whole seed."""
-_DICE = 3
+_DICE_MIN = 3
+_DICE_FOR_ONE = 20
 _TROUBLE_SECONDS_MIN = 10.0
 
 
@@ -54,27 +55,25 @@ class Minimiser:
     attempts: int = 0
     best: Reduction = field(default_factory=lambda: WHOLE)
     message: str = ""
+    _runs: list[str] = field(default_factory=list[str])
 
     def minimise(self) -> Reduction:
         """Return the smallest reduction found; everything is left in where none breaks."""
         parts = parts_in(self.suspect)
-        # What has not struck before the end throws no other dice if it is left out: it goes first.
+        self._runs = parts["run"]
+        # The end first: what comes after the break throws no other dice if it is left out.
         self._leave_out(parts["reuse"])
         self._shorten()
-        self._leave_out(parts["fault"])
-        self._single_out(parts["run"])
-        for kind in ("run", "line", "step", "fault"):
+        self._single_out()
+        for kind in ("run", "fault", "line", "step", "fault"):
             self._leave_out([part for part in parts[kind] if self._matters(part)])
         self._shorten()
         return self.best
 
-    def _single_out(self, runs: list[str]) -> None:
-        """Leave out every run that the message does not name.
-
-        A fleet of one run takes a fraction of the time, and seldom breaks: it is given many dice.
-        """
-        others = [run for run in runs if run.partition(":")[2] not in self.message]
-        if len(others) < len(runs):
+    def _single_out(self) -> None:
+        """Leave out every run that the message does not name."""
+        others = [run for run in self._runs if run.partition(":")[2] not in self.message]
+        if len(others) < len(self._runs):
             self._breaks(self.best.leaving_out(others), dice=self.attempts_max // 3)
 
     def _leave_out(self, parts: list[str]) -> None:
@@ -106,7 +105,11 @@ class Minimiser:
             return False
         return kind != "step" or f"run:{value.partition('/')[0]}" not in self.best.without
 
-    def _breaks(self, candidate: Reduction, *, dice: int = _DICE) -> bool:
+    def _breaks(self, candidate: Reduction, *, dice: int | None = None) -> bool:
+        if dice is None:
+            # The fewer runs, the less time a fleet takes, and the more seldom it breaks by chance.
+            left = sum(run not in candidate.without for run in self._runs)
+            dice = max(_DICE_MIN, _DICE_FOR_ONE // max(left, 1))
         for number in range(self.best.dice, self.best.dice + dice):
             if self._exhausted:
                 return False

@@ -10,8 +10,8 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import connection
@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 from soak.findings import Finding, Findings, commit, kind_of, told
 from soak.halt import Halt
-from soak.minimiser import Minimiser, Suspect
+from soak.minimiser import ATTEMPTS_MAX, Minimiser, Suspect
 from tests.simulation.fleet import fleet
 from tests.simulation.reduction import WHOLE, Reduction
 
@@ -70,6 +70,9 @@ class SimulatorSoak:
     seeds: int = 0
     seconds: float = 0.0
     broken: int = 0
+    attempts_max: int = ATTEMPTS_MAX
+    """How many fleets the minimiser may run for one finding."""
+    executor: Callable[[int, Event], Executor] = field(default_factory=lambda: _processes)
     faults: Counter[str] = field(default_factory=Counter[str])
     seen: Counter[str] = field(default_factory=Counter[str])
 
@@ -79,7 +82,7 @@ class SimulatorSoak:
         breaking = 0
         if not known:
             return breaking
-        with self._pool() as pool:
+        with self._pool() as (pool, _):
             trials = [
                 # After a change all dice fall in another way: the less there is of a seed, the more
                 # likely it breaks again.
@@ -98,20 +101,20 @@ class SimulatorSoak:
         """Run seeds until halted; keep what breaks, and reduce the first of each kind."""
         began = time.monotonic()
         fresh = itertools.count(self.first)
-        with self._pool() as pool:
+        with self._pool() as (pool, stopping):
             under_way: set[Work] = {self._reduce(pool, one) for one in self._unreduced()}
             while not halt.is_over:
                 while len(under_way) < 2 * self.cores:
                     under_way.add(pool.submit(tried, next(fresh)))
                 done, under_way = wait(under_way, LOOK_SECONDS, FIRST_COMPLETED)
                 under_way |= {work for one in done for work in self._heard(pool, one.result())}
-            self._stopping.set()
+            stopping.set()
             for left in under_way:
                 if not left.cancel():
                     self._heard(None, left.result())
         self.seconds += time.monotonic() - began
 
-    def _heard(self, pool: ProcessPoolExecutor | None, result: Trial | Reduced) -> list[Work]:
+    def _heard(self, pool: Executor | None, result: Trial | Reduced) -> list[Work]:
         """Take in what a core found; return what is to be done about it."""
         if isinstance(result, Reduced):
             self._keep_reduced(result)
@@ -135,8 +138,9 @@ class SimulatorSoak:
         print(f"  BROKEN: seed {finding.seed}: {finding.message}", flush=True)
         return [self._reduce(pool, finding)] if pool is not None and is_new else []
 
-    def _reduce(self, pool: ProcessPoolExecutor, finding: Finding) -> Future[Reduced]:
-        return pool.submit(reduced, finding.name, finding.seed, finding.kind, finding.message)
+    def _reduce(self, pool: Executor, finding: Finding) -> Future[Reduced]:
+        given = (finding.name, finding.seed, finding.kind, finding.message)
+        return pool.submit(reduced, *given, attempts_max=self.attempts_max)
 
     def _keep_reduced(self, result: Reduced) -> None:
         for finding in self.findings:
@@ -170,23 +174,26 @@ class SimulatorSoak:
             print(f"  gone: seed {finding.seed}: {finding.kind}")
 
     @contextmanager
-    def _pool(self) -> Iterator[ProcessPoolExecutor]:
-        context = multiprocessing.get_context("spawn")
-        self._stopping = context.Event()
-        pool = ProcessPoolExecutor(
-            self.cores, mp_context=context, initializer=_begin, initargs=(self._stopping,)
-        )
+    def _pool(self) -> Iterator[tuple[Executor, Event]]:
+        stopping = multiprocessing.get_context("spawn").Event()
+        pool = self.executor(self.cores, stopping)
         try:
-            yield pool
+            yield pool, stopping
         finally:
-            self._stopping.set()
+            stopping.set()
             pool.shutdown(cancel_futures=True)
+
+
+def _processes(cores: int, stopping: Event) -> Executor:
+    # Not forked: a process that has threads, as the pool's owner does, cannot be forked safely.
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(cores, mp_context=context, initializer=_begin, initargs=(stopping,))
 
 
 # --- in the processes of the pool -----------------------------------------------------------------
 
 
-_stopping: Event
+_stopping: Event | None = None
 
 
 def _begin(stopping: Event) -> None:
@@ -197,6 +204,10 @@ def _begin(stopping: Event) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, _give_up)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _is_stopping() -> bool:
+    return _stopping is not None and _stopping.is_set()
 
 
 def _end_with_parent() -> None:
@@ -222,13 +233,14 @@ def tried(seed: int, reduction: str = "") -> Trial:
     return Trial(seed, faults=outcome.world.faults, seen=outcome.promises.seen)
 
 
-def reduced(finding: str, seed: int, kind: str, message: str) -> Reduced:
+def reduced(finding: str, seed: int, kind: str, message: str, *, attempts_max: int) -> Reduced:
     """Reduce a seed, for as long as the soak goes on."""
     deadline = time.monotonic() + MINIMISING_SECONDS_MAX
     minimiser = Minimiser(
         Suspect(seed),
         kind,
         message=message,
-        is_over=lambda: _stopping.is_set() or time.monotonic() > deadline,
+        attempts_max=attempts_max,
+        is_over=lambda: _is_stopping() or time.monotonic() > deadline,
     )
     return Reduced(finding, str(minimiser.minimise()), minimiser.attempts)
