@@ -22,7 +22,7 @@ __all__ = ["ATTEMPTS_MAX", "Minimiser", "Suspect", "parts_in"]
 ATTEMPTS_MAX = 1_000
 """How many fleets a minimisation may run; each takes less time than the whole seed."""
 _DICE_MIN = 3
-_DICE_FOR_ONE = 20
+_DICE_FOR_ONE = 10
 _TROUBLE_SECONDS_MIN = 10.0
 
 
@@ -109,7 +109,7 @@ class Minimiser:
         if dice is None:
             # The fewer runs, the less time a fleet takes, and the more seldom it breaks by chance.
             left = sum(run not in candidate.without for run in self._runs)
-            dice = max(_DICE_MIN, _DICE_FOR_ONE // max(left, 1))
+            dice = max(_DICE_MIN, _DICE_FOR_ONE // left if left else 0)
         for number in range(self.best.dice, self.best.dice + dice):
             if self._exhausted:
                 return False

@@ -72,11 +72,20 @@ class Chronicles:
         self._world = world
         self._skew_ms = skew_ms
         self._runs: dict[tuple[str, str], Chronicle] = {}
+        self._read: dict[str, tuple[Item, Head]] = {}
+        """By partition, the last item that was read as a row, and what it says."""
 
     def row(self, key: RunKey) -> Head | None:
         """Return the row of whatever run has that id now."""
         item = self._world.truth.item(key.head)
-        return None if item is None else head_of(item)
+        return None if item is None else self.read(item)
+
+    def read(self, item: Item) -> Head:
+        """Return what a row of the truth says. The same item is never changed, only replaced."""
+        known = self._read.get(item["PK"])
+        if known is None or known[0] is not item:
+            known = self._read[item["PK"]] = (item, head_of(item))
+        return known[1]
 
     def own_row(self, chronicle: Chronicle) -> Head | None:
         """Return the row of this very run, None where it is gone."""

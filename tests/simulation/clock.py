@@ -25,10 +25,10 @@ class ProcessClock:
         self.skew_seconds = skew_seconds
 
     def now_ms(self) -> int:
-        return int(self._offset_ms + self._loop.time() * 1000)
+        return int(self._offset_ms + self._loop.now * 1000)
 
     def monotonic(self) -> float:
-        return self._loop.time()
+        return self._loop.now
 
     async def sleep(self, seconds: float) -> None:
         process = self._process
@@ -39,9 +39,7 @@ class ProcessClock:
         overshoot_max = process.world.plan.overshoot_seconds_max
         if overshoot_max and seconds:
             seconds += process.world.random.random() * overshoot_max
-        timer = self._loop.call_at(
-            self._loop.time() + seconds, _wake, woken, context=process.context
-        )
+        timer = self._loop.call_at(self._loop.now + seconds, _wake, woken, context=process.context)
         try:
             await woken
         finally:

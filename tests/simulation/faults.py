@@ -167,6 +167,8 @@ _WRITES = ("throttled", "unreachable", "lost_answer", "unapplied_unknown", "late
 
 def drawn(odds: Odds, number: float) -> str | None:
     """Return the kind of fault for a number from 0 to 1, or None."""
+    if not odds or number >= odds[-1][0]:  # nearly always
+        return None
     for reached, kind in odds:
         if number < reached:
             return kind

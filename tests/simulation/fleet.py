@@ -34,7 +34,7 @@ from holdfast.records.keys import RunKey
 from tests.simulation.chronicle import Broken
 from tests.simulation.effects import Outside
 from tests.simulation.faults import NEVER, FaultPlan, calm, hostile
-from tests.simulation.flow import State, flow, gains, is_hopeless, noise
+from tests.simulation.flow import State, Users, flow, gains, is_hopeless, noise
 from tests.simulation.once import RESOLUTION
 from tests.simulation.oracle import budget_of
 from tests.simulation.process import Process
@@ -298,8 +298,8 @@ def fleet(
             books=promises.books,
             gate=promises.gate,
         )
-        graph = flow(promises.entered, outside)
-        state = Fleet(world, promises, script, floor_bytes, graph, outside)
+        world.users = Users(promises.entered, outside)
+        state = Fleet(world, promises, script, floor_bytes, flow(), outside)
         state.shared = world.random.random() < SHARED
         state.trouble_seconds = reduction.trouble_seconds or TROUBLE_SECONDS
         if reduction.dice:

@@ -25,7 +25,8 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine
-from functools import partial
+from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any, TypedDict
 
 from holdfast.engine.context import Child, Context
@@ -38,7 +39,17 @@ from tests.simulation.effects import Outside
 from tests.simulation.loop import OWNER
 from tests.simulation.process import Process
 
-__all__ = ["HEAVY", "Entered", "State", "branches_of", "flow", "gains", "is_hopeless", "noise"]
+__all__ = [
+    "HEAVY",
+    "Entered",
+    "State",
+    "Users",
+    "branches_of",
+    "flow",
+    "gains",
+    "is_hopeless",
+    "noise",
+]
 
 HEAVY = 12_000
 KID = ["work 0.1", "nap 3.5"]
@@ -83,10 +94,22 @@ class Side(TypedDict, total=False):
     step: int
 
 
-def flow(entered: Entered, outside: Outside) -> Graph:
-    """Return the graph; its nodes take the time of the process that runs them."""
+@dataclass
+class Users:
+    """What the nodes of a fleet meet outside of it. They find it by the process that runs them."""
+
+    entered: Entered
+    outside: Outside
+
+
+@cache
+def flow() -> Graph:
+    """Return the graph of all fleets; its nodes take the time of the process that runs them."""
     graph = Graph("flow", State, reducers={"got": "append"})
-    step = partial(_step, graph, outside)
+    step = partial(_step, graph)
+
+    def entered(context: Context, held: bool) -> None:
+        _users().entered(context, held)
 
     def enter(state: State, context: Context) -> None:
         # What came before a node is durable when it begins, but for those without a checkpoint.
@@ -286,7 +309,7 @@ def _side(take: Step, entered: Entered) -> Graph:
     return graph
 
 
-async def _step(graph: Graph, outside: Outside, ctx: Context, step: str) -> str:
+async def _step(graph: Graph, ctx: Context, step: str) -> str:
     """Do one step of a branch, and return what it adds."""
 
     async def start(
@@ -305,7 +328,7 @@ async def _step(graph: Graph, outside: Outside, ctx: Context, step: str) -> str:
         case "kid":
             await _end_of(await start(ctx))
         case "call":
-            return await outside.step(ctx, argument, start, _end_of)
+            return await _users().outside.step(ctx, argument, start, _end_of)
         case "shaky" | "twin":
             if ctx.attempt <= int(argument):
                 raise ValueError("shaky")
@@ -324,9 +347,20 @@ async def _end_of(child: Child) -> str:
 
 
 async def _pass(seconds: float) -> None:
+    await _process().clock.sleep(seconds)
+
+
+def _process() -> Process:
+    """Return the process that runs this."""
     process = OWNER.get()
     assert isinstance(process, Process)
-    await process.clock.sleep(seconds)
+    return process
+
+
+def _users() -> Users:
+    users = _process().world.users
+    assert isinstance(users, Users)
+    return users
 
 
 async def _answer(ctx: Context, argument: str) -> str:

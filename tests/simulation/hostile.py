@@ -52,13 +52,6 @@ _WRITTEN_OF_BATCH: dict[str | None, float] = {
     "unreachable": 0.5,
     "unapplied_unknown": 0,
 }
-_KINDS = {
-    "GetItem": "get",
-    "GetItems": "get_many",
-    "QueryItems": "query",
-    "TransactItems": "transact",
-    "WriteItems": "write_many",
-}
 
 
 class HostileEngine:
@@ -68,22 +61,22 @@ class HostileEngine:
         self._process = process
         self._world = process.world
         self._closed = False
-
-    @property
-    def layout(self) -> Layout:
-        return self._world.truth.layout
+        self.layout: Layout = self._world.truth.layout
 
     def perform(self, operation: Operation) -> Awaitable[Answer]:
         process, world = self._process, self._world
         if self._closed:
             raise StoreClosed("the table was used after it was closed")
         future = process.promise()
-        if process.silent:
+        if process.crashed or world.over:
             return future
-        world.operations[_kind(operation)] += 1
+        world.operations[type(operation).__name__] += 1
         world.note(process, "asks", operation)
         latency = world.draw_latency(process)
         process.run_risk(latency)
+        if type(operation) is QueryItems:  # most of what is asked: workers look for what is due
+            self._send_read(operation, future, latency)
+            return future
         match operation:
             case WriteItem() | TransactItems():
                 self._send_write(operation, future, latency)
@@ -115,13 +108,13 @@ class HostileEngine:
     # --- reads ------------------------------------------------------------------------------------
 
     def _send_read(self, operation: ReadOperation, future: Future[Answer], latency: float) -> None:
-        world = self._world
-        moment = world.loop.time() + latency
-        fault = drawn(world.plan.reads, world.random.random())
+        world, random = self._world, self._world.random.random
+        moment = world.loop.now + latency
+        fault = drawn(world.plan.reads, random())
         if fault is not None:
             error = Throttled if fault == "throttled" else EndpointUnreachable
             self._deliver_at(moment, future, operation, _error(error, operation), fault)
-        elif world.random.random() < _SEEN_AT_ONCE:
+        elif random() < _SEEN_AT_ONCE:
             self._deliver_at(moment, future, operation, world.read(self._process, operation))
         else:
             world.loop.call_at(moment, self._see, operation, future, context=self._process.context)
@@ -137,7 +130,7 @@ class HostileEngine:
         self, operation: WriteItem | TransactItems, future: Future[Answer], latency: float
     ) -> None:
         world = self._world
-        sent = world.loop.time()
+        sent = world.loop.now
         answered = sent + latency
         plan = world.plan
         if isinstance(operation, TransactItems):
@@ -254,7 +247,7 @@ class HostileEngine:
     def _send_batch(self, batch: WriteItems, future: Future[Answer], latency: float) -> None:
         """Carry out each write for itself: a batch is not a transaction."""
         process, world = self._process, self._world
-        sent = world.loop.time()
+        sent = world.loop.now
         fault = drawn(world.plan.adding_writes, world.random.random())
         spent: list[Answer] = []
 
@@ -306,23 +299,16 @@ class HostileEngine:
     ) -> None:
         if future.done():  # whoever asked was cancelled
             return
+        note, process = self._world.note, self._process
         if fault is not None:
-            self._world.note(self._process, fault, operation, count=True)
+            note(process, fault, operation, count=True)
         if isinstance(answer, HoldfastError):
-            self._world.note(self._process, f"gets {type(answer).__name__}", operation)
+            note(process, f"gets {type(answer).__name__}", operation)
             future.set_exception(answer)
         else:
-            shown = "gets" if answer.error is None else f"gets {type(answer.error).__name__}"
-            self._world.note(self._process, shown, operation)
+            error = answer.error
+            note(process, "gets" if error is None else f"gets {type(error).__name__}", operation)
             future.set_result(answer)
-
-
-def _kind(operation: Operation) -> str:
-    if isinstance(operation, WriteItem):
-        return type(operation.write).__name__.lower()
-    if isinstance(operation, QueryItems) and operation.index is not None:
-        return f"query {operation.index.name}"
-    return _KINDS[type(operation).__name__]
 
 
 def _adds(write: Write) -> bool:

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import heapq
 import random
 from asyncio import Handle, Task, TimerHandle
 from collections.abc import Callable, Coroutine
-from contextvars import Context, ContextVar
+from contextvars import Context, ContextVar, copy_context
+from functools import cache
+from heapq import heapify, heappop, heappush
 from types import CoroutineType
 from typing import Any, TypeVar
 
@@ -53,15 +54,68 @@ OWNER: ContextVar[Owner | None] = ContextVar("owner", default=None)
 """To whom the running code belongs. Tasks and callbacks inherit it from whoever makes them."""
 
 
+class _Call(Handle):
+    """A callback that is ready. Made for most of what happens, so nothing but what it needs."""
+
+    __slots__ = ()
+    _source_traceback = None  # asyncio looks for one, which only its debug mode has
+    _repr = None
+
+    def __init__(
+        self, callback: Callable[..., object], args: tuple[Any, ...], context: Context
+    ) -> None:
+        self._callback = callback
+        self._args = args
+        self._context = context
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._callback = self._args = None
+
+
+class _Timer(TimerHandle):
+    """A callback at a time. Its loop asks whether it is cancelled when that time has come."""
+
+    __slots__ = ()
+    _source_traceback = None
+    _repr = None
+
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: VirtualLoop,
+        context: Context,
+    ) -> None:
+        self._when = when
+        self._callback = callback
+        self._args = args
+        self._loop = loop
+        self._context = context
+        self._cancelled = False
+        self._scheduled = True
+
+    def cancel(self) -> None:
+        if not self._cancelled:
+            self._cancelled = True
+            self._callback = self._args = None
+            if self._scheduled:
+                self._loop._timer_handle_cancelled(self)
+
+
 class VirtualLoop(asyncio.BaseEventLoop):
     """Runs callbacks of many owners, one after the other, in an order that the seed decides.
 
     It relies on four privates of BaseEventLoop that have not changed since Python 3.4: `_ready`,
-    `_scheduled`, `_stopping` and `_run_once`.
+    `_scheduled`, `_stopping` and `_run_once`. A seed runs some 30,000 callbacks, so what stands
+    between two of them counts: handles are slim, and this loop runs them itself.
     """
 
     _ready: list[Handle]
-    _scheduled: list[TimerHandle]
+    _scheduled: list[tuple[float, _Timer]]  # type: ignore[assignment]
+    """Of two timers for the same moment neither is the lesser, as asyncio has it."""
     _stopping: bool
     _timer_cancelled_count: int
 
@@ -72,7 +126,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         # Text is hashed by SHA-512, the same in every process; a tuple would not be.
         self._draw = random.Random(f"{seed}/loop").random
         self._shuffle = shuffle
-        self._now = 0.0
+        self.now = 0.0
+        """The virtual time: what `time` returns, for whoever asks often."""
         self._ready = []
         self._callbacks = 0
         self._callbacks_max = callbacks_max
@@ -96,7 +151,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self._ending
 
     def time(self) -> float:
-        return self._now
+        return self.now
 
     def create_task(  # type: ignore[override]
         self,
@@ -108,7 +163,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._tasks_made += 1
         # asyncio's own names count on from one loop to the next.
         name = name or f"task-{self._tasks_made}"
-        task = super().create_task(coro, name=name, context=context)
+        task = Task(coro, loop=self, name=name, context=context)
         owner = OWNER.get() if context is None else context.get(OWNER)
         self._tasks.append((task, owner))
         if len(self._tasks) > self._tasks_swept_at:
@@ -143,6 +198,24 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if self._failure is None and not self._ending:
             error.add_note(f"{context.get('message')}: {source!r}")
         self.fail(error)
+
+    def call_soon(
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Handle:
+        call = _Call(callback, args, copy_context() if context is None else context)
+        self._ready.append(call)
+        return call
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+    ) -> TimerHandle:
+        timer = _Timer(when, callback, args, self, copy_context() if context is None else context)
+        heappush(self._scheduled, (when, timer))
+        return timer
 
     def call_soon_threadsafe(
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
@@ -193,8 +266,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _run_once(self) -> None:
         """Run all that is ready and becomes ready by it; then let the next timer's time come."""
         ready, draw, shuffle = self._ready, self._draw, self._shuffle
+        owner_in, callbacks_max = OWNER, self._callbacks_max
         while ready and not self._stopping:
-            if shuffle and len(ready) > 1:
+            if len(ready) == 1:
+                handle = ready.pop()
+            elif shuffle:
                 chosen = int(draw() * len(ready))
                 ready[chosen], ready[-1] = ready[-1], ready[chosen]
                 handle = ready.pop()
@@ -202,14 +278,21 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 handle = ready.pop(0)
             if handle._cancelled:  # type: ignore[attr-defined]
                 continue
-            owner = handle._context.get(OWNER)  # type: ignore[attr-defined]
+            context = handle._context  # type: ignore[attr-defined]
+            owner = context.get(owner_in)
             if owner is not None and owner.paused:
                 owner.held.append(handle)
                 continue
             self._callbacks += 1
-            if self._callbacks > self._callbacks_max:
-                raise RanAway(self._told(f"after {self._callbacks_max:,} callbacks"))
-            handle._run()
+            if self._callbacks > callbacks_max:
+                raise RanAway(self._told(f"after {callbacks_max:,} callbacks"))
+            try:
+                context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                message = f"Exception in callback {handle!r}"
+                self.call_exception_handler({"message": message, "exception": error})
             if self._failure is not None:
                 raise self._failure
         if not self._stopping:
@@ -219,27 +302,27 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Let the time of the next timers come."""
         timers = self._scheduled
         if len(timers) > _TIMERS_SWEPT_MIN and self._timer_cancelled_count * 2 > len(timers):
-            timers = [timer for timer in timers if not timer.cancelled()]
-            heapq.heapify(timers)
+            timers = [timer for timer in timers if not timer[1]._cancelled]
+            heapify(timers)
             self._scheduled, self._timer_cancelled_count = timers, 0
-        while timers and timers[0].cancelled():
-            heapq.heappop(timers)
+        while timers and timers[0][1]._cancelled:
+            heappop(timers)
             self._timer_cancelled_count -= 1
         if self._ending:
             self._stopping = True
         elif not timers:
             raise Deadlock(self._told("nothing can happen any more"))
         else:
-            self._now = max(self._now, timers[0].when())
-            while timers and timers[0].when() <= self._now:
-                timer = heapq.heappop(timers)
-                timer._scheduled = False  # type: ignore[attr-defined]
+            self.now = now = max(self.now, timers[0][0])
+            while timers and timers[0][0] <= now:
+                timer = heappop(timers)[1]
+                timer._scheduled = False
                 self._ready.append(timer)
 
     def _told(self, what: str) -> str:
         """Return what happened, and who is still waiting where."""
         pending = self.pending()
-        lines = [f"{what} at {self._now:.3f} s; {len(pending)} tasks wait:"]
+        lines = [f"{what} at {self.now:.3f} s; {len(pending)} tasks wait:"]
         for task, owner in pending[:_TASKS_SHOWN_MAX]:
             of = f" of {owner.name}" + (", held back" if owner.paused else "") if owner else ""
             lines.append(f"  {task.get_name()}{of}: {_place(task)}")
@@ -269,6 +352,8 @@ def run(
     collecting = gc.isenabled()
     # The collector may end an abandoned generator, and so run code of it, at any allocation.
     gc.disable()
+    _freeze_what_is_loaded()
+    gc.collect()
     try:
         result = loop.run_until_complete(main)
         loop.check()
@@ -277,6 +362,13 @@ def run(
         loop.end()
         if collecting:
             gc.enable()
+
+
+@cache
+def _freeze_what_is_loaded() -> None:
+    """Spare the collector what is there to stay: it looks at everything after each run."""
+    gc.collect()
+    gc.freeze()
 
 
 def _place(task: Task[Any]) -> str:

@@ -34,6 +34,11 @@ class Partition:
         self._recent: deque[tuple[float, Place, Item | None]] = deque()
         """When a place changed, and what stood there before; the oldest first."""
 
+    @property
+    def is_bare(self) -> bool:
+        """Whether nothing stands here, and nothing did for as long as is remembered."""
+        return not self._places and not self._recent
+
     def store(self, place: Place, item: Item | None, *, at: float, forget_before: float) -> None:
         """Put an item at a place, or nothing, and remember what stood there."""
         old = self.items.get(place)
@@ -96,14 +101,14 @@ class Partition:
     def _span(self, where: Range) -> tuple[int, int]:
         places = self._places
         match where:
+            case UpTo(sk):
+                return 0, bisect_right(places, sk, key=_first)
             case All():
                 return 0, len(places)
             case At(sk):
                 return self._between(sk, sk)
             case From(sk):
                 return bisect_left(places, (sk,)), len(places)
-            case UpTo(sk):
-                return 0, bisect_right(places, sk, key=_first)
             case Between(first, last):
                 return self._between(first, last)
             case Prefix(sk):

@@ -16,6 +16,7 @@ from holdfast.clock import SeededIds
 from holdfast.storage.blobs import Blobs
 from holdfast.storage.meter import Meter
 from holdfast.storage.open import Store
+from holdfast.storage.units import Units
 from tests.simulation.blobs import HostileCalls
 from tests.simulation.clock import ProcessClock
 from tests.simulation.faults import drawn
@@ -31,6 +32,12 @@ T = TypeVar("T")
 
 # What was sent, and not yet carried out, when its sender crashed: did it leave the machine?
 _LOST_WITH_ITS_SENDER = 0.5
+
+
+class _NoMeter(Meter):
+    """Counts nothing: operations of a world that is not metered cost nothing."""
+
+    def record(self, purpose: str, operation: str, units: Units) -> None: ...
 
 
 class Crashed(BaseException):
@@ -58,7 +65,7 @@ class Process(Owner):
         self.context.run(OWNER.set, self)
         self.clock = ProcessClock(self, world.draw_skew())
         self.ids = SeededIds(world.random.getrandbits(64), self.clock)
-        self.meter = Meter()
+        self.meter = Meter() if world.metered else _NoMeter()
         self.engine = HostileEngine(self)
         calls = HostileCalls(self)
         self.blobs = Blobs(world.blobs, self.meter, threads=calls)
@@ -162,7 +169,7 @@ class Process(Owner):
         fate = drawn(odds, world.random.random())
         if fate is None:
             return
-        moment = world.loop.time() + world.random.random() * seconds
+        moment = world.loop.now + world.random.random() * seconds
         if fate == "crash":
             world.at(moment, self.crash)
         else:

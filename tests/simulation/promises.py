@@ -25,7 +25,7 @@ from holdfast.model.execution import Execution
 from holdfast.model.signals import Signal as InboxSignal
 from holdfast.model.signals import Take, resolved
 from holdfast.records.codec import unpack_value
-from holdfast.records.head import ENDED, Head, head_of
+from holdfast.records.head import ENDED, Head
 from holdfast.records.journal import is_emptied
 from holdfast.records.keys import (
     HEAD,
@@ -184,7 +184,9 @@ class Promises:
     ) -> None:
         self.steps += 1
         # Of what is written together, the row is looked at last: it speaks of the others.
-        for key, old, new in sorted(steps, key=lambda step: step[0].sk == HEAD):
+        if len(steps) > 1:
+            steps = sorted(steps, key=lambda step: step[0].sk == HEAD)
+        for key, old, new in steps:
             if key.pk.startswith("LANE#"):
                 self._order.ticket(key, old, new, process)
             elif key.pk.startswith("QUOTA#"):
@@ -220,10 +222,10 @@ class Promises:
                 raise Broken(f"P1: {process} deleted the row {key.pk}")
             self._open.pop(key.pk, None)
             return
-        head = head_of(new)
+        before = None if old is None else self._runs.read(old)
+        head = self._runs.read(new)
         if item_bytes(new) > HEAD_BYTES_MAX:
             raise Broken(f"the row {key.pk} has {item_bytes(new)} bytes")
-        before = None if old is None else head_of(old)
         if before is None or before.generation != head.generation:
             if before is not None and before.ttl * 1000 > now_ms + self._skew_ms:
                 raise Broken(f"P1: {process} replaced {key.pk}, which was still kept")

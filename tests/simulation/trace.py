@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from holdfast.storage.operations import (
     GetItem,
@@ -19,27 +19,31 @@ __all__ = ["Subject", "Trace", "described"]
 
 Subject: TypeAlias = Operation | str
 
+_PARTS = 4
+
 
 class Trace:
     """Events with their virtual time; they become text only when somebody asks."""
 
     def __init__(self) -> None:
-        self._events: list[tuple[float, str, str, Subject]] = []
+        # One after the other, four to an event: tuples would be the garbage collector's main work.
+        self._parts: list[Any] = []
 
     def __len__(self) -> int:
-        return len(self._events)
+        return len(self._parts) // _PARTS
 
     def add(self, seconds: float, process: str, what: str, subject: Subject = "") -> None:
         """Note what happened to a process."""
-        self._events.append((seconds, process, what, subject))
+        self._parts += (seconds, process, what, subject)
 
-    def lines(self) -> list[str]:
-        """Return everything that happened."""
-        return [_line(*event) for event in self._events]
+    def lines(self, last: int | None = None) -> list[str]:
+        """Return everything that happened, or as many of the last lines."""
+        parts = self._parts if last is None else self._parts[-_PARTS * last :]
+        return [_line(*parts[at : at + _PARTS]) for at in range(0, len(parts), _PARTS)]
 
     def tail(self, count: int = 40) -> str:
         """Return the last lines."""
-        return "\n".join(_line(*event) for event in self._events[-count:])
+        return "\n".join(self.lines(count))
 
     def about(self, text: str, count: int = 40) -> str:
         """Return the last lines in which a text occurs: an item's key, or a process' name."""

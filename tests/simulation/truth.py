@@ -9,7 +9,6 @@ a while ago; and because, where nothing is metered, this takes a third of the ti
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal
 from typing import Any, TypeAlias, cast
 
 from holdfast.errors import InvalidQuery, InvalidRequest
@@ -55,17 +54,16 @@ PAGE_BYTES_MAX = 1024 * 1024
 Step: TypeAlias = tuple[Key, Item | None, Item | None]
 """A key, what stood under it, and what stands there now."""
 
-_SHARED = frozenset({str, int, bytes, bool, type(None), Decimal, frozenset})
-
 
 def fresh(item: Item | None) -> Item | None:
     """Return a copy of which nothing is shared that a caller could change."""
     if item is None:
         return None
-    return {
-        name: value if type(value) in _SHARED else _fresh_value(value)
-        for name, value in item.items()
-    }
+    copy = item.copy()
+    for name, value in item.items():
+        if type(value) is dict or type(value) is list:
+            copy[name] = _fresh_value(value)
+    return copy
 
 
 def _fresh_value(value: Any) -> Any:
@@ -92,6 +90,7 @@ class Truth:
         self._write_units = write_units if metered else _free
         self._refused_units = refused_units if metered else _free
         self._read_units = read_units if metered else _free
+        self._query_units = query_units if metered else _free
         self.memory_seconds = memory_seconds
         """How far back stale reads can reach."""
         self._table: dict[str, Partition] = {}
@@ -99,6 +98,11 @@ class Truth:
             index.name: {} for index in layout.indexes
         }
         self._feed: list[tuple[Key, Item | None, Item | None, int, bool]] = []
+
+    def remember(self, seconds: float) -> None:
+        """Let stale reads of what is written from now on reach back as far as that."""
+        if seconds > self.memory_seconds:
+            self.memory_seconds = seconds
 
     def item(self, key: Key) -> Item | None:
         """Return what stands under a key."""
@@ -192,10 +196,10 @@ class Truth:
             # Most items are in no index: nothing is built for them.
             if (old is None or index.pk not in old) and (new is None or index.pk not in new):
                 continue
-            before, after = index.entry(old), index.entry(new)
+            partitions = self._indexes[index.name]
+            before, after = _standing(old, index, partitions), index.entry(new)
             if before == after:
                 continue
-            partitions = self._indexes[index.name]
             gone = before is not None and (
                 after is None
                 or before[index.pk] != after[index.pk]
@@ -213,6 +217,8 @@ class Truth:
     def read(self, operation: ReadOperation, since: Since | None = None) -> Answer:
         """Carry out a read; with ``since`` as though later changes had not happened."""
         match operation:
+            case QueryItems():
+                return self._query(operation, since)
             case GetItem(key, eventual):
                 item = self._get(key, since)
                 return Answer(item, self._read_units(item, eventual=eventual))
@@ -220,8 +226,6 @@ class Truth:
                 items = [self._get(key, since) for key in keys]
                 units = total(self._read_units(item, eventual=eventual) for item in items)
                 return Answer(items, units)
-            case QueryItems():
-                return self._query(operation, since)
 
     def _get(self, key: Key, since: Since | None) -> Item | None:
         partition = self._table.get(key.pk)
@@ -235,7 +239,10 @@ class Truth:
     def _query(self, query: QueryItems, since: Since | None) -> Answer:
         index = query.index
         partitions = self._indexes[index.name] if index else self._table
-        partition = partitions.get(query.pk, _NOTHING)
+        partition = partitions.get(query.pk)
+        if partition is None or partition.is_bare:
+            units = self._query_units(0, eventual=query.eventual, index=index is not None)
+            return Answer(Page([], None), units)
         if since is not None:
             partition = partition.as_of(since)
         after = None if query.after is None else _place(query.after, index)
@@ -249,7 +256,7 @@ class Truth:
                 cut = True
                 break
         cursor = cursor_at(items[-1], index) if cut else None
-        units = query_units(size, eventual=query.eventual, index=index is not None)
+        units = self._query_units(size, eventual=query.eventual, index=index is not None)
         return Answer(Page(items, cursor), units)
 
     def changes(self, after: str | None, limit: int) -> ChangePage:
@@ -271,9 +278,6 @@ class Truth:
         return ChangePage(changes, str(start + len(changes)))
 
 
-_NOTHING = Partition()
-
-
 def _free(*_: Any, **__: Any) -> Units:
     return FREE
 
@@ -283,6 +287,13 @@ def _partition(partitions: dict[str, Partition], pk: str) -> Partition:
     if partition is None:
         partition = partitions[pk] = Partition()
     return partition
+
+
+def _standing(item: Item | None, index: Index, partitions: dict[str, Partition]) -> Item | None:
+    """Return what the index holds of an item that stands in the table."""
+    if item is None or index.pk not in item or index.sk not in item:
+        return None
+    return partitions[item[index.pk]].items[_place(item, index)]
 
 
 def _place(entry: Item, index: Index | None) -> Place:

@@ -488,12 +488,12 @@ class _Inclusion(NamedTuple):
             yield from (f"in {name!r:.80}: {fault}" for fault in invalid.faults)
             return
         takes, gives = self.passed(outer)
-        inner = self.graph.state_type
+        inner_fields, outer_fields = _fields(self.graph.state_type), _fields(outer)
         copies = [*((own, there) for own, there in takes.items())]
         copies += [(own, there) for there, own in gives.items()]
         for own, there in copies:
-            for kind, field in ((inner, own), (outer, there)):
-                if _fields(kind) and field not in _fields(kind):
+            for fields, field in ((inner_fields, own), (outer_fields, there)):
+                if fields and field not in fields:
                     yield f"{name!r:.80} takes or gives {field!r:.80}, which is no field"
         for there, own in gives.items():
             if reducers.get(there) != self.graph.reducers.get(own):

@@ -58,6 +58,7 @@ __all__ = [
     "admit_index",
     "admit_key",
     "admit_limit",
+    "admit_partition",
     "admit_range",
     "admit_transaction",
     "admit_write",
@@ -72,6 +73,7 @@ TOKEN_BYTES_MAX = 64
 UPDATE_NAMES_MAX = 100
 CONDITION_PARTS_MAX = 60
 _KEY_BYTES_MAX = {PK: PK_BYTES_MAX, SK: SK_BYTES_MAX}
+_NOT_UPDATED = (PK, SK, TOKEN)
 _PAGE_ITEMS_MAX = 2**31 - 1
 _TTL_MAX = 2**53
 
@@ -84,10 +86,17 @@ def admit_key(key: Key | tuple[str, str]) -> Key:
     """
     if not isinstance(key, tuple) or len(key) != 2:
         raise InvalidKey(f"a key is Key(pk, sk), not {_shown(key)}")
-    return Key(
-        _key_text(key[0], PK, PK_BYTES_MAX),
-        _key_text(key[1], SK, SK_BYTES_MAX),
-    )
+    pk, sk = _key_text(key[0], PK, PK_BYTES_MAX), _key_text(key[1], SK, SK_BYTES_MAX)
+    return key if type(key) is Key and pk is key.pk and sk is key.sk else Key(pk, sk)
+
+
+def admit_partition(pk: str) -> str:
+    """Return the key of a partition that can hold items.
+
+    Raises:
+        InvalidKey: empty, too long or not a string.
+    """
+    return _key_text(pk, PK, PK_BYTES_MAX)
 
 
 def admit_write(write: Write, layout: Layout) -> Write:
@@ -184,10 +193,10 @@ def admit_range(where: Range) -> Range:
         InvalidQuery: a range that ends before it begins.
     """
     match where:
+        case UpTo(sk) | At(sk) | Prefix(sk) | From(sk):
+            _key_text(sk, SK, SK_BYTES_MAX)
         case All():
             pass
-        case At(sk) | Prefix(sk) | From(sk) | UpTo(sk):
-            _key_text(sk, SK, SK_BYTES_MAX)
         case Between(first, last):
             _key_text(first, SK, SK_BYTES_MAX)
             _key_text(last, SK, SK_BYTES_MAX)
@@ -230,8 +239,7 @@ def _put(put: Put, layout: Layout) -> Put:
 
 
 def _update(update: Update, layout: Layout) -> Update:
-    _check_shape(update)
-    names = [*update.set, *update.set_if_absent, *update.add, *update.remove]
+    names = _names_of(update)
     if not names and update.token is None:
         raise InvalidWrite("an update sets, adds or removes at least one attribute")
     if len(names) > UPDATE_NAMES_MAX:
@@ -240,16 +248,12 @@ def _update(update: Update, layout: Layout) -> Update:
             size=len(names),
             limit=UPDATE_NAMES_MAX,
         )
-    twice = _first_repeated(names)
-    if twice is not None:
+    distinct = set(names)
+    if len(distinct) < len(names):
+        twice = _first_repeated(names)
         raise InvalidWrite(f"an update names the attribute {twice!r} twice", field=twice)
-    for name in names:
-        if name in (PK, SK):
-            raise InvalidWrite(f"{name} is the item's key and cannot be changed", field=name)
-        if name == TOKEN:
-            raise InvalidWrite(
-                f"{TOKEN} is written by the table; give the update a token instead", field=TOKEN
-            )
+    if not distinct.isdisjoint(_NOT_UPDATED):
+        _refuse_names(names)
     changes = canonical_item({**update.set, **update.set_if_absent})
     _check_placing(changes, layout)
     size = item_bytes(changes)
@@ -269,14 +273,29 @@ def _update(update: Update, layout: Layout) -> Update:
     )
 
 
-def _check_shape(update: Update) -> None:
+def _names_of(update: Update) -> list[str]:
+    """Return every attribute that an update names."""
     for part in ("set", "set_if_absent", "add"):
-        if not isinstance(getattr(update, part), Mapping):
+        given = getattr(update, part)
+        if type(given) is not dict and not isinstance(given, Mapping):
             raise InvalidWrite(f"{part} is a dict of attributes", field=part)
     if not isinstance(update.remove, tuple | list):
         raise InvalidWrite("remove is a tuple of attributes' names", field="remove")
-    for name in (*update.set, *update.set_if_absent, *update.add, *update.remove):
+    names = [*update.set, *update.set_if_absent, *update.add, *update.remove]
+    for name in names:
         _attribute(name)
+    return names
+
+
+def _refuse_names(names: Iterable[str]) -> None:
+    """Raise what is wrong with the names of an update that the table keeps for itself."""
+    for name in names:
+        if name in (PK, SK):
+            raise InvalidWrite(f"{name} is the item's key and cannot be changed", field=name)
+        if name == TOKEN:
+            raise InvalidWrite(
+                f"{TOKEN} is written by the table; give the update a token instead", field=TOKEN
+            )
 
 
 def _check(check: Check) -> Check:
@@ -375,6 +394,8 @@ def _attribute(name: Any) -> str:
 
 
 def _key_text(value: Any, name: str, limit: int) -> str:
+    if type(value) is str and 0 < len(value) <= limit and value.isascii():  # the ordinary case
+        return value
     if not isinstance(value, str):
         raise InvalidKey(f"{name} is a string, not {type(value).__name__}", field=name)
     # Never a subclass, such as a StrEnum: what is stored and weighed is plain text.

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from holdfast.errors import InvalidItem, ItemTooLarge
@@ -61,7 +62,12 @@ def canonical_item(item: Mapping[str, Any]) -> Item:
         # The ordinary cases first: this runs for every write.
         if not (type(name) is str and name and len(name) < 256 and name.isascii()):
             name = canonical_name(name)
-        if type(value) is bytes or (type(value) is str and value.isascii()):
+        if (
+            (type(value) is str and value.isascii())
+            or (type(value) is int and -_SAFE_INT < value < _SAFE_INT)
+            or type(value) is bytes
+            or type(value) is bool
+        ):
             result[name] = value
         else:
             result[name] = _canonical(value, name, 1)
@@ -119,7 +125,10 @@ def item_bytes(item: Item) -> int:
     total = 0
     for name, value in item.items():
         total += len(name) if name.isascii() else len(name.encode())
-        total += _WEIGHERS[type(value)](value)
+        if type(value) is str and value.isascii():  # most of what there is
+            total += len(value)
+        else:
+            total += _WEIGHERS[type(value)](value)
     return total
 
 
@@ -331,17 +340,21 @@ def _flag_bytes(value: bool | None) -> int:
 
 
 def _list_bytes(value: list[Value]) -> int:
-    return 3 + sum(1 + _weight(element) for element in value)
+    total = 3 + len(value)
+    for element in value:
+        total += _WEIGHERS[type(element)](element)
+    return total
 
 
 def _dict_bytes(value: dict[str, Value]) -> int:
-    return 3 + sum(1 + _text_bytes(name) + _weight(element) for name, element in value.items())
+    return 3 + len(value) + item_bytes(value)
 
 
 def _set_bytes(value: frozenset[Value]) -> int:
     return sum(_weight(element) for element in value)
 
 
+@lru_cache(maxsize=4096)  # the same times and counters are in item after item
 def _number_bytes(value: int | Decimal) -> int:
     """Return what a number weighs: a byte, one more for each two digits, one for a minus.
 

@@ -72,7 +72,11 @@ class Layout(msgspec.Struct, frozen=True, dict=True):
 
     def index(self, name: str) -> Index | None:
         """Return the index of that name."""
-        return next((index for index in self.indexes if index.name == name), None)
+        return self._by_name.get(name)
+
+    @cached_property
+    def _by_name(self) -> dict[str, Index]:
+        return {index.name: index for index in self.indexes}
 
     @cached_property
     def key_attributes(self) -> tuple[str, ...]:

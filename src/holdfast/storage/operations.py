@@ -42,21 +42,21 @@ LATEST = "latest"
 """The position of the change feed's end: only what is written from now on."""
 
 
-class GetItem(msgspec.Struct, frozen=True):
+class GetItem(msgspec.Struct, frozen=True, gc=False):
     """Read one item. Its answer's value is the item or None."""
 
     key: Key
     eventual: bool
 
 
-class GetItems(msgspec.Struct, frozen=True):
+class GetItems(msgspec.Struct, frozen=True, gc=False):
     """Read several items. Its answer's value is a list of items or None, in the keys' order."""
 
     keys: tuple[Key, ...]
     eventual: bool
 
 
-class QueryItems(msgspec.Struct, frozen=True):
+class QueryItems(msgspec.Struct, frozen=True, gc=False):
     """Read one page of a partition or of an index. Its answer's value is a `Page`."""
 
     pk: str
@@ -69,20 +69,20 @@ class QueryItems(msgspec.Struct, frozen=True):
     eventual: bool
 
 
-class WriteItem(msgspec.Struct, frozen=True):
+class WriteItem(msgspec.Struct, frozen=True, gc=False):
     """Write one item. Its answer's value is the old or the new item, as asked, or None."""
 
     write: Write
     returning: Returning
 
 
-class TransactItems(msgspec.Struct, frozen=True):
+class TransactItems(msgspec.Struct, frozen=True, gc=False):
     """Write several items, or none of them. Its answer's value is None."""
 
     writes: tuple[Touch, ...]
 
 
-class WriteItems(msgspec.Struct, frozen=True):
+class WriteItems(msgspec.Struct, frozen=True, gc=False):
     """Write several items, each for itself, without conditions. Its answer's value is None."""
 
     writes: tuple[Put | Delete, ...]

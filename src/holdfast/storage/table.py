@@ -11,6 +11,7 @@ from holdfast.storage.admission import (
     admit_index,
     admit_key,
     admit_limit,
+    admit_partition,
     admit_range,
     admit_transaction,
     admit_write,
@@ -131,7 +132,7 @@ class Table:
             InvalidQuery: an unknown index, a wrong limit, a cursor of another query.
         """
         chosen = admit_index(index, self._engine.layout)
-        admit_key(Key(pk, "-"))
+        pk = admit_partition(pk)
         after = None if cursor is None else position_of(cursor, pk, chosen)
         query = QueryItems(
             pk=pk,
