@@ -14,7 +14,7 @@ from tests.simulation.reduction import WHOLE, Reduction, parts_of
 from tests.simulation.script import RUNS, drawn_script
 
 BUG = "trust_a_stale_index"
-ATTEMPTS = 120
+ATTEMPTS = 60
 SEEDS = range(5_000, 5_150)
 
 
