@@ -26,7 +26,6 @@ from holdfast.errors import (
 )
 from soak.errands import Errand, acknowledged, read_errands
 from tests.crash import flows
-from tests.crash.flows import TEN_CALLS
 
 RETRY_SECONDS = 0.3
 LOOK_SECONDS = 1.0
@@ -96,12 +95,8 @@ async def settle_ambiguous(hf: Holdfast) -> None:
         with suppress(HoldfastError):
             async for call in hf.ambiguous():
                 with suppress(RunEnded, RunNotFound, NotAmbiguous, AlreadyExists):
-                    await hf.resolve(call.run, call.call, result=_name_in(call.call))
+                    await hf.resolve(call.run, call.call, result=call.name)
         await SystemClock().sleep(LOOK_SECONDS)
-
-
-def _name_in(call: str) -> str:
-    return next(name for name in TEN_CALLS if name in call)
 
 
 def _write_down(file: Path, line: str) -> None:

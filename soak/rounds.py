@@ -26,6 +26,7 @@ import boto3
 from holdfast import Holdfast
 from holdfast.clock import SystemClock
 from holdfast.records.head import ENDED
+from holdfast.records.keys import RunKey
 from holdfast.storage import open as open_store
 from soak.client import settle_ambiguous
 from soak.disk import Disk
@@ -36,6 +37,7 @@ from soak.proxy import Proxy
 from soak.trouble import Post, Trouble, drawn_blows
 from soak.verdict import Evidence, judge
 from tests.crash.flows import EFFECTS
+from tests.crash.journals import journal_of
 from tests.servers import dynamodb_local, moto_server
 from tests.servers.component import ComponentMissing
 
@@ -178,13 +180,25 @@ class Round:
                 if not left and post.exits and post.exits[-1] not in (0, -signal.SIGKILL)
             ]
             self.done += trouble.dealt
-            return stuck + await judge(evidence)
+            broken = stuck + await judge(evidence)
+            await self._write_down(evidence, broken)
+            return broken
         finally:
             for task in keeping:
                 task.cancel()
             await asyncio.gather(*keeping, return_exceptions=True)
             await evidence.hf.close()
             await evidence.store.close()
+
+    async def _write_down(self, evidence: Evidence, broken: list[str]) -> None:
+        """Keep all that stands in the store of the runs that the messages name."""
+        for run in evidence.runs:
+            if any(run in message for message in broken):
+                items = [i async for i in evidence.store.table.every(RunKey("default", run).pk)]
+                journal = await journal_of(evidence.store, run)
+                lines = [*map(str, items), *map(str, journal)]
+                (self.folder / f"{run}.txt").write_text("\n".join(lines))
+        (self.folder / "broken.txt").write_text("\n".join(broken))
 
     def _posts(self, place: Place) -> tuple[list[Post], Post]:
         effects = {EFFECTS: str(self.folder / "effects")}
@@ -227,6 +241,8 @@ class Round:
                 return ["P6: the client is not done, in spite of all the peace"]
             return [f"P6: {run} has not ended, in spite of all the peace" for run in left]
         finally:
+            if person.done():
+                person.result()  # it does not end by itself
             person.cancel()
         return []
 
