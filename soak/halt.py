@@ -14,8 +14,12 @@ class Halt:
 
     def __init__(self, seconds: float) -> None:
         self._deadline = time.monotonic() + seconds
-        self.asked = False
+        self._asked = False
+
+    @property
+    def asked(self) -> bool:
         """Whether somebody asked for the end before its time."""
+        return self._asked
 
     @property
     def is_over(self) -> bool:
@@ -34,7 +38,7 @@ class Halt:
             signal.signal(number, self._hear)
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
-        self.asked = True
+        self._asked = True
         print(f"\n{signal.Signals(number).name}: ending; what is under way is finished first")
 
 
@@ -44,5 +48,5 @@ class _Part(Halt):
         self._whole = whole
 
     @property
-    def is_over(self) -> bool:
-        return self._whole.asked or super().is_over
+    def asked(self) -> bool:
+        return self._whole.asked

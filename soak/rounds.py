@@ -325,7 +325,10 @@ class ProcessSoak:
             finding.status = "breaks" if broken else "gone"
             breaking += bool(broken)
             self.findings.keep(finding)
-            print(f"  {'still breaks' if broken else 'not seen again'}: {finding.message}")
+            if broken:
+                print(f"  still breaks: {'; '.join(broken)}")
+            else:
+                print(f"  not seen again: {finding.message}")
         return breaking
 
     def soak(self, halt: Halt) -> None:

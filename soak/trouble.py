@@ -19,7 +19,7 @@ from tests.crash.processes import ended, running
 
 __all__ = ["Blow", "Post", "Trouble", "drawn_blows"]
 
-_TO_WORKERS = ("kill", "kill", "kill", "stop", "stop", "term")
+_TO_WORKERS = ("kill", "kill", "kill", "stop", "stop", "term", "kill_all", "stop_all")
 _TO_CLIENT = ("kill_client",)
 _TO_DISK = ("full", "broken", "stalled")
 _TO_NETWORK = ("lose", "delay", "cut", "refuse")
@@ -127,6 +127,11 @@ class Trouble:
         match blow.kind:
             case "kill":
                 worker.send(signal.SIGKILL)
+            case "kill_all":
+                for each in self.workers:
+                    each.send(signal.SIGKILL)
+            case "stop_all":
+                await asyncio.gather(*(self._stop(each, blow.seconds) for each in self.workers))
             case "term":
                 worker.send(signal.SIGTERM)
             case "kill_client":

@@ -120,7 +120,8 @@ async def _results(evidence: Evidence, run: str, errand: Errand) -> list[str]:
     if errand.graph == "paid" and run not in evidence.funded and found.status == "waiting":
         return []  # for money that nobody gives
     if found.status != "finished":
-        return [f"P6: {run} is {found.status} ({found.reason}), and should be finished"]
+        why = found.reason if found.failure is None else found.failure.message[:300]
+        return [f"P6: {run} is {found.status} ({why}), and should be finished"]
     result = await evidence.hf.run(run).result()
     wanted: dict[str, Any] = dict(errand.given)
     match errand.graph:
