@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 
@@ -48,7 +47,7 @@ async def main(url: str, errands: Path, acks: Path, began_ms: int) -> None:
             _write_down(acks, f"{errand.number} {outcome}")
 
     async with Holdfast(url) as hf:
-        person = asyncio.create_task(settle_ambiguous(hf))
+        person = asyncio.create_task(settle_ambiguous(hf, []))
         runs = groupby((one for one in left if one.number not in done), key=lambda one: one.run)
         await asyncio.gather(*(do_all(hf, list(those)) for _, those in runs))
         person.cancel()
@@ -89,13 +88,20 @@ async def do(hf: Holdfast, errand: Errand) -> None:
             await hf.set_budget(errand.run, budget)
 
 
-async def settle_ambiguous(hf: Holdfast) -> None:
-    """Say of every call that may have been made that it was, as a person who did it by hand."""
+async def settle_ambiguous(hf: Holdfast, heard: list[str]) -> None:
+    """Say of every call that may have been made that it was, as a person who did it by hand.
+
+    What the person hears instead of an acknowledgement is written down in ``heard``.
+    """
     while True:
-        with suppress(HoldfastError):
+        try:
             async for call in hf.ambiguous():
-                with suppress(RunEnded, RunNotFound, NotAmbiguous, AlreadyExists):
+                try:
                     await hf.resolve(call.run, call.call, result=call.name)
+                except (RunEnded, RunNotFound, NotAmbiguous, AlreadyExists) as error:
+                    heard.append(f"of {call.run} {call.call}: {type(error).__name__}: {error}")
+        except HoldfastError as error:
+            heard.append(f"{type(error).__name__}: {error}")
         await SystemClock().sleep(LOOK_SECONDS)
 
 

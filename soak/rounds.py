@@ -227,7 +227,8 @@ class Round:
 
     async def _healed(self, evidence: Evidence, client: asyncio.Task[None]) -> list[str]:
         """Wait until everything is acknowledged, and every run has ended that can."""
-        person = asyncio.create_task(settle_ambiguous(evidence.hf))
+        heard: list[str] = []
+        person = asyncio.create_task(settle_ambiguous(evidence.hf, heard))
         left: list[str] = []
         try:
             async with asyncio.timeout(HEALING_SECONDS_MAX):
@@ -239,7 +240,8 @@ class Round:
         except TimeoutError:
             if not client.done():
                 return ["P6: the client is not done, in spite of all the peace"]
-            return [f"P6: {run} has not ended, in spite of all the peace" for run in left]
+            said = [f"a person who settles calls last heard: {heard[-1]}"] if heard else []
+            return [f"P6: {run} has not ended, in spite of all the peace" for run in left] + said
         finally:
             if person.done():
                 person.result()  # it does not end by itself
