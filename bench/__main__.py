@@ -16,6 +16,7 @@ from bench import (
     quota,
     resume,
     scale,
+    simulator,
     sqlite,
 )
 from bench.figures import Figure
@@ -33,6 +34,7 @@ BENCHMARKS = {
     "quota": quota.measure,
     "calls": calls.measure,
     "crashes": crashes.measure,
+    "simulator": simulator.measure,
 }
 
 

@@ -9,12 +9,14 @@ from time import perf_counter
 
 from tests.simulation.fleet import fleet
 from tests.simulation.reduction import WHOLE, Reduction
+from tests.simulation.seeds import told_of
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("seeds", help="one seed, or a range of them: 0-99")
     parser.add_argument("--trace", metavar="TEXT", help="print the lines in which the text occurs")
+    parser.add_argument("--jobs", metavar="N", type=int, default=1, help="processes to run them in")
     parser.add_argument(
         "--reduced",
         metavar="PARTS",
@@ -25,25 +27,23 @@ def main() -> None:
     asked = parser.parse_args()
     logging.disable()
     first, _, last = asked.seeds.partition("-")
+    seeds = range(int(first), int(last or first) + 1)
     faults: Counter[str] = Counter()
     seen: Counter[str] = Counter()
-    began = perf_counter()
-    seeds = range(int(first), int(last or first) + 1)
     broken = 0
-    for seed in seeds:
-        try:
-            outcome = fleet(seed, reduction=asked.reduced)
-        except Exception as error:
-            broken += 1
-            print(f"seed {seed}: {type(error).__name__}: {error}")
-            if len(seeds) == 1:
-                raise
-            continue
-        faults += outcome.world.faults
-        seen += outcome.promises.seen
-        if asked.trace is not None:
-            print(outcome.world.trace.about(asked.trace, 10_000))
+    began = perf_counter()
+    with told_of(seeds, asked.trace, asked.jobs, reduction=asked.reduced) as every:
+        for told in every:
+            faults += told.faults
+            seen += told.seen
+            if told.broken is not None:
+                broken += 1
+                print(f"seed {told.seed}: {told.broken}", flush=True)
+            if told.traced is not None:
+                print(told.traced)
     seconds = perf_counter() - began
+    if broken and len(seeds) == 1:
+        fleet(seeds[0], reduction=asked.reduced)  # once more, for its traceback and its trace
     print(f"{len(seeds)} seeds, {broken} broken, {seconds / len(seeds):.3f} s each")
     for counted in (faults, seen):
         print(", ".join(f"{kind} {count}" for kind, count in sorted(counted.items())))
