@@ -18,7 +18,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # two installations into one .venv would break it
-.PHONY: help demo test check bench format constraints clean
+.PHONY: help demo test check bench soak format constraints clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +39,12 @@ check: $(VENV)/.dev ## Check style, types and the direction of imports
 
 bench: $(VENV)/.dev .cache/peers/.made ## Run the benchmarks
 	$(RUN) -m bench $(ARGS)
+
+# How long a soak looks for what breaks.
+SECONDS = 600
+
+soak: $(VENV)/.dev ## Look for what breaks, with fresh seeds and real processes: SECONDS=600
+	$(RUN) -m soak --seconds $(SECONDS) $(ARGS)
 
 format: $(VENV)/.dev ## Format the code and mend what can be mended
 	$(RUN) -m ruff check --fix-only .

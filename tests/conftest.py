@@ -11,11 +11,17 @@ from hypothesis import settings
 from tests.servers import dynamodb_local as dynamodb_local_module
 from tests.servers import moto_server as moto_server_module
 from tests.servers.component import required
+from tests.simulation.fresh import fresh
 
 # Here every run draws anew and may find something new; a merge must not hang on that.
 settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI") == "true":
     settings.load_profile("ci")
+
+
+def pytest_report_header() -> str:
+    """Tell which seeds this commit draws, so that what they break can be seen again."""
+    return str(fresh())
 
 
 @pytest.fixture(scope="session", autouse=True)

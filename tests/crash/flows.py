@@ -21,6 +21,8 @@ from typing import Any, NamedTuple, TypedDict
 from holdfast import Context, Graph, Retry, signal, tool
 from holdfast.clock import SystemClock
 from holdfast.engine.tokens import TokenWriter
+from holdfast.model.invocation import Answer, Emit, Request
+from holdfast.model.pricing import ModelPrice, Usage
 
 EFFECTS = "HOLDFAST_TEST_EFFECTS"
 LET_GO = "HOLDFAST_TEST_LET_GO"
@@ -43,6 +45,7 @@ class Effect(NamedTuple):
     visit: int
     attempt: int
     pid: int
+    at_ms: int
 
     @property
     def what(self) -> tuple[str, str, int, int]:
@@ -52,29 +55,33 @@ class Effect(NamedTuple):
 
 def leave_trace(ctx: Any, node: str | None = None) -> None:
     """Write down that the node was here; when this returns, not even kill -9 can undo it."""
-    _write_down(Effect(ctx.run_id, node or ctx.node, ctx.visit, ctx.attempt, os.getpid()))
+    place = (ctx.run_id, node or ctx.node, ctx.visit, ctx.attempt)
+    _write_down(Effect(*place, os.getpid(), SystemClock().now_ms()))
 
 
 def effects(folder: Path) -> list[Effect]:
     """Return what all processes did so far, of each process in its order."""
     return [
-        Effect(run, node, int(visit), int(attempt), int(pid))
-        for run, node, visit, attempt, pid in _written(folder)
+        Effect(run, node, *map(int, numbers)) for run, node, *numbers in _written(folder, Effect)
     ]
 
 
-def _write_down(line: tuple[object, ...]) -> None:
+def _write_down(what: Effect | Called) -> None:
     folder = effects_folder.get() or Path(os.environ[EFFECTS])
     file = os.open(folder / str(os.getpid()), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
-        os.write(file, (" ".join(map(str, line)) + "\n").encode())
+        line = " ".join(map(str, (type(what).__name__, *what)))
+        os.write(file, f"{line}\n".encode())
     finally:
         os.close(file)
 
 
-def _written(folder: Path) -> Iterator[list[str]]:
+def _written(folder: Path, kind: type) -> Iterator[list[str]]:
     for file in sorted(folder.iterdir()):
-        yield from (line.split() for line in file.read_text().splitlines())
+        for line in file.read_text().splitlines():
+            name, *fields = line.split()
+            if name == kind.__name__:
+                yield fields
 
 
 class Trail(TypedDict, total=False):
@@ -84,6 +91,8 @@ class Trail(TypedDict, total=False):
     work_seconds: float
     blob: bytes
     answers: list[str]
+    questions: int
+    heirs: int
 
 
 def _went_on(state: Trail, ctx: Any) -> Trail:
@@ -364,6 +373,7 @@ class Called(NamedTuple):
     name: str
     key: str
     pid: int
+    at_ms: int
 
     @property
     def what(self) -> tuple[str, str]:
@@ -373,11 +383,11 @@ class Called(NamedTuple):
 
 def calls(folder: Path) -> list[Called]:
     """Return the calls that all processes made so far, of each process in their order."""
-    return [Called(run, name, key, int(pid)) for run, name, key, pid in _written(folder)]
+    return [Called(*names, int(pid), int(at)) for *names, pid, at in _written(folder, Called)]
 
 
 async def call_outside(run: str, name: str, work_seconds: float, idempotency_key: str) -> str:
-    _write_down(Called(run, name, idempotency_key, os.getpid()))
+    _write_down(Called(run, name, idempotency_key, os.getpid(), SystemClock().now_ms()))
     if next(_calls) == int(os.environ.get(DIE_AT, 0)):
         os.kill(os.getpid(), signals.SIGKILL)
     # Not a wait for anything: this is how long the call takes.
@@ -399,3 +409,44 @@ ten_calls_once.node(
     _ten_calls([tool(name=name, at_most_once=True)(call_outside) for name in TEN_CALLS]),
     name="all",
 )
+
+
+# --- a node that asks a model which is paid, alone and through the runs that it starts ------------
+
+paid = Graph("paid", Trail)
+TOKENS_A_QUESTION = 20
+
+
+class PaidModel:
+    """Is paid the same for each question, and writes down whenever it is reached."""
+
+    name = "paid"
+    price = ModelPrice(1_000, 1_000)
+    max_tokens = TOKENS_A_QUESTION // 2
+
+    def tokens_at_most(self, request: Request) -> tuple[int, int]:
+        return TOKENS_A_QUESTION - self.max_tokens, self.max_tokens
+
+    async def answer(self, request: Request, emit: Emit | None) -> Answer:
+        run, number = request.messages[-1]["content"].split()
+        key = request.idempotency_key
+        _write_down(Called(run, f"question{number}", key, os.getpid(), SystemClock().now_ms()))
+        # Not a wait for anything: this is how long the answer takes.
+        await SystemClock().sleep(ANSWER_SECONDS)
+        usage = Usage(TOKENS_A_QUESTION - self.max_tokens, self.max_tokens)
+        return Answer(text=number, usage=usage, model=self.name)
+
+
+ANSWER_SECONDS = 0.05
+MODELS = {PaidModel.name: PaidModel()}
+
+
+@paid.node
+async def pay(state: Trail, ctx: Context) -> Trail:
+    given: Trail = {"questions": state.get("questions", 1)}
+    heirs = [await ctx.start(paid, given) for _ in range(state.get("heirs", 0))]
+    asked = range(state.get("questions", 1))
+    trail = [(await ctx.model(PaidModel.name, f"{ctx.run_id} {n}")).text for n in asked]
+    for heir in heirs:
+        trail += (await heir.result())["trail"]
+    return {"trail": trail}

@@ -46,7 +46,10 @@ class StoppedClock(SystemClock):
 async def main(url: str, graphs: str, *, stopped_clock: bool = False, **options: Any) -> None:
     clock = StoppedClock() if stopped_clock else SystemClock()
     served = [getattr(flows, name) for name in graphs.split(",")]
-    async with Holdfast(url, clock=clock) as hf, hf.worker(served, **options) as w:
+    async with (
+        Holdfast(url, clock=clock, models=flows.MODELS) as hf,
+        hf.worker(served, **options) as w,
+    ):
         print("ready", flush=True)
         await w.serve()
         print(json.dumps(w.counts), flush=True)

@@ -5,6 +5,8 @@ table, with its recent past in `partitions`), `faults` (what can go wrong, and h
 (one truth, one source of randomness, one trace), `process` (what lives and dies in it), `hostile`
 and `blobs` (what stands between a process and the truth), `supervisor` (who starts it again).
 
+`reduction` leaves parts of a seed out, and `fresh` draws seeds from the commit.
+
 Then what is simulated: `flow` (the graph of all runs), `effects` (the world outside that some of
 them call) with `oracle` (a model, and what is paid), `gate` (a quota) and `rates` (processes that
 crowd at one), `script` (what users want of them), `treasurer` (who retries and funds runs that

@@ -53,14 +53,18 @@ or, at the rate of ``settled``, the engine itself sends it again or reads its to
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
-__all__ = ["FaultPlan", "Odds", "calm", "drawn", "hostile"]
+__all__ = ["NEVER", "FaultPlan", "Odds", "calm", "drawn", "hostile"]
 
-Odds: TypeAlias = tuple[tuple[float, str], ...]
-"""Kinds of fault, each with the sum of the rates up to it."""
+Odds: TypeAlias = tuple[tuple[float, str | None], ...]
+"""Kinds of fault, each with the sum of the rates up to it; None where one is muted."""
+
+NEVER = 1e-300
+"""A rate at which dice are thrown, and nothing ever strikes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,10 +130,31 @@ class FaultPlan:
     """How much longer everything takes in a process that is slow."""
     tick_ms: int = 1
     """How far a wall clock moves at once: much happens within what it takes for a millisecond."""
+    muted: tuple[tuple[str, float], ...] = ()
+    """Kinds that are drawn at these rates, as the other dice need it, and never strike."""
 
     def evolve(self, **changed: Any) -> FaultPlan:
         """Return this plan with other rates."""
         return dataclasses.replace(self, **changed)
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of fault that strike now and then."""
+        return [
+            each.name
+            for each in dataclasses.fields(self)
+            if type(each.default) in (int, float)
+            and not each.name.endswith("_max")
+            and each.name != "settled"
+            and getattr(self, each.name) > NEVER
+        ]
+
+    def without(self, kinds: Collection[str]) -> FaultPlan:
+        """Return this plan with some kinds that do not strike, though the dice are thrown."""
+        rates = {kind: getattr(self, kind) for kind in self.kinds if kind in kinds}
+        if not rates:
+            return self
+        return self.evolve(**dict.fromkeys(rates, NEVER), muted=(*self.muted, *rates.items()))
 
     @cached_property
     def reads(self) -> Odds:
@@ -167,13 +192,14 @@ class FaultPlan:
         return self._odds("stream_broken", "stream_crash", "stream_stall")
 
     def _odds(self, *kinds: str) -> Odds:
-        odds: list[tuple[float, str]] = []
+        odds: list[tuple[float, str | None]] = []
         reached = 0.0
+        muted = dict(self.muted)
         for kind in kinds:
-            rate = getattr(self, kind)
+            rate = muted.get(kind) or getattr(self, kind)
             if rate:
                 reached += rate
-                odds.append((reached, kind))
+                odds.append((reached, None if kind in muted else kind))
         return tuple(odds)
 
 

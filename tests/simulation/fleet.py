@@ -34,7 +34,7 @@ from holdfast.records.head import ENDED, head_of
 from holdfast.records.keys import RunKey
 from tests.simulation.chronicle import Broken
 from tests.simulation.effects import Outside
-from tests.simulation.faults import FaultPlan, calm, hostile
+from tests.simulation.faults import NEVER, FaultPlan, calm, hostile
 from tests.simulation.flow import State, Users, flow, gains, is_hopeless, noise
 from tests.simulation.lot import Lot, drawn_lot, jump_clocks, lengthen, plant_dead
 from tests.simulation.once import RESOLUTION
@@ -43,6 +43,7 @@ from tests.simulation.outages import OutageWatch, drawn_outages
 from tests.simulation.process import Process
 from tests.simulation.promises import Promises
 from tests.simulation.rates import rates
+from tests.simulation.reduction import REUSE, WHOLE, Reduction
 from tests.simulation.script import (
     DAY_SECONDS,
     FOLLOWER,
@@ -122,6 +123,7 @@ class Fleet:
     lot: Lot
     leaving: asyncio.Event = field(default_factory=asyncio.Event)
     drains: bool = True
+    trouble_seconds: float = TROUBLE_SECONDS
     shared: bool = False
     """Whether clients live in the workers' processes, and so hand runs to them directly."""
     faces: dict[str, Holdfast] = field(default_factory=dict)
@@ -134,7 +136,7 @@ class Fleet:
     @property
     def shaky(self) -> bool:
         """Whether clients still crash in the middle of what they do."""
-        return bool(self.world.plan.crash)
+        return self.world.plan.crash > NEVER
 
     # --- workers ----------------------------------------------------------------------------------
 
@@ -371,11 +373,13 @@ def fleet(
     reuse: bool = True,
     calling: bool | None = None,
     telling: bool | None = None,
+    reduction: Reduction = WHOLE,
 ) -> Outcome:
     """Let a fleet work through everything, first in trouble, then in peace; check the promises.
 
     ``calling`` says whether its runs call the world outside, ``telling`` whether they also share
     answers, and let texts be followed; unless said, the seed decides.
+    ``reduction`` leaves parts of what was drawn out.
     """
     chosen = plan or rough()
 
@@ -392,6 +396,7 @@ def fleet(
         )
         script = drawn_script(world.random, TROUBLE_SECONDS, profile)
         lengthen(script.wishes, lot)
+        script = reduction.reduced(script)
         if tells:
             promises.streams.screens += _screens(script)
         floor_bytes = world.random.choice(FLOORS_BYTES)
@@ -413,17 +418,21 @@ def fleet(
         if calls and world.random.random() < SLUGGISH:
             world.plan = world.plan.evolve(sluggish=1.0)
         _draw_outages(world, state)
+        state.trouble_seconds = reduction.trouble_seconds or TROUBLE_SECONDS
+        if reduction.dice:
+            world.throw_anew(reduction.dice)
         with setting(script.shards):
             await _worked_through(world, state, calls=calls)
             promises.settled()
             _check_results(world, state)
             statuses = _statuses(world)
-            if reuse:
+            if reuse and REUSE not in reduction.without:
                 await _reused(world, state)
         return Outcome(world, promises, statuses, calls)
 
-    outcome = simulate(scenario, seed, chosen)
-    if outcome.calls and isinstance(seed, int) and seed % CROWDED == 0:
+    outcome = simulate(scenario, seed, chosen, muted=reduction.faults)
+    crowded = isinstance(seed, int) and seed % CROWDED == 0 and reduction == WHOLE
+    if outcome.calls and crowded:
         outcome.promises.seen.update(rates(seed))
     return outcome
 
@@ -475,7 +484,7 @@ def _is_done(world: World, state: Fleet) -> bool:
 
 async def _worked_through(world: World, state: Fleet, *, calls: bool) -> None:
     plant_dead(world, state.lot, LEASE_SECONDS)
-    jump_clocks(world, state.lot, TROUBLE_SECONDS, is_worker=_is_worker)
+    jump_clocks(world, state.lot, state.trouble_seconds, is_worker=_is_worker)
     workers = [world.supervise(f"w{number}", state.work) for number in range(WORKERS)]
     clients = [
         world.supervise(f"c{number}", state.client(script))
@@ -493,7 +502,7 @@ async def _worked_through(world: World, state: Fleet, *, calls: bool) -> None:
     workers.append(world.supervise("late", state.latecomer))
     if state.promises.streams.screens:
         workers.append(world.supervise("reader", state.read))
-    await _passed(world, TROUBLE_SECONDS)
+    await _passed(world, state.trouble_seconds)
     world.plan = calm().evolve(
         stale_index=world.plan.stale_index,
         skew_seconds_max=world.plan.skew_seconds_max,

@@ -21,6 +21,7 @@ __all__ = [
     "Profile",
     "Script",
     "Wish",
+    "asked",
     "drawn_profile",
     "drawn_script",
 ]
@@ -180,7 +181,7 @@ def drawn_script(draw: random.Random, seconds: float, profile: Profile) -> Scrip
     script.wishes[SLEEPER] = Wish(["work 0.1", "ask wake"], expires=DAY_SECONDS, session="long")
     lines.append(Line(draw.random() * 20, "start", SLEEPER))
     lines.append(Line(20 + draw.random() * 40, "extend", SLEEPER, f"{30 * DAY_SECONDS}"))
-    if telling:
+    if profile.tells:
         plan = ["work 0.1", "call shared", "call retold", "nap 9", "call twins"]
         script.wishes[RIVAL] = Wish(plan, tenant=RIVAL)
         lines.append(Line(draw.random() * 40, "start", RIVAL))
@@ -226,7 +227,7 @@ class _Drawing:
     def signals(self, run: str, wish: Wish, start: float) -> list[Line]:
         draw = self._draw
         lines: list[Line] = []
-        for name, ids in self._batches(_asked(wish.plan)):
+        for name, ids in self._batches(asked(wish.plan)):
             at = start + draw.random() * (30 if wish.session else 80)
             edge = wish.expires is not None and draw.random() < 0.5
             if edge and wish.expires is not None:
@@ -326,7 +327,7 @@ class _Drawing:
                 return kind
 
 
-def _asked(plan: list[str]) -> list[str]:
+def asked(plan: list[str]) -> list[str]:
     """Return the names of all signals that a plan asks for."""
     steps: list[str] = []
     for step in plan:

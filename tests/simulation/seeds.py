@@ -12,6 +12,7 @@ from functools import partial
 from multiprocessing import get_context
 
 from tests.simulation.fleet import fleet
+from tests.simulation.reduction import WHOLE, Reduction
 
 __all__ = ["Told", "told_of"]
 
@@ -31,9 +32,11 @@ class Told:
 
 
 @contextmanager
-def told_of(seeds: Iterable[int], trace: str | None, jobs: int) -> Iterator[Iterable[Told]]:
+def told_of(
+    seeds: Iterable[int], trace: str | None, jobs: int, *, reduction: Reduction = WHOLE
+) -> Iterator[Iterable[Told]]:
     """Yield what becomes of the seeds, in their order, whoever is the first to be done."""
-    run = partial(_run, trace=trace)
+    run = partial(_run, trace=trace, reduction=reduction)
     if jobs == 1:
         yield map(run, seeds)
         return
@@ -42,9 +45,9 @@ def told_of(seeds: Iterable[int], trace: str | None, jobs: int) -> Iterator[Iter
         yield processes.map(run, seeds, chunksize=SEEDS_AT_ONCE)
 
 
-def _run(seed: int, *, trace: str | None) -> Told:
+def _run(seed: int, *, trace: str | None, reduction: Reduction) -> Told:
     try:
-        outcome = fleet(seed)
+        outcome = fleet(seed, reduction=reduction)
     except Exception as error:
         return Told(seed, broken=f"{type(error).__name__}: {error}")
     traced = None if trace is None else outcome.world.trace.about(trace, 10_000)

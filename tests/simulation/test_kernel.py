@@ -11,6 +11,7 @@ from tests.simulation import budget_bugs, signal_bugs, store_bugs, worker_bugs  
 from tests.simulation.bugs import BUGS, planted, trouble_for
 from tests.simulation.effect_bugs import EFFECT_BUGS
 from tests.simulation.fleet import RUNS, WORKERS, fleet, rough
+from tests.simulation.fresh import FRESH_SEEDS, fresh
 from tests.simulation.memory_bugs import RATE_BUGS
 from tests.simulation.promises import Broken
 from tests.simulation.telling_bugs import TELLING_BUGS
@@ -156,6 +157,14 @@ SITUATIONS = {
 
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_the_promises_hold(first: int) -> None:
+    for seed in range(first, first + CHUNK):
+        fleet(seed)
+
+
+@pytest.mark.parametrize("first", range(fresh().first, fresh().first + FRESH_SEEDS, CHUNK))
+def test_the_promises_hold_for_seeds_that_nobody_has_tried(first: int) -> None:
+    """The commit draws them; the number behind the test's name is the first of its seeds."""
+    print(fresh())
     for seed in range(first, first + CHUNK):
         fleet(seed)
 

@@ -8,7 +8,7 @@ import itertools
 import random
 from asyncio import TimerHandle
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from contextvars import Context
 from typing import Any, TypeAlias, TypeVar
 
@@ -111,6 +111,10 @@ class World:
     def supervise(self, name: str, boot: Boot) -> Supervisor:
         """Start a process that does ``boot(process)``, and start it again after each crash."""
         return Supervisor(self, name, boot)
+
+    def throw_anew(self, dice: int) -> None:
+        """Let everything that is drawn from now on fall in another way."""
+        self.random.seed(f"{self.seed}/world/{dice}")
 
     def on_applied(self, observer: Applied) -> None:
         """Call this after each write that was applied. What it raises ends the run."""
@@ -300,6 +304,25 @@ class World:
         self.over = True
 
 
+class MutedWorld(World):
+    """A world in which some kinds of fault do not strike, whatever plan is set."""
+
+    def __init__(
+        self, seed: int | str, plan: FaultPlan | None, muted: Collection[str], **options: Any
+    ) -> None:
+        self._muted = muted
+        super().__init__(seed, plan, **options)
+
+    # Not in every world: there it is looked at too often.
+    @property
+    def plan(self) -> FaultPlan:  # type: ignore[override]
+        return self._plan
+
+    @plan.setter
+    def plan(self, plan: FaultPlan) -> None:
+        self._plan = plan.without(self._muted)
+
+
 def simulate(
     scenario: Callable[[World], Coroutine[Any, Any, T]],
     seed: int | str,
@@ -307,11 +330,13 @@ def simulate(
     *,
     shuffle: bool = True,
     metered: bool = False,
+    muted: Collection[str] = (),
     callbacks_max: int = CALLBACKS_MAX,
 ) -> T:
     """Run a scenario in a world of its own; an error tells the seed and what happened last.
 
-    ``metered`` lets operations tell their units; to weigh them takes time.
+    ``metered`` lets operations tell their units; to weigh them takes time. Faults of the kinds in
+    ``muted`` do not strike.
 
     Raises:
         Deadlock: the scenario can never end.
@@ -320,7 +345,10 @@ def simulate(
     worlds: list[World] = []
 
     async def main() -> T:
-        worlds.append(World(seed, plan, metered=metered))
+        if muted:
+            worlds.append(MutedWorld(seed, plan, muted, metered=metered))
+        else:
+            worlds.append(World(seed, plan, metered=metered))
         return await scenario(worlds[0])
 
     try:
