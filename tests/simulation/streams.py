@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from holdfast.app import Holdfast
-from holdfast.errors import OutcomeUnknown, RunNotFound, StoreUnavailable
+from holdfast.errors import RunNotFound, StoreError
 from holdfast.model.event import CallFinished, Event
 from holdfast.model.invocation import Emit
 from holdfast.model.run import TextPiece
@@ -172,7 +172,7 @@ class Streams:
         following.cancel()
         try:
             await following
-        except (asyncio.CancelledError, StoreUnavailable, OutcomeUnknown):
+        except (asyncio.CancelledError, StoreError):
             pass
         except RunNotFound:
             screen.over = self._runs.row(screen.run) is not None
