@@ -62,7 +62,7 @@ def every_worker_takes_every_turn(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(reaping, "turn_of", due)
 
 
-@worker_bug(**_FEW)
+@worker_bug(**_FEW, late_write=0.06, late_seconds_max=60.0, abandoned=0.8)
 def only_a_worker_that_lives_for_a_lease_takes_a_turn(patch: pytest.MonkeyPatch) -> None:
     def never_due(item: Any) -> turns.Turn:
         return msgspec.structs.replace(turns.turn_of(item), next_ms=10**15)
