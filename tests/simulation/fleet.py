@@ -71,6 +71,8 @@ TROUBLE_SECONDS = 150.0
 """How long everything goes wrong."""
 REST_SECONDS = 8 * LEASE_SECONDS
 """After that much more, nothing may be left undone."""
+TOLD_SECONDS = 4 * 50.0
+"""How much longer it may take where runs ask several shared questions, one after the other."""
 STILL_LEASES = 1
 """For how many leases nothing may have been left undone before a fleet is sent home earlier."""
 FUND_SECONDS = 4.0
@@ -466,6 +468,8 @@ async def _come_to_rest(world: World, state: Fleet) -> None:
     """
     # What was written by a clock that was ahead is due only then.
     over = world.loop.time() + REST_SECONDS + state.lot.skew_seconds_max
+    if state.promises.streams.screens:
+        over += TOLD_SECONDS
     still = 0
     while still < STILL_LEASES and world.loop.time() < over:
         await _passed(world, LEASE_SECONDS)

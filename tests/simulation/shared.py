@@ -85,7 +85,7 @@ class Given:
 
     costs: dict[str, Spending] = field(default_factory=dict)
     """What each answer cost, by its text."""
-    payers: dict[str, tuple[str, str]] = field(default_factory=dict)
+    payers: dict[str, str] = field(default_factory=dict)
     processes: dict[str, str] = field(default_factory=dict)
 
 
@@ -177,7 +177,7 @@ class Shared:
         tokens = answer.usage.input_tokens + answer.usage.output_tokens
         given.costs[answer.text] = Spending(tokens, tokens * NANODOLLARS_A_TOKEN)
         chronicle = question.chronicle
-        given.payers[answer.text] = (chronicle.key.pk, chronicle.generation)
+        given.payers[answer.text] = chronicle.key.pk
         given.processes[answer.text] = question.process.name
 
     def over(self, question: Question) -> None:
@@ -294,10 +294,10 @@ class Shared:
         cost = given.costs[text]
         if event.by == "cache":
             self._seen["shared answer used"] += 1
-            self._seen["own answer found again"] += given.payers[text] == run
+            self._seen["own answer found again"] += given.payers[text] == chronicle.key.pk
             if event.spent != NOTHING or event.saved != cost:
                 raise Broken(f"shared answers: {what}, and another run paid {cost}")
-        elif given.payers[text] != run or event.spent != cost:
+        elif given.payers[text] != chronicle.key.pk or event.spent != cost:
             raise Broken(f"shared answers: {what}, and {given.payers[text]} paid {cost}")
 
     def row(self, head: Head) -> None:
