@@ -10,10 +10,10 @@ and `blobs` (what stands between a process and the truth), `supervisor` (who sta
 Then what is simulated: `flow` (the graph of all runs), `effects` (the world outside that some of
 them call) with `oracle` (a model, and what is paid), `gate` (a quota) and `rates` (processes that
 crowd at one), `script` (what users want of them), `treasurer` (who retries and funds runs that
-others started), `fleet` (workers and clients) in its `setting`, `lot` (what befalls the workers of
-some), `chronicle` (what each run truly went through), `promises` with `order` (runs of one
-session), `senders` (of signals), `reaping` (dead workers), `family` (runs that start others),
-`once` (calls), `shared` (answers that runs share), `streams` (text as it comes) and `outages`
-(stores that cannot be used for a while), and `bugs` with the files whose names end so (what is
-planted, to be found).
+others started), `fleet` with its `members` (workers and clients), its `setting` and its `verdict`,
+`lot` (what befalls the workers of some), `chronicle` (what each run truly went through), `promises`
+with `order` (runs of one session), `senders` (of signals), `reaping` (dead workers), `family` (runs
+that start others), `once` (calls), `shared` (answers that runs share), `streams` (text as it comes)
+and `outages` (stores that cannot be used for a while), and `bugs` with the files whose names end so
+(what is planted, to be found).
 """
