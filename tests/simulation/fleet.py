@@ -280,6 +280,7 @@ async def _reused(world: World, state: Fleet) -> None:
     behind it in its session, and then it is woken.
     """
     await _passed(world, 12 * DAY_SECONDS)
+    state.promises.forgive()
     world.plan = rough()
     ids = [run for run, wish in sorted(state.script.wishes.items()) if wish.expires is None][:4]
     now = world.loop.time()

@@ -182,6 +182,11 @@ class Promises:
             if head is not None and head.status in OPEN and 0 < head.expires_ms - now < within_ms
         ]
 
+    def forgive(self) -> None:
+        """Hear that workers come back after none was there: what lay still is not stuck yet."""
+        for chronicle in self._open.values():
+            chronicle.moved_ms = self._world.now_ms()
+
     def settled(self) -> None:
         """Check what must hold once everything has come to rest."""
         self.gate.settled()
