@@ -11,7 +11,7 @@ from holdfast import Graph, Holdfast, signal
 from holdfast.errors import AlreadyExists, OutcomeUnknown, RunClosing, RunEnded
 from holdfast.records.keys import is_inbox
 from holdfast.storage import Put, Update
-from holdfast.storage.operations import Operation, WriteItem
+from holdfast.storage.operations import GetItem, Operation, WriteItem
 from tests.engine.families import PARENT, starting
 from tests.engine.staging import staged
 from tests.engine.support import (
@@ -122,6 +122,26 @@ async def test_while_a_run_is_closed_only_what_it_has_taken_is_accepted_again(
     await client.signal("doc-42", "decision", 1, signal_id="taken")
     with pytest.raises(RunEnded):
         await client.signal("doc-42", "decision", 2, signal_id="left")
+
+
+async def test_a_run_that_is_freed_while_a_signal_is_sent_again_refuses_it(house: House) -> None:
+    hf = house.open()
+    sender, stage = staged(house)
+    await waiting(house, hf)
+    await sender.signal("doc-42", "another", LARGE, signal_id="mail-7")
+    house.clock.advance(EXPIRES)
+    looked = stage.hold(
+        lambda asked: isinstance(asked, GetItem) and "#IN#" in asked.key.sk, side="after"
+    )
+    sending = asyncio.ensure_future(sender.signal("doc-42", "another", LARGE, signal_id="mail-7"))
+    await looked.reached()
+    async with house.worker(hf, GRAPH) as worker:
+        await house.quiet(worker)
+        assert (await hf.get("doc-42")).status == "expired"
+        looked.release()
+        with pytest.raises(RunEnded) as refused:
+            await sending
+    assert refused.value.status == "expired"
 
 
 # --- refused --------------------------------------------------------------------------------------

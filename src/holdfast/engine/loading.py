@@ -10,7 +10,7 @@ from holdfast.engine.compaction import Tail
 from holdfast.engine.contents import contents_of
 from holdfast.engine.kernel import Kernel
 from holdfast.engine.unwritten import Unwritten
-from holdfast.errors import JournalDamaged
+from holdfast.errors import BlobNotFound, JournalDamaged
 from holdfast.model.event import Event, Fenced, Snapshot
 from holdfast.model.execution import Execution, folded, restored
 from holdfast.model.signals import Signal
@@ -52,7 +52,10 @@ async def load(kernel: Kernel, head: Head) -> Loaded:
         JournalDamaged: a record is missing or cannot be read.
     """
     items = await _records(kernel.journals, head, head.snapshot)
-    contents = await contents_of(kernel, [content_of(item) for item in items])
+    try:
+        contents = await contents_of(kernel, [content_of(item) for item in items])
+    except BlobNotFound as error:
+        raise JournalDamaged(f"what run {head.key.id!r} keeps is not whole: {error}") from error
     loaded: Loaded | None = None
     if not head.snapshot and head.input is not None:
         loaded = _from_input(head, head.input)

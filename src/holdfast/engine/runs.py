@@ -18,6 +18,7 @@ from holdfast.engine.removal import freed_at_ms
 from holdfast.engine.waking import changed, woken
 from holdfast.errors import (
     AlreadyExists,
+    BlobNotFound,
     ConditionFailed,
     InvalidInput,
     InvalidResult,
@@ -144,7 +145,7 @@ async def _accept(kernel: Kernel, head: Head, signal: _Sent) -> _Lying:
     try:
         await kernel.settle(kernel.inboxes, put)
     except ConditionFailed as failed:
-        ttl = await _check_same(kernel, failed.item or {}, signal)
+        ttl = await _check_same(kernel, head, failed.item or {}, signal)
         return _Lying(ttl, spilled)
     return _Lying(head.ttl, spilled, put)
 
@@ -158,7 +159,7 @@ async def _accepted_before(kernel: Kernel, head: Head, signal: _Sent) -> _Lying:
     item = await kernel.inboxes.get(inbox_key(head.key, head.generation, signal.name, signal.id))
     if item is None or item["accepted_ms"] >= head.expires_ms:
         raise RunEnded(f"run {head.key.id!r} has expired", status="expired")
-    return _Lying(await _check_same(kernel, item, signal), content_of(item).blob is not None)
+    return _Lying(await _check_same(kernel, head, item, signal), content_of(item).blob is not None)
 
 
 async def _tell_run(kernel: Kernel, hands: Hands, head: Head, signal: _Sent, lying: _Lying) -> None:
@@ -207,7 +208,7 @@ async def _has_counted(kernel: Kernel, head: Head, signal: _Sent) -> bool:
     if item is None or not await _was_taken(kernel, head, signal.name, signal.id):
         return False
     try:
-        await _check_same(kernel, item, signal)
+        await _check_same(kernel, head, item, signal)
     except Misfit:  # what cannot be kept was not sent before
         return False
     return True
@@ -220,12 +221,23 @@ async def _was_taken(kernel: Kernel, head: Head, name: str, id: str) -> bool:
         return (name, id) in (await load(kernel, head)).execution.taken
     except JournalDamaged:
         if _is_freed(await read(kernel, head.key)):
-            return False  # while we read it
+            return False  # while it was read
         raise
 
 
 def _is_freed(head: Head) -> bool:
     return head.freed or head.status == "expired"
+
+
+async def _check_not_freed(kernel: Kernel, run: RunKey) -> None:
+    """Check that what a run keeps was not freed while it was read.
+
+    Raises:
+        RunEnded: it was.
+    """
+    head = await read(kernel, run)
+    if _is_freed(head):
+        raise RunEnded(f"run {run.id!r} is {head.status}", status=head.status)
 
 
 async def _payload(kernel: Kernel, head: Head, payload: Any) -> Content:
@@ -246,9 +258,18 @@ def _check_open(head: Head) -> None:
         raise RunEnded(f"run {head.key.id!r} is {head.status}", status=head.status)
 
 
-async def _check_same(kernel: Kernel, item: Mapping[str, Any], signal: _Sent) -> int:
-    """Check that a signal which is there already is this one; return its ttl."""
-    (data,) = await contents_of(kernel, [content_of(item)])
+async def _check_same(kernel: Kernel, head: Head, item: Mapping[str, Any], signal: _Sent) -> int:
+    """Check that a signal which is there already is this one; return its ttl.
+
+    Raises:
+        AlreadyExists: it is another one.
+        RunEnded: the run has expired, and was freed meanwhile.
+    """
+    try:
+        (data,) = await contents_of(kernel, [content_of(item)])
+    except BlobNotFound:
+        await _check_not_freed(kernel, head.key)
+        raise
     payload = durable(signal.payload)
     if data != pack(payload) and unpack_value(data) != payload:
         raise AlreadyExists(
@@ -287,7 +308,11 @@ async def cancel(kernel: Kernel, run: RunKey, *, reason: str, hands: Hands = NOB
 
 async def _cancelled(kernel: Kernel, hands: Hands, head: Head, reason: str) -> Head:
     while True:
-        loaded = await load(kernel, head)
+        try:
+            loaded = await load(kernel, head)
+        except JournalDamaged:
+            await _check_not_freed(kernel, head.key)
+            raise
         ending = loaded.execution.ending
         if head.retry_owed(loaded.execution) is not None:
             return head  # whoever opens it again finds in its row that it is to end
