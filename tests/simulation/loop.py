@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import random
 from asyncio import Handle, Task, TimerHandle
 from collections.abc import Callable, Coroutine, Iterator
@@ -342,6 +343,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _write_to_self(self) -> None: ...
 
 
+_RUNS = itertools.count()
+# What a world leaves behind is small; to look for it takes a tenth of a run.
+_RUNS_A_COLLECTION = 8
+
+
 def run(
     main: Coroutine[Any, Any, T],
     seed: int | str = 0,
@@ -360,7 +366,8 @@ def run(
     # The collector may end an abandoned generator, and so run code of it, at any allocation.
     gc.disable()
     _freeze_what_is_loaded()
-    gc.collect()
+    if next(_RUNS) % _RUNS_A_COLLECTION == 0:
+        gc.collect()
     try:
         with _unregistered_tasks():
             result = loop.run_until_complete(main)
