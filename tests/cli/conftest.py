@@ -65,12 +65,13 @@ speaking = Graph("speaking", State)
 @speaking.node
 async def speak(state, ctx):
     hold = ctx._visit.hold
+    held = {"alive": hold.alive}
     for attempt in ("not ", "a\\x1b[31m", "b\\n"):
-        async with TokenWriter(hold.kernel, hold.head, call="c", name="small") as writer:
+        async with TokenWriter(hold.kernel, hold.head, **held, call="c", name="small") as writer:
             writer.emit(attempt)
             if attempt == "not ":
                 writer.abandon()
-    async with TokenWriter(hold.kernel, hold.head, call="d", name="large") as writer:
+    async with TokenWriter(hold.kernel, hold.head, **held, call="d", name="large") as writer:
         writer.emit("done")
 
 

@@ -202,7 +202,9 @@ speaking = Graph("speaking", Trail)
 @speaking.node
 async def speak(state: Trail, ctx: Context) -> Trail:
     hold: Any = ctx._visit.hold
-    async with TokenWriter(hold.kernel, hold.head, call="answer", name="model") as answer:
+    async with TokenWriter(
+        hold.kernel, hold.head, alive=hold.alive, call="answer", name="model"
+    ) as answer:
         answer.emit(f"{os.getpid()} says: ")
         await passed_gate()
         answer.emit("so be it")

@@ -194,6 +194,7 @@ async def test_another_worker_goes_on_where_the_one_that_buried_it_died(house: H
         )
     )
     async with hf.worker([graph]) as worker:
+        await house.quiet(worker)  # it beats before its first lease ends
         await house.move(55, worker)
         assert worker.counts["taken over"] == 0
         await house.move(10, worker)

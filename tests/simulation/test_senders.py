@@ -14,6 +14,7 @@ from holdfast.records.keys import RunKey, inbox_key
 from holdfast.storage import Put
 from tests.simulation.chronicle import Broken
 from tests.simulation.faults import calm
+from tests.simulation.lot import Lot
 from tests.simulation.process import Process
 from tests.simulation.promises import Promises
 from tests.simulation.world import World, simulate
@@ -42,7 +43,7 @@ def scene(during: Any) -> None:
     """Start a run that waits, let something happen, and check the promises on the way."""
 
     async def scenario(world: World) -> None:
-        promises = Promises(world, skew_ms=100, stuck_ms=600_000)
+        promises = Promises(world, skew_ms=100, stuck_ms=600_000, lease_seconds=20.0, lot=Lot())
         process = world.process("p")
         hf = opened(process)
 

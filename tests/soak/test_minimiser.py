@@ -12,7 +12,7 @@ from soak.minimiser import Minimiser, Suspect, parts_in
 from tests.simulation.bugs import planted, trouble_for
 from tests.simulation.fleet import TROUBLE_SECONDS, fleet, rough
 from tests.simulation.reduction import REUSE, WHOLE, Reduction, parts_of
-from tests.simulation.script import RUNS, drawn_script
+from tests.simulation.script import RUNS, Profile, drawn_script
 
 BUG = "trust_a_stale_index"
 ATTEMPTS = 60
@@ -72,7 +72,7 @@ def test_a_reduction_that_cannot_be_read_is_refused(text: str) -> None:
 
 
 def test_what_is_left_out_of_a_script_changes_nothing_else() -> None:
-    whole = drawn_script(random.Random(1), TROUBLE_SECONDS)
+    whole = drawn_script(random.Random(1), TROUBLE_SECONDS, Profile())
     parts = parts_of(whole, rough())
     run = parts["run"][0].removeprefix("run:")
     other, _, number = parts["step"][-1].removeprefix("step:").partition("/")
