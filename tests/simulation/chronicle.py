@@ -54,7 +54,8 @@ class Chronicle:
     put_by: dict[str, str] = field(default_factory=dict)
     """The tokens of signals, and which process put them into the inbox."""
     deleted: set[str] = field(default_factory=set)
-    """The tokens of what was deleted: a network that repeats a write may bring it back."""
+    """The tokens of what was deleted, and the keys of signals: a network that repeats a write, or
+    carries it out late, may bring it back."""
     seen: set[tuple[str, str]] = field(default_factory=set)
     """The signals that lay there when the run was last claimed: its owner knows of them."""
     acknowledged: set[tuple[str, str]] = field(default_factory=set)

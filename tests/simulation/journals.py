@@ -104,7 +104,7 @@ class Journals:
         head = self._runs.own_row(chronicle)
         if process != TTL_SWEEPER and head is not None and head.status not in ENDED:
             raise Broken(f"P1: {process} deleted the signal {signal} of {head.key.id}")
-        chronicle.deleted.add(old[TOKEN])
+        chronicle.deleted |= {old[TOKEN], old["SK"]}
         if head is not None and head.freed:
             self._seen["taken back out of a freed run"] += 1
 

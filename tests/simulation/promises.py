@@ -431,7 +431,7 @@ class Promises:
             and (item.get("stays") is None or (item["stays"] == "emptied" and not is_emptied(item)))
             # The network may repeat a write of what was deleted. No reader looks there, and the
             # ttl takes it.
-            and item.get(TOKEN) not in chronicle.deleted
+            and not {item.get(TOKEN), item["SK"]} & chronicle.deleted
         }
         for kept in (head.kept, *head.kept_before):
             prefix = blob_prefix(kept, head.key, head.generation)
