@@ -54,7 +54,7 @@ SHARED = 0.5
 """How many fleets have their clients in the processes of their workers."""
 REAPED_SECONDS = 3.5 * LEASE_SECONDS
 """So long after the trouble is over no dead worker is left."""
-CROWDED = 4
+CROWDED = 5
 """Of so many fleets that call the world outside, processes crowd at one quota: see `rates`."""
 SLUGGISH = 0.15
 """How many fleets that call the world outside are slow in everything that they do."""

@@ -5,9 +5,13 @@ A seed that fails replays exactly: ``python -m tests.simulation SEED``.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+
 import pytest
 
-from tests.simulation import budget_bugs, signal_bugs, store_bugs, worker_bugs  # noqa: F401  (make their bugs known)
+# Imported to make their bugs known.
+from tests.simulation import budget_bugs, signal_bugs, store_bugs, worker_bugs  # noqa: F401
 from tests.simulation.bugs import BUGS, planted, trouble_for
 from tests.simulation.effect_bugs import EFFECT_BUGS
 from tests.simulation.fleet import RUNS, WORKERS, fleet, rough
@@ -153,6 +157,14 @@ SITUATIONS = {
     "slice lowered",
     "slice not raised",
 }
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quiet() -> Iterator[None]:
+    """Keep no log: what workers say of so much trouble would fill the memory."""
+    logging.disable()
+    yield
+    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
