@@ -15,7 +15,7 @@ from tests.simulation.reduction import REUSE, WHOLE, Reduction, parts_of
 from tests.simulation.script import RUNS, Profile, drawn_script
 
 BUG = "trust_a_stale_index"
-ATTEMPTS = 60
+ATTEMPTS = 120
 SEEDS = range(5_000, 5_150)
 SMALL = Reduction(frozenset({REUSE, *(f"run:run-{n:02d}" for n in range(4, RUNS))}), 60.0)
 
