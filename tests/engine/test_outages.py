@@ -13,6 +13,8 @@ import pytest
 from holdfast import Graph, Holdfast, Worker
 from holdfast.clock import SeededIds
 from holdfast.engine import leaving
+from holdfast.engine.hold import Hold
+from holdfast.engine.kernel import Outage
 from holdfast.errors import (
     AccessDenied,
     CredentialsExpired,
@@ -465,6 +467,27 @@ async def test_a_worker_that_loses_its_lease_says_which_error_it_saw(
             await street.until(lost)
             place.table.error = None
             await street.until(lambda: worker.id not in ("", name))
-    (told,) = lost()
+    told = lost()[0]  # until the store works again it may lose another one
     assert told.startswith(f"worker {name} lost its lease, and begins anew: renewed 2")
     assert told.endswith("seconds failed, Throttled: the table is too busy")
+
+
+async def test_an_outage_is_noted_before_those_hear_of_it_who_wait_for_the_same_write() -> None:
+    """A caller that hears of it may go on at once, and must not write without what is lost."""
+    held = object.__new__(Hold)
+    held._writing, held.journal, held.outage = set(), None, None
+    waits = asyncio.get_running_loop().create_future()
+
+    async def write() -> None:
+        waits.set_exception(Outage(Throttled("the table is too busy")))
+        raise Outage(Throttled("the table is too busy"))
+
+    async def caller() -> Outage | None:
+        with pytest.raises(Outage):
+            await waits
+        return held.outage
+
+    hears = asyncio.ensure_future(caller())
+    held._begin(write())
+    assert isinstance(await hears, Outage)
+    await held.written()

@@ -102,7 +102,7 @@ HEIR = ["work 0.1", "nap 3.5", "call model"]
 TORN = ["work 0.1", "call tear"]
 ESTATE = ["work 0.1", "call leave"]
 LEFT = ["nap 2", "call models", "nap 6", "call models"]
-SLICE_TOKENS = 10 * MOST_TOKENS
+SLICE_TOKENS = 40 * MOST_TOKENS
 """Enough, however much of it is lost."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -79,12 +79,14 @@ def claims_by_a_worker_that_cannot_drive_runs(patch: pytest.MonkeyPatch) -> None
 @store_bug
 @effect_bug
 def a_run_that_goes_on_without_what_could_not_be_written(patch: pytest.MonkeyPatch) -> None:
-    def deaf(self: Any, writing: Any) -> None:
-        self._writing.discard(writing)
-        if not writing.cancelled() and isinstance(writing.exception(), Conflict):
+    async def deaf(self: Any, write: Coroutine[Any, Any, Any]) -> Any:
+        try:
+            return await write
+        except Conflict:
             self.journal = None
+            raise
 
-    patch.setattr(hold.Hold, "_was_written", deaf)
+    patch.setattr(hold.Hold, "_carried_out", deaf)
 
 
 @store_bug
