@@ -104,7 +104,7 @@ class HostileCalls(Threads):
         if world.outages.windows and (kind := world.outages.error("blobs", process)) is not None:
             error, moment = kind(f"{subject}: blob_outage"), world.loop.time() + latency
             if world.watch is not None and args:
-                world.watch.blob_failed(process, str(args[0]))
+                world.watch.blob_failed(process, str(args[0]), subject)
             world.loop.call_at(
                 moment,
                 self._deliver,

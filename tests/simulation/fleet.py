@@ -42,7 +42,7 @@ from tests.simulation.world import World, simulate
 __all__ = ["RUNS", "TROUBLE_SECONDS", "WORKERS", "Outcome", "fleet", "rough"]
 
 WORKERS = 3
-REST_SECONDS = 8 * LEASE_SECONDS
+REST_SECONDS = 12 * LEASE_SECONDS
 """After that much more, nothing may be left undone."""
 TOLD_SECONDS = 4 * 50.0
 """How much longer it may take where runs ask several shared questions, one after the other."""

@@ -141,10 +141,15 @@ class OutageWatch:
         self._claims: set[str | None] = set()
         self._releases: set[str | None] = set()
 
-    def blob_failed(self, process: Process, key: str) -> None:
-        """Check that a worker gives a run up whose blobs it could not use for too long."""
+    def blob_failed(self, process: Process, key: str, subject: str) -> None:
+        """Check that a worker gives a run up whose blobs it could not use for too long.
+
+        Who cancels a run reads its journal, too: a client, perhaps in the process of a worker.
+        """
         blobs = run_blobs_of(key)
-        if blobs is None or (self._shared and _OWNERS_BLOB.search(key) is None):
+        written = subject.startswith("blob_write") and _OWNERS_BLOB.search(key) is not None
+        read = process.name.startswith("w") and not self._shared
+        if blobs is None or not (written or read):
             return
         row = self._world.truth.item(blobs.key.head)
         if row is None or row.get("owner") is None or row["generation"] != blobs.generation:
