@@ -89,6 +89,19 @@ def a_run_that_goes_on_without_what_could_not_be_written(patch: pytest.MonkeyPat
     patch.setattr(hold.Hold, "_carried_out", deaf)
 
 
+# What is lost must be a record that goes into a blob, while the row can be written and the worker
+# lives.
+MORE_TROUBLE["a_run_that_goes_on_without_what_could_not_be_written"] = {
+    "blob_outage": 1.0,
+    "table_outage": 0.0,
+    "crash": 0.0005,
+    "stall": 0.0005,
+    "dead_workers": 0.0,
+    "clock_jumps": 0.0,
+    "few_resumes": 0.0,
+}
+
+
 @store_bug
 def a_row_that_says_nothing_of_where_a_run_stood(patch: pytest.MonkeyPatch) -> None:
     """A fork that has ended stands at no node, and no record may hold an empty text."""
