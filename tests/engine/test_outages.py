@@ -13,8 +13,8 @@ import pytest
 from holdfast import Graph, Holdfast, Worker
 from holdfast.clock import SeededIds
 from holdfast.engine import leaving
-from holdfast.engine.hold import Hold
 from holdfast.engine.kernel import Outage
+from holdfast.engine.ledger import Journal, _Entry
 from holdfast.errors import (
     AccessDenied,
     CredentialsExpired,
@@ -474,20 +474,24 @@ async def test_a_worker_that_loses_its_lease_says_which_error_it_saw(
 
 async def test_an_outage_is_noted_before_those_hear_of_it_who_wait_for_the_same_write() -> None:
     """A caller that hears of it may go on at once, and must not write without what is lost."""
-    held = object.__new__(Hold)
-    held._writing, held.journal, held.outage = set(), None, None
-    waits = asyncio.get_running_loop().create_future()
+    noted: list[BaseException] = []
+    journal = object.__new__(Journal)
+    entry = _Entry((), b"", asyncio.get_running_loop().create_future())
+    journal._waiting, journal._writing, journal._lost = [entry], True, noted.append
 
-    async def write() -> None:
-        waits.set_exception(Outage(Throttled("the table is too busy")))
+    async def fails(group: Any, until: Any) -> None:
         raise Outage(Throttled("the table is too busy"))
 
-    async def caller() -> Outage | None:
+    async def caller() -> list[BaseException]:
+        assert entry.done is not None
         with pytest.raises(Outage):
-            await waits
-        return held.outage
+            await entry.done
+        return list(noted)
 
     hears = asyncio.ensure_future(caller())
-    held._begin(write())
-    assert isinstance(await hears, Outage)
-    await held.written()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(journal, "_write", fails)
+        writing = asyncio.ensure_future(journal._write_all())
+        assert [type(error) for error in await hears] == [Outage]
+        with pytest.raises(Outage):
+            await writing

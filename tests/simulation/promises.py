@@ -327,8 +327,9 @@ class Promises:
                 raise Broken(f"P1: {head.key.id} is extended, and record {position} does not last")
         for name, id in chronicle.acknowledged:
             self._check_signal_lasts(chronicle, head, name, id)
-        if chronicle.execution is None or chronicle.execution.ending is None:
-            self._order.check_lasts(head)  # one whose journal has ended may have left its lane
+        ended = chronicle.execution is not None and chronicle.execution.ending is not None
+        if not ended and not chronicle.over:
+            self._order.check_lasts(head)  # one that has ended, once, may have left its lane
 
     def _check_signal_lasts(self, chronicle: Chronicle, head: Head, name: str, id: str) -> None:
         execution = chronicle.execution

@@ -119,6 +119,7 @@ class Hold:
             loaded,
             alive=self.alive,
             apart=self._begin,
+            lost=self._lose,
             patience_seconds=self.holder.patience_seconds,
         )
 
@@ -232,26 +233,24 @@ class Hold:
             await asyncio.wait(self._writing)
 
     def _begin(self, write: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
-        writing = asyncio.ensure_future(self._carried_out(write))
+        writing = asyncio.ensure_future(write)
         self._writing.add(writing)
         writing.add_done_callback(self._was_written)
         return writing
 
-    async def _carried_out(self, write: Coroutine[Any, Any, T]) -> T:
-        # Noted before any caller hears of it: where the node was cancelled, none is left to.
-        try:
-            return await write
-        except Outage as outage:
-            self.journal, self.outage = None, outage  # or the run would go on without what is lost
-            raise
-        except Conflict:
-            self.journal = None
-            raise
-
     def _was_written(self, writing: asyncio.Future[Any]) -> None:
         self._writing.discard(writing)
-        if not writing.cancelled():
-            writing.exception()  # looked at, though no caller may be left
+        # No caller may be left to hear of it, where the node was cancelled.
+        error = None if writing.cancelled() else writing.exception()
+        if error is not None:
+            self._lose(error)
+
+    def _lose(self, error: BaseException) -> None:
+        """Hear that a write did not come about."""
+        if isinstance(error, Conflict | Outage):
+            self.journal = None
+        if isinstance(error, Outage):
+            self.outage = error  # or the run would go on without what is lost
 
     def _fold(self, events: Sequence[Event]) -> None:
         before, self.execution = self.execution, folded(self.execution, events)

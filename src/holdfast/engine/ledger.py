@@ -122,11 +122,14 @@ class Journal:
         *,
         alive: Callable[[], bool],
         apart: Apart | None = None,
+        lost: Callable[[BaseException], None] | None = None,
         patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         """Go on with a journal that was read.
 
-        ``apart`` begins a write that goes on whatever becomes of whoever asked for it.
+        ``apart`` begins a write that goes on whatever becomes of whoever asked for it. ``lost``
+        hears why a write did not come about before those do who wait for it: they may go on at
+        once.
         ``patience_seconds`` is how long a blob that cannot be written or read is tried again.
         """
         self._patience_seconds = patience_seconds
@@ -134,6 +137,7 @@ class Journal:
         self._head = head
         self._alive = alive
         self._apart = apart or _apart
+        self._lost = lost
         self._held: list[_Entry] = []
         self._waiting: list[_Entry] = []
         self._writing = False
@@ -268,6 +272,8 @@ class Journal:
                 if until in group and self._waiting:
                     return
         except BaseException as error:
+            if self._lost is not None:
+                self._lost(error)
             # Whoever waits must learn of it: the position, and so the run, is lost to all of them.
             known = isinstance(error, Exception | Outage)
             shared = error if known else Conflict("the write was given up")
