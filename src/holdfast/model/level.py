@@ -14,7 +14,7 @@ as long as it can share a window with them, all requests are paced for a window 
 the slack. Tokens and dollars with slack count for that much longer.
 
 Those who are told to come back stand in a virtual line, spread over the time that all of them will
-take, and newcomers stand behind them. One whose turn has come but who needs more room than there is
+take, and newcomers stand behind them; a slot that becomes free is kept a while for them. One whose turn has come but who needs more room than there is
 *holds* the quota: nobody after it gets anything until it had its chance.
 
 All of it is pure. Moments are microseconds of the wall clock.
@@ -55,6 +55,8 @@ _EARLY_US = HORIZON_US // 2
 # Nobody asks again sooner than this, nor less often than so many times in the length of a window.
 _AGAIN_US = 50_000
 _ASKS_A_SPAN = 4
+# By so much somebody who comes back may be late.
+_LATE_US = 100_000
 # How long after its moment somebody who needs much room may come, before others go on.
 _PATIENCE_US = 2 * HORIZON_US
 _SLICES = 24
@@ -172,17 +174,21 @@ def asked(
     at_us = max(ready_us, paced_us, counted_us)
     far = at_us > now_us + HORIZON_US
     # Its own slot may stand there, of a sending whose answer was lost.
-    full = quota.at_once is not None and len(level.slots.keys() - {token}) >= quota.at_once
+    taken = len(level.slots.keys() - {token})
+    full = quota.at_once is not None and taken >= quota.at_once
     held = _is_held(level.hold, now_us, told_us)
     # Who comes first may use what nobody else does, but not overtake those in the line.
     overtakes = told_us is None and ready_us < at_us < level.line_us
-    if not (far or full or held or overtakes):
+    kept = told_us is None and _is_kept(level, quota, taken, now_us)
+    if not (far or full or held or overtakes or kept):
         slot = {token: Slot(now_us // 1000, now_us // 1000 + lease_ms)} if quota.at_once else {}
         granted = Granted(at_us, slack_us)
         return _taken(level, quota, cost, granted, told_us=told_us, slot=slot), granted
     if full and not far:
         free_us = max(level.line_us, now_us) + _turnover_us(level, quota)
         return msgspec.structs.replace(level, line_us=free_us), _later(free_us)
+    if kept and not (far or held or overtakes):
+        return level, _later(now_us + _kept_us(level, quota))
     if held and level.hold is not None:
         counted_us = max(counted_us, level.hold.told_us + 2 * _EARLY_US)
     if counted_us <= paced_us:
@@ -486,7 +492,28 @@ def _used_permille(level: Level, reserved: Cost, used: Cost) -> int:
     return max(level.used_permille + change, _USED_PERMILLE_MIN)
 
 
+def _is_kept(level: Level, quota: Quota, taken: int, now_us: int) -> bool:
+    """Return whether the slots that are free are for those in the line who come back soon.
+
+    Otherwise a caller that releases a slot and asks for the next one in the same write would keep
+    it for ever, and those in the line would always find all slots taken.
+    """
+    if quota.at_once is None or level.line_us <= now_us:
+        return False
+    soon_us = min(level.line_us - now_us, _kept_us(level, quota))
+    return quota.at_once - taken <= -(-soon_us // _turnover_us(level, quota))
+
+
+def _kept_us(level: Level, quota: Quota) -> int:
+    """Return how long a slot is kept for those in the line, who may have died meanwhile."""
+    return 2 * _turnover_us(level, quota) + _LATE_US
+
+
 def _turnover_us(level: Level, quota: Quota) -> int:
-    """Return how soon one of all slots becomes free, about."""
+    """Return how far apart those in the line for a slot come back.
+
+    It is half of the time in which one of all slots becomes free, about: who finds none goes to the
+    end of the line, and a slot that nobody comes for is wasted.
+    """
     assert quota.at_once is not None
-    return max(level.held_ms * 1000 // quota.at_once, 10_000)
+    return max(level.held_ms * 1000 // quota.at_once // 2, 10_000)
