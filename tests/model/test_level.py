@@ -513,7 +513,7 @@ def test_those_who_wait_for_a_slot_come_back_as_slots_become_free() -> None:
         level, answer = asked(level, quota, Cost(), now_us=NOW_US, token="x")
         assert isinstance(answer, Later)
         told.append(answer.until_us)
-    # A slot becomes free every 5 seconds; they come twice as often, so that it is not free for long.
+    # A slot becomes free every 5 seconds. They come twice as often, lest it stands free for long.
     assert all(
         2_250_000 <= after - before <= 2_550_000 for before, after in itertools.pairwise(told)
     )

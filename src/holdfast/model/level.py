@@ -14,8 +14,9 @@ as long as it can share a window with them, all requests are paced for a window 
 the slack. Tokens and dollars with slack count for that much longer.
 
 Those who are told to come back stand in a virtual line, spread over the time that all of them will
-take, and newcomers stand behind them; a slot that becomes free is kept a while for them. One whose turn has come but who needs more room than there is
-*holds* the quota: nobody after it gets anything until it had its chance.
+take, and newcomers stand behind them; a slot that becomes free is kept a while for them. One whose
+turn has come but who needs more room than there is *holds* the quota: nobody after it gets anything
+until it had its chance.
 
 All of it is pure. Moments are microseconds of the wall clock.
 """
