@@ -23,7 +23,7 @@ from holdfast.engine.kernel import Dropped
 from holdfast.engine.lines import Lines
 from holdfast.engine.means import Means
 from holdfast.engine.outside import Outside
-from holdfast.engine.quotas import NotYet, Pass
+from holdfast.engine.quotas import Later, NotYet, Pass
 from holdfast.engine.threads import NodeThreads
 from holdfast.engine.tokens import TokenWriter
 from holdfast.errors import NotPausable, ResultTaken, WaitBeyondExpiry
@@ -339,13 +339,11 @@ class Visit:
         """Return the right to begin a call now; let go of the run where it comes later."""
         if quota is None:
             return None
-        told_ms = self._told_ms(call)
-        while True:
-            answer = await self.outside.admit(quota, cost, told_ms)
-            if isinstance(answer, Pass):
-                return answer
-            told_ms = answer.until_ms
-            await self.await_quota(call, quota, told_ms)
+
+        async def put_off(later: Later) -> None:
+            await self.await_quota(call, quota, later.until_ms)
+
+        return await self._admitted(quota, cost, self._told_ms(call), put_off)
 
     async def admitted_in_place(self, call: str, quota: Quota | None, cost: Cost) -> Pass | None:
         """Return the right to begin a call that is being made, if it comes soon.
@@ -356,16 +354,32 @@ class Visit:
         """
         if quota is None:
             return None
-        told_ms = self._told_ms(call)
-        while True:
-            answer = await self.outside.admit(quota, cost, told_ms)
-            if isinstance(answer, Pass):
-                return answer
+
+        async def stay(later: Later) -> None:
+            if later.until_ms - self.now_ms() > self.hold_ms:
+                raise NotYet(later, quota)
+            await self._sleep_until(later)
+
+        return await self._admitted(quota, cost, self._told_ms(call), stay)
+
+    async def readmitted(self, missed: Pass) -> Pass:
+        """Return the right to begin a call that came too late for its moment, not for its turn."""
+        return await self._admitted(missed.quota, missed.cost, self.now_ms(), self._sleep_until)
+
+    async def _admitted(
+        self,
+        quota: Quota,
+        cost: Cost,
+        told_ms: int | None,
+        wait: Callable[[Later], Awaitable[None]],
+    ) -> Pass:
+        while not isinstance(answer := await self.outside.admit(quota, cost, told_ms), Pass):
             told_ms = answer.until_ms
-            span_ms = told_ms - self.now_ms()
-            if span_ms > self.hold_ms:
-                raise NotYet(answer, quota)
-            await self.hold.sleep(max(span_ms, 0) / 1000)
+            await wait(answer)
+        return answer
+
+    async def _sleep_until(self, later: Later) -> None:
+        await self.hold.sleep(max(later.until_ms - self.now_ms(), 0) / 1000)
 
     async def await_quota(self, call: str, quota: Quota, until_ms: int) -> None:
         """Return when it is time to ask a quota again, or let go of the run until then."""
@@ -378,16 +392,6 @@ class Visit:
         waits = self.hold.known_waits(self.branch)
         told = [wait.until_ms for wait in waits if (wait.visit, wait.key) == (self.visit, key)]
         return told[-1] if told else None
-
-    async def readmitted(self, missed: Pass) -> Pass:
-        """Return the right to begin a call that came too late for its moment, not for its turn."""
-        told_ms = self.now_ms()
-        while True:
-            answer = await self.outside.admit(missed.quota, missed.cost, told_ms)
-            if isinstance(answer, Pass):
-                return answer
-            told_ms = answer.until_ms
-            await self.hold.sleep((told_ms - self.now_ms()) / 1000)
 
     async def set_aside(self, call: str, most: Spending, unknown: str) -> None:
         """Return once it is durable that a call may cost so much; pause the run if it may not."""
