@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
 from itertools import groupby
 from pathlib import Path
 
@@ -47,10 +49,9 @@ async def main(url: str, errands: Path, acks: Path, began_ms: int) -> None:
             _write_down(acks, f"{errand.number} {outcome}")
 
     async with Holdfast(url) as hf:
-        person = asyncio.create_task(settle_ambiguous(hf, []))
         runs = groupby((one for one in left if one.number not in done), key=lambda one: one.run)
-        await asyncio.gather(*(do_all(hf, list(those)) for _, those in runs))
-        person.cancel()
+        async with settling_ambiguous(hf):
+            await asyncio.gather(*(do_all(hf, list(those)) for _, those in runs))
 
 
 async def repeated(hf: Holdfast, errand: Errand) -> str:
@@ -88,11 +89,24 @@ async def do(hf: Holdfast, errand: Errand) -> None:
             await hf.set_budget(errand.run, budget)
 
 
-async def settle_ambiguous(hf: Holdfast, heard: list[str]) -> None:
-    """Say of every call that may have been made that it was, as a person who did it by hand.
+@asynccontextmanager
+async def settling_ambiguous(hf: Holdfast) -> AsyncGenerator[list[str], None]:
+    """Have a person who says of every ambiguous call that it was made, as if done by hand.
 
-    What the person hears instead of an acknowledgement is written down in ``heard``.
+    Yield what the person hears instead of an acknowledgement. A person who breaks off is an error:
+    the runs that wait for an answer would look as if the engine had lost them.
     """
+    heard: list[str] = []
+    person = asyncio.create_task(_settle_ambiguous(hf, heard))
+    try:
+        yield heard
+    finally:
+        person.cancel()
+        with suppress(asyncio.CancelledError):
+            await person
+
+
+async def _settle_ambiguous(hf: Holdfast, heard: list[str]) -> None:
     while True:
         try:
             async for call in hf.ambiguous():

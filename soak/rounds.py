@@ -28,7 +28,7 @@ from holdfast.clock import SystemClock
 from holdfast.records.head import ENDED
 from holdfast.records.keys import RunKey
 from holdfast.storage import open as open_store
-from soak.client import settle_ambiguous
+from soak.client import settling_ambiguous
 from soak.disk import Disk
 from soak.errands import GRAPHS, acknowledged, drawn_errands, write_errands
 from soak.findings import FOLDER, Finding, Findings, commit, kind_of
@@ -227,25 +227,23 @@ class Round:
 
     async def _healed(self, evidence: Evidence, client: asyncio.Task[None]) -> list[str]:
         """Wait until everything is acknowledged, and every run has ended that can."""
-        heard: list[str] = []
-        person = asyncio.create_task(settle_ambiguous(evidence.hf, heard))
         left: list[str] = []
-        try:
-            async with asyncio.timeout(HEALING_SECONDS_MAX):
-                await asyncio.shield(client)
-                evidence.acknowledged = acknowledged(self.folder / "acks")
-                left = list(evidence.runs)
-                while left := [run for run in left if not await self._is_settled(evidence, run)]:
-                    await SystemClock().sleep(LOOK_SECONDS)
-        except TimeoutError:
-            if not client.done():
-                return ["P6: the client is not done, in spite of all the peace"]
-            said = [f"a person who settles calls last heard: {heard[-1]}"] if heard else []
-            return [f"P6: {run} has not ended, in spite of all the peace" for run in left] + said
-        finally:
-            if person.done():
-                person.result()  # it does not end by itself
-            person.cancel()
+        async with settling_ambiguous(evidence.hf) as heard:
+            try:
+                async with asyncio.timeout(HEALING_SECONDS_MAX):
+                    await asyncio.shield(client)
+                    evidence.acknowledged = acknowledged(self.folder / "acks")
+                    left = list(evidence.runs)
+                    while left := [
+                        one for one in left if not await self._is_settled(evidence, one)
+                    ]:
+                        await SystemClock().sleep(LOOK_SECONDS)
+            except TimeoutError:
+                if not client.done():
+                    return ["P6: the client is not done, in spite of all the peace"]
+                stuck = [f"P6: {run} has not ended, in spite of all the peace" for run in left]
+                said = [f"a person who settles calls last heard: {heard[-1]}"] if heard else []
+                return stuck + said
         return []
 
     async def _is_settled(self, evidence: Evidence, run: str) -> bool:

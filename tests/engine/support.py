@@ -74,10 +74,10 @@ class House:
         self._seeds = itertools.count(1)
         self._opened: list[Holdfast] = []
 
-    def open(self, **options: Any) -> Holdfast:
-        """Return a further instance."""
+    def open(self, *, url: str | None = None, **options: Any) -> Holdfast:
+        """Return a further instance; ``url`` is how it reaches the store, if in another way."""
         ids = SeededIds(next(self._seeds), self.clock)
-        opened = Holdfast(self.url, clock=self.clock, ids=ids, **options)
+        opened = Holdfast(url or self.url, clock=self.clock, ids=ids, **options)
         self._opened.append(opened)
         return opened
 
