@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import itertools
 import random
 from asyncio import Handle, Task, TimerHandle
 from collections.abc import Callable, Coroutine, Iterator
@@ -343,9 +342,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _write_to_self(self) -> None: ...
 
 
-_RUNS = itertools.count()
-# What a world leaves behind is small; to look for it takes a tenth of a run.
-_RUNS_A_COLLECTION = 8
+# What some five worlds leave behind. To look for it after each of them takes a tenth of a run.
+_GARBAGE_OBJECTS_MAX = 200_000
 
 
 def run(
@@ -365,9 +363,7 @@ def run(
     collecting = gc.isenabled()
     # The collector may end an abandoned generator, and so run code of it, at any allocation.
     gc.disable()
-    _freeze_what_is_loaded()
-    if next(_RUNS) % _RUNS_A_COLLECTION == 0:
-        gc.collect()
+    _spare_collector()
     try:
         with _unregistered_tasks():
             result = loop.run_until_complete(main)
@@ -400,10 +396,11 @@ def _pass_over(task: object) -> None: ...
 
 
 @cache
-def _freeze_what_is_loaded() -> None:
-    """Spare the collector what is there to stay: it looks at everything after each run."""
+def _spare_collector() -> None:
+    """Let the collector look at what is new only, and only where there is much of it."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(_GARBAGE_OBJECTS_MAX)
 
 
 def _place(task: Task[Any]) -> str:
