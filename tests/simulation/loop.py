@@ -241,8 +241,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return future
 
     def check(self) -> None:
-        """Raise what failed and was not noticed so far, now that nobody is left to look at it."""
-        for task, _ in self._tasks:
+        """Raise what failed and was not noticed so far, now that nobody is left to look at it.
+
+        Tasks of a paused owner count for nothing: it could not look at them.
+        """
+        for task, owner in self._tasks:
+            if owner is not None and owner.paused:
+                continue
             if task.done() and task._log_traceback:  # type: ignore[attr-defined]
                 self.fail(task.exception() or RuntimeError("no exception"))
         if self._failure is not None:
