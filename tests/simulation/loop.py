@@ -16,7 +16,7 @@ from asyncio import Handle, Task, TimerHandle
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import Context, ContextVar, copy_context
-from functools import cache
+from functools import cache, partial
 from heapq import heapify, heappop, heappush
 from types import CoroutineType
 from typing import Any, TypeVar
@@ -120,6 +120,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
     _stopping: bool
     _timer_cancelled_count: int
 
+    # It is never in debug mode. Every future asks, so what answers is no function of Python.
+    get_debug = bool  # type: ignore[assignment]
+
     def __init__(
         self, seed: int | str, *, shuffle: bool = True, callbacks_max: int = CALLBACKS_MAX
     ) -> None:
@@ -127,6 +130,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         # Text is hashed by SHA-512, the same in every process; a tuple would not be.
         self._draw = random.Random(f"{seed}/loop").random
         self._shuffle = shuffle
+        self.create_future = partial(asyncio.Future, loop=self)
         self.now = 0.0
         """The virtual time: what `time` returns, for whoever asks often."""
         self._ready = []
@@ -276,16 +280,20 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.close()
 
     def _run_once(self) -> None:
-        """Run all that is ready and becomes ready by it; then let the next timer's time come."""
+        """Run all that is ready and becomes ready by it, time after time, until it is to stop."""
         ready, draw, shuffle = self._ready, self._draw, self._shuffle
         owner_in, callbacks_max = OWNER, self._callbacks_max
-        while ready and not self._stopping:
+        while not self._stopping:
+            if not ready:
+                self._move_on()
+                continue
             if len(ready) == 1:
                 handle = ready.pop()
             elif shuffle:
                 chosen = int(draw() * len(ready))
-                ready[chosen], ready[-1] = ready[-1], ready[chosen]
-                handle = ready.pop()
+                handle = ready[chosen]
+                ready[chosen] = ready[-1]
+                del ready[-1]
             else:
                 handle = ready.pop(0)
             if handle._cancelled:  # type: ignore[attr-defined]
@@ -307,8 +315,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 self.call_exception_handler({"message": message, "exception": error})
             if self._failure is not None:
                 raise self._failure
-        if not self._stopping:
-            self._move_on()
 
     def _move_on(self) -> None:
         """Let the time of the next timers come."""
@@ -325,11 +331,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
         elif not timers:
             raise Deadlock(self._told("nothing can happen any more"))
         else:
-            self.now = now = max(self.now, timers[0][0])
+            if timers[0][0] > self.now:
+                self.now = timers[0][0]
+            now, ready = self.now, self._ready
             while timers and timers[0][0] <= now:
                 timer = heappop(timers)[1]
                 timer._scheduled = False
-                self._ready.append(timer)
+                ready.append(timer)
 
     def _told(self, what: str) -> str:
         """Return what happened, and who is still waiting where."""

@@ -39,7 +39,7 @@ from holdfast.records.keys import (
     journal_key,
 )
 from holdfast.records.lifetime import ttl_of
-from holdfast.storage.item import Item, item_bytes
+from holdfast.storage.item import Item
 from holdfast.storage.layout import TOKEN, Key
 from tests.simulation.chronicle import Broken, Chronicle, Chronicles
 from tests.simulation.family import Family
@@ -276,8 +276,8 @@ class Promises:
             return
         before = None if old is None else self._runs.read(old)
         head = self._runs.read(new)
-        if item_bytes(new) > HEAD_BYTES_MAX:
-            raise Broken(f"the row {key.pk} has {item_bytes(new)} bytes")
+        if (size := self._world.truth.bytes_of(new)) > HEAD_BYTES_MAX:
+            raise Broken(f"the row {key.pk} has {size} bytes")
         if before is None or before.generation != head.generation:
             if before is not None and before.ttl * 1000 > now_ms + self._skew_ms:
                 raise Broken(f"P1: {process} replaced {key.pk}, which was still kept")
