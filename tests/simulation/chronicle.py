@@ -86,7 +86,7 @@ class Chronicles:
 
     def row(self, key: RunKey) -> Head | None:
         """Return the row of whatever run has that id now."""
-        item = self._world.truth.item(key.head)
+        item = self._world.truth.row(key.pk)
         return None if item is None else self.read(item)
 
     def read(self, item: Item) -> Head:

@@ -99,7 +99,7 @@ class Family:
                     found.append(id)
         return found
 
-    def taken(self, chronicle: Chronicle, event: SignalTaken, what: str) -> None:
+    def taken(self, chronicle: Chronicle, event: SignalTaken, what: object) -> None:
         """Check that what a parent hears of its child is true."""
         if not is_childs_signal(event.name):
             return

@@ -58,6 +58,17 @@ INPUT = 0
 """The position of a run's input."""
 
 
+class _Deed:
+    """Who wrote which event where. Text only when somebody asks: that of an event may be long."""
+
+    def __init__(self, process: str, event: Event, where: str) -> None:
+        self._parts = process, event, where
+
+    def __str__(self) -> str:
+        process, event, where = self._parts
+        return f"{process} wrote {event!r:.200} as {where}"
+
+
 class Journals:
     """Checks that each record follows from those before it, and was written by who may."""
 
@@ -79,7 +90,7 @@ class Journals:
         self._senders = senders
         self._seen = seen
         self._skew_ms = skew_ms
-        self.heard: list[Callable[[Chronicle, Event, str], None]] = []
+        self.heard: list[Callable[[Chronicle, Event, object], None]] = []
         """Hear of each event, before it is folded."""
 
     def inbox(self, key: Key, old: Item | None, new: Item | None, process: str) -> None:
@@ -160,7 +171,7 @@ class Journals:
         events = unpack_events(self.data(record))
         self._once.put(events)
         for number, event in enumerate(events):
-            what = f"{process} wrote {event!r:.200} as {where}"
+            what = _Deed(process, event, where)
             if isinstance(event, Snapshot):
                 self._check_snapshot(chronicle, event, number, what)
                 chronicle.snapshots.add(position)
@@ -193,7 +204,7 @@ class Journals:
             self._seen["joined"] += not new and execution.ending is None
 
     def _check_snapshot(
-        self, chronicle: Chronicle, event: Snapshot, number: int, what: str
+        self, chronicle: Chronicle, event: Snapshot, number: int, what: object
     ) -> None:
         assert chronicle.execution is not None
         if number:
@@ -208,7 +219,7 @@ class Journals:
             strand.calls for _, strand in chronicle.execution.open()
         )
 
-    def _check_event(self, chronicle: Chronicle, event: Event, epoch: int, what: str) -> None:
+    def _check_event(self, chronicle: Chronicle, event: Event, epoch: int, what: object) -> None:
         execution = chronicle.execution
         assert execution is not None
         head = self._runs.own_row(chronicle)
@@ -239,7 +250,7 @@ class Journals:
         if isinstance(event, Expired):
             self.check_expiry(chronicle, head, what)
 
-    def _check_branch(self, execution: Execution, event: Event, what: str) -> None:
+    def _check_branch(self, execution: Execution, event: Event, what: object) -> None:
         """What happens in a branch happens where the branch stands."""
         match event:
             case (
@@ -274,7 +285,7 @@ class Journals:
             case _:
                 pass
 
-    def _check_taken(self, chronicle: Chronicle, event: SignalTaken, what: str) -> None:
+    def _check_taken(self, chronicle: Chronicle, event: SignalTaken, what: object) -> None:
         assert chronicle.execution is not None
         taken, accepted = chronicle.execution.taken, chronicle.accepted
         if (event.name, event.id) in taken:
@@ -297,7 +308,7 @@ class Journals:
         if untimely is not None:
             raise Broken(f"P4: {what}, and {untimely}")
 
-    def check_expiry(self, chronicle: Chronicle, head: Head, what: str) -> None:
+    def check_expiry(self, chronicle: Chronicle, head: Head, what: object) -> None:
         """Check that a run expired in time, and held no signal that counts."""
         assert chronicle.execution is not None
         if self._world.now_ms() + self._skew_ms < head.expires_ms:

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import itertools
 import random
 from asyncio import Handle, Task, TimerHandle
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import Context, ContextVar, copy_context
-from functools import cache
+from functools import cache, partial
 from heapq import heapify, heappop, heappush
 from types import CoroutineType
 from typing import Any, TypeVar
@@ -121,6 +120,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
     _stopping: bool
     _timer_cancelled_count: int
 
+    # It is never in debug mode. Every future asks, so what answers is no function of Python.
+    get_debug = bool  # type: ignore[assignment]
+
     def __init__(
         self, seed: int | str, *, shuffle: bool = True, callbacks_max: int = CALLBACKS_MAX
     ) -> None:
@@ -128,6 +130,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         # Text is hashed by SHA-512, the same in every process; a tuple would not be.
         self._draw = random.Random(f"{seed}/loop").random
         self._shuffle = shuffle
+        self.create_future = partial(asyncio.Future, loop=self)
         self.now = 0.0
         """The virtual time: what `time` returns, for whoever asks often."""
         self._ready = []
@@ -242,8 +245,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return future
 
     def check(self) -> None:
-        """Raise what failed and was not noticed so far, now that nobody is left to look at it."""
-        for task, _ in self._tasks:
+        """Raise what failed and was not noticed so far, now that nobody is left to look at it.
+
+        Tasks of a paused owner count for nothing: it could not look at them.
+        """
+        for task, owner in self._tasks:
+            if owner is not None and owner.paused:
+                continue
             if task.done() and task._log_traceback:  # type: ignore[attr-defined]
                 self.fail(task.exception() or RuntimeError("no exception"))
         if self._failure is not None:
@@ -272,16 +280,20 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.close()
 
     def _run_once(self) -> None:
-        """Run all that is ready and becomes ready by it; then let the next timer's time come."""
+        """Run all that is ready and becomes ready by it, time after time, until it is to stop."""
         ready, draw, shuffle = self._ready, self._draw, self._shuffle
         owner_in, callbacks_max = OWNER, self._callbacks_max
-        while ready and not self._stopping:
+        while not self._stopping:
+            if not ready:
+                self._move_on()
+                continue
             if len(ready) == 1:
                 handle = ready.pop()
             elif shuffle:
                 chosen = int(draw() * len(ready))
-                ready[chosen], ready[-1] = ready[-1], ready[chosen]
-                handle = ready.pop()
+                handle = ready[chosen]
+                ready[chosen] = ready[-1]
+                del ready[-1]
             else:
                 handle = ready.pop(0)
             if handle._cancelled:  # type: ignore[attr-defined]
@@ -303,8 +315,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 self.call_exception_handler({"message": message, "exception": error})
             if self._failure is not None:
                 raise self._failure
-        if not self._stopping:
-            self._move_on()
 
     def _move_on(self) -> None:
         """Let the time of the next timers come."""
@@ -321,11 +331,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
         elif not timers:
             raise Deadlock(self._told("nothing can happen any more"))
         else:
-            self.now = now = max(self.now, timers[0][0])
+            if timers[0][0] > self.now:
+                self.now = timers[0][0]
+            now, ready = self.now, self._ready
             while timers and timers[0][0] <= now:
                 timer = heappop(timers)[1]
                 timer._scheduled = False
-                self._ready.append(timer)
+                ready.append(timer)
 
     def _told(self, what: str) -> str:
         """Return what happened, and who is still waiting where."""
@@ -343,9 +355,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _write_to_self(self) -> None: ...
 
 
-_RUNS = itertools.count()
-# What a world leaves behind is small; to look for it takes a tenth of a run.
-_RUNS_A_COLLECTION = 8
+# What some five worlds leave behind. To look for it after each of them takes a tenth of a run.
+_GARBAGE_OBJECTS_MAX = 200_000
 
 
 def run(
@@ -365,9 +376,7 @@ def run(
     collecting = gc.isenabled()
     # The collector may end an abandoned generator, and so run code of it, at any allocation.
     gc.disable()
-    _freeze_what_is_loaded()
-    if next(_RUNS) % _RUNS_A_COLLECTION == 0:
-        gc.collect()
+    _spare_collector()
     try:
         with _unregistered_tasks():
             result = loop.run_until_complete(main)
@@ -400,10 +409,11 @@ def _pass_over(task: object) -> None: ...
 
 
 @cache
-def _freeze_what_is_loaded() -> None:
-    """Spare the collector what is there to stay: it looks at everything after each run."""
+def _spare_collector() -> None:
+    """Let the collector look at what is new only, and only where there is much of it."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(_GARBAGE_OBJECTS_MAX)
 
 
 def _place(task: Task[Any]) -> str:

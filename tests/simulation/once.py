@@ -260,7 +260,7 @@ class Once:
         self._seen["call shared a Put"] += 0 < calls < len(events)
         self._seen["calls shared a Put"] += calls > 1
 
-    def recorded(self, chronicle: Chronicle, event: Event, what: str) -> None:
+    def recorded(self, chronicle: Chronicle, event: Event, what: object) -> None:
         """Check one more event of a journal, before it is folded."""
         match event:
             case CallIntended():
@@ -287,7 +287,7 @@ class Once:
         self._effect(known.digest).voids += 1
         self._seen[f"void by {event.by}"] += 1
 
-    def _finished(self, event: CallFinished, what: str) -> None:
+    def _finished(self, event: CallFinished, what: object) -> None:
         effect = self._effects.get(event.digest)
         if effect is None or not (effect.begun or effect.intents):
             raise Broken(f"P3: {what}, which nobody called")
@@ -304,7 +304,7 @@ class Once:
         if event.by:
             self._seen[f"{'done' if event.failure is None else 'failed'} by {event.by}"] += 1
 
-    def _check_none_left(self, chronicle: Chronicle, event: NodeFinished, what: str) -> None:
+    def _check_none_left(self, chronicle: Chronicle, event: NodeFinished, what: object) -> None:
         assert chronicle.execution is not None
         strand = chronicle.execution.strand(event.branch)
         left = [] if strand is None else [n for n, call in strand.calls.items() if call.intended]

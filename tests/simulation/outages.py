@@ -115,7 +115,7 @@ def drawn_outages(
     return Outages(windows, spill_bytes=_SPILL_BYTES if small else None)
 
 
-def check_blame(event: Event, what: str) -> None:
+def check_blame(event: Event, what: object) -> None:
     """Check that no node and no call is said to have failed because the store could not be used."""
     failure: Failure | None = getattr(event, "failure", None)
     if failure is not None and failure.type in _BLAMELESS:

@@ -16,6 +16,7 @@ What the kernel believes of a run is never asked: see `journals`.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +39,7 @@ from holdfast.records.keys import (
     journal_key,
 )
 from holdfast.records.lifetime import ttl_of
-from holdfast.storage.item import Item, item_bytes
+from holdfast.storage.item import Item
 from holdfast.storage.layout import TOKEN, Key
 from tests.simulation.chronicle import Broken, Chronicle, Chronicles
 from tests.simulation.family import Family
@@ -174,12 +175,20 @@ class Promises:
 
     def expiring(self, within_ms: int) -> list[RunKey]:
         """Return the runs that are open and expire within that time."""
+        return [run for left_ms, run in self._left_ms() if left_ms < within_ms]
+
+    def expiry_seconds(self) -> float:
+        """Return after how many seconds the next run expires that is open."""
+        return min((left_ms for left_ms, _ in self._left_ms()), default=math.inf) / 1000
+
+    def _left_ms(self) -> list[tuple[int, RunKey]]:
+        """Return how much time is left to which runs that are open."""
         now = self._world.now_ms()
         heads = [self._runs.own_row(chronicle) for chronicle in self._open.values()]
         return [
-            head.key
+            (head.expires_ms - now, head.key)
             for head in heads
-            if head is not None and head.status in OPEN and 0 < head.expires_ms - now < within_ms
+            if head is not None and head.status in OPEN and head.expires_ms > now
         ]
 
     def forgive(self) -> None:
@@ -267,8 +276,8 @@ class Promises:
             return
         before = None if old is None else self._runs.read(old)
         head = self._runs.read(new)
-        if item_bytes(new) > HEAD_BYTES_MAX:
-            raise Broken(f"the row {key.pk} has {item_bytes(new)} bytes")
+        if (size := self._world.truth.bytes_of(new)) > HEAD_BYTES_MAX:
+            raise Broken(f"the row {key.pk} has {size} bytes")
         if before is None or before.generation != head.generation:
             if before is not None and before.ttl * 1000 > now_ms + self._skew_ms:
                 raise Broken(f"P1: {process} replaced {key.pk}, which was still kept")

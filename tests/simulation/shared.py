@@ -276,7 +276,7 @@ class Shared:
             told = f"{context.run_id} of {tenant} got {text!r:.80} about {topic}"
             self._world.loop.fail(Broken(f"shared answers: {told}, which nobody told its tenant"))
 
-    def recorded(self, chronicle: Chronicle, event: Event, what: str) -> None:
+    def recorded(self, chronicle: Chronicle, event: Event, what: object) -> None:
         """Check the record of a question."""
         if not isinstance(event, CallFinished) or event.digest not in self._digests:
             return

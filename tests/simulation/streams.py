@@ -139,7 +139,7 @@ class Streams:
         """Hear that a node has an answer that could be followed."""
         self._told.add(((head.key.pk, head.generation), text[:NUMBER_LETTERS]))
 
-    def recorded(self, chronicle: Chronicle, event: Event, what: str) -> None:
+    def recorded(self, chronicle: Chronicle, event: Event, what: object) -> None:
         """Hear of a record: what it says is to be read on every screen in the end."""
         if isinstance(event, CallFinished) and isinstance(event.result, dict):
             name = (chronicle.key.pk, chronicle.generation)

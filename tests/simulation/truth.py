@@ -9,9 +9,10 @@ a while ago; and because, where nothing is metered, this takes a third of the ti
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from holdfast.errors import InvalidQuery, InvalidRequest
+from holdfast.records.keys import HEAD
 from holdfast.storage.cursors import cursor_at
 from holdfast.storage.item import ITEM_BYTES_MAX, Item, item_bytes
 from holdfast.storage.layout import LAYOUT, PK, SK, Index, Key, Layout
@@ -50,6 +51,7 @@ from tests.simulation.partitions import Partition, Place, Since
 __all__ = ["Step", "Truth", "fresh"]
 
 PAGE_BYTES_MAX = 1024 * 1024
+_ROW = (HEAD,)
 
 Step: TypeAlias = tuple[Key, Item | None, Item | None]
 """A key, what stood under it, and what stands there now."""
@@ -61,18 +63,21 @@ def fresh(item: Item | None) -> Item | None:
         return None
     copy = item.copy()
     for name, value in item.items():
-        if type(value) is dict or type(value) is list:
-            copy[name] = _fresh_value(value)
+        if type(value) is dict:
+            copy[name] = fresh(value)
+        elif type(value) is list:
+            copy[name] = _fresh_list(value)
     return copy
 
 
-def _fresh_value(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_fresh_value(element) for element in cast(list[Any], value)]
-    if isinstance(value, dict):
-        entries = cast(dict[str, Any], value)
-        return {name: _fresh_value(element) for name, element in entries.items()}
-    return value
+def _fresh_list(values: list[Any]) -> list[Any]:
+    copy = values.copy()
+    for position, value in enumerate(values):
+        if type(value) is dict:
+            copy[position] = fresh(value)
+        elif type(value) is list:
+            copy[position] = _fresh_list(value)
+    return copy
 
 
 class Truth:
@@ -97,6 +102,7 @@ class Truth:
         self._indexes: dict[str, dict[str, Partition]] = {
             index.name: {} for index in layout.indexes
         }
+        self._weighed: tuple[Item, int] = {}, 0
         self._feed: list[tuple[Key, Item | None, Item | None, int, bool]] = []
 
     def remember(self, seconds: float) -> None:
@@ -108,6 +114,17 @@ class Truth:
         """Return what stands under a key."""
         partition = self._table.get(key[0])
         return None if partition is None else partition.items.get((key[1],))
+
+    def row(self, pk: str) -> Item | None:
+        """Return the row of a run, given its partition: the checks ask for it all the time."""
+        partition = self._table.get(pk)
+        return None if partition is None else partition.items.get(_ROW)
+
+    def bytes_of(self, item: Item) -> int:
+        """Return what an item weighs; nothing to do for the one that was weighed last."""
+        if self._weighed[0] is not item:
+            self._weighed = item, item_bytes(item)
+        return self._weighed[1]
 
     def items(self, prefix: str = "") -> list[Item]:
         """Return what stands in the partitions whose keys begin so, in the order of the keys."""
@@ -156,7 +173,7 @@ class Truth:
             units = self._refused_units(write, old)
             return Answer(error=condition_failed(key, fresh(old)), units=units)
         try:
-            new = _outcome(write, old)
+            new = self._outcome(write, old)
         except InvalidRequest as error:
             return Answer(error=error, units=LEAST_WRITE)
         steps.append((key, old, new))
@@ -174,7 +191,9 @@ class Truth:
             units = cancelled_units(writes, failed)
             return Answer(error=transaction_cancelled(writes, failed), units=units)
         try:
-            outcomes = [_outcome(write, old) for write, old in zip(writes, standing, strict=True)]
+            outcomes = [
+                self._outcome(write, old) for write, old in zip(writes, standing, strict=True)
+            ]
         except InvalidRequest as error:
             return Answer(error=error, units=cancelled_units(writes, {}))
         spent = [
@@ -187,6 +206,15 @@ class Truth:
             if not isinstance(write, Check)
         ]
         return Answer(units=transacted(total(spent)))
+
+    def _outcome(self, write: Touch, old: Item | None) -> Item | None:
+        new = outcome(write, old)
+        # Whatever else is written was weighed when it was admitted.
+        if isinstance(write, Update) and new is not None:
+            size = self.bytes_of(new)
+            if size > ITEM_BYTES_MAX:
+                raise update_too_large(write.key, size)
+        return new
 
     def _store(self, key: Key, old: Item | None, new: Item | None, at: float) -> None:
         pk, sk = key
@@ -298,13 +326,3 @@ def _standing(item: Item | None, index: Index, partitions: dict[str, Partition])
 
 def _place(entry: Item, index: Index | None) -> Place:
     return (entry[SK],) if index is None else (entry[index.sk], entry[PK], entry[SK])
-
-
-def _outcome(write: Touch, old: Item | None) -> Item | None:
-    new = outcome(write, old)
-    # Whatever else is written was weighed when it was admitted.
-    if isinstance(write, Update) and new is not None:
-        size = item_bytes(new)
-        if size > ITEM_BYTES_MAX:
-            raise update_too_large(write.key, size)
-    return new

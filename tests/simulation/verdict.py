@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.records.head import head_of
-from holdfast.records.keys import RunKey
+from holdfast.records.keys import HEAD, RunKey
 from tests.simulation.chronicle import Broken
 from tests.simulation.flow import gains, is_hopeless
 from tests.simulation.members import Fleet
@@ -20,8 +19,8 @@ FEW_RESUMES = 10
 
 
 def statuses_of(world: World) -> dict[str, str]:
-    heads = [head_of(item) for item in world.items("RUN#") if item["SK"] == "HEAD"]
-    return {head.key.id: head.status for head in heads}
+    heads = [item for item in world.items("RUN#") if item["SK"] == HEAD]
+    return {RunKey.parsed(item["PK"]).id: item["status"] for item in heads}
 
 
 def check_results(world: World, state: Fleet) -> None:
