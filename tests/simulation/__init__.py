@@ -14,6 +14,5 @@ others started), `fleet` with its `members` (workers and clients), its `setting`
 `lot` (what befalls the workers of some), `chronicle` (what each run truly went through), `promises`
 with `order` (runs of one session), `senders` (of signals), `reaping` (dead workers), `family` (runs
 that start others), `once` (calls), `shared` (answers that runs share), `streams` (text as it comes)
-and `outages` (stores that cannot be used for a while), and `bugs` with the files whose names end so
-(what is planted, to be found).
+and `outages` (stores that cannot be used for a while), and `bugs` (what is planted, to be found).
 """

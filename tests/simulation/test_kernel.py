@@ -10,15 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-# Imported to make their bugs known.
-from tests.simulation import budget_bugs, signal_bugs, store_bugs, worker_bugs  # noqa: F401
-from tests.simulation.bugs import BUGS, planted, trouble_for
-from tests.simulation.effect_bugs import EFFECT_BUGS
+from tests.simulation.bugs import BUGS, planted
 from tests.simulation.fleet import RUNS, WORKERS, fleet, rough
 from tests.simulation.fresh import FRESH_SEEDS, fresh
-from tests.simulation.memory_bugs import RATE_BUGS
-from tests.simulation.promises import Broken
-from tests.simulation.telling_bugs import TELLING_BUGS
 
 SEEDS = 1_000
 CHUNK = 25
@@ -208,16 +202,12 @@ def test_a_seed_replays_exactly() -> None:
     assert first.world.trace.digest() != fleet(4).world.trace.digest()
 
 
-@pytest.mark.parametrize("name", [name for name in BUGS if name not in RATE_BUGS])
+@pytest.mark.parametrize("name", BUGS)
 def test_a_planted_bug_is_found(name: str) -> None:
-    with planted(name):
+    with planted(name) as bug:
         for seed in range(SEEDS_A_BUG):
-            try:
-                tells = name in TELLING_BUGS
-                calls = True if tells or name in EFFECT_BUGS else None
-                fleet(seed, trouble_for(name), calling=calls, telling=tells)
-            except Broken as error:
-                print(f"{name} is found by seed {seed}: {error}")
+            if (broken := bug.breaks(seed)) is not None:
+                print(f"{name} is found by seed {seed}: {broken}")
                 return
     pytest.fail(f"{name} was not found in {SEEDS_A_BUG} seeds")
 

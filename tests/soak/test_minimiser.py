@@ -9,7 +9,7 @@ import pytest
 
 from soak.findings import kind_of
 from soak.minimiser import Minimiser, Suspect, parts_in
-from tests.simulation.bugs import planted, trouble_for
+from tests.simulation.bugs import BUGS, planted
 from tests.simulation.fleet import TROUBLE_SECONDS, fleet, rough
 from tests.simulation.reduction import REUSE, WHOLE, Reduction, parts_of
 from tests.simulation.script import RUNS, Profile, drawn_script
@@ -45,7 +45,7 @@ def test_a_planted_bug_is_shown_by_a_fraction_of_its_seed() -> None:
 
 def broken() -> tuple[Suspect, Exception]:
     for seed in SEEDS:
-        suspect = Suspect(seed, trouble_for(BUG))
+        suspect = Suspect(seed, BUGS[BUG].plan)
         if (error := suspect.run()) is not None:
             return suspect, error
     pytest.fail(f"{BUG} was not found")

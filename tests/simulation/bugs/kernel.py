@@ -1,14 +1,11 @@
-"""Bugs to plant, one at a time: each takes out a clause of the protocol.
-
-A simulator that does not find them proves nothing by finding nothing else.
-"""
+"""Bugs to plant in how runs are started, driven, handed over and freed: any fleet finds them."""
 
 from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -53,50 +50,13 @@ from holdfast.records.keys import Place, RunKey, journal_key
 from holdfast.records.lane import Lane
 from holdfast.storage import AllOf, Delete, Equals, Key, Present, Put, Update
 from holdfast.storage.item import Item
-from tests.simulation.faults import FaultPlan
-from tests.simulation.fleet import rough
-
-__all__ = ["BUGS", "MORE_TROUBLE", "Plant", "bug", "planted", "trouble_for"]
-
-Plant = Callable[[pytest.MonkeyPatch], None]
-BUGS: dict[str, Plant] = {}
-
-
-def bug(plant: Plant) -> Plant:
-    """Make a bug known by its name."""
-    BUGS[plant.__name__] = plant
-    return plant
-
-
-def trouble_for(name: str) -> FaultPlan:
-    """Return what goes wrong beside a bug; more of it where the bug shows only then."""
-    return rough().evolve(**MORE_TROUBLE.get(name, {}))
-
+from tests.simulation.bugs.planting import bug
 
 # What a lost owner sent seldom arrives only after its run has ended, or was freed.
 _LATE = {"late_write": 0.06, "late_seconds_max": 100.0}
-MORE_TROUBLE: dict[str, dict[str, float]] = {
-    "set_aside_for_a_node_that_is_over": {"effect_lost": 0.3},
-    "a_call_made_after_the_run_was_lost": {"effect_lost": 0.2, "effect_stall": 0.06},
-    "a_late_worker_gives_back_what_a_retry_uses": {"settle_stall": 0.25},
-    "a_budget_that_arrives_late_counts": {"late_write": 0.15, "late_seconds_max": 60.0},
-    "a_slice_that_is_drawn_on_after_it_was_settled": {"family_stall": 0.6},
-    "an_owner_that_lost_the_run_is_heard_to_its_end": {"stream_stall": 0.6},
-    "an_owner_that_lost_the_run_writes_its_text": {"stream_stall": 0.6},
-    "free_the_fences": _LATE,
-    "no_cancelled_head_for_a_child_that_is_not_made_yet": _LATE,
-}
 
 
-@contextmanager
-def planted(name: str) -> Iterator[None]:
-    """Have a bug in the kernel for a while."""
-    with pytest.MonkeyPatch.context() as patch:
-        BUGS[name](patch)
-        yield
-
-
-@bug
+@bug()
 def skip_the_fence(patch: pytest.MonkeyPatch) -> None:
     def untorn(item: Any) -> Head:
         return msgspec.structs.replace(head_of(item), torn=False)
@@ -104,7 +64,7 @@ def skip_the_fence(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(worker, "head_of", untorn)
 
 
-@bug
+@bug()
 def fence_before_head(patch: pytest.MonkeyPatch) -> None:
     taken = worker.Worker._taken
 
@@ -130,13 +90,13 @@ def fence_before_head(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(worker.Worker, "_taken", fence_first)
 
 
-@bug
+@bug()
 def no_epoch_check_after_a_stall(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(changes, "_held", lambda head: AllOf((Equals("generation", head.generation),)))
     patch.setattr(lease.Lease, "holds", lambda self: True)
 
 
-@bug
+@bug()
 def skip_the_inbox_read_at_the_pause(patch: pytest.MonkeyPatch) -> None:
     paused = changes.paused
 
@@ -147,7 +107,7 @@ def skip_the_inbox_read_at_the_pause(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(changes, "paused", blind)
 
 
-@bug
+@bug()
 def no_nudge_on_a_repeated_signal(patch: pytest.MonkeyPatch) -> None:
     class Repeated(Exception):
         pass
@@ -167,7 +127,7 @@ def no_nudge_on_a_repeated_signal(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(runs, "send", once)
 
 
-@bug
+@bug()
 def acknowledge_before_commit(patch: pytest.MonkeyPatch) -> None:
     append = ledger.Journal.append
 
@@ -178,7 +138,7 @@ def acknowledge_before_commit(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ledger.Journal, "append", promise)
 
 
-@bug
+@bug()
 def input_after_head(patch: pytest.MonkeyPatch) -> None:
     settle = kernel.Kernel.settle
     late: dict[str, Put] = {}
@@ -196,7 +156,7 @@ def input_after_head(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(kernel.Kernel, "settle", swapped)
 
 
-@bug
+@bug()
 def forget_the_generation(patch: pytest.MonkeyPatch) -> None:
     start = starting.start
 
@@ -226,12 +186,12 @@ def forget_the_generation(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(starting, "record", over_what_stands)
 
 
-@bug
+@bug()
 def trust_a_stale_index(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(changes, "_at", lambda place: AllOf((Present("PK"),)))
 
 
-@bug
+@bug()
 def treat_a_timed_out_write_as_failed(patch: pytest.MonkeyPatch) -> None:
     async def impatient(self: Any, table: Any, write: Any, **values: Any) -> Any:
         try:
@@ -242,7 +202,7 @@ def treat_a_timed_out_write_as_failed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(kernel.Kernel, "settle", impatient)
 
 
-@bug
+@bug()
 def release_before_the_write_is_decided(patch: pytest.MonkeyPatch) -> None:
     """A node's record that is still under way when the run is let go of."""
     commit = driver.Driver._commit
@@ -257,7 +217,7 @@ def release_before_the_write_is_decided(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(driver.Driver, "_commit", hasty)
 
 
-@bug
+@bug()
 def nobody_audits_lost_claims(patch: pytest.MonkeyPatch) -> None:
     """A claim whose answer never came stays with a worker that does not know of it."""
     settle = kernel.Kernel.settle
@@ -277,7 +237,7 @@ def nobody_audits_lost_claims(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(worker.Worker, "_audit", nothing)
 
 
-@bug
+@bug(**_LATE)
 def free_the_fences(patch: pytest.MonkeyPatch) -> None:
     """An expiry that deletes every record lets a stalled owner back in."""
 
@@ -288,7 +248,7 @@ def free_the_fences(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(module, "record", forgetful)
 
 
-@bug
+@bug()
 def snapshot_without_taken_signals(patch: pytest.MonkeyPatch) -> None:
     snapshot = ledger.snapshot
 
@@ -299,7 +259,7 @@ def snapshot_without_taken_signals(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ledger, "snapshot", forgetful)
 
 
-@bug
+@bug()
 def compaction_that_deletes(patch: pytest.MonkeyPatch) -> None:
     """A freed position lets a stalled owner back in."""
     point = ledger.Journal._point
@@ -314,7 +274,7 @@ def compaction_that_deletes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ledger.Journal, "_point", tidy)
 
 
-@bug
+@bug()
 def point_before_the_snapshot_stands(patch: pytest.MonkeyPatch) -> None:
     content = ledger.Journal._content
 
@@ -327,19 +287,19 @@ def point_before_the_snapshot_stands(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ledger.Journal, "_content", hasty)
 
 
-@bug
+@bug()
 def records_that_do_not_last_as_long_as_their_run(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Head, "lasting", lambda self, execution: self)
 
 
-@bug
+@bug()
 def more_time_before_the_signals_last(patch: pytest.MonkeyPatch) -> None:
     async def nothing(*arguments: Any) -> None: ...
 
     patch.setattr(extension, "prolong_all", nothing)
 
 
-@bug
+@bug()
 def extensions_that_are_deleted_with_their_run(patch: pytest.MonkeyPatch) -> None:
     """A freed position lets an owner back in that was stalled there."""
     freed = removal.freed
@@ -352,7 +312,7 @@ def extensions_that_are_deleted_with_their_run(patch: pytest.MonkeyPatch) -> Non
     patch.setattr(removal, "freed", thorough)
 
 
-@bug
+@bug()
 def extensions_that_stay_with_their_state(patch: pytest.MonkeyPatch) -> None:
     freed = removal.freed
     patch.setattr(removal, "freed", lambda item: None if item.get("stays") else freed(item))
@@ -361,7 +321,7 @@ def extensions_that_stay_with_their_state(patch: pytest.MonkeyPatch) -> None:
 # --- branches -------------------------------------------------------------------------------------
 
 
-@bug
+@bug()
 def a_signal_that_two_branches_take(patch: pytest.MonkeyPatch) -> None:
     """What one branch is about to take is free for the others until it is written.
 
@@ -376,7 +336,7 @@ def a_signal_that_two_branches_take(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(hold.Hold, "free_signals", careless)
 
 
-@bug
+@bug()
 def a_failure_written_while_others_go_on(patch: pytest.MonkeyPatch) -> None:
     """What ends other branches is written before these have stopped."""
     commit = driver.Driver._commit
@@ -390,7 +350,7 @@ def a_failure_written_while_others_go_on(patch: pytest.MonkeyPatch) -> None:
 # --- sessions -------------------------------------------------------------------------------------
 
 
-@bug
+@bug()
 def ticket_without_head(patch: pytest.MonkeyPatch) -> None:
     """The ticket and the run in two writes."""
 
@@ -406,14 +366,14 @@ def ticket_without_head(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(kernel.Kernel, "settle_together", one_by_one)
 
 
-@bug
+@bug()
 def leave_the_index_before_the_lane_is_passed_on(patch: pytest.MonkeyPatch) -> None:
     async def nothing(*arguments: Any, **values: Any) -> None: ...
 
     patch.setattr(debts, "leave_lane", nothing)
 
 
-@bug
+@bug()
 def reuse_a_number(patch: pytest.MonkeyPatch) -> None:
     """A session that is empty counts from the beginning again."""
 
@@ -423,7 +383,7 @@ def reuse_a_number(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(entering, "next_number", forgetful)
 
 
-@bug
+@bug()
 def begin_without_looking_at_those_before(patch: pytest.MonkeyPatch) -> None:
     async def careless(*arguments: Any) -> bool:
         return False
@@ -431,7 +391,7 @@ def begin_without_looking_at_those_before(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(leaving, "must_wait", careless)
 
 
-@bug
+@bug()
 def tell_nobody_that_it_stands_in_front(patch: pytest.MonkeyPatch) -> None:
     """A run that is queued is not woken, and asks by itself when it is too late."""
 
@@ -445,7 +405,7 @@ def tell_nobody_that_it_stands_in_front(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(entering, "asks_again_ms", never)
 
 
-@bug
+@bug()
 def a_place_that_does_not_last_as_long_as_its_run(patch: pytest.MonkeyPatch) -> None:
     async def nothing(*arguments: Any) -> None: ...
 
@@ -455,7 +415,7 @@ def a_place_that_does_not_last_as_long_as_its_run(patch: pytest.MonkeyPatch) -> 
 # --- children -------------------------------------------------------------------------------------
 
 
-@bug
+@bug()
 def leave_the_index_before_the_parent_is_told(patch: pytest.MonkeyPatch) -> None:
     async def silent(kernel: Any, hands: Any, head: Head, execution: Any) -> None:
         await children._cancel_children(kernel, hands, head)
@@ -463,7 +423,7 @@ def leave_the_index_before_the_parent_is_told(patch: pytest.MonkeyPatch) -> None
     patch.setattr(leaving, "pay_family", silent)
 
 
-@bug
+@bug()
 def a_childs_head_before_its_item(patch: pytest.MonkeyPatch) -> None:
     async def hasty(
         kernel: Any, hands: Any, parent: Head, wanted: Any, *, retried: str, parenting: Any
@@ -479,7 +439,7 @@ def a_childs_head_before_its_item(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(outside, "start_child", hasty)
 
 
-@bug
+@bug(**_LATE)
 def no_cancelled_head_for_a_child_that_is_not_made_yet(patch: pytest.MonkeyPatch) -> None:
     cancel = children._cancel_child
 
@@ -490,7 +450,7 @@ def no_cancelled_head_for_a_child_that_is_not_made_yet(patch: pytest.MonkeyPatch
     patch.setattr(children, "_cancel_child", careless)
 
 
-@bug
+@bug()
 def children_that_outlive_their_parent(patch: pytest.MonkeyPatch) -> None:
     async def nothing(*arguments: Any) -> None: ...
 
@@ -500,7 +460,7 @@ def children_that_outlive_their_parent(patch: pytest.MonkeyPatch) -> None:
 # --- runs in memory -------------------------------------------------------------------------------
 
 
-@bug
+@bug()
 def acknowledge_what_is_only_in_memory(patch: pytest.MonkeyPatch) -> None:
     async def hasty(self: Any) -> None: ...
 

@@ -11,17 +11,7 @@ from holdfast.engine import calls, invocations, sharing, spool, steering, tokens
 from holdfast.engine.outside import Outside
 from holdfast.records import sharing as shared_records
 from holdfast.records.keys import answer_key
-from tests.simulation.bugs import Plant, bug
-
-__all__ = ["TELLING_BUGS"]
-
-TELLING_BUGS: list[str] = []
-
-
-def telling_bug(plant: Plant) -> Plant:
-    """Make a bug known that shows only where runs share answers, and texts are followed."""
-    TELLING_BUGS.append(plant.__name__)
-    return bug(plant)
+from tests.simulation.bugs.planting import bug
 
 
 def _blind(patch: pytest.MonkeyPatch, name: str) -> None:
@@ -37,31 +27,31 @@ def _blind(patch: pytest.MonkeyPatch, name: str) -> None:
 # --- shared answers -------------------------------------------------------------------------------
 
 
-@telling_bug
+@bug("telling")
 def a_lease_on_an_answer_that_anybody_may_take(patch: pytest.MonkeyPatch) -> None:
     _blind(patch, "leased")
 
 
-@telling_bug
+@bug("telling")
 def an_answer_written_without_its_lease(patch: pytest.MonkeyPatch) -> None:
     """An asker that stalled past its lease puts its answer in the place of another one."""
     _blind(patch, "answered")
 
 
-@telling_bug
+@bug("telling")
 def an_asker_that_fails_removes_what_stands(patch: pytest.MonkeyPatch) -> None:
     """It gives up a lease that is another asker's by now, or an answer."""
     _blind(patch, "given_up")
 
 
-@telling_bug
+@bug("telling")
 def a_lease_on_an_answer_that_is_not_renewed(patch: pytest.MonkeyPatch) -> None:
     async def nothing(*arguments: Any) -> None: ...
 
     patch.setattr(sharing.SharedAnswers, "_renew", nothing)
 
 
-@telling_bug
+@bug("telling")
 def an_answer_that_counts_is_asked_for_again(patch: pytest.MonkeyPatch) -> None:
     """An answer is taken for one whose time is over when a third of it has passed."""
     standing_of = shared_records.standing_of
@@ -76,12 +66,12 @@ def an_answer_that_counts_is_asked_for_again(patch: pytest.MonkeyPatch) -> None:
     _blind(patch, "leased")
 
 
-@telling_bug
+@bug("telling")
 def tenants_that_share_answers(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(sharing, "answer_key", lambda tenant, digest: answer_key("acme", digest))
 
 
-@telling_bug
+@bug("telling")
 def a_shared_answer_that_each_run_pays(patch: pytest.MonkeyPatch) -> None:
     charged = invocations._Question.charged
 
@@ -91,7 +81,7 @@ def a_shared_answer_that_each_run_pays(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(invocations._Question, "charged", dear)
 
 
-@telling_bug
+@bug("telling")
 def the_bytes_of_an_answer_that_are_freed(patch: pytest.MonkeyPatch) -> None:
     content_of = sharing.SharedAnswers._content
 
@@ -103,13 +93,13 @@ def the_bytes_of_an_answer_that_are_freed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(sharing.SharedAnswers, "_content", forgetful)
 
 
-@telling_bug
+@bug("telling")
 def a_question_that_waits_for_its_quota_and_keeps_its_lease(patch: pytest.MonkeyPatch) -> None:
     """It waits for all other calls of its node, which may wait for it."""
     patch.setattr(visit.Visit, "admitted_in_place", visit.Visit.admitted)
 
 
-@telling_bug
+@bug("telling")
 def a_question_that_waits_for_its_quota_and_counts_as_paid(patch: pytest.MonkeyPatch) -> None:
     async def nothing(*arguments: Any) -> None: ...
 
@@ -119,7 +109,7 @@ def a_question_that_waits_for_its_quota_and_counts_as_paid(patch: pytest.MonkeyP
 # --- text as it comes -----------------------------------------------------------------------------
 
 
-@telling_bug
+@bug("telling")
 def calls_of_branches_whose_texts_have_one_name(patch: pytest.MonkeyPatch) -> None:
     def plain(self: Any, call: str, name: str) -> Any:
         return self.outside.text_writer(call, name)
@@ -127,7 +117,7 @@ def calls_of_branches_whose_texts_have_one_name(patch: pytest.MonkeyPatch) -> No
     patch.setattr(visit.Visit, "text_writer", plain)
 
 
-@telling_bug
+@bug("telling")
 def an_answer_recorded_before_its_text_is_written(patch: pytest.MonkeyPatch) -> None:
     async def hasty(self: Any) -> None:
         if self._stream is not None:
@@ -137,12 +127,12 @@ def an_answer_recorded_before_its_text_is_written(patch: pytest.MonkeyPatch) -> 
     patch.setattr(tokens.TokenWriter, "finish", hasty)
 
 
-@telling_bug
+@bug("telling")
 def an_attempt_that_begins_and_nobody_is_told(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(tokens._Reader, "_restarts", lambda *arguments: False)
 
 
-@telling_bug
+@bug("telling")
 def a_cursor_that_names_the_piece_before(patch: pytest.MonkeyPatch) -> None:
     cursor_of = steering.text_cursor_of
 
@@ -155,7 +145,7 @@ def a_cursor_that_names_the_piece_before(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(steering, "text_cursor_of", earlier)
 
 
-@telling_bug
+@bug("telling")
 def text_said_while_an_item_is_written_goes_into_it(patch: pytest.MonkeyPatch) -> None:
     def late(self: Any, entry: Any) -> None:
         batch = self._unwritten() or self._batches[-1]
@@ -165,7 +155,7 @@ def text_said_while_an_item_is_written_goes_into_it(patch: pytest.MonkeyPatch) -
     patch.setattr(spool.Spool, "_add", late)
 
 
-@telling_bug
+@bug("telling")
 def text_that_outlasts_its_run(patch: pytest.MonkeyPatch) -> None:
     text_item = tokens.text_item
 
@@ -177,12 +167,12 @@ def text_that_outlasts_its_run(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(tokens, "text_item", lasting)
 
 
-@telling_bug
+@bug("telling", stream_stall=0.6)
 def an_owner_that_lost_the_run_is_heard_to_its_end(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(tokens._Reader, "see", lambda *arguments: None)
 
 
-@telling_bug
+@bug("telling", stream_stall=0.6)
 def an_owner_that_lost_the_run_writes_its_text(patch: pytest.MonkeyPatch) -> None:
     def text_writer(self: Any, call: str, name: str) -> Any:
         hold = self._hold

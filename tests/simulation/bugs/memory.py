@@ -9,21 +9,10 @@ import pytest
 
 from holdfast.engine import quotas, starting
 from holdfast.model import level
-from tests.simulation.bugs import Plant, bug
-from tests.simulation.effect_bugs import effect_bug
-
-__all__ = ["RATE_BUGS"]
-
-RATE_BUGS: list[str] = []
+from tests.simulation.bugs.planting import bug
 
 
-def rate_bug(plant: Plant) -> Plant:
-    """Make a bug known that shows only where many crowd at one quota."""
-    RATE_BUGS.append(plant.__name__)
-    return bug(plant)
-
-
-@effect_bug
+@bug("calling")
 def keys_of_a_generation_where_there_is_no_room_in_memory(patch: pytest.MonkeyPatch) -> None:
     start = starting.start
 
@@ -36,17 +25,17 @@ def keys_of_a_generation_where_there_is_no_room_in_memory(patch: pytest.MonkeyPa
     patch.setattr(starting, "start", forgetful)
 
 
-@rate_bug
+@bug("rates")
 def a_quota_that_waits_for_nobody_who_is_late(patch: pytest.MonkeyPatch) -> None:
     """Processes that always miss their moments are never given more time."""
     patch.setattr(quotas, "slack_us_for", lambda quota, tardy_us: 0)
 
 
-@rate_bug
+@bug("rates")
 def slack_that_nobody_is_paced_for(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(level, "_slack_us", lambda level, slack_us: 0)
 
 
-@rate_bug
+@bug("rates")
 def a_call_that_begins_though_its_moment_is_over(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(quotas.Pass, "confirm", lambda self: True)

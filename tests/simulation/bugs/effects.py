@@ -18,20 +18,10 @@ from holdfast.model.spending import NOTHING
 from holdfast.records import account
 from holdfast.storage.layout import TOKEN
 from tests.simulation import effects
-from tests.simulation.bugs import Plant, bug
-
-__all__ = ["EFFECT_BUGS"]
-
-EFFECT_BUGS: list[str] = []
+from tests.simulation.bugs.planting import bug
 
 
-def effect_bug(plant: Plant) -> Plant:
-    """Make a bug known that shows only where runs call the world outside."""
-    EFFECT_BUGS.append(plant.__name__)
-    return bug(plant)
-
-
-@effect_bug
+@bug("calling")
 def an_answer_used_before_it_is_recorded(patch: pytest.MonkeyPatch) -> None:
     async def hasty(self: Any) -> None:
         self.check_alive()
@@ -41,7 +31,7 @@ def an_answer_used_before_it_is_recorded(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(hold.Hold, "settled", hasty)
 
 
-@effect_bug
+@bug("calling", effect_lost=0.2, effect_stall=0.06)
 def a_call_made_after_the_run_was_lost(patch: pytest.MonkeyPatch) -> None:
     """A worker that stood still between two tries does not ask whether the run is still its own."""
     put_off = visit.Visit.put_off
@@ -60,13 +50,13 @@ def a_call_made_after_the_run_was_lost(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(visit.Visit, "begin_call", heedless)
 
 
-@effect_bug
+@bug("calling")
 def a_probe_that_only_looked(patch: pytest.MonkeyPatch) -> None:
     """Whoever says that a call came to nothing does not see to it that it stays so."""
     patch.setattr(effects.Outside, "_burn", lambda self, key: None)
 
 
-@effect_bug
+@bug("calling")
 def one_that_may_have_been_made_is_made_again(patch: pytest.MonkeyPatch) -> None:
     async def careless(self: Any, call: str, known: Any, asked: Any) -> None:
         await self._tried(call, known.digest, known, asked)
@@ -74,7 +64,7 @@ def one_that_may_have_been_made_is_made_again(patch: pytest.MonkeyPatch) -> None
     patch.setattr(calls.Calls, "_settle", careless)
 
 
-@effect_bug
+@bug("calling")
 def an_intent_that_is_not_durable(patch: pytest.MonkeyPatch) -> None:
     record = calls.Calls._record
 
@@ -84,7 +74,7 @@ def an_intent_that_is_not_durable(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(calls.Calls, "_record", hasty)
 
 
-@effect_bug
+@bug("calling")
 def calls_that_a_resume_forgets(patch: pytest.MonkeyPatch) -> None:
     take_in = hold.Hold.take_in
 
@@ -95,7 +85,7 @@ def calls_that_a_resume_forgets(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(hold.Hold, "take_in", forgetful)
 
 
-@effect_bug
+@bug("calling")
 def snapshot_without_calls(patch: pytest.MonkeyPatch) -> None:
     snapshot = ledger.snapshot
 
@@ -105,7 +95,7 @@ def snapshot_without_calls(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ledger, "snapshot", forgetful)
 
 
-@effect_bug
+@bug("calling")
 def a_key_for_each_owner(patch: pytest.MonkeyPatch) -> None:
     key_of = calls.Calls._key_of
 
@@ -115,7 +105,7 @@ def a_key_for_each_owner(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(calls.Calls, "_key_of", fresh)
 
 
-@effect_bug
+@bug("calling")
 def calls_told_apart_by_who_is_faster(patch: pytest.MonkeyPatch) -> None:
     """Calls side by side have their numbers in the order in which their turn comes."""
     call = calls.Calls.call
@@ -132,7 +122,7 @@ def calls_told_apart_by_who_is_faster(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(calls.Calls, "call", late)
 
 
-@effect_bug
+@bug("calling")
 def ambiguous_calls_that_nobody_finds(patch: pytest.MonkeyPatch) -> None:
     async def nothing(*arguments: Any) -> None: ...
 
@@ -142,7 +132,7 @@ def ambiguous_calls_that_nobody_finds(patch: pytest.MonkeyPatch) -> None:
 # --- budgets --------------------------------------------------------------------------------------
 
 
-@effect_bug
+@bug("calling")
 def set_aside_after_the_call(patch: pytest.MonkeyPatch) -> None:
     set_aside, tried = visit.Visit.set_aside, calls.Calls._tried
 
@@ -156,7 +146,7 @@ def set_aside_after_the_call(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(calls.Calls, "_tried", late)
 
 
-@effect_bug
+@bug("calling")
 def set_aside_but_not_durably(patch: pytest.MonkeyPatch) -> None:
     record = hold.Hold.record
 
@@ -167,7 +157,7 @@ def set_aside_but_not_durably(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(hold.Hold, "record", hasty)
 
 
-@effect_bug
+@bug("calling")
 def a_lost_call_counts_as_unpaid(patch: pytest.MonkeyPatch) -> None:
     def instead(*arguments: Any) -> CallReserved:
         return CallReserved(*arguments, instead=True)
@@ -175,7 +165,7 @@ def a_lost_call_counts_as_unpaid(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(purse, "CallReserved", instead)
 
 
-@effect_bug
+@bug("calling")
 def calls_side_by_side_that_do_not_see_each_other(patch: pytest.MonkeyPatch) -> None:
     lacking, spend = purse.Purse._lacking, purse.Purse._spend
 
@@ -191,7 +181,7 @@ def calls_side_by_side_that_do_not_see_each_other(patch: pytest.MonkeyPatch) -> 
     patch.setattr(purse.Purse, "_lacking", blind)
 
 
-@effect_bug
+@bug("calling", effect_lost=0.3)
 def set_aside_for_a_node_that_is_over(patch: pytest.MonkeyPatch) -> None:
     """What a node began goes on after its run was let go of, and writes into its journal."""
 
@@ -207,7 +197,7 @@ def set_aside_for_a_node_that_is_over(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(purse.Purse, "_spend", heedless)
 
 
-@effect_bug
+@bug("calling")
 def a_budget_that_its_account_does_not_hear_of(patch: pytest.MonkeyPatch) -> None:
     async def nothing(*arguments: Any) -> list[str]:
         return []
@@ -215,14 +205,14 @@ def a_budget_that_its_account_does_not_hear_of(patch: pytest.MonkeyPatch) -> Non
     patch.setattr(accounts.Accounts, "_agree", nothing)
 
 
-@effect_bug
+@bug("calling")
 def a_slice_that_is_not_set_aside(patch: pytest.MonkeyPatch) -> None:
     async def nothing(*arguments: Any) -> None: ...
 
     patch.setattr(purse.Purse, "grant", nothing)
 
 
-@effect_bug
+@bug("calling")
 def accounts_that_are_not_compared(patch: pytest.MonkeyPatch) -> None:
     update = account._account_update
 
@@ -232,7 +222,7 @@ def accounts_that_are_not_compared(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(account, "_account_update", blind)
 
 
-@effect_bug
+@bug("calling")
 def what_may_have_been_paid_is_given_back(patch: pytest.MonkeyPatch) -> None:
     settle = accounts.Accounts.settle
 
@@ -242,7 +232,7 @@ def what_may_have_been_paid_is_given_back(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(accounts.Accounts, "settle", generous)
 
 
-@effect_bug
+@bug("calling")
 def nobody_gives_back(patch: pytest.MonkeyPatch) -> None:
     async def nothing(*arguments: Any) -> None: ...
 
@@ -252,7 +242,7 @@ def nobody_gives_back(patch: pytest.MonkeyPatch) -> None:
 # --- quotas ---------------------------------------------------------------------------------------
 
 
-@effect_bug
+@bug("calling")
 def a_slot_that_is_kept_though_the_run_was_lost(patch: pytest.MonkeyPatch) -> None:
     """Its worker goes on under another name, and renews it for ever."""
 
@@ -268,14 +258,14 @@ def a_slot_that_is_kept_though_the_run_was_lost(patch: pytest.MonkeyPatch) -> No
     patch.setattr(outside.Outside, "admit", admit)
 
 
-@effect_bug
+@bug("calling")
 def a_quota_that_nobody_heeds(patch: pytest.MonkeyPatch) -> None:
     async def always(*arguments: Any) -> None: ...
 
     patch.setattr(visit.Visit, "admitted", always)
 
 
-@effect_bug
+@bug("calling")
 def a_slot_released_twice(patch: pytest.MonkeyPatch) -> None:
     """Slots are counted, and not known by their tokens; and a call gives its own back twice."""
     let_go = quotas._Counter.let_go
@@ -293,7 +283,7 @@ def a_slot_released_twice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(level, "released", any_one)
 
 
-@effect_bug
+@bug("calling")
 def a_refused_admission_is_taken_for_a_yes(patch: pytest.MonkeyPatch) -> None:
     settle = kernel.Kernel.settle
 

@@ -12,20 +12,23 @@ from holdfast.engine.ledger import Conflict
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.model.execution import Execution, shown_nodes
 from holdfast.records import changes
-from tests.simulation.bugs import MORE_TROUBLE, Plant, bug
-from tests.simulation.effect_bugs import effect_bug
+from tests.simulation.bugs.planting import bug
 
-__all__ = ["store_bug"]
+_OUTAGES = {"table_outage": 0.7, "blob_outage": 0.9}
+# What is lost must be a record that goes into a blob, while the row can be written and the worker
+# lives.
+_ONLY_BLOBS = {
+    "blob_outage": 1.0,
+    "table_outage": 0.0,
+    "crash": 0.0005,
+    "stall": 0.0005,
+    "dead_workers": 0.0,
+    "clock_jumps": 0.0,
+    "few_resumes": 0.0,
+}
 
 
-def store_bug(plant: Plant) -> Plant:
-    """Make a bug known that shows only where stores cannot be used for a while."""
-    MORE_TROUBLE[plant.__name__] = {"table_outage": 0.7, "blob_outage": 0.9}
-    return bug(plant)
-
-
-@store_bug
-@effect_bug
+@bug("calling", **_OUTAGES)
 def an_unusable_store_blamed_on_the_run(patch: pytest.MonkeyPatch) -> None:
     """Only a store that does not answer is waited for; another error is raised where it is met."""
     patiently = kernel.Kernel.patiently
@@ -51,7 +54,7 @@ def an_unusable_store_blamed_on_the_run(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(kernel.Kernel, "patiently", impatient)
 
 
-@store_bug
+@bug(**_OUTAGES)
 def a_run_held_for_as_long_as_the_lease_is_renewed(patch: pytest.MonkeyPatch) -> None:
     patiently = kernel.Kernel.patiently
 
@@ -61,7 +64,7 @@ def a_run_held_for_as_long_as_the_lease_is_renewed(patch: pytest.MonkeyPatch) ->
     patch.setattr(kernel.Kernel, "patiently", stubborn)
 
 
-@store_bug
+@bug(**_OUTAGES)
 def an_outage_counted_against_the_run(patch: pytest.MonkeyPatch) -> None:
     async def unfair(self: Any, error: StoreError) -> None:
         self._hold.holder.cut_off(error)
@@ -71,13 +74,12 @@ def an_outage_counted_against_the_run(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(leaving.Leaving, "step_back", unfair)
 
 
-@store_bug
+@bug(**_OUTAGES)
 def claims_by_a_worker_that_cannot_drive_runs(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(health.Outages, "__contains__", lambda self, what: False)
 
 
-@store_bug
-@effect_bug
+@bug("calling", **_ONLY_BLOBS)
 def a_run_that_goes_on_without_what_could_not_be_written(patch: pytest.MonkeyPatch) -> None:
     def deaf(self: Any, error: BaseException) -> None:
         if isinstance(error, Conflict):
@@ -86,20 +88,7 @@ def a_run_that_goes_on_without_what_could_not_be_written(patch: pytest.MonkeyPat
     patch.setattr(hold.Hold, "_lose", deaf)
 
 
-# What is lost must be a record that goes into a blob, while the row can be written and the worker
-# lives.
-MORE_TROUBLE["a_run_that_goes_on_without_what_could_not_be_written"] = {
-    "blob_outage": 1.0,
-    "table_outage": 0.0,
-    "crash": 0.0005,
-    "stall": 0.0005,
-    "dead_workers": 0.0,
-    "clock_jumps": 0.0,
-    "few_resumes": 0.0,
-}
-
-
-@store_bug
+@bug(**_OUTAGES)
 def a_row_that_says_nothing_of_where_a_run_stood(patch: pytest.MonkeyPatch) -> None:
     """A fork that has ended stands at no node, and no record may hold an empty text."""
 

@@ -9,9 +9,7 @@ import pytest
 
 from holdfast.engine import driver, lease, reaping
 from holdfast.records import reaping as turns
-from tests.simulation.bugs import MORE_TROUBLE, Plant, bug
-
-__all__ = ["worker_bug"]
+from tests.simulation.bugs.planting import bug
 
 _DEAD = {"dead_workers": 1.0}
 _JUMPS = {"clock_jumps": 1.0}
@@ -20,31 +18,21 @@ _FEW = {"few_resumes": 1.0}
 _DEADLY = {"crash": 0.003, "restart_seconds_max": 5.0}
 
 
-def worker_bug(**trouble: float) -> Any:
-    """Make a bug known that shows in fleets of some kind."""
-
-    def known(plant: Plant) -> Plant:
-        MORE_TROUBLE[plant.__name__] = trouble
-        return bug(plant)
-
-    return known
-
-
 # --- dead workers ---------------------------------------------------------------------------------
 
 
-@worker_bug()
+@bug()
 def dead_workers_are_not_swept_again(patch: pytest.MonkeyPatch) -> None:
     """What an index showed too late, or landed late, stays under a dead worker's name."""
     patch.setattr(reaping.Reaper, "_begin_turn", lambda self: None)
 
 
-@worker_bug(late_write=0.06, late_seconds_max=100.0, abandoned=0.8)
+@bug(late_write=0.06, late_seconds_max=100.0, abandoned=0.8)
 def dead_workers_are_swept_again_only_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(reaping, "AGES_MS", (0,))
 
 
-@worker_bug(**_DEAD)
+@bug(**_DEAD)
 def a_turn_without_a_bound(patch: pytest.MonkeyPatch) -> None:
     dead = reaping.Reaper._dead
 
@@ -54,7 +42,7 @@ def a_turn_without_a_bound(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(reaping.Reaper, "_dead", all_of_them)
 
 
-@worker_bug()
+@bug()
 def every_worker_takes_every_turn(patch: pytest.MonkeyPatch) -> None:
     def due(item: Any) -> turns.Turn:
         return msgspec.structs.replace(turns.turn_of(item), next_ms=0)
@@ -62,7 +50,7 @@ def every_worker_takes_every_turn(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(reaping, "turn_of", due)
 
 
-@worker_bug(**_FEW, late_write=0.06, late_seconds_max=60.0, abandoned=0.8)
+@bug(**_FEW, late_write=0.06, late_seconds_max=60.0, abandoned=0.8)
 def only_a_worker_that_lives_for_a_lease_takes_a_turn(patch: pytest.MonkeyPatch) -> None:
     def never_due(item: Any) -> turns.Turn:
         return msgspec.structs.replace(turns.turn_of(item), next_ms=10**15)
@@ -73,13 +61,13 @@ def only_a_worker_that_lives_for_a_lease_takes_a_turn(patch: pytest.MonkeyPatch)
 # --- workers lost in a row ------------------------------------------------------------------------
 
 
-@worker_bug(**_FEW, **_DEADLY)
+@bug(**_FEW, **_DEADLY)
 def workers_count_as_lost_in_a_row_though_one_let_go(patch: pytest.MonkeyPatch) -> None:
     fences = property(lambda self: self.hold.execution.fences)
     patch.setattr(driver.Driver, "_lost_in_a_row", fences)
 
 
-@worker_bug(**_FEW)
+@bug(**_FEW)
 def workers_count_as_lost_in_a_row_though_the_run_got_on(patch: pytest.MonkeyPatch) -> None:
     losses = property(lambda self: self.hold.head.losses)
     patch.setattr(driver.Driver, "_lost_in_a_row", losses)
@@ -88,7 +76,7 @@ def workers_count_as_lost_in_a_row_though_the_run_got_on(patch: pytest.MonkeyPat
 # --- clocks ---------------------------------------------------------------------------------------
 
 
-@worker_bug(**_JUMPS)
+@bug(**_JUMPS)
 def a_lease_far_ahead_is_believed(patch: pytest.MonkeyPatch) -> None:
     async def nothing(self: Any, own: str) -> None: ...
 
@@ -97,12 +85,12 @@ def a_lease_far_ahead_is_believed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(reaping.Reaper, "abandon", lambda self, worker: None)
 
 
-@worker_bug(**_JUMPS)
+@bug(**_JUMPS)
 def a_lease_stays_long_when_the_clock_is_set_right(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lease, "_SET_BACK_MS", 10**9)
 
 
-@worker_bug(**_JUMPS)
+@bug(**_JUMPS)
 def a_worker_reaps_itself_when_its_clock_jumps(patch: pytest.MonkeyPatch) -> None:
     reap = reaping.Reaper.reap
 

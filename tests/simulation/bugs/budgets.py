@@ -10,30 +10,28 @@ import pytest
 from holdfast.engine import accounts, children, funding
 from holdfast.model.budget import Limits
 from holdfast.records import account, changes
-from tests.simulation.effect_bugs import effect_bug
-
-__all__: list[str] = []
+from tests.simulation.bugs.planting import bug
 
 
-@effect_bug
+@bug("calling", settle_stall=0.25)
 def a_late_worker_gives_back_what_a_retry_uses(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(account.Grant, "is_past", lambda self, head: False)
 
 
-@effect_bug
+@bug("calling")
 def a_slice_that_is_raised(patch: pytest.MonkeyPatch) -> None:
     async def nothing(*arguments: Any) -> None: ...
 
     patch.setattr(funding, "_check_slice", nothing)
 
 
-@effect_bug
+@bug("calling", family_stall=0.6)
 def a_slice_that_is_drawn_on_after_it_was_settled(patch: pytest.MonkeyPatch) -> None:
     """A child tells its parent what was spent, and its own children draw more then."""
     patch.setattr(children, "close", accounts.granted)
 
 
-@effect_bug
+@bug("calling")
 def a_lower_budget_that_nobody_heeds(patch: pytest.MonkeyPatch) -> None:
     """What was once a run's to give is given, whatever its budget is by now."""
     highest: dict[tuple[str, str], Limits] = {}
@@ -51,7 +49,7 @@ def a_lower_budget_that_nobody_heeds(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(accounts, "_read", generous)
 
 
-@effect_bug
+@bug("calling", late_write=0.15, late_seconds_max=60.0)
 def a_budget_that_arrives_late_counts(patch: pytest.MonkeyPatch) -> None:
     """It undoes one that was given later, and acknowledged."""
     give = changes.funded

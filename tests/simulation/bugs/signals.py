@@ -14,10 +14,10 @@ from holdfast.errors import RunEnded
 from holdfast.model.event import Event, Fenced
 from holdfast.model.signals import Signal
 from holdfast.records.head import Head
-from tests.simulation.bugs import bug
+from tests.simulation.bugs.planting import bug
 
 
-@bug
+@bug()
 def a_resend_past_the_expiry_is_refused(patch: pytest.MonkeyPatch) -> None:
     async def heedless(kernel: Kernel, head: Head, signal: Any) -> Any:
         raise RunEnded(f"run {head.key.id!r} has expired", status="expired")
@@ -25,12 +25,12 @@ def a_resend_past_the_expiry_is_refused(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(runs, "_accepted_before", heedless)
 
 
-@bug
+@bug()
 def signals_of_one_millisecond_in_the_order_of_their_ids(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Signal, "order", property(lambda self: (self.accepted_ms, self.id)))
 
 
-@bug
+@bug()
 def stamps_without_an_order_within_a_millisecond(patch: pytest.MonkeyPatch) -> None:
     signal_item = runs.signal_item
 
@@ -41,14 +41,14 @@ def stamps_without_an_order_within_a_millisecond(patch: pytest.MonkeyPatch) -> N
     patch.setattr(runs, "signal_item", shuffled)
 
 
-@bug
+@bug()
 def leave_a_refused_signal_in_a_freed_run(patch: pytest.MonkeyPatch) -> None:
     async def careless(kernel: Kernel, lying: Any) -> None: ...
 
     patch.setattr(runs, "_withdraw", careless)
 
 
-@bug
+@bug()
 def take_back_a_signal_of_a_run_that_is_only_closing(patch: pytest.MonkeyPatch) -> None:
     """Its sender does not wait to see what becomes of the run, which may take the signal yet."""
     tell = runs._tell_run
@@ -63,7 +63,7 @@ def take_back_a_signal_of_a_run_that_is_only_closing(patch: pytest.MonkeyPatch) 
     patch.setattr(runs, "_tell_run", hasty)
 
 
-@bug
+@bug()
 def a_fence_behind_the_end(patch: pytest.MonkeyPatch) -> None:
     """A worker that takes over a run which has ended writes a fence there."""
     take_in = hold.Hold.take_in
