@@ -11,12 +11,13 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-__all__ = ["Finding", "Findings", "commit", "kind_of"]
+__all__ = ["MESSAGE_CHARS_MAX", "Finding", "Findings", "commit", "kind_of"]
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / ".cache" / "soak"
 _WORDS_MAX = 14
-_MESSAGE_CHARS_MAX = 2_000
+MESSAGE_CHARS_MAX = 4_000
+"""A longer message is cut when it is kept."""
 # What differs from one seed to the next: what is in quotes or brackets, then ids and numbers.
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _BRACKETED = re.compile(r"\([^()]*\)|\[[^\[\]]*\]|\{[^{}]*\}")
@@ -69,23 +70,20 @@ class Findings:
         part.rename(file)
 
 
-def kind_of(error: BaseException) -> str:
-    """Return what tells an error from others, and is the same for every run that it strikes."""
-    lines = str(error).splitlines()
-    message = lines[0] if lines else ""
+def kind_of(broken: str) -> str:
+    """Return what tells an error from others, and is the same for every run that it strikes.
+
+    ``broken`` is the error as `tests.simulation.seeds.shown` writes it.
+    """
+    error, _, message = broken.partition("\n")[0].partition(": ")
     promise = _PROMISE.match(message)
-    head = promise.group(1) if promise else type(error).__name__
+    head = promise.group(1) if promise else error
     rest = message[promise.end() :] if promise else message
     rest, before = _QUOTED.sub(" ", rest), ""
     while rest != before:
         before, rest = rest, _BRACKETED.sub(" ", rest)
     rest = _PARTICULARS.sub(" ", rest)
     return f"{head}: {' '.join(rest.split()[:_WORDS_MAX])}".rstrip()
-
-
-def told(error: BaseException) -> str:
-    """Return the message of an error, short enough to be kept."""
-    return f"{type(error).__name__}: {error}"[:_MESSAGE_CHARS_MAX]
 
 
 def commit() -> str:

@@ -16,6 +16,7 @@ from tests.simulation.faults import FaultPlan
 from tests.simulation.fleet import TROUBLE_SECONDS, fleet, rough
 from tests.simulation.reduction import WHOLE, Reduction, parts_of
 from tests.simulation.script import Script
+from tests.simulation.seeds import shown
 
 __all__ = ["ATTEMPTS_MAX", "Minimiser", "Suspect", "parts_in"]
 
@@ -116,7 +117,7 @@ class Minimiser:
             self.attempts += 1
             tried = dataclasses.replace(candidate, dice=number)
             error = self.suspect.run(tried)
-            if error is not None and kind_of(error) == self.kind:
+            if error is not None and kind_of(shown(error)) == self.kind:
                 self.best, self.message = tried, str(error)
                 return True
         return False

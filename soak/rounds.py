@@ -31,7 +31,7 @@ from holdfast.storage import open as open_store
 from soak.client import settling_ambiguous
 from soak.disk import Disk
 from soak.errands import GRAPHS, acknowledged, drawn_errands, write_errands
-from soak.findings import FOLDER, Finding, Findings, commit, kind_of
+from soak.findings import FOLDER, MESSAGE_CHARS_MAX, Finding, Findings, commit, kind_of
 from soak.halt import Halt
 from soak.proxy import Proxy
 from soak.trouble import Post, Trouble, drawn_blows
@@ -41,7 +41,7 @@ from tests.crash.journals import journal_of
 from tests.servers import dynamodb_local, moto_server
 from tests.servers.component import ComponentMissing
 
-__all__ = ["ProcessSoak", "Round", "Violation"]
+__all__ = ["ProcessSoak", "Round"]
 
 WORKERS = 3
 RUNS = {"sqlite": 40, "dynamodb": 20}
@@ -57,7 +57,6 @@ HEALING_SECONDS_MAX = 120.0
 """After that much peace nothing may be left undone: forty leases."""
 LEAVING_SECONDS_MAX = 30.0
 LOOK_SECONDS = 0.5
-MESSAGE_CHARS_MAX = 4_000
 AWS = {
     "AWS_ACCESS_KEY_ID": "soak",
     "AWS_SECRET_ACCESS_KEY": "soak",
@@ -70,10 +69,6 @@ AWS = {
 
 Kind: TypeAlias = Literal["sqlite", "dynamodb"]
 KINDS: tuple[Kind, ...] = ("sqlite", "dynamodb")
-
-
-class Violation(Exception):
-    """A round with real processes broke a promise."""
 
 
 class Halted(Exception):
@@ -368,7 +363,7 @@ class ProcessSoak:
         finding = Finding(
             where="processes",
             seed=seed,
-            kind=kind_of(Violation(broken[0])),
+            kind=kind_of(f"Violation: {broken[0]}"),
             message="\n".join(broken)[:MESSAGE_CHARS_MAX],
             commit=commit(),
             again=f"python -m soak processes --first {seed} --seconds 1",

@@ -3,49 +3,28 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import multiprocessing
 import os
-import signal
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing import connection
 from multiprocessing.synchronize import Event
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from soak.findings import Finding, Findings, commit, kind_of, told
+from soak.findings import MESSAGE_CHARS_MAX, Finding, Findings, commit, kind_of
 from soak.halt import Halt
 from soak.minimiser import ATTEMPTS_MAX, Minimiser, Suspect
-from tests.simulation.fleet import fleet
-from tests.simulation.reduction import WHOLE, Reduction
+from tests.simulation import seeds
+from tests.simulation.reduction import Reduction
+from tests.simulation.seeds import Told, run_seed
 
 __all__ = ["SimulatorSoak"]
 
-SEED_SECONDS_MAX = 300
-"""A seed that takes longer has hung: it takes less than one."""
 LOOK_SECONDS = 0.5
 MINIMISING_SECONDS_MAX = 300.0
-
-
-class Hung(Exception):
-    """A seed did not end."""
-
-
-@dataclass(frozen=True)
-class Trial:
-    """What became of a seed, or of what a reduction left of it."""
-
-    seed: int
-    kind: str = ""
-    """Of what broke; empty where nothing did."""
-    message: str = ""
-    faults: Counter[str] = field(default_factory=Counter[str])
-    seen: Counter[str] = field(default_factory=Counter[str])
 
 
 @dataclass(frozen=True)
@@ -57,7 +36,7 @@ class Reduced:
     attempts: int
 
 
-Work: TypeAlias = "Future[Trial] | Future[Reduced]"
+Work: TypeAlias = "Future[Told] | Future[Reduced]"
 
 
 @dataclass
@@ -86,13 +65,13 @@ class SimulatorSoak:
             trials = [
                 # After a change all dice fall in another way: the less there is of a seed, the more
                 # likely it breaks again.
-                (one, [pool.submit(tried, one.seed, text) for text in {"", one.reduced or ""}])
+                (one, [self._run(pool, one.seed, text) for text in {"", one.reduced or ""}])
                 for one in known
             ]
             for finding, futures in trials:
                 if halt.is_over:
                     break
-                found = [one for one in (each.result() for each in futures) if one.kind]
+                found = [one for one in (each.result() for each in futures) if one.broken]
                 breaking += bool(found)
                 self._judge(finding, found[0] if found else None)
         return breaking
@@ -105,7 +84,7 @@ class SimulatorSoak:
             under_way: set[Work] = {self._reduce(pool, one) for one in self._unreduced()}
             while not halt.is_over:
                 while len(under_way) < 2 * self.cores:
-                    under_way.add(pool.submit(tried, next(fresh)))
+                    under_way.add(self._run(pool, next(fresh)))
                 done, under_way = wait(under_way, LOOK_SECONDS, FIRST_COMPLETED)
                 under_way |= {work for one in done for work in self._heard(pool, one.result())}
             stopping.set()
@@ -114,7 +93,10 @@ class SimulatorSoak:
                     self._heard(None, left.result())
         self.seconds += time.monotonic() - began
 
-    def _heard(self, pool: Executor | None, result: Trial | Reduced) -> list[Work]:
+    def _run(self, pool: Executor, seed: int, reduction: str = "") -> Future[Told]:
+        return pool.submit(run_seed, seed, reduction=Reduction.parse(reduction))
+
+    def _heard(self, pool: Executor | None, result: Told | Reduced) -> list[Work]:
         """Take in what a core found; return what is to be done about it."""
         if isinstance(result, Reduced):
             self._keep_reduced(result)
@@ -122,14 +104,14 @@ class SimulatorSoak:
         self.seeds += 1
         self.faults += result.faults
         self.seen += result.seen
-        if not result.kind:
+        if result.broken is None:
             return []
         self.broken += 1
         finding = Finding(
             where="simulator",
             seed=result.seed,
-            kind=result.kind,
-            message=result.message,
+            kind=kind_of(result.broken),
+            message=result.broken[:MESSAGE_CHARS_MAX],
             commit=commit(),
             again=f"python -m tests.simulation {result.seed}",
         )
@@ -164,12 +146,12 @@ class SimulatorSoak:
         }
         return list(found.values())
 
-    def _judge(self, finding: Finding, found: Trial | None) -> None:
+    def _judge(self, finding: Finding, found: Told | None) -> None:
         before, finding.tried = finding.status, commit()
         finding.status = "gone" if found is None else "breaks"
         self.findings.keep(finding)
         if found is not None:
-            print(f"  still breaks: seed {finding.seed}: {found.message}")
+            print(f"  still breaks: seed {finding.seed}: {found.broken!s:.{MESSAGE_CHARS_MAX}}")
         elif before == "breaks":
             print(f"  gone: seed {finding.seed}: {finding.kind}")
 
@@ -185,9 +167,7 @@ class SimulatorSoak:
 
 
 def _processes(cores: int, stopping: Event) -> Executor:
-    # Not forked: a process that has threads, as the pool's owner does, cannot be forked safely.
-    context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(cores, mp_context=context, initializer=_begin, initargs=(stopping,))
+    return seeds.pool(cores, _hear_of, stopping)
 
 
 # --- in the processes of the pool -----------------------------------------------------------------
@@ -196,41 +176,14 @@ def _processes(cores: int, stopping: Event) -> Executor:
 _stopping: Event | None = None
 
 
-def _begin(stopping: Event) -> None:
+def _hear_of(stopping: Event) -> None:
+    """Know the event by which the soak tells its processes that it ends."""
     global _stopping
     _stopping = stopping
-    logging.disable()
-    # Whoever presses Ctrl-C means the soak, which then lets us finish.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGALRM, _give_up)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _is_stopping() -> bool:
     return _stopping is not None and _stopping.is_set()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    connection.wait([parent.sentinel])
-    os._exit(1)
-
-
-def _give_up(number: int, frame: Any) -> None:
-    raise Hung(f"a seed did not end within {SEED_SECONDS_MAX} s")
-
-
-def tried(seed: int, reduction: str = "") -> Trial:
-    """Run a seed; return what broke, or what it covered."""
-    signal.alarm(SEED_SECONDS_MAX)
-    try:
-        outcome = fleet(seed, reduction=Reduction.parse(reduction) if reduction else WHOLE)
-    except Exception as error:
-        return Trial(seed, kind_of(error), told(error))
-    finally:
-        signal.alarm(0)
-    return Trial(seed, faults=outcome.world.faults, seen=outcome.promises.seen)
 
 
 def reduced(finding: str, seed: int, kind: str, message: str, *, attempts_max: int) -> Reduced:
