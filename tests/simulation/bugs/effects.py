@@ -181,7 +181,7 @@ def calls_side_by_side_that_do_not_see_each_other(patch: pytest.MonkeyPatch) -> 
     patch.setattr(purse.Purse, "_lacking", blind)
 
 
-@bug("calling", effect_lost=0.3)
+@bug("calling", effect_lost=0.6)
 def set_aside_for_a_node_that_is_over(patch: pytest.MonkeyPatch) -> None:
     """What a node began goes on after its run was let go of, and writes into its journal."""
 
