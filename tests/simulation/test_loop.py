@@ -188,6 +188,23 @@ def test_an_error_that_nobody_looks_at_fails_the_run() -> None:
         run(main())
 
 
+def test_an_error_that_a_crashed_process_did_not_look_at_fails_nothing() -> None:
+    """The process died before its other tasks could look at the one that failed."""
+
+    async def fails() -> None:
+        raise ValueError("unseen")
+
+    async def main() -> None:
+        owner = Owner("w1")
+        token = OWNER.set(owner)
+        failing = asyncio.create_task(fails())
+        OWNER.reset(token)
+        await asyncio.wait([failing])
+        owner.paused = True
+
+    run(main())
+
+
 def test_an_error_of_a_callback_fails_the_run_at_once() -> None:
     def broken() -> None:
         raise AssertionError("an invariant")
