@@ -33,6 +33,7 @@ from soak.disk import Disk
 from soak.errands import GRAPHS, acknowledged, drawn_errands, write_errands
 from soak.findings import FOLDER, MESSAGE_CHARS_MAX, Finding, Findings, commit, kind_of
 from soak.halt import Halt
+from soak.patience import Patience, Starved
 from soak.proxy import Proxy
 from soak.trouble import Post, Trouble, drawn_blows
 from soak.verdict import Evidence, judge
@@ -129,6 +130,7 @@ class Round:
 
         Raises:
             Halted: The soak was asked to end.
+            Starved: The machine is too busy to tell.
         """
         shutil.rmtree(self.folder, ignore_errors=True)
         for name in ("store", "effects", "logs"):
@@ -163,7 +165,10 @@ class Round:
         try:
             await self._unless_halted(trouble.deal(blows))
             await trouble.heal()
-            stuck = await self._unless_halted(self._healed(evidence, keeping[-1]))
+            patience = Patience(
+                HEALING_SECONDS_MAX, lambda: [post.pid for post in workers if post.pid is not None]
+            )
+            stuck = await self._unless_halted(self._healed(evidence, keeping[-1], patience))
             evidence.acknowledged = acknowledged(self.folder / "acks")
             for post in (*workers, client):
                 post.leave()
@@ -220,25 +225,23 @@ class Round:
         )
         return workers, client
 
-    async def _healed(self, evidence: Evidence, client: asyncio.Task[None]) -> list[str]:
+    async def _healed(
+        self, evidence: Evidence, client: asyncio.Task[None], patience: Patience
+    ) -> list[str]:
         """Wait until everything is acknowledged, and every run has ended that can."""
-        left: list[str] = []
         async with settling_ambiguous(evidence.hf) as heard:
-            try:
-                async with asyncio.timeout(HEALING_SECONDS_MAX):
-                    await asyncio.shield(client)
-                    evidence.acknowledged = acknowledged(self.folder / "acks")
-                    left = list(evidence.runs)
-                    while left := [
-                        one for one in left if not await self._is_settled(evidence, one)
-                    ]:
-                        await SystemClock().sleep(LOOK_SECONDS)
-            except TimeoutError:
-                if not client.done():
+            while not client.done():
+                if patience.is_over():
                     return ["P6: the client is not done, in spite of all the peace"]
-                stuck = [f"P6: {run} has not ended, in spite of all the peace" for run in left]
-                said = [f"a person who settles calls last heard: {heard[-1]}"] if heard else []
-                return stuck + said
+                await asyncio.wait({client}, timeout=LOOK_SECONDS)
+            evidence.acknowledged = acknowledged(self.folder / "acks")
+            left = list(evidence.runs)
+            while left := [one for one in left if not await self._is_settled(evidence, one)]:
+                if patience.is_over():
+                    stuck = [f"P6: {run} has not ended, in spite of all the peace" for run in left]
+                    said = [f"a person who settles calls last heard: {heard[-1]}"] if heard else []
+                    return stuck + said
+                await SystemClock().sleep(LOOK_SECONDS)
         return []
 
     async def _is_settled(self, evidence: Evidence, run: str) -> bool:
@@ -345,6 +348,11 @@ class ProcessSoak:
             with round.servers():
                 broken = asyncio.run(round.play())
         except Halted:
+            return None
+        except Starved:
+            print(
+                f"  !! NOT JUDGED: round {seed} on {round.kind}: its workers got no core for long"
+            )
             return None
         except ComponentMissing as missing:
             print(f"  !! NOT TRIED: round {seed} on {round.kind}: {missing}")
