@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 __all__ = ["Patience", "Starved", "queued_seconds"]
@@ -19,27 +21,26 @@ class Starved(Exception):
 
 
 class Patience:
-    """Counts down the seconds in which all processes got a core when they wanted one.
+    """Counts down the seconds in which every process of a round got a core when it wanted one.
 
-    A worker that gets no core for a lease loses its runs again and again. That is right, and its
-    runs do not end. So a span counts only if each process queued for a small part of it.
+    A worker that gets no core for a lease, or whose store gets none, loses its runs again and
+    again. That is right, and its runs do not end. So a span counts only if each thread of the soak
+    and of its children, servers included, queued for a small part of it.
     """
 
     def __init__(
         self,
         seconds: float,
-        pids: Callable[[], Iterable[int]],
         *,
-        queued: Callable[[int], float] | None = None,
+        queued: Callable[[], dict[int, float]] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._left = seconds
-        self._pids = pids
         self._queued = queued or queued_seconds
         self._monotonic = monotonic
         self._seen_at = monotonic()
         self._deadline = self._seen_at + seconds * STARVED_FACTOR
-        self._before = self._measured()
+        self._before = self._queued()
 
     def is_over(self) -> bool:
         """Count the time since the last span; return whether none is left.
@@ -51,9 +52,9 @@ class Patience:
         passed = now - self._seen_at
         if passed < SPAN_SECONDS:
             return False
-        queued = self._measured()
-        # A process that is new began within the span.
-        longest = max((queued[pid] - self._before.get(pid, 0.0) for pid in queued), default=0.0)
+        queued = self._queued()
+        # A thread that is new began within the span.
+        longest = max((queued[one] - self._before.get(one, 0.0) for one in queued), default=0.0)
         self._seen_at, self._before = now, queued
         if longest < QUEUED_SHARE_MAX * passed:
             self._left -= passed
@@ -61,14 +62,19 @@ class Patience:
             raise Starved
         return self._left <= 0
 
-    def _measured(self) -> dict[int, float]:
-        return {pid: self._queued(pid) for pid in self._pids()}
 
+def queued_seconds() -> dict[int, float]:
+    """Return how long each thread of this process and its descendants has queued for a core.
 
-def queued_seconds(pid: int) -> float:
-    """Return how long the main thread of a process has queued for a core; 0 where none can tell."""
-    try:
-        _, queued_ns, _ = Path(f"/proc/{pid}/schedstat").read_text().split()
-    except (OSError, ValueError):
-        return 0.0
-    return int(queued_ns) / 1e9
+    Empty where the system does not tell.
+    """
+    queued: dict[int, float] = {}
+    family = [os.getpid()]
+    for pid in family:
+        for task in Path(f"/proc/{pid}/task").glob("*"):
+            # A process may end at any moment.
+            with suppress(OSError, ValueError):
+                _, queued_ns, _ = (task / "schedstat").read_text().split()
+                queued[int(task.name)] = int(queued_ns) / 1e9
+                family += map(int, (task / "children").read_text().split())
+    return queued

@@ -165,10 +165,7 @@ class Round:
         try:
             await self._unless_halted(trouble.deal(blows))
             await trouble.heal()
-            patience = Patience(
-                HEALING_SECONDS_MAX, lambda: [post.pid for post in workers if post.pid is not None]
-            )
-            stuck = await self._unless_halted(self._healed(evidence, keeping[-1], patience))
+            stuck = await self._unless_halted(self._healed(evidence, keeping[-1]))
             evidence.acknowledged = acknowledged(self.folder / "acks")
             for post in (*workers, client):
                 post.leave()
@@ -225,10 +222,9 @@ class Round:
         )
         return workers, client
 
-    async def _healed(
-        self, evidence: Evidence, client: asyncio.Task[None], patience: Patience
-    ) -> list[str]:
+    async def _healed(self, evidence: Evidence, client: asyncio.Task[None]) -> list[str]:
         """Wait until everything is acknowledged, and every run has ended that can."""
+        patience = Patience(HEALING_SECONDS_MAX)
         async with settling_ambiguous(evidence.hf) as heard:
             while not client.done():
                 if patience.is_over():

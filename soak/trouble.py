@@ -69,13 +69,6 @@ class Post:
     exits: list[int] = field(default_factory=list[int])
     """With what the processes ended that had begun their work."""
 
-    @property
-    def pid(self) -> int | None:
-        """The process that runs now, if one does."""
-        if self.process is None or self.process.returncode is not None:
-            return None
-        return self.process.pid
-
     async def keep(self) -> None:
         while not self.leaving:
             with self.log.open("ab") as log:
@@ -92,10 +85,10 @@ class Post:
 
     def send(self, number: signal.Signals) -> int | None:
         """Send a signal to the process, if there is one; return its pid."""
-        pid = self.pid
-        if self.process is not None and pid is not None:
-            self.process.send_signal(number)
-        return pid
+        if self.process is None or self.process.returncode is not None:
+            return None
+        self.process.send_signal(number)
+        return self.process.pid
 
     def leave(self) -> None:
         """Let the process end by itself, and start no other."""
