@@ -310,13 +310,13 @@ async def _reused(world: World, state: Fleet) -> None:
     world.plan = calm()
     for client in clients:
         await client.ended
-    if sleeps:
-        script.wishes[SLEEPER] = state.script.wishes[SLEEPER]
-    await _come_to_rest(world, later)
+    await _passed(world, 6 * LEASE_SECONDS)
     later.leaving.set()
     for worker in workers:
         await worker.ended
     later.promises.settled()
+    if sleeps:
+        script.wishes[SLEEPER] = state.script.wishes[SLEEPER]
     check_results(world, later)
     if sleeps and statuses_of(world)[SLEEPER] == "waiting":
         raise Broken(f"P1: {SLEEPER} was woken, and sleeps on")

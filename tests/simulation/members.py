@@ -48,8 +48,7 @@ from tests.simulation.world import World
 __all__ = ["LEASE_SECONDS", "TROUBLE_SECONDS", "Fleet"]
 
 LEASE_SECONDS = 20.0
-POLL_SECONDS = 6.0
-"""How often a worker looks for runs that are due; polls that find none are most of what it asks."""
+POLL_SECONDS = 3.0
 TROUBLE_SECONDS = 150.0
 """How long everything goes wrong."""
 FUND_SECONDS = 4.0
@@ -58,8 +57,6 @@ PERSON_SECONDS = 6.0
 """How often somebody looks for calls of which nobody knows what became of them."""
 LATECOMER_SECONDS = 0.7
 """How often the latecomer looks for runs that are about to expire."""
-LATECOMER_SECONDS_MAX = 5.0
-"""How long it may look away while none is."""
 CLIENT_CRASHES = 0.1
 """How many of a client's attempts it does not outlive."""
 
@@ -131,13 +128,9 @@ class Fleet:
             self.world.loop.fail(task.exception() or RuntimeError())
 
     async def _until_leaving(self, process: Process, seconds: float) -> None:
-        over = [
-            asyncio.ensure_future(process.clock.sleep(seconds)),
-            asyncio.ensure_future(self.leaving.wait()),
-        ]
-        await asyncio.wait(over, return_when=asyncio.FIRST_COMPLETED)
-        for waiting in over:
-            waiting.cancel()
+        until = process.clock.monotonic() + seconds
+        while not self.leaving.is_set() and process.clock.monotonic() < until:
+            await process.clock.sleep(2.0)
 
     def face(self, process: Process) -> Holdfast:
         """Return what a process uses; one that was started again has another."""
@@ -240,11 +233,8 @@ class Fleet:
         """Send signals to runs that are about to expire, and again when they have."""
         hf = self.face(process)
         while not self.leaving.is_set():
-            within = 2 * LATECOMER_SECONDS
-            ahead = self.promises.expiry_seconds() - within
-            pause = LATECOMER_SECONDS * (0.5 + process.ids.random())
-            await process.clock.sleep(pause + min(max(ahead, 0.0), LATECOMER_SECONDS_MAX))
-            expiring = self.promises.expiring(round(1000 * within))
+            await process.clock.sleep(LATECOMER_SECONDS * (0.5 + process.ids.random()))
+            expiring = self.promises.expiring(2 * round(1000 * LATECOMER_SECONDS))
             await asyncio.gather(*(self._signal_late(process, hf, key) for key in expiring * 3))
 
     async def _signal_late(self, process: Process, hf: Holdfast, key: RunKey) -> None:

@@ -16,7 +16,6 @@ What the kernel believes of a run is never asked: see `journals`.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -175,20 +174,12 @@ class Promises:
 
     def expiring(self, within_ms: int) -> list[RunKey]:
         """Return the runs that are open and expire within that time."""
-        return [run for left_ms, run in self._left_ms() if left_ms < within_ms]
-
-    def expiry_seconds(self) -> float:
-        """Return after how many seconds the next run expires that is open."""
-        return min((left_ms for left_ms, _ in self._left_ms()), default=math.inf) / 1000
-
-    def _left_ms(self) -> list[tuple[int, RunKey]]:
-        """Return how much time is left to which runs that are open."""
         now = self._world.now_ms()
         heads = [self._runs.own_row(chronicle) for chronicle in self._open.values()]
         return [
-            (head.expires_ms - now, head.key)
+            head.key
             for head in heads
-            if head is not None and head.status in OPEN and head.expires_ms > now
+            if head is not None and head.status in OPEN and 0 < head.expires_ms - now < within_ms
         ]
 
     def forgive(self) -> None:
