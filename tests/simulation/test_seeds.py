@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.simulation import seeds
+from tests.simulation.__main__ import main
 from tests.simulation.chronicle import Broken
 from tests.simulation.reduction import Reduction
 from tests.simulation.script import RUNS
@@ -44,3 +45,28 @@ def test_a_seed_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_seed(7).broken == f"Hung: a seed did not end within {seeds.SEED_SECONDS_MAX} s"
     assert signal.alarm(0) == 0
     assert signal.getsignal(signal.SIGALRM) == before
+
+
+@pytest.mark.parametrize(("broken", "code"), [(None, 0), ("P1: lost", 1)])
+def test_the_command_exits_with_what_became_of_the_seeds(
+    broken: str | None, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run_seed(seed: int, **rest: Any) -> seeds.Told:
+        return seeds.Told(seed, broken=broken if seed == 8 else None)
+
+    monkeypatch.setattr(seeds, "run_seed", run_seed)
+    monkeypatch.setattr("logging.disable", lambda: None)  # or later tests had no logs
+    monkeypatch.setattr("sys.argv", ["tests.simulation", "7-9"])
+    with pytest.raises(SystemExit) as exit_:
+        main()
+    assert exit_.value.code == code
+
+
+@pytest.mark.parametrize("text", ["abc", "5-1", "1-x", "-"])
+def test_the_command_refuses_what_is_no_range(
+    text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["tests.simulation", text])
+    with pytest.raises(SystemExit):
+        main()
+    assert f"such as 0-99, got {text!r}" in capsys.readouterr().err
