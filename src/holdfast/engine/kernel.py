@@ -238,7 +238,8 @@ class Kernel:
                 until = now + seconds_max if until is None else until
                 if now >= until:
                     raise Outage(error) from error
-            await self.clock.sleep(next(pauses))
+                pause = min(next(pauses), until - now)  # a sleep beyond it would hold the run
+            await self.clock.sleep(pause)
 
     async def persistently(self, call: Callable[[], Awaitable[T]]) -> T:
         """Repeat what may be repeated until the store answers, for a while.
