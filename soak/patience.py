@@ -20,6 +20,23 @@ class Starved(Exception):
     """The machine had no time for the processes, so what they left undone says nothing."""
 
 
+def queued_seconds() -> dict[int, float]:
+    """Return how long each thread of this process and its descendants has queued for a core.
+
+    Empty where the system does not tell.
+    """
+    queued: dict[int, float] = {}
+    family = [os.getpid()]
+    for pid in family:
+        for task in Path(f"/proc/{pid}/task").glob("*"):
+            # A process may end at any moment.
+            with suppress(OSError, ValueError):
+                _, queued_ns, _ = (task / "schedstat").read_text().split()
+                queued[int(task.name)] = int(queued_ns) / 1e9
+                family += map(int, (task / "children").read_text().split())
+    return queued
+
+
 class Patience:
     """Counts down the seconds in which every process of a round got a core when it wanted one.
 
@@ -32,11 +49,11 @@ class Patience:
         self,
         seconds: float,
         *,
-        queued: Callable[[], dict[int, float]] | None = None,
+        queued: Callable[[], dict[int, float]] = queued_seconds,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._left = seconds
-        self._queued = queued or queued_seconds
+        self._queued = queued
         self._monotonic = monotonic
         self._seen_at = monotonic()
         self._deadline = self._seen_at + seconds * STARVED_FACTOR
@@ -61,20 +78,3 @@ class Patience:
         elif now > self._deadline:
             raise Starved
         return self._left <= 0
-
-
-def queued_seconds() -> dict[int, float]:
-    """Return how long each thread of this process and its descendants has queued for a core.
-
-    Empty where the system does not tell.
-    """
-    queued: dict[int, float] = {}
-    family = [os.getpid()]
-    for pid in family:
-        for task in Path(f"/proc/{pid}/task").glob("*"):
-            # A process may end at any moment.
-            with suppress(OSError, ValueError):
-                _, queued_ns, _ = (task / "schedstat").read_text().split()
-                queued[int(task.name)] = int(queued_ns) / 1e9
-                family += map(int, (task / "children").read_text().split())
-    return queued

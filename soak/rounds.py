@@ -314,7 +314,7 @@ class ProcessSoak:
                 continue
             broken = self._play(finding.seed, halt)
             if broken is None:
-                break
+                continue
             finding.tried = commit()
             finding.status = "breaks" if broken else "gone"
             breaking += bool(broken)
@@ -347,7 +347,8 @@ class ProcessSoak:
             return None
         except Starved:
             print(
-                f"  !! NOT JUDGED: round {seed} on {round.kind}: its workers got no core for long"
+                f"  !! NOT JUDGED: round {seed} on {round.kind}: the machine is too busy; "
+                "play it again when it is less so"
             )
             return None
         except ComponentMissing as missing:

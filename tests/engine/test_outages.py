@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from holdfast import Graph, Holdfast, Worker
-from holdfast.clock import SeededIds
+from holdfast.clock import ManualClock, SeededIds
 from holdfast.engine import leaving
-from holdfast.engine.kernel import Outage
+from holdfast.engine.kernel import Kernel, Outage
 from holdfast.engine.ledger import Journal, _Entry
 from holdfast.errors import (
     AccessDenied,
@@ -35,7 +35,13 @@ from holdfast.storage import Key, Meter, Put, Store, Update
 from holdfast.storage.blobs import Blobs
 from holdfast.storage.sqlite import SqliteEngine
 from tests.engine.fallible import Fallible, FallibleBlobs
-from tests.engine.support import WAIT_SECONDS_MAX, House, StepClock, incompressible
+from tests.engine.support import (
+    WAIT_SECONDS_MAX,
+    House,
+    StepClock,
+    incompressible,
+    store_without_blobs,
+)
 
 ERRORS = [
     StoreFull("full"),
@@ -470,6 +476,28 @@ async def test_a_worker_that_loses_its_lease_says_which_error_it_saw(
     told = lost()[0]  # until the store works again it may lose another one
     assert told.startswith(f"worker {name} lost its lease, and begins anew: renewed 2")
     assert told.endswith("seconds failed, Throttled: the table is too busy")
+
+
+async def test_a_store_is_waited_for_until_the_deadline_and_not_longer() -> None:
+    """A longer sleep would hold a run that other workers could drive."""
+
+    class Sleeper(ManualClock):
+        async def sleep(self, seconds: float) -> None:
+            self.advance(seconds)
+
+    clock = Sleeper()
+    kernel = Kernel(store_without_blobs(clock), clock, SeededIds(1, clock))
+    began, tries = clock.monotonic(), 0
+
+    async def fails() -> None:
+        nonlocal tries
+        tries += 1
+        raise Throttled("the table is too busy")
+
+    with pytest.raises(Outage):
+        await kernel.patiently(fails, lambda: True, seconds_max=20.0)
+    assert clock.monotonic() - began == pytest.approx(20.0)
+    assert tries > 5
 
 
 async def test_an_outage_is_noted_before_those_hear_of_it_who_wait_for_the_same_write() -> None:

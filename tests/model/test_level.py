@@ -550,7 +550,6 @@ def test_a_line_of_those_who_died_keeps_no_slot_for_long(at_once: int, lasts_ms:
     assert full.line_us > fleet.now_us + 100 * lasts_ms * 1000 // at_once
     level = released(full, list(full.slots), now_ms=fleet.now_us // 1000)
     _, answer = asked(level, fleet.quota, Cost(), now_us=fleet.now_us, token="new")
-    told_us = None
     if isinstance(answer, Later):
         told_us = answer.until_us
         assert told_us <= fleet.now_us + lasts_ms * 1000 + 200_000

@@ -56,7 +56,7 @@ _EARLY_US = HORIZON_US // 2
 # Nobody asks again sooner than this, nor less often than so many times in the length of a window.
 _AGAIN_US = 50_000
 _ASKS_A_SPAN = 4
-# By so much somebody who comes back may be late.
+# A caller that comes back may be late by this much.
 _LATE_US = 100_000
 # How long after its moment somebody who needs much room may come, before others go on.
 _PATIENCE_US = 2 * HORIZON_US
@@ -186,7 +186,7 @@ def asked(
         granted = Granted(at_us, slack_us)
         return _taken(level, quota, cost, granted, told_us=told_us, slot=slot), granted
     if full and not far:
-        free_us = max(level.line_us, now_us) + _turnover_us(level, quota)
+        free_us = max(level.line_us, now_us) + _spacing_us(level, quota)
         return msgspec.structs.replace(level, line_us=free_us), _later(free_us)
     if kept and not (far or held or overtakes):
         return level, _later(now_us + _kept_us(level, quota))
@@ -494,27 +494,27 @@ def _used_permille(level: Level, reserved: Cost, used: Cost) -> int:
 
 
 def _is_kept(level: Level, quota: Quota, taken: int, now_us: int) -> bool:
-    """Return whether the slots that are free are for those in the line who come back soon.
+    """Return whether callers in the line are due soon for all free slots.
 
-    Otherwise a caller that releases a slot and asks for the next one in the same write would keep
-    it for ever, and those in the line would always find all slots taken.
+    A process writes the releases and the requests of its callers together. Without this rule a
+    busy process would take its own slots again, and callers in the line would never find one free.
     """
     if quota.at_once is None or level.line_us <= now_us:
         return False
     soon_us = min(level.line_us - now_us, _kept_us(level, quota))
-    return quota.at_once - taken <= -(-soon_us // _turnover_us(level, quota))
+    return quota.at_once - taken <= -(-soon_us // _spacing_us(level, quota))
 
 
 def _kept_us(level: Level, quota: Quota) -> int:
-    """Return how long a slot is kept for those in the line, who may have died meanwhile."""
-    return 2 * _turnover_us(level, quota) + _LATE_US
+    """Return how long a free slot waits for callers in the line, which may have died."""
+    return 2 * _spacing_us(level, quota) + _LATE_US
 
 
-def _turnover_us(level: Level, quota: Quota) -> int:
-    """Return how far apart those in the line for a slot come back.
+def _spacing_us(level: Level, quota: Quota) -> int:
+    """Return the time between two callers in the line for a slot.
 
-    It is half of the time in which one of all slots becomes free, about: who finds none goes to the
-    end of the line, and a slot that nobody comes for is wasted.
+    It is half of the estimated time between two releases. A caller that finds no slot goes to the
+    end of the line, and a free slot is wasted until the next caller comes.
     """
     assert quota.at_once is not None
     return max(level.held_ms * 1000 // quota.at_once // 2, 10_000)
