@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast import Graph, Holdfast, Retry, days, hours, signal
+from holdfast.engine.ledger import Conflict, Journal
+from holdfast.engine.loading import load
 from holdfast.errors import (
     RunEnded,
     RunExpired,
@@ -14,6 +16,8 @@ from holdfast.errors import (
     RunNotFound,
     WaitBeyondExpiry,
 )
+from holdfast.model.event import NodeFinished
+from holdfast.records.head import head_of
 from tests.engine.support import (
     Gate,
     House,
@@ -57,9 +61,10 @@ async def test_a_waiting_run_expires_exactly_and_frees_everything(either: House)
         row = await run.get()
         assert (row.status, row.owner, row.due_at, row.waits) == ("expired", None, None, ())
         assert await blob_keys(hf) == []
-        # The record of the end stays until its ttl, so that no stalled owner can write after it.
-        (left,) = await journal_items(hf, "doc-42")
-        assert left["stays"] == "whole"
+        # The places of its records stay until their ttl, so that no late write takes one of them.
+        left = await journal_items(hf, "doc-42")
+        assert [item["stays"] for item in left] == ["emptied", "emptied", "whole"]
+        assert [item.keys() & {"data", "blob"} for item in left] == [set(), set(), {"data"}]
         assert "input" not in await item_of_head(hf, "doc-42")
         with pytest.raises(RunExpired):
             await run.result(timeout=60)
@@ -134,6 +139,21 @@ async def test_a_signal_in_time_for_another_wait_does_not_save_the_run(house: Ho
     assert len(entered) == 1  # never past its expiry
 
 
+async def test_a_late_write_finds_its_place_taken_when_the_run_was_freed(house: House) -> None:
+    """It was sent before another record stood there, and arrives when that one is freed."""
+    graph, hf = chain("g", 2, lambda number: {"page": number}, node1=waits), house.open()
+    await hf.start(graph, id="doc-42", expires=3600)
+    head = head_of(await item_of_head(hf, "doc-42"))
+    late = Journal(hf._kernel, head, await load(hf._kernel, head), alive=lambda: True)
+    async with house.worker(hf, graph) as worker:
+        await house.quiet(worker)
+        await house.move(3601, worker)
+    assert (await hf.get("doc-42")).status == "expired"
+    with pytest.raises(Conflict):
+        await late.append([NodeFinished(0, "node0", 0, {"page": 7}, "node1")])
+    assert all(item["stays"] for item in await journal_items(hf, "doc-42"))
+
+
 async def test_a_run_that_goes_on_past_its_expiry_takes_nothing_more(house: House) -> None:
     async def waits_twice(state: Any, ctx: Any) -> Any:
         await ctx.wait(signal("decision"))
@@ -150,7 +170,8 @@ async def test_a_run_that_goes_on_past_its_expiry_takes_nothing_more(house: Hous
     async with house.worker(hf, graph) as worker:
         await house.quiet(worker)
     assert (await run.get()).status == "expired"
-    assert [item.get("stays") for item in await journal_items(hf, "doc-42")] == ["whole"]
+    left = await journal_items(hf, "doc-42")
+    assert [item.get("stays") for item in left] == ["emptied", "whole"]
 
 
 async def test_a_run_that_was_never_claimed_expires(house: House, hf: Holdfast) -> None:

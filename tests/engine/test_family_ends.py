@@ -9,6 +9,10 @@ import pytest
 
 from holdfast import Graph, Holdfast, signal
 from holdfast.errors import RunCancelled, RunFailed
+from holdfast.model.child import childs_signal
+from holdfast.records.codec import pack
+from holdfast.records.head import head_of
+from holdfast.records.journal import Content, signal_item
 from holdfast.records.keys import journal_range
 from holdfast.storage import Delete, Key, Put
 from holdfast.storage.operations import GetItem, QueryItems
@@ -75,6 +79,67 @@ async def test_a_child_that_ends_by_a_fast_clock_tells_a_parent_that_is_extended
         await house.move(1000, worker)  # it was woken by that clock
         assert (await hf.get(PARENT)).status == "finished"
         assert await parent.result() == {"child": "RunExpired"}
+
+
+async def test_a_parent_that_saw_the_end_of_its_child_too_early_is_woken_when_it_is_extended(
+    house: House,
+) -> None:
+    """As the parent expires then, the end comes too late, and it pauses. Later it counts."""
+    gate = Gate()
+
+    async def have_child(state: Any, ctx: Any) -> Any:
+        child = await ctx.start(ASKS, id="kid")
+        await gate.pass_through()
+        return {"child": await attempted(child.result())}
+
+    graph, hf = starting(have_child), house.open()
+    async with house.worker(hf, graph, ASKS) as worker:
+        parent = await hf.start(graph, id=PARENT, expires=1000)
+        await gate.waited_at()
+        ahead = House(house.url, StepClock())
+        ahead.clock.advance(1000)
+        async with ahead.worker(ahead.open(), ASKS) as hasty:
+            await ahead.quiet(hasty)
+        await ahead.close()
+        assert (await hf.get("kid")).status == "expired"
+        gate.open()
+        await house.quiet(worker)
+        assert (await hf.get(PARENT)).status == "waiting"
+        await hf.extend(PARENT, expires=5000)
+        await house.move(1, worker)
+        assert (await hf.get(PARENT)).status == "finished"
+        assert await parent.result() == {"child": "RunExpired"}
+
+
+async def test_a_parent_is_woken_though_its_child_spent_less_than_it_was_first_told(
+    house: House,
+) -> None:
+    """The first to tell it died before it could wake it; then grandchildren gave something back."""
+
+    async def have_child(state: Any, ctx: Any) -> Any:
+        return {"got": await ctx.run(TWICE, {"n": 1}, id="kid")}
+
+    graph, hf = starting(have_child), house.open()
+    async with house.worker(hf, graph) as worker:
+        parent = await hf.start(graph, id=PARENT)
+        await house.quiet(worker)
+    head = head_of(await item_of_head(hf, PARENT))
+    told = {"status": "finished", "state": {"n": 2}, "failure": None, "spent": [700, 0]}
+    await hf._kernel.settle(
+        hf._kernel.inboxes,
+        signal_item(
+            head,
+            name=childs_signal("kid"),
+            id="end",
+            content=Content(pack(told)),
+            accepted_ms=house.clock.now_ms(),
+            token=hf._kernel.ids.new(),
+        ),
+    )
+    async with house.worker(hf, graph, TWICE) as worker:
+        await house.move(1, worker)
+        assert (await hf.get(PARENT)).status == "finished"
+        assert await parent.result() == {"got": {"n": 2}}
 
 
 @pytest.mark.parametrize("how", ["finished", "failed", "cancelled", "expired", "quarantined"])

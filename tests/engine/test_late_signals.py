@@ -93,6 +93,29 @@ async def test_a_signal_whose_sender_died_is_sent_again_past_the_expiry(house: H
     assert await hf.run("doc-42").result(timeout=60) == {"got": 1}
 
 
+@pytest.mark.parametrize("again", [True, False], ids=["sent again", "new"])
+async def test_a_sender_that_read_the_row_before_the_run_was_extended_is_not_refused(
+    house: House, again: bool
+) -> None:
+    hf = house.open()
+    sender, stage = staged(house)
+    await waiting(house, hf)
+    read = stage.hold(
+        lambda asked: isinstance(asked, GetItem) and asked.key.sk == "HEAD", side="after"
+    )
+    sending = asyncio.ensure_future(sender.signal("doc-42", "decision", 1, signal_id="mail-7"))
+    await read.reached()
+    await hf.extend("doc-42", expires=2 * EXPIRES)
+    house.clock.advance(EXPIRES + 1)
+    if again:
+        await hf.signal("doc-42", "decision", 1, signal_id="mail-7")
+    read.release()
+    await sending
+    async with house.worker(hf, GRAPH) as worker:
+        await house.quiet(worker)
+    assert await hf.run("doc-42").result(timeout=60) == {"got": 1}
+
+
 async def test_while_a_run_is_closed_only_what_it_has_taken_is_accepted_again(
     house: House,
 ) -> None:

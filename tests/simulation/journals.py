@@ -143,14 +143,11 @@ class Journals:
         if new is None:
             self._removed(chronicle, key, old, process, where)
             return
-        if old is not None and is_emptied(new):
+        if is_emptied(new):
             self._emptied(chronicle, old, process, where)
             return
         if old is not None or position in chronicle.written:
-            # The network may repeat a write when the position was freed: nobody reads it there.
-            if old is not None or chronicle.written[position] != new[TOKEN]:
-                raise Broken(f"P2: {process} wrote {where} a second time")
-            return
+            raise Broken(f"P2: {process} wrote {where} a second time")
         chronicle.written[position] = new[TOKEN]
         chronicle.moved_ms = now_ms
         if position == INPUT:
@@ -352,14 +349,13 @@ class Journals:
         head = self._runs.own_row(chronicle)
         if head is not None and head.status not in ENDED:
             raise Broken(f"P1: {process} deleted {where} of a run that is {head.status}")
-        if old.get("stays"):
-            raise Broken(f"P2: {process} deleted {where}, which keeps stalled owners out")
+        raise Broken(f"P2: {process} deleted {where}, whose place keeps late writes out")
 
-    def _emptied(self, chronicle: Chronicle, old: Item, process: str, where: str) -> None:
+    def _emptied(self, chronicle: Chronicle, old: Item | None, process: str, where: str) -> None:
         head = self._runs.own_row(chronicle)
         if head is not None and head.status not in ENDED:
             raise Broken(f"P1: {process} emptied {where} of a run that is {head.status}")
-        if old.get("stays") != "emptied":
+        if old is not None and old.get("stays") == "whole":
             raise Broken(f"P2: {process} emptied {where}, which stays whole")
         self._seen["emptied"] += 1
 

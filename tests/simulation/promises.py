@@ -429,7 +429,7 @@ class Promises:
             item["SK"]
             for item in self._world.truth.items(head.key.pk)
             if item["SK"].startswith(f"J#{head.generation}#")
-            and (item.get("stays") is None or (item["stays"] == "emptied" and not is_emptied(item)))
+            and not (item.get("stays") == "whole" or is_emptied(item))
             # The network may repeat a write of what was deleted. No reader looks there, and the
             # ttl takes it.
             and not {item.get(TOKEN), item["SK"]} & chronicle.deleted

@@ -270,7 +270,7 @@ async def _tell_parent(
     if head.parent is None:
         return True
     key = RunKey(head.key.tenant, head.parent.id)
-    with suppress(RunEnded, RunNotFound, AlreadyExists):  # nobody to tell, or it was told before
+    with suppress(RunEnded, RunNotFound):  # there is no run to tell
         row = await runs.read(kernel, key)
         if row.generation != head.parent.generation or row.status not in OPEN:
             return True
@@ -286,7 +286,7 @@ async def _tell_parent(
             # Its own children may still draw, and what the parent has back would be spent twice.
             spent = await close(kernel, head) or execution.spent
             told["spent"] = [spent.tokens, spent.nanodollars]
-        send = partial(runs.send, kernel, hands, key, name=name, id=id, late=True)
+        send = partial(runs.send, kernel, hands, key, name=name, id=id, ends_child=True)
         try:
             await send(payload=told)
         except InvalidInput as error:  # its state is too large for a store without a bucket

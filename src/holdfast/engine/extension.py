@@ -6,13 +6,13 @@ nothing that counts, and to ask again finishes it:
 
 1. The row names the retention class under which new blobs will lie, so that they can be freed.
 2. A snapshot stands in the journal with the new ttl, and with it what that ttl is: whoever writes
-   after it read it, and uses the new one. What is before it may vanish. It is written only as long
-   as the run is open: whoever wakes up when it was freed must not fill a position of it again.
+   after it read it, and uses the new one. What is before it may vanish.
 3. The row gets the new ttl, and readers begin at the snapshot. Whoever puts a signal into the inbox
    compares the ttl afterwards: from here on each lasts, or its sender mends that.
-4. The signals that were there before are given the new ttl, and so are its place in its session
-   and what lies beside its row: children, calls in doubt, what it and they may spend.
-5. Only now does the row say that the run expires later.
+4. Its place in its session is given the new ttl, and so are what lies beside its row (children,
+   calls in doubt, what it and they may spend) and the signals that were there before.
+5. Only now does the row say that the run expires later. Where a signal came too late for the old
+   expiry, as the end of a child can, the same write wakes the run.
 
 The row alone decides: an owner that is closing the run compares its expiry, and whoever comes
 first wins.
@@ -20,7 +20,7 @@ first wins.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 
 import msgspec
@@ -39,7 +39,6 @@ from holdfast.errors import (
     InvalidResult,
     JournalDamaged,
     RunEnded,
-    TransactionCancelled,
 )
 from holdfast.model.event import Extended
 from holdfast.model.execution import snapshot
@@ -50,8 +49,7 @@ from holdfast.records.journal import prolonged, record
 from holdfast.records.keys import RunKey, beside_range
 from holdfast.records.lifetime import longer_class, retention_class, ttl_of
 from holdfast.records.moments import moment
-from holdfast.storage import Put, Update
-from holdfast.storage.layout import TOKEN
+from holdfast.storage import Update
 
 __all__ = ["extend"]
 
@@ -110,16 +108,31 @@ async def extend(kernel: Kernel, run: RunKey, *, expires_ms: int) -> Head:
         return head.ttl >= asked.ttl and head.snapshot >= position
 
     head = await _until(kernel, head, lasts, lasting)
-    await prolong_all(kernel, head, loaded.execution.taken)
     await keep_place(kernel, head)
     await _prolong_beside(kernel, head)
+    return await _extended(kernel, head, expires_ms, taken=loaded.execution.taken)
 
-    def extended(head: Head) -> Update:
-        return changes.extended(
-            head, expires_ms=expires_ms, now_ms=kernel.clock.now_ms(), token=kernel.ids.new()
+
+async def _extended(
+    kernel: Kernel, head: Head, expires_ms: int, *, taken: Collection[tuple[str, str]]
+) -> Head:
+    """Let the signals last, then let the run expire later; return its row."""
+    while head.expires_ms < expires_ms:
+        _check_open(kernel, head)
+        # A run that was given a late signal may have looked at it, and waits again. So the signals
+        # are read anew whenever the row has changed.
+        write = changes.extended(
+            head,
+            expires_ms=expires_ms,
+            wakes=await prolong_all(kernel, head, taken),
+            now_ms=kernel.clock.now_ms(),
+            token=kernel.ids.new(),
         )
-
-    return await _until(kernel, head, lambda head: head.expires_ms >= expires_ms, extended)
+        try:
+            return head_of(await kernel.settle(kernel.heads, write))
+        except ConditionFailed as failed:
+            head = standing_row(head, failed)
+    return head
 
 
 def _lifetime(head: Head, expires_ms: int, now_ms: int) -> _Lifetime:
@@ -152,25 +165,17 @@ async def _secured(kernel: Kernel, head: Head, asked: _Lifetime) -> Loaded:
         except InvalidResult as error:
             raise InvalidRequest(f"run {head.key.id!r} cannot be extended: {error}") from None
         token = kernel.ids.new()
-        put = record(lasting, context.position, content, token=token, stays="emptied")
-        if await _stands(kernel, head, put):
-            return loaded
-        # Somebody wrote there first, or the run is being closed.
-        if content.blob is not None and kernel.blobs is not None:
-            await kernel.blobs.delete(content.blob.key)
-        head = await read(kernel, head.key)
-        _check_open(kernel, head)
-
-
-async def _stands(kernel: Kernel, head: Head, put: Put) -> bool:
-    """Write a record as long as its run is open; return whether it stands."""
-    try:
-        await kernel.settle_together(kernel.journals, (put, changes.is_open(head)))
-    except TransactionCancelled:
-        # An earlier sending of it may have been carried out, and only its answer was lost.
-        item = await kernel.journals.get(put.key)
-        return item is not None and item[TOKEN] == put.token
-    return True
+        put = record(lasting, context.position, content, token=token)
+        try:
+            await kernel.settle(kernel.journals, put)
+        except ConditionFailed:
+            # Another record stands there, or the place of one where the run was freed.
+            if content.blob is not None and kernel.blobs is not None:
+                await kernel.blobs.delete(content.blob.key)
+            head = await read(kernel, head.key)
+            _check_open(kernel, head)
+            continue
+        return loaded
 
 
 async def _prolong_beside(kernel: Kernel, head: Head) -> None:

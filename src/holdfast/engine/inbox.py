@@ -28,11 +28,17 @@ async def prolong(kernel: Kernel, head: Head, *, name: str, id: str) -> None:
     await _prolong(kernel, head, item)
 
 
-async def prolong_all(kernel: Kernel, head: Head, taken: Collection[tuple[str, str]]) -> None:
-    """Let every signal that was not taken yet last as long as its run."""
+async def prolong_all(kernel: Kernel, head: Head, taken: Collection[tuple[str, str]]) -> bool:
+    """Let every signal that was not taken yet last as long as its run.
+
+    Return whether one of them was accepted too late, and counts once the run expires later.
+    """
+    late = False
     async for item in kernel.inboxes.every(head.key.pk, inbox_range(head.generation)):
         if signal_in(item) not in taken:
             await _prolong(kernel, head, item)
+            late = late or item["accepted_ms"] >= head.expires_ms
+    return late
 
 
 async def _prolong(kernel: Kernel, head: Head, item: Mapping[str, Any]) -> None:

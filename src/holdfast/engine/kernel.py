@@ -174,11 +174,9 @@ class Kernel:
                 sent_before = True
                 if failed is not None:
                     failed(error)
-                if alive is not None and not alive():
-                    raise Dropped from error
                 if alive is None and not self._may_yet_answer(error, until):
                     raise
-            await self.clock.sleep(next(pauses))
+                await self._pause(next(pauses), alive, error)
 
     async def settle_together(self, table: Table, writes: Sequence[Put | Update | Check]) -> None:
         """Carry out a transaction, re-sent byte for byte until its fate is known.
@@ -232,14 +230,12 @@ class Kernel:
             except StoreClosed:
                 raise
             except StoreError as error:
-                if not alive():
-                    raise Dropped from error
                 now = self.clock.monotonic()
                 until = now + seconds_max if until is None else until
-                if now >= until:
+                if now >= until and alive():
                     raise Outage(error) from error
-                pause = min(next(pauses), until - now)  # a sleep beyond it would hold the run
-            await self.clock.sleep(pause)
+                # A sleep beyond it would hold the run.
+                await self._pause(min(next(pauses), until - now), alive, error)
 
     async def persistently(self, call: Callable[[], Awaitable[T]]) -> T:
         """Repeat what may be repeated until the store answers, for a while.
@@ -256,6 +252,21 @@ class Kernel:
                 if self.clock.monotonic() >= until:
                     raise
             await self.clock.sleep(next(pauses))
+
+    async def _pause(
+        self, seconds: float, alive: Callable[[], bool] | None, error: HoldfastError
+    ) -> None:
+        """Sleep before the next try, as long as the run is ours.
+
+        Raises:
+            Dropped: ``alive`` said no, before or after. A process may be stalled while it sleeps,
+                and another one may have freed the run by then: nothing may be sent any more.
+        """
+        if alive is not None and not alive():
+            raise Dropped from error
+        await self.clock.sleep(seconds)
+        if alive is not None and not alive():
+            raise Dropped from error
 
     def _pauses(self) -> Iterator[float]:
         """Yield how long to wait before each further try: longer and longer, and not in step."""

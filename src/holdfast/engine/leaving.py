@@ -252,7 +252,11 @@ class Leaving:
                     context=context,
                 )
             except ConditionFailed as failed:
+                cancel = hold.head.cancel
                 await hold.look_again(failed)
+                if not in_journal and hold.head.cancel != cancel:
+                    hold.journal = None  # it was cancelled meanwhile: it ends so, if it can be read
+                    return
             else:
                 hold.let_go = True
         if not in_journal:

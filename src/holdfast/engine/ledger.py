@@ -322,9 +322,7 @@ class Journal:
         head = self._fold.lasting(self._head)
         taken_along, content = await self._content(head, events, plain)
         token = self._kernel.ids.new()
-        put = record(
-            head, position, content, token=token, stays="whole" if _stays(events) else None
-        )
+        put = record(head, position, content, token=token, whole=_stays_whole(events))
         self.undecided = True
         try:
             await self._kernel.settle(self._kernel.journals, put, alive=self._alive)
@@ -347,10 +345,10 @@ class Journal:
         self, head: Head, events: list[Event], plain: bytes
     ) -> tuple[list[Event], Content]:
         """Return the snapshot that goes in front of the events, if one is due, and the record."""
-        # What stays when an expired run is freed must not hold its state; and only what opens a run
+        # What stays whole when a run is freed must not hold its state; and only what opens a run
         # again may follow its end.
         wanted = self._compacts and due(self._tail, self._kernel.snapshot_floor_bytes)
-        if wanted and not _stays(events) and self._fold.execution.ending is None:
+        if wanted and not _stays_whole(events) and self._fold.execution.ending is None:
             made: list[Event] = [
                 snapshot(
                     self._fold.execution,
@@ -434,5 +432,5 @@ def _heard(writing: asyncio.Future[None]) -> None:
         writing.exception()  # everybody whom it concerns was told
 
 
-def _stays(events: Sequence[Event]) -> bool:
+def _stays_whole(events: Sequence[Event]) -> bool:
     return any(isinstance(event, Fenced) or ends(event) for event in events)

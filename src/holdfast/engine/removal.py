@@ -33,7 +33,7 @@ def is_freed_by(head: Head, now_ms: int) -> bool:
 async def remove(kernel: Kernel, head: Head) -> None:
     """Delete a run's blobs, journal, inbox and text; do nothing where they are gone.
 
-    What keeps stalled owners out stays until its ttl, without the run's state.
+    The places of its records stay until their ttl, so that no late write takes one of them.
     """
     if kernel.blobs is not None:
         for kept in (head.kept, *head.kept_before):

@@ -64,15 +64,16 @@ async def send(
     name: str,
     id: str,
     payload: Any,
-    late: bool = False,
+    ends_child: bool = False,
 ) -> None:
     """Put a signal into a run's inbox, and wake the run if it waits.
 
     First the inbox, then the row: so the run finds the signal, or whoever sends it finds the run
     waiting. A repeated one wakes the run again, since the first sender may have died in between.
 
-    One that may be ``late`` is put there although the run's time is over by our clock: it counts
-    if somebody extends the run by a clock that is behind ours, and otherwise it does not.
+    One that ``ends_child`` is put there although the run's time is over by our clock: it counts if
+    the run is extended by a clock that is behind ours. If it lies there with another payload, that
+    one counts: what a child spent may be less by now, since its own children gave something back.
 
     Raises:
         RunNotFound: there is no such run.
@@ -82,7 +83,7 @@ async def send(
         RunClosing: it is past its expiry and carries out what it holds, perhaps this signal.
         OutcomeUnknown: the store does not say.
     """
-    signal = _Sent(name, id, payload, late)
+    signal = _Sent(name, id, payload, ends_child)
     remembered = hands.recall(run)
     if remembered is not None:
         with suppress(RunNotFound, RunEnded):  # perhaps another run has the id by now
@@ -96,7 +97,7 @@ class _Sent(msgspec.Struct, frozen=True):
     name: str
     id: str
     payload: Any
-    late: bool
+    ends_child: bool
 
 
 class _Lying(msgspec.Struct, frozen=True):
@@ -112,10 +113,15 @@ async def _deliver(kernel: Kernel, hands: Hands, head: Head, signal: _Sent) -> N
     if head.status not in OPEN and await _has_counted(kernel, head, signal):
         return
     _check_open(head)
-    if kernel.clock.now_ms() >= head.expires_ms and not signal.late:
+    if kernel.clock.now_ms() >= head.expires_ms and not signal.ends_child:
         lying = await _accepted_before(kernel, head, signal)
     else:
         lying = await _accept(kernel, head, signal)
+    if lying is None:
+        standing = await read(kernel, head.key)
+        if standing.expires_ms > head.expires_ms:  # it was extended since its row was read
+            return await _deliver(kernel, hands, standing, signal)
+        raise RunEnded(f"run {head.key.id!r} has expired", status="expired")
     try:
         await _tell_run(kernel, hands, head, signal, lying)
     except RunNotFound:
@@ -127,8 +133,8 @@ async def _deliver(kernel: Kernel, hands: Hands, head: Head, signal: _Sent) -> N
         raise
 
 
-async def _accept(kernel: Kernel, head: Head, signal: _Sent) -> _Lying:
-    """Put a signal into the inbox, unless it lies there."""
+async def _accept(kernel: Kernel, head: Head, signal: _Sent) -> _Lying | None:
+    """Put a signal into the inbox, unless it lies there; return None where it is too late."""
     content = await _payload(kernel, head, signal.payload)
     spilled = content.blob is not None
     put = signal_item(
@@ -139,9 +145,9 @@ async def _accept(kernel: Kernel, head: Head, signal: _Sent) -> _Lying:
         accepted_ms=kernel.clock.now_ms(),
         token=kernel.ids.new(),
     )
-    if put.item["accepted_ms"] >= head.expires_ms and not signal.late:
+    if put.item["accepted_ms"] >= head.expires_ms and not signal.ends_child:
         await _discard(kernel, content)  # it took so long to keep the payload
-        raise RunEnded(f"run {head.key.id!r} has expired", status="expired")
+        return None
     try:
         await kernel.settle(kernel.inboxes, put)
     except ConditionFailed as failed:
@@ -150,15 +156,11 @@ async def _accept(kernel: Kernel, head: Head, signal: _Sent) -> _Lying:
     return _Lying(head.ttl, spilled, put)
 
 
-async def _accepted_before(kernel: Kernel, head: Head, signal: _Sent) -> _Lying:
-    """Return a signal that was accepted before the run expired, and is only sent again.
-
-    Raises:
-        RunEnded: there is none.
-    """
+async def _accepted_before(kernel: Kernel, head: Head, signal: _Sent) -> _Lying | None:
+    """Return a signal that was accepted before the run expired, and is only sent again."""
     item = await kernel.inboxes.get(inbox_key(head.key, head.generation, signal.name, signal.id))
     if item is None or item["accepted_ms"] >= head.expires_ms:
-        raise RunEnded(f"run {head.key.id!r} has expired", status="expired")
+        return None
     return _Lying(await _check_same(kernel, head, item, signal), content_of(item).blob is not None)
 
 
@@ -271,7 +273,7 @@ async def _check_same(kernel: Kernel, head: Head, item: Mapping[str, Any], signa
         await _check_not_freed(kernel, head.key)
         raise
     payload = durable(signal.payload)
-    if data != pack(payload) and unpack_value(data) != payload:
+    if not signal.ends_child and data != pack(payload) and unpack_value(data) != payload:
         raise AlreadyExists(
             f"a signal {signal.name!r} of the id {signal.id!r} is there, with another payload"
         ) from None
@@ -323,7 +325,7 @@ async def _cancelled(kernel: Kernel, hands: Hands, head: Head, reason: str) -> H
             content = Content(pack([event]))
             position, token = loaded.context.position, kernel.ids.new()
             lasting = head.lasting(loaded.execution)
-            put = record(lasting, position, content, token=token, stays="whole")
+            put = record(lasting, position, content, token=token, whole=True)
             try:
                 await kernel.settle(kernel.journals, put)
             except ConditionFailed:

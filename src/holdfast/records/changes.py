@@ -19,7 +19,6 @@ from holdfast.model.spending import NOTHING
 from holdfast.model.wait import Wait
 from holdfast.records.head import (
     ATTRIBUTES,
-    OPEN,
     ROW_WAITS_MAX,
     SCHEMA,
     TROUBLE,
@@ -28,7 +27,7 @@ from holdfast.records.head import (
     RetryRequest,
 )
 from holdfast.records.keys import Place, RunKey, list_place
-from holdfast.storage import Absent, AllOf, AnyOf, Check, Equals, Less, Put, Update
+from holdfast.storage import Absent, AllOf, AnyOf, Equals, Less, Put, Update
 
 __all__ = [
     "claimed",
@@ -39,7 +38,6 @@ __all__ = [
     "fallen",
     "freed",
     "funded",
-    "is_open",
     "lasting",
     "nudged",
     "parenting",
@@ -264,7 +262,8 @@ def ended(
 ) -> Update:
     """Return the write by which its owner closes a run; it is due again only to be freed.
 
-    It fails if a blob came with a signal that the owner has not seen.
+    It fails if a blob came with a signal that the owner has not seen. One that quarantines the run
+    also fails if the run was cancelled since: its journal may say so by now.
     """
     changes: dict[str, Any] = {"status": status}
     if failure is not None:
@@ -285,11 +284,13 @@ def ended(
         token=token,
         remove=("cancel", "retry"),
     )
-    if head.spilled:
-        return write
-    # A blob that came meanwhile must be freed one day, too.
-    condition = AllOf((*_held(head).conditions, Absent("spilled")))
-    return msgspec.structs.replace(write, condition=condition)
+    known = _held(head).conditions
+    if not head.spilled:
+        # A blob that came meanwhile must be freed one day, too.
+        known += (Absent("spilled"),)
+    if status == "quarantined":
+        known += (Absent("cancel") if head.cancel is None else Equals("cancel", head.cancel),)
+    return msgspec.structs.replace(write, condition=AllOf(known))
 
 
 def funded(head: Head, limits: Limits, *, now_ms: int, token: str) -> Update:
@@ -473,20 +474,18 @@ def lasting(
     )
 
 
-def is_open(head: Head) -> Check:
-    """Return what holds as long as this very run is neither ended nor about to be closed."""
-    status = AnyOf(tuple(Equals("status", status) for status in sorted(OPEN)))
-    return Check(head.key.head, AllOf((Equals("generation", head.generation), status)))
-
-
-def extended(head: Head, *, expires_ms: int, now_ms: int, token: str) -> Update:
+def extended(head: Head, *, expires_ms: int, wakes: bool, now_ms: int, token: str) -> Update:
     """Return the write that gives a run more time; one that was due at its expiry is due later.
 
     Where the row may not show all of its waits, it stays due as it is: then it finds out by itself.
+    A run that it ``wakes`` is due now.
     """
     changes: dict[str, Any] = {"expires_ms": expires_ms, "updated_ms": now_ms}
     waits = head.status == "waiting" and 0 < len(head.waits) < ROW_WAITS_MAX  # woken, it does not
-    if waits and head.place == head.due(head.expires_ms, head.epoch):
+    if wakes and head.status == "waiting" and head.owner is None:
+        place = head.due(now_ms, head.epoch)
+        changes |= {"status": "running", "GSI1PK": place.pk, "GSI1SK": place.sk}
+    elif waits and head.place == head.due(head.expires_ms, head.epoch):
         limits = (limit for wait in head.waits for limit in (wait.until_ms, wait.stale_ms))
         earliest = min((limit for limit in limits if limit is not None), default=expires_ms)
         later = msgspec.structs.replace(head, expires_ms=expires_ms)

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.errors import JournalDamaged
 from holdfast.records.head import Context, Head
-from holdfast.records.keys import inbox_key, journal_key
+from holdfast.records.keys import inbox_key, is_record, journal_key
 from holdfast.storage import Absent, BlobRef, Delete, Key, Less, Put, Update
 from holdfast.storage.layout import TOKEN
 
@@ -31,7 +31,8 @@ __all__ = [
 
 
 Stay = Literal["whole", "emptied"]
-"""How a record stays when its run is freed: a freed position would let a stalled owner back in."""
+"""How a record stays when its run is freed. Its position is never free again before its ttl:
+otherwise a late write of a stalled owner or of a canceller would be carried out there."""
 
 
 class Content(msgspec.Struct, frozen=True):
@@ -76,30 +77,31 @@ def content_of(item: Mapping[str, Any]) -> Content:
     return Content(item["data"])
 
 
-def record(
-    head: Head, position: int, content: Content, *, token: str, stays: Stay | None = None
-) -> Put:
+def record(head: Head, position: int, content: Content, *, token: str, whole: bool = False) -> Put:
     """Return the write of one record of a run, at a position at which none may stand.
 
-    Whoever writes where an owner may be about to write says how it ``stays``.
+    A record that is ``whole`` can still be read when its run was freed.
     """
     key = journal_key(head.key, head.generation, position)
     item: dict[str, Any] = {"PK": key.pk, "SK": key.sk, "ttl": head.ttl, "epoch": head.epoch}
     item |= content.as_item()
-    if stays is not None:
-        item["stays"] = stays
+    if whole:
+        item["stays"] = "whole"
     return Put(item, Absent("PK"), token)
 
 
 def freed(item: Mapping[str, Any]) -> Put | Delete | None:
-    """Return the write that frees what is kept of a run that is over, None where nothing goes."""
-    stays: Stay | None = item.get("stays")
-    if stays is None:
+    """Return the write that frees what is kept of a run that is over, None where nothing goes.
+
+    Of a record its place remains.
+    """
+    if not is_record(item["SK"]):
         return Delete(Key(item["PK"], item["SK"]))
-    if stays == "whole" or is_emptied(item):
+    if item.get("stays") == "whole" or is_emptied(item):
         return None
-    kept = {name: value for name, value in item.items() if name not in ("data", "blob")}
-    return Put(kept, token=item[TOKEN])
+    place = {name: value for name, value in item.items() if name not in ("data", "blob")}
+    emptied: Stay = "emptied"
+    return Put({**place, "stays": emptied}, token=item.get(TOKEN))
 
 
 def is_emptied(item: Mapping[str, Any]) -> bool:

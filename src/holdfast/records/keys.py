@@ -82,6 +82,7 @@ __all__ = [
     "inbox_key",
     "inbox_range",
     "is_inbox",
+    "is_record",
     "journal_key",
     "journal_range",
     "kept_range",
@@ -362,6 +363,11 @@ def _text_sk(generation: str, spool: SpoolKey, number: int) -> str:
 def is_inbox(sk: str) -> bool:
     """Return whether a key of a journal is that of a signal."""
     return sk.split("#", 3)[2] == "IN"
+
+
+def is_record(sk: str) -> bool:
+    """Return whether a key of a journal is that of a record: neither a signal nor text."""
+    return sk.split("#", 3)[2].isdigit()
 
 
 def position_in(sk: str) -> int:

@@ -46,10 +46,9 @@ from holdfast.records.child import child_item
 from holdfast.records.codec import pack
 from holdfast.records.head import Head, head_of
 from holdfast.records.journal import Content, record
-from holdfast.records.keys import Place, RunKey, journal_key
+from holdfast.records.keys import Place, RunKey, is_record, journal_key
 from holdfast.records.lane import Lane
 from holdfast.storage import AllOf, Delete, Equals, Key, Present, Put, Update
-from holdfast.storage.item import Item
 from tests.simulation.bugs.planting import bug
 
 # What a lost owner sent seldom arrives only after its run has ended, or was freed.
@@ -78,7 +77,7 @@ def fence_before_head(patch: pytest.MonkeyPatch) -> None:
                 loaded.context.position,
                 Content(pack([Fenced(0, epoch + 1, self.id)])),
                 token=self._kernel.ids.new(),
-                stays=True,
+                whole=True,
             )
             try:
                 await self._kernel.settle(self._kernel.journals, put)
@@ -240,12 +239,7 @@ def nobody_audits_lost_claims(patch: pytest.MonkeyPatch) -> None:
 @bug(**_LATE)
 def free_the_fences(patch: pytest.MonkeyPatch) -> None:
     """An expiry that deletes every record lets a stalled owner back in."""
-
-    def forgetful(*arguments: Any, **values: Any) -> Put:
-        return record(*arguments, **{**values, "stays": None})
-
-    for module in (ledger, runs):
-        patch.setattr(module, "record", forgetful)
+    patch.setattr(removal, "freed", lambda item: Delete(Key(item["PK"], item["SK"])))
 
 
 @bug()
@@ -300,22 +294,9 @@ def more_time_before_the_signals_last(patch: pytest.MonkeyPatch) -> None:
 
 
 @bug()
-def extensions_that_are_deleted_with_their_run(patch: pytest.MonkeyPatch) -> None:
-    """A freed position lets an owner back in that was stalled there."""
+def records_that_stay_with_their_state(patch: pytest.MonkeyPatch) -> None:
     freed = removal.freed
-
-    def thorough(item: Item) -> Put | Delete | None:
-        return (
-            Delete(Key(item["PK"], item["SK"])) if item.get("stays") == "emptied" else freed(item)
-        )
-
-    patch.setattr(removal, "freed", thorough)
-
-
-@bug()
-def extensions_that_stay_with_their_state(patch: pytest.MonkeyPatch) -> None:
-    freed = removal.freed
-    patch.setattr(removal, "freed", lambda item: None if item.get("stays") else freed(item))
+    patch.setattr(removal, "freed", lambda item: None if is_record(item["SK"]) else freed(item))
 
 
 # --- branches -------------------------------------------------------------------------------------
