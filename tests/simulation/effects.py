@@ -321,7 +321,7 @@ class Outside:
             self._seen["a node went another way"] += 1
             return None
         if stream:
-            self._streams.answered(ctx._visit.hold.head, answer.text)
+            self._streams.answered(ctx, answer.text)
         digest = self._digests[of]
         self._once.answered(ctx, digest, answer.text, inside=self._asked_by.get(of) is ctx)
         if number == 1:
@@ -351,7 +351,7 @@ class Outside:
             return
         self._shared.answered(ctx, topic, answer.text)
         if kind == "retold":
-            self._streams.answered(ctx._visit.hold.head, answer.text)
+            self._streams.answered(ctx, answer.text)
 
     async def _consult(self, request: ModelRequest) -> Answer:
         """Let a question travel that one run asks for all."""

@@ -28,15 +28,27 @@ class Family:
         self._seen = seen
         self._children: dict[tuple[str, str], dict[str, None]] = {}
         """What stands under a run and its generation: the ids that its partition names."""
+        self._holders: dict[tuple[str, str], str] = {}
+        """Which process holds a run and its generation."""
+        self._vain: dict[tuple[str, str], dict[str, str]] = {}
+        """Those of the ids that came since the run was last claimed, and from a process that does
+        not hold it; and which one. After that write the process looks at the row, and finds that
+        the epoch has changed: it makes no such child. Another owner may, and so must see the id.
+        """
 
-    def named(self, pk: str, generation: str, id: str) -> None:
-        """Hear that a run's partition names a child."""
-        self._children.setdefault((pk, generation), {})[id] = None
+    def named(self, pk: str, generation: str, id: str, *, process: str) -> None:
+        """Hear that a run's partition names a child, and which process wrote that."""
+        run = (pk, generation)
+        self._children.setdefault(run, {})[id] = None
+        if self._holders.get(run) != process:
+            self._seen["named by an owner that lost the run"] += 1
+            self._vain.setdefault(run, {})[id] = process
 
-    def row(self, before: Head | None, head: Head) -> None:
-        """Check a row that was written."""
+    def row(self, before: Head | None, head: Head, *, process: str) -> None:
+        """Check a row that was written, and hear which process wrote it."""
+        self._note_holder(before, head, process)
         if before is None and head.parent is not None:
-            self._born(head)
+            self._born(head, process)
         if head.status in ENDED and not self._runs.is_seen_to(head) and self.owes(head):
             raise Broken(
                 f"{head.key.id} is {head.status}, and nobody will see to what it owes to "
@@ -45,7 +57,15 @@ class Family:
         if head.parent is not None and head.cancel and (before is None or not before.cancel):
             self._seen["cancelled with its parent"] += head.cancel.startswith("the run that")
 
-    def _born(self, head: Head) -> None:
+    def _note_holder(self, before: Head | None, head: Head, process: str) -> None:
+        run = (head.key.pk, head.generation)
+        if head.owner is None:
+            self._holders.pop(run, None)
+        elif before is None or (before.owner, before.epoch) != (head.owner, head.epoch):
+            self._holders[run] = process
+            self._vain.pop(run, None)
+
+    def _born(self, head: Head, process: str) -> None:
         assert head.parent is not None
         parent = RunKey(head.key.tenant, head.parent.id)
         if head.status in ENDED:
@@ -60,6 +80,8 @@ class Family:
         gone = row is None or row.generation != head.parent.generation
         if gone or (row is not None and row.status in ENDED and not self._runs.is_seen_to(row)):
             raise Broken(f"{head.key.id} is an orphan: its parent is {row and row.status}")
+        if self._vain.get((parent.pk, head.parent.generation), {}).get(head.key.id) == process:
+            raise Broken(f"{process} made {head.key.id}, and named it when it had lost the parent")
 
     def owes(self, head: Head) -> bool:
         """Return whether a run that has ended owes something to its family."""
@@ -84,10 +106,12 @@ class Family:
         if head.expires_ms + self._skew_ms < self._world.now_ms():
             return []  # they have expired as well, and their rows may be gone
         found: list[str] = []
-        for id in self._children.get((head.key.pk, head.generation), ()):
+        run = (head.key.pk, head.generation)
+        for id in self._children.get(run, ()):
             row = self._runs.row(RunKey(head.key.tenant, id))
             if row is None:
-                found.append(id)
+                if id not in self._vain.get(run, ()):
+                    found.append(id)
             elif row.parent is not None and row.parent.generation == head.generation:
                 chronicle = self._runs.of_row(row)
                 ending = chronicle.execution is not None and chronicle.execution.ending

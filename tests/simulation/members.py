@@ -219,12 +219,12 @@ class Fleet:
     async def _signal(
         self, process: Process, hf: Holdfast, key: RunKey, name: str, id: str
     ) -> None:
-        senders, since_ms = self.promises.senders, process.clock.now_ms()
-        senders.begins(process, key, name, id)
+        senders = self.promises.senders
+        since = senders.begins(process, key, name, id)
         try:
             await hf.signal(key.id, name, f"{name}/{id}", signal_id=id)
         except RunEnded as ended:
-            senders.refused(process, key, name, id, status=ended.status, since_ms=since_ms)
+            senders.refused(process, key, name, id, status=ended.status, since=since)
             raise
         self.promises.signalled(key, name, id)
         senders.told(key, name, id)

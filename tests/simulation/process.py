@@ -40,6 +40,17 @@ class _NoMeter(Meter):
     def record(self, purpose: str, operation: str, units: Units) -> None: ...
 
 
+class _Ids(SeededIds):
+    """The ids of one process, each after all that it made before."""
+
+    last = ""
+    """The one that was made last."""
+
+    def new(self) -> str:
+        self.last = super().new()
+        return self.last
+
+
 class Crashed(BaseException):
     """The process that was waited for has crashed.
 
@@ -64,7 +75,7 @@ class Process(Owner):
         """For callbacks that are to run only while the process does."""
         self.context.run(OWNER.set, self)
         self.clock = ProcessClock(self, world.draw_skew())
-        self.ids = SeededIds(world.random.getrandbits(64), self.clock)
+        self.ids = _Ids(world.random.getrandbits(64), self.clock)
         self.meter = Meter() if world.metered else _NoMeter()
         self.engine = HostileEngine(self)
         calls = HostileCalls(self)

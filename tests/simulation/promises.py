@@ -237,8 +237,9 @@ class Promises:
             elif key.sk == HEAD:
                 self._head(key, old, new, process, now_ms)
             elif key.sk.startswith("CHILD#"):
-                _, generation, id = key.sk.split("#", 2)
-                self._family.named(key.pk, generation, id)
+                if old is None:  # otherwise it is only prolonged, or deleted
+                    _, generation, id = key.sk.split("#", 2)
+                    self._family.named(key.pk, generation, id, process=process)
             elif key.sk.startswith("CALL#"):
                 continue  # looked at when a row says that somebody is to find it
             elif key.sk.startswith(("ACCOUNT#", "GRANT#")):
@@ -278,7 +279,7 @@ class Promises:
         if before is not None:
             self._check_change(before, head, chronicle, process)
         self._order.row(before, head)
-        self._family.row(before, head)
+        self._family.row(before, head, process=process)
         self.once.row(before, head)
         self.books.row(before, head)
         self.reaping.row(before, head, chronicle)

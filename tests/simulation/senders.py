@@ -47,10 +47,11 @@ class Senders:
         self._sent: dict[tuple[RunKey, str, str], _Sent] = {}
         self._moments = itertools.count()
 
-    def begins(self, process: Process, key: RunKey, name: str, id: str) -> None:
-        """Hear that a process begins to send a signal."""
+    def begins(self, process: Process, key: RunKey, name: str, id: str) -> str:
+        """Hear that a process begins to send a signal; return the last id that it made so far."""
         sent = self._sent.setdefault((key, name, id), _Sent(next(self._moments)))
         sent.processes.add(process.name)
+        return process.ids.last
 
     def told(self, key: RunKey, name: str, id: str) -> None:
         """Hear that a sender was told that a signal counts."""
@@ -62,11 +63,11 @@ class Senders:
             sent.told = next(self._moments)
 
     def refused(
-        self, process: Process, key: RunKey, name: str, id: str, *, status: str, since_ms: int
+        self, process: Process, key: RunKey, name: str, id: str, *, status: str, since: str
     ) -> None:
         """Hear that a sender was told that the run takes nothing any more.
 
-        ``since_ms``: when it began to send the signal, by its own clock.
+        ``since``: what `begins` returned when it began to send the signal.
         """
         head = self._runs.row(key)
         if head is None:
@@ -85,9 +86,9 @@ class Senders:
         item = self._world.truth.item(inbox_key(key, head.generation, name, id))
         if item is None or item[TOKEN] in chronicle.deleted:
             return  # it is gone, or only the network brought it back
-        made_ms = int(item[TOKEN].replace("-", "")[:12], 16)
-        # What it sent before, and was told of, goes when the run is freed.
-        if chronicle.put_by.get(item[TOKEN]) == process.name and made_ms >= since_ms:
+        # What it sent before, and was told of, goes when the run is freed. Only the order of the
+        # ids tells the two apart: its clock may show one time for both, or be set back in between.
+        if chronicle.put_by.get(item[TOKEN]) == process.name and item[TOKEN] > since:
             raise Broken(f"P7: {what} is refused, and left in a run that has expired")
 
     def check_order(self, chronicle: Chronicle, event: SignalTaken, *, beside: int) -> str | None:

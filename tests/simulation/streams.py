@@ -39,6 +39,7 @@ from tests.simulation.process import Process
 from tests.simulation.shared import TOPICS
 
 if TYPE_CHECKING:
+    from holdfast.engine.context import Context
     from tests.simulation.world import World
 
 __all__ = ["NUMBER_LETTERS", "Screen", "Streams", "is_text"]
@@ -99,9 +100,10 @@ class Streams:
         """What each answer says, by its number."""
         self._calls: dict[str, str] = {}
         """What names the call, by the number of its answer."""
-        self._told: set[tuple[Name, str]] = set()
-        """The answers that can be followed, by run and number."""
-        self._recorded: dict[Name, list[str]] = {}
+        self._told: set[tuple[Name, str, int, str]] = set()
+        """The answers that can be followed: by run, branch, visit and number. Another visit may be
+        given the same answer, and record it without telling it."""
+        self._recorded: dict[Name, list[CallFinished]] = {}
         self._freed: dict[Name, float] = {}
         self._sent_at: dict[tuple[Key, int], float] = {}
         """When each text, by its key and its Put, was last sent."""
@@ -135,15 +137,17 @@ class Streams:
             at = end
             await process.clock.sleep(draw() ** 3 * _PIECE_SECONDS_MAX)
 
-    def answered(self, head: Head, text: str) -> None:
+    def answered(self, ctx: Context, text: str) -> None:
         """Hear that a node has an answer that could be followed."""
-        self._told.add(((head.key.pk, head.generation), text[:NUMBER_LETTERS]))
+        head = ctx._visit.hold.head
+        name = (head.key.pk, head.generation)
+        self._told.add((name, ctx.branch, ctx.visit, text[:NUMBER_LETTERS]))
 
     def recorded(self, chronicle: Chronicle, event: Event, what: object) -> None:
         """Hear of a record: what it says is to be read on every screen in the end."""
         if isinstance(event, CallFinished) and isinstance(event.result, dict):
             name = (chronicle.key.pk, chronicle.generation)
-            self._recorded.setdefault(name, []).append(event.result["text"])
+            self._recorded.setdefault(name, []).append(event)
 
     # --- screens ----------------------------------------------------------------------------------
 
@@ -233,13 +237,16 @@ class Streams:
         ending = self._runs.of_row(head).execution
         if ending is None or ending.ending is None or head.status == "expired":
             return  # it was retried meanwhile, or its text is being freed
-        complete = {shown.text for shown in screen.calls.values() if shown.last}
-        for text in self._recorded.get(name, []):
-            if (name, text[:NUMBER_LETTERS]) not in self._told:
+        for event in self._recorded.get(name, []):
+            text: str = event.result["text"]
+            if (name, event.branch, event.visit, text[:NUMBER_LETTERS]) not in self._told:
                 continue
             self._seen["answer followed to its end"] += 1
-            if text not in complete:
-                told = f"{text!r:.80} is recorded, and not shown: {[*screen.calls.values()]}"
+            branch = f"{event.branch}." if event.branch else ""
+            call = f"{branch}{event.visit}.{event.call}"
+            shown = screen.calls.get(call)
+            if shown is None or not shown.last or shown.text != text:
+                told = f"{text!r:.80} of {call} is recorded, and not shown: {shown!r:.300}"
                 self._world.loop.fail(Broken(f"text: {head.key.id} has ended, and {told}"))
 
     def settled(self) -> None:

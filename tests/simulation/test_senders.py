@@ -123,3 +123,39 @@ def test_what_the_network_repeats_in_a_freed_run_is_not_the_engines(
     else:
         with pytest.raises(Broken, match=r"doc-42 has expired, and .* are still there"):
             scene(during)
+
+
+@pytest.mark.parametrize("again", [True, False], ids=["sent before", "left behind"])
+def test_only_what_a_refused_sender_left_itself_is_held_against_it(
+    monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    """A signal that was told of goes when the run is freed, whatever the sender's clock says.
+
+    The clock is set back before the signal is sent again, so that the first sending seems later.
+    """
+    remove = removal.remove
+    verdicts: list[str] = []
+
+    async def during(process: Process, hf: Holdfast, promises: Promises) -> None:
+        senders = promises.senders
+        since = senders.begins(process, RUN, "other", "s1")
+        await hf.signal(RUN.id, "other", signal_id="s1")
+
+        async def refused(kernel: Kernel, head: Head) -> None:
+            process.clock.jump(-2 * EXPIRES)
+            begun = senders.begins(process, RUN, "other", "s1") if again else since
+            try:
+                senders.refused(process, RUN, "other", "s1", status="expired", since=begun)
+                verdicts.append("right")
+            except Broken as broken:  # raised here, the worker would take it for its own
+                verdicts.append(str(broken))
+            process.clock.jump(2 * EXPIRES)
+            await remove(kernel, head)
+
+        monkeypatch.setattr("holdfast.engine.leaving.remove", refused)
+        async with hf.worker([GRAPH], poll_seconds=1.0):
+            await process.clock.sleep(EXPIRES + 20)
+
+    scene(during)
+    left = "P7: the signal other/s1 of doc-42 is refused, and left in a run that has expired"
+    assert verdicts == ["right" if again else left]

@@ -1,0 +1,145 @@
+"""What the checker demands of the children of a run that ends."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast import Graph, Holdfast, Retry, signal
+from holdfast.engine import children
+from holdfast.engine.kernel import Kernel
+from holdfast.records import changes
+from holdfast.records.child import child_item
+from holdfast.records.head import Head
+from holdfast.records.keys import RunKey
+from tests.simulation.chronicle import Broken
+from tests.simulation.faults import calm
+from tests.simulation.lot import Lot
+from tests.simulation.process import Process
+from tests.simulation.promises import Promises
+from tests.simulation.world import World, simulate
+
+LATE = RunKey("acme", "doc-42.late")
+KID = Graph("kid", dict)
+PARENT = Graph("parent", dict)
+
+
+@KID.node
+async def asks(state: Any, ctx: Any) -> Any:
+    return {"got": await ctx.wait(signal("go"))}
+
+
+@PARENT.node(retry=Retry(attempts=1))
+async def starts(state: Any, ctx: Any) -> Any:
+    await ctx.start(KID, {})
+    await ctx.sleep(60)
+    raise ValueError("it has a child, and fails")
+
+
+def opened(process: Process) -> Holdfast:
+    return Holdfast(
+        process.store.url,
+        tenant="acme",
+        store=process.store,
+        clock=process.clock,
+        ids=process.ids,
+    )
+
+
+def scene(during: Callable[[Process, Process], Awaitable[None]]) -> Counter[str]:
+    """Let a run fail whose child goes on; return what was seen.
+
+    ``during`` gets the process that holds the run, and another one.
+    """
+    seen: list[Counter[str]] = []
+
+    async def scenario(world: World) -> None:
+        promises = Promises(world, skew_ms=100, stuck_ms=600_000, lease_seconds=20.0, lot=Lot())
+        seen.append(promises.seen)
+        owner, other = world.process("owner"), world.process("other")
+        hf = opened(owner)
+
+        async def all_of_it() -> None:
+            async with hf.worker([PARENT, KID], poll_seconds=1.0):
+                await hf.start(PARENT, id="doc-42")
+                await owner.clock.sleep(10)
+                await during(owner, other)
+                await owner.clock.sleep(90)
+            assert (await hf.get("doc-42")).status == "failed"
+
+        await owner.run(all_of_it())
+
+    simulate(scenario, 1, calm())
+    return seen[0]
+
+
+def let_name(
+    monkeypatch: pytest.MonkeyPatch, process: Process, *, then: Callable[[Kernel, Head], Any]
+) -> None:
+    """Let a process name a child right after the run that ends has listed its children."""
+    rows = children._rows
+    kernel = Kernel(process.store, process.clock, process.ids)
+
+    async def then_named(payer: Kernel, head: Head) -> Any:
+        found = await rows(payer, head)
+        if head.key.id == "doc-42":
+            item = child_item(head, LATE.id, graph="kid", token=kernel.ids.new())
+            await kernel.journals.write(item)
+            await then(kernel, head)
+        return found
+
+    monkeypatch.setattr(children, "_rows", then_named)
+
+
+async def is_dropped(kernel: Kernel, parent: Head) -> None:
+    """Do as a process that finds the run in other hands."""
+
+
+async def makes_it(kernel: Kernel, parent: Head) -> None:
+    """Do as a process that does not look whether it still holds the run."""
+    never = children._cancelled_before_made(kernel, parent, LATE, "kid")
+    child = msgspec.structs.replace(never, status="running", freed=False, input=parent.input)
+    write = changes.created(child, now_ms=kernel.clock.now_ms(), token=kernel.ids.new())
+    await kernel.heads.write(write)
+
+
+def test_a_name_that_comes_late_from_a_lost_owner_is_not_owed_a_child(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The lost owner looks at the row after its write, and makes no child."""
+
+    async def during(owner: Process, other: Process) -> None:
+        let_name(monkeypatch, other, then=is_dropped)
+
+    assert scene(during)["named by an owner that lost the run"] == 1
+
+
+def test_a_name_that_the_owner_wrote_is_owed_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The owner may yet make the child."""
+
+    async def during(owner: Process, other: Process) -> None:
+        let_name(monkeypatch, owner, then=is_dropped)
+
+    with pytest.raises(Broken, match=r"to its children \['doc-42.late'\]"):
+        scene(during)
+
+
+def test_a_lost_owner_must_not_make_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def during(owner: Process, other: Process) -> None:
+        let_name(monkeypatch, other, then=makes_it)
+
+    with pytest.raises(Broken, match=r"other made doc-42\.late, and named it when"):
+        scene(during)
+
+
+def test_a_name_that_another_process_prolongs_is_still_the_owners() -> None:
+    async def during(owner: Process, other: Process) -> None:
+        await other.run(opened(other).extend("doc-42", expires=100 * 24 * 3600))
+
+    seen = scene(during)
+    assert seen["extended"] == 1
+    assert seen["named by an owner that lost the run"] == 0
