@@ -77,6 +77,10 @@ class Stage:
         """Let the process end at its write of that number, counted from 1."""
         self._death = (number, side, die)
 
+    def live_on(self) -> None:
+        """Let the process end at no write any more."""
+        self._death = None
+
     async def perform(self, operation: Operation) -> Answer:
         hold = next((hold for hold in self._holds if hold.which(operation)), None)
         if hold is not None:

@@ -10,7 +10,18 @@ from typing import Any
 import pytest
 
 from holdfast import Graph, Holdfast, Retry, signal
-from holdfast.errors import InvalidRequest, RunCancelled, RunEnded, RunFailed, RunNotFound
+from holdfast.engine import leaving
+from holdfast.errors import (
+    InvalidItem,
+    InvalidRequest,
+    RunCancelled,
+    RunEnded,
+    RunFailed,
+    RunNotFound,
+)
+from holdfast.storage import Update
+from holdfast.storage.operations import Operation, WriteItem
+from tests.engine.staging import staged
 from tests.engine.support import Gate, House, chain, journal_items
 
 
@@ -224,3 +235,89 @@ async def test_a_run_that_naps_in_place_is_cancelled_at_once(house: House, hf: H
         await run.cancel("enough")
         await house.quiet(worker)
         assert (await run.get()).status == "cancelled"
+
+
+# --- runs that cannot be resumed ------------------------------------------------------------------
+
+
+def other_code() -> Graph:
+    """Return a graph that lacks the node at which the run stands."""
+    graph = Graph("waiting", dict, version=2)
+
+    @graph.node
+    async def other(state: Any) -> Any: ...
+
+    return graph
+
+
+def is_quarantine(operation: Operation) -> bool:
+    """Return whether an operation lets a row say that its run is quarantined."""
+    write = operation.write if isinstance(operation, WriteItem) else None
+    return isinstance(write, Update) and write.set.get("status") == "quarantined"
+
+
+def is_cancelled_row(operation: Operation) -> bool:
+    """Return whether an operation lets a row say that its run is to be cancelled."""
+    write = operation.write if isinstance(operation, WriteItem) else None
+    return isinstance(write, Update) and "cancel" in write.set
+
+
+async def woken(house: House, hf: Holdfast) -> None:
+    """Leave a run at a node that it is to go on with."""
+    async with house.worker(hf, WAITING) as worker:
+        run = await hf.start(WAITING, id="doc-42")
+        await house.quiet(worker)
+    await run.signal("decision", "yes")
+
+
+@pytest.mark.parametrize("cut_off", [False, True])
+async def test_a_run_that_is_to_be_cancelled_is_not_quarantined_instead(
+    house: House, cut_off: bool
+) -> None:
+    hf, (client, between) = house.open(), staged(house)
+    await woken(house, hf)
+    losing, stage = staged(house)
+    quarantine = stage.hold(is_quarantine)
+    row_written = between.hold(is_cancelled_row, side="after")
+    async with house.worker(losing, other_code(), resumes_max=1) as worker:
+        await quarantine.reached()
+        cancelling = asyncio.ensure_future(client.cancel("doc-42", reason="the customer called"))
+        await row_written.reached()
+        if cut_off:
+            cancelling.cancel()  # a worker carries out what stands in the row
+        else:
+            row_written.release()
+            await cancelling
+        quarantine.release()
+        await house.quiet(worker)
+        assert worker.counts["quarantined"] == 0
+    row = await hf.get("doc-42")
+    assert row.status == "cancelled"
+    assert row.failure is not None
+    assert row.failure.message == "the customer called"
+
+
+async def test_a_run_that_is_to_be_cancelled_does_not_fall_into_quarantine(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hf = house.open()
+    await woken(house, hf)
+    losing, stage = staged(house)
+    quarantine = stage.hold(is_quarantine)
+
+    ended = leaving.changes.ended
+
+    def refused(*arguments: Any, **values: Any) -> Update:
+        if values["status"] == "quarantined":
+            raise InvalidItem("node must not be empty")
+        return ended(*arguments, **values)
+
+    monkeypatch.setattr(leaving.changes, "ended", refused)
+    async with house.worker(losing, other_code(), resumes_max=1) as worker:
+        await quarantine.reached()
+        await hf.cancel("doc-42")
+        quarantine.release()
+        await house.quiet(worker)
+        await house.move(1, worker)
+        assert worker.counts["quarantined"] == 0
+    assert (await hf.get("doc-42")).status == "cancelled"

@@ -11,9 +11,6 @@ import pytest
 
 from holdfast import Graph, Holdfast, Retry, signal
 from holdfast.errors import NotRetryable, RunEnded, RunFailed, RunNotFound, RunQuarantined
-from holdfast.storage import Update
-from holdfast.storage.operations import WriteItem
-from tests.engine.staging import staged
 from tests.engine.support import (
     Gate,
     House,
@@ -485,8 +482,13 @@ async def test_a_run_that_can_be_resumed_again_counts_its_failures_anew(house: H
         assert (row.status, row.resume_failures) == ("waiting", 0)
 
 
-async def kill_three_workers(house: House, hf: Holdfast, graph: Graph, gate: Gate) -> None:
-    """Start a run, and kill each of three workers in the node that stands at the gate."""
+async def test_a_run_that_kills_its_workers_is_quarantined(house: House, hf: Holdfast) -> None:
+    gate = Gate()
+
+    async def deadly(state: Any) -> Any:
+        await gate.pass_through()
+
+    graph = graph_of(deadly)
     await hf.start(graph, id="doc-42")
     for number in range(1, 4):
         worker = hf.worker([graph], resumes_max=3)
@@ -496,43 +498,6 @@ async def kill_three_workers(house: House, hf: Holdfast, graph: Graph, gate: Gat
         kill(worker)
         await asyncio.wait(worker._tasks.values())
         house.clock.advance(61)
-
-
-async def test_a_run_that_is_cancelled_while_it_is_quarantined_is_cancelled(
-    house: House, hf: Holdfast
-) -> None:
-    """Its journal says so, and the row must not say another thing."""
-    gate = Gate()
-
-    async def deadly(state: Any) -> Any:
-        await gate.pass_through()
-
-    graph = graph_of(deadly)
-    await kill_three_workers(house, hf, graph, gate)
-    other, stage = staged(house)
-    write = stage.hold(
-        lambda asked: (
-            isinstance(asked, WriteItem)
-            and isinstance(asked.write, Update)
-            and asked.write.set.get("status") == "quarantined"
-        )
-    )
-    async with other.worker([graph], resumes_max=3) as worker:
-        await write.reached()
-        await hf.cancel("doc-42", reason="enough")
-        write.release()
-        await house.quiet(worker)
-    assert (await hf.get("doc-42")).status == "cancelled"
-
-
-async def test_a_run_that_kills_its_workers_is_quarantined(house: House, hf: Holdfast) -> None:
-    gate = Gate()
-
-    async def deadly(state: Any) -> Any:
-        await gate.pass_through()
-
-    graph = graph_of(deadly)
-    await kill_three_workers(house, hf, graph, gate)
     async with hf.worker([graph], resumes_max=3) as worker:
         await house.quiet(worker)
         run = await hf.get("doc-42")

@@ -58,7 +58,8 @@ CROWDED = 5
 """Of so many fleets that call the world outside, processes crowd at one quota: see `rates`."""
 SLUGGISH = 0.15
 """How many fleets that call the world outside are slow in everything that they do."""
-STUCK_SECONDS = 600.0
+STUCK_SECONDS = TROUBLE_SECONDS + REST_SECONDS + TOLD_SECONDS
+"""For so long nothing may be stuck, whatever goes wrong: by then even a slow fleet is at rest."""
 RUNS_FOLLOWED = 3
 FLOORS_BYTES = (0, 1_000, 64 * 1024)
 """From how much on a journal is worth a snapshot: mostly little, so that there are many."""
@@ -131,7 +132,7 @@ def fleet(
         promises = Promises(
             world,
             skew_ms=round(2 * chosen.skew_seconds_max * 1000) + 100,
-            stuck_ms=round(STUCK_SECONDS * 1000),
+            stuck_ms=round((STUCK_SECONDS + lot.skew_seconds_max) * 1000),
             lease_seconds=LEASE_SECONDS,
             lot=lot,
         )
@@ -212,7 +213,7 @@ async def _come_to_rest(world: World, state: Fleet) -> None:
     still = 0
     while still < STILL_LEASES and world.loop.time() < over:
         await _passed(world, LEASE_SECONDS)
-        still = still + 1 if _is_done(world, state) and not world.is_up_to_something() else 0
+        still = still + 1 if _is_done(world, state) and not _is_astir(world, state) else 0
 
 
 def _is_done(world: World, state: Fleet) -> bool:
@@ -223,6 +224,15 @@ def _is_done(world: World, state: Fleet) -> bool:
     except Broken:
         return False
     return True
+
+
+def _is_astir(world: World, state: Fleet) -> bool:
+    """Return whether something goes on, or will before the fleet has gone home.
+
+    Of a run whose users were refused something no end is expected. It may have a way to go, and
+    stand at a wait that is over in a moment.
+    """
+    return world.is_up_to_something() or state.promises.is_due_within(LEASE_SECONDS)
 
 
 async def _worked_through(world: World, state: Fleet, *, calls: bool) -> None:
@@ -257,7 +267,7 @@ async def _worked_through(world: World, state: Fleet, *, calls: bool) -> None:
     while not all(line.done for line in state.script.lines):
         await _passed(world, 5)
     await _come_to_rest(world, state)
-    state.leaving.set()
+    state.send_home()
     for worker in workers:
         await worker.ended
 
@@ -311,7 +321,7 @@ async def _reused(world: World, state: Fleet) -> None:
     for client in clients:
         await client.ended
     await _passed(world, 6 * LEASE_SECONDS)
-    later.leaving.set()
+    later.send_home()
     for worker in workers:
         await worker.ended
     later.promises.settled()

@@ -89,6 +89,11 @@ class Fleet:
         """Whether clients still crash in the middle of what they do."""
         return self.world.plan.crash > NEVER
 
+    def send_home(self) -> None:
+        """Let every worker leave, and everybody who looks after runs."""
+        self.leaving.set()
+        self.promises.dismissed()
+
     # --- workers ----------------------------------------------------------------------------------
 
     async def work(self, process: Process) -> None:

@@ -16,6 +16,7 @@ What the kernel believes of a run is never asked: see `journals`.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ from holdfast.records.journal import is_emptied
 from holdfast.records.keys import (
     HEAD,
     REAPING,
+    Place,
     RunKey,
     blob_prefix,
     inbox_key,
@@ -83,6 +85,8 @@ class Promises:
         self._stuck_ms = stuck_ms
         self._runs = Chronicles(world, skew_ms=skew_ms)
         self._open: dict[str, Chronicle] = {}
+        self._served_ms: float = math.inf
+        """Until when workers claimed runs."""
         self._checked_ms = 0
         self.steps = 0
         self._order = Order(world, self._runs, self.seen)
@@ -182,8 +186,20 @@ class Promises:
             if head is not None and head.status in OPEN and 0 < head.expires_ms - now < within_ms
         ]
 
+    def is_due_within(self, seconds: float) -> bool:
+        """Return whether a run becomes due within that time, or is so by now."""
+        until_ms = self._world.now_ms() + round(seconds * 1000)
+        rows = [self._runs.own_row(chronicle) for chronicle in self._open.values()]
+        places = [row.place for row in rows if row is not None and row.place is not None]
+        return any(_is_due(place) and place.due_parts()[0] <= until_ms for place in places)
+
+    def dismissed(self) -> None:
+        """Hear that all workers leave now, and claim nothing any more."""
+        self._served_ms = self._world.now_ms()
+
     def forgive(self) -> None:
         """Hear that workers come back after none was there: what lay still is not stuck yet."""
+        self._served_ms = math.inf
         for chronicle in self._open.values():
             chronicle.moved_ms = self._world.now_ms()
 
@@ -308,6 +324,8 @@ class Promises:
             self.seen["claimed to pay"] += ended and self._owes(head)
         if head.expires_ms < before.expires_ms or head.ttl < before.ttl:
             raise Broken(f"P7: {where}, and took time from it")
+        if head.status == "quarantined" and before.status in OPEN and before.cancel is not None:
+            raise Broken(f"P1: {where}: it is quarantined, and was to be cancelled")
         moved = head.snapshot != before.snapshot and not head.freed
         if moved and head.snapshot not in chronicle.snapshots:
             raise Broken(f"P1: {where}: readers begin at {head.snapshot}, which is no snapshot")
@@ -394,7 +412,7 @@ class Promises:
         now = self._world.now_ms()
         allowed = 0 if at_rest else self._stuck_ms
         since = chronicle.moved_ms
-        due = head.place is not None and head.place.pk.startswith("DUE#")
+        due = head.place is not None and _is_due(head.place)
         if due and head.place is not None:
             since = max(since, head.place.due_parts()[0])
         execution = chronicle.execution
@@ -402,6 +420,8 @@ class Promises:
         waiting = due and since > now
         if waiting and self._is_awaited(chronicle, head, execution):
             waiting, since = False, chronicle.moved_ms
+        if due and since > self._served_ms:
+            waiting = True  # P6 is a promise of workers, and none was left when it became due
         if not waiting and now - since >= allowed:
             raise Broken(
                 f"P6: {chronicle.key.id} is {head.status} at {execution.node} and stuck for "
@@ -442,3 +462,8 @@ class Promises:
             chronicle.to_be_freed = there
         elif left := there & chronicle.to_be_freed:
             raise Broken(f"P7: {head.key.id} has expired, and {sorted(left)} are still there")
+
+
+def _is_due(place: Place) -> bool:
+    """Return whether a place is in the due index, and not under a worker."""
+    return place.pk.startswith("DUE#")

@@ -311,20 +311,20 @@ class Hold:
         self.head = msgspec.structs.replace(head_of(item), torn=head.torn)
 
     async def change_or_drop(self, change: Callable[..., Update], **values: Any) -> None:
-        """Change the row, whoever extends the run meanwhile.
+        """Change the row, also where the run is extended, or to be cancelled, meanwhile.
 
         Raises:
             Dropped: something else is against it.
         """
         while True:
-            ttl, expires_ms = self.head.ttl, self.head.expires_ms
+            before = self.head
             try:
                 await self.change(change, **values)
                 return
             except ConditionFailed as failed:
                 await self.look_again(failed)
-                if (self.head.ttl, self.head.expires_ms) == (ttl, expires_ms):
-                    raise Dropped from None  # it was not extended: what else is against it stays
+                if _asked(self.head) == _asked(before):
+                    raise Dropped from None  # what else is against it stays
 
     async def look_again(self, failed: ConditionFailed) -> None:
         """Take in what the row says by now, if the run is still ours, and read the inbox."""
@@ -444,6 +444,11 @@ def _stands(write: Update, head: Head, standing: dict[str, Any]) -> bool:
         wanted = {name: value for name, value in write.set.items() if name != "updated_ms"}
         return wanted.items() <= standing.items()
     return standing.get("torn", False) == head.torn
+
+
+def _asked(head: Head) -> tuple[int, int, str | None]:
+    """Return what may be asked of a run, in its row, while a worker holds it."""
+    return head.ttl, head.expires_ms, head.cancel
 
 
 def _as_far_as_known(head: Head) -> Execution:

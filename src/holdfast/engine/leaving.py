@@ -200,9 +200,10 @@ class Leaving:
             due_ms=hold.now_ms() + (0 if quarantined else _stumble_ms(failures)),
             resume_failures=failures,
             failure=failure_of(error) if quarantined else None,
+            cancel=hold.head.cancel,
         )
         hold.let_go = True
-        if quarantined:
+        if quarantined and hold.head.status == "quarantined":
             hold.holder.ended(hold.head, hold.execution, "quarantined")
 
     def _retries_left(self) -> int:
@@ -238,7 +239,7 @@ class Leaving:
             await hold.sleep(0)  # whoever waits for it need not wait for us to make up the row
             await self._pay()
         while not hold.let_go:
-            context = hold.context
+            context, cancel = hold.context, hold.head.cancel
             try:
                 await hold.change(
                     changes.ended,
@@ -252,10 +253,9 @@ class Leaving:
                     context=context,
                 )
             except ConditionFailed as failed:
-                cancel = hold.head.cancel
                 await hold.look_again(failed)
                 if not in_journal and hold.head.cancel != cancel:
-                    hold.journal = None  # it was cancelled meanwhile: it ends so, if it can be read
+                    hold.journal = None  # resumed once more, the run is cancelled instead
                     return
             else:
                 hold.let_go = True

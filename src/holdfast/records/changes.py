@@ -28,6 +28,7 @@ from holdfast.records.head import (
 )
 from holdfast.records.keys import Place, RunKey, list_place
 from holdfast.storage import Absent, AllOf, AnyOf, Equals, Less, Put, Update
+from holdfast.storage.writes import Condition
 
 __all__ = [
     "claimed",
@@ -217,14 +218,18 @@ def fallen(
     due_ms: int,
     resume_failures: int,
     failure: Failure | None,
+    cancel: str | None,
     now_ms: int,
     token: str,
 ) -> Update:
     """Return the write by which its owner lets go of a run whose row refuses any other write.
 
     The row says as little as can be. As after a crash, the next owner fences the journal. With a
-    ``failure`` the run is quarantined, and due again only to pay what it owes.
+    ``failure`` the run is quarantined, and due again only to pay what it owes; unless the row asks
+    for another cancellation than ``cancel``, the one the owner knew of when it fell: the next owner
+    carries that one out.
     """
+    condition = _held(head)
     place = Place.due(head.queue, due_ms, head.key, head.epoch + 1)
     changes: dict[str, Any] = {
         "epoch": head.epoch + 1,
@@ -235,16 +240,17 @@ def fallen(
         "GSI1SK": place.sk,
     }
     removed: tuple[str, ...] = ("owner",)
-    if failure is not None:
+    if failure is not None and head.cancel == cancel:
         list_pk, list_sk = list_place(head.key, head.created_ms, head.list_shards, trouble=True)
         short = _short(failure, with_trace=True)
         changes |= {"status": "quarantined", "failure": short, "GSI2PK": list_pk, "GSI2SK": list_sk}
         removed += ("cancel", "retry")
+        condition = AllOf((*condition.conditions, _cancel_known(head)))
     return Update(
         key=head.key.head,
         set=changes,
         remove=removed,
-        condition=_held(head),
+        condition=condition,
         token=token,
     )
 
@@ -262,8 +268,8 @@ def ended(
 ) -> Update:
     """Return the write by which its owner closes a run; it is due again only to be freed.
 
-    It fails if a blob came with a signal that the owner has not seen. One that quarantines the run
-    also fails if the run was cancelled since: its journal may say so by now.
+    It fails if a blob came with a signal that the owner has not seen; and, where the run is
+    quarantined, if the owner has not seen that it is to be cancelled.
     """
     changes: dict[str, Any] = {"status": status}
     if failure is not None:
@@ -284,13 +290,15 @@ def ended(
         token=token,
         remove=("cancel", "retry"),
     )
-    known = _held(head).conditions
+    conditions = [*_held(head).conditions]
     if not head.spilled:
         # A blob that came meanwhile must be freed one day, too.
-        known += (Absent("spilled"),)
+        conditions.append(Absent("spilled"))
     if status == "quarantined":
-        known += (Absent("cancel") if head.cancel is None else Equals("cancel", head.cancel),)
-    return msgspec.structs.replace(write, condition=AllOf(known))
+        # Any other end stands in the journal, where a cancellation comes before or after it. This
+        # one is in the row alone: the journal could still say afterwards that it was cancelled.
+        conditions.append(_cancel_known(head))
+    return msgspec.structs.replace(write, condition=AllOf(tuple(conditions)))
 
 
 def funded(head: Head, limits: Limits, *, now_ms: int, token: str) -> Update:
@@ -558,6 +566,11 @@ def _held(head: Head) -> AllOf:
 def _unchanged(head: Head) -> AllOf:
     """Nobody claimed, released, paused or ended the run since."""
     return AllOf((*_held(head).conditions, Equals("status", head.status)))
+
+
+def _cancel_known(head: Head) -> Condition:
+    """No cancellation was asked for since."""
+    return Absent("cancel") if head.cancel is None else Equals("cancel", head.cancel)
 
 
 def _at(place: Place) -> AllOf:
