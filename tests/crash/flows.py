@@ -203,7 +203,7 @@ speaking = Graph("speaking", Trail)
 async def speak(state: Trail, ctx: Context) -> Trail:
     hold: Any = ctx._visit.hold
     async with TokenWriter(
-        hold.kernel, hold.head, alive=hold.alive, call="answer", name="model"
+        hold.kernel, hold.head, alive=hold.alive, lost=hold.lost, call="answer", name="model"
     ) as answer:
         answer.emit(f"{os.getpid()} says: ")
         await passed_gate()

@@ -11,18 +11,20 @@ from holdfast import Graph, Holdfast, signal
 from holdfast.errors import AlreadyExists, OutcomeUnknown, RunClosing, RunEnded
 from holdfast.records.keys import is_inbox
 from holdfast.storage import Put, Update
-from holdfast.storage.operations import GetItem, Operation, WriteItem
+from holdfast.storage.operations import GetItem, Operation, WriteItem, WriteItems
 from tests.engine.families import PARENT, starting
 from tests.engine.staging import staged
 from tests.engine.support import (
     Gate,
     House,
+    StepClock,
     blob_keys,
     chain,
     incompressible,
     journal_items,
     kill,
     reached,
+    store_of,
 )
 
 EXPIRES = 3600
@@ -191,6 +193,72 @@ async def test_a_refused_signal_leaves_nothing_in_a_run_that_was_freed(
     assert refused.value.status == "expired"
     assert await inbox_of(hf, "doc-42") == []
     assert await blob_keys(hf) == []
+
+
+@pytest.mark.parametrize("payload", ["small", LARGE], ids=["small", "large"])
+async def test_a_signal_that_is_sent_again_and_refused_leaves_nothing_in_a_run_that_was_freed(
+    house: House, payload: Any
+) -> None:
+    """It lay there when it was sent again, and the network carried its first sending out late."""
+    hf = house.open()
+    sender, stage = staged(house)
+    await waiting(house, hf)
+    await sender.signal("doc-42", "another", payload, signal_id="mail-7")
+    sent: list[WriteItem] = []
+
+    def is_sent_again(operation: Operation) -> bool:
+        if is_signal(operation) and isinstance(operation, WriteItem):
+            sent.append(operation)
+        return is_signal(operation)
+
+    stage.lose(is_sent_again, carried_out=False)
+    told = stage.hold(lambda asked: isinstance(asked, WriteItem) and asked.write.key.sk == "HEAD")
+    sending = asyncio.ensure_future(sender.signal("doc-42", "another", payload, signal_id="mail-7"))
+    await house.clock.asleep(1)
+    house.clock.advance(1)
+    await told.reached()  # so it was sent once more, and refused
+    house.clock.advance(EXPIRES)
+    async with house.worker(hf, GRAPH) as worker:
+        await house.quiet(worker)
+        assert (await hf.get("doc-42")).status == "expired"
+        assert await inbox_of(hf, "doc-42") == []
+        await store_of(hf).table.write(sent[0].write)
+        told.release()
+        with pytest.raises(RunEnded) as refused:
+            await sending
+    assert refused.value.status == "expired"
+    assert await inbox_of(hf, "doc-42") == []
+    assert await blob_keys(hf) == []
+
+
+async def test_a_large_signal_that_is_sent_again_while_its_run_is_freed_leaves_no_blob(
+    house: House,
+) -> None:
+    """A clock is behind. The payload comes when the blobs were freed, and the inbox was not."""
+    behind = House(house.url, StepClock())
+    sender, stage = staged(behind)
+    freeing, freed = staged(house)
+    await waiting(house, freeing)
+    await sender.signal("doc-42", "another", LARGE, signal_id="mail-7")
+    row = stage.hold(
+        lambda asked: isinstance(asked, GetItem) and asked.key.sk == "HEAD", side="after"
+    )
+    sending = asyncio.ensure_future(sender.signal("doc-42", "another", LARGE, signal_id="mail-7"))
+    await row.reached()
+    house.clock.advance(EXPIRES)
+    inbox = freed.hold(lambda asked: isinstance(asked, WriteItems))
+    async with house.worker(freeing, GRAPH) as worker:
+        await inbox.reached()
+        assert await blob_keys(freeing) == []
+        row.release()
+        with pytest.raises(RunEnded) as refused:
+            await sending
+        inbox.release()
+        await house.quiet(worker)
+    await behind.close()
+    assert refused.value.status == "expired"
+    assert await inbox_of(freeing, "doc-42") == []
+    assert await blob_keys(freeing) == []
 
 
 async def test_a_payload_that_is_kept_too_late_leaves_no_blob(house: House) -> None:

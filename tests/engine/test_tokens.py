@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import aclosing, suppress
 from random import Random
 from typing import Any
@@ -51,7 +51,15 @@ def held(head: Head, epoch: int) -> Head:
 
 
 def writer(hf: Holdfast, head: Head, call: str = "c", name: str = "small") -> TokenWriter:
-    return TokenWriter(hf._kernel, head, alive=lambda: True, call=call, name=name)
+    return speaker(hf, head, [True, False], call=call, name=name)
+
+
+def speaker(
+    hf: Holdfast, head: Head, owned: list[bool], call: str = "c", name: str = "small"
+) -> TokenWriter:
+    """Return a writer of one whose lease holds, or is lost, as the two values tell."""
+    held: dict[str, Any] = {"alive": lambda: owned[0], "lost": lambda: owned[1]}
+    return TokenWriter(hf._kernel, head, **held, call=call, name=name)
 
 
 async def text_items(hf: Holdfast) -> list[dict[str, Any]]:
@@ -500,17 +508,49 @@ async def test_an_owner_that_lost_the_run_writes_no_more_of_its_text(house: Hous
     """The next owner may have freed the run by then."""
     hf = house.open()
     head = await started(hf)
-    owned = [True]
-    speaking = TokenWriter(hf._kernel, head, alive=lambda: owned[0], call="c", name="small")
+    owned = [True, False]
+    speaking = speaker(hf, head, owned)
     speaking.emit("one ")
     await house.clock.asleep(1)
     speaking.emit("two")
-    owned[0] = False
+    owned[:] = [False, True]
     house.clock.advance(WRITE_SECONDS)
     await speaking.finish()
     assert told(await there(hf)) == {"c": "one "}
     assert len(await text_items(hf)) == 1
     assert hf._kernel.spools.of(head.key) is None
+
+
+@pytest.mark.parametrize("when", ["before it writes", "while it writes"])
+@pytest.mark.parametrize("becomes", ["renewed", "lost"])
+async def test_past_the_end_of_a_lease_text_waits_until_it_is_renewed_or_lost(
+    house: House, when: str, becomes: str
+) -> None:
+    """The renewal was sent in time, and its answer came late to a process that stood still."""
+    hf = house.open()
+    head = await started(hf)
+    hf._kernel.texts = failing = Failing(hf._kernel.texts, 0)  # type: ignore[assignment]
+    owned = [True, False]
+    speaking = speaker(hf, head, owned)
+    speaking.emit("one ")
+    await house.clock.asleep(1)
+    speaking.emit("two")
+    if when == "while it writes":
+        failing.times, failing.failed = 1, lambda: owned.__setitem__(0, False)
+    else:
+        owned[0] = False
+    finishing = asyncio.ensure_future(speaking.finish())
+    for _ in range(3):
+        assert len(await text_items(hf)) == 1  # and on the way all tasks have their turns
+        assert not finishing.done()
+        await house.clock.asleep(1)
+        house.clock.advance(WRITE_SECONDS)
+    owned[:] = [True, False] if becomes == "renewed" else [False, True]
+    await advancing(house.clock, finishing, WRITE_SECONDS)
+    await finishing
+    pieces = await there(hf)
+    assert told(pieces) == {"c": "one two" if becomes == "renewed" else "one "}
+    assert pieces[-1].last == (becomes == "renewed")
 
 
 async def test_before_a_run_is_freed_the_fate_of_all_its_text_is_known(house: House) -> None:
@@ -580,6 +620,7 @@ class Failing:
     def __init__(self, table: Table, times: int) -> None:
         self._table = table
         self.times = times
+        self.failed: Callable[[], None] = lambda: None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._table, name)
@@ -587,6 +628,7 @@ class Failing:
     async def write(self, write: Any, **options: Any) -> Any:
         if self.times:
             self.times -= 1
+            self.failed()
             raise StoreUnavailable("not now")
         return await self._table.write(write, **options)
 

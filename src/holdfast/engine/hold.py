@@ -84,6 +84,14 @@ class Hold:
         """Return whether the run may be written into, as far as our lease tells."""
         return self.holder.id == self.worker and self.holder.alive()
 
+    def lost(self) -> bool:
+        """Return whether it is not ours any more, and will not be.
+
+        One that is not alive may be so again: the renewal of its lease may have been carried out
+        in time, and its answer come late, to a process that stood still.
+        """
+        return self.over or self.holder.id != self.worker
+
     def check_alive(self) -> None:
         """Check that it is still ours.
 

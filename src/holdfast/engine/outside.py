@@ -42,11 +42,9 @@ class Outside:
     def text_writer(self, call: str, name: str) -> TokenWriter:
         """Return what takes in the text of an answer as it comes."""
         hold = self._hold
-
-        def alive() -> bool:
-            return hold.alive() and not hold.over
-
-        return TokenWriter(hold.kernel, hold.head, alive=alive, call=call, name=name)
+        return TokenWriter(
+            hold.kernel, hold.head, alive=hold.alive, lost=hold.lost, call=call, name=name
+        )
 
     async def admit(self, quota: Quota, cost: Cost, told_ms: int | None) -> Pass | Later:
         """Ask for what a quota gives; see `QuotaDesk.admit`."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import msgspec
@@ -106,7 +106,7 @@ class _Lying(msgspec.Struct, frozen=True):
     ttl: int
     spilled: bool
     put: Put | None = None
-    """The write that put it there, where it was ours."""
+    """The write that we sent, though it may not be what put it there."""
 
 
 async def _deliver(kernel: Kernel, hands: Hands, head: Head, signal: _Sent) -> None:
@@ -122,15 +122,8 @@ async def _deliver(kernel: Kernel, hands: Hands, head: Head, signal: _Sent) -> N
         if standing.expires_ms > head.expires_ms:  # it was extended since its row was read
             return await _deliver(kernel, hands, standing, signal)
         raise RunEnded(f"run {head.key.id!r} has expired", status="expired")
-    try:
+    async with _withdrawn_if_over(kernel, lying.put):
         await _tell_run(kernel, hands, head, signal, lying)
-    except RunNotFound:
-        await _withdraw(kernel, lying)
-        raise
-    except RunEnded as ended:
-        if ended.status == "expired":
-            await _withdraw(kernel, lying)
-        raise
 
 
 async def _accept(kernel: Kernel, head: Head, signal: _Sent) -> _Lying | None:
@@ -151,8 +144,9 @@ async def _accept(kernel: Kernel, head: Head, signal: _Sent) -> _Lying | None:
     try:
         await kernel.settle(kernel.inboxes, put)
     except ConditionFailed as failed:
-        ttl = await _check_same(kernel, head, failed.item or {}, signal)
-        return _Lying(ttl, spilled)
+        async with _withdrawn_if_over(kernel, put):
+            ttl = await _check_same(kernel, head, failed.item or {}, signal)
+        return _Lying(ttl, spilled, put)
     return _Lying(head.ttl, spilled, put)
 
 
@@ -187,14 +181,30 @@ async def _tell_run(kernel: Kernel, hands: Hands, head: Head, signal: _Sent, lyi
             hands.hear(head.key)
 
 
-async def _withdraw(kernel: Kernel, lying: _Lying) -> None:
-    """Take a signal of ours out of the inbox of a run that is over for good.
+@asynccontextmanager
+async def _withdrawn_if_over(kernel: Kernel, put: Put | None) -> AsyncGenerator[None, None]:
+    """Take a signal that we sent back where its run turns out to be over for good."""
+    try:
+        yield
+    except RunNotFound:
+        await _withdraw(kernel, put)
+        raise
+    except RunEnded as ended:
+        if ended.status == "expired":
+            await _withdraw(kernel, put)
+        raise
 
-    The worker that frees the run may have gone through the inbox before the signal came.
+
+async def _withdraw(kernel: Kernel, put: Put | None) -> None:
+    """Take a signal out of the inbox of a run that is over for good.
+
+    The worker that frees the run may have gone through the inbox before the signal came. That may
+    also be so where it lay there already: our payload may have come later, and our first sending
+    may be carried out after a further one was refused.
     """
-    if lying.put is not None:
-        await kernel.settle(kernel.inboxes, Delete(lying.put.key))
-        await _discard(kernel, content_of(lying.put.item))
+    if put is not None:
+        await kernel.settle(kernel.inboxes, Delete(put.key))
+        await _discard(kernel, content_of(put.item))
 
 
 async def _discard(kernel: Kernel, content: Content) -> None:

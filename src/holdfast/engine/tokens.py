@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -30,6 +31,8 @@ _ASK_FIRST_SECONDS = 0.1
 _ASK_MOST_SECONDS = 1.0
 # A store that is down for longer ends the text, and not the call.
 _PATIENCE_SECONDS = 30.0
+# Past the end of its lease a worker soon knows whether it is renewed or lost.
+_LAPSED_SECONDS = 0.05
 
 
 class TokenWriter:
@@ -40,10 +43,20 @@ class TokenWriter:
     """
 
     def __init__(
-        self, kernel: Kernel, head: Head, *, alive: Callable[[], bool], call: str, name: str
+        self,
+        kernel: Kernel,
+        head: Head,
+        *,
+        alive: Callable[[], bool],
+        lost: Callable[[], bool],
+        call: str,
+        name: str,
     ) -> None:
-        """``alive`` says whether the run is still held here, so that text may be written."""
-        self._spool = _spool_of(kernel, head, alive)
+        """``alive`` says whether the run is held here, so that text may be written.
+
+        ``lost`` says that it is not, and will not be: see `Hold.lost`.
+        """
+        self._spool = _spool_of(kernel, head, alive, lost)
         self._stream: int | None = self._spool.begin(Stream(call, name))
         self._said = False
 
@@ -87,7 +100,9 @@ class TokenWriter:
         self._said = True
 
 
-def _spool_of(kernel: Kernel, head: Head, alive: Callable[[], bool]) -> Spool:
+def _spool_of(
+    kernel: Kernel, head: Head, alive: Callable[[], bool], lost: Callable[[], bool]
+) -> Spool:
     """Return the spool of a run that this process holds."""
     spool = kernel.spools.of(head.key)
     held = (head.generation, head.epoch)
@@ -97,16 +112,22 @@ def _spool_of(kernel: Kernel, head: Head, alive: Callable[[], bool]) -> Spool:
 
     async def write(number: int, text: Text) -> None:
         put = text_item(head, key, number, text, now_ms=kernel.clock.now_ms())
-        until = kernel.clock.monotonic() + _PATIENCE_SECONDS
-        # Another owner may have freed the run by now: text would be left behind.
-        if not alive():
-            raise Unwritten("the run is no longer held here")
-        try:
-            await kernel.settle(
-                kernel.texts, put, alive=lambda: alive() and kernel.clock.monotonic() < until
-            )
-        except Dropped as dropped:
-            raise Unwritten(str(dropped.__cause__)) from None
+        # Another owner may have freed the run by now: text would be left behind. But where our
+        # lease is renewed after all, the answer is going to be recorded: so its text must not end.
+        while not lost():
+            if alive():
+                until = kernel.clock.monotonic() + _PATIENCE_SECONDS
+                try:
+                    await kernel.settle(kernel.texts, put, alive=partial(may_send, until))
+                    return
+                except Dropped as dropped:
+                    if alive():
+                        raise Unwritten(str(dropped.__cause__)) from None
+            await kernel.clock.sleep(_LAPSED_SECONDS)
+        raise Unwritten("the run is no longer held here")
+
+    def may_send(until: float) -> bool:
+        return alive() and not lost() and kernel.clock.monotonic() < until
 
     spool = Spool(key, head.generation, write=write, sleep=kernel.clock.sleep)
     kernel.spools.open(head.key, spool)

@@ -43,7 +43,7 @@ def stamps_without_an_order_within_a_millisecond(patch: pytest.MonkeyPatch) -> N
 
 @bug()
 def leave_a_refused_signal_in_a_freed_run(patch: pytest.MonkeyPatch) -> None:
-    async def careless(kernel: Kernel, lying: Any) -> None: ...
+    async def careless(kernel: Kernel, put: Any) -> None: ...
 
     patch.setattr(runs, "_withdraw", careless)
 
@@ -57,7 +57,7 @@ def take_back_a_signal_of_a_run_that_is_only_closing(patch: pytest.MonkeyPatch) 
         try:
             await tell(kernel, hands, head, signal, lying)
         except runs.RunClosing:
-            await runs._withdraw(kernel, lying)
+            await runs._withdraw(kernel, lying.put)
             raise
 
     patch.setattr(runs, "_tell_run", hasty)

@@ -176,6 +176,13 @@ def an_owner_that_lost_the_run_is_heard_to_its_end(patch: pytest.MonkeyPatch) ->
 def an_owner_that_lost_the_run_writes_its_text(patch: pytest.MonkeyPatch) -> None:
     def text_writer(self: Any, call: str, name: str) -> Any:
         hold = self._hold
-        return tokens.TokenWriter(hold.kernel, hold.head, alive=lambda: True, call=call, name=name)
+        return tokens.TokenWriter(
+            hold.kernel,
+            hold.head,
+            alive=lambda: True,
+            lost=lambda: False,
+            call=call,
+            name=name,
+        )
 
     patch.setattr(Outside, "text_writer", text_writer)
