@@ -322,7 +322,8 @@ class Hold:
                 await self.change(change, **values)
                 return
             except ConditionFailed as failed:
-                await self.look_again(failed)
+                # Not the inbox, too: its blobs may be what cannot be read, and the run is released.
+                self._take_row(failed.item)
                 if (self.head.ttl, self.head.expires_ms) == (ttl, expires_ms):
                     raise Dropped from None  # it was not extended: what else is against it stays
 
