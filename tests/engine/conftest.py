@@ -10,6 +10,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.clock import SystemIds
+from tests.engine.streets import Street
 from tests.engine.support import House, StepClock
 
 
@@ -24,6 +25,14 @@ async def house(tmp_path: Path, clock: StepClock) -> AsyncIterator[House]:
     house = House(f"sqlite:///{tmp_path}/runs.db", clock)
     yield house
     await house.close()
+
+
+@pytest.fixture
+async def street(tmp_path: Path, clock: StepClock) -> AsyncIterator[Street]:
+    """A file of SQLite, and blobs in memory."""
+    street = Street(tmp_path, clock)
+    yield street
+    await street.close()
 
 
 @pytest.fixture(params=["sqlite", "dynamodb"])

@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast import Graph, Holdfast, Worker
+from holdfast import Graph, Holdfast
 from holdfast.clock import ManualClock, SeededIds
 from holdfast.engine import leaving
 from holdfast.engine.kernel import Dropped, Kernel, Outage
@@ -32,17 +30,9 @@ from holdfast.errors import (
     StoreUnusable,
     Throttled,
 )
-from holdfast.storage import Key, Meter, Put, Store, Update
-from holdfast.storage.blobs import Blobs
-from holdfast.storage.sqlite import SqliteEngine
-from tests.engine.fallible import Fallible, FallibleBlobs
-from tests.engine.support import (
-    WAIT_SECONDS_MAX,
-    House,
-    StepClock,
-    incompressible,
-    store_without_blobs,
-)
+from holdfast.storage import Key, Put, Update
+from tests.engine.streets import Street, holding
+from tests.engine.support import House, incompressible, store_without_blobs
 
 ERRORS = [
     StoreFull("full"),
@@ -67,56 +57,6 @@ LASTING = [
     StoreMismatched("newer"),
     AccessDenied("denied"),
 ]
-
-
-class Place:
-    """One process: an instance with a table and blobs that can fail."""
-
-    def __init__(self, path: Path, clock: StepClock, contents: dict[str, bytes], seed: int) -> None:
-        meter = Meter()
-        self.table = Fallible(SqliteEngine(str(path / "runs.db"), clock=clock))
-        self.blobs = FallibleBlobs(contents)
-        store = Store(self.table, Blobs(self.blobs, meter), url="sqlite://", meter=meter)
-        self.hf = Holdfast("sqlite://", store=store, clock=clock, ids=SeededIds(seed, clock))
-
-
-class Street:
-    """Several processes that use one table and the same blobs."""
-
-    def __init__(self, path: Path, clock: StepClock) -> None:
-        self._path = path
-        self.clock = clock
-        self._contents: dict[str, bytes] = {}
-        self._places: list[Place] = []
-
-    def place(self) -> Place:
-        place = Place(self._path, self.clock, self._contents, len(self._places) + 1)
-        self._places.append(place)
-        return place
-
-    async def until(self, reached: Callable[[], Any], *, step_seconds: float = 0.5) -> None:
-        """Move the clock on until something is so."""
-        async with asyncio.timeout(WAIT_SECONDS_MAX):
-            while not (await found if asyncio.iscoroutine(found := reached()) else found):
-                self.clock.advance(step_seconds)
-                for _ in range(20):
-                    await self.clock.sleep(0)
-
-    async def close(self) -> None:
-        for place in self._places:
-            await place.hf.close()
-
-
-@pytest.fixture
-async def street(tmp_path: Path, clock: StepClock) -> AsyncIterator[Street]:
-    street = Street(tmp_path, clock)
-    yield street
-    await street.close()
-
-
-def holding(place: Place, graph: Graph, **options: Any) -> Worker:
-    """Return a worker that need not be kept alive while the clock is moved."""
-    return place.hf.worker([graph], **{"lease_seconds": 1e7, "poll_seconds": 0.5, **options})
 
 
 async def status_of(hf: Holdfast, run: str) -> str:

@@ -102,18 +102,14 @@ class HostileCalls(Threads):
         fault = drawn(world.plan.blobs, world.random.random())
         process.run_risk(latency)
         if world.outages.windows and (kind := world.outages.error("blobs", process)) is not None:
-            error, moment = kind(f"{subject}: blob_outage"), world.loop.time() + latency
-            if world.watch is not None and args:
-                world.watch.blob_failed(process, str(args[0]), subject)
-            world.loop.call_at(
-                moment,
-                self._deliver,
-                future,
-                "blob_outage",
-                error,
-                subject,
-                context=process.context,
-            )
+            asked, error = world.loop.time(), kind(f"{subject}: blob_outage")
+
+            def fail() -> None:
+                if world.watch is not None and args and not future.done():
+                    world.watch.blob_failed(process, str(args[0]), subject, asked=asked)
+                self._deliver(future, "blob_outage", error, subject)
+
+            world.loop.call_at(asked + latency, fail, context=process.context)
             return await future
         flight = world.serial()
 
@@ -142,7 +138,7 @@ class HostileCalls(Threads):
         if fault is None:
             world.note(self._owner, "gets", subject)
             if world.watch is not None:
-                world.watch.blob_worked(self._owner)
+                world.watch.blob_worked(self._owner, subject.partition(" ")[2])
             future.set_result(value)
         else:
             world.note(self._owner, fault, subject, count=True)

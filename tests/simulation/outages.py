@@ -57,8 +57,8 @@ _SMALL = 0.5
 _SPILL_BYTES = 150
 _ALL = 0.4
 """How many windows are those of all processes."""
-_TRIES_MAX = 8
-"""How often a worker that is out of patience may still try: several branches may be at it."""
+_TRIES_MAX = 4
+"""How often a worker that is out of patience may still try a blob: several may be at it."""
 _OWNERS_BLOB = re.compile(r"/[0-9]{8}-[0-9]+$")
 
 
@@ -134,16 +134,17 @@ class OutageWatch:
         self._patience_seconds = patience_seconds
         self._shared = shared
         self._since: dict[tuple[str, RunKey, int], float] = {}
-        self._tries: Counter[tuple[str, RunKey, int]] = Counter()
+        self._tries: Counter[tuple[str, RunKey, int, str]] = Counter()
         # Workers that released a run since they could not use their store, by process.
         self._cut_off: dict[str, str] = {}
         # By their tokens, since either may be sent again later.
         self._claims: set[str | None] = set()
         self._releases: set[str | None] = set()
 
-    def blob_failed(self, process: Process, key: str, subject: str) -> None:
+    def blob_failed(self, process: Process, key: str, subject: str, *, asked: float) -> None:
         """Check that a worker gives a run up whose blobs it could not use for too long.
 
+        It is told when the worker hears of it: one that stood still has tried only once until then.
         Who cancels a run reads its journal, too: a client, perhaps in the process of a worker.
         """
         blobs = run_blobs_of(key)
@@ -155,18 +156,26 @@ class OutageWatch:
         if row is None or row.get("owner") is None or row["generation"] != blobs.generation:
             return
         now, claim = self._world.loop.time(), (process.name, blobs.key, row["epoch"])
-        if now <= self._since.setdefault(claim, now) + self._patience_seconds:
+        if asked <= self._since.setdefault(claim, now) + self._patience_seconds:
             return
-        self._tries[claim] += 1
-        if self._tries[claim] > _TRIES_MAX:
-            seconds = now - self._since[claim]
+        self._tries[(*claim, key)] += 1
+        if self._tries[(*claim, key)] > _TRIES_MAX:
+            seconds = asked - self._since[claim]
             self._fail(
                 f"P6: {process.name} holds {blobs.key.id}, though it could not use its blobs for "
                 f"{seconds:.0f} s"
             )
 
-    def blob_worked(self, process: Process) -> None:
-        """Let the workers of a process claim runs again."""
+    def blob_worked(self, process: Process, key: str) -> None:
+        """Let the workers of a process claim runs again, and bear with the next outage of this one.
+
+        What it could use again, it may hold for another patience; other runs' blobs tell nothing.
+        """
+        blobs = run_blobs_of(key) if self._since else None
+        if blobs is not None:
+            usable = (process.name, blobs.key)
+            self._since = {c: since for c, since in self._since.items() if c[:2] != usable}
+            self._tries = Counter({c: n for c, n in self._tries.items() if c[:2] != usable})
         self._cut_off = {w: name for w, name in self._cut_off.items() if name != process.name}
 
     def sends(self, process: Process, operation: Operation) -> None:

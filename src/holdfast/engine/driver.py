@@ -110,8 +110,9 @@ class Driver:
         """
         if overtaken:
             self.hold.journal = None
-        self._interrupted = True
         if self.hold.in_node and self._task is not None:
+            # Only here: otherwise a later cancellation of the task would pass for an interruption.
+            self._interrupted = True
             self._task.cancel()
 
     def hear(self) -> None:

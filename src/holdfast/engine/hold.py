@@ -330,7 +330,8 @@ class Hold:
                 await self.change(change, **values)
                 return
             except ConditionFailed as failed:
-                await self.look_again(failed)
+                # Not the inbox, too: its blobs may be what cannot be read, and the run is released.
+                self._take_row(failed.item)
                 if _asked(self.head) == _asked(before):
                     raise Dropped from None  # what else is against it stays
 
