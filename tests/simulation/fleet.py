@@ -8,8 +8,10 @@ the world: they stand for the users.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from holdfast.records.head import OPEN
 from holdfast.records.keys import RunKey
 from tests.simulation.chronicle import Broken
 from tests.simulation.effects import Outside
@@ -266,10 +268,25 @@ async def _worked_through(world: World, state: Fleet, *, calls: bool) -> None:
         await client.ended
     while not all(line.done for line in state.script.lines):
         await _passed(world, 5)
+    if owed := funds_owed(state.script, statuses_of(world)):
+        await world.supervise("donor", state.client(owed)).ended
     await _come_to_rest(world, state)
     state.send_home()
     for worker in workers:
         await worker.ended
+
+
+def funds_owed(script: Script, statuses: Mapping[str, str]) -> list[Line]:
+    """Return what gives money to the runs that were given none while they had failed.
+
+    They were retried since. They would wait for it for ever, and their children look for it again
+    and again: no fleet would come to rest.
+    """
+    return [
+        Line(0.0, "fund", line.run, line.argument.split()[-1])
+        for line in script.lines
+        if line.verb == "fund" and line.refused and statuses.get(line.run) in OPEN
+    ]
 
 
 def _is_worker(process: Process) -> bool:
