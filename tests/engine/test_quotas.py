@@ -421,6 +421,7 @@ async def test_slots_are_renewed_together_as_long_as_they_are_held(
     assert isinstance((await office.done(other.admit(quota, TENANT, told_ms=None)))[0], Later)
     for one in passes:
         one.release()
+    await office.still()
     assert isinstance((await office.done(granted(other, quota)))[0], Pass)
 
 

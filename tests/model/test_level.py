@@ -557,6 +557,76 @@ def test_a_line_of_those_who_died_keeps_no_slot_for_long(at_once: int, lasts_ms:
     assert isinstance(answer, Granted)
 
 
+@pytest.mark.parametrize("at_once", [1, 2, 5])
+def test_short_calls_do_not_wait_for_a_guess_of_how_long_they_take(at_once: int) -> None:
+    """30 callers, each in a process of its own, make one call of 0.1 s each."""
+    quota, level = Quota("q", at_once=at_once), Level()
+    agenda: list[tuple[int, int, int | None, bool]] = [(NOW_US, n, None, False) for n in range(30)]
+    now_us, asks = NOW_US, 0
+    while agenda:
+        now_us, caller, told_us, ends = heapq.heappop(agenda)
+        if ends:
+            level = released(level, [f"{caller}"], now_ms=now_us // 1000)
+            continue
+        asks += 1
+        level, answer = asked(
+            level, quota, Cost(), now_us=now_us, told_us=told_us, token=f"{caller}"
+        )
+        if isinstance(answer, Granted):
+            heapq.heappush(agenda, (answer.at_us + 100_000, caller, None, True))
+        else:
+            heapq.heappush(agenda, (answer.until_us, caller, answer.until_us, False))
+    assert now_us - NOW_US <= 1.5 * 30 * 100_000 / at_once
+    assert asks <= 3.5 * 30
+
+
+def test_callers_ask_less_and_less_often_before_the_first_release() -> None:
+    quota, level = Quota("q", at_once=2), Level()
+    for token in ("a", "b"):
+        level, _ = asked(level, quota, Cost(), now_us=NOW_US, token=token)
+    agenda: list[tuple[int, int | None]] = [(NOW_US, None)] * 28
+    asks = Counter[int]()
+    while agenda[0][0] < NOW_US + 40 * SECOND_US:
+        now_us, told_us = heapq.heappop(agenda)
+        asks[(now_us - NOW_US) // (10 * SECOND_US)] += 1
+        level, answer = asked(level, quota, Cost(), now_us=now_us, told_us=told_us, token="x")
+        assert isinstance(answer, Later)
+        heapq.heappush(agenda, (answer.until_us, answer.until_us))
+    # As soon as short calls would be over, and after 10 s hardly more often than long ones end.
+    assert asks[0] <= 4 * 28
+    assert max(asks[n] for n in (1, 2, 3)) <= 20
+
+
+def test_the_first_release_tells_how_long_slots_are_held() -> None:
+    quota, now_ms = Quota("q", at_once=2), NOW_US // 1000
+    level, _ = asked(Level(), quota, Cost(), now_us=NOW_US, token="a")
+    level = released(level, ["a"], now_ms=now_ms + 8_000)
+    assert level.held_ms == 8_000
+    level, _ = asked(level, quota, Cost(), now_us=NOW_US, token="b")
+    level = released(level, ["b"], now_ms=now_ms + 4_000)
+    assert level.held_ms == 7_000
+
+
+def test_who_asks_before_its_time_and_finds_no_slot_keeps_its_place() -> None:
+    quota, level = Quota("q", at_once=1), Level()
+    level, _ = asked(level, quota, Cost(), now_us=NOW_US, token="a")
+    told: list[int] = []
+    for token in ("b", "c"):
+        level, answer = asked(level, quota, Cost(), now_us=NOW_US, token=token)
+        assert isinstance(answer, Later)
+        told.append(answer.until_us)
+    for told_us in told:
+        before = level
+        level, answer = asked(level, quota, Cost(), now_us=NOW_US, told_us=told_us, token="x")
+        assert answer == Later(told_us, "slot")
+        assert level == before
+    # In its turn it goes to the end of the line, and so does one that says what nobody told it.
+    for told_us in (told[0], told[1] + SECOND_US):
+        _, answer = asked(level, quota, Cost(), now_us=told[0], told_us=told_us, token="b")
+        assert isinstance(answer, Later)
+        assert told[1] < answer.until_us < told[1] + SECOND_US
+
+
 def test_a_cost_over_the_limit_is_refused_with_both() -> None:
     quota = Quota("q", requests=5, tokens=100, dollars=0.5)
     for cost, field, limit in [

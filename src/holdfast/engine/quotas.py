@@ -12,6 +12,7 @@ what may have been given back by it is not given back twice.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from holdfast.engine.kernel import Kernel
+from holdfast.engine.waiters import Waiters
 from holdfast.errors import ConditionFailed, HoldfastError, OutcomeUnknown, StoreUnavailable
 from holdfast.model import level as levels
 from holdfast.model.level import HORIZON_US, Granted, Level, slack_us_for
@@ -176,9 +178,10 @@ class QuotaDesk:
         clock = self._kernel.clock
         stays_until = clock.monotonic() + HORIZON_US / 1_000_000
         told_us = None if told_ms is None else told_ms * 1000
+        wait = _NO_WAIT
         while True:
             ask = _Ask(quota, cost, told_us, self._kernel.ids.new(), self._lease_ms)
-            answer, asked_at = await counter.answered(ask)
+            answer, asked_at = await counter.answered(ask, wait)
             if isinstance(answer, Granted):
                 granted = Pass(counter, ask, answer, asked_at)
                 if await granted.reach():
@@ -186,14 +189,19 @@ class QuotaDesk:
                     self.counts["admitted"] += 1
                     return granted
                 self.counts["late"] += 1
-                told_us = asked_at.now_us  # too late for its moment, not for its turn
+                # Too late for its moment, not for its turn.
+                told_us, wait = asked_at.now_us, _NO_WAIT
                 continue
-            told_us = answer.until_us
-            seconds = asked_at.seconds_until(told_us, clock.monotonic())
-            if clock.monotonic() + seconds > stays_until:
+            told_us, now = answer.until_us, clock.monotonic()
+            wait = _Wait(asked_at.seconds_until(told_us, now))
+            stays = now + wait.seconds <= stays_until
+            if stays and answer.waits_for == "slot":
+                wait = wait._replace(slot_seconds=stays_until - now)
+            elif answer.waits_for != "others":
+                counter.waiters.note_away(told_us, now_us=asked_at.now_us)
+            if not stays:
                 self.counts["told"] += 1
                 return Later(told_us // 1000)
-            await clock.sleep(seconds)
 
     async def close(self) -> None:
         """Write down what was given back, as far as the store answers, and stop renewing."""
@@ -241,6 +249,17 @@ class _Moment(NamedTuple):
         return (at_us - self.now_us) / 1_000_000 - (monotonic - self.monotonic)
 
 
+class _Wait(NamedTuple):
+    """How long a caller waits in place before it asks."""
+
+    seconds: float
+    slot_seconds: float = 0.0
+    """Up to so long it can wait for a slot that this process releases; 0 if for something else."""
+
+
+_NO_WAIT = _Wait(0.0)
+
+
 class _Pace(NamedTuple):
     """How slow this process is."""
 
@@ -281,7 +300,7 @@ class _Ask:
             asyncio.get_running_loop().create_future()
         )
         self.answer: levels.Answer | None = None
-        self._told_us = told_us
+        self.told_us = told_us
 
     def applied(self, level: Level, *, now_us: int, pace: _Pace) -> Level:
         level, self.answer = levels.asked(
@@ -289,7 +308,7 @@ class _Ask:
             self.quota,
             self.cost,
             now_us=now_us,
-            told_us=self._told_us,
+            told_us=self.told_us,
             lead_us=pace.lead_us,
             slack_us=pace.slack_us,
             token=self.token,
@@ -380,12 +399,13 @@ class _Counter:
         self._tardy_since = 0.0
         self._working: asyncio.Task[None] | None = None
         self._lingering: asyncio.Task[None] | None = None
+        self.waiters = Waiters[_Ask]()
         self.held: dict[str, float] = {}
         """The slots of this process, and until when each is ours by our own clock."""
 
     @property
     def busy(self) -> bool:
-        return bool(self._pending or self.held) or self._working is not None
+        return bool(self._pending or self.held or self.waiters) or self._working is not None
 
     def holds(self, token: str) -> bool:
         return self._kernel.clock.monotonic() < self.held.get(token, 0.0)
@@ -403,18 +423,52 @@ class _Counter:
         elif self._working is None and self._lingering is None:
             self._lingering = asyncio.create_task(self._linger())
 
-    async def answered(self, ask: _Ask) -> tuple[levels.Answer, _Moment]:
-        """Return what an ask is answered; whoever stops waiting for it loses nothing."""
+    async def answered(self, ask: _Ask, wait: _Wait) -> tuple[levels.Answer, _Moment]:
+        """Return the answer to an ask, which is sent after a wait.
+
+        If it waits for a slot, another write of this process may answer it before it is sent. A
+        caller that is cancelled loses nothing.
+        """
         self._quota = ask.quota
-        self.add(ask)
+        sending: asyncio.Task[None] | None = None
+        if wait.seconds > 0:
+            sending = asyncio.create_task(self._send(ask, wait))
+        else:
+            self.add(ask)
         try:
             return await asyncio.shield(ask.future)
         except asyncio.CancelledError:
-            if ask in self._pending:
-                self._pending.remove(ask)
+            self._withdraw(ask)
             # It may be answered already, or be on its way.
             ask.future.add_done_callback(lambda future: self._unwanted(ask, future))
             raise
+        finally:
+            if sending is not None:
+                sending.cancel()
+
+    async def _send(self, ask: _Ask, wait: _Wait) -> None:
+        """Send an ask after a wait."""
+        if wait.slot_seconds:
+            self.waiters.add(ask)
+        await self._kernel.clock.sleep(wait.seconds)
+        if wait.slot_seconds and self._frees_slots_alone(ask.quota):
+            # No slot becomes free before this process releases one, and that write answers it.
+            await self._kernel.clock.sleep(wait.slot_seconds - wait.seconds)
+        self.waiters.remove(ask)
+        self.add(ask)
+
+    def _frees_slots_alone(self, quota: Quota) -> bool:
+        """Return whether this process holds all slots, and no other callers are in the line."""
+        slots = level_of(self._standing).slots.keys()
+        full = quota.at_once is not None and len(slots) >= quota.at_once
+        now_us = self._kernel.clock.now_ms() * 1000
+        return full and slots <= self.held.keys() and self.waiters.are_alone(now_us)
+
+    def _withdraw(self, ask: _Ask) -> None:
+        """Do not send an ask, if it was not sent yet."""
+        self.waiters.remove(ask)
+        if ask in self._pending:
+            self._pending.remove(ask)
 
     def _unwanted(self, ask: _Ask, future: asyncio.Future[tuple[levels.Answer, _Moment]]) -> None:
         if not future.cancelled() and future.exception() is None:
@@ -466,8 +520,7 @@ class _Counter:
             moment = _Moment(clock.now_ms() * 1000, clock.monotonic())
             level, before = level_of(self._standing), self._standing
             pace = _Pace(self._lead_us(quota), slack_us_for(quota, self._tardy_us))
-            for change in batch:
-                level = change.applied(level, now_us=moment.now_us, pace=pace)
+            level, waited = self._changed(level, batch, moment.now_us, pace=pace)
             doubtful = _Doubt()
             write = changed(self._key, level, quota, standing=before, token=self._kernel.ids.new())
             try:
@@ -476,6 +529,7 @@ class _Counter:
                 )
             except ConditionFailed as failed:
                 self._standing = None if failed.item is None else dict(failed.item)
+                self.waiters.see(level_of(self._standing).line_us)
                 if doubtful.arisen:
                     batch = [change for change in batch if change.repeatable]
                 refusals += 1
@@ -483,10 +537,36 @@ class _Counter:
                     await clock.sleep(_APART_SECONDS * self._kernel.ids.random())
                 continue
             self._took(round((clock.monotonic() - moment.monotonic) * 1_000_000))
-            for change in batch:
+            self.waiters.line_us = level.line_us
+            for ask in waited:
+                self._withdraw(ask)  # its time may have come meanwhile
+            # Callers that begin hear of it first. A caller of the same node that is told to come
+            # back would let go of the run otherwise, and the call that begins would be lost.
+            for change in sorted([*batch, *waited], key=_is_told_later):
                 self._note(change, moment)
                 change.done(level, moment)
             return
+
+    def _changed(
+        self, level: Level, batch: Sequence[_Change], now_us: int, *, pace: _Pace
+    ) -> tuple[Level, list[_Ask]]:
+        """Return the level after these changes, and the waiting callers that are answered with it.
+
+        A caller that takes no slot before its time keeps its place in the line.
+        """
+        shared = self.waiters.share_line(now_us)
+        waiting = self.waiters.due(now_us) if shared else self.waiters.first(now_us)
+        answered, full = list[_Ask](), False
+        for change in sorted([*batch, *waiting], key=_turn):
+            if not isinstance(change, _Ask) or change not in self.waiters:
+                level = change.applied(level, now_us=now_us, pace=pace)
+            elif not full:
+                after = change.applied(level, now_us=now_us, pace=pace)
+                full = not shared and not isinstance(change.answer, Granted)
+                if not full:
+                    level = after
+                    answered.append(change)
+        return level, answered
 
     def _note(self, change: _Change, moment: _Moment) -> None:
         if isinstance(change, _Ask) and isinstance(change.answer, Granted) and change.token:
@@ -516,6 +596,17 @@ class _Counter:
     def _lead_us(self, quota: Quota) -> int:
         """Return how far ahead a moment must be, lest the answer comes too late for it."""
         return min(max(2 * self._lag_us - quota.grace_us // 2, 0), HORIZON_US // 2)
+
+
+def _turn(change: _Change) -> float:
+    """Return the order of changes in a write: callers come after releases, newcomers last."""
+    if not isinstance(change, _Ask):
+        return 0
+    return math.inf if change.told_us is None else change.told_us
+
+
+def _is_told_later(change: _Change) -> bool:
+    return isinstance(change, _Ask) and not isinstance(change.answer, Granted)
 
 
 class _Doubt:

@@ -24,7 +24,7 @@ All of it is pure. Moments are microseconds of the wall clock.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -32,6 +32,7 @@ from holdfast.model.quota import Cost, Quota
 
 __all__ = [
     "HORIZON_US",
+    "LATE_US",
     "Granted",
     "Hold",
     "Later",
@@ -57,15 +58,15 @@ _EARLY_US = HORIZON_US // 2
 _AGAIN_US = 50_000
 _ASKS_A_SPAN = 4
 # A caller that comes back may be late by this much.
-_LATE_US = 100_000
+LATE_US = 100_000
 # How long after its moment somebody who needs much room may come, before others go on.
 _PATIENCE_US = 2 * HORIZON_US
 _SLICES = 24
 # What lies further ahead than this was written by a clock that is wrong.
 _CLOCKS_APART_US = 60_000_000
 _LINE_US_MAX = 24 * 3600 * 1_000_000
-# How long a slot is thought to be held, as long as nobody knows, and at most.
-_HELD_MS = 1_000
+# The estimate of how long a slot is held: the least before the first release, and the most ever.
+_HELD_MS_MIN = 100
 _HELD_MS_MAX = 60_000
 _HELD_WEIGHT = 4
 _USED_WEIGHT = 4
@@ -117,8 +118,8 @@ class Level(msgspec.Struct, frozen=True, array_like=True):
     """Where the line of those ends who were told to come back."""
     hold: Hold | None = None
     slots: Mapping[str, Slot] = {}
-    held_ms: int = _HELD_MS
-    """How long a slot is held, about."""
+    held_ms: int = 0
+    """How long a slot is held, about; 0 before the first release."""
     used_permille: int = 500
     """How much is used of what is reserved, about."""
     slacks: tuple[Slack, ...] = ()
@@ -141,6 +142,11 @@ class Later(msgspec.Struct, frozen=True):
     """Nothing was taken; the caller asks again at this moment, and says that it was told so."""
 
     until_us: int
+    waits_for: Literal["slot", "room", "others"] = "room"
+    """All slots are taken, a limit is reached, or the free slots are kept for callers in the line.
+
+    A caller that waits for others has no place in the line itself.
+    """
 
 
 Answer: TypeAlias = Granted | Later
@@ -186,10 +192,12 @@ def asked(
         granted = Granted(at_us, slack_us)
         return _taken(level, quota, cost, granted, told_us=told_us, slot=slot), granted
     if full and not far:
-        free_us = max(level.line_us, now_us) + _spacing_us(level, quota)
-        return msgspec.structs.replace(level, line_us=free_us), _later(free_us)
+        if told_us is not None and now_us < told_us <= level.line_us + 1_000:
+            return level, Later(told_us, "slot")  # it came early, and keeps its place
+        free_us = max(level.line_us, now_us) + _spacing_us(level, quota, now_us)
+        return msgspec.structs.replace(level, line_us=free_us), _later(free_us, "slot")
     if kept and not (far or held or overtakes):
-        return level, _later(now_us + _kept_us(level, quota))
+        return level, _later(now_us + _kept_us(level, quota, now_us), "others")
     if held and level.hold is not None:
         counted_us = max(counted_us, level.hold.told_us + 2 * _EARLY_US)
     if counted_us <= paced_us:
@@ -253,8 +261,8 @@ def released(level: Level, tokens: Iterable[str], *, now_ms: int) -> Level:
     for token in tokens:
         if (slot := slots.pop(token, None)) is not None:
             lasted_ms = min(max(now_ms - slot.taken_ms, 1), _HELD_MS_MAX)
-            held_ms += (lasted_ms - held_ms) // _HELD_WEIGHT
-    return msgspec.structs.replace(level, slots=slots, held_ms=max(held_ms, 1))
+            held_ms += (lasted_ms - held_ms) // _HELD_WEIGHT if held_ms else lasted_ms
+    return msgspec.structs.replace(level, slots=slots, held_ms=held_ms)
 
 
 def renewed(level: Level, tokens: Iterable[str], *, until_ms: int) -> Level:
@@ -464,9 +472,9 @@ def _amounts(one: Spent) -> tuple[int, int]:
     return one.tokens, one.nanodollars
 
 
-def _later(until_us: int) -> Later:
+def _later(until_us: int, waits_for: Literal["slot", "room", "others"] = "room") -> Later:
     # Callers are told whole milliseconds.
-    return Later(-(-until_us // 1000) * 1000)
+    return Later(-(-until_us // 1000) * 1000, waits_for)
 
 
 def _step_us(level: Level, quota: Quota, cost: Cost) -> int:
@@ -501,20 +509,33 @@ def _is_kept(level: Level, quota: Quota, taken: int, now_us: int) -> bool:
     """
     if quota.at_once is None or level.line_us <= now_us:
         return False
-    soon_us = min(level.line_us - now_us, _kept_us(level, quota))
-    return quota.at_once - taken <= -(-soon_us // _spacing_us(level, quota))
+    soon_us = min(level.line_us - now_us, _kept_us(level, quota, now_us))
+    return quota.at_once - taken <= -(-soon_us // _spacing_us(level, quota, now_us))
 
 
-def _kept_us(level: Level, quota: Quota) -> int:
+def _kept_us(level: Level, quota: Quota, now_us: int) -> int:
     """Return how long a free slot waits for callers in the line, which may have died."""
-    return 2 * _spacing_us(level, quota) + _LATE_US
+    return 2 * _spacing_us(level, quota, now_us) + LATE_US
 
 
-def _spacing_us(level: Level, quota: Quota) -> int:
+def _spacing_us(level: Level, quota: Quota, now_us: int) -> int:
     """Return the time between two callers in the line for a slot.
 
     It is half of the estimated time between two releases. A caller that finds no slot goes to the
     end of the line, and a free slot is wasted until the next caller comes.
     """
     assert quota.at_once is not None
-    return max(level.held_ms * 1000 // quota.at_once // 2, 10_000)
+    return max(_held_ms(level, now_us) * 1000 // quota.at_once // 2, 10_000)
+
+
+def _held_ms(level: Level, now_us: int) -> int:
+    """Return how long a slot is held, about.
+
+    Before the first release it is the time for which the oldest slot has been held so far. Callers
+    of short calls then come back soon, and callers of long calls less and less often.
+    """
+    if level.held_ms:
+        return level.held_ms
+    now_ms = now_us // 1000
+    taken_ms = min((slot.taken_ms for slot in level.slots.values()), default=now_ms)
+    return min(max(now_ms - taken_ms, _HELD_MS_MIN), _HELD_MS_MAX)
