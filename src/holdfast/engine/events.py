@@ -21,7 +21,7 @@ from holdfast.errors import BlobNotFound, InvalidQuery, JournalDamaged, RunNotFo
 from holdfast.model.run import HistoryEntry, HistoryPage
 from holdfast.records.codec import unpack_events
 from holdfast.records.head import ENDED, Head
-from holdfast.records.journal import content_of
+from holdfast.records.journal import content_of, is_emptied
 from holdfast.records.keys import RunKey, position_in, records_range
 
 __all__ = ["check_kept", "followed", "history", "kept", "same"]
@@ -163,12 +163,12 @@ class _Reader:
             raise await self._missing(head)
 
     async def _pages(self, head: Head, limit: int) -> AsyncIterator[Sequence[dict[str, Any]]]:
-        """Yield the items from here on, few enough to have all their blobs in memory."""
+        """Yield the items from here on that hold something, few enough to load all their blobs."""
         where = records_range(head.generation, self.position)
         cursor: str | None = None
         while True:
             page = await self._kernel.journals.query(head.key.pk, where, limit=limit, cursor=cursor)
-            for some in _portions(page.items):
+            for some in _portions([item for item in page.items if not is_emptied(item)]):
                 yield some
             cursor = page.cursor
             if cursor is None:
