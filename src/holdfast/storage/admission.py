@@ -192,8 +192,8 @@ def check_full(write: Touch) -> None:
 
 def _check_full(item: Mapping[str, Any]) -> None:
     for name, value in item.items():
-        kind: type[Any] = type(value)
-        if (kind in (str, bytes) and not value) or (kind in (dict, list) and _has_empty(value)):
+        empty = not value and type(value) in (str, bytes)
+        if empty or (type(value) in (dict, list) and _has_empty(value)):
             raise InvalidItem(
                 f"{name} must not be or hold empty text or bytes; leave it out instead", field=name
             )
