@@ -224,17 +224,18 @@ class Promises:
         if len(steps) > 1:
             steps = sorted(steps, key=lambda step: step[0].sk == HEAD)
         for key, old, new in steps:
-            if key.pk.startswith("LANE#"):
+            kind = key.pk.partition("#")[0]
+            if kind == "LANE":
                 self._order.ticket(key, old, new, process)
-            elif key.pk.startswith("QUOTA#"):
+            elif kind == "QUOTA":
                 self.gate.item(key, new)
-            elif key.pk.startswith("WORKER#"):
+            elif kind == "WORKER":
                 self.reaping.worker(key, old, new, process, now_ms)
             elif key == REAPING:
                 self.reaping.turn(old, new, now_ms)
-            elif key.pk.startswith("ANSWER#"):
+            elif kind == "ANSWER":
                 self.shared.item(key, old, new, process)
-            elif not key.pk.startswith("RUN#"):
+            elif kind != "RUN":
                 continue
             elif key.sk == HEAD:
                 self._head(key, old, new, process, now_ms)
