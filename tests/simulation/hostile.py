@@ -76,7 +76,7 @@ class HostileEngine:
         if process.crashed or world.over:
             return future
         world.operations[type(operation).__name__] += 1
-        world.note(process, "asks", operation)
+        world.trace.extend((world.loop.now, process.name, "asks", operation))
         latency = world.draw_latency(process)
         process.run_risk(latency)
         if world.watch is not None:
@@ -337,15 +337,16 @@ class HostileEngine:
     ) -> None:
         if future.done():  # whoever asked was cancelled
             return
-        note, process = self._world.note, self._process
+        world, process = self._world, self._process
         if fault is not None:
-            note(process, fault, operation, count=True)
+            world.note(process, fault, operation, count=True)
         if isinstance(answer, HoldfastError):
-            note(process, f"gets {type(answer).__name__}", operation)
+            world.note(process, f"gets {type(answer).__name__}", operation)
             future.set_exception(answer)
         else:
             error = answer.error
-            note(process, "gets" if error is None else f"gets {type(error).__name__}", operation)
+            what = "gets" if error is None else f"gets {type(error).__name__}"
+            world.trace.extend((world.loop.now, process.name, what, operation))
             future.set_result(answer)
 
 

@@ -179,12 +179,14 @@ class Promises:
     def expiring(self, within_ms: int) -> list[RunKey]:
         """Return the runs that are open and expire within that time."""
         now = self._world.now_ms()
-        heads = [self._runs.own_row(chronicle) for chronicle in self._open.values()]
-        return [
-            head.key
-            for head in heads
-            if head is not None and head.status in OPEN and 0 < head.expires_ms - now < within_ms
+        rows = {pk: self._world.truth.row(pk) for pk in self._open}
+        # Asked for so often that only rows that may be meant are read.
+        heads = [
+            self._runs.own_row(self._open[pk])
+            for pk, row in rows.items()
+            if row is not None and 0 < row["expires_ms"] - now < within_ms
         ]
+        return [head.key for head in heads if head is not None and head.status in OPEN]
 
     def is_due_within(self, seconds: float) -> bool:
         """Return whether a run becomes due within that time, or is so by now."""
@@ -238,17 +240,18 @@ class Promises:
         if len(steps) > 1:
             steps = sorted(steps, key=lambda step: step[0].sk == HEAD)
         for key, old, new in steps:
-            if key.pk.startswith("LANE#"):
+            kind = key.pk.partition("#")[0]
+            if kind == "LANE":
                 self._order.ticket(key, old, new, process)
-            elif key.pk.startswith("QUOTA#"):
+            elif kind == "QUOTA":
                 self.gate.item(key, new)
-            elif key.pk.startswith("WORKER#"):
+            elif kind == "WORKER":
                 self.reaping.worker(key, old, new, process, now_ms)
             elif key == REAPING:
                 self.reaping.turn(old, new, now_ms)
-            elif key.pk.startswith("ANSWER#"):
+            elif kind == "ANSWER":
                 self.shared.item(key, old, new, process)
-            elif not key.pk.startswith("RUN#"):
+            elif kind != "RUN":
                 continue
             elif key.sk == HEAD:
                 self._head(key, old, new, process, now_ms)

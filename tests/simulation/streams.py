@@ -180,6 +180,8 @@ class Streams:
             pass
         except RunNotFound:
             screen.over = self._runs.row(screen.run) is not None
+        finally:
+            del following  # its error knows of this frame
 
     async def _follow(self, screen: Screen, process: Process, hf: Holdfast) -> None:
         key = screen.run

@@ -130,8 +130,7 @@ class Truth:
         """Return what stands in the partitions whose keys begin so, in the order of the keys."""
         return [
             item
-            for pk in sorted(self._table)
-            if pk.startswith(prefix)
+            for pk in sorted(pk for pk in self._table if pk.startswith(prefix))
             for _, item in sorted(self._table[pk].items.items())
         ]
 
@@ -140,8 +139,7 @@ class Truth:
         partitions = self._indexes[index]
         return [
             entry
-            for pk in sorted(partitions)
-            if pk.startswith(prefix)
+            for pk in sorted(pk for pk in partitions if pk.startswith(prefix))
             for _, entry in sorted(partitions[pk].items.items())
         ]
 

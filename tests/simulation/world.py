@@ -172,7 +172,7 @@ class World:
         """Add to the trace; count it as a fault that took effect, if asked to."""
         if count:
             self.faults[what] += 1
-        self.trace.add(self.loop.now, process.name, what, subject)
+        self.trace.extend((self.loop.now, process.name, what, subject))
 
     def tell_sent(self, process: Process, operation: WriteOperation) -> None:
         """Tell whoever observes that a process sends a write."""

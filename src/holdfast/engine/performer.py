@@ -22,6 +22,8 @@ from holdfast.model.failure import failure_of
 
 __all__ = ["perform"]
 
+_NOT_OF_THE_NODE = KeyboardInterrupt | SystemExit | GeneratorExit | Dropped | Overtaken
+
 
 async def perform(
     graph: Graph,
@@ -50,18 +52,21 @@ async def perform(
     except BaseException as raised:
         error = raised
         try:
-            visit.check()
-        except NotPausable as refusal:
-            error = refusal
-        _raise_ours(error, visit)
-        if _is_of_another(error, visit):  # ours is not: to drop the run would tell nobody why
-            error = NodeError(str(error))
-        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-            raise
-        if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit | Dropped | Overtaken):
-            raise
-        covered = isinstance(error, Exception) and node.retry.covers(error)
-        return Raised(failure_of(error), covered, _since(began, clock))
+            try:
+                visit.check()
+            except NotPausable as refusal:
+                error = refusal
+            _raise_ours(error, visit)
+            if _is_of_another(error, visit):  # ours is not: to drop the run would tell nobody why
+                error = NodeError(str(error))
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise
+            if isinstance(error, _NOT_OF_THE_NODE):
+                raise
+            covered = isinstance(error, Exception) and node.retry.covers(error)
+            return Raised(failure_of(error), covered, _since(began, clock))
+        finally:
+            del error  # or it would keep alive what its traceback does, and that would keep it
 
 
 async def _called(node: Node, state: Any, visit: Visit, threads: NodeThreads) -> Any:

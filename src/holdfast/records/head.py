@@ -216,7 +216,7 @@ def head_of(item: Mapping[str, Any]) -> Head:
         if schema > SCHEMA:
             raise JournalDamaged(f"the run was written with schema {schema}; this reads {SCHEMA}")
         show = item["show"]
-        values = {name: item[name] for name in ATTRIBUTES if name in item}
+        values = {name: value for name, value in item.items() if name in _ATTRIBUTES}
         return Head(
             key=RunKey.parsed(item["PK"]),
             graph=show["graph"],
@@ -248,6 +248,7 @@ ATTRIBUTES = (
     "freed", "spilled", "pool", "snapshot", "extends_ms", "ticket", "replaces", "into",
     "children", "on_pause", "plain_hash", "tokens", "nanodollars", "fundings", "losses",
 )  # fmt: skip
+_ATTRIBUTES = frozenset(ATTRIBUTES)
 
 
 def is_over(item: Mapping[str, Any], now_ms: int) -> bool:

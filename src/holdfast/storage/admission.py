@@ -192,7 +192,8 @@ def check_full(write: Touch) -> None:
 
 def _check_full(item: Mapping[str, Any]) -> None:
     for name, value in item.items():
-        if value == "" or value == b"" or (type(value) in (dict, list) and _has_empty(value)):
+        empty = not value and type(value) in (str, bytes)
+        if empty or (type(value) in (dict, list) and _has_empty(value)):
             raise InvalidItem(
                 f"{name} must not be or hold empty text or bytes; leave it out instead", field=name
             )
@@ -290,18 +291,19 @@ def _update(update: Update, layout: Layout) -> Update:
         raise InvalidWrite(f"an update names the attribute {twice!r} twice", field=twice)
     if not distinct.isdisjoint(_NOT_UPDATED):
         _refuse_names(names)
-    changes = canonical_item({**update.set, **update.set_if_absent})
+    set_ = canonical_item(update.set)
+    set_if_absent = canonical_item(update.set_if_absent) if update.set_if_absent else {}
+    changes = {**set_, **set_if_absent} if set_if_absent else set_
     _check_placing(changes, layout)
     size = item_bytes(changes)
     if size > ITEM_BYTES_MAX:
         raise item_too_large(changes, size)
-    set_ = {name: changes[name] for name in update.set}
     if update.token is not None:
         set_[TOKEN] = _token(update.token)
     return Update(
         key=admit_key(update.key),
         set=set_,
-        set_if_absent={name: changes[name] for name in update.set_if_absent},
+        set_if_absent=set_if_absent,
         add={name: _addend(value, name, layout) for name, value in update.add.items()},
         remove=tuple(update.remove),
         condition=_condition(update.condition),
@@ -311,16 +313,15 @@ def _update(update: Update, layout: Layout) -> Update:
 
 def _names_of(update: Update) -> list[str]:
     """Return every attribute that an update names."""
-    for part in ("set", "set_if_absent", "add"):
-        given = getattr(update, part)
+    parts = {"set": update.set, "set_if_absent": update.set_if_absent, "add": update.add}
+    for part, given in parts.items():
         if type(given) is not dict and not isinstance(given, Mapping):
             raise InvalidWrite(f"{part} is a dict of attributes", field=part)
     if not isinstance(update.remove, tuple | list):
         raise InvalidWrite("remove is a tuple of attributes' names", field="remove")
-    names = [*update.set, *update.set_if_absent, *update.add, *update.remove]
-    for name in names:
+    for name in (*update.add, *update.remove):  # others are checked with what they are set to
         _attribute(name)
-    return names
+    return [*update.set, *update.set_if_absent, *update.add, *update.remove]
 
 
 def _refuse_names(names: Iterable[str]) -> None:
@@ -366,9 +367,7 @@ def _addend(given: Any, name: str, layout: Layout) -> Value:
 def _condition(condition: Condition | None) -> Condition | None:
     if condition is None:
         return None
-    if isinstance(condition, Absent | Present):  # nearly all there are
-        return _canonical_condition(condition)
-    parts = _condition_parts(condition)
+    parts = _condition_parts(condition) if isinstance(condition, AllOf | AnyOf) else 1
     if parts > CONDITION_PARTS_MAX:
         raise InvalidWrite(
             f"a condition has at most {CONDITION_PARTS_MAX} parts, not {parts}",
@@ -399,6 +398,8 @@ def _canonical_condition(condition: Condition) -> Condition:
             _attribute(name)
             return condition
         case Equals(name, value):
+            if _attribute(name) is name and _is_plain(value):  # nearly all there are
+                return condition
             return Equals(_attribute(name), canonical_value(value, name))
         case Less(name, value):
             return Less(_attribute(name), _ordered(value, name))
@@ -412,7 +413,13 @@ def _canonical_condition(condition: Condition) -> Condition:
             raise InvalidWrite(f"{_shown(condition)} is not a condition", field="condition")
 
 
+def _is_plain(value: Any) -> bool:  # its own canonical form, for certain
+    return (type(value) is str and value.isascii()) or (type(value) is int and abs(value) < 2**53)
+
+
 def _ordered(value: Any, name: str) -> Any:
+    if _is_plain(value):
+        return value
     value = canonical_value(value, name)
     if order_of(value) is None:
         raise InvalidWrite(

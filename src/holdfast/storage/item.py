@@ -123,13 +123,13 @@ def item_too_large(item: Item, size: int) -> ItemTooLarge:
 def item_bytes(item: Item) -> int:
     """Return what a canonical item weighs: its names and its values."""
     total = 0
-    for name, value in item.items():
-        total += len(name) if name.isascii() else len(name.encode())
-        if type(value) is str and value.isascii():  # most of what there is
-            total += len(value)
+    texts = [*item]
+    for value in item.values():
+        if type(value) is str:
+            texts.append(value)
         else:
             total += _WEIGHERS[type(value)](value)
-    return total
+    return total + _text_bytes("".join(texts))  # all at once: this runs for every write
 
 
 def same(left: Value, right: Value) -> bool:
