@@ -37,7 +37,7 @@ async def call(office: Office, desk: QuotaDesk, quota: Quota) -> None:
 # --- which of them may take a slot early ----------------------------------------------------------
 
 
-def test_all_that_wait_may_take_a_slot_while_nobody_else_is_in_the_line() -> None:
+def test_all_that_wait_may_take_a_slot_while_no_other_process_is_in_the_line() -> None:
     waiters, places = Waiters[Place](), [Place(30), Place(20)]
     for place in places:
         waiters.add(place)
@@ -48,11 +48,11 @@ def test_all_that_wait_may_take_a_slot_while_nobody_else_is_in_the_line() -> Non
     assert waiters.first(10) == [Place(20)]
 
 
-def test_nobody_takes_a_slot_early_while_another_process_has_callers_in_the_line() -> None:
+def test_no_caller_takes_a_slot_early_while_another_process_has_callers_in_the_line() -> None:
     waiters = Waiters[Place]()
     waiters.add(Place(20))
     waiters.line_us = 20
-    waiters.see(20)  # the other process wrote, and nobody of it is in the line
+    waiters.see(20)  # the other process wrote, and has no caller in the line
     assert waiters.first(10) == [Place(20)]
     waiters.see(50)
     over_us = 50 + LATE_US

@@ -620,7 +620,7 @@ def test_who_asks_before_its_time_and_finds_no_slot_keeps_its_place() -> None:
         level, answer = asked(level, quota, Cost(), now_us=NOW_US, told_us=told_us, token="x")
         assert answer == Later(told_us, "slot")
         assert level == before
-    # In its turn it goes to the end of the line, and so does one that says what nobody told it.
+    # In its turn it goes to the end of the line, and so does one with another place.
     for told_us in (told[0], told[1] + SECOND_US):
         _, answer = asked(level, quota, Cost(), now_us=told[0], told_us=told_us, token="b")
         assert isinstance(answer, Later)

@@ -270,7 +270,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             pass
         for task, _ in self.pending():
             task._log_destroy_pending = False  # type: ignore[attr-defined]
-        # Not left to the collector: to find out what nobody needs takes longer than to free it.
+        # Not left to the collector: to find what is not needed takes longer than to free it.
         for task, _ in self._tasks:
             if task.cancelled():
                 task._make_cancelled_error()  # type: ignore[attr-defined]

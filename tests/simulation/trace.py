@@ -30,7 +30,7 @@ class Trace:
         # One after the other, four to an event: tuples would be the garbage collector's main work.
         self._parts: list[Any] = []
         self.extend: Callable[[tuple[float, str, str, Subject]], None] = self._parts.extend
-        """As `add`, for whoever notes much: it takes one tuple, and is no function of Python."""
+        """As `add`, for callers that note much: it takes one tuple, and is a builtin."""
 
     def __len__(self) -> int:
         return len(self._parts) // _PARTS
