@@ -85,7 +85,7 @@ async def test_what_is_asked(endpoint: Endpoint, model: OpenAI) -> None:
         temperature=0,
         stop="END",
         seed=3,
-        reasoning_effort="low",
+        extra={"reasoning_effort": "low"},
         idempotency_key="run-1/key",
     )
     (request,) = endpoint.asked

@@ -115,7 +115,9 @@ def _question(visit: Asker, calls: Calls, name: str, asked: Invocation, number: 
         known = ", ".join(sorted(visit.means.models)) or "none"
         raise UnknownModel(f"there is no model {name!r:.80}; there are: {known}")
     # Said, so that no service takes a default of its own, and more than was set aside.
-    params: dict[str, Any] = {"max_tokens": model.max_tokens, **asked.params}
+    params = dict(asked.params)
+    if params.get("max_tokens") is None:
+        params["max_tokens"] = model.max_tokens
     request = Request.of(
         model.name,
         asked.messages,

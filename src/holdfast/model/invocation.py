@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal, Protocol, TypeAlias, cast
 
@@ -110,7 +110,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         tool_choice: str | None = None,
         output: dict[str, Any] | None = None,
         idempotency_key: str = "",
-        **params: Any,
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+        top_p: float | None = None,
+        stop: str | Sequence[str] | None = None,
+        seed: int | None = None,
+        extra: Mapping[str, Any] | None = None,
     ) -> Request:
         """Return the request in the form in which it is sent, hashed and kept.
 
@@ -144,7 +149,14 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             tools=tuple(tools),
             tool_choice=tool_choice,
             output=None if output is None else admitted_output(output),
-            params=admitted_params(params),
+            params=admitted_params(
+                max_tokens=max_tokens,
+                temperature=temperature,
+                top_p=top_p,
+                stop=stop,
+                seed=seed,
+                extra=extra,
+            ),
             idempotency_key=idempotency_key,
         )
 
