@@ -15,6 +15,7 @@ from typing import Any, Protocol, cast
 
 import msgspec
 
+from holdfast.addresses import without_credentials
 from holdfast.engine.callers import admitted_key
 from holdfast.engine.charges import FREE, Charged, Price
 from holdfast.engine.lines import Lines
@@ -30,6 +31,7 @@ from holdfast.errors import (
 from holdfast.graph.node import is_plain
 from holdfast.graph.tool import UNKNOWN, VOID, Done, Tool
 from holdfast.graph.values import Misfit, converted, durable, separate
+from holdfast.model.bounds import RETRY_AFTER_SECONDS_MAX
 from holdfast.model.call import Call
 from holdfast.model.event import (
     CallFinished,
@@ -273,7 +275,8 @@ class Calls:
         except Exception as error:
             if asked.tool.at_most_once and not isinstance(error, NotDone):
                 # An error is no proof that nothing happened.
-                _log.warning("call %s under the key %s is ambiguous: %r", call, key, error)
+                told = without_credentials(repr(error))
+                _log.warning("call %s under the key %s is ambiguous: %s", call, key, told)
                 return error
             await self._in_vain(call, digest, error, asked)
         else:
@@ -374,7 +377,8 @@ class Calls:
         try:
             return await self._run(tool.probe, is_plain(tool.probe), (key,), {})
         except Exception as error:
-            _log.warning("the probe of %r cannot tell what became of %s: %r", tool.name, key, error)
+            told = without_credentials(repr(error))
+            _log.warning("the probe of %r cannot tell what became of %s: %s", tool.name, key, told)
             return UNKNOWN
 
     async def _ask(self, call: str, known: Call, asked: Asked, key: str) -> None:
@@ -453,11 +457,11 @@ class Calls:
 
 
 def _asked_to_wait_ms(error: Exception) -> int:
-    """Return how long a service asked not to be called."""
+    """Return how long a service asked not to be called; it cannot park a run for ever."""
     seconds: object = getattr(error, "retry_after_seconds", None)
     if not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
         return 0  # it may be anybody's error
-    return round(seconds * 1000)
+    return round(min(seconds, RETRY_AFTER_SECONDS_MAX) * 1000)
 
 
 def _outcome(known: Call, tool: Tool[..., Any]) -> Any:

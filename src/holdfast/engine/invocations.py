@@ -22,6 +22,7 @@ from holdfast.errors import (
 )
 from holdfast.graph.schemas import schema_of, validated
 from holdfast.graph.tool import Tool
+from holdfast.model.answers import admitted_answer
 from holdfast.model.invocation import Answer, Model, Request, ToolSpec
 from holdfast.model.policy import Retry
 from holdfast.model.quota import Cost, Quota
@@ -157,9 +158,9 @@ class _Question:
         self._asked = asked
         self._quota = visit.means.quotas.get(name)
         self._call = ""
-        tokens = model.tokens_at_most(request)
-        money = 0 if model.price is None else model.price.cost_at_most(tokens)
-        self.most = Spending(sum(tokens), money)
+        self._tokens = model.tokens_at_most(request)
+        money = 0 if model.price is None else model.price.cost_at_most(self._tokens)
+        self.most = Spending(sum(self._tokens), money)
         self.cost = Cost(1, self.most.tokens, self.most.nanodollars)
         self.unknown = ""
         if model.price is None:
@@ -240,9 +241,11 @@ class _Question:
 
     async def _told(self, request: Request) -> Answer:
         if not self._asked.stream:
-            return await self._model.answer(request, None)
-        async with self._visit.text_writer(self._call, self._name) as writer:
-            return await self._model.answer(request, writer.emit)
+            answer = await self._model.answer(request, None)
+        else:
+            async with self._visit.text_writer(self._call, self._name) as writer:
+                answer = await self._model.answer(request, writer.emit)
+        return admitted_answer(answer, self._tokens)
 
 
 def _checked(answer: Answer, asked: Invocation) -> Answer:

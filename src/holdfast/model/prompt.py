@@ -17,6 +17,8 @@ __all__ = [
     "admitted_output",
     "admitted_params",
     "admitted_tool",
+    "is_id",
+    "is_tool_name",
 ]
 
 _MESSAGES_MAX = 10_000
@@ -65,7 +67,7 @@ def admitted_tool(name: Any, description: Any, parameters: Any) -> None:
     Raises:
         InvalidPrompt: a service would refuse it.
     """
-    if not isinstance(name, str) or not _TOOL_NAME.fullmatch(name):
+    if not is_tool_name(name):
         _refuse("name", f"a tool's name is 1 to 64 of a-z, A-Z, 0-9, _ and -, not {name!r:.80}")
     if name in _TOOL_NAMES_TAKEN:
         _refuse("name", f"no tool can be called {name}, which says how one is chosen")
@@ -110,6 +112,18 @@ def admitted_params(
     if extra:
         kept["extra"] = _json("extra", extra)
     return kept
+
+
+def is_tool_name(name: object) -> bool:
+    """Return whether a tool, or a call of one, can have this name."""
+    return isinstance(name, str) and _TOOL_NAME.fullmatch(name) is not None
+
+
+def is_id(value: object) -> bool:
+    """Return whether a call of a tool can have this id."""
+    if not isinstance(value, str) or not 0 < len(value) <= _ID_CHARS_MAX:
+        return False
+    return value.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
 def _message(field: str, message: Any) -> dict[str, Any]:
@@ -188,7 +202,7 @@ def _calls(field: str, calls: Any) -> list[dict[str, Any]]:
             _refuse(here, f"a call is a dict, not {type(call).__name__}")
         fields = cast(Mapping[str, Any], given)
         name = fields.get("name")
-        if not isinstance(name, str) or not _TOOL_NAME.fullmatch(name):
+        if not is_tool_name(name):
             _refuse(f"{here}.name", f"no tool can be called {name!r:.80}")
         arguments = fields.get("arguments", {})
         if not isinstance(arguments, Mapping):

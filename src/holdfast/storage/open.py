@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from holdfast.addresses import without_credentials
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import InvalidUrl, StoreUnusable
 from holdfast.storage.blobs import Blobs
@@ -253,4 +254,5 @@ def _bytes(url: str, options: Mapping[str, str], name: str) -> int | None:
 
 
 def _invalid(url: object, reason: str) -> InvalidUrl:
-    return InvalidUrl(f"cannot open {url!r:.200}: {reason}. A store's address looks so:\n{FORMS}")
+    shown = without_credentials(repr(url))
+    return InvalidUrl(f"cannot open {shown:.200}: {reason}. A store's address looks so:\n{FORMS}")
