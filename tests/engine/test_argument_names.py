@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast import Graph, Holdfast, agent, tool
@@ -141,6 +141,7 @@ async def test_every_name_works_as_a_parameter_of_the_service(house: House) -> N
     assert asked[0].params["extra"] == extra
 
 
+@settings(deadline=None, max_examples=40)
 @given(name=IDENTIFIERS, model=st.booleans())
 async def test_any_identifier_can_be_a_parameter(name: str, model: bool) -> None:
     take, seen = taking(name)

@@ -150,6 +150,8 @@ def _parsed(url: str) -> _Address:
         raise _invalid(url, str(error)) from None
     if "#" in url or "\0" in path:
         raise _invalid(url, "it holds a # or a NUL; in a file's name write %23 for #")
+    if "@" in host:
+        raise _invalid(url, "it must not contain credentials")
     match parts.scheme:
         case "sqlite":
             _check_options(url, options, _SQLITE_OPTIONS)
