@@ -371,6 +371,19 @@ def test_any_text_is_json_or_an_invalid_answer(text: str) -> None:
         ToolCall.read("1", "f", said)
 
 
+@pytest.mark.parametrize(
+    "line",
+    ["x```a\n", "x```a\n" + " " * 50, "```", "`", "\n", "\n ```x", "``` ", "```json\n", "a", "[],"],
+)
+@pytest.mark.parametrize("begin", ["", "```\n", "```json\n[", " "])
+def test_a_text_of_the_largest_size_is_looked_through_once(begin: str, line: str) -> None:
+    """As one regular expression this took the square of the text: hours for 2 MB."""
+    text = begin + line * (ANSWER_BYTES_MAX // len(line))
+    with pytest.raises(InvalidAnswer):
+        parsed_json(text)
+    assert ToolCall.read("1", "f", text).malformed == text
+
+
 @pytest.mark.parametrize("opening", ["[", '{"a":'])
 def test_json_is_nested_as_deep_as_it_may(opening: str) -> None:
     parsed_json(hostile.nested(JSON_DEPTH_MAX, opening=opening))
