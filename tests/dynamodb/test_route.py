@@ -82,7 +82,8 @@ async def test_no_error_shows_the_password_of_a_proxy(
         monkeypatch.setenv("HTTPS_PROXY", proxy)
         with pytest.raises(EndpointUnreachable) as failed:
             await open_engine("https://dynamodb.invalid").perform(GET)
-    told, each = "", failed.value
+    told = ""
+    each: BaseException | None = failed.value
     while each is not None:
         told += f"{each!r} {each} "
         each = each.__cause__ or each.__context__
