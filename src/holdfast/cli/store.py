@@ -6,6 +6,7 @@ import json
 
 import click
 
+from holdfast.addresses import without_credentials
 from holdfast.app import Holdfast
 from holdfast.cli.failures import asynchronous
 from holdfast.cli.parameters import example
@@ -35,7 +36,7 @@ async def create(url: str) -> None:
     """Make the table and the bucket at URL where they are missing."""
     async with open_store(url) as opened:
         await opened.create()
-    click.echo(f"{url} is ready")
+    click.echo(f"{without_credentials(url)} is ready")
 
 
 @store.command("definition", epilog=_ADDRESSES)
@@ -55,7 +56,7 @@ async def check(url: str) -> None:
         await opened.table.get(Key("holdfast-check", "holdfast-check"))
         if opened.has_blobs:
             await opened.blobs.list("holdfast-check/", limit=1)
-    click.echo(f"{url} answers")
+    click.echo(f"{without_credentials(url)} answers")
 
 
 @store.command(epilog=_ADDRESSES)

@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from holdfast.addresses import without_credentials
 from holdfast.app import Holdfast
 from holdfast.cli.failures import showing_errors
 from holdfast.cli.parameters import example, url_option
@@ -152,9 +153,9 @@ async def _work(
                 return
             names = ", ".join(sorted({graph.name for graph in graphs}))
             if working.id:
-                _say(f"worker {working.id} runs {names} on {url}")
+                _say(f"worker {working.id} runs {names} on {without_credentials(url)}")
             else:  # its log has said why
-                _say(f"worker waits until it can use {url}")
+                _say(f"worker waits until it can use {without_credentials(url)}")
             await asked.wait()
             drain = f"{options.drain_seconds:g} seconds"
             _say(f"worker {working.id} leaves: runs in hand {working.running}, drain {drain}")
@@ -175,7 +176,7 @@ async def _opened(url: str, means: Mapping[str, Any], asked: asyncio.Event) -> H
             if not error.may_pass:
                 raise
             if error.code != told:
-                _say(f"worker waits until it can use {url}: {error}")
+                _say(f"worker waits until it can use {without_credentials(url)}: {error}")
             told = error.code
         ending = asyncio.ensure_future(asked.wait())
         await asyncio.wait({ending}, timeout=pause)

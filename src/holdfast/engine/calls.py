@@ -15,6 +15,8 @@ from typing import Any, Protocol, cast
 
 import msgspec
 
+from holdfast.addresses import without_credentials
+from holdfast.engine.callers import admitted_key
 from holdfast.engine.charges import FREE, Charged, Price
 from holdfast.engine.lines import Lines
 from holdfast.engine.quotas import NotYet, Pass
@@ -28,7 +30,8 @@ from holdfast.errors import (
 )
 from holdfast.graph.node import is_plain
 from holdfast.graph.tool import UNKNOWN, VOID, Done, Tool
-from holdfast.graph.values import Misfit, converted, durable, plainly_durable, separate
+from holdfast.graph.values import Misfit, converted, durable, separate
+from holdfast.model.bounds import RETRY_AFTER_SECONDS_MAX
 from holdfast.model.call import Call
 from holdfast.model.event import (
     CallFinished,
@@ -51,7 +54,6 @@ __all__ = ["Ambiguous", "Asked", "Calls", "Visit"]
 _log = logging.getLogger("holdfast.calls")
 
 _UNKNOWN_CALL = Call()
-_KEY_LETTERS_MAX = 256
 
 
 class Visit(Protocol):
@@ -160,7 +162,7 @@ class Calls:
 
     def name(self, name: str, key: str | None) -> str:
         """Return what the next call is known by; to be asked before anything is awaited."""
-        return self._lines.next(name) if key is None else f"={_admitted_key(key)}"
+        return self._lines.next(name) if key is None else f"={admitted_key(key)}"
 
     async def call(self, call: str, asked: Asked) -> Any:
         """Return the result of a call, from its record where there is one.
@@ -273,7 +275,8 @@ class Calls:
         except Exception as error:
             if asked.tool.at_most_once and not isinstance(error, NotDone):
                 # An error is no proof that nothing happened.
-                _log.warning("call %s under the key %s is ambiguous: %r", call, key, error)
+                told = without_credentials(repr(error))
+                _log.warning("call %s under the key %s is ambiguous: %s", call, key, told)
                 return error
             await self._in_vain(call, digest, error, asked)
         else:
@@ -333,15 +336,21 @@ class Calls:
             kwargs["idempotency_key"] = key
         if tool.takes_context:
             kwargs["ctx"] = asked.context
-        return await self._run(tool.function, tool.plain, *asked.args, **kwargs)
+        return await self._run(tool.function, tool.plain, asked.args, kwargs)
 
-    async def _run(self, function: Callable[..., Any], plain: bool, *args: Any, **kw: Any) -> Any:
+    async def _run(
+        self,
+        function: Callable[..., Any],
+        plain: bool,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+    ) -> Any:
         if plain:
-            call = partial(contextvars.copy_context().run, function, *args, **kw)
+            call = partial(contextvars.copy_context().run, function, *args, **kwargs)
             loop = asyncio.get_running_loop()
             value = await loop.run_in_executor(self._visit.threads, call)
         else:
-            value = function(*args, **kw)
+            value = function(*args, **kwargs)
         return await cast(Awaitable[Any], value) if inspect.isawaitable(value) else value
 
     # --- calls that may have been made ------------------------------------------------------------
@@ -366,9 +375,10 @@ class Calls:
         if tool.probe is None:
             return UNKNOWN
         try:
-            return await self._run(tool.probe, is_plain(tool.probe), key)
+            return await self._run(tool.probe, is_plain(tool.probe), (key,), {})
         except Exception as error:
-            _log.warning("the probe of %r cannot tell what became of %s: %r", tool.name, key, error)
+            told = without_credentials(repr(error))
+            _log.warning("the probe of %r cannot tell what became of %s: %s", tool.name, key, told)
             return UNKNOWN
 
     async def _ask(self, call: str, known: Call, asked: Asked, key: str) -> None:
@@ -447,23 +457,11 @@ class Calls:
 
 
 def _asked_to_wait_ms(error: Exception) -> int:
-    """Return how long a service asked not to be called."""
+    """Return how long a service asked not to be called; it cannot park a run for ever."""
     seconds: object = getattr(error, "retry_after_seconds", None)
     if not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
         return 0  # it may be anybody's error
-    return round(seconds * 1000)
-
-
-def _admitted_key(key: object) -> str:
-    if (
-        type(key) is not str
-        or not 0 < len(key) <= _KEY_LETTERS_MAX
-        or not plainly_durable(key)  # or the call would be made, and could not be written down
-    ):
-        raise InvalidRequest(
-            f"the key of a call has 1 to {_KEY_LETTERS_MAX} letters, not {key!r:.80}", field="key"
-        )
-    return key
+    return round(min(seconds, RETRY_AFTER_SECONDS_MAX) * 1000)
 
 
 def _outcome(known: Call, tool: Tool[..., Any]) -> Any:

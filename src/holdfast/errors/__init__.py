@@ -47,6 +47,7 @@
     │   ├── InvalidState          the state does not match its type
     │   ├── ModelError            a model gave no answer that is of use
     │   │   ├── InvalidAnswer     its answer is not JSON, does not fit, or was cut
+    │   │   │   └── AnswerTooLarge    it is larger, longer or slower than an answer may be
     │   │   ├── InvalidArguments  a tool was called with arguments that it does not take
     │   │   ├── ModelRefused      the request is wrong, or not allowed
     │   │   ├── ModelUnavailable  throttled, out of order or out of reach (retryable)
@@ -88,6 +89,7 @@ it cannot go on in ``runs``, what a node meets in ``nodes``, and what ails a sto
 """
 
 from holdfast.errors.nodes import (
+    AnswerTooLarge,
     BudgetSpent,
     CallChanged,
     CallError,
@@ -177,6 +179,7 @@ from holdfast.errors.stores import (
 __all__ = [
     "AccessDenied",
     "AlreadyExists",
+    "AnswerTooLarge",
     "BlobDamaged",
     "BlobNotFound",
     "BudgetShared",

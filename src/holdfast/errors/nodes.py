@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from holdfast.errors.root import HoldfastError
 
 __all__ = [
+    "AnswerTooLarge",
     "BudgetSpent",
     "CallChanged",
     "CallError",
@@ -65,6 +66,17 @@ class InvalidAnswer(ModelError):
         super().__init__(message)
         self.field = field
         """The path to what does not fit; empty where it is the whole."""
+
+
+class AnswerTooLarge(InvalidAnswer):
+    """The model's answer is larger, longer or slower than an answer may be."""
+
+    code = "answer_too_large"
+
+    def __init__(self, message: str | None = None, *, field: str = "", limit: int = 0) -> None:
+        super().__init__(message, field=field)
+        self.limit = limit
+        """The bound that it exceeds; ``field`` says of what."""
 
 
 class InvalidArguments(ModelError):

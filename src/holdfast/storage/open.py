@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from holdfast.addresses import without_credentials
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import InvalidUrl, StoreUnusable
 from holdfast.storage.blobs import Blobs
@@ -149,6 +150,8 @@ def _parsed(url: str) -> _Address:
         raise _invalid(url, str(error)) from None
     if "#" in url or "\0" in path:
         raise _invalid(url, "it holds a # or a NUL; in a file's name write %23 for #")
+    if "@" in host:
+        raise _invalid(url, "it must not contain credentials")
     match parts.scheme:
         case "sqlite":
             _check_options(url, options, _SQLITE_OPTIONS)
@@ -253,4 +256,5 @@ def _bytes(url: str, options: Mapping[str, str], name: str) -> int | None:
 
 
 def _invalid(url: object, reason: str) -> InvalidUrl:
-    return InvalidUrl(f"cannot open {url!r:.200}: {reason}. A store's address looks so:\n{FORMS}")
+    shown = without_credentials(repr(url))
+    return InvalidUrl(f"cannot open {shown:.200}: {reason}. A store's address looks so:\n{FORMS}")
