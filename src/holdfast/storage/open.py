@@ -152,6 +152,8 @@ def _parsed(url: str) -> _Address:
         raise _invalid(url, str(error)) from None
     if "#" in url or any("\0" in part for part in (host, path, *options.values())):
         raise _invalid(url, "it holds a # or a NUL; in a file's name write %23 for #")
+    if "@" in host:
+        raise _invalid(url, "it must not contain credentials")
     if _SURROGATE.search(url):
         raise _invalid(url, "it is not valid Unicode")
     match parts.scheme:
