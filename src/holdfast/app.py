@@ -142,8 +142,8 @@ class Holdfast:
     ) -> RunHandle:
         """Start a run; when this returns, nothing can lose it.
 
-        The id is the idempotency key: the same id and input give the same run, however often this
-        is called. Only workers that serve its ``pool`` take the run; it is one of its labels.
+        The id is the idempotency key: the same id, input and user give the same run, however often
+        this is called. Only workers that serve its ``pool`` take the run; it is one of its labels.
         ``expires`` counts from the start; ``retention`` is how long the rows are kept beyond that,
         two days at the least.
 
@@ -160,7 +160,8 @@ class Holdfast:
             InvalidInput: the input does not fit the graph's state.
             InvalidGraph: the graph cannot be run.
             InvalidName: the id, the tenant, the pool, the session or a label cannot be one.
-            AlreadyExists: there is a run of this id, with another input or in another session.
+            AlreadyExists: there is a run of this id, with another input, in another session or for
+                another user.
             SessionBusy: another run of the session goes on, and ``on_busy`` is ``reject``.
         """
         if not isinstance(graph, Graph):
@@ -226,12 +227,10 @@ class Holdfast:
         Raises:
             InvalidName: the session, the user or the tenant cannot be one.
         """
-        of = admitted_user(user)
-        key = LaneKey(
-            self._admitted_tenant(tenant),
-            "-" if of is None else await self._kernel.hashed_user(of),
-            admit_name(session, "session"),
-        )
+        of, tenant = admitted_user(user), self._admitted_tenant(tenant)
+        session = admit_name(session, "session")
+        hash = None if of is None else await self._kernel.user_hash(of, tenant)
+        key = LaneKey(tenant, await self._kernel.lane_user(hash) or "-", session)
         return [lane_entry_of(head) for head in await lanes.listed(self._kernel, key)]
 
     async def children(self, id: str, *, tenant: str | None = None) -> list[RunEntry]:

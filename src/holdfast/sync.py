@@ -245,7 +245,8 @@ class Holdfast:
             InvalidInput: the input does not fit the graph's state.
             InvalidGraph: the graph cannot be run.
             InvalidName: the id, the tenant, the pool, the session or a label cannot be one.
-            AlreadyExists: there is a run of this id, with another input or in another session.
+            AlreadyExists: there is a run of this id, with another input, in another session or for
+                another user.
             SessionBusy: another run of the session goes on, and ``on_busy`` is ``reject``.
         """
         handle = self._portal.call(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
-from holdfast.addresses import without_credentials
 from holdfast.app import Holdfast
 from holdfast.cli.failures import asynchronous
 from holdfast.cli.parameters import example
+from holdfast.cli.text import pretty, say
 from holdfast.model.durations import days
 from holdfast.records.keys import SETTINGS
 from holdfast.records.settings import SHARDS, settings_of
@@ -36,7 +34,7 @@ async def create(url: str) -> None:
     """Make the table and the bucket at URL where they are missing."""
     async with open_store(url) as opened:
         await opened.create()
-    click.echo(f"{without_credentials(url)} is ready")
+    say(f"{url} is ready")
 
 
 @store.command("definition", epilog=_ADDRESSES)
@@ -44,7 +42,7 @@ async def create(url: str) -> None:
 @asynchronous
 async def show_definition(url: str) -> None:
     """Print a CloudFormation template of the table at URL, to be deployed by yourself."""
-    click.echo(json.dumps(definition(url), indent=2))
+    click.echo(pretty(definition(url)))
 
 
 @store.command(epilog=_ADDRESSES)
@@ -56,7 +54,7 @@ async def check(url: str) -> None:
         await opened.table.get(Key("holdfast-check", "holdfast-check"))
         if opened.has_blobs:
             await opened.blobs.list("holdfast-check/", limit=1)
-    click.echo(f"{without_credentials(url)} answers")
+    say(f"{url} answers")
 
 
 @store.command(epilog=_ADDRESSES)

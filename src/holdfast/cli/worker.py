@@ -15,11 +15,11 @@ from typing import Any
 
 import click
 
-from holdfast.addresses import without_credentials
 from holdfast.app import Holdfast
 from holdfast.cli.failures import showing_errors
 from holdfast.cli.parameters import example, url_option
 from holdfast.cli.targets import FORMS, load_graphs, load_named
+from holdfast.cli.text import say
 from holdfast.engine.worker import Worker, WorkerOptions
 from holdfast.errors import StoreError
 from holdfast.graph import Graph
@@ -153,15 +153,18 @@ async def _work(
                 return
             names = ", ".join(sorted({graph.name for graph in graphs}))
             if working.id:
-                _say(f"worker {working.id} runs {names} on {without_credentials(url)}")
+                say(f"worker {working.id} runs {names} on {url}", err=True)
             else:  # its log has said why
-                _say(f"worker waits until it can use {without_credentials(url)}")
+                say(f"worker waits until it can use {url}", err=True)
             await asked.wait()
             drain = f"{options.drain_seconds:g} seconds"
-            _say(f"worker {working.id} leaves: runs in hand {working.running}, drain {drain}")
+            say(
+                f"worker {working.id} leaves: runs in hand {working.running}, drain {drain}",
+                err=True,
+            )
             await working.stop()
             _end_soon()
-            _say(f"worker {working.id} has left: {_told(working)}")
+            say(f"worker {working.id} has left: {_told(working)}", err=True)
             sys.stdout.flush()
             await holdfast.close()
 
@@ -176,7 +179,7 @@ async def _opened(url: str, means: Mapping[str, Any], asked: asyncio.Event) -> H
             if not error.may_pass:
                 raise
             if error.code != told:
-                _say(f"worker waits until it can use {without_credentials(url)}: {error}")
+                say(f"worker waits until it can use {url}: {error}", err=True)
             told = error.code
         ending = asyncio.ensure_future(asked.wait())
         await asyncio.wait({ending}, timeout=pause)
@@ -237,7 +240,3 @@ def _end_soon() -> None:
 def _told(working: Worker) -> str:
     told = [f"{count} {what}" for what, count in sorted(working.counts.items()) if count]
     return ", ".join(told) or "there was nothing to do"
-
-
-def _say(line: str) -> None:
-    click.echo(line, err=True)

@@ -6,7 +6,6 @@ import asyncio
 import contextvars
 import hashlib
 import inspect
-import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
@@ -16,6 +15,7 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from holdfast.addresses import without_credentials
+from holdfast.display import log_named
 from holdfast.engine.callers import admitted_key
 from holdfast.engine.charges import FREE, Charged, Price
 from holdfast.engine.lines import Lines
@@ -48,10 +48,11 @@ from holdfast.model.quota import Cost, Quota
 from holdfast.model.spending import NOTHING, Spending
 from holdfast.model.wait import asking_key
 from holdfast.records.codec import arguments_digest
+from holdfast.records.keys import RunKey
 
 __all__ = ["Ambiguous", "Asked", "Calls", "Visit"]
 
-_log = logging.getLogger("holdfast.calls")
+_log = log_named("holdfast.calls")
 
 _UNKNOWN_CALL = Call()
 
@@ -67,6 +68,11 @@ class Visit(Protocol):
     @property
     def key(self) -> str:
         """What names the visit, and no other."""
+        ...
+
+    @property
+    def run(self) -> RunKey:
+        """The run in which the node is."""
         ...
 
     @property
@@ -194,7 +200,7 @@ class Calls:
                 del self._under_way[call]
                 done.set_result(None)
         if known.digest != digest:
-            _changed(call, asked)
+            _changed(self._visit.run, call, asked)
         return _outcome(known, asked.tool)
 
     async def _made(self, call: str, digest: bytes, asked: Asked) -> Call:
@@ -275,8 +281,10 @@ class Calls:
         except Exception as error:
             if asked.tool.at_most_once and not isinstance(error, NotDone):
                 # An error is no proof that nothing happened.
-                told = without_credentials(repr(error))
-                _log.warning("call %s under the key %s is ambiguous: %s", call, key, told)
+                told = "%s: call %s under the key %s is ambiguous: %r"
+                _log.warning(
+                    told, self._visit.run.told, call, key, without_credentials(repr(error))
+                )
                 return error
             await self._in_vain(call, digest, error, asked)
         else:
@@ -368,7 +376,8 @@ class Calls:
                     await self._in_vain(call, known.digest, raised, asked)
             case found:
                 if found is not UNKNOWN:
-                    _log.warning("the probe of %r said what it cannot: %r", asked.tool.name, found)
+                    told = "%s: the probe of %r returned a %s, which is not an answer of a probe"
+                    _log.warning(told, self._visit.run.told, asked.tool.name, type(found).__name__)
                 await self._ask(call, known, asked, key)
 
     async def _probed(self, tool: Tool[..., Any], key: str) -> Any:
@@ -377,8 +386,10 @@ class Calls:
         try:
             return await self._run(tool.probe, is_plain(tool.probe), (key,), {})
         except Exception as error:
-            told = without_credentials(repr(error))
-            _log.warning("the probe of %r cannot tell what became of %s: %s", tool.name, key, told)
+            told = "%s: the probe of %r cannot tell what became of %s: %r"
+            _log.warning(
+                told, self._visit.run.told, tool.name, key, without_credentials(repr(error))
+            )
             return UNKNOWN
 
     async def _ask(self, call: str, known: Call, asked: Asked, key: str) -> None:
@@ -403,7 +414,8 @@ class Calls:
                 misfit = _misfit(told["result"], asked.tool)
             if told["outcome"] != "done" or not misfit:
                 return told
-            _log.warning("what somebody said that %s returned is no result of it: %s", call, misfit)
+            told_so = "%s: what somebody said that call %s returned is no result of it: %s"
+            _log.warning(told_so, self._visit.run.told, call, misfit)
             number += 1
             named = f"{id}.{number}"
 
@@ -484,15 +496,16 @@ def _misfit(result: Any, tool: Tool[..., Any]) -> str:
     return ""
 
 
-def _changed(call: str, asked: Asked) -> None:
+def _changed(run: RunKey, call: str, asked: Asked) -> None:
     if asked.key is not None:
         raise CallChanged(
             f"{asked.tool.name!r} was called under the key {asked.key!r} before, with other "
             "arguments; another call needs another key"
         )
     _log.warning(
-        "call %s has other arguments than when it was recorded; its record answers, and nothing is "
-        "called again",
+        "%s: call %s has other arguments than when it was recorded; its record answers, and "
+        "nothing is called again",
+        run.told,
         call,
     )
 

@@ -8,13 +8,14 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from holdfast.display import log_named
 from holdfast.engine.kernel import Kernel
 from holdfast.errors import BlobDamaged, BlobNotFound, HoldfastError
 from holdfast.records.keys import PROBE_BLOB
 
 __all__ = ["Outages", "WorkerHealth", "probe_blobs"]
 
-_log = logging.getLogger("holdfast.worker")
+_log = log_named("holdfast.worker")
 
 # Large enough that it does not fit where a full disk has left a few bytes.
 _PROBE = bytes(64 * 1024)

@@ -23,9 +23,10 @@ from holdfast.errors import (
 )
 from holdfast.records import settings
 from holdfast.records.codec import spill_bytes
+from holdfast.records.head import Head
 from holdfast.records.keys import SETTINGS
 from holdfast.records.reaping import SWEEPS_MAX
-from holdfast.records.settings import Settings
+from holdfast.records.settings import Settings, UserHash
 from holdfast.storage import Blobs, Check, Delete, Put, Store, Table, Update
 from holdfast.storage.layout import TOKEN
 
@@ -120,19 +121,32 @@ class Kernel:
     async def _settled(self) -> Settings:
         item = await self.agreed.get(SETTINGS)
         if item is None:
-            # Two ids are 148 random bits, and come from where all randomness comes from.
-            key = settings.new_user_key(self.ids.new() + self.ids.new())
+            made = settings.made(self.ids.key(), token=self.ids.new())
             with suppress(ConditionFailed):  # somebody else was faster, and is right
-                await self.settle(self.agreed, settings.made(key, token=self.ids.new()))
+                await self.settle(self.agreed, made)
             item = await self.agreed.get(SETTINGS)
             if item is None:
                 raise StoreNotFound("the store does not keep what is written to it")
         return settings.settings_of(item)
 
-    async def hashed_user(self, user: str) -> str:
-        """Return what is kept of a user's name."""
-        key = self._user_key or (await self.settings()).user_key
-        return settings.hashed_user(user, key)
+    async def user_hash(self, user: str, tenant: str) -> UserHash:
+        """Return what is kept of a user of a tenant."""
+        return settings.user_hash(user, tenant, key=await self._hash_key())
+
+    async def lane_user(self, hash: UserHash | None) -> str | None:
+        """Return what the name of a session queue has of its user."""
+        if hash is None:
+            return None
+        return hash.bound if (await self.settings()).bound_lanes else hash.unbound
+
+    async def shown_user(self, head: Head) -> str | None:
+        """Return the hash of a run's user as callers see it: always bound to the tenant."""
+        if head.user is None or settings.is_bound(head.user):
+            return head.user
+        return settings.bound(head.user, head.key.tenant, key=await self._hash_key())
+
+    async def _hash_key(self) -> bytes:
+        return self._user_key or (await self.settings()).user_key
 
     async def settle(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
@@ -10,10 +11,11 @@ import msgspec
 
 from holdfast.engine.kernel import Kernel
 from holdfast.engine.views import entry_of
-from holdfast.errors import InvalidQuery
+from holdfast.errors import InvalidName, InvalidQuery
 from holdfast.model.run import RunEntry, RunPage
 from holdfast.records.head import TROUBLE
 from holdfast.records.keys import list_partition
+from holdfast.records.names import admit_name
 from holdfast.storage import Between
 
 __all__ = ["Filter", "listed"]
@@ -21,6 +23,8 @@ __all__ = ["Filter", "listed"]
 # A page reads at most so many entries, however few of them fit the filter.
 _ENTRIES_A_PAGE_MAX = 2_000
 _PART = 100
+# When a run was started, and its id.
+_CURSOR = re.compile(r"[0-9]{13}#(.+)", re.DOTALL)
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,8 +69,12 @@ async def listed(
         InvalidQuery: not a cursor of such a list.
     """
     shards = (await kernel.settings()).list_shards
-    upper = _checked_cursor(cursor) if cursor is not None else f"{asked.until_ms:013d}"
-    where = Between(f"{asked.since_ms:013d}", upper)
+    lower, upper = f"{asked.since_ms:013d}", f"{asked.until_ms:013d}"
+    if cursor is not None:
+        upper = _checked_cursor(cursor)
+        if upper < lower:  # of a list that went further back
+            return RunPage([], None)
+    where = Between(lower, upper)
     parts = [
         _newest_first(kernel, list_partition(kind, tenant, shard), where, cursor)
         for kind in asked.kinds
@@ -85,9 +93,12 @@ async def listed(
 
 
 def _checked_cursor(cursor: str) -> str:
-    moment, separator, id = cursor.partition("#") if isinstance(cursor, str) else ("", "", "")
-    if len(moment) != 13 or not moment.isdecimal() or not separator or not id:
-        raise InvalidQuery(f"not a cursor of a list of runs: {cursor!r:.80}", field="cursor")
+    found = _CURSOR.fullmatch(cursor) if isinstance(cursor, str) else None
+    try:
+        admit_name(None if found is None else found[1], "cursor")
+    except InvalidName:
+        told = f"not a cursor of a list of runs: {cursor!r:.80}"
+        raise InvalidQuery(told, field="cursor") from None
     return cursor
 
 

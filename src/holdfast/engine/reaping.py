@@ -9,13 +9,13 @@ found by the turns that one worker of the fleet takes; see `records.reaping`.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from holdfast.display import log_named
 from holdfast.engine.kernel import Kernel
 from holdfast.errors import ConditionFailed, HoldfastError
 from holdfast.records import worker as rows
@@ -40,7 +40,7 @@ __all__ = ["Reaper", "requeue", "requeue_all"]
 
 T = TypeVar("T")
 
-_log = logging.getLogger("holdfast.worker")
+_log = log_named("holdfast.worker")
 
 _AT_ONCE = 16
 # By how much clocks differ that are set by the network. Beyond it a lease is watched.

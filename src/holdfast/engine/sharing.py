@@ -8,7 +8,6 @@ over. Inside a process one caller stands for all: the others wait for it, and ne
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
@@ -16,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from holdfast.display import log_named
 from holdfast.engine.contents import check_fits, compressed
 from holdfast.engine.kernel import Kernel
 from holdfast.errors import (
@@ -37,7 +37,7 @@ __all__ = ["LEASE_SECONDS", "SharedAnswers"]
 
 T = TypeVar("T")
 
-_log = logging.getLogger("holdfast.sharing")
+_log = log_named("holdfast.sharing")
 
 LEASE_SECONDS = 30.0
 """After so long without a sign of life of whoever asks, somebody else does."""
@@ -184,7 +184,11 @@ class SharedAnswers:
                 packed = await question.patiently(get)
             return _Got(unpack_value(packed or b""), packed or b"", others=True)
         except (BlobNotFound, BlobDamaged, JournalDamaged) as error:
-            _log.warning("a shared answer is asked for again, since it is unreadable: %s", error)
+            _log.warning(
+                "tenant %s: a shared answer is asked for again, since it is unreadable: %s",
+                question.tenant,
+                error,
+            )
             return None
 
     # --- as the one who asks for all --------------------------------------------------------------
@@ -214,7 +218,7 @@ class SharedAnswers:
     async def _ask(
         self, question: _Question, lease: _Lease, *, instead_of: Standing | None
     ) -> _Got:
-        renewing = asyncio.ensure_future(self._renew(lease))
+        renewing = asyncio.ensure_future(self._renew(question.tenant, lease))
         try:
             if instead_of is not None and instead_of.content is not None:
                 await self._free(instead_of.content)
@@ -229,7 +233,7 @@ class SharedAnswers:
             renewing.cancel()
         return _Got(value, packed, others=False)
 
-    async def _renew(self, lease: _Lease) -> None:
+    async def _renew(self, tenant: str, lease: _Lease) -> None:
         """Prolong a lease until it is lost, or this is cancelled."""
         clock, third = self._kernel.clock, self._lease_seconds / 3
         await clock.sleep(max(lease.taken + third - clock.monotonic(), 0))
@@ -238,10 +242,12 @@ class SharedAnswers:
             try:
                 await self._table.write(sharing.renewed(lease.key, lease.id, until_ms=until_ms))
             except ConditionFailed:
-                _log.warning("the lease on a shared answer was lost; it is asked for twice")
+                told = "tenant %s: the lease on a shared answer was lost; it is asked for twice"
+                _log.warning(told, tenant)
                 return
             except StoreError as error:
-                _log.warning("the lease on a shared answer could not be renewed: %s", error)
+                told = "tenant %s: the lease on a shared answer could not be renewed: %s"
+                _log.warning(told, tenant, error)
             await clock.sleep(third)
 
     async def _share(self, question: _Question, lease: _Lease, packed: bytes) -> None:
@@ -265,7 +271,7 @@ class SharedAnswers:
             if content is not None:
                 await self._free(content)  # nobody names it
         except StoreError as error:
-            _log.warning("an answer could not be shared: %s", error)
+            _log.warning("tenant %s: an answer could not be shared: %s", question.tenant, error)
             await self._give_up(lease)
 
     async def _content(self, question: _Question, id: str, packed: bytes) -> Content | None:

@@ -25,12 +25,14 @@ from holdfast.records.journal import record
 from holdfast.records.keys import Place, Queue, RunKey, shard_of_run
 from holdfast.records.lifetime import retention_class, retention_seconds, ttl_of
 from holdfast.records.names import POOL
+from holdfast.records.settings import UserHash
 
 __all__ = [
     "Prepared",
     "Start",
     "Started",
     "begin_unwritten",
+    "hashed_user",
     "made",
     "prepare",
     "same_run",
@@ -115,7 +117,7 @@ async def start(
 
     Raises:
         InvalidInput: the input does not fit the graph's state.
-        AlreadyExists: there is a run of this id, with another input.
+        AlreadyExists: there is a run of this id, with another input or for another user.
         SessionBusy: another run of its session goes on, and it is not to wait for that.
     """
     prepared = prepare(graph, input, asked.session)
@@ -133,7 +135,8 @@ async def start_prepared(
 ) -> Started:
     """Make a run of an input that was prepared; see `start`."""
     generation = kernel.ids.new()
-    head = await _head(kernel, graph, asked, prepared, generation=generation, owner=owner)
+    user = await hashed_user(kernel, asked)
+    head = await _head(kernel, graph, asked, prepared, user, generation=generation, owner=owner)
     try:
         if head.lane is None:
             head = await made(kernel, await with_input(kernel, head, prepared.packed))
@@ -149,7 +152,7 @@ async def start_prepared(
         if asked.parent is not None:
             # A node that runs again may ask for something else; what it asked for first stands.
             return Started(head_of(stood.item), None)
-        return Started(same_run(stood.item, prepared.hash, asked.run), None)
+        return Started(same_run(stood.item, prepared.hash, asked.run, user=user), None)
     if head.status == "promoted":
         return Started(head, None)
     return Started(head, _begun(head, prepared))
@@ -162,19 +165,20 @@ async def begin_unwritten(
 
     Raises:
         InvalidInput: the input does not fit the graph's state, or is too large.
-        AlreadyExists: there is a run of this id, with another input.
+        AlreadyExists: there is a run of this id, with another input or for another user.
     """
     prepared = prepare(graph, input, None)
     try:
         check_fits(kernel, prepared.packed)  # now, and not when it comes to pause
     except InvalidResult as error:
         raise InvalidInput(f"the input: {error}", field="input") from None
+    user = await hashed_user(kernel, asked)
     standing = await kernel.heads.get(asked.run.head)
     if standing is not None and not is_over(standing, kernel.clock.now_ms()):
-        return Started(same_run(standing, prepared.hash, asked.run), None)
-    head = await _head(kernel, graph, asked, prepared, generation="", owner=owner)
+        return Started(same_run(standing, prepared.hash, asked.run, user=user), None)
+    head = await _head(kernel, graph, asked, prepared, user, generation="", owner=owner)
     loaded = _begun(head, prepared)
-    loaded.unwritten = Unwritten(prepared.packed, prepared.hash)
+    loaded.unwritten = Unwritten(prepared.packed, prepared.hash, user)
     return Started(head, loaded)
 
 
@@ -222,17 +226,25 @@ async def made(kernel: Kernel, head: Head, *, alive: Callable[[], bool] | None =
     return head
 
 
-def same_run(item: Mapping[str, Any], hash: bytes, run: RunKey) -> Head:
-    """Return the row that stands under an id, if it is of the same input.
+async def hashed_user(kernel: Kernel, asked: Start) -> UserHash | None:
+    """Return what is kept of the user for whom a run is asked for."""
+    if asked.user is None:
+        return None
+    return await kernel.user_hash(asked.user, asked.run.tenant)
+
+
+def same_run(item: Mapping[str, Any], hash: bytes, run: RunKey, *, user: UserHash | None) -> Head:
+    """Return the row that stands under an id, if it has the same input and user.
 
     Raises:
-        AlreadyExists: it is not.
+        AlreadyExists: it has not.
     """
     standing = head_of(item)
-    if standing.input_hash != hash:
+    same_user = standing.user is None if user is None else user.names(standing.user)
+    if standing.input_hash != hash or not same_user:
         raise AlreadyExists(
             f"there is a run {run.id!r} already, of graph {standing.graph!r}, and it was started "
-            "with another input, or in another session"
+            "with another input, in another session or for another user"
         ) from None
     return standing
 
@@ -247,6 +259,7 @@ async def _head(
     graph: Graph,
     asked: Start,
     prepared: Prepared,
+    user: UserHash | None,
     *,
     generation: str,
     owner: str | None,
@@ -255,9 +268,6 @@ async def _head(
     now = kernel.clock.now_ms()
     starts_ms = max(asked.starts_ms or now, now)
     expires_ms = starts_ms + asked.expires_in_ms
-    user = asked.user_hash
-    if asked.user is not None:
-        user = await kernel.hashed_user(asked.user)
     ttl = ttl_of(expires_ms, retention_seconds(asked.retention_ms))
     queue = Queue(graph.name, asked.pool, shard_of_run(asked.run, settings.shards))
     if owner is None or starts_ms > now:
@@ -287,7 +297,7 @@ async def _head(
         expires_ms=expires_ms,
         ttl=ttl,
         kept=retention_class(ttl - now // 1000),
-        user=user,
+        user=await _kept_user(kernel, asked, user),
         labels=asked.labels,
         reason="scheduled" if starts_ms > now else None,
         retries_left=graph.nodes[prepared.execution.node].retry.attempts - 1,
@@ -296,5 +306,25 @@ async def _head(
         budget=asked.budget,
         draws=asked.draws,
         on_pause=asked.on_pause,
-        plain_hash=prepared.plain_hash if asked.on_pause and asked.session is not None else b"",
+        plain_hash=_key_hash(asked, prepared, user) if asked.on_pause else b"",
     )
+
+
+async def _kept_user(kernel: Kernel, asked: Start, user: UserHash | None) -> str | None:
+    if user is None:
+        return asked.user_hash
+    # The row of a run in a session names the session's queue.
+    return user.bound if asked.session is None else await kernel.lane_user(user)
+
+
+def _key_hash(asked: Start, prepared: Prepared, user: UserHash | None) -> bytes:
+    """Return what the keys of a run with ``on_pause`` derive from, if that is not its input hash.
+
+    The user is part of it: nothing of a run that never paused is kept, so the same id and input may
+    come from another user, who must not get the answers that a tool keeps under the first one's
+    keys.
+    """
+    whose = asked.user_hash if user is None else user.bound
+    if whose is not None:
+        return canonical_hash([prepared.plain_hash.hex(), whose])
+    return b"" if asked.session is None else prepared.plain_hash

@@ -100,13 +100,13 @@ def _spool_of(kernel: Kernel, head: Head, alive: Callable[[], bool]) -> Spool:
         until = kernel.clock.monotonic() + _PATIENCE_SECONDS
         # Another owner may have freed the run by now: text would be left behind.
         if not alive():
-            raise Unwritten("the run is no longer held here")
+            raise Unwritten(f"{head.key.told} is no longer held here")
         try:
             await kernel.settle(
                 kernel.texts, put, alive=lambda: alive() and kernel.clock.monotonic() < until
             )
         except Dropped as dropped:
-            raise Unwritten(str(dropped.__cause__)) from None
+            raise Unwritten(f"{head.key.told}: {dropped.__cause__}") from None
 
     spool = Spool(key, head.generation, write=write, sleep=kernel.clock.sleep)
     kernel.spools.open(head.key, spool)

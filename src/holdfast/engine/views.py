@@ -20,8 +20,8 @@ __all__ = ["entry_of", "history_of", "is_shown", "lane_entry_of", "run_of"]
 _HIDDEN = frozenset({"snapshot", "waiting"})
 
 
-def run_of(head: Head) -> Run:
-    """Return what an operator sees of a run."""
+def run_of(head: Head, *, user: str | None) -> Run:
+    """Return what an operator sees of a run, and of its user."""
     due_at = None
     if head.place is not None and head.place.pk.startswith("DUE#"):
         due_at = moment(head.place.due_parts()[0])
@@ -34,7 +34,7 @@ def run_of(head: Head) -> Run:
         # A timer that fired leaves the row as it was until its run pauses again, or ends.
         status="running" if head.status == "waiting" and head.owner is not None else head.status,
         labels=head.labels,
-        user=head.user,
+        user=user,
         node=head.node,
         reason=head.reason,
         waits=head.waits if head.status == "waiting" and head.owner is None else (),
@@ -79,7 +79,7 @@ def entry_of(item: Mapping[str, Any]) -> RunEntry:
 
 def lane_entry_of(head: Head) -> LaneEntry:
     """Return what an operator sees of a run in the order of its session."""
-    run = run_of(head)
+    run = run_of(head, user=None)
     return LaneEntry(
         number=head.ticket,
         id=run.id,

@@ -37,6 +37,7 @@ from holdfast.model.signals import Pending, Stale, Take, TimeOut, resolved
 from holdfast.model.spending import Spending
 from holdfast.model.wait import Wait, asking_key, shown_about
 from holdfast.records.head import Head
+from holdfast.records.keys import RunKey
 
 __all__ = ["Over", "Paused", "Visit"]
 
@@ -135,9 +136,14 @@ class Visit:
         return f"{self.hold.head.seed}.{where}{self.visit}"
 
     @property
+    def run(self) -> RunKey:
+        """The run in which the node is."""
+        return self.hold.head.key
+
+    @property
     def tenant(self) -> str:
         """Whose run it is."""
-        return self.hold.head.key.tenant
+        return self.run.tenant
 
     @property
     def means(self) -> Means:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Any
 
+from holdfast.display import log_named
 from holdfast.engine.driver import Driver
 from holdfast.engine.flusher import Flusher
 from holdfast.engine.hands import Hands
@@ -42,7 +43,7 @@ from holdfast.records.keys import Place, RunKey
 
 __all__ = ["Room", "Worker"]
 
-_log = logging.getLogger("holdfast.worker")
+_log = log_named("holdfast.worker")
 
 _BEATS_A_LEASE = 4
 # How often a worker asks at the least whether the shards have become more.
@@ -267,7 +268,7 @@ class Worker:
         self.counts[status] += 1
         if status == "quarantined":
             why = "" if head.failure is None else f"{head.failure.type}: {head.failure.message}"
-            _log.error("run %s is quarantined: %s", head.key.id, why)
+            _log.error("%s is quarantined: %s", head.key.told, why)
         self._on_ended(head, execution, status)
 
     @property
@@ -478,9 +479,9 @@ class Worker:
             self._drive_ours(*successor)
         error = None if task.cancelled() else task.exception()
         if isinstance(error, SystemExit | KeyboardInterrupt):
-            _log.error("run %s: a node raised %r, which ends the process", run.id, error)
+            _log.error("%s: a node raised %r, which ends the process", run.told, error)
         elif error is not None:
-            _log.error("run %s: the driver broke", run.id, exc_info=error)
+            _log.error("%s: the driver broke", run.told, exc_info=error)
         self._has_room(refused=self._slots.held_back)
         self._kernel.news.tell(run)  # its row says by now what became of it
 

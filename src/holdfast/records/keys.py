@@ -142,6 +142,11 @@ class RunKey(NamedTuple):
         return f"RUN#{self.tenant}#{self.id}"
 
     @property
+    def told(self) -> str:
+        """The run as a log names it."""
+        return f"run {self.id} of tenant {self.tenant}"
+
+    @property
     def head(self) -> Key:
         """The key of the run's row."""
         return Key(self.pk, HEAD)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,6 +36,8 @@ options of dynamodb: region, bucket, endpoint, bucket_endpoint, profile, kms_key
 _SQLITE_OPTIONS = ("changes", "blobs", "max_bytes")
 _DYNAMODB_OPTIONS = ("region", "bucket", "endpoint", "bucket_endpoint", "profile", "kms_key")
 _SWITCH = {"on": True, "off": False}
+# Half of a character, or a byte of an argument that is not UTF-8.
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Store:
@@ -148,10 +151,12 @@ def _parsed(url: str) -> _Address:
         options = _options(url, parts.query)
     except (ValueError, TypeError, AttributeError) as error:
         raise _invalid(url, str(error)) from None
-    if "#" in url or "\0" in path:
+    if "#" in url or any("\0" in part for part in (host, path, *options.values())):
         raise _invalid(url, "it holds a # or a NUL; in a file's name write %23 for #")
     if "@" in host:
         raise _invalid(url, "it must not contain credentials")
+    if _SURROGATE.search(url):
+        raise _invalid(url, "it is not valid Unicode")
     match parts.scheme:
         case "sqlite":
             _check_options(url, options, _SQLITE_OPTIONS)
