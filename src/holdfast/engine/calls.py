@@ -14,7 +14,6 @@ from typing import Any, Protocol, cast
 
 import msgspec
 
-from holdfast.addresses import without_credentials
 from holdfast.display import log_named
 from holdfast.engine.callers import admitted_key
 from holdfast.engine.charges import FREE, Charged, Price
@@ -282,9 +281,7 @@ class Calls:
             if asked.tool.at_most_once and not isinstance(error, NotDone):
                 # An error is no proof that nothing happened.
                 told = "%s: call %s under the key %s is ambiguous: %r"
-                _log.warning(
-                    told, self._visit.run.told, call, key, without_credentials(repr(error))
-                )
+                _log.warning(told, self._visit.run.told, call, key, error)
                 return error
             await self._in_vain(call, digest, error, asked)
         else:
@@ -387,9 +384,7 @@ class Calls:
             return await self._run(tool.probe, is_plain(tool.probe), (key,), {})
         except Exception as error:
             told = "%s: the probe of %r cannot tell what became of %s: %r"
-            _log.warning(
-                told, self._visit.run.told, tool.name, key, without_credentials(repr(error))
-            )
+            _log.warning(told, self._visit.run.told, tool.name, key, error)
             return UNKNOWN
 
     async def _ask(self, call: str, known: Call, asked: Asked, key: str) -> None:
