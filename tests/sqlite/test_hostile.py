@@ -118,6 +118,21 @@ async def test_an_item_that_cannot_be_read_hides_no_other_one(
     assert await table.get(bad) == {"PK": "kb", "SK": "s", "n": 3}
 
 
+async def test_an_error_does_not_keep_a_reader_in_the_past(opened: Opened, path: str) -> None:
+    table = opened()
+    await table.write_many(Put({"PK": "p", "SK": f"{n}"}) for n in range(5))
+    run_sql(path, "UPDATE items SET body = x'c1' WHERE sk = '0'")
+    errors: list[ItemDamaged] = []
+    for _ in range(4):  # each of the readers
+        with pytest.raises(ItemDamaged) as raised:
+            await table.query("p")
+        errors.append(raised.value)
+    for n in range(8):
+        await table.write(Put({"PK": "q", "SK": "s", "n": n}))
+        assert await table.get(Key("q", "s")) == {"PK": "q", "SK": "s", "n": n}
+    assert len(errors) == 4
+
+
 async def test_an_item_that_cannot_be_read_can_be_deleted(opened: Opened, path: str) -> None:
     table = opened()
     await filled(table, "ab")

@@ -18,6 +18,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from holdfast.engine.kernel import Kernel
+from holdfast.errors import ItemDamaged, JournalDamaged
 from holdfast.model.progress import SweepProgress
 from holdfast.records.head import is_over
 from holdfast.records.keys import AnswerBlob, RunBlobs, answer_blob_of, run_blobs_of
@@ -98,9 +99,12 @@ class _Sweep:
     async def _judged(self, owner: Owner) -> Verdict:
         if owner.made_ms >= self._before_ms:
             return "young"
-        if isinstance(owner, RunBlobs):
-            return "kept" if await self._stands_run(owner) else "freed"
-        return "kept" if await self._stands_answer(owner) else "freed"
+        try:
+            is_run = isinstance(owner, RunBlobs)
+            stands = await (self._stands_run(owner) if is_run else self._stands_answer(owner))
+        except (ItemDamaged, JournalDamaged, KeyError, TypeError):
+            return "kept"  # what cannot be read may name them
+        return "kept" if stands else "freed"
 
     async def _stands_run(self, run: RunBlobs) -> bool:
         # Consistently: an old answer could show the row of a run before this one.

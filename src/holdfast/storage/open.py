@@ -14,6 +14,7 @@ import msgspec
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import InvalidUrl, StoreUnusable
 from holdfast.storage.blobs import Blobs
+from holdfast.storage.damage import Damage
 from holdfast.storage.files import FolderBlobs
 from holdfast.storage.layout import LAYOUT, Layout
 from holdfast.storage.meter import Meter
@@ -42,13 +43,15 @@ class Store:
     def __init__(self, engine: Engine, blobs: Blobs | None, *, url: str, meter: Meter) -> None:
         self.url = url
         self.meter = meter
-        self.table = Table(engine, meter)
+        self.damage = Damage()
+        """What this process met in the table that cannot be read."""
+        self.table = Table(engine, meter, damage=self.damage)
         self._engine = engine
         self._blobs = blobs
 
     def records(self, purpose: str) -> Table:
         """Return the table as the product writes its own records: without empty text or bytes."""
-        return Table(self._engine, self.meter, purpose, takes_empty=False)
+        return Table(self._engine, self.meter, purpose, takes_empty=False, damage=self.damage)
 
     @property
     def blobs(self) -> Blobs:

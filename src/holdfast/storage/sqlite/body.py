@@ -76,7 +76,7 @@ def item_of(pk: str, sk: str, body: bytes | None) -> Item:
 
 
 def _check_nested(value: Any, depth: int) -> None:
-    kind: type = type(value)
+    kind: type[Any] = type(value)  # pyright: ignore[reportUnknownVariableType]
     if kind in _LEAVES:
         return
     if depth > DEPTH_MAX:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable
+from contextlib import closing
 from typing import Any
 
 from holdfast.errors import ChangesOff, ChangesTrimmed, InvalidQuery, ItemDamaged
@@ -93,16 +94,22 @@ class SqliteReader:
     def _query(self, query: QueryItems) -> Answer:
         sql, values = _selection(query)
         try:
-            return _answered(query, self._connection.execute(sql, values))
+            return self._page(query, sql, values)
         except sqlite3.OperationalError as error:
             if query.index is None or not is_undecodable(error):
                 raise
         # A key in this page is not UTF-8. It is read again so that such keys can be told apart.
         self._connection.text_factory = _marked
         try:
-            return _answered(query, self._connection.execute(sql, values))
+            return self._page(query, sql, values)
         finally:
             self._connection.text_factory = str
+
+    def _page(self, query: QueryItems, sql: str, values: list[Any]) -> Answer:
+        # Closed, also where an error keeps it: an open one holds on to what stood there when it
+        # was opened, and this connection would never see anything newer.
+        with closing(self._connection.execute(sql, values)) as rows:
+            return _answered(query, rows)
 
     def _changes(self, after: str | None, limit: int) -> ChangePage:
         # One transaction, so that trimming between two of these reads cannot hide a gap.
@@ -110,12 +117,13 @@ class SqliteReader:
         try:
             oldest, newest = self._feed_ends()
             start = _position(after, oldest, newest)
-            rows = self._connection.execute(
+            selected = self._connection.execute(
                 "SELECT position, pk, sk, old, new, at_ms, expired FROM changes "
                 "WHERE position > ? ORDER BY position LIMIT ?",
                 (start, limit),
             )
-            changes = _page_of_changes(rows)
+            with closing(selected) as rows:
+                changes = _page_of_changes(rows)
         finally:
             self._connection.execute("COMMIT")
         return ChangePage(changes, changes[-1].position if changes else str(start))
