@@ -187,7 +187,9 @@ def _open_sqlite(address: _Address, clock: Clock, layout: Layout, *, make: bool)
         folder = tempfile.TemporaryDirectory(prefix="holdfast-")
         blobs = FolderBlobs(Path(folder.name), clock=clock, on_close=folder.cleanup)
     else:
-        blobs = FolderBlobs(Path(options.get("blobs") or f"{file}.blobs"), clock=clock)
+        folder = options.get("blobs")
+        # A folder that somebody names may hold other things: only what we make there is private.
+        blobs = FolderBlobs(Path(folder or f"{file}.blobs"), clock=clock, own=folder is None)
     engine = SqliteEngine(
         file,
         layout=layout,

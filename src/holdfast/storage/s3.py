@@ -215,6 +215,9 @@ class S3Blobs:
     def tidy(self, before_ms: int) -> int:
         return 0
 
+    def tells_names_apart(self) -> bool:
+        return True
+
     def create(self) -> None:
         """Make the bucket, encrypted and closed to the public; leave one that is there alone."""
         with self._reached() as client:
