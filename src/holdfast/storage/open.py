@@ -22,7 +22,7 @@ from holdfast.storage.operations import Engine
 from holdfast.storage.sqlite import MEMORY, SqliteEngine
 from holdfast.storage.table import Table
 
-__all__ = ["FORMS", "Store", "definition", "open"]
+__all__ = ["FORMS", "Store", "definition", "located", "open"]
 
 FORMS = """\
   sqlite:///runs.db                      a file below this folder, its blobs in runs.db.blobs
@@ -129,6 +129,18 @@ def definition(url: str, *, layout: Layout = LAYOUT) -> dict[str, Any]:
         return _aws(url).template(address.name, layout)
     except InvalidUrl as error:
         raise _invalid(url, str(error)) from None
+
+
+def located(url: str) -> tuple[str, str]:
+    """Return the file at that address, and the folder of its blobs.
+
+    Raises:
+        InvalidUrl: the address cannot be understood, or is not that of a file.
+    """
+    address = _parsed(url)
+    if address.scheme != "sqlite" or address.name == MEMORY:
+        raise _invalid(url, "this needs a store that is a file")
+    return address.name, address.options.get("blobs") or f"{address.name}.blobs"
 
 
 class _Address(msgspec.Struct, frozen=True):

@@ -16,7 +16,15 @@ from typing import NamedTuple
 
 from holdfast.errors import StoreNotFound, StoreReplaced, StoreUnavailable, StoreUnusable
 
-__all__ = ["BESIDE", "CONNECTING", "RESTORING", "FileGuard", "is_open_here", "prepare"]
+__all__ = [
+    "BESIDE",
+    "CONNECTING",
+    "PRIVATE_FILE",
+    "RESTORING",
+    "FileGuard",
+    "is_open_here",
+    "prepare",
+]
 
 _log = logging.getLogger("holdfast.storage")
 
