@@ -36,7 +36,7 @@ def store() -> None:
 @click.argument("url")
 @asynchronous
 async def create(url: str) -> None:
-    """Make the table and the bucket at URL where they are missing."""
+    """Make the bucket and the table at URL where they are missing. Cut short it can be repeated."""
     async with open_store(url) as opened:
         await opened.create()
     click.echo(f"{url} is ready")

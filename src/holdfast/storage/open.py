@@ -30,10 +30,18 @@ FORMS = """\
   sqlite://:memory:                      nothing is kept
   dynamodb://runs?region=eu-west-1&bucket=my-blobs
 options of sqlite: changes=on|off, blobs=FOLDER, max_bytes=N
-options of dynamodb: region, bucket, endpoint, bucket_endpoint, profile, kms_key"""
+options of dynamodb: region, bucket, bucket_owner, endpoint, bucket_endpoint, profile, kms_key"""
 
 _SQLITE_OPTIONS = ("changes", "blobs", "max_bytes")
-_DYNAMODB_OPTIONS = ("region", "bucket", "endpoint", "bucket_endpoint", "profile", "kms_key")
+_DYNAMODB_OPTIONS = (
+    "region",
+    "bucket",
+    "bucket_owner",
+    "endpoint",
+    "bucket_endpoint",
+    "profile",
+    "kms_key",
+)
 _SWITCH = {"on": True, "off": False}
 
 
@@ -70,10 +78,14 @@ class Store:
         return self._blobs is not None
 
     async def create(self) -> None:
-        """Make the table and the bucket where they are missing; change nothing that is there."""
-        await self._engine.create()
+        """Make the bucket and the table where they are missing; change nothing that is used.
+
+        The table comes last: without it nothing is written, so that a call which was cut short
+        leaves nothing behind that anybody uses. Done again it finishes.
+        """
         if self._blobs is not None:
             await self._blobs.create()
+        await self._engine.create()
 
     async def close(self) -> None:
         """Finish what is under way and let go of files, threads and connections."""
@@ -229,6 +241,7 @@ def _open_dynamodb(address: _Address, clock: Clock, layout: Layout) -> Store:
             **place,
             endpoint=options.get("bucket_endpoint"),
             kms_key=options.get("kms_key"),
+            owner=options.get("bucket_owner"),
             clock=clock,
         )
         blobs = Blobs(bucket, meter)
