@@ -156,17 +156,19 @@ async def _work(
                 say(f"worker {working.id} runs {names} on {url}", err=True)
             else:  # its log has said why
                 say(f"worker waits until it can use {url}", err=True)
-            await asked.wait()
+            broken = await _until_asked(working, asked)
             drain = f"{options.drain_seconds:g} seconds"
             say(
                 f"worker {working.id} leaves: runs in hand {working.running}, drain {drain}",
                 err=True,
             )
             await working.stop()
-            _end_soon()
+            _end_soon(0 if broken is None else 1)
             say(f"worker {working.id} has left: {_told(working)}", err=True)
             sys.stdout.flush()
             await holdfast.close()
+            if broken is not None:
+                raise broken
 
 
 async def _opened(url: str, means: Mapping[str, Any], asked: asyncio.Event) -> Holdfast | None:
@@ -201,6 +203,17 @@ async def _started(working: Worker, asked: asyncio.Event) -> bool:
         ending.cancel()
 
 
+async def _until_asked(working: Worker, asked: asyncio.Event) -> StoreError | None:
+    """Wait until the process is asked to end; return the error if the store went away instead."""
+    ending, broken = asyncio.ensure_future(asked.wait()), asyncio.ensure_future(working.broken())
+    try:
+        await asyncio.wait((ending, broken), return_when=asyncio.FIRST_COMPLETED)
+        return broken.result() if broken.done() and not ending.done() else None
+    finally:
+        ending.cancel()
+        broken.cancel()
+
+
 @contextmanager
 def _asked_to_end(ask: Callable[[], None]) -> Generator[None]:
     """Hand on the first signal to end, and end the process at the second.
@@ -226,13 +239,13 @@ def _asked_to_end(ask: Callable[[], None]) -> Generator[None]:
             signal.signal(number, handler)
 
 
-def _end_soon() -> None:
+def _end_soon(code: int) -> None:
     """End the process in a moment, even if it waits for a thread.
 
     Nodes' threads are not waited for, but those that a node has made itself would be, and those of
     ``asyncio.to_thread``: by the loop when it ends, and by Python.
     """
-    timer = threading.Timer(_FAREWELL_SECONDS, os._exit, (0,))
+    timer = threading.Timer(_FAREWELL_SECONDS, os._exit, (code,))
     timer.daemon = True
     timer.start()
 

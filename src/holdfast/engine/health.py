@@ -30,6 +30,9 @@ class WorkerHealth(msgspec.Struct, frozen=True, kw_only=True):
     """What the store raised last."""
     since: datetime | None = None
     """Since when it cannot do it."""
+    damaged: int = 0
+    """How many items its process met that cannot be read, and left out. They keep it from nothing
+    else; the log of ``holdfast.storage`` names them."""
 
     @property
     def ok(self) -> bool:
@@ -48,6 +51,7 @@ class Outages:
 
     def __init__(self, kernel: Kernel) -> None:
         self._clock = kernel.clock
+        self._damage = kernel.store.damage
         self._outages: dict[str, _Outage] = {}
 
     def __contains__(self, what: str) -> bool:
@@ -56,10 +60,11 @@ class Outages:
     @property
     def health(self) -> WorkerHealth:
         """The oldest outage."""
+        damaged = self._damage.count
         for what, outage in self._outages.items():
             since = datetime.fromtimestamp(outage.since_ms / 1000, UTC)
-            return WorkerHealth(what=what, error=outage.error, since=since)
-        return WorkerHealth()
+            return WorkerHealth(what=what, error=outage.error, since=since, damaged=damaged)
+        return WorkerHealth(damaged=damaged)
 
     def failed(
         self, worker: str, what: str, error: HoldfastError, *, level: int = logging.ERROR

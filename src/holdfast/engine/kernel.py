@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -14,7 +14,9 @@ from holdfast.errors import (
     ConditionFailed,
     HoldfastError,
     InvalidRequest,
+    ItemDamaged,
     OutcomeUnknown,
+    Refused,
     StoreClosed,
     StoreError,
     StoreNotFound,
@@ -93,6 +95,13 @@ class Kernel:
         """Where large values go; None where the store has no room for them."""
         return self.store.blobs.purpose("journal") if self.store.has_blobs else None
 
+    def note_damage(self, item: Mapping[str, Any], error: Exception) -> ItemDamaged:
+        """Take in that a row, or its entry in an index, makes no sense; return the error for it."""
+        key = (str(item.get("PK", "")), str(item.get("SK", "")))
+        damaged = ItemDamaged(f"the item {key[0]!r:.200} / {key[1]!r:.200}: {error}", key=key)
+        self.store.damage.note(damaged)
+        return damaged
+
     async def settings(self, *, seconds_old_max: float = _SETTINGS_SECONDS) -> Settings:
         """Return what all who use the store agreed on; the first to ask settles it.
 
@@ -166,6 +175,7 @@ class Kernel:
 
         Raises:
             ConditionFailed: it was not carried out, and never will be.
+            ItemDamaged: what stands there cannot be read.
             Dropped: ``alive`` said no, and nothing is known.
             StoreUnavailable, StoreUnusable, OutcomeUnknown: the patience is at its end.
         """
@@ -182,7 +192,7 @@ class Kernel:
                     if ours or (stands is not None and stands(dict(refused.item))):
                         return dict(refused.item)
                 raise
-            except (InvalidRequest, StoreClosed):
+            except (InvalidRequest, Refused, StoreClosed):
                 raise
             except HoldfastError as error:
                 sent_before = True

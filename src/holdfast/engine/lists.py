@@ -11,10 +11,10 @@ import msgspec
 
 from holdfast.engine.kernel import Kernel
 from holdfast.engine.views import entry_of
-from holdfast.errors import InvalidName, InvalidQuery
+from holdfast.errors import InvalidName, InvalidQuery, ItemDamaged, JournalDamaged
 from holdfast.model.run import RunEntry, RunPage
 from holdfast.records.head import TROUBLE
-from holdfast.records.keys import list_partition
+from holdfast.records.keys import list_partition, run_named
 from holdfast.records.names import admit_name
 from holdfast.storage import Between
 
@@ -63,7 +63,7 @@ async def listed(
     """Return a tenant's runs, the newest first.
 
     They lie in several partitions, which are read side by side and merged. The cursor is the place
-    of the last one that was looked at.
+    of the last one that was looked at. One whose row cannot be read is named, and hides no other.
 
     Raises:
         InvalidQuery: not a cursor of such a list.
@@ -75,8 +75,9 @@ async def listed(
         if upper < lower:  # of a list that went further back
             return RunPage([], None)
     where = Between(lower, upper)
+    damaged: list[ItemDamaged] = []
     parts = [
-        _newest_first(kernel, list_partition(kind, tenant, shard), where, cursor)
+        _newest_first(kernel, list_partition(kind, tenant, shard), where, cursor, damaged)
         for kind in asked.kinds
         for shard in range(shards)
     ]
@@ -84,12 +85,20 @@ async def listed(
     looked_at = 0
     async for item in _merged(parts, key=lambda item: item["GSI2SK"]):
         looked_at += 1
-        entry = entry_of(item)
-        if asked.fits(entry):
-            found.append(entry)
+        try:
+            entry = entry_of(item)
+        except JournalDamaged as error:
+            damaged.append(kernel.note_damage(item, error))
+        else:
+            if asked.fits(entry):
+                found.append(entry)
         if len(found) == limit or looked_at == _ENTRIES_A_PAGE_MAX:
-            return RunPage(found, item["GSI2SK"])
-    return RunPage(found, None)
+            return RunPage(found, item["GSI2SK"], _ids(damaged))
+    return RunPage(found, None, _ids(damaged))
+
+
+def _ids(damaged: Sequence[ItemDamaged]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(run_named(error.key[0]) for error in damaged))
 
 
 def _checked_cursor(cursor: str) -> str:
@@ -103,13 +112,18 @@ def _checked_cursor(cursor: str) -> str:
 
 
 async def _newest_first(
-    kernel: Kernel, partition: str, where: Between, cursor: str | None
+    kernel: Kernel,
+    partition: str,
+    where: Between,
+    cursor: str | None,
+    damaged: list[ItemDamaged],
 ) -> AsyncIterator[dict[str, Any]]:
     after: str | None = None
     while True:
         page = await kernel.lists.query(
             partition, where, index="GSI2", forward=False, limit=_PART, cursor=after
         )
+        damaged += page.damaged
         for item in page.items:
             if item["GSI2SK"] != cursor:  # a range takes in its ends
                 yield item

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.errors import JournalDamaged
 from holdfast.model.event import Event
 from holdfast.model.run import HistoryEntry, LaneEntry, Run, RunEntry
 from holdfast.model.spending import NANODOLLARS
@@ -21,7 +22,18 @@ _HIDDEN = frozenset({"snapshot", "waiting"})
 
 
 def run_of(head: Head, *, user: str | None) -> Run:
-    """Return what an operator sees of a run, and of its user."""
+    """Return what an operator sees of a run, and of its user.
+
+    Raises:
+        JournalDamaged: its row names a time or a place that cannot be.
+    """
+    try:
+        return _run_of(head, user)
+    except (ValueError, OverflowError, OSError) as error:
+        raise JournalDamaged(f"the row of run {head.key.id!r} makes no sense: {error}") from error
+
+
+def _run_of(head: Head, user: str | None) -> Run:
     due_at = None
     if head.place is not None and head.place.pk.startswith("DUE#"):
         due_at = moment(head.place.due_parts()[0])
@@ -63,18 +75,19 @@ def run_of(head: Head, *, user: str | None) -> Run:
 
 
 def entry_of(item: Mapping[str, Any]) -> RunEntry:
-    """Return the line of a list that an entry of the index is."""
-    run, show = RunKey.parsed(item["PK"]), item["show"]
-    return RunEntry(
-        id=run.id,
-        tenant=run.tenant,
-        graph=show["graph"],
-        version=show["version"],
-        status=item["status"],
-        labels=show.get("labels", {}),
-        created_at=moment(listed_ms(item["GSI2SK"])),
-        session=show.get("session"),
-    )
+    """Return the line of a list that an entry of the index is.
+
+    Raises:
+        JournalDamaged: it is not an entry of a run.
+    """
+    try:
+        run = RunKey.parsed(item["PK"])
+        created_at = moment(listed_ms(item["GSI2SK"]))
+        known: dict[str, Any] = {"labels": {}, **item["show"], "created_at": created_at}
+        known |= {"status": item["status"], "id": run.id, "tenant": run.tenant}
+        return msgspec.convert(known, RunEntry)
+    except (KeyError, TypeError, ValueError, OverflowError, OSError) as error:
+        raise JournalDamaged(f"a run's entry cannot be read: {error!r:.300}") from error
 
 
 def lane_entry_of(head: Head) -> LaneEntry:

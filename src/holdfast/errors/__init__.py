@@ -20,6 +20,7 @@
     ├── Refused                   the store understood, and said no
     │   ├── ConditionFailed       the condition of one write did not hold
     │   ├── TransactionCancelled  a condition of a transaction did not hold
+    │   ├── ItemDamaged           the stored bytes of an item cannot be read
     │   ├── BlobNotFound          no blob has this name
     │   ├── BlobDamaged           a blob's bytes are not those that were put
     │   ├── ChangesOff            the store was opened without its change feed
@@ -73,6 +74,8 @@
         │   ├── StoreCorrupt      the file is not a database, or is damaged
         │   ├── StoreMismatched   made by a newer release, or with other indexes
         │   ├── StoreClosed       used after close()
+        │   │   └── StoreReplaced its file was deleted or replaced while it was open
+        │   ├── StoreInUse        another process has it open
         │   └── AccessDenied      credentials that are refused, or not allowed to do this
         │       ├── CredentialsMissing
         │       └── CredentialsExpired
@@ -122,6 +125,7 @@ from holdfast.errors.refusals import (
     ChangesTrimmed,
     ConditionFailed,
     ExpiryNotLater,
+    ItemDamaged,
     NotAmbiguous,
     NotRetryable,
     Refused,
@@ -168,9 +172,11 @@ from holdfast.errors.stores import (
     StoreCorrupt,
     StoreError,
     StoreFull,
+    StoreInUse,
     StoreMismatched,
     StoreNotFound,
     StoreReadOnly,
+    StoreReplaced,
     StoreUnavailable,
     StoreUnusable,
     Throttled,
@@ -212,6 +218,7 @@ __all__ = [
     "InvalidTransaction",
     "InvalidUrl",
     "InvalidWrite",
+    "ItemDamaged",
     "ItemTooLarge",
     "JournalDamaged",
     "ModelError",
@@ -241,9 +248,11 @@ __all__ = [
     "StoreCorrupt",
     "StoreError",
     "StoreFull",
+    "StoreInUse",
     "StoreMismatched",
     "StoreNotFound",
     "StoreReadOnly",
+    "StoreReplaced",
     "StoreUnavailable",
     "StoreUnusable",
     "Throttled",

@@ -15,6 +15,7 @@ __all__ = [
     "ChangesTrimmed",
     "ConditionFailed",
     "ExpiryNotLater",
+    "ItemDamaged",
     "NotAmbiguous",
     "NotRetryable",
     "Refused",
@@ -59,6 +60,17 @@ class TransactionCancelled(Refused):
         """Positions, in the transaction, of the writes whose condition did not hold."""
         self.items: Mapping[int, Item] = dict(items or {})
         """The items that stood in the way, by those positions."""
+
+
+class ItemDamaged(Refused):
+    """The stored bytes of an item cannot be read."""
+
+    code = "item_damaged"
+
+    def __init__(self, message: str | None = None, *, key: tuple[str, str] = ("", "")) -> None:
+        super().__init__(message)
+        self.key = key
+        """The partition key and the sort key of the item."""
 
 
 class BlobNotFound(Refused):

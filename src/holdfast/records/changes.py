@@ -119,13 +119,13 @@ def claimed(place: Place, run: RunKey, *, worker: str, now_ms: int, token: str) 
     )
 
 
-def requeued(place: Place, *, lost: bool, now_ms: int, token: str) -> Update:
+def requeued(place: Place, *, lost: bool, now_ms: int, token: str, in_ms: int = 0) -> Update:
     """Return the write that makes a run due again which a worker held and did not release.
 
     ``lost`` says whether the worker is dead: then it counts, until an owner lets go of the run.
     """
     queue, run, epoch = place.owned_parts()
-    due = Place.due(queue, now_ms, run, epoch + 1)
+    due = Place.due(queue, now_ms + in_ms, run, epoch + 1)
     return Update(
         key=run.head,
         set={
