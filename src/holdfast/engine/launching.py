@@ -101,7 +101,8 @@ class Launching:
     async def _joined(self, graph: Graph, input: Any, asked: starting.Start) -> Launched:
         """Return a run that another caller in this process is just starting."""
         unwritten = self._unwritten[asked.run]
-        if starting.prepare(graph, input, asked.session).hash != unwritten.hash:
+        prepared = await starting.prepare(self._kernel, graph, input, asked.session)
+        if prepared.hash != unwritten.hash:
             raise AlreadyExists(
                 f"a run {asked.run.id!r} is just being started, with another input, or in "
                 "another session"

@@ -16,10 +16,25 @@ from typing import Any, cast
 
 import msgspec
 
-__all__ = ["Misfit", "complaint", "converted", "durable", "plainly_durable", "same", "separate"]
+__all__ = [
+    "Misfit",
+    "Oversize",
+    "check_size",
+    "complaint",
+    "converted",
+    "durable",
+    "least_bytes",
+    "plainly_durable",
+    "same",
+    "separate",
+]
 
 _NESTED_MAX = 100
 """How deep a value may be nested: far less than what the decoder can take on a deep stack."""
+
+# For each so many bytes that a value may have, it may hold one list or map: an empty one has one
+# byte, and takes 64 in memory.
+_CONTAINER_BYTES = 16
 
 # Kept as they are on the way to MessagePack, which has a form of its own for them.
 _KEPT = (bytes,)
@@ -68,17 +83,63 @@ class Misfit(Exception):
         return Misfit(f"{field}{joint}{self.field}", self.reason)
 
 
-def durable(value: Any, *, ordered: bool = False) -> Any:
+class Oversize(Misfit):
+    """A value has more bytes than it may have."""
+
+    def __init__(self, size: int, limit: int, reason: str = "") -> None:
+        super().__init__(
+            "",
+            reason
+            or f"it has {size:,} bytes or more before compression, and the limit is {limit:,}",
+        )
+        self.size = size
+        """How many bytes it has; where counting stopped at the limit, what was counted by then."""
+        self.limit = limit
+
+
+def least_bytes(value: Any, enough: int) -> int:
+    """Return how many bytes a value has at least once it is encoded; stop counting past ``enough``.
+
+    It encodes nothing and costs little for a value that is far too large. What is neither text nor
+    bytes nor a list or dict of those counts as one byte.
+    """
+    total = 0
+    left: list[Any] = [value]
+    while left and total <= enough:
+        each = left.pop()
+        total += 1
+        if type(each) is str or type(each) is bytes:
+            total += len(each)
+        elif type(each) is dict:
+            members = cast(dict[Any, Any], each)
+            if total + 2 * len(members) > enough:
+                return total + 2 * len(members)
+            left += members
+            left += members.values()
+        elif type(each) is list or type(each) is tuple:
+            elements = cast(list[Any], each)
+            if total + len(elements) > enough:
+                return total + len(elements)
+            left += elements
+    return total
+
+
+def durable(value: Any, *, ordered: bool = False, bytes_max: int | None = None) -> Any:
     """Return the durable form of a value, which shares nothing with it.
 
     With ``ordered``, or where a set can be seen, what has no order of its own is sorted, so that
     equal values are kept as the same bytes.
 
     Raises:
-        Misfit: it has none.
+        Oversize: it has more than ``bytes_max`` bytes.
+        Misfit: it has no durable form.
     """
+    if bytes_max is not None and (size := least_bytes(value, bytes_max)) > bytes_max:
+        raise Oversize(size, bytes_max)
     try:
         packed = msgspec.msgpack.encode(_builtins(value, ordered=ordered or _holds_set(value)))
+        if bytes_max is not None and len(packed) > bytes_max:
+            raise Oversize(len(packed), bytes_max)
         kept = msgspec.msgpack.decode(packed)
     except RecursionError:
         raise Misfit("", "it is nested too deeply, or holds itself") from None
@@ -88,8 +149,20 @@ def durable(value: Any, *, ordered: bool = False) -> Any:
         raise Misfit("", "text with a lone surrogate cannot be kept") from None
     except (msgspec.MsgspecError, TypeError, ValueError) as error:
         raise Misfit("", f"it cannot be kept: {error}") from None
-    _check_depth(kept)
+    _check_depth(kept, bytes_max)
     return kept
+
+
+def check_size(kept: Any, size: int, bytes_max: int) -> None:
+    """Check that a durable value of so many bytes is not too large.
+
+    Raises:
+        Oversize: it is.
+    """
+    if size > bytes_max:
+        raise Oversize(size, bytes_max)
+    if size * _CONTAINER_BYTES > bytes_max:  # or it cannot hold too many
+        _check_depth(kept, bytes_max)
 
 
 def plainly_durable(value: Any) -> bool:
@@ -193,12 +266,20 @@ def _richer(kind: Any, value: Any) -> Any:
     raise ValueError(f"expected {kind.__name__}, got {type(value).__name__}")
 
 
-def _check_depth(kept: Any) -> None:
-    level = [kept]
+def _check_depth(kept: Any, bytes_max: int | None) -> None:
+    level, containers = [kept], 0
     for _ in range(_NESTED_MAX):
         level = _within(level)
         if not level:
             return
+        containers += len(level)
+        if bytes_max is not None and containers * _CONTAINER_BYTES > bytes_max:
+            limit = bytes_max // _CONTAINER_BYTES
+            raise Oversize(
+                containers,
+                limit,
+                f"it holds more than {limit:,} lists and maps, which is the limit",
+            )
     raise Misfit("", f"it is nested deeper than {_NESTED_MAX} levels")
 
 
