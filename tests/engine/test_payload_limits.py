@@ -23,7 +23,7 @@ from holdfast.errors import (
     RunFailed,
     RunNotFound,
 )
-from holdfast.graph.values import Oversize, durable, least_bytes
+from holdfast.graph.values import Oversize, durable, glimpse
 from holdfast.records.codec import pack, plain_bytes, unpack_events, unpack_value
 from holdfast.records.keys import RunKey, inbox_key, journal_key
 from holdfast.storage import Put
@@ -406,14 +406,17 @@ async def test_few_large_values_are_handled_at_once(hf: Holdfast) -> None:
     "value", [None, 1, "text", b"bytes", [1, [2, {"a": "b"}]], {"k": ("x", None)}, {1: 2.5}]
 )
 def test_at_least_so_many_bytes_is_never_more_than_there_are(value: Any) -> None:
-    assert least_bytes(value, 10**6) <= len(msgspec.msgpack.encode(value))
+    assert glimpse(value, 10**6).bytes <= len(msgspec.msgpack.encode(value))
+    assert glimpse(value, 10**6).whole
 
 
 def test_counting_stops_early_also_in_what_holds_itself() -> None:
     endless: list[Any] = []
     endless.append(endless)
-    assert least_bytes(endless, 100) == 101
-    assert least_bytes([[0] * 1_000] * 1_000, 500) <= 2_000
+    assert glimpse(endless, 100).bytes == 101
+    assert glimpse([[0] * 1_000] * 1_000, 500).bytes <= 2_000
+    assert glimpse(endless, 10**9) == (4_096, False)
+    assert glimpse([["a" * 100]] * 10_000, 10**9).bytes < 500_000
 
 
 def test_a_value_of_few_bytes_may_not_hold_many_containers() -> None:

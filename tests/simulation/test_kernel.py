@@ -11,7 +11,13 @@ from collections.abc import Iterator
 import pytest
 
 # Imported to make their bugs known.
-from tests.simulation import budget_bugs, signal_bugs, store_bugs, worker_bugs  # noqa: F401
+from tests.simulation import (  # noqa: F401
+    budget_bugs,
+    inbox_bugs,
+    signal_bugs,
+    store_bugs,
+    worker_bugs,
+)
 from tests.simulation.bugs import BUGS, planted, trouble_for
 from tests.simulation.effect_bugs import EFFECT_BUGS
 from tests.simulation.fleet import RUNS, WORKERS, fleet, rough
@@ -109,6 +115,7 @@ SITUATIONS = {
     "forked in a branch",
     "gave back",
     "grandchild",
+    "inbox was full",
     "joined",
     "lease on an answer renewed",
     "lease taken over",
@@ -132,8 +139,10 @@ SITUATIONS = {
     "record lost",
     "refused under a burned key",
     "released by a worker without its store",
+    "room in an inbox that was full",
     "replaced",
     "sent again past the expiry",
+    "sent again to a full inbox",
     "screen went on elsewhere",
     "shared answer used",
     "shared question waits for a quota",

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from holdfast.graph.values import Glimpse
+
 __all__ = ["LARGE_BYTES", "Heavy"]
 
 T = TypeVar("T")
@@ -26,9 +28,10 @@ class Heavy:
     def __init__(self) -> None:
         self._room = asyncio.Semaphore(_AT_ONCE)
 
-    async def run(self, size: int, work: Callable[..., T], *args: Any) -> T:
+    async def run(self, size: int | Glimpse, work: Callable[..., T], *args: Any) -> T:
         """Return what ``work`` returns, which handles so many bytes."""
-        if size <= LARGE_BYTES:
+        bytes, whole = size if isinstance(size, Glimpse) else (size, True)
+        if bytes <= LARGE_BYTES and whole:
             return work(*args)
         async with self._room:
             return await asyncio.to_thread(work, *args)

@@ -30,7 +30,7 @@ from holdfast.engine.threads import NodeThreads
 from holdfast.engine.tokens import TokenWriter
 from holdfast.errors import NotPausable, ResultTaken, WaitBeyondExpiry
 from holdfast.graph import Graph, Node
-from holdfast.graph.values import Oversize, durable, least_bytes
+from holdfast.graph.values import Oversize, durable, glimpse
 from holdfast.model.call import Call, settled_signal
 from holdfast.model.child import childs_signal
 from holdfast.model.event import ChildStarted, Event, Failure, SignalTaken, TimerFired
@@ -355,9 +355,9 @@ class Visit:
             Misfit: it cannot be kept.
         """
         limit = self.limits.answer_bytes_max
-        size = least_bytes(value, limit)
-        if size > limit:
-            raise Oversize(size, limit)
+        size = glimpse(value, limit)
+        if size.bytes > limit:
+            raise Oversize(size.bytes, limit)
         heavy = self.hold.kernel.heavy
         return await heavy.run(size, partial(durable, value, bytes_max=limit))
 

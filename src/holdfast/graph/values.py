@@ -12,18 +12,19 @@ import decimal
 import re
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
 __all__ = [
+    "Glimpse",
     "Misfit",
     "Oversize",
     "check_size",
     "complaint",
     "converted",
     "durable",
-    "least_bytes",
+    "glimpse",
     "plainly_durable",
     "same",
     "separate",
@@ -35,6 +36,9 @@ _NESTED_MAX = 100
 # For each so many bytes that a value may have, it may hold one list or map: an empty one has one
 # byte, and takes 64 in memory.
 _CONTAINER_BYTES = 16
+
+# How many containers are looked at to guess whether a value is large.
+_GLIMPSED_MAX = 4_096
 
 # Kept as they are on the way to MessagePack, which has a form of its own for them.
 _KEPT = (bytes,)
@@ -97,31 +101,52 @@ class Oversize(Misfit):
         self.limit = limit
 
 
-def least_bytes(value: Any, enough: int) -> int:
-    """Return how many bytes a value has at least once it is encoded; stop counting past ``enough``.
+class Glimpse(NamedTuple):
+    """What a quick look at a value tells of its size."""
 
-    It encodes nothing and costs little for a value that is far too large. What is neither text nor
-    bytes nor a list or dict of those counts as one byte.
+    bytes: int
+    """How many bytes it has at least once it is encoded."""
+    whole: bool
+    """Whether all of it was looked at."""
+
+
+def glimpse(value: Any, enough: int) -> Glimpse:
+    """Return how many bytes a value has at least; stop past ``enough``, or after many containers.
+
+    It encodes nothing, and costs little however large the value is. What is neither text nor bytes
+    nor a list or dict counts as one byte.
     """
-    total = 0
+    total, containers = 0, 0
     left: list[Any] = [value]
-    while left and total <= enough:
+    while left and total <= enough and containers < _GLIMPSED_MAX:
         each = left.pop()
         total += 1
         if type(each) is str or type(each) is bytes:
             total += len(each)
-        elif type(each) is dict:
+            continue
+        if type(each) is dict:
             members = cast(dict[Any, Any], each)
-            if total + 2 * len(members) > enough:
-                return total + 2 * len(members)
-            left += members
-            left += members.values()
+            elements = [*members, *members.values()] if len(members) <= enough else [None]
+            size = 2 * len(members)
         elif type(each) is list or type(each) is tuple:
             elements = cast(list[Any], each)
-            if total + len(elements) > enough:
-                return total + len(elements)
+            size = len(elements)
+        else:
+            continue
+        containers += 1
+        if total + size > enough:
+            return Glimpse(total + size, whole=False)
+        kinds = set(map(type, elements))
+        if _CONTAINERS.isdisjoint(kinds):
+            # Long lists of scalars are common: no step of Python for each element.
+            total += size
+            if kinds == {str}:
+                total += sum(map(len, elements))
+            elif not kinds.isdisjoint(_TEXTS):
+                total += sum(len(text) for text in elements if type(text) in _TEXTS)
+        else:
             left += elements
-    return total
+    return Glimpse(total, whole=not left)
 
 
 def durable(value: Any, *, ordered: bool = False, bytes_max: int | None = None) -> Any:
@@ -134,8 +159,6 @@ def durable(value: Any, *, ordered: bool = False, bytes_max: int | None = None) 
         Oversize: it has more than ``bytes_max`` bytes.
         Misfit: it has no durable form.
     """
-    if bytes_max is not None and (size := least_bytes(value, bytes_max)) > bytes_max:
-        raise Oversize(size, bytes_max)
     try:
         packed = msgspec.msgpack.encode(_builtins(value, ordered=ordered or _holds_set(value)))
         if bytes_max is not None and len(packed) > bytes_max:
@@ -295,6 +318,7 @@ def _holds_set(value: Any) -> bool:
     return False
 
 
+_TEXTS = frozenset({str, bytes})
 _SETS = frozenset({frozenset, set})
 _CONTAINERS = frozenset({dict, list, tuple}) | _SETS
 _LEVEL_MAX = 100_000
