@@ -126,8 +126,8 @@ def glimpse(value: Any, enough: int) -> Glimpse:
             continue
         if type(each) is dict:
             members = cast(dict[Any, Any], each)
-            elements = [*members, *members.values()] if len(members) <= enough else [None]
             size = 2 * len(members)
+            elements: list[Any] = [*members, *members.values()] if size <= enough else []
         elif type(each) is list or type(each) is tuple:
             elements = cast(list[Any], each)
             size = len(elements)
