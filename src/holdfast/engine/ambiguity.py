@@ -96,4 +96,12 @@ async def resolve(
     if await kernel.lists.get(call_key(run, head.generation, call)) is None:
         raise NotAmbiguous(f"no call {call!r} of run {run.id!r} waits for a resolution")
     name = settled_signal(call)
-    await runs.send(kernel, hands, run, name=name, id=_RESOLUTION, payload=dict(resolution))
+    await runs.send(
+        kernel,
+        hands,
+        run,
+        name=name,
+        id=_RESOLUTION,
+        payload=dict(resolution),
+        bytes_max=kernel.limits.answer_bytes_max,
+    )

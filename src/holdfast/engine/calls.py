@@ -26,10 +26,17 @@ from holdfast.errors import (
     InvalidRequest,
     InvalidResult,
     NotDone,
+    ResultTooLarge,
 )
 from holdfast.graph.node import is_plain
 from holdfast.graph.tool import UNKNOWN, VOID, Done, Tool
-from holdfast.graph.values import Misfit, converted, durable, separate
+from holdfast.graph.values import (
+    Misfit,
+    Oversize,
+    converted,
+    durable,
+    separate,
+)
 from holdfast.model.bounds import RETRY_AFTER_SECONDS_MAX
 from holdfast.model.call import Call
 from holdfast.model.event import (
@@ -42,6 +49,7 @@ from holdfast.model.event import (
     SignalTaken,
 )
 from holdfast.model.failure import failure_of
+from holdfast.model.limits import PayloadLimits
 from holdfast.model.policy import Retry
 from holdfast.model.quota import Cost, Quota
 from holdfast.model.spending import NOTHING, Spending
@@ -72,6 +80,15 @@ class Visit(Protocol):
     @property
     def run(self) -> RunKey:
         """The run in which the node is."""
+        ...
+
+    @property
+    def limits(self) -> PayloadLimits:
+        """How large values may be."""
+        ...
+
+    async def durable(self, value: Any) -> Any:
+        """Return the durable form of what a call returned."""
         ...
 
     @property
@@ -173,11 +190,13 @@ class Calls:
         """Return the result of a call, from its record where there is one.
 
         Raises:
+            ArgumentsTooLarge: its arguments have more bytes than they may have.
             CallFailed: it raised, and was not to be made again.
             CallChanged: its key was used before, with other arguments.
             InvalidResult: what it returned cannot be kept.
         """
-        digest = arguments_digest((asked.args, asked.kwargs))
+        limit = self._visit.limits.arguments_bytes_max
+        digest = arguments_digest((asked.args, asked.kwargs), limit)
         known = self._known(call)
         if known is not None and known.over:
             self._visit.saved(known.spent + known.saved)
@@ -270,12 +289,12 @@ class Calls:
         try:
             value = await self._performed(asked, key)
             charged = asked.price.charged(value)
-            charged.result = durable(charged.result)
+            charged.result = await self._visit.durable(charged.result)
         except NotYet as later:
             await self._unreserve(call)
             return later
         except Misfit as error:
-            refused = InvalidResult(f"what {asked.tool.name!r} returned: {error}")
+            refused = _refused(asked.tool, error)
             await self._failed(call, digest, refused, asked)
         except Exception as error:
             if asked.tool.at_most_once and not isinstance(error, NotDone):
@@ -364,7 +383,7 @@ class Calls:
         """Find out what became of a call that may have been made: the tool says, or a person."""
         key = self._key_of(call, known)
         match await self._probed(asked.tool, key):
-            case Done(result) if not _misfit(result, asked.tool):
+            case Done(result) if not self._misfit(result, asked.tool):
                 kept = durable(result)
                 await self._record(CallFinished, call, known.digest, kept, durable=True, by="probe")
             case found if found is VOID:
@@ -406,13 +425,22 @@ class Calls:
             ambiguous = Ambiguous(named, asked.tool.name, key, call, misfit)
             told: dict[str, Any] = (await self._visit.ambiguous(ambiguous)).payload
             if told["outcome"] == "done":
-                misfit = _misfit(told["result"], asked.tool)
+                misfit = self._misfit(told["result"], asked.tool)
             if told["outcome"] != "done" or not misfit:
                 return told
             told_so = "%s: what somebody said that call %s returned is no result of it: %s"
             _log.warning(told_so, self._visit.run.told, call, misfit)
             number += 1
             named = f"{id}.{number}"
+
+    def _misfit(self, result: Any, tool: Tool[..., Any]) -> str:
+        """Return why a call of the tool cannot have returned what others say; nothing if it can."""
+        limit = self._visit.limits.answer_bytes_max
+        try:
+            converted(durable(result, bytes_max=limit), tool.returns, objects=False)
+        except Misfit as error:
+            return str(error)
+        return ""
 
     # --- records ----------------------------------------------------------------------------------
 
@@ -482,13 +510,11 @@ def _outcome(known: Call, tool: Tool[..., Any]) -> Any:
         raise InvalidResult(f"what {tool.name!r} returned: {error}") from None
 
 
-def _misfit(result: Any, tool: Tool[..., Any]) -> str:
-    """Return why a call of the tool cannot have returned what others say; nothing if it can."""
-    try:
-        converted(durable(result), tool.returns, objects=False)
-    except Misfit as error:
-        return str(error)
-    return ""
+def _refused(tool: Tool[..., Any], error: Misfit) -> InvalidResult:
+    message = f"what {tool.name!r} returned: {error}"
+    if isinstance(error, Oversize):
+        return ResultTooLarge(message, size=error.size, limit=error.limit)
+    return InvalidResult(message)
 
 
 def _changed(run: RunKey, call: str, asked: Asked) -> None:

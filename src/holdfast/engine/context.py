@@ -20,7 +20,6 @@ from holdfast.engine.calls import Asked, Calls
 from holdfast.engine.children import Wanted
 from holdfast.engine.endings import result_of
 from holdfast.engine.invocations import Invocation, admitted_fallback, invoked
-from holdfast.engine.starting import prepare
 from holdfast.engine.threads import NodeThreads
 from holdfast.engine.visit import Visit
 from holdfast.errors import InvalidRequest, WaitTimedOut
@@ -300,7 +299,7 @@ class Context:
         graph.check()
         wanted = Wanted(
             graph=graph,
-            prepared=prepare(graph, {} if input is None else input, None),
+            prepared=await visit.prepare(graph, {} if input is None else input),
             branch=visit.branch,
             visit=visit.visit,
             number=number,

@@ -300,6 +300,7 @@ class Driver:
         self.news.clear()
         self.hold.check_alive()
         await self.hold.read_inbox()
+        await self.hold.relieve()
 
     async def until_due(self, most_seconds: float) -> None:
         hold = self.hold

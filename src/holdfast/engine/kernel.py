@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 from holdfast.clock import Clock, Ids
 from holdfast.engine.compaction import FLOOR_BYTES
+from holdfast.engine.deliveries import Deliveries
+from holdfast.engine.heavy import Heavy
 from holdfast.engine.news import News
 from holdfast.engine.spool import Spools
 from holdfast.errors import (
@@ -23,6 +25,7 @@ from holdfast.errors import (
     StoreUnavailable,
     TransactionCancelled,
 )
+from holdfast.model.limits import PayloadLimits
 from holdfast.records import settings
 from holdfast.records.codec import spill_bytes
 from holdfast.records.head import Head
@@ -66,10 +69,21 @@ class Outage(Dropped):
 class Kernel:
     """The store and the time, as the engine sees them."""
 
-    def __init__(self, store: Store, clock: Clock, ids: Ids, user_key: bytes | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        ids: Ids,
+        user_key: bytes | None = None,
+        *,
+        limits: PayloadLimits | None = None,
+    ) -> None:
         self.store = store
         self.clock = clock
         self.ids = ids
+        self.limits = limits or PayloadLimits()
+        self.heavy = Heavy()
+        self.deliveries = Deliveries()
         self.spill_bytes = spill_bytes()
         self.snapshot_floor_bytes = FLOOR_BYTES
         self.sweeps_max = SWEEPS_MAX

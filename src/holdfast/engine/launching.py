@@ -103,7 +103,8 @@ class Launching:
         """Return a run that another caller in this process is just starting."""
         unwritten = self._unwritten[asked.run]
         same_user = await starting.hashed_user(self._kernel, asked) == unwritten.user
-        if starting.prepare(graph, input, asked.session).hash != unwritten.hash or not same_user:
+        prepared = await starting.prepare(self._kernel, graph, input, asked.session)
+        if prepared.hash != unwritten.hash or not same_user:
             raise AlreadyExists(
                 f"a run {asked.run.id!r} is just being started, with another input, in another "
                 "session or for another user"

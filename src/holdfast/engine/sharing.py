@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from holdfast.display import log_named
-from holdfast.engine.contents import check_fits, compressed
+from holdfast.engine.contents import check_fits, compressed, unpacked
 from holdfast.engine.kernel import Kernel
 from holdfast.errors import (
     BlobDamaged,
@@ -125,7 +125,7 @@ class SharedAnswers:
             packed = flight.result()
             if packed is not None:
                 # Of its own, lest one changes what the other reads.
-                return unpack_value(packed), True
+                return await unpacked(self._kernel, packed, unpack_value), True
         flight = self._flights[key] = asyncio.get_running_loop().create_future()
         packed = None
         try:
@@ -158,7 +158,7 @@ class SharedAnswers:
                     continue
                 else:
                     value = await question.ask()
-                    return _Got(value, await compressed(encode(value)), others=False)
+                    return _Got(value, await compressed(self._kernel, encode(value)), others=False)
             try:
                 take = partial(self._take, question.key, instead_of=unreadable)
                 lease = await question.patiently(take)
@@ -182,7 +182,8 @@ class SharedAnswers:
             if seen.content.blob is not None:
                 get = partial(self._kernel.store.blobs.purpose("answer").get, seen.content.blob)
                 packed = await question.patiently(get)
-            return _Got(unpack_value(packed or b""), packed or b"", others=True)
+            value = await unpacked(self._kernel, packed or b"", unpack_value)
+            return _Got(value, packed or b"", others=True)
         except (BlobNotFound, BlobDamaged, JournalDamaged) as error:
             _log.warning(
                 "tenant %s: a shared answer is asked for again, since it is unreadable: %s",
@@ -223,7 +224,7 @@ class SharedAnswers:
             if instead_of is not None and instead_of.content is not None:
                 await self._free(instead_of.content)
             value = await question.ask()
-            packed = await compressed(encode(value))
+            packed = await compressed(self._kernel, encode(value))
             await self._share(question, lease, packed)
         except BaseException:
             # Also if we are cancelled: all others would wait for the lease to lapse.

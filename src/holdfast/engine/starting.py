@@ -13,13 +13,20 @@ from holdfast.engine.hands import Hands
 from holdfast.engine.kernel import Kernel
 from holdfast.engine.loading import Loaded, begun
 from holdfast.engine.unwritten import Stood, Unwritten
-from holdfast.errors import AlreadyExists, ConditionFailed, InvalidInput, InvalidResult
+from holdfast.errors import (
+    AlreadyExists,
+    ConditionFailed,
+    InvalidInput,
+    InvalidResult,
+    PayloadTooLarge,
+)
 from holdfast.graph import Graph
+from holdfast.graph.values import Oversize, check_size, glimpse
 from holdfast.model.budget import Limits
 from holdfast.model.execution import Execution
 from holdfast.model.run import OnBusy
 from holdfast.records.changes import created
-from holdfast.records.codec import canonical_hash, pack
+from holdfast.records.codec import canonical_hash, compress, encode
 from holdfast.records.head import Context, Head, Parent, head_of, is_over
 from holdfast.records.journal import record
 from holdfast.records.keys import Place, Queue, RunKey, shard_of_run
@@ -87,14 +94,27 @@ class Prepared(msgspec.Struct, frozen=True):
     hash: bytes
     plain_hash: bytes
     """The hash without the session."""
+    plain_bytes: int
+    """How many bytes it has before compression."""
 
 
-def prepare(graph: Graph, input: Any, session: str | None) -> Prepared:
+async def prepare(kernel: Kernel, graph: Graph, input: Any, session: str | None) -> Prepared:
     """Return the input as it is kept; the seed is not known before the run has a row.
 
+    A large one does not hold up the event loop.
+
     Raises:
+        PayloadTooLarge: it has more bytes than it may have.
         InvalidInput: it does not fit the graph's state, or cannot be kept.
     """
+    limit = kernel.limits.input_bytes_max
+    size = glimpse(input, limit)
+    if size.bytes > limit:
+        raise _too_large(Oversize(size.bytes, limit))
+    return await kernel.heavy.run(size, _prepared, graph, input, session, limit)
+
+
+def _prepared(graph: Graph, input: Any, session: str | None, bytes_max: int) -> Prepared:
     execution = graph.start(input, "")
     # Fields that the type fills in by itself are not part of what was asked for: a later version
     # of the graph may fill in others.
@@ -102,12 +122,19 @@ def prepare(graph: Graph, input: Any, session: str | None) -> Prepared:
     if isinstance(input, Mapping):
         given = {name: value for name, value in given.items() if name in input}
     try:
-        packed = pack(execution.state)
+        plain = encode(execution.state)
+        check_size(execution.state, len(plain), bytes_max)
     except InvalidResult as error:
         raise InvalidInput(str(error)) from None
+    except Oversize as error:
+        raise _too_large(error) from None
     plain_hash = canonical_hash([graph.name, None, given])
     hash = plain_hash if session is None else canonical_hash([graph.name, session, given])
-    return Prepared(execution, packed, hash, plain_hash)
+    return Prepared(execution, compress(plain), hash, plain_hash, len(plain))
+
+
+def _too_large(error: Oversize) -> PayloadTooLarge:
+    return PayloadTooLarge(f"the input: {error}", field="input", size=error.size, limit=error.limit)
 
 
 async def start(
@@ -120,7 +147,7 @@ async def start(
         AlreadyExists: there is a run of this id, with another input or for another user.
         SessionBusy: another run of its session goes on, and it is not to wait for that.
     """
-    prepared = prepare(graph, input, asked.session)
+    prepared = await prepare(kernel, graph, input, asked.session)
     return await start_prepared(kernel, hands, graph, prepared, asked, owner=owner)
 
 
@@ -167,7 +194,7 @@ async def begin_unwritten(
         InvalidInput: the input does not fit the graph's state, or is too large.
         AlreadyExists: there is a run of this id, with another input or for another user.
     """
-    prepared = prepare(graph, input, None)
+    prepared = await prepare(kernel, graph, input, None)
     try:
         check_fits(kernel, prepared.packed)  # now, and not when it comes to pause
     except InvalidResult as error:
@@ -251,7 +278,7 @@ def same_run(item: Mapping[str, Any], hash: bytes, run: RunKey, *, user: UserHas
 
 def _begun(head: Head, prepared: Prepared) -> Loaded:
     execution = msgspec.structs.replace(prepared.execution, seed=head.seed)
-    return begun(execution, head.context, len(prepared.packed))
+    return begun(execution, head.context, len(prepared.packed), prepared.plain_bytes)
 
 
 async def _head(

@@ -14,6 +14,7 @@
     │   ├── InvalidBlobKey        a blob's name that a folder or a bucket cannot hold
     │   ├── InvalidGraph          a graph that cannot be run
     │   ├── InvalidInput          an input that does not fit the graph's state
+    │   │   └── PayloadTooLarge   an input or a payload over its limit
     │   ├── InvalidPrompt         messages, tools or parameters that no model can be asked with
     │   ├── InvalidName           an id, a tenant, a signal's or a label's name that cannot be one
     │   └── QuotaTooSmall         more is asked for at once than a quota gives in a whole window
@@ -28,6 +29,7 @@
     │   ├── AlreadyExists         a run of this id was started with another input
     │   ├── RunNotFound           no run of the tenant has this id
     │   ├── RunEnded              the run has ended, or expired, and takes nothing any more
+    │   ├── InboxFull             the run has as many signals as it may have (retryable)
     │   ├── NotRetryable          the run has not failed
     │   ├── ExpiryNotLater        the run expires later than that as it is
     │   ├── BudgetShared          the run shares a budget, or has a slice of one
@@ -40,6 +42,7 @@
     │   └── RunQuarantined        it could not be resumed, again and again
     ├── NodeError                 raised inside a node; the run fails with it unless it is caught
     │   ├── CallError             a call of a node
+    │   │   ├── ArgumentsTooLarge its arguments are over their limit
     │   │   ├── BudgetSpent       it may cost more than is left, and its node may not wait
     │   │   ├── CallFailed        it raised, and was not to be made again
     │   │   ├── CallTimedOut      it took longer than it may
@@ -56,6 +59,7 @@
     │   │   ├── PriceUnknown      a budget in dollars, and nobody said what the model costs
     │   │   └── UnknownModel      no model was given this name
     │   ├── InvalidResult         a node returned what the state cannot take or nobody can keep
+    │   │   └── ResultTooLarge    an answer or a state over its limit
     │   ├── NodeTimedOut          a node took longer than it may
     │   ├── NotPausable           a wait in a node that may not wait
     │   ├── ResultTaken           the end of a child that another visit of a node was told
@@ -64,6 +68,7 @@
     ├── ResumeFailed              a worker cannot go on with a run
     │   ├── UnknownNode           it stands at a node that the graph no longer has
     │   └── JournalDamaged        its journal cannot be read
+    │       └── RecordTooLarge    a record over what this process may unpack
     └── StoreError                the store cannot be used; a worker waits until it can
         ├── OutcomeUnknown        the answer to a write was lost and cannot be told by reading
         │   └── RunClosing        past its expiry, a run carries out what it holds (retryable)
@@ -93,6 +98,7 @@ it cannot go on in ``runs``, what a node meets in ``nodes``, and what ails a sto
 
 from holdfast.errors.nodes import (
     AnswerTooLarge,
+    ArgumentsTooLarge,
     BudgetSpent,
     CallChanged,
     CallError,
@@ -111,6 +117,7 @@ from holdfast.errors.nodes import (
     NotPausable,
     PriceUnknown,
     ResultTaken,
+    ResultTooLarge,
     TurnsSpent,
     UnknownModel,
     WaitBeyondExpiry,
@@ -125,6 +132,7 @@ from holdfast.errors.refusals import (
     ChangesTrimmed,
     ConditionFailed,
     ExpiryNotLater,
+    InboxFull,
     ItemDamaged,
     NotAmbiguous,
     NotRetryable,
@@ -148,11 +156,13 @@ from holdfast.errors.requests import (
     InvalidUrl,
     InvalidWrite,
     ItemTooLarge,
+    PayloadTooLarge,
     QuotaTooSmall,
 )
 from holdfast.errors.root import HoldfastError
 from holdfast.errors.runs import (
     JournalDamaged,
+    RecordTooLarge,
     ResumeFailed,
     RunCancelled,
     RunClosing,
@@ -186,6 +196,7 @@ __all__ = [
     "AccessDenied",
     "AlreadyExists",
     "AnswerTooLarge",
+    "ArgumentsTooLarge",
     "BlobDamaged",
     "BlobNotFound",
     "BudgetShared",
@@ -202,6 +213,7 @@ __all__ = [
     "EndpointUnreachable",
     "ExpiryNotLater",
     "HoldfastError",
+    "InboxFull",
     "InvalidAnswer",
     "InvalidArguments",
     "InvalidBlobKey",
@@ -231,10 +243,13 @@ __all__ = [
     "NotPausable",
     "NotRetryable",
     "OutcomeUnknown",
+    "PayloadTooLarge",
     "PriceUnknown",
     "QuotaTooSmall",
+    "RecordTooLarge",
     "Refused",
     "ResultTaken",
+    "ResultTooLarge",
     "ResumeFailed",
     "RunCancelled",
     "RunClosing",

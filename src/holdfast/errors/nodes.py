@@ -8,6 +8,7 @@ from holdfast.errors.root import HoldfastError
 
 __all__ = [
     "AnswerTooLarge",
+    "ArgumentsTooLarge",
     "BudgetSpent",
     "CallChanged",
     "CallError",
@@ -26,6 +27,7 @@ __all__ = [
     "NotPausable",
     "PriceUnknown",
     "ResultTaken",
+    "ResultTooLarge",
     "TurnsSpent",
     "UnknownModel",
     "WaitBeyondExpiry",
@@ -49,6 +51,21 @@ class InvalidResult(NodeError):
     """What the node returned does not fit the state, or cannot be kept."""
 
     code = "invalid_result"
+
+
+class ResultTooLarge(InvalidResult):
+    """An answer, or the state, has more bytes, before compression, than the limit allows."""
+
+    code = "result_too_large"
+
+    def __init__(
+        self, message: str | None = None, *, size: int | None = None, limit: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.size = size
+        """What was measured; where counting stopped at the limit, what was counted by then."""
+        self.limit = limit
+        """The limit that was exceeded."""
 
 
 class ModelError(NodeError):
@@ -153,6 +170,21 @@ class CallError(NodeError):
     """A call of the node did not come to a result."""
 
     code = "call_error"
+
+
+class ArgumentsTooLarge(CallError):
+    """The arguments of the call have more bytes than the limit allows; nothing was called."""
+
+    code = "arguments_too_large"
+
+    def __init__(
+        self, message: str | None = None, *, size: int | None = None, limit: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.size = size
+        """How many bytes the arguments have."""
+        self.limit = limit
+        """The limit that was exceeded."""
 
 
 class BudgetSpent(CallError):

@@ -25,6 +25,7 @@ __all__ = [
     "TROUBLE",
     "Context",
     "Head",
+    "InboxSize",
     "Parent",
     "RetryRequest",
     "head_of",
@@ -52,6 +53,14 @@ class Context(msgspec.Struct, frozen=True):
     """The journal's bytes, blobs included."""
     blobs: bool = False
     """Whether any of it is a blob."""
+
+
+class InboxSize(msgspec.Struct, frozen=True):
+    """How much of what callers sent waits in an inbox."""
+
+    items: int = 0
+    bytes: int = 0
+    """Of the payloads, before compression."""
 
 
 class RetryRequest(msgspec.Struct, frozen=True):
@@ -112,6 +121,12 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     """What it waited for when it was last paused."""
     signals: int = 0
     """Grows with every signal that came while somebody held the run."""
+    inbox_items: int = 0
+    """How many signals of callers wait in its inbox. Each of them adds one; a pause sets it to what
+    is there. So it may count some that were taken since, and never misses one that was
+    acknowledged."""
+    inbox_bytes: int = 0
+    """How many bytes their payloads have before compression, counted alike."""
     reason: str | None = None
     """Why it is paused."""
     nodes_run: int = 0
@@ -254,7 +269,8 @@ ATTRIBUTES: dict[str, type] = {
     **dict.fromkeys(
         ("schema", "shard", "list_shards", "epoch", "created_ms", "updated_ms", "starts_ms",
          "expires_ms", "ttl", "nodes_run", "spent_ms", "retries_left", "resume_failures", "signals",
-         "snapshot", "extends_ms", "ticket", "tokens", "nanodollars", "fundings", "losses"), int
+         "snapshot", "extends_ms", "ticket", "tokens", "nanodollars", "fundings", "losses",
+         "inbox_items", "inbox_bytes"), int
     ),
     **dict.fromkeys(
         ("status", "generation", "first", "kept", "user", "node", "reason", "cancel", "pool",
