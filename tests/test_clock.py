@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import threading
 import uuid
@@ -158,3 +159,37 @@ def test_the_same_seed_gives_the_same_ids() -> None:
     drawn = [(ids.new(), ids.random(), ids.new()) for ids in (one, two, other)]
     assert drawn[0] == drawn[1]
     assert drawn[0] != drawn[2]
+
+
+def test_an_id_does_not_help_to_guess_the_next_one() -> None:
+    """At a clock that stands still, only the last of the ticks tells two ids apart, and 62 bits."""
+    ids = SystemIds(ManualClock())
+    made = [uuid.UUID(ids.new()).int for _ in range(4096)]
+    assert made == sorted(made)
+    drawn = [number & ((1 << 62) - 1) for number in made]
+    assert len(set(drawn)) == len(made)
+    steps = [(after - before) % (1 << 62) for before, after in itertools.pairwise(drawn)]
+    assert len(set(steps)) == len(steps)
+    # Each of the 62 bits is set in about half of them: 2048, give or take ten deviations of 32.
+    for bit in range(62):
+        assert 1700 < sum(number >> bit & 1 for number in drawn) < 2400
+    # They are ordered by time: one tick each, so that 4,096 of them take one millisecond.
+    assert (made[-1] >> 80) - (made[0] >> 80) <= 1
+
+
+def test_a_clock_that_goes_on_catches_up_with_the_ids() -> None:
+    now_ns = 1_234_567_890_123_000_000
+    sequence = _Sequence(lambda: now_ns)
+    for _ in range(100):
+        sequence.new()
+    now_ns += 1_000_000
+    assert int(sequence.new().replace("-", "")[:12], 16) == 1_234_567_890_124
+
+
+def test_a_key_is_32_random_bytes() -> None:
+    ids = SystemIds(ManualClock())
+    keys = {ids.key() for _ in range(100)}
+    assert {len(key) for key in keys} == {32}
+    assert len(keys) == 100
+    one, two = SeededIds(1, ManualClock()), SeededIds(1, ManualClock())
+    assert one.key() == two.key()

@@ -202,6 +202,7 @@ def test_every_error_has_a_code_of_its_own_and_a_message() -> None:
     )
     assert [cls.__name__ for cls in classes if cls.retryable] == [
         "EndpointUnreachable",
+        "InboxFull",
         "ModelUnavailable",
         "RunClosing",
         "StoreUnavailable",

@@ -447,7 +447,7 @@ def test_a_node_that_ends_the_loop_leaves_nobody_waiting(
     with pytest.raises(StoreClosed, match=re.escape("ended by SystemExit(3)")):
         hf.list()
     hf.close()
-    told = "run doc-42: a node raised SystemExit(3), which ends the process"
+    told = "run doc-42 of tenant default: a node raised SystemExit(3), which ends the process"
     assert told in [record.getMessage() for record in caplog.records]
 
 

@@ -12,6 +12,7 @@ from holdfast.graph.tool import UNKNOWN, VOID, Tool, done, tool
 from holdfast.model.budget import Budget
 from holdfast.model.durations import days, hours, minutes, seconds
 from holdfast.model.invocation import Answer, Model
+from holdfast.model.limits import PayloadLimits
 from holdfast.model.policy import Retry
 from holdfast.model.pricing import ModelPrice
 from holdfast.model.progress import BulkProgress, SweepProgress
@@ -48,6 +49,7 @@ __all__ = [
     "Model",
     "ModelPrice",
     "Node",
+    "PayloadLimits",
     "Quota",
     "Retry",
     "Run",

@@ -18,6 +18,7 @@ from holdfast.engine.arguments import (
     admitted_durability,
     admitted_filter,
     admitted_limit,
+    admitted_limits,
     admitted_on_busy,
     admitted_reason,
     admitted_user,
@@ -40,6 +41,7 @@ from holdfast.handle import RunHandle
 from holdfast.model.budget import Budget
 from holdfast.model.durations import Duration, days, milliseconds_of
 from holdfast.model.invocation import Model
+from holdfast.model.limits import PayloadLimits
 from holdfast.model.policy import Durability
 from holdfast.model.progress import BulkProgress, SweepProgress
 from holdfast.model.quota import Quota
@@ -82,6 +84,7 @@ class Holdfast:
         user_key: bytes | None = None,
         models: Mapping[str, Model] | None = None,
         quotas: Mapping[str, Quota] | None = None,
+        limits: PayloadLimits | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
         store: Store | None = None,
@@ -90,6 +93,8 @@ class Holdfast:
 
         ``models`` are those that nodes can ask with `Context.model`, by the names they ask for;
         ``quotas`` limit how many questions, tokens or dollars all workers together put to each.
+        ``limits`` are how large inputs, signals, states, answers and arguments may be, and how many
+        signals a run may have waiting; see `PayloadLimits`.
         ``user_key`` is the key of the hash under which users are kept; without one the store keeps
         one that was made at random.
 
@@ -103,7 +108,9 @@ class Holdfast:
         check_means(models, quotas)
         clock = clock or SystemClock()
         self._store = store or open_store(url, clock=clock)
-        self._kernel = Kernel(self._store, clock, ids or SystemIds(clock), user_key)
+        self._kernel = Kernel(
+            self._store, clock, ids or SystemIds(clock), user_key, limits=admitted_limits(limits)
+        )
         self._means = Means(self._kernel, models, quotas)
         self._crew = Crew()
         self._launching = Launching(self._kernel, self._crew)
@@ -142,8 +149,8 @@ class Holdfast:
     ) -> RunHandle:
         """Start a run; when this returns, nothing can lose it.
 
-        The id is the idempotency key: the same id and input give the same run, however often this
-        is called. Only workers that serve its ``pool`` take the run; it is one of its labels.
+        The id is the idempotency key: the same id, input and user give the same run, however often
+        this is called. Only workers that serve its ``pool`` take the run; it is one of its labels.
         ``expires`` counts from the start; ``retention`` is how long the rows are kept beyond that,
         two days at the least.
 
@@ -157,10 +164,12 @@ class Holdfast:
         would spend more, and is durable from the start.
 
         Raises:
+            PayloadTooLarge: the input has more bytes than ``input_bytes_max``.
             InvalidInput: the input does not fit the graph's state.
             InvalidGraph: the graph cannot be run.
             InvalidName: the id, the tenant, the pool, the session or a label cannot be one.
-            AlreadyExists: there is a run of this id, with another input or in another session.
+            AlreadyExists: there is a run of this id, with another input, in another session or for
+                another user.
             SessionBusy: another run of the session goes on, and ``on_busy`` is ``reject``.
         """
         if not isinstance(graph, Graph):
@@ -226,12 +235,10 @@ class Holdfast:
         Raises:
             InvalidName: the session, the user or the tenant cannot be one.
         """
-        of = admitted_user(user)
-        key = LaneKey(
-            self._admitted_tenant(tenant),
-            "-" if of is None else await self._kernel.hashed_user(of),
-            admit_name(session, "session"),
-        )
+        of, tenant = admitted_user(user), self._admitted_tenant(tenant)
+        session = admit_name(session, "session")
+        hash = None if of is None else await self._kernel.user_hash(of, tenant)
+        key = LaneKey(tenant, await self._kernel.lane_user(hash) or "-", session)
         return [lane_entry_of(head) for head in await lanes.listed(self._kernel, key)]
 
     async def children(self, id: str, *, tenant: str | None = None) -> list[RunEntry]:
@@ -314,7 +321,9 @@ class Holdfast:
             RunClosing: it is past its expiry and carries out what it holds, perhaps this signal:
                 send it again later with the same ``signal_id``.
             AlreadyExists: a signal of this id is there, with another payload.
+            PayloadTooLarge: the payload has more bytes than ``signal_bytes_max``.
             InvalidInput: the payload cannot be kept.
+            InboxFull: as many signals as there may be wait in its inbox: send it again later.
         """
         await self._steering.signal(self._key(id, tenant), name, payload, signal_id=signal_id)
 

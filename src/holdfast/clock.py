@@ -42,8 +42,13 @@ class Ids(Protocol):
         """Return a new UUIDv7 as text: unique, and in the order in which it was made.
 
         Each is greater than all that this process made before it, also where its clock was set
-        back. Ids of two processes are in the order of their clocks.
+        back. Ids of two processes are in the order of their clocks. 62 bits are drawn anew for
+        each, so that an id does not help to guess another one.
         """
+        ...
+
+    def key(self) -> bytes:
+        """Return 32 random bytes, to be kept secret."""
         ...
 
     def random(self) -> float:
@@ -98,44 +103,42 @@ class ManualClock:
 
 
 # A UUIDv7: 48 bits of milliseconds, 12 bits of the fraction of a millisecond (RFC 9562, method 3),
-# then 62 bits that begin as a random number and count up as long as the clock shows the same time.
+# then 62 random bits. A tick is the unit of the fraction, about 244 ns.
 _FRACTION_BITS = 12
-_COUNTER_BITS = 62
-_FREE_BITS = _FRACTION_BITS + _COUNTER_BITS
+_RANDOM_BITS = 62
+_FREE_BITS = _FRACTION_BITS + _RANDOM_BITS
+_KEY_BYTES = 32
 
 
 def _uuid7_text(now_ms: int, free: int) -> str:
-    high, low = free >> _COUNTER_BITS, free & ((1 << _COUNTER_BITS) - 1)
+    high, low = free >> _RANDOM_BITS, free & ((1 << _RANDOM_BITS) - 1)
     number = (now_ms << 80) | (0x7 << 76) | (high << 64) | (0b10 << 62) | low
     digits = f"{number:032x}"
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 class _Sequence:
-    """Strictly increasing ids by one clock; safe in threads."""
+    """Strictly increasing ids by one clock; safe in threads.
+
+    Only the tick orders them. The random bits are drawn anew for each id, so that an id tells
+    nothing about the next one, and a forked process makes other ids than its parent.
+    """
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
         self._now_ns = now_ns
         self._lock = threading.Lock()
         self._last = 0
-        self._counter = 0
-        self._process = os.getpid()
 
     def new(self) -> str:
+        drawn = int.from_bytes(os.urandom(8), "big") >> (64 - _RANDOM_BITS)
         with self._lock:
             now = (self._now_ns() << _FRACTION_BITS) // 1_000_000
-            # A fork would go on counting where its parent goes on counting too.
-            if now > self._last or os.getpid() != self._process:
-                self._process = os.getpid()
-                self._last = max(now, self._last)
-                # The top bit stays free, so that counting at one time cannot overflow.
-                self._counter = int.from_bytes(os.urandom(8), "big") >> 3
-            else:
-                # Also when the wall clock was set back: the order matters more than the time.
-                self._counter += 1
-            fraction = self._last & ((1 << _FRACTION_BITS) - 1)
-            free = (fraction << _COUNTER_BITS) | self._counter
-            return _uuid7_text(self._last >> _FRACTION_BITS, free)
+            # The next tick, if the clock shows no later one or was set back: the order matters
+            # more than the time. Python makes fewer ids than there are ticks, so a running clock
+            # catches up.
+            tick = self._last = max(now, self._last + 1)
+        fraction = tick & ((1 << _FRACTION_BITS) - 1)
+        return _uuid7_text(tick >> _FRACTION_BITS, (fraction << _RANDOM_BITS) | drawn)
 
 
 # All who use the machine's clock share it: ids of one process are in the order in which they were
@@ -155,12 +158,15 @@ class SystemIds:
     def new(self) -> str:
         return self._sequence.new()
 
+    def key(self) -> bytes:
+        return os.urandom(_KEY_BYTES)
+
     def random(self) -> float:
         return random.random()
 
 
 class SeededIds:
-    """Time-ordered ids and random numbers that are the same for the same seed."""
+    """Time-ordered ids and random numbers that are the same for the same seed: for tests only."""
 
     def __init__(self, seed: int, clock: Clock) -> None:
         self._random = random.Random(seed)
@@ -173,6 +179,9 @@ class SeededIds:
         # As those of a machine: in their order also when the clock was set back.
         self._last_ms = max(self._clock.now_ms(), self._last_ms)
         return _uuid7_text(self._last_ms, free & ((1 << _FREE_BITS) - 1))
+
+    def key(self) -> bytes:
+        return self._random.randbytes(_KEY_BYTES)
 
     def random(self) -> float:
         return self._random.random()

@@ -57,7 +57,7 @@ class Portal:
         return self._closed or os.getpid() != self._process
 
     def call(
-        self, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
+        self, function: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Have the loop carry out a call, and return its result.
 
@@ -72,7 +72,7 @@ class Portal:
         return self._result(future)
 
     def each(
-        self, function: Callable[P, AsyncGenerator[T, None]], *args: P.args, **kwargs: P.kwargs
+        self, function: Callable[P, AsyncGenerator[T, None]], /, *args: P.args, **kwargs: P.kwargs
     ) -> Generator[T, None, None]:
         """Have the loop yield one after the other, each when it is asked for.
 

@@ -25,6 +25,7 @@ from holdfast.graph import Graph
 from holdfast.model.budget import Budget
 from holdfast.model.durations import Duration, days
 from holdfast.model.invocation import Model
+from holdfast.model.limits import PayloadLimits
 from holdfast.model.policy import Durability
 from holdfast.model.progress import BulkProgress, SweepProgress
 from holdfast.model.quota import Quota
@@ -187,6 +188,7 @@ class Holdfast:
         user_key: bytes | None = None,
         models: Mapping[str, Model] | None = None,
         quotas: Mapping[str, Quota] | None = None,
+        limits: PayloadLimits | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
         store: Store | None = None,
@@ -203,6 +205,7 @@ class Holdfast:
             user_key=user_key,
             models=models,
             quotas=quotas,
+            limits=limits,
             clock=clock,
             ids=ids,
             store=store,
@@ -245,7 +248,8 @@ class Holdfast:
             InvalidInput: the input does not fit the graph's state.
             InvalidGraph: the graph cannot be run.
             InvalidName: the id, the tenant, the pool, the session or a label cannot be one.
-            AlreadyExists: there is a run of this id, with another input or in another session.
+            AlreadyExists: there is a run of this id, with another input, in another session or for
+                another user.
             SessionBusy: another run of the session goes on, and ``on_busy`` is ``reject``.
         """
         handle = self._portal.call(

@@ -122,3 +122,27 @@ def test_one_graph_is_one(folder: Path) -> None:
         "flows:all_of_them has several graphs: counting (version 1), asking (version 2); "
         "name one of them: flows:attribute"
     )
+
+
+@pytest.mark.parametrize("target", ["here/flow.py", "./flow.py", "flow"])
+def test_a_folder_does_not_stand_in_for_what_is_installed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    """What the library imports later, or a module of the user does, is what is installed."""
+    (folder / "here").mkdir()
+    for place in (folder, folder / "here"):
+        (place / "flow.py").write_text("import wave, msgspec, click\nfrom flows import counting\n")
+        for name in ("wave", "msgspec", "click", "holdfast", "sqlite3", "aiohttp"):
+            (place / f"{name}.py").write_text("raise SystemExit('somebody else is imported')\n")
+    monkeypatch.delitem(sys.modules, "wave", raising=False)
+    before = list(sys.path)
+    assert names(target) == ["counting"]
+    assert sys.path[: len(before)] == before
+    assert Path(sys.modules["wave"].__file__ or "").parent != folder
+
+
+def test_a_module_that_is_hidden_by_an_installed_one_is_not_mistaken_for_it(folder: Path) -> None:
+    (folder / "wave.py").write_text("from flows import counting\n")
+    with pytest.raises(click.ClickException, match=r"is hidden by .*; rename it, or name its file"):
+        load_graphs(["wave"])
+    assert names("wave.py") == ["counting"]

@@ -65,3 +65,27 @@ async def test_certificates_that_are_not_there(
     monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "none.pem"))
     with pytest.raises(StoreUnusable, match=r"none\.pem"):
         await open_engine("https://127.0.0.1:1").perform(GET)
+
+
+@pytest.mark.parametrize("status", ["407 Proxy Authentication Required", "200 OK"])
+async def test_no_error_shows_the_password_of_a_proxy(
+    open_engine: Open, monkeypatch: pytest.MonkeyPatch, status: str
+) -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n".encode())
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        proxy = f"http://user:s3cret@127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        monkeypatch.setenv("HTTPS_PROXY", proxy)
+        with pytest.raises(EndpointUnreachable) as failed:
+            await open_engine("https://dynamodb.invalid").perform(GET)
+    told = ""
+    each: BaseException | None = failed.value
+    while each is not None:
+        told += f"{each!r} {each} "
+        each = each.__cause__ or each.__context__
+    assert "cannot be reached" in told
+    assert "s3cret" not in told

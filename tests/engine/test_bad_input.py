@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 
 import pytest
 
-from holdfast import Graph, Holdfast, Retry, RunHandle, signal
+from holdfast import Graph, Holdfast, PayloadLimits, Retry, RunHandle, signal
 from holdfast.clock import SeededIds
 from holdfast.errors import (
     HoldfastError,
@@ -33,6 +33,7 @@ from tests.engine.support import (
 )
 
 FIVE_MB = 5 * 1024 * 1024
+ROOMY = PayloadLimits(signal_bytes_max=2 * FIVE_MB)
 
 
 class Typed(TypedDict, total=False):
@@ -188,7 +189,7 @@ async def test_a_large_input_delta_and_payload_spill_and_come_back_elsewhere(
         return {"payload": await ctx.wait(signal("decision"))}
 
     graph = chain("g", 3, lambda number: {"delta": delta}, node1=waits, node2=one_key)
-    first, second = either.open(), either.open()
+    first, second = either.open(limits=ROOMY), either.open(limits=ROOMY)
     async with either.worker(first, graph) as worker:
         run = await first.start(graph, {"input": input}, id="doc-42")
         await either.quiet(worker)
@@ -224,8 +225,8 @@ async def test_a_start_with_the_same_large_input_gives_the_same_run(hf: Holdfast
 
 @pytest.fixture
 async def bare(clock: StepClock) -> Any:
-    store = store_without_blobs(clock)
-    async with Holdfast("", store=store, clock=clock, ids=SeededIds(1, clock)) as opened:
+    store, ids = store_without_blobs(clock), SeededIds(1, clock)
+    async with Holdfast("", store=store, clock=clock, ids=ids, limits=ROOMY) as opened:
         yield opened
 
 

@@ -272,13 +272,15 @@ async def test_a_changed_argument_is_answered_from_the_record_with_a_warning(
 
 async def test_a_business_key_is_the_callers_own(house: House, hf: Holdfast, world: World) -> None:
     async def node(state: Any, ctx: Any) -> Any:
-        one = await ctx.call(world.touch, "a", key="order/42")
-        same = await ctx.call(world.touch, "a", key="order/42")
+        one = await ctx.with_options(key="order/42").call(world.touch, "a")
+        same = await ctx.with_options(key="order/42").call(world.touch, "a")
         with pytest.raises(CallChanged, match="order/42"):
-            await ctx.call(world.touch, "b", key="order/42")
+            await ctx.with_options(key="order/42").call(world.touch, "b")
         with pytest.raises(InvalidRequest, match="key"):
-            await ctx.call(world.touch, "b", key="")
-        at_once = await asyncio.gather(*(ctx.call(world.touch, "c", key="c") for _ in range(3)))
+            await ctx.with_options(key="").call(world.touch, "b")
+        at_once = await asyncio.gather(
+            *(ctx.with_options(key="c").call(world.touch, "c") for _ in range(3))
+        )
         return {"nth": [one["nth"], same["nth"], *(each["nth"] for each in at_once)]}
 
     assert (await finished(house, hf, graph_of(node)))["nth"] == [1, 1, 2, 2, 2]
@@ -551,7 +553,7 @@ async def test_short_pauses_are_waited_for_in_place(house: House, hf: Holdfast) 
 
     async def node(state: Any, ctx: Any) -> Any:
         with pytest.raises(CallFailed, match="never"):
-            await ctx.call(flaky, retry=SOON)
+            await ctx.with_options(retry=SOON).call(flaky)
 
     graph, began = graph_of(node), house.clock.now_ms()
     async with house.worker(hf, graph) as worker:
@@ -575,7 +577,7 @@ async def test_a_call_that_takes_too_long_is_cut_short(house: House, hf: Holdfas
 
     async def node(state: Any, ctx: Any) -> Any:
         with pytest.raises(CallFailed, match=r"longer than 0\.01 seconds") as failed:
-            await ctx.call(stuck, timeout=0.01)
+            await ctx.with_options(timeout=0.01).call(stuck)
         assert failed.value.is_a(TimeoutError)
 
     await finished(house, hf, graph_of(node))

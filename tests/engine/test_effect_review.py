@@ -185,11 +185,11 @@ async def test_one_key_may_be_ambiguous_in_two_visits(house: House, hf: Holdfast
 
     @graph.node
     async def first(state: Any, ctx: Any) -> Any:
-        return {"first": await ctx.call(once, key="order-7")}
+        return {"first": await ctx.with_options(key="order-7").call(once)}
 
     @graph.node
     async def second(state: Any, ctx: Any) -> Any:
-        return {"second": await ctx.call(once, key="order-7")}
+        return {"second": await ctx.with_options(key="order-7").call(once)}
 
     graph.route(first, second)
     async with house.worker(hf, graph) as worker:
@@ -345,7 +345,7 @@ async def test_a_row_stays_small_whatever_the_calls_are_called(house: House, hf:
     async def node(state: Any, ctx: Any) -> Any:
         once = pay if state["once"] else ask
         keys = [f"{n}" + "\U0001f511" * 255 for n in range(8)]
-        await asyncio.gather(*(ctx.call(once, key=key) for key in keys))
+        await asyncio.gather(*(ctx.with_options(key=key).call(once) for key in keys))
 
     graph = graph_of(node)
     async with house.worker(hf, graph) as worker:
@@ -367,7 +367,7 @@ async def test_a_key_that_cannot_be_kept_is_refused_before_the_call(
 
     async def node(state: Any, ctx: Any) -> Any:
         with pytest.raises(InvalidRequest) as refused:
-            await ctx.call(touch, key="\ud800")
+            await ctx.with_options(key="\ud800").call(touch)
         assert refused.value.field == "key"
         for name in ("\ud800", "=touch", "1/touch", "touch#1>touch"):
             with pytest.raises(InvalidRequest) as refused:
@@ -393,7 +393,7 @@ async def test_an_error_may_say_anything_of_when_to_come_back(house: House, hf: 
     async def node(state: Any, ctx: Any) -> Any:
         for when in ("30", float("inf"), float("nan"), -1, None):
             with pytest.raises(CallFailed):
-                await ctx.call(ask, when, retry=Retry(attempts=2, first_seconds=0))
+                await ctx.with_options(retry=Retry(attempts=2, first_seconds=0)).call(ask, when)
 
     graph = graph_of(node)
     async with house.worker(hf, graph):
@@ -475,11 +475,11 @@ async def test_a_call_does_not_wait_for_itself(house: House, hf: Holdfast) -> No
     @tool
     async def again(*, ctx: Any) -> Any:
         with pytest.raises(InvalidRequest, match="wait for itself"):
-            await asyncio.gather(ctx.call(again, key="order-7"))
+            await asyncio.gather(ctx.with_options(key="order-7").call(again))
         return "went on"
 
     async def node(state: Any, ctx: Any) -> Any:
-        return {"it": await ctx.call(again, key="order-7")}
+        return {"it": await ctx.with_options(key="order-7").call(again)}
 
     graph = graph_of(node)
     async with house.worker(hf, graph):

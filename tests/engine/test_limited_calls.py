@@ -74,7 +74,7 @@ async def test_a_slot_given_to_a_worker_that_lost_its_run_is_free_again(
         made.append(1)
 
     async def node(state: Any, ctx: Any) -> Any:
-        await ctx.call(call, quota=quota)
+        await ctx.with_options(quota=quota).call(call)
 
     async def late(*arguments: Any, **options: Any) -> Any:
         granted = await admit(*arguments, **options)
@@ -108,7 +108,7 @@ async def test_slots_are_given_back_whatever_becomes_of_the_call(house: House) -
 
     async def node(state: Any, ctx: Any) -> Any:
         results = await asyncio.gather(
-            *(ctx.call(slow, n, quota=quota) for n in range(6)), return_exceptions=True
+            *(ctx.with_options(quota=quota).call(slow, n) for n in range(6)), return_exceptions=True
         )
         return {"done": sum(isinstance(result, int) for result in results)}
 

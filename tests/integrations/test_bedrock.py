@@ -95,7 +95,7 @@ async def test_what_is_asked(client: Any) -> None:
         top_p=0.5,
         stop=["END"],
         seed=1,
-        top_k=3,
+        extra={"top_k": 3},
     )
 
 

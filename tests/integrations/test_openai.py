@@ -85,7 +85,7 @@ async def test_what_is_asked(endpoint: Endpoint, model: OpenAI) -> None:
         temperature=0,
         stop="END",
         seed=3,
-        reasoning_effort="low",
+        extra={"reasoning_effort": "low"},
         idempotency_key="run-1/key",
     )
     (request,) = endpoint.asked
@@ -186,18 +186,31 @@ async def test_openai_itself_is_told_the_limit_in_its_own_word() -> None:
     assert "max_tokens" not in body
 
 
-async def test_the_key_is_in_the_environment_or_not_sent(
-    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "base_url",
+    [
+        "http://api.openai.com/v1",
+        "https://api.openai.com.evil.example/v1",
+        "https://evil.example/api.openai.com/v1",
+        "https://api.openai.com:444/v1",
+    ],
+)
+async def test_the_key_in_the_environment_is_for_openai_alone(
+    monkeypatch: pytest.MonkeyPatch, base_url: str
 ) -> None:
-    for key in ("from-outside", ""):
-        monkeypatch.setenv("OPENAI_API_KEY", key)
-        endpoint.plan(stub_http.say(dialects.completion("yes")))
-        model = OpenAI("m", base_url=endpoint.url)
-        await asked(model)
-        await model.close()
-    with_key, without = endpoint.asked
-    assert with_key.headers["authorization"] == "Bearer from-outside"
-    assert "authorization" not in without.headers
+    monkeypatch.setenv("OPENAI_API_KEY", "from-outside")
+    sent: list[str | None] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        sent.append(request.headers.get("authorization"))
+        return httpx.Response(200, json=dialects.completion("yes"))
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
+        await asked(OpenAI("m", client=client))
+        await asked(OpenAI("m", client=client, api_key=""))
+        await asked(OpenAI("m", client=client, base_url=base_url))
+        await asked(OpenAI("m", client=client, base_url=base_url, api_key="passed"))
+    assert sent == ["Bearer from-outside", None, None, "Bearer passed"]
 
 
 @pytest.mark.parametrize("name", ["n", "stream", "messages", "tools"])

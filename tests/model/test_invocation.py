@@ -178,12 +178,12 @@ def test_too_many_are_named_with_their_limit() -> None:
 
 
 def test_what_only_the_service_knows_is_extra() -> None:
-    kept = admitted_params(
-        {"temperature": 1, "stop": "END", "top_k": 3, "extra": {"effort": "low"}, "seed": None}
-    )
-    assert kept == {"temperature": 1.0, "stop": ["END"], "extra": {"top_k": 3, "effort": "low"}}
+    # Whatever the service calls them: also as an option or a parameter here is called.
+    extra = {"effort": "low", "key": "k", "timeout": 5, "stream": True, "seed": "a", "extra": 1}
+    kept = admitted_params(temperature=1, stop="END", extra=extra, seed=None)
+    assert kept == {"temperature": 1.0, "stop": ["END"], "extra": extra}
     assert type(kept["temperature"]) is float
-    assert admitted_params({}) == {}
+    assert admitted_params() == {}
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_what_only_the_service_knows_is_extra() -> None:
 )
 def test_a_parameter_that_makes_no_sense_is_named(params: dict[str, Any]) -> None:
     with pytest.raises(InvalidPrompt) as caught:
-        admitted_params(params)
+        admitted_params(**params)
     assert caught.value.field == next(iter(params))
 
 
@@ -276,7 +276,7 @@ def test_the_hash_sees_everything_but_the_key() -> None:
         Request.of("m", "Hello.", **basis, max_tokens=5),
         Request.of("m", "Hello.", **basis, tool_choice="any"),
         Request.of("m", "Hello.", **basis, output=output),
-        Request.of("m", "Hello.", **basis, top_k=1),
+        Request.of("m", "Hello.", **basis, extra={"top_k": 1}),
     ]
     assert len({prompt_hash(request) for request in requests}) == len(requests)
     keyed = Request.of("m", "Hello.", **basis, idempotency_key="k")
@@ -285,7 +285,7 @@ def test_the_hash_sees_everything_but_the_key() -> None:
 
 def test_the_hash_stays_what_it_is() -> None:
     """Answers are found by it, also those that another release has kept."""
-    request = Request.of("m", "Hello.", tools=[ToolSpec("f")], temperature=0, top_k=1)
+    request = Request.of("m", "Hello.", tools=[ToolSpec("f")], temperature=0, extra={"top_k": 1})
     assert prompt_hash(request).hex() == "621468afe5fd72f40bb8eb27271606b6"
 
 

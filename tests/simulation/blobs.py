@@ -70,6 +70,9 @@ class MemoryBlobs:
         """Return the keys that begin so, in order."""
         return sorted(key for key in self.contents if key.startswith(prefix))
 
+    def tells_names_apart(self) -> bool:
+        return True
+
     def tidy(self, before_ms: int) -> int:
         return 0
 

@@ -391,7 +391,7 @@ class Outside:
         digest = _digest(of, *what)
         before = self._once.times(digest)
         try:
-            answer = await ctx.call(called, of, *what, key=key)
+            answer = await ctx.with_options(key=key).call(called, of, *what)
         except CallFailed:
             self._seen["a node went another way"] += 1
             return None

@@ -111,6 +111,8 @@ class FaultPlan:
     """In how many fleets wall clocks of workers jump, and come back."""
     few_resumes: float = 0
     """How many fleets quarantine a run after two or three lost workers."""
+    crowds: float = 0
+    """In how many fleets inboxes are small, and somebody floods some of them."""
     settled: float = 0.5
     """How many lost answers the engine makes up for by itself."""
     lag_seconds_max: float = 5.0

@@ -17,6 +17,7 @@ from tests.simulation.chronicle import Broken
 from tests.simulation.effects import Outside
 from tests.simulation.faults import FaultPlan, calm, hostile
 from tests.simulation.flow import Users, flow
+from tests.simulation.inboxes import drawn_crowd
 from tests.simulation.lot import drawn_lot, jump_clocks, lengthen, plant_dead
 from tests.simulation.members import LEASE_SECONDS, TROUBLE_SECONDS, Fleet
 from tests.simulation.outages import OutageWatch, drawn_outages
@@ -100,6 +101,7 @@ def rough() -> FaultPlan:
         dead_workers=0.1,
         clock_jumps=0.25,
         few_resumes=0.1,
+        crowds=0.15,
         settle_stall=0.03,
         family_stall=0.02,
         table_outage=0.2,
@@ -158,6 +160,8 @@ def fleet(
             world.plan = world.plan.evolve(tick_ms=TICK_MS)
         world.users = Users(promises.entered, outside)
         state = Fleet(world, promises, script, floor_bytes, flow(), outside, lot)
+        state.crowd = drawn_crowd(world, script)
+        promises.inboxes.items_max = None if state.crowd is None else state.crowd.items_max
         state.shared = world.random.random() < SHARED
         if calls and world.random.random() < SLUGGISH:
             world.plan = world.plan.evolve(sluggish=1.0)
@@ -255,6 +259,8 @@ async def _worked_through(world: World, state: Fleet, *, calls: bool) -> None:
             )
         )
     workers.append(world.supervise("late", state.latecomer))
+    if state.crowd is not None and state.crowd.victims:
+        workers.append(world.supervise("pest", state.pest))
     if state.promises.streams.screens:
         workers.append(world.supervise("reader", state.read))
     await _passed(world, state.trouble_seconds)
@@ -330,6 +336,7 @@ async def _reused(world: World, state: Fleet) -> None:
         state.outside,
         state.lot,
         drains=False,
+        crowd=state.crowd,
     )
     workers = [world.supervise("later", later.work)]
     clients = [world.supervise("again", later.client(lines)) for lines in script.clients]

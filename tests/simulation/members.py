@@ -13,6 +13,7 @@ from holdfast.app import Holdfast, RunHandle
 from holdfast.errors import (
     ExpiryNotLater,
     HoldfastError,
+    InboxFull,
     InvalidRequest,
     NotAmbiguous,
     NotRetryable,
@@ -30,6 +31,7 @@ from tests.simulation.chronicle import Broken
 from tests.simulation.effects import Outside
 from tests.simulation.faults import NEVER
 from tests.simulation.flow import State, noise
+from tests.simulation.inboxes import TRIES, Crowd, flood
 from tests.simulation.lot import Lot
 from tests.simulation.once import RESOLUTION
 from tests.simulation.oracle import budget_of
@@ -81,6 +83,8 @@ class Fleet:
     rejected: set[str] = field(default_factory=set)
     unwritten: dict[str, str] = field(default_factory=dict)
     """How runs ended of which nothing stands anywhere."""
+    crowd: Crowd | None = None
+    """How small the inboxes are, where they are."""
     late: Iterator[int] = field(default_factory=itertools.count)
     """The numbers of signals that come at the last moment."""
 
@@ -148,6 +152,7 @@ class Fleet:
                 ids=process.ids,
                 models=self.outside.models,
                 quotas={SAGE: SAGE_QUOTA},
+                limits=None if self.crowd is None else self.crowd.limits,
             )
             kernel = self.faces[process.name]._kernel
             kernel.snapshot_floor_bytes = self.floor_bytes
@@ -161,7 +166,7 @@ class Fleet:
         """Return a process that works through a script."""
 
         async def boot(process: Process) -> None:
-            hf = self.face(process)
+            hf, tries = self.face(process), TRIES
             for line in script:
                 await process.clock.sleep(line.at_seconds - process.clock.monotonic())
                 while not line.done:
@@ -174,6 +179,11 @@ class Fleet:
                         line.done = True
                     except (RunEnded, NotRetryable, ExpiryNotLater):
                         line.done = line.refused = True
+                    except InboxFull:
+                        # The run may make room; where it was flooded, it never will.
+                        tries -= 1
+                        line.done = line.refused = tries % TRIES == 0
+                        await process.clock.sleep(2.0)
                     except SessionBusy:
                         line.done = line.refused = True
                         self.rejected.add(line.run)
@@ -198,7 +208,7 @@ class Fleet:
                     self.unwritten[line.run] = handle._outcome.status
             case "signal":
                 for id in line.id.split(","):
-                    await self._signal(process, hf, key, line.argument, id)
+                    await self.send(process, hf, key, line.argument, id)
             case "cancel":
                 await hf.cancel(line.run, reason="no longer wanted")
             case "extend":
@@ -221,18 +231,26 @@ class Fleet:
             case _:
                 raise AssertionError(line.verb)
 
-    async def _signal(
-        self, process: Process, hf: Holdfast, key: RunKey, name: str, id: str
-    ) -> None:
-        senders = self.promises.senders
-        since = senders.begins(process, key, name, id)
+    async def send(self, process: Process, hf: Holdfast, key: RunKey, name: str, id: str) -> None:
+        """Send a signal, and let it be checked what came of it."""
+        senders, inboxes = self.promises.senders, self.promises.inboxes
+        since, mark = senders.begins(process, key, name, id), inboxes.mark(process)
         try:
             await hf.signal(key.id, name, f"{name}/{id}", signal_id=id)
         except RunEnded as ended:
             senders.refused(process, key, name, id, status=ended.status, since=since)
             raise
+        except InboxFull:
+            inboxes.refused(key, (name, id))
+            raise
         self.promises.signalled(key, name, id)
         senders.told(key, name, id)
+        inboxes.told(process, key, (name, id), mark)
+
+    async def pest(self, process: Process) -> None:
+        """Flood some runs with signals that they never take."""
+        assert self.crowd is not None
+        await flood(self, process, self.crowd)
 
     async def latecomer(self, process: Process) -> None:
         """Send signals to runs that are about to expire, and again when they have."""
@@ -245,8 +263,8 @@ class Fleet:
     async def _signal_late(self, process: Process, hf: Holdfast, key: RunKey) -> None:
         id = f"late-{next(self.late)}"
         for _ in range(2):
-            with suppress(RunEnded, RunNotFound, StoreError):
-                await self._signal(process, hf, key, "go", id)
+            with suppress(InboxFull, RunEnded, RunNotFound, StoreError):
+                await self.send(process, hf, key, "go", id)
             await process.clock.sleep(2 * process.ids.random())
 
     # --- whoever is asked what became of a call ---------------------------------------------------

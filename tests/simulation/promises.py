@@ -45,6 +45,7 @@ from holdfast.storage.layout import TOKEN, Key
 from tests.simulation.chronicle import Broken, Chronicle, Chronicles
 from tests.simulation.family import Family
 from tests.simulation.gate import Gate
+from tests.simulation.inboxes import Inboxes
 from tests.simulation.journals import INPUT, Journals
 from tests.simulation.once import Once
 from tests.simulation.oracle import Books
@@ -95,6 +96,7 @@ class Promises:
         self.books = Books(world, self._runs, self.seen)
         self.gate = Gate(world, self.seen)
         self.senders = Senders(world, self._runs, self.seen)
+        self.inboxes = Inboxes(world, self._runs, self.seen)
         self.shared = Shared(world, self._runs, self.seen, skew_ms=skew_ms)
         self.once.apart = self.shared
         self.streams = Streams(world, self._runs, self.seen)
@@ -302,6 +304,7 @@ class Promises:
         self.once.row(before, head)
         self.books.row(before, head)
         self.reaping.row(before, head, chronicle)
+        self.inboxes.row(before, head, new, chronicle)
         self.shared.row(head)
         self.streams.row(head)
         chronicle.moved_ms = now_ms

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import (
+    ItemDamaged,
     StoreCorrupt,
     StoreFull,
     StoreMismatched,
@@ -53,8 +54,10 @@ async def test_an_item_that_was_damaged(opened: Opened, path: str) -> None:
         table.changes(),
     ]
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
-    broken = [isinstance(outcome, StoreCorrupt) for outcome in outcomes]
+    broken = [isinstance(outcome, ItemDamaged) for outcome in outcomes]
     assert broken == [True, False, True, True, False, True]
+    named = [outcome.key for outcome in outcomes if isinstance(outcome, ItemDamaged)]
+    assert named == [("p", "bad")] * 4
 
 
 async def test_opening_writes_nothing_where_nothing_has_to_be_changed(

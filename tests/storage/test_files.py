@@ -570,6 +570,7 @@ async def test_a_folder_of_somebody_else(
         blobs = Blobs(FolderBlobs(root), Meter())
         ref = await blobs.put(DATA, key="a/b")
         (root / "a~").chmod(0o555)
+        (root / "a~" / "b").chmod(0o444)
         process = child(AS_NOBODY, root, mode, json.dumps(ref.as_item()), NOBODY)
         output, _ = process.communicate(timeout=CHILD_SECONDS_MAX)
         answers = [json.loads(line) for line in output.splitlines()]

@@ -110,7 +110,7 @@ async def test_what_both_cost_is_on_one_meter() -> None:
         ("dynamodb://runs/more", "the table's name"),
         ("dynamodb://runs?buckets=b", "no option 'buckets'"),
         ("dynamodb://a", "3 to 255 letters"),
-        ("dynamodb://user:pw@runs", "3 to 255 letters"),
+        ("dynamodb://user:pw@runs", "must not contain credentials"),
         ("dynamodb://runs?endpoint=localhost:8000", "http(s)://host[:port]"),
         ("dynamodb://runs?endpoint=http://a..b:80", "http(s)://host[:port]"),
         ("dynamodb://runs?bucket=B_AD", "no bucket can have the name"),

@@ -31,7 +31,8 @@ from holdfast.errors import (
     StoreUnusable,
     Throttled,
 )
-from holdfast.storage import s3
+from holdfast.storage import Key, s3
+from holdfast.storage import open as open_store
 from holdfast.storage.blobs import PART_BYTES, BlobRef, Blobs
 from holdfast.storage.meter import Meter
 from holdfast.storage.s3 import S3Blobs
@@ -177,6 +178,93 @@ async def test_a_bucket_that_is_there_is_left_as_it_is(
     with pytest.raises(client.exceptions.ClientError, match="PublicAccessBlock"):
         client.get_public_access_block(Bucket=bucket)
     assert client.get_object(Bucket=bucket, Key="a")["Body"].read() == DATA
+
+
+class Crash(BaseException):
+    """The process dies."""
+
+
+async def test_a_call_that_is_cut_short_is_finished_by_another(
+    moto_server: str, client: Any
+) -> None:
+    key = "arn:aws:kms:us-east-1:123456789012:key/00000000-0000-0000-0000-000000000000"
+    steps = 0
+    for step in range(1, 20):
+        name = f"cut-{SystemIds().new()}"
+        engine = S3Blobs(name, endpoint=moto_server, kms_key=key, attempts_max=1)
+        sent = 0
+
+        def die(request: Any, **_: Any) -> None:
+            nonlocal sent
+            sent += 1
+            if sent == step:  # noqa: B023
+                raise Crash
+
+        engine._connected().meta.events.register("before-send.s3", die)
+        try:
+            engine.create()
+            break
+        except Crash:
+            steps += 1
+        finally:
+            engine.close()
+        again = S3Blobs(name, endpoint=moto_server, kms_key=key)
+        again.create()
+        again.close()
+        block = client.get_public_access_block(Bucket=name)["PublicAccessBlockConfiguration"]
+        assert set(block.values()) == {True}
+        (rule,) = encryption_of(client, name)
+        assert rule["ApplyServerSideEncryptionByDefault"]["KMSMasterKeyID"] == key
+    assert steps == 6
+
+
+async def test_the_table_comes_last(
+    moto_server: str, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = (
+        f"dynamodb://{bucket}?region=us-east-1&endpoint={moto_server}"
+        f"&bucket={bucket}&bucket_endpoint={moto_server}"
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(S3Blobs, "_set_up", cut_short)
+        async with open_store(url) as store:
+            with pytest.raises(StoreUnavailable, match="cut short"):
+                await store.create()
+            with pytest.raises(StoreNotFound):
+                await store.table.get(Key("p", "s"))
+    async with open_store(url) as store:
+        await store.create()
+        assert await store.table.get(Key("p", "s")) is None
+
+
+def cut_short(self: S3Blobs, client: Any) -> None:
+    raise StoreUnavailable("cut short")
+
+
+async def test_every_request_says_whose_the_bucket_must_be(moto_server: str, bucket: str) -> None:
+    engine = S3Blobs(bucket, endpoint=moto_server, owner="123456789012")
+    asked: dict[str, bytes | None] = {}
+
+    def look(request: Any, operation_name: str, **_: Any) -> None:
+        asked[operation_name] = request.headers.get("x-amz-expected-bucket-owner")
+
+    engine._connected().meta.events.register("before-sign.s3", look)
+    blobs = Blobs(engine, Meter())
+    await blobs.create()
+    for call in calls_of(blobs):
+        await call()
+    await blobs.put(bytes(PART_BYTES + 1), key="large")
+    await blobs.delete_all("a/")
+    await blobs.close()
+    assert asked.pop("CreateBucket") is None
+    assert {"PutObject", "GetObject", "HeadObject", "UploadPart", "ListObjectsV2"} <= asked.keys()
+    assert set(asked.values()) == {"123456789012"}
+
+
+@pytest.mark.parametrize("owner", ["", "me", "12345678901", "1234567890123", "12345678901\u0662"])
+def test_an_owner_that_cannot_be_one(owner: str) -> None:
+    with pytest.raises(InvalidUrl, match="12 digits"):
+        S3Blobs("blobs", owner=owner)
 
 
 async def test_a_bucket_is_made_in_its_region(moto_server: str, bucket: str, client: Any) -> None:
@@ -392,8 +480,17 @@ async def test_a_bucket_is_not_made_where_the_service_refuses_to_look(
     service.will_say(refusal(404, "NoSuchBucket"), refusal(409, "BucketAlreadyExists"))
     with pytest.raises(AccessDenied, match="another account"):
         await served.create()
-    service.will_say(refusal(404, "NoSuchBucket"), refusal(409, "BucketAlreadyOwnedByYou"))
+    # Another process made it at the same moment, and may die before it is set up.
+    service.will_say(
+        refusal(404, "NoSuchBucket"),
+        refusal(409, "BucketAlreadyOwnedByYou"),
+        refusal(404, "NoSuchPublicAccessBlockConfiguration"),
+        (200, b"", 0),
+        refusal(404, "ServerSideEncryptionConfigurationNotFoundError"),
+        (200, b"", 0),
+    )
     await served.create()
+    assert service.methods() == ["GET", "PUT", "GET", "PUT", "GET", "PUT"]
 
 
 async def test_an_endpoint_where_nobody_listens() -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 from holdfast.cli.parameters import filter_options
-from holdfast.cli.text import printable, utc
+from holdfast.cli.text import say, utc
+from holdfast.display import printable
 from holdfast.errors import HoldfastError
 from holdfast.model.progress import BulkProgress
 
@@ -73,7 +74,7 @@ async def shown(
     """
     yes, dry_run = given.pop("yes"), given["dry_run"]
     if not yes and not dry_run:
-        click.confirm(f"{verb} all runs {_told(given)}?", abort=True, err=True)
+        click.confirm(printable(f"{verb} all runs {_told(given)}?"), abort=True, err=True)
     progress = BulkProgress(cursor=given["cursor"])
     try:
         async for progress in act(**given):
@@ -83,7 +84,7 @@ async def shown(
         raise
     _show_cursor(progress)
     for error in progress.errors:
-        click.echo(printable(error), err=True)
+        say(error, err=True)
     if progress.failed:
         raise click.ClickException(f"{progress.failed} of them failed")
 
@@ -99,7 +100,7 @@ def _line(progress: BulkProgress, done: str, *, dry_run: bool) -> str:
 
 def _show_cursor(progress: BulkProgress) -> None:
     if progress.cursor is not None:
-        click.echo(f"there may be more: --cursor '{progress.cursor}'", err=True)
+        say(f"there may be more: --cursor '{progress.cursor}'", err=True)
 
 
 def _told(given: dict[str, Any]) -> str:

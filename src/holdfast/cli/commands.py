@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from io import TextIOWrapper
+
 import click
 
+from holdfast.cli.failures import Escaping
 from holdfast.cli.run import run
 from holdfast.cli.store import store
 from holdfast.cli.worker import worker
@@ -11,10 +15,13 @@ from holdfast.cli.worker import worker
 __all__ = ["main"]
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Escaping, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="holdfast")
 def main() -> None:
     """Agent workflows that can stop at any moment and go on at the exact node."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # one that cannot show every letter shows its number
+            stream.reconfigure(errors="backslashreplace")
 
 
 for _command in (run, store, worker):

@@ -12,7 +12,7 @@ from holdfast.app import Holdfast
 from holdfast.cli.facts import dollars, money_facts, needs_of
 from holdfast.cli.opening import on_store
 from holdfast.cli.parameters import budget_options, example, json_option, json_value
-from holdfast.cli.text import columns, pretty, utc
+from holdfast.cli.text import columns, pretty, say, utc
 from holdfast.model.budget import Budget
 from holdfast.model.run import AmbiguousCall, Run
 from holdfast.model.spending import NANODOLLARS, Spending
@@ -81,7 +81,7 @@ async def resolve(
         raise click.UsageError(_WAYS)
     told = {} if result is _MISSING else {"result": result}
     await holdfast.resolve(run, call, error=error, void=void, **told)
-    click.echo(f"run {run} knows what became of call {call}")
+    say(f"run {run} knows what became of call {call}")
 
 
 @click.command(

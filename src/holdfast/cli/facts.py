@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from holdfast.cli.text import columns, compact, printable, utc, utc_of_ms
+from holdfast.cli.text import columns, compact, say, utc, utc_of_ms
 from holdfast.engine.parking import reason_of
 from holdfast.model.budget import Limits
 from holdfast.model.call import SETTLED
@@ -178,7 +178,7 @@ def show_entries(entries: Sequence[HistoryEntry]) -> None:
         click.echo(line)
         failure: dict[str, str] = entry.details.get("failure") or {}
         for place in failure.get("trace", "").splitlines():
-            click.echo(f"    {printable(place)}")
+            say(f"    {place}")
 
 
 def _event(entry: HistoryEntry) -> tuple[str, str, str, str]:

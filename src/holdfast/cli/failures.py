@@ -10,10 +10,11 @@ from typing import Any, ParamSpec
 
 import click
 
-from holdfast.cli.text import printable
+from holdfast.addresses import without_credentials
+from holdfast.display import printable
 from holdfast.errors import HoldfastError
 
-__all__ = ["asynchronous", "showing_errors"]
+__all__ = ["Escaping", "asynchronous", "showing_errors"]
 
 Arguments = ParamSpec("Arguments")
 
@@ -24,9 +25,30 @@ def showing_errors() -> Generator[None]:
     try:
         yield
     except HoldfastError as error:
-        # An address that is not understood brings a few lines of those that are.
-        lines = [printable(line) for line in str(error).splitlines()]
-        raise click.ClickException("\n".join(lines) + f" [{error.code}]") from error
+        raise click.ClickException(f"{error} [{error.code}]") from error
+
+
+class Escaping(click.Group):
+    """A group whose errors steer no terminal: they quote arguments, and what others have stored."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        with _escaped():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _escaped():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _escaped() -> Generator[None]:
+    try:
+        yield
+    except click.ClickException as error:
+        # Some have several lines: an address that is not understood brings those that are.
+        lines = without_credentials(error.message).split("\n")
+        vars(error)["message"] = "\n".join(map(printable, lines))
+        raise
 
 
 def asynchronous(

@@ -11,6 +11,7 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
+from holdfast.errors import InvalidRequest
 from holdfast.model.durations import days, hours, minutes, seconds
 
 __all__ = [
@@ -57,11 +58,11 @@ def moment(text: str) -> datetime:
     """
     try:
         read = datetime.fromisoformat(text)
-    except ValueError:
+        return (read.replace(tzinfo=UTC) if read.tzinfo is None else read).astimezone(UTC)
+    except (ValueError, OverflowError):
         raise click.BadParameter(
             f"{text!r} is not a time such as 2026-11-01 or 2026-11-01T09:30:00Z"
         ) from None
-    return read.replace(tzinfo=UTC) if read.tzinfo is None else read
 
 
 def span(text: str) -> timedelta:
@@ -74,7 +75,7 @@ def span(text: str) -> timedelta:
     try:
         if read is not None:
             return _UNITS[read[2]](float(read[1]))
-    except OverflowError:
+    except InvalidRequest:  # too long
         pass
     raise click.BadParameter(f"{text!r} is not a span of time such as 90s, 30m, 12h or 3d")
 
@@ -85,9 +86,9 @@ def json_value(text: str) -> Any:
     Raises:
         BadParameter: it is none.
     """
-    if text == "-":
-        text = sys.stdin.read()
     try:
+        if text == "-":
+            text = sys.stdin.read()
         return json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
         raise click.BadParameter(f"this is not JSON: {error}") from None

@@ -27,7 +27,8 @@ from holdfast.cli.parameters import (
     span,
 )
 from holdfast.cli.targets import FORMS, load_graph
-from holdfast.cli.text import columns, compact, pretty, printable, utc
+from holdfast.cli.text import columns, compact, pretty, say, utc
+from holdfast.display import printable
 from holdfast.engine.arguments import LIMIT_MAX
 from holdfast.graph import Graph
 from holdfast.model.budget import Budget
@@ -68,7 +69,7 @@ async def list_runs(holdfast: Holdfast, *, as_json: bool, **asked: Any) -> None:
     if not page.runs:
         click.echo("no runs", err=True)
     if page.cursor is not None:
-        click.echo(f"there may be more: --cursor '{page.cursor}'", err=True)
+        say(f"there may be more: --cursor '{page.cursor}'", err=True)
 
 
 @run.command(epilog=example("holdfast run show doc-42"))
@@ -106,7 +107,7 @@ async def history(
     if as_json:
         click.echo("[]" if before == "[" else "\n]")
     if cursor is not None:
-        click.echo(f"there may be more: --cursor {cursor}", err=True)
+        say(f"there may be more: --cursor {cursor}", err=True)
 
 
 async def _pages(
@@ -159,7 +160,7 @@ async def tokens(holdfast: Holdfast, *, id: str, after: str | None, as_json: boo
         if speaking is not None and (piece.call != speaking or piece.restarted):
             click.echo()
         if piece.restarted:
-            click.echo(f"{piece.name} begins anew", err=True)
+            say(f"{piece.name} begins anew", err=True)
         shown = "\n".join(map(printable, piece.text.split("\n")))
         click.echo(shown, nl=piece.last)
         speaking = None if piece.last else piece.call
@@ -173,7 +174,7 @@ async def _until_interrupted(source: AsyncIterator[T], after: str | None) -> Asy
             after = each.cursor
     except asyncio.CancelledError:
         if after is not None:
-            click.echo(f"go on with: --after {after}", err=True)
+            say(f"go on with: --after {after}", err=True)
         raise
 
 
@@ -284,7 +285,7 @@ async def start(
         expires=hours(expires_hours),
         budget=Budget(usd=usd, tokens=tokens, wall=wall) if limited else None,
     )
-    click.echo(handle.id, err=wait)
+    say(handle.id, err=wait)
     if wait:
         # Asked for without its graph, the state comes as it is kept: as JSON has it.
         click.echo(pretty(await holdfast.run(handle.id).result()))
@@ -301,7 +302,7 @@ async def signal(
 ) -> None:
     """Send the run ID the signal NAME, with a PAYLOAD as JSON (- reads it from standard input)."""
     await holdfast.signal(id, name, payload, signal_id=signal_id)
-    click.echo(f"run {id} has got the signal {name}")
+    say(f"run {id} has got the signal {name}")
 
 
 @run.command(
@@ -326,7 +327,7 @@ async def cancel(
         await shown("Cancel", "cancelled", partial(holdfast.cancel_all, reason=reason), given)
     elif id is not None:
         await holdfast.cancel(id, reason=reason)
-        click.echo(f"run {id} is cancelled")
+        say(f"run {id} is cancelled")
 
 
 @run.command(epilog=example("holdfast run extend doc-42 3d"))
@@ -336,7 +337,7 @@ async def cancel(
 async def extend(holdfast: Holdfast, *, id: str, expires: timedelta) -> None:
     """Let the run ID expire SPAN from now (90s, 30m, 12h, 3d), and not before."""
     await holdfast.extend(id, expires=expires)
-    click.echo(f"run {id} expires at {utc((await holdfast.get(id)).expires_at)}")
+    say(f"run {id} expires at {utc((await holdfast.get(id)).expires_at)}")
 
 
 @run.command(
@@ -360,4 +361,4 @@ async def retry(
         await shown("Retry", "retried", holdfast.retry_all, given)
     elif id is not None:
         await holdfast.retry(id, from_node=from_node)
-        click.echo(f"run {id} goes on")
+        say(f"run {id} goes on")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import json
+from pathlib import Path
 
 import click
 
 from holdfast.app import Holdfast
-from holdfast.cli.failures import asynchronous
+from holdfast.cli.failures import asynchronous, showing_errors
 from holdfast.cli.parameters import example
+from holdfast.cli.text import pretty, say
 from holdfast.model.durations import days
 from holdfast.records.keys import SETTINGS
 from holdfast.records.settings import SHARDS, settings_of
+from holdfast.storage import Copied, backup_store, restore_store
 from holdfast.storage.layout import Key
 from holdfast.storage.open import FORMS, definition
 from holdfast.storage.open import open as open_store
@@ -20,6 +22,8 @@ __all__ = ["store"]
 
 # \b keeps click from filling the lines.
 _ADDRESSES = "\b\nA store's address looks so:\n" + FORMS
+_BACKUP_EXAMPLE = example("holdfast store backup sqlite:///runs.db copy.db") + "\n\n"
+_RESTORE_EXAMPLE = example("holdfast store restore copy.db sqlite:///runs.db") + "\n\n"
 _SHARDS_EXAMPLE = example("holdfast store shards sqlite:///runs.db --grow 16") + "\n\n"
 
 
@@ -32,10 +36,10 @@ def store() -> None:
 @click.argument("url")
 @asynchronous
 async def create(url: str) -> None:
-    """Make the table and the bucket at URL where they are missing."""
+    """Make the bucket and the table at URL where they are missing. Cut short it can be repeated."""
     async with open_store(url) as opened:
         await opened.create()
-    click.echo(f"{url} is ready")
+    say(f"{url} is ready")
 
 
 @store.command("definition", epilog=_ADDRESSES)
@@ -43,7 +47,7 @@ async def create(url: str) -> None:
 @asynchronous
 async def show_definition(url: str) -> None:
     """Print a CloudFormation template of the table at URL, to be deployed by yourself."""
-    click.echo(json.dumps(definition(url), indent=2))
+    click.echo(pretty(definition(url)))
 
 
 @store.command(epilog=_ADDRESSES)
@@ -55,7 +59,45 @@ async def check(url: str) -> None:
         await opened.table.get(Key("holdfast-check", "holdfast-check"))
         if opened.has_blobs:
             await opened.blobs.list("holdfast-check/", limit=1)
-    click.echo(f"{url} answers")
+    say(f"{url} answers")
+
+
+@store.command(epilog=_BACKUP_EXAMPLE + _ADDRESSES)
+@click.argument("url")
+@click.argument("file", type=click.Path(path_type=Path))
+def backup(url: str, file: Path) -> None:
+    """Copy the SQLite store at URL to FILE and FILE.blobs, while everything runs.
+
+    The copy is checked, and is a store by itself. Nothing is overwritten.
+    """
+    with showing_errors():
+        copied = backup_store(url, file)
+    say(f"{file} is a copy of {url}: {_told(copied)}")
+
+
+@store.command(epilog=_RESTORE_EXAMPLE + _ADDRESSES)
+@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("url")
+def restore(file: Path, url: str) -> None:
+    """Put a copy of the backup FILE in the place of the SQLite store at URL.
+
+    Stop all workers and clients first. The store that stood there is moved aside, with its log and
+    its blobs. Cut short it can be repeated.
+    """
+    with showing_errors():
+        copied = restore_store(file, url)
+    say(f"{url} is a copy of {file}: {_told(copied)}")
+    if copied.aside is not None:
+        say(f"what stood there is {copied.aside}", err=True)
+
+
+def _told(copied: Copied) -> str:
+    told = f"{copied.items} items, {copied.blobs} blobs"
+    if copied.missing:
+        told += f", {copied.missing} of them missing in the store itself"
+    if copied.damaged:
+        told += f", {copied.damaged} damaged items"
+    return told
 
 
 @store.command(epilog=_ADDRESSES)

@@ -130,15 +130,20 @@ def _graphs_in(value: Any, target: str) -> Iterator[Graph]:
 
 
 def _find_imports_in(folder: Path) -> None:
+    """Look there for what is imported, after everywhere else.
+
+    A folder may hold whatever was put there, also a file with the name of a module that Python, we
+    or a dependency import later. It must not stand in for that module.
+    """
     if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
+        sys.path.append(str(folder))
 
 
 def _module(name: str) -> ModuleType:
     if not all(part.isidentifier() for part in name.split(".")):
         raise click.ClickException(f"{name!r} is not the name of a module; a file ends with .py")
     try:
-        return importlib.import_module(name)
+        module = importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and f"{name}.".startswith(f"{error.name}."):
             raise click.ClickException(
@@ -147,12 +152,30 @@ def _module(name: str) -> ModuleType:
         raise _broken(name, error) from error
     except Exception as error:
         raise _broken(name, error) from error
+    _check_not_hidden(name.partition(".")[0])
+    return module
+
+
+def _check_not_hidden(name: str) -> None:
+    """Check that an installed package was not imported in the place of one in this folder."""
+    here = Path.cwd() / name
+    found = Path(getattr(sys.modules[name], "__file__", None) or here)
+    for wanted in (here / "__init__.py", here.with_suffix(".py")):
+        if wanted.is_file() and not found.samefile(wanted):
+            raise click.ClickException(
+                f"the module {name!r} in {here.parent} is hidden by {found}; rename it, or name "
+                "its file"
+            )
 
 
 def _file(path: Path) -> ModuleType:
     """Import a file, by its own name if that leads to it: so others find it, and not a twin."""
-    path = path.resolve()
-    if not path.is_file():
+    try:
+        path = path.resolve()
+        is_file = path.is_file()
+    except (OSError, ValueError) as error:  # a name that no file can have
+        raise click.ClickException(f"there is no file {str(path)!r:.200}: {error}") from None
+    if not is_file:
         raise click.ClickException(f"there is no file {path}")
     _find_imports_in(path.parent)
     try:

@@ -6,9 +6,18 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import click
 import msgspec
 
-__all__ = ["columns", "compact", "pretty", "printable", "utc", "utc_of_ms"]
+from holdfast.addresses import without_credentials
+from holdfast.display import escaped_json, printable
+
+__all__ = ["columns", "compact", "pretty", "say", "utc", "utc_of_ms"]
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print a line that steers no terminal and shows no credentials of an address."""
+    click.echo(printable(without_credentials(text)), err=err)
 
 
 def utc(moment: datetime) -> str:
@@ -22,15 +31,6 @@ def utc_of_ms(ms: int) -> str:
     return utc(datetime.fromtimestamp(ms / 1000, UTC))
 
 
-def printable(text: str) -> str:
-    """Return text in one line, with what would steer the terminal written out."""
-    if text.isprintable():
-        return text
-    return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
-    )
-
-
 def columns(rows: Sequence[Sequence[str]]) -> Iterable[str]:
     """Return lines in which the columns of all rows stand below each other."""
     shown = [[printable(cell) for cell in row] for row in rows]
@@ -41,9 +41,9 @@ def columns(rows: Sequence[Sequence[str]]) -> Iterable[str]:
 
 def compact(value: Any) -> str:
     """Return a value as JSON in one line."""
-    return msgspec.json.encode(value).decode()
+    return escaped_json(msgspec.json.encode(value).decode())
 
 
 def pretty(value: Any) -> str:
     """Return a value as JSON that a person can read too."""
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    return escaped_json(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())

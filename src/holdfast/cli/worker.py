@@ -19,6 +19,7 @@ from holdfast.app import Holdfast
 from holdfast.cli.failures import showing_errors
 from holdfast.cli.parameters import example, url_option
 from holdfast.cli.targets import FORMS, load_graphs, load_named
+from holdfast.cli.text import say
 from holdfast.engine.worker import Worker, WorkerOptions
 from holdfast.errors import StoreError
 from holdfast.graph import Graph
@@ -152,17 +153,22 @@ async def _work(
                 return
             names = ", ".join(sorted({graph.name for graph in graphs}))
             if working.id:
-                _say(f"worker {working.id} runs {names} on {url}")
+                say(f"worker {working.id} runs {names} on {url}", err=True)
             else:  # its log has said why
-                _say(f"worker waits until it can use {url}")
-            await asked.wait()
+                say(f"worker waits until it can use {url}", err=True)
+            broken = await _until_asked(working, asked)
             drain = f"{options.drain_seconds:g} seconds"
-            _say(f"worker {working.id} leaves: runs in hand {working.running}, drain {drain}")
+            say(
+                f"worker {working.id} leaves: runs in hand {working.running}, drain {drain}",
+                err=True,
+            )
             await working.stop()
-            _end_soon()
-            _say(f"worker {working.id} has left: {_told(working)}")
+            _end_soon(0 if broken is None else 1)
+            say(f"worker {working.id} has left: {_told(working)}", err=True)
             sys.stdout.flush()
             await holdfast.close()
+            if broken is not None:
+                raise broken
 
 
 async def _opened(url: str, means: Mapping[str, Any], asked: asyncio.Event) -> Holdfast | None:
@@ -175,7 +181,7 @@ async def _opened(url: str, means: Mapping[str, Any], asked: asyncio.Event) -> H
             if not error.may_pass:
                 raise
             if error.code != told:
-                _say(f"worker waits until it can use {url}: {error}")
+                say(f"worker waits until it can use {url}: {error}", err=True)
             told = error.code
         ending = asyncio.ensure_future(asked.wait())
         await asyncio.wait({ending}, timeout=pause)
@@ -195,6 +201,17 @@ async def _started(working: Worker, asked: asyncio.Event) -> bool:
     finally:
         starting.cancel()
         ending.cancel()
+
+
+async def _until_asked(working: Worker, asked: asyncio.Event) -> StoreError | None:
+    """Wait until the process is asked to end; return the error if the store went away instead."""
+    ending, broken = asyncio.ensure_future(asked.wait()), asyncio.ensure_future(working.broken())
+    try:
+        await asyncio.wait((ending, broken), return_when=asyncio.FIRST_COMPLETED)
+        return broken.result() if broken.done() and not ending.done() else None
+    finally:
+        ending.cancel()
+        broken.cancel()
 
 
 @contextmanager
@@ -222,13 +239,13 @@ def _asked_to_end(ask: Callable[[], None]) -> Generator[None]:
             signal.signal(number, handler)
 
 
-def _end_soon() -> None:
+def _end_soon(code: int) -> None:
     """End the process in a moment, even if it waits for a thread.
 
     Nodes' threads are not waited for, but those that a node has made itself would be, and those of
     ``asyncio.to_thread``: by the loop when it ends, and by Python.
     """
-    timer = threading.Timer(_FAREWELL_SECONDS, os._exit, (0,))
+    timer = threading.Timer(_FAREWELL_SECONDS, os._exit, (code,))
     timer.daemon = True
     timer.start()
 
@@ -236,7 +253,3 @@ def _end_soon() -> None:
 def _told(working: Worker) -> str:
     told = [f"{count} {what}" for what, count in sorted(working.counts.items()) if count]
     return ", ".join(told) or "there was nothing to do"
-
-
-def _say(line: str) -> None:
-    click.echo(line, err=True)

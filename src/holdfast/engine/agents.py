@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import msgspec
 
@@ -21,7 +21,9 @@ from holdfast.graph.schemas import Convert, tool_of
 from holdfast.graph.tool import Tool
 from holdfast.graph.tool import tool_of as contract_of
 from holdfast.graph.values import durable
+from holdfast.model.durations import Duration
 from holdfast.model.invocation import Answer, ToolCall, ToolSpec, Usage
+from holdfast.model.policy import Retry
 from holdfast.model.prompt import admitted_messages
 
 __all__ = ["Agent", "Conversation", "agent"]
@@ -44,6 +46,23 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage = Usage()
 
 
+class QuestionOptions(TypedDict, total=False):
+    """How an agent asks each of its questions: see `Context.model`."""
+
+    tool_choice: str | None
+    check: Callable[[Answer], bool] | None
+    share: bool | Duration
+    stream: bool
+    retry: Retry | None
+    timeout: Duration | None
+    max_tokens: int | None
+    temperature: float | None
+    top_p: float | None
+    stop: str | Sequence[str] | None
+    seed: int | None
+    extra: Mapping[str, Any] | None
+
+
 class _Known(msgspec.Struct, frozen=True):
     """A tool that the model may call."""
 
@@ -64,7 +83,7 @@ class Agent:
         output: Any = None,
         fallback: str | Sequence[str] = (),
         turns_max: int = 20,
-        params: Mapping[str, Any] | None = None,
+        options: QuestionOptions | None = None,
     ) -> None:
         if type(turns_max) is not int or turns_max < 1:
             raise InvalidRequest(
@@ -72,14 +91,20 @@ class Agent:
             )
         if not isinstance(tools, Sequence):
             raise InvalidRequest(f"tools are a list of functions, not {tools!r:.80}", field="tools")
-        if params and "key" in params:
-            raise InvalidRequest("an agent asks more than once, and a key is for one", field="key")
+        for name in options or ():
+            if name not in QuestionOptions.__annotations__:
+                known = ", ".join(QuestionOptions.__annotations__)
+                raise InvalidRequest(
+                    f"an agent has no option {name!r:.80}; it has: {known}. What only the service "
+                    "knows goes into extra={…}",
+                    field=name,
+                )
         self.model = model
         self.system = system
         self.output = output
         self.fallback = admitted_fallback(fallback)
         self.turns_max = turns_max
-        self.params = dict(params or {})
+        self.options: QuestionOptions = {**options} if options else {}
         self._tools: dict[str, _Known] = {}
         for function in tools:
             known = _known(function)
@@ -104,7 +129,7 @@ class Agent:
                 tools=[known.spec for known in self._tools.values()],
                 output=self.output,
                 fallback=self.fallback,
-                **self.params,
+                **self.options,
             )
             said = [*said, answer.message()]
             usage += answer.usage
@@ -154,13 +179,14 @@ def agent(
     output: Any = None,
     fallback: str | Sequence[str] = (),
     turns_max: int = 20,
-    **params: Any,
+    **options: Unpack[QuestionOptions],
 ) -> Agent:
     """Return a model with tools, to be called inside a node.
 
     ``tools`` are functions, or what `holdfast.tool` made of them: their names, docstrings and
     annotations tell the model how to call them. ``system`` is said first, unless the messages have
-    such a message. ``output``, ``fallback`` and ``params`` are those of `Context.model`.
+    such a message. ``output``, ``fallback`` and the options are those of `Context.model`; there is
+    no ``key``, since an agent asks more than once.
 
     Raises:
         InvalidRequest: two tools have one name, or one takes what JSON cannot say.
@@ -172,7 +198,7 @@ def agent(
         output=output,
         fallback=fallback,
         turns_max=turns_max,
-        params=params,
+        options=options,
     )
 
 

@@ -13,6 +13,7 @@ from holdfast.errors import InvalidName, InvalidQuery, InvalidRequest
 from holdfast.graph import Graph
 from holdfast.model.budget import Budget, Limits
 from holdfast.model.durations import Duration, days, milliseconds_of
+from holdfast.model.limits import PayloadLimits
 from holdfast.model.policy import Durability
 from holdfast.model.run import OnBusy, Status
 from holdfast.records.names import admit_labels, admit_name
@@ -25,6 +26,7 @@ __all__ = [
     "admitted_durability",
     "admitted_filter",
     "admitted_limit",
+    "admitted_limits",
     "admitted_node",
     "admitted_on_busy",
     "admitted_reason",
@@ -56,6 +58,17 @@ def admitted_limit(limit: object) -> int:
             f"limit is a whole number from 1 to {LIMIT_MAX}, not {limit!r:.80}", field="limit"
         )
     return limit
+
+
+def admitted_limits(limits: PayloadLimits | None) -> PayloadLimits | None:
+    """Return how large values may be.
+
+    Raises:
+        InvalidRequest: it does not say so.
+    """
+    if limits is not None and not isinstance(limits, PayloadLimits):
+        raise InvalidRequest(f"limits must be PayloadLimits, got {limits!r:.80}", field="limits")
+    return limits
 
 
 def admitted_budget(budget: Budget | None) -> Limits | None:

@@ -10,7 +10,7 @@ from holdfast.engine import events, runs
 from holdfast.engine.crew import Crew
 from holdfast.engine.endings import Outcome
 from holdfast.engine.kernel import Kernel
-from holdfast.engine.loading import load
+from holdfast.engine.loading import load_journal
 from holdfast.model.execution import Execution
 from holdfast.model.run import Status
 from holdfast.records.head import ENDED, Head
@@ -100,5 +100,5 @@ class Awaiting:
         if head.status not in ("finished", "failed"):
             return Outcome(head.status, {}, head.failure)
         events.check_kept(head)
-        execution = (await load(self._kernel, head)).execution
+        execution = (await load_journal(self._kernel, head)).execution
         return Outcome(head.status, execution.state, execution.failure)

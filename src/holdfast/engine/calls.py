@@ -6,7 +6,6 @@ import asyncio
 import contextvars
 import hashlib
 import inspect
-import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
@@ -15,6 +14,8 @@ from typing import Any, Protocol, cast
 
 import msgspec
 
+from holdfast.display import log_named
+from holdfast.engine.callers import admitted_key
 from holdfast.engine.charges import FREE, Charged, Price
 from holdfast.engine.lines import Lines
 from holdfast.engine.quotas import NotYet, Pass
@@ -25,10 +26,18 @@ from holdfast.errors import (
     InvalidRequest,
     InvalidResult,
     NotDone,
+    ResultTooLarge,
 )
 from holdfast.graph.node import is_plain
 from holdfast.graph.tool import UNKNOWN, VOID, Done, Tool
-from holdfast.graph.values import Misfit, converted, durable, plainly_durable, separate
+from holdfast.graph.values import (
+    Misfit,
+    Oversize,
+    converted,
+    durable,
+    separate,
+)
+from holdfast.model.bounds import RETRY_AFTER_SECONDS_MAX
 from holdfast.model.call import Call
 from holdfast.model.event import (
     CallFinished,
@@ -40,18 +49,19 @@ from holdfast.model.event import (
     SignalTaken,
 )
 from holdfast.model.failure import failure_of
+from holdfast.model.limits import PayloadLimits
 from holdfast.model.policy import Retry
 from holdfast.model.quota import Cost, Quota
 from holdfast.model.spending import NOTHING, Spending
 from holdfast.model.wait import asking_key
 from holdfast.records.codec import arguments_digest
+from holdfast.records.keys import RunKey
 
 __all__ = ["Ambiguous", "Asked", "Calls", "Visit"]
 
-_log = logging.getLogger("holdfast.calls")
+_log = log_named("holdfast.calls")
 
 _UNKNOWN_CALL = Call()
-_KEY_LETTERS_MAX = 256
 
 
 class Visit(Protocol):
@@ -65,6 +75,20 @@ class Visit(Protocol):
     @property
     def key(self) -> str:
         """What names the visit, and no other."""
+        ...
+
+    @property
+    def run(self) -> RunKey:
+        """The run in which the node is."""
+        ...
+
+    @property
+    def limits(self) -> PayloadLimits:
+        """How large values may be."""
+        ...
+
+    async def durable(self, value: Any) -> Any:
+        """Return the durable form of what a call returned."""
         ...
 
     @property
@@ -160,17 +184,19 @@ class Calls:
 
     def name(self, name: str, key: str | None) -> str:
         """Return what the next call is known by; to be asked before anything is awaited."""
-        return self._lines.next(name) if key is None else f"={_admitted_key(key)}"
+        return self._lines.next(name) if key is None else f"={admitted_key(key)}"
 
     async def call(self, call: str, asked: Asked) -> Any:
         """Return the result of a call, from its record where there is one.
 
         Raises:
+            ArgumentsTooLarge: its arguments have more bytes than they may have.
             CallFailed: it raised, and was not to be made again.
             CallChanged: its key was used before, with other arguments.
             InvalidResult: what it returned cannot be kept.
         """
-        digest = arguments_digest((asked.args, asked.kwargs))
+        limit = self._visit.limits.arguments_bytes_max
+        digest = arguments_digest((asked.args, asked.kwargs), limit)
         known = self._known(call)
         if known is not None and known.over:
             self._visit.saved(known.spent + known.saved)
@@ -192,7 +218,7 @@ class Calls:
                 del self._under_way[call]
                 done.set_result(None)
         if known.digest != digest:
-            _changed(call, asked)
+            _changed(self._visit.run, call, asked)
         return _outcome(known, asked.tool)
 
     async def _made(self, call: str, digest: bytes, asked: Asked) -> Call:
@@ -263,17 +289,18 @@ class Calls:
         try:
             value = await self._performed(asked, key)
             charged = asked.price.charged(value)
-            charged.result = durable(charged.result)
+            charged.result = await self._visit.durable(charged.result)
         except NotYet as later:
             await self._unreserve(call)
             return later
         except Misfit as error:
-            refused = InvalidResult(f"what {asked.tool.name!r} returned: {error}")
+            refused = _refused(asked.tool, error)
             await self._failed(call, digest, refused, asked)
         except Exception as error:
             if asked.tool.at_most_once and not isinstance(error, NotDone):
                 # An error is no proof that nothing happened.
-                _log.warning("call %s under the key %s is ambiguous: %r", call, key, error)
+                told = "%s: call %s under the key %s is ambiguous: %r"
+                _log.warning(told, self._visit.run.told, call, key, error)
                 return error
             await self._in_vain(call, digest, error, asked)
         else:
@@ -333,15 +360,21 @@ class Calls:
             kwargs["idempotency_key"] = key
         if tool.takes_context:
             kwargs["ctx"] = asked.context
-        return await self._run(tool.function, tool.plain, *asked.args, **kwargs)
+        return await self._run(tool.function, tool.plain, asked.args, kwargs)
 
-    async def _run(self, function: Callable[..., Any], plain: bool, *args: Any, **kw: Any) -> Any:
+    async def _run(
+        self,
+        function: Callable[..., Any],
+        plain: bool,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+    ) -> Any:
         if plain:
-            call = partial(contextvars.copy_context().run, function, *args, **kw)
+            call = partial(contextvars.copy_context().run, function, *args, **kwargs)
             loop = asyncio.get_running_loop()
             value = await loop.run_in_executor(self._visit.threads, call)
         else:
-            value = function(*args, **kw)
+            value = function(*args, **kwargs)
         return await cast(Awaitable[Any], value) if inspect.isawaitable(value) else value
 
     # --- calls that may have been made ------------------------------------------------------------
@@ -350,7 +383,7 @@ class Calls:
         """Find out what became of a call that may have been made: the tool says, or a person."""
         key = self._key_of(call, known)
         match await self._probed(asked.tool, key):
-            case Done(result) if not _misfit(result, asked.tool):
+            case Done(result) if not self._misfit(result, asked.tool):
                 kept = durable(result)
                 await self._record(CallFinished, call, known.digest, kept, durable=True, by="probe")
             case found if found is VOID:
@@ -359,16 +392,18 @@ class Calls:
                     await self._in_vain(call, known.digest, raised, asked)
             case found:
                 if found is not UNKNOWN:
-                    _log.warning("the probe of %r said what it cannot: %r", asked.tool.name, found)
+                    told = "%s: the probe of %r returned a %s, which is not an answer of a probe"
+                    _log.warning(told, self._visit.run.told, asked.tool.name, type(found).__name__)
                 await self._ask(call, known, asked, key)
 
     async def _probed(self, tool: Tool[..., Any], key: str) -> Any:
         if tool.probe is None:
             return UNKNOWN
         try:
-            return await self._run(tool.probe, is_plain(tool.probe), key)
+            return await self._run(tool.probe, is_plain(tool.probe), (key,), {})
         except Exception as error:
-            _log.warning("the probe of %r cannot tell what became of %s: %r", tool.name, key, error)
+            told = "%s: the probe of %r cannot tell what became of %s: %r"
+            _log.warning(told, self._visit.run.told, tool.name, key, error)
             return UNKNOWN
 
     async def _ask(self, call: str, known: Call, asked: Asked, key: str) -> None:
@@ -390,12 +425,22 @@ class Calls:
             ambiguous = Ambiguous(named, asked.tool.name, key, call, misfit)
             told: dict[str, Any] = (await self._visit.ambiguous(ambiguous)).payload
             if told["outcome"] == "done":
-                misfit = _misfit(told["result"], asked.tool)
+                misfit = self._misfit(told["result"], asked.tool)
             if told["outcome"] != "done" or not misfit:
                 return told
-            _log.warning("what somebody said that %s returned is no result of it: %s", call, misfit)
+            told_so = "%s: what somebody said that call %s returned is no result of it: %s"
+            _log.warning(told_so, self._visit.run.told, call, misfit)
             number += 1
             named = f"{id}.{number}"
+
+    def _misfit(self, result: Any, tool: Tool[..., Any]) -> str:
+        """Return why a call of the tool cannot have returned what others say; nothing if it can."""
+        limit = self._visit.limits.answer_bytes_max
+        try:
+            converted(durable(result, bytes_max=limit), tool.returns, objects=False)
+        except Misfit as error:
+            return str(error)
+        return ""
 
     # --- records ----------------------------------------------------------------------------------
 
@@ -447,23 +492,11 @@ class Calls:
 
 
 def _asked_to_wait_ms(error: Exception) -> int:
-    """Return how long a service asked not to be called."""
+    """Return how long a service asked not to be called; it cannot park a run for ever."""
     seconds: object = getattr(error, "retry_after_seconds", None)
     if not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
         return 0  # it may be anybody's error
-    return round(seconds * 1000)
-
-
-def _admitted_key(key: object) -> str:
-    if (
-        type(key) is not str
-        or not 0 < len(key) <= _KEY_LETTERS_MAX
-        or not plainly_durable(key)  # or the call would be made, and could not be written down
-    ):
-        raise InvalidRequest(
-            f"the key of a call has 1 to {_KEY_LETTERS_MAX} letters, not {key!r:.80}", field="key"
-        )
-    return key
+    return round(min(seconds, RETRY_AFTER_SECONDS_MAX) * 1000)
 
 
 def _outcome(known: Call, tool: Tool[..., Any]) -> Any:
@@ -477,24 +510,23 @@ def _outcome(known: Call, tool: Tool[..., Any]) -> Any:
         raise InvalidResult(f"what {tool.name!r} returned: {error}") from None
 
 
-def _misfit(result: Any, tool: Tool[..., Any]) -> str:
-    """Return why a call of the tool cannot have returned what others say; nothing if it can."""
-    try:
-        converted(durable(result), tool.returns, objects=False)
-    except Misfit as error:
-        return str(error)
-    return ""
+def _refused(tool: Tool[..., Any], error: Misfit) -> InvalidResult:
+    message = f"what {tool.name!r} returned: {error}"
+    if isinstance(error, Oversize):
+        return ResultTooLarge(message, size=error.size, limit=error.limit)
+    return InvalidResult(message)
 
 
-def _changed(call: str, asked: Asked) -> None:
+def _changed(run: RunKey, call: str, asked: Asked) -> None:
     if asked.key is not None:
         raise CallChanged(
             f"{asked.tool.name!r} was called under the key {asked.key!r} before, with other "
             "arguments; another call needs another key"
         )
     _log.warning(
-        "call %s has other arguments than when it was recorded; its record answers, and nothing is "
-        "called again",
+        "%s: call %s has other arguments than when it was recorded; its record answers, and "
+        "nothing is called again",
+        run.told,
         call,
     )
 

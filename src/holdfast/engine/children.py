@@ -27,7 +27,7 @@ from holdfast.engine.events import check_kept
 from holdfast.engine.hands import Hands
 from holdfast.engine.kernel import Dropped, Kernel
 from holdfast.engine.ledger import Conflict
-from holdfast.engine.loading import load
+from holdfast.engine.loading import load_journal
 from holdfast.engine.starting import Prepared, Start, start_prepared
 from holdfast.engine.views import entry_of
 from holdfast.errors import (
@@ -240,7 +240,7 @@ async def ask_child(kernel: Kernel, hands: Hands, parent: Head, id: str, *, clos
     if head.status == "finished":
         check_kept(head)
     elif head.status not in ENDED:
-        execution = (await load(kernel, head)).execution if closely else None
+        execution = (await load_journal(kernel, head)).execution if closely else None
         if execution is None or execution.ending is None:
             return False
     return await _tell_parent(kernel, hands, head, execution)
@@ -277,7 +277,7 @@ async def _tell_parent(
         if head.freed or head.status in ("expired", "quarantined"):
             execution = None  # its journal is gone, or cannot be read
         elif execution is None:
-            execution = (await load(kernel, head)).execution
+            execution = (await load_journal(kernel, head)).execution
             if execution.ending is None:
                 return False
         name, id, told = childs_signal(head.key.id), _end_id(head, execution), _end(head, execution)
@@ -286,7 +286,17 @@ async def _tell_parent(
             # Its own children may still draw, and what the parent has back would be spent twice.
             spent = await close(kernel, head) or execution.spent
             told["spent"] = [spent.tokens, spent.nanodollars]
-        send = partial(runs.send, kernel, hands, key, name=name, id=id, ends_child=True)
+        # Its state was admitted when it was written; how it ended takes a little more.
+        send = partial(
+            runs.send,
+            kernel,
+            hands,
+            key,
+            name=name,
+            id=id,
+            ends_child=True,
+            bytes_max=kernel.limits.record_bytes_max,
+        )
         try:
             await send(payload=told)
         except InvalidInput as error:  # its state is too large for a store without a bucket

@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
 
 from holdfast.engine.kernel import Kernel
-from holdfast.errors import InvalidResult
-from holdfast.records.codec import compress
+from holdfast.errors import InvalidResult, RecordTooLarge, ResultTooLarge
+from holdfast.graph.values import Oversize, durable, glimpse
+from holdfast.records.codec import compress, encode, plain_bytes
 from holdfast.records.head import Head
 from holdfast.records.journal import Content
 from holdfast.records.keys import blob_prefix
 
-__all__ = ["INLINE_BYTES_MAX", "check_fits", "compressed", "contents_of", "spilled"]
+__all__ = [
+    "INLINE_BYTES_MAX",
+    "Packed",
+    "check_fits",
+    "compressed",
+    "contents_of",
+    "packed",
+    "spilled",
+    "unpacked",
+]
+
+T = TypeVar("T")
 
 INLINE_BYTES_MAX = 380 * 1024
 """What an item holds where there is no room for blobs; the rest is for keys and attributes."""
-# Up to here it takes less time to compress than to hand it to a thread.
-_COMPRESSED_INLINE_BYTES_MAX = 256 * 1024
 _BLOBS_AT_ONCE = 16
 
 
@@ -51,7 +64,13 @@ def check_fits(kernel: Kernel, data: bytes) -> None:
 
 
 async def contents_of(kernel: Kernel, contents: Sequence[Content]) -> list[bytes]:
-    """Return the packed bytes of items, those in blobs read side by side."""
+    """Return the packed bytes of items, those in blobs read side by side.
+
+    Raises:
+        RecordTooLarge: a blob has more than can be unpacked.
+    """
+    for content in contents:
+        _check_readable(kernel, content.size - 1)  # less the byte that tells its form
     if all(content.data is not None for content in contents):
         return [content.data or b"" for content in contents]
     room = asyncio.Semaphore(_BLOBS_AT_ONCE)
@@ -66,8 +85,69 @@ async def contents_of(kernel: Kernel, contents: Sequence[Content]) -> list[bytes
     return list(await asyncio.gather(*map(bytes_of, contents)))
 
 
-async def compressed(plain: bytes) -> bytes:
-    """Return encoded bytes as they are kept; large ones do not hold up the event loop."""
-    if len(plain) <= _COMPRESSED_INLINE_BYTES_MAX:
-        return compress(plain)
-    return await asyncio.to_thread(compress, plain)
+class Packed(msgspec.Struct, frozen=True):
+    """A value as it is kept."""
+
+    value: Any
+    """Its durable form."""
+    data: bytes
+    plain_bytes: int
+    """How many bytes it has before compression."""
+
+
+async def packed(kernel: Kernel, value: Any, *, bytes_max: int) -> Packed:
+    """Return a value as it is kept; a large one does not hold up the event loop.
+
+    Raises:
+        Oversize: it has more than ``bytes_max`` bytes before compression.
+        Misfit, InvalidResult: it cannot be kept.
+    """
+    size = glimpse(value, bytes_max)
+    if size.bytes > bytes_max:
+        raise Oversize(size.bytes, bytes_max)
+    return await kernel.heavy.run(size, _packed, value, bytes_max)
+
+
+def _packed(value: Any, bytes_max: int) -> Packed:
+    kept = durable(value, bytes_max=bytes_max)
+    plain = encode(kept)
+    return Packed(kept, compress(plain), len(plain))
+
+
+async def compressed(kernel: Kernel, plain: bytes) -> bytes:
+    """Return encoded bytes as they are kept; large ones do not hold up the event loop.
+
+    Raises:
+        ResultTooLarge: nobody could read them again.
+    """
+    limit = kernel.limits.record_bytes_max
+    if len(plain) > limit:
+        raise ResultTooLarge(
+            f"this has {len(plain):,} bytes before compression, and record_bytes_max is {limit:,}",
+            size=len(plain),
+            limit=limit,
+        )
+    return await kernel.heavy.run(len(plain), compress, plain)
+
+
+async def unpacked(kernel: Kernel, data: bytes, unpack: Callable[[bytes, int], T]) -> T:
+    """Return what was packed; a large one does not hold up the event loop.
+
+    Raises:
+        RecordTooLarge: it has more bytes than this process may unpack.
+        JournalDamaged: these bytes cannot be read.
+    """
+    size = plain_bytes(data)
+    _check_readable(kernel, size)
+    return await kernel.heavy.run(size, unpack, data, kernel.limits.record_bytes_max)
+
+
+def _check_readable(kernel: Kernel, size: int) -> None:
+    limit = kernel.limits.record_bytes_max
+    if size > limit:
+        raise RecordTooLarge(
+            f"a record has {size:,} bytes, and record_bytes_max is {limit:,}; if the record is to "
+            "be trusted, raise that limit",
+            size=size,
+            limit=limit,
+        )

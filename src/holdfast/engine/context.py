@@ -8,11 +8,18 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from holdfast.engine.arguments import admitted_budget
+from holdfast.engine.callers import (
+    NO_OPTIONS,
+    BlockingCaller,
+    Caller,
+    CallOptions,
+    admitted_options,
+    check_handed,
+)
 from holdfast.engine.calls import Asked, Calls
 from holdfast.engine.children import Wanted
 from holdfast.engine.endings import result_of
 from holdfast.engine.invocations import Invocation, admitted_fallback, invoked
-from holdfast.engine.starting import prepare
 from holdfast.engine.threads import NodeThreads
 from holdfast.engine.visit import Visit
 from holdfast.errors import InvalidRequest, WaitTimedOut
@@ -23,7 +30,7 @@ from holdfast.model.durations import Duration, days, milliseconds_of
 from holdfast.model.event import BranchFailed, TimerFired
 from holdfast.model.invocation import Answer, ToolSpec
 from holdfast.model.policy import Retry, admitted_retry
-from holdfast.model.quota import Quota, admitted_quota
+from holdfast.model.quota import Quota
 from holdfast.model.signals import SignalName
 from holdfast.records.names import admit_labels, admit_name
 
@@ -93,31 +100,52 @@ class Context:
 
     # --- calls ------------------------------------------------------------------------------------
 
-    async def call(
-        self,
-        function: Callable[..., Any],
-        *args: Any,
-        key: str | None = None,
-        retry: Retry | None = None,
-        timeout: Duration | None = None,  # noqa: ASYNC109
-        quota: Quota | None = None,
-        **kwargs: Any,
-    ) -> Any:
+    # Positional only, so that a function may have parameters of these names, too.
+    async def call(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call a function that does something to the world, and write down what it returned.
 
-        A node that runs again is given what was written down. The function may be plain or a
-        coroutine function; if it has a parameter ``idempotency_key``, it is handed the key of this
-        call, which is the same whenever the call has to be made again, and one named ``ctx`` is
-        handed this context. ``key`` is the caller's own key in its stead, for calls whose order is
-        left to chance, or that have a name of their own in the business. ``retry``, ``timeout`` and
-        ``quota`` hold in the place of what `holdfast.tool` declared.
+        All arguments are the function's. `with_options` gives the call a key, retries, a timeout or
+        a quota. A node that runs again is given what was written down. The function may be plain
+        or a coroutine function. If it has a parameter ``idempotency_key``, it is handed the key of
+        this call, which is the same whenever the call has to be made again; one named ``ctx`` is
+        handed this context.
 
         Raises:
             CallFailed: it raised, and was not to be made again.
-            CallChanged: the ``key`` was used before, with other arguments.
+            InvalidRequest: an argument is named ``ctx`` or ``idempotency_key``, which are handed.
             InvalidResult: what it returned cannot be kept.
         """
+        return await self._call(function, args, kwargs, NO_OPTIONS)
+
+    def with_options(
+        self,
+        *,
+        key: str | None = None,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+        quota: Quota | None = None,
+    ) -> Caller:
+        """Return what makes a call with options: ``ctx.with_options(timeout=5).call(fetch, url)``.
+
+        ``key`` replaces the key that follows from the call's place in the node, for calls in no
+        fixed order, or with a name of their own in the business. ``retry``, ``timeout`` and
+        ``quota`` replace what `holdfast.tool` declared.
+
+        Raises:
+            InvalidRequest: an option makes no sense.
+        """
+        options = admitted_options(key=key, retry=retry, timeout=timeout, quota=quota)
+        return Caller(self._call, options)
+
+    async def _call(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        options: CallOptions,
+    ) -> Any:
         tool, handed = tool_of(function), self
+        check_handed(tool, kwargs)
         if tool.plain:
             loop = asyncio.get_running_loop()
             handed = BlockingContext(self, loop, self._visit.threads)
@@ -125,13 +153,13 @@ class Context:
             tool=tool,
             args=args,
             kwargs=kwargs,
-            key=key,
-            retry=tool.retry if retry is None else admitted_retry(retry),
-            timeout_ms=tool.timeout_ms if timeout is None else milliseconds_of(timeout, "timeout"),
+            key=options.key,
+            retry=options.retry or tool.retry,
+            timeout_ms=tool.timeout_ms if options.timeout_ms is None else options.timeout_ms,
             context=handed,
-            quota=admitted_quota(quota) or tool.quota,
+            quota=options.quota or tool.quota,
         )
-        return await self._calls.call(self._calls.name(tool.name, key), asked)
+        return await self._calls.call(self._calls.name(tool.name, options.key), asked)
 
     async def model(
         self,
@@ -148,7 +176,12 @@ class Context:
         key: str | None = None,
         retry: Retry | None = None,
         timeout: Duration | None = None,  # noqa: ASYNC109
-        **params: Any,
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+        top_p: float | None = None,
+        stop: str | Sequence[str] | None = None,
+        seed: int | None = None,
+        extra: Mapping[str, Any] | None = None,
     ) -> Answer:
         """Ask a model, and write down what it answered; a node that runs again is given that.
 
@@ -157,8 +190,9 @@ class Context:
         or the answer does not fit, or the model cannot answer at all, the next one of ``fallback``
         is asked. With ``share`` all runs of the tenant that ask the same are given one answer, for
         a day, or for as long as it says. With ``stream`` its text can be followed as it comes, with
-        `Holdfast.tokens`. ``params`` are max_tokens, temperature, top_p, stop, seed and extra.
-        Before it is asked, what it may cost is set aside from the run's budget.
+        `Holdfast.tokens`. ``extra`` are parameters that only the service knows; they share no names
+        with the options here. Before it is asked, what it may cost is set aside from the run's
+        budget.
 
         Raises:
             UnknownModel: no model was given this name.
@@ -173,7 +207,14 @@ class Context:
             tool_choice=tool_choice,
             output=output,
             check=check,
-            params=params,
+            params={
+                "max_tokens": max_tokens,
+                "temperature": temperature,
+                "top_p": top_p,
+                "stop": stop,
+                "seed": seed,
+                "extra": extra,
+            },
             key=key,
             retry=None if retry is None else admitted_retry(retry),
             timeout_ms=None if timeout is None else milliseconds_of(timeout, "timeout"),
@@ -258,7 +299,7 @@ class Context:
         graph.check()
         wanted = Wanted(
             graph=graph,
-            prepared=prepare(graph, {} if input is None else input, None),
+            prepared=await visit.prepare(graph, {} if input is None else input),
             branch=visit.branch,
             visit=visit.visit,
             number=number,
@@ -339,19 +380,21 @@ class BlockingContext:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
 
-    def call(
+    def call(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Do as `Context.call` does."""
+        return self._blocking(self._context.call(function, *args, **kwargs))
+
+    def with_options(
         self,
-        function: Callable[..., Any],
-        *args: Any,
+        *,
         key: str | None = None,
         retry: Retry | None = None,
         timeout: Duration | None = None,
         quota: Quota | None = None,
-        **kwargs: Any,
-    ) -> Any:
-        """Do as `Context.call` does."""
-        options: dict[str, Any] = {"key": key, "retry": retry, "timeout": timeout, "quota": quota}
-        return self._blocking(self._context.call(function, *args, **options, **kwargs))
+    ) -> BlockingCaller:
+        """Do as `Context.with_options` does."""
+        caller = self._context.with_options(key=key, retry=retry, timeout=timeout, quota=quota)
+        return BlockingCaller(caller, self._blocking)
 
     def model(self, name: str, messages: Any, **options: Any) -> Answer:
         """Do as `Context.model` does."""

@@ -8,12 +8,12 @@ then is anything performed, and nothing is let go of before every write of ours 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from contextlib import suppress
 
 import msgspec
 
+from holdfast.display import log_named
 from holdfast.engine.branches import side_by_side
 from holdfast.engine.hold import Hold, Overtaken
 from holdfast.engine.kernel import Dropped, Outage
@@ -44,7 +44,7 @@ from holdfast.records.head import ENDED
 
 __all__ = ["Driver"]
 
-_log = logging.getLogger("holdfast.worker")
+_log = log_named("holdfast.worker")
 
 _NEWER_VERSION_MS = 30_000
 
@@ -100,7 +100,7 @@ class Driver:
             raise
         except Exception as refused:
             # An error that comes again each time must not go round for ever: it is counted.
-            _log.error("run %s: the driver broke", self.hold.head.key.id, exc_info=refused)
+            _log.error("%s: the driver broke", self.hold.head.key.told, exc_info=refused)
             await self._leaving.fall(refused)
 
     def interrupt(self, *, overtaken: bool) -> None:
@@ -301,6 +301,7 @@ class Driver:
         self.news.clear()
         self.hold.check_alive()
         await self.hold.read_inbox()
+        await self.hold.relieve()
 
     async def until_due(self, most_seconds: float) -> None:
         hold = self.hold

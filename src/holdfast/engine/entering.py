@@ -24,7 +24,8 @@ from holdfast.errors import (
 from holdfast.model.run import OnBusy
 from holdfast.model.signals import Signal
 from holdfast.records import changes
-from holdfast.records.head import Head, head_of, is_over
+from holdfast.records.codec import plain_bytes
+from holdfast.records.head import Head, InboxSize, head_of, is_over
 from holdfast.records.journal import signal_item
 from holdfast.records.keys import LaneKey, RunKey
 from holdfast.records.lane import asks_again_ms, enter, next_number, promotable
@@ -120,24 +121,31 @@ async def _promoted(
 ) -> Head | None:
     """Answer what the run in front waits for; return a pointer to it, or None if that was late."""
     try:
-        content = await spilled(kernel, first, answer.payload, f"signal-{kernel.ids.new()}")
+        content = await spilled(kernel, first, answer.body, f"signal-{kernel.ids.new()}")
     except InvalidResult as error:
         raise InvalidInput(f"the input: {error}", field="input") from None
     pointer = msgspec.structs.replace(
         head, status="promoted", into=first.key.id, owner=None, place=None, input=None, reason=None
     )
-    now, token = kernel.clock.now_ms(), kernel.ids.new()
+    now, token, size = kernel.clock.now_ms(), kernel.ids.new(), plain_bytes(answer.body)
     made = changes.created(pointer, now_ms=now, token=token)
     put = signal_item(
         first,
         name=answer.name,
         id=answer.id,
         content=content,
+        plain_bytes=size,
         accepted_ms=answer.accepted_ms,
         token=token,
     )
+    # It is counted, and not refused: the run waits for it.
     woken = changes.nudged(
-        first, worker=None, spilled=content.blob is not None, now_ms=now, token=token
+        first,
+        worker=None,
+        spilled=content.blob is not None,
+        adds=InboxSize(1, size),
+        now_ms=now,
+        token=token,
     )
     if await _carried_out(kernel, pointer, (made, put, woken)):
         hands.offer(changes.place_in(woken))

@@ -12,14 +12,14 @@ from contextlib import aclosing, suppress
 from typing import Any
 
 from holdfast.engine import runs
-from holdfast.engine.contents import contents_of
+from holdfast.engine.contents import contents_of, unpacked
 from holdfast.engine.cursors import EventCursor
 from holdfast.engine.kernel import Kernel
 from holdfast.engine.removal import is_freed_by
 from holdfast.engine.views import history_of, is_shown
 from holdfast.errors import BlobNotFound, InvalidQuery, JournalDamaged, RunNotFound
 from holdfast.model.run import HistoryEntry, HistoryPage
-from holdfast.records.codec import unpack_events
+from holdfast.records.codec import plain_bytes, unpack_events
 from holdfast.records.head import ENDED, Head
 from holdfast.records.journal import content_of, is_emptied
 from holdfast.records.keys import RunKey, position_in, records_range
@@ -29,6 +29,8 @@ __all__ = ["check_kept", "followed", "history", "kept", "same"]
 # What is in memory at a time: a page of records, and of their blobs so many bytes, or one.
 _RECORDS_A_PAGE = 200
 _BYTES_AT_ONCE = 8 * 1024**2
+# What the records of one page have once they are unpacked; a page that has more ends early.
+_PAGE_BYTES_MAX = 16 * 1024**2
 # Somebody who follows a run of another process asks at first often, then less so.
 _ASK_FIRST_SECONDS = 0.05
 _ASK_MOST_SECONDS = 1.0
@@ -50,7 +52,7 @@ async def history(
     async with aclosing(reader.read(head, records=limit)) as read:
         async for entry in read:
             entries.append(entry)
-            if len(entries) == limit:
+            if len(entries) == limit or reader.unpacked_bytes > _PAGE_BYTES_MAX:
                 return HistoryPage(entries, entry.cursor)
     return HistoryPage(entries, None)
 
@@ -139,6 +141,8 @@ class _Reader:
         self._after = after
         self.position = 1 if after is None else after.position
         """The position of the next record."""
+        self.unpacked_bytes = 0
+        """What was unpacked so far."""
 
     async def read(
         self, head: Head, *, records: int = _RECORDS_A_PAGE
@@ -156,7 +160,7 @@ class _Reader:
                     if not self.position < found <= head.snapshot:
                         raise await self._missing(head)
                     self.position, self._after = found, None
-                for entry in self._entries(head, data):
+                for entry in await self._entries(head, data):
                     yield entry
                 self.position += 1
         if self._after is not None or self.position < head.context.position:
@@ -174,9 +178,10 @@ class _Reader:
             if cursor is None:
                 return
 
-    def _entries(self, head: Head, data: bytes) -> list[HistoryEntry]:
+    async def _entries(self, head: Head, data: bytes) -> list[HistoryEntry]:
         """Return what is to be shown of the record at the position."""
-        events = unpack_events(data)
+        events = await unpacked(self._kernel, data, unpack_events)
+        self.unpacked_bytes += plain_bytes(data)
         first = 0
         if self._after is not None:
             if self._after.index >= len(events):

@@ -29,7 +29,7 @@ from holdfast.engine.contents import spilled
 from holdfast.engine.inbox import prolong_all
 from holdfast.engine.kernel import Kernel
 from holdfast.engine.lanes import keep_place
-from holdfast.engine.loading import Loaded, load
+from holdfast.engine.loading import Loaded, load_journal
 from holdfast.engine.runs import read
 from holdfast.engine.waking import standing_row
 from holdfast.errors import (
@@ -187,7 +187,7 @@ async def _prolong_beside(kernel: Kernel, head: Head) -> None:
 
 async def _loaded(kernel: Kernel, head: Head) -> Loaded:
     try:
-        return await load(kernel, head)
+        return await load_journal(kernel, head)
     except JournalDamaged:
         # It may have expired, and been freed, since its row was read.
         _check_open(kernel, await read(kernel, head.key))

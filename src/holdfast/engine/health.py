@@ -8,13 +8,14 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from holdfast.display import log_named
 from holdfast.engine.kernel import Kernel
 from holdfast.errors import BlobDamaged, BlobNotFound, HoldfastError
 from holdfast.records.keys import PROBE_BLOB
 
 __all__ = ["Outages", "WorkerHealth", "probe_blobs"]
 
-_log = logging.getLogger("holdfast.worker")
+_log = log_named("holdfast.worker")
 
 # Large enough that it does not fit where a full disk has left a few bytes.
 _PROBE = bytes(64 * 1024)
@@ -29,6 +30,9 @@ class WorkerHealth(msgspec.Struct, frozen=True, kw_only=True):
     """What the store raised last."""
     since: datetime | None = None
     """Since when it cannot do it."""
+    damaged: int = 0
+    """How many items its process met that cannot be read, and left out. They keep it from nothing
+    else; the log of ``holdfast.storage`` names them."""
 
     @property
     def ok(self) -> bool:
@@ -47,6 +51,7 @@ class Outages:
 
     def __init__(self, kernel: Kernel) -> None:
         self._clock = kernel.clock
+        self._damage = kernel.store.damage
         self._outages: dict[str, _Outage] = {}
 
     def __contains__(self, what: str) -> bool:
@@ -55,10 +60,11 @@ class Outages:
     @property
     def health(self) -> WorkerHealth:
         """The oldest outage."""
+        damaged = self._damage.count
         for what, outage in self._outages.items():
             since = datetime.fromtimestamp(outage.since_ms / 1000, UTC)
-            return WorkerHealth(what=what, error=outage.error, since=since)
-        return WorkerHealth()
+            return WorkerHealth(what=what, error=outage.error, since=since, damaged=damaged)
+        return WorkerHealth(damaged=damaged)
 
     def failed(
         self, worker: str, what: str, error: HoldfastError, *, level: int = logging.ERROR

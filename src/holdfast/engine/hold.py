@@ -7,7 +7,7 @@ not ours any more, that no write is cut short, and that what is known follows wh
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,17 +15,18 @@ import msgspec
 from holdfast.engine.holder import Holder
 from holdfast.engine.kernel import Dropped, Kernel, Outage
 from holdfast.engine.ledger import Conflict, Journal
-from holdfast.engine.loading import Loaded, read_inbox
+from holdfast.engine.loading import Loaded, payload_of, read_inbox
 from holdfast.engine.parking import Parking
 from holdfast.engine.starting import made, with_input
 from holdfast.engine.unwritten import Stood
-from holdfast.errors import ConditionFailed, InvalidInput, InvalidResult
-from holdfast.model.event import CallFinished, Event, SignalTaken
+from holdfast.errors import ConditionFailed, InvalidInput, InvalidResult, ResultTooLarge
+from holdfast.model.event import CallFinished, Event, NodeFinished, SignalTaken
 from holdfast.model.execution import Execution, folded
-from holdfast.model.signals import Signal
+from holdfast.model.signals import Signal, is_callers
 from holdfast.model.wait import Wait
 from holdfast.records import changes
-from holdfast.records.head import OPEN, Head, head_of
+from holdfast.records.codec import encode
+from holdfast.records.head import OPEN, Head, InboxSize, head_of
 from holdfast.records.head import Context as JournalContext
 from holdfast.storage import Update
 
@@ -33,6 +34,7 @@ __all__ = ["Hold", "Overtaken"]
 
 T = TypeVar("T")
 
+_RELIEF_TRIES = 3
 # What a node may act on: nothing is begun before it is durable.
 _PRESSING = (CallFinished, SignalTaken)
 
@@ -68,6 +70,10 @@ class Hold:
         self.outage: Outage | None = None
         """Why what happened could not be written in time: then it is lost, and the run released."""
         self._writing: set[asyncio.Future[Any]] = set()
+        # How many bytes the state has at the most; None where that is not known.
+        self._state_bytes: int | None = None
+        # What was taken of callers' signals since the row last said what waits in the inbox.
+        self._taken = InboxSize()
         self._parenting = asyncio.Lock()
         if loaded is not None:
             self.take_in(loaded)
@@ -118,6 +124,7 @@ class Hold:
     def take_in(self, loaded: Loaded) -> None:
         """Begin with what was read of it."""
         self.execution = loaded.execution
+        self._state_bytes = loaded.state_bytes
         self.inbox = loaded.inbox
         self.parking.begin(self.execution, self.all_waits())
         self.answered()
@@ -128,6 +135,7 @@ class Hold:
             alive=self.alive,
             apart=self._begin,
             lost=self._lose,
+            admit=self._admit_state,
             patience_seconds=self.holder.patience_seconds,
         )
 
@@ -265,12 +273,81 @@ class Hold:
         if self.execution.spent != before.spent:
             self.parking.relent()
 
+    def _admit_state(self, events: Sequence[Event], plain_bytes: int) -> None:
+        """Check that the state does not grow beyond what it may have.
+
+        Events are no smaller than what they add to the state: only where their sum exceeds the
+        limit is the state measured. One that was larger before may stay so, but must not grow.
+
+        Raises:
+            ResultTooLarge: it would.
+        """
+        if not any(isinstance(event, NodeFinished) for event in events):
+            return
+        limit, known = self.kernel.limits.state_bytes_max, self._state_bytes
+        if known is not None and known + plain_bytes <= limit:
+            self._state_bytes = known + plain_bytes
+            return
+        self._state_bytes = None
+        state = folded(self.execution, events).state
+        size = len(encode(state))
+        if size > limit and size > len(encode(self.execution.state)):
+            raise ResultTooLarge(
+                f"the state would have {size:,} bytes before compression, and state_bytes_max is "
+                f"{limit:,}",
+                size=size,
+                limit=limit,
+            )
+        self._state_bytes = size
+
     # --- the inbox --------------------------------------------------------------------------------
 
     async def read_inbox(self) -> None:
         """Read the inbox again."""
-        self.inbox = await self.patiently(lambda: read_inbox(self.kernel, self.head))
+        self.inbox = await self.patiently(
+            lambda: read_inbox(self.kernel, self.head, self.execution.taken)
+        )
         self.parking.stir()
+
+    def inbox_size(self) -> InboxSize:
+        """Return how much of what callers sent was not taken."""
+        return _inbox_size(self.free_signals())
+
+    def took(self, signal: Signal) -> None:
+        """Hear that a signal was taken."""
+        taken = _inbox_size((signal,))
+        self._taken = InboxSize(self._taken.items + taken.items, self._taken.bytes + taken.bytes)
+
+    async def relieve(self) -> None:
+        """Say in the row what waits in the inbox, if much was taken while the run was held.
+
+        A run with many branches may not pause for days, and would seem to have a full inbox.
+        """
+        limits = self.kernel.limits
+        if (
+            2 * self._taken.items < limits.inbox_items_max
+            and 2 * self._taken.bytes < limits.inbox_bytes_max
+        ):
+            return
+        async with self._parenting:
+            for _ in range(_RELIEF_TRIES):
+                inbox, signals, taken = self.inbox_size(), self.head.signals, self._taken
+                try:
+                    await self.change(changes.relieved, signals=signals, inbox=inbox)
+                except ConditionFailed as failed:
+                    await self.look_again(failed)  # another signal came meanwhile
+                else:
+                    items, bytes = self._taken.items - taken.items, self._taken.bytes - taken.bytes
+                    self._taken = InboxSize(items, bytes)
+                    return
+
+    async def payload_of(self, signal: Signal) -> Any:
+        """Return what a signal carries that is about to be taken.
+
+        Raises:
+            JournalDamaged: it cannot be read.
+        """
+        return await self.patiently(lambda: payload_of(self.kernel, self.head, signal))
 
     def free_signals(self) -> list[Signal]:
         """Return the signals in the inbox that were not taken, nor are about to be."""
@@ -458,6 +535,12 @@ def _stands(write: Update, head: Head, standing: dict[str, Any]) -> bool:
 def _asked(head: Head) -> tuple[int, int, str | None]:
     """Return what may be asked of a run, in its row, while a worker holds it."""
     return head.ttl, head.expires_ms, head.cancel
+
+
+def _inbox_size(signals: Iterable[Signal]) -> InboxSize:
+    """Return how much of these signals callers sent."""
+    sizes = [signal.size for signal in signals if is_callers(signal.name)]
+    return InboxSize(len(sizes), sum(sizes))
 
 
 def _as_far_as_known(head: Head) -> Execution:

@@ -22,6 +22,7 @@ from holdfast.errors import (
 )
 from holdfast.graph.schemas import schema_of, validated
 from holdfast.graph.tool import Tool
+from holdfast.model.answers import admitted_answer
 from holdfast.model.invocation import Answer, Model, Request, ToolSpec
 from holdfast.model.policy import Retry
 from holdfast.model.quota import Cost, Quota
@@ -115,7 +116,9 @@ def _question(visit: Asker, calls: Calls, name: str, asked: Invocation, number: 
         known = ", ".join(sorted(visit.means.models)) or "none"
         raise UnknownModel(f"there is no model {name!r:.80}; there are: {known}")
     # Said, so that no service takes a default of its own, and more than was set aside.
-    params: dict[str, Any] = {"max_tokens": model.max_tokens, **asked.params}
+    params = dict(asked.params)
+    if params.get("max_tokens") is None:
+        params["max_tokens"] = model.max_tokens
     request = Request.of(
         model.name,
         asked.messages,
@@ -155,9 +158,9 @@ class _Question:
         self._asked = asked
         self._quota = visit.means.quotas.get(name)
         self._call = ""
-        tokens = model.tokens_at_most(request)
-        money = 0 if model.price is None else model.price.cost_at_most(tokens)
-        self.most = Spending(sum(tokens), money)
+        self._tokens = model.tokens_at_most(request)
+        money = 0 if model.price is None else model.price.cost_at_most(self._tokens)
+        self.most = Spending(sum(self._tokens), money)
         self.cost = Cost(1, self.most.tokens, self.most.nanodollars)
         self.unknown = ""
         if model.price is None:
@@ -238,9 +241,11 @@ class _Question:
 
     async def _told(self, request: Request) -> Answer:
         if not self._asked.stream:
-            return await self._model.answer(request, None)
-        async with self._visit.text_writer(self._call, self._name) as writer:
-            return await self._model.answer(request, writer.emit)
+            answer = await self._model.answer(request, None)
+        else:
+            async with self._visit.text_writer(self._call, self._name) as writer:
+                answer = await self._model.answer(request, writer.emit)
+        return admitted_answer(answer, self._tokens)
 
 
 def _checked(answer: Answer, asked: Invocation) -> Answer:

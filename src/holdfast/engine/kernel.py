@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
 from holdfast.clock import Clock, Ids
 from holdfast.engine.compaction import FLOOR_BYTES
+from holdfast.engine.deliveries import Deliveries
+from holdfast.engine.heavy import Heavy
 from holdfast.engine.news import News
 from holdfast.engine.spool import Spools
 from holdfast.errors import (
     ConditionFailed,
     HoldfastError,
     InvalidRequest,
+    ItemDamaged,
     OutcomeUnknown,
+    Refused,
     StoreClosed,
     StoreError,
     StoreNotFound,
     StoreUnavailable,
     TransactionCancelled,
 )
+from holdfast.model.limits import PayloadLimits
 from holdfast.records import settings
 from holdfast.records.codec import spill_bytes
+from holdfast.records.head import Head
 from holdfast.records.keys import SETTINGS
 from holdfast.records.reaping import SWEEPS_MAX
-from holdfast.records.settings import Settings
+from holdfast.records.settings import Settings, UserHash
 from holdfast.storage import Blobs, Check, Delete, Put, Store, Table, Update
 from holdfast.storage.layout import TOKEN
 
@@ -63,10 +69,21 @@ class Outage(Dropped):
 class Kernel:
     """The store and the time, as the engine sees them."""
 
-    def __init__(self, store: Store, clock: Clock, ids: Ids, user_key: bytes | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        ids: Ids,
+        user_key: bytes | None = None,
+        *,
+        limits: PayloadLimits | None = None,
+    ) -> None:
         self.store = store
         self.clock = clock
         self.ids = ids
+        self.limits = limits or PayloadLimits()
+        self.heavy = Heavy()
+        self.deliveries = Deliveries()
         self.spill_bytes = spill_bytes()
         self.snapshot_floor_bytes = FLOOR_BYTES
         self.sweeps_max = SWEEPS_MAX
@@ -91,6 +108,13 @@ class Kernel:
     def blobs(self) -> Blobs | None:
         """Where large values go; None where the store has no room for them."""
         return self.store.blobs.purpose("journal") if self.store.has_blobs else None
+
+    def note_damage(self, item: Mapping[str, Any], error: Exception) -> ItemDamaged:
+        """Take in that a row, or its entry in an index, makes no sense; return the error for it."""
+        key = (str(item.get("PK", "")), str(item.get("SK", "")))
+        damaged = ItemDamaged(f"the item {key[0]!r:.200} / {key[1]!r:.200}: {error}", key=key)
+        self.store.damage.note(damaged)
+        return damaged
 
     async def settings(self, *, seconds_old_max: float = _SETTINGS_SECONDS) -> Settings:
         """Return what all who use the store agreed on; the first to ask settles it.
@@ -120,19 +144,32 @@ class Kernel:
     async def _settled(self) -> Settings:
         item = await self.agreed.get(SETTINGS)
         if item is None:
-            # Two ids are 148 random bits, and come from where all randomness comes from.
-            key = settings.new_user_key(self.ids.new() + self.ids.new())
+            made = settings.made(self.ids.key(), token=self.ids.new())
             with suppress(ConditionFailed):  # somebody else was faster, and is right
-                await self.settle(self.agreed, settings.made(key, token=self.ids.new()))
+                await self.settle(self.agreed, made)
             item = await self.agreed.get(SETTINGS)
             if item is None:
                 raise StoreNotFound("the store does not keep what is written to it")
         return settings.settings_of(item)
 
-    async def hashed_user(self, user: str) -> str:
-        """Return what is kept of a user's name."""
-        key = self._user_key or (await self.settings()).user_key
-        return settings.hashed_user(user, key)
+    async def user_hash(self, user: str, tenant: str) -> UserHash:
+        """Return what is kept of a user of a tenant."""
+        return settings.user_hash(user, tenant, key=await self._hash_key())
+
+    async def lane_user(self, hash: UserHash | None) -> str | None:
+        """Return what the name of a session queue has of its user."""
+        if hash is None:
+            return None
+        return hash.bound if (await self.settings()).bound_lanes else hash.unbound
+
+    async def shown_user(self, head: Head) -> str | None:
+        """Return the hash of a run's user as callers see it: always bound to the tenant."""
+        if head.user is None or settings.is_bound(head.user):
+            return head.user
+        return settings.bound(head.user, head.key.tenant, key=await self._hash_key())
+
+    async def _hash_key(self) -> bytes:
+        return self._user_key or (await self.settings()).user_key
 
     async def settle(
         self,
@@ -152,6 +189,7 @@ class Kernel:
 
         Raises:
             ConditionFailed: it was not carried out, and never will be.
+            ItemDamaged: what stands there cannot be read.
             Dropped: ``alive`` said no, and nothing is known.
             StoreUnavailable, StoreUnusable, OutcomeUnknown: the patience is at its end.
         """
@@ -168,7 +206,7 @@ class Kernel:
                     if ours or (stands is not None and stands(dict(refused.item))):
                         return dict(refused.item)
                 raise
-            except (InvalidRequest, StoreClosed):
+            except (InvalidRequest, Refused, StoreClosed):
                 raise
             except HoldfastError as error:
                 sent_before = True

@@ -48,7 +48,8 @@ class Launching:
 
         Raises:
             InvalidInput: the input does not fit the graph's state.
-            AlreadyExists: there is a run of this id, with another input or in another session.
+            AlreadyExists: there is a run of this id, with another input, in another session or for
+                another user.
             SessionBusy: another run of its session goes on, and it is not to wait for that.
         """
         if asked.run in self._unwritten:
@@ -101,10 +102,12 @@ class Launching:
     async def _joined(self, graph: Graph, input: Any, asked: starting.Start) -> Launched:
         """Return a run that another caller in this process is just starting."""
         unwritten = self._unwritten[asked.run]
-        if starting.prepare(graph, input, asked.session).hash != unwritten.hash:
+        same_user = await starting.hashed_user(self._kernel, asked) == unwritten.user
+        prepared = await starting.prepare(self._kernel, graph, input, asked.session)
+        if prepared.hash != unwritten.hash or not same_user:
             raise AlreadyExists(
-                f"a run {asked.run.id!r} is just being started, with another input, or in "
-                "another session"
+                f"a run {asked.run.id!r} is just being started, with another input, in another "
+                "session or for another user"
             )
         return await self._acknowledged(asked.run, graph, unwritten)
 
@@ -112,7 +115,7 @@ class Launching:
         try:
             outcome = await unwritten.known()
         except Stood as stood:
-            starting.same_run(stood.item, unwritten.hash, run)
+            starting.same_run(stood.item, unwritten.hash, run, user=unwritten.user)
             outcome = None
         return Launched(run, graph, outcome)
 

@@ -12,7 +12,7 @@ from holdfast.engine.children import pay_family
 from holdfast.engine.debts import owes, owes_family, pay
 from holdfast.engine.endings import Outcome
 from holdfast.engine.hold import Hold
-from holdfast.engine.loading import load
+from holdfast.engine.loading import load_journal
 from holdfast.engine.parking import limit_ms, reason_of
 from holdfast.engine.removal import freed_at_ms, remove
 from holdfast.engine.turns import must_wait
@@ -99,6 +99,7 @@ class Leaving:
                 execution=hold.execution,
                 waits=waits,
                 signals=hold.head.signals,
+                inbox=hold.inbox_size(),
                 reason=reason,
                 due_ms=due_ms,
                 retries_left=self._retries_left(),
@@ -290,7 +291,7 @@ class Leaving:
         if known is None:
             if hold.head.freed or hold.head.status in ("expired", "quarantined"):
                 return
-            known = (await load(hold.kernel, hold.head)).execution
+            known = (await load_journal(hold.kernel, hold.head)).execution
         await hold.holder.means.accounts.settle(hold.holder.hands, hold.head, known.spent)
 
     async def _remove(self) -> None:

@@ -22,6 +22,7 @@ from holdfast.engine.contents import (
     compressed,
     contents_of,
     spilled,
+    unpacked,
 )
 from holdfast.engine.kernel import PATIENCE_SECONDS, Dropped, Kernel, Outage
 from holdfast.engine.loading import Loaded
@@ -123,13 +124,15 @@ class Journal:
         alive: Callable[[], bool],
         apart: Apart | None = None,
         lost: Callable[[BaseException], None] | None = None,
+        admit: Callable[[Sequence[Event], int], None] | None = None,
         patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         """Go on with a journal that was read.
 
         ``apart`` begins a write that goes on whatever becomes of whoever asked for it. ``lost``
         hears why a write did not come about before those do who wait for it: they may go on at
-        once.
+        once. ``admit`` may refuse events with an `InvalidResult` before they are queued; it is told
+        how many bytes they have once they are encoded.
         ``patience_seconds`` is how long a blob that cannot be written or read is tried again.
         """
         self._patience_seconds = patience_seconds
@@ -138,6 +141,7 @@ class Journal:
         self._alive = alive
         self._apart = apart or _apart
         self._lost = lost
+        self._admit = admit
         self._held: list[_Entry] = []
         self._waiting: list[_Entry] = []
         self._writing = False
@@ -162,7 +166,7 @@ class Journal:
         Raises:
             InvalidResult: they cannot be kept.
         """
-        entry = _entry(events)
+        entry = self._entry(events)
         if len(entry.plain) > GROUP_BYTES_MAX and not self._unwritten:
             return False
         if pressing and not self._unwritten:
@@ -180,7 +184,7 @@ class Journal:
             Dropped: this process lost the run before it learned what became of the write.
             Outage: they could not be written in time, nor what was held before: all of it is lost.
         """
-        entry = _entry(events)
+        entry = self._entry(events)
         if self._unwritten:
             self._hold(entry)
             return
@@ -197,6 +201,12 @@ class Journal:
             self._heir = self._apart(self._write_all())
         if entry.refusal is not None:
             raise entry.refusal
+
+    def _entry(self, events: Sequence[Event]) -> _Entry:
+        entry = _entry(events)
+        if self._admit is not None:
+            self._admit(events, len(entry.plain))
+        return entry
 
     def _hold(self, entry: _Entry) -> None:
         if self._unwritten:
@@ -365,7 +375,7 @@ class Journal:
         return [], await self._kept(head, plain)
 
     async def _kept(self, head: Head, plain: bytes) -> Content:
-        data = await compressed(plain)
+        data = await compressed(self._kernel, plain)
         if len(data) <= self._kernel.spill_bytes:
             return Content(data)
         name = f"{self.context.position:08d}-{head.epoch}"
@@ -383,7 +393,7 @@ class Journal:
             return False
         content = content_of(standing)
         (data,) = await self._patiently(lambda: contents_of(self._kernel, [content]))
-        events = unpack_events(data)
+        events = await unpacked(self._kernel, data, unpack_events)
         if not all(isinstance(event, _EXTENDING) for event in events):
             return False
         self._stood(events, content)

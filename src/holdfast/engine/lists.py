@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
@@ -10,10 +11,11 @@ import msgspec
 
 from holdfast.engine.kernel import Kernel
 from holdfast.engine.views import entry_of
-from holdfast.errors import InvalidQuery
+from holdfast.errors import InvalidName, InvalidQuery, ItemDamaged, JournalDamaged
 from holdfast.model.run import RunEntry, RunPage
 from holdfast.records.head import TROUBLE
-from holdfast.records.keys import list_partition
+from holdfast.records.keys import list_partition, run_named
+from holdfast.records.names import admit_name
 from holdfast.storage import Between
 
 __all__ = ["Filter", "listed"]
@@ -21,6 +23,8 @@ __all__ = ["Filter", "listed"]
 # A page reads at most so many entries, however few of them fit the filter.
 _ENTRIES_A_PAGE_MAX = 2_000
 _PART = 100
+# When a run was started, and its id.
+_CURSOR = re.compile(r"[0-9]{13}#(.+)", re.DOTALL)
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,16 +63,21 @@ async def listed(
     """Return a tenant's runs, the newest first.
 
     They lie in several partitions, which are read side by side and merged. The cursor is the place
-    of the last one that was looked at.
+    of the last one that was looked at. One whose row cannot be read is named, and hides no other.
 
     Raises:
         InvalidQuery: not a cursor of such a list.
     """
     shards = (await kernel.settings()).list_shards
-    upper = _checked_cursor(cursor) if cursor is not None else f"{asked.until_ms:013d}"
-    where = Between(f"{asked.since_ms:013d}", upper)
+    lower, upper = f"{asked.since_ms:013d}", f"{asked.until_ms:013d}"
+    if cursor is not None:
+        upper = _checked_cursor(cursor)
+        if upper < lower:  # of a list that went further back
+            return RunPage([], None)
+    where = Between(lower, upper)
+    damaged: list[ItemDamaged] = []
     parts = [
-        _newest_first(kernel, list_partition(kind, tenant, shard), where, cursor)
+        _newest_first(kernel, list_partition(kind, tenant, shard), where, cursor, damaged)
         for kind in asked.kinds
         for shard in range(shards)
     ]
@@ -76,29 +85,45 @@ async def listed(
     looked_at = 0
     async for item in _merged(parts, key=lambda item: item["GSI2SK"]):
         looked_at += 1
-        entry = entry_of(item)
-        if asked.fits(entry):
-            found.append(entry)
+        try:
+            entry = entry_of(item)
+        except JournalDamaged as error:
+            damaged.append(kernel.note_damage(item, error))
+        else:
+            if asked.fits(entry):
+                found.append(entry)
         if len(found) == limit or looked_at == _ENTRIES_A_PAGE_MAX:
-            return RunPage(found, item["GSI2SK"])
-    return RunPage(found, None)
+            return RunPage(found, item["GSI2SK"], _ids(damaged))
+    return RunPage(found, None, _ids(damaged))
+
+
+def _ids(damaged: Sequence[ItemDamaged]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(run_named(error.key[0]) for error in damaged))
 
 
 def _checked_cursor(cursor: str) -> str:
-    moment, separator, id = cursor.partition("#") if isinstance(cursor, str) else ("", "", "")
-    if len(moment) != 13 or not moment.isdecimal() or not separator or not id:
-        raise InvalidQuery(f"not a cursor of a list of runs: {cursor!r:.80}", field="cursor")
+    found = _CURSOR.fullmatch(cursor) if isinstance(cursor, str) else None
+    try:
+        admit_name(None if found is None else found[1], "cursor")
+    except InvalidName:
+        told = f"not a cursor of a list of runs: {cursor!r:.80}"
+        raise InvalidQuery(told, field="cursor") from None
     return cursor
 
 
 async def _newest_first(
-    kernel: Kernel, partition: str, where: Between, cursor: str | None
+    kernel: Kernel,
+    partition: str,
+    where: Between,
+    cursor: str | None,
+    damaged: list[ItemDamaged],
 ) -> AsyncIterator[dict[str, Any]]:
     after: str | None = None
     while True:
         page = await kernel.lists.query(
             partition, where, index="GSI2", forward=False, limit=_PART, cursor=after
         )
+        damaged += page.damaged
         for item in page.items:
             if item["GSI2SK"] != cursor:  # a range takes in its ends
                 yield item

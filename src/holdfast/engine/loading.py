@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
 
 from holdfast.engine.compaction import Tail
-from holdfast.engine.contents import contents_of
+from holdfast.engine.contents import contents_of, unpacked
 from holdfast.engine.kernel import Kernel
 from holdfast.engine.unwritten import Unwritten
 from holdfast.errors import BlobNotFound, JournalDamaged
@@ -16,11 +17,28 @@ from holdfast.model.execution import Execution, folded, restored
 from holdfast.model.signals import Signal
 from holdfast.records.codec import unpack_events, unpack_value
 from holdfast.records.head import Context, Head
-from holdfast.records.journal import Content, content_of, followed, grown, signal_in, stamp_of
-from holdfast.records.keys import inbox_range, is_inbox, journal_range, position_in
-from holdfast.storage import Table
+from holdfast.records.journal import (
+    Content,
+    content_of,
+    followed,
+    grown,
+    payload_bytes,
+    signal_in,
+    stamp_of,
+)
+from holdfast.records.keys import (
+    inbox_range,
+    is_inbox,
+    journal_range,
+    position_in,
+    records_range,
+)
+from holdfast.storage import Between
 
-__all__ = ["Loaded", "begun", "load", "read_inbox"]
+__all__ = ["Loaded", "begun", "load", "load_journal", "payload_of", "read_inbox"]
+
+# What is in memory at a time of what records are kept in: so many bytes, or one record.
+_BYTES_AT_ONCE = 8 * 1024**2
 
 
 class Loaded(msgspec.Struct):
@@ -34,11 +52,15 @@ class Loaded(msgspec.Struct):
     """The highest epoch of the fences that were read."""
     unwritten: Unwritten | None = None
     """Where nothing of it is written down yet."""
+    state_bytes: int | None = None
+    """How many bytes its state has at the most, before compression, where that is known."""
 
 
-def begun(execution: Execution, context: Context, input_bytes: int) -> Loaded:
+def begun(
+    execution: Execution, context: Context, input_bytes: int, state_bytes: int | None = None
+) -> Loaded:
     """Return a run of which nothing stands yet but its input."""
-    return Loaded(execution, context, [], Tail(input_bytes))
+    return Loaded(execution, context, [], Tail(input_bytes), state_bytes=state_bytes)
 
 
 async def load(kernel: Kernel, head: Head) -> Loaded:
@@ -48,30 +70,43 @@ async def load(kernel: Kernel, head: Head) -> Loaded:
     read, and need not be: whoever holds a row with this pointer saw it when its epoch was the
     highest that there was, so a fence of a higher one can only have been written after it.
 
+    Nothing of the inbox is unpacked: see `payload_of`.
+
     Raises:
         JournalDamaged: a record is missing or cannot be read.
     """
-    items = await _records(kernel.journals, head, head.snapshot)
-    try:
-        contents = await contents_of(kernel, [content_of(item) for item in items])
-    except BlobNotFound as error:
-        raise JournalDamaged(f"what run {head.key.id!r} keeps is not whole: {error}") from error
+    return await _load(kernel, head, journal_range(head.generation, head.snapshot))
+
+
+async def load_journal(kernel: Kernel, head: Head) -> Loaded:
+    """Read a run's journal from its last snapshot on, without its inbox.
+
+    Raises:
+        JournalDamaged: a record is missing or cannot be read.
+    """
+    return await _load(kernel, head, records_range(head.generation, head.snapshot))
+
+
+async def _load(kernel: Kernel, head: Head, where: Between) -> Loaded:
     loaded: Loaded | None = None
     if not head.snapshot and head.input is not None:
-        loaded = _from_input(head, head.input)
+        loaded = await _from_input(kernel, head, head.input)
+    portion: list[dict[str, Any]] = []
     inbox: list[Signal] = []
-    blobs = head.context.blobs
-    for item, data in zip(items, contents, strict=True):
-        content = content_of(item)
-        blobs = blobs or content.blob is not None
+    size, blobs = 0, head.context.blobs
+    async for item in kernel.journals.every(head.key.pk, where):
         if is_inbox(item["SK"]):
-            if _in_time(item, head):
-                inbox.append(_signal(item, data))
-        elif position_in(item["SK"]) == 0:
-            loaded = _from_input(head, data)
-            loaded.context = grown(loaded.context, content)
-        else:
-            loaded = _after(head, loaded, position_in(item["SK"]), content, unpack_events(data))
+            # Records come before the inbox, whose keys are greater: all that was taken is known.
+            loaded, portion = await _grown(kernel, head, loaded, portion), []
+            blobs = blobs or "blob" in item
+            inbox += _untaken(head, item, () if loaded is None else loaded.execution.taken)
+            continue
+        size += content_of(item).size
+        if size > _BYTES_AT_ONCE:
+            loaded, portion = await _grown(kernel, head, loaded, portion), []
+            size = content_of(item).size
+        portion.append(item)
+    loaded = await _grown(kernel, head, loaded, portion)
     if loaded is None:
         missing = f"record {head.snapshot}" if head.snapshot else "the input"
         raise JournalDamaged(f"{missing} of run {head.key.id!r} is missing")
@@ -80,9 +115,30 @@ async def load(kernel: Kernel, head: Head) -> Loaded:
     return loaded
 
 
-def _from_input(head: Head, data: bytes) -> Loaded:
-    execution = Execution(seed=head.seed, state=unpack_value(data), node=head.first)
-    return begun(execution, Context(), len(data))
+async def _grown(
+    kernel: Kernel, head: Head, loaded: Loaded | None, items: Sequence[dict[str, Any]]
+) -> Loaded | None:
+    """Return a run as it is after some more records; what they are kept in is read at once."""
+    if not items:
+        return loaded
+    try:
+        contents = await contents_of(kernel, [content_of(item) for item in items])
+    except BlobNotFound as error:
+        raise JournalDamaged(f"what run {head.key.id!r} keeps is not whole: {error}") from error
+    for item, data in zip(items, contents, strict=True):
+        content, position = content_of(item), position_in(item["SK"])
+        if position == 0:
+            loaded = await _from_input(kernel, head, data)
+            loaded.context = grown(loaded.context, content)
+        else:
+            events = await unpacked(kernel, data, unpack_events)
+            loaded = _after(head, loaded, position, content, events)
+    return loaded
+
+
+async def _from_input(kernel: Kernel, head: Head, data: bytes) -> Loaded:
+    state = await unpacked(kernel, data, unpack_value)
+    return begun(Execution(seed=head.seed, state=state, node=head.first), Context(), len(data))
 
 
 def _after(
@@ -106,28 +162,33 @@ def _after(
     return Loaded(execution, followed(context, content), [], tail, fence)
 
 
-async def read_inbox(kernel: Kernel, head: Head) -> list[Signal]:
-    """Read what lies in a run's inbox, consistently."""
-    items = [item async for item in kernel.inboxes.every(head.key.pk, inbox_range(head.generation))]
-    contents = await contents_of(kernel, [content_of(item) for item in items])
-    return [
-        _signal(item, data)
-        for item, data in zip(items, contents, strict=True)
-        if _in_time(item, head)
-    ]
+async def read_inbox(
+    kernel: Kernel, head: Head, taken: Collection[tuple[str, str]]
+) -> list[Signal]:
+    """Read which signals lie in a run's inbox and were not taken, consistently."""
+    items = kernel.inboxes.every(head.key.pk, inbox_range(head.generation))
+    return [signal async for item in items for signal in _untaken(head, item, taken)]
 
 
-async def _records(table: Table, head: Head, position: int) -> list[dict[str, Any]]:
-    return [
-        item async for item in table.every(head.key.pk, journal_range(head.generation, position))
-    ]
+async def payload_of(kernel: Kernel, head: Head, signal: Signal) -> Any:
+    """Return what a signal carries; only now is it read, if it is a blob, and unpacked.
+
+    Raises:
+        JournalDamaged: it cannot be read, or has more bytes than this process may unpack.
+    """
+    try:
+        (data,) = await contents_of(kernel, [signal.body])
+    except BlobNotFound as error:
+        raise JournalDamaged(f"what run {head.key.id!r} keeps is not whole: {error}") from error
+    return await unpacked(kernel, data, unpack_value)
 
 
-def _in_time(item: dict[str, Any], head: Head) -> bool:
-    """Return whether a signal was accepted before the run expired: nothing else ever counts."""
-    return item["accepted_ms"] < head.expires_ms
-
-
-def _signal(item: dict[str, Any], data: bytes) -> Signal:
+def _untaken(
+    head: Head, item: dict[str, Any], taken: Collection[tuple[str, str]]
+) -> tuple[Signal, ...]:
+    """Return the signal that an item is, unless it was taken, or came after the run expired."""
     name, id = signal_in(item)
-    return Signal(name, id, item["accepted_ms"], unpack_value(data), stamp_of(item))
+    if item["accepted_ms"] >= head.expires_ms or (name, id) in taken:
+        return ()
+    accepted_ms, body = item["accepted_ms"], content_of(item)
+    return (Signal(name, id, accepted_ms, body, stamp_of(item), payload_bytes(item)),)

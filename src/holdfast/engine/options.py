@@ -13,6 +13,9 @@ from holdfast.records.names import admit_pool
 __all__ = ["WorkerOptions"]
 
 
+_COUNT_MAX = 1_000_000
+
+
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How a worker works."""
 
@@ -34,8 +37,9 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name in ("concurrency", "resumes_max"):
             value = getattr(self, name)
-            if type(value) is not int or value < 1:
-                raise InvalidRequest(f"{name} is a whole number from 1 on", field=name)
+            if type(value) is not int or not 1 <= value <= _COUNT_MAX:
+                told = f"{name} must be an integer from 1 to {_COUNT_MAX:,}, got {value!r:.40}"
+                raise InvalidRequest(told, field=name)
         for name in ("lease_seconds", "poll_seconds", "drain_seconds", "hold_seconds"):
             span: Any = getattr(self, name)
             if span is None and name == "poll_seconds":

@@ -136,7 +136,9 @@ class Parking:
         return any(taken == name for taken, _ in execution.taken | self._taking)
 
     def take(self, name: str, id: str) -> None:
-        """Let nobody else have a signal whose taking is being written."""
+        """Let nobody else have a signal whose taking is being written, or is about to be."""
+        if (name, id) in self._taking:
+            return
         self._taking.add((name, id))
         if is_childs_signal(name):
             self._stirred = True
@@ -147,8 +149,9 @@ class Parking:
             }
 
     def give_back(self, name: str, id: str) -> None:
-        """Let others have a signal: its taking could not be written."""
+        """Let others have a signal: it could not be taken."""
         self._taking.discard((name, id))
+        self._stirred = True
 
     def answered(self, inbox: Iterable[Signal], execution: Execution, now_ms: int) -> list[str]:
         """Return the branches of which a wait is over; they are not parked any more."""

@@ -9,15 +9,15 @@ found by the turns that one worker of the fleet takes; see `records.reaping`.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from holdfast.display import log_named
 from holdfast.engine.kernel import Kernel
-from holdfast.errors import ConditionFailed, HoldfastError
+from holdfast.errors import ConditionFailed, HoldfastError, ItemDamaged
 from holdfast.records import worker as rows
 from holdfast.records.changes import place_in, requeued
 from holdfast.records.keys import (
@@ -31,8 +31,10 @@ from holdfast.records.keys import (
     owned_partition,
     reaped_between,
     worker_key,
+    worker_named,
 )
 from holdfast.records.reaping import AGES_MS, Turn, advanced, taken, turn_of
+from holdfast.storage import Delete
 from holdfast.storage.item import Item
 from holdfast.storage.ranges import Range
 
@@ -40,7 +42,7 @@ __all__ = ["Reaper", "requeue", "requeue_all"]
 
 T = TypeVar("T")
 
-_log = logging.getLogger("holdfast.worker")
+_log = log_named("holdfast.worker")
 
 _AT_ONCE = 16
 # By how much clocks differ that are set by the network. Beyond it a lease is watched.
@@ -68,6 +70,8 @@ class Reaper:
         self._lease_ms = round(lease_seconds * 1000)
         self._abandoned: list[str] = []
         self._watched: dict[str, _Watched] = {}
+        # Since when each was met, None once it is reaped.
+        self._unreadable: dict[str, float | None] = {}
         self._turn: asyncio.Task[None] | None = None
         self._turn_seen = -1
         self._next_turn = 0.0
@@ -84,6 +88,7 @@ class Reaper:
         """
         self._begin_turn()
         await self._reap_abandoned()
+        await self._reap_unreadable(own)
         await self._reap_lapsed(own)
         await self._reap_overdue(own)
 
@@ -101,6 +106,19 @@ class Reaper:
             if row is not None and "buried_ms" not in row:
                 await self._reap(worker, row)
             self._abandoned.remove(worker)
+
+    async def _reap_unreadable(self, own: str) -> None:
+        """Reap who has a row that cannot be read, a lease after it was met.
+
+        It cannot renew its lease, so it is dead by then, or goes by another name.
+        """
+        now = self._kernel.clock.monotonic()
+        for worker in filter(None, map(worker_named, self._kernel.store.damage.keys)):
+            since = self._unreadable.setdefault(worker, now)
+            if worker != own and since is not None and now - since >= self._lease_seconds:
+                await self._sweep(worker)
+                await self._kernel.settle(self._kernel.reaping, Delete(worker_key(worker)))
+                self._unreadable[worker] = None
 
     async def _reap_lapsed(self, own: str) -> None:
         now = self._kernel.clock.now_ms()
@@ -148,7 +166,18 @@ class Reaper:
 
     async def _places(self, where: Range) -> AsyncIterator[Place]:
         async for entry in self._kernel.reaping.every(WORKERS, where, index="GSI1"):
-            yield _place_of(entry)
+            place = _place_of(entry)
+            if self._names_worker(place):
+                yield place
+
+    def _names_worker(self, place: Place) -> bool:
+        """Return whether a place is one of a worker, dead or alive."""
+        try:
+            place.worker_parts()
+        except ValueError as error:
+            self._kernel.note_damage({"PK": place.pk, "SK": place.sk}, error)
+            return False
+        return True
 
     # --- what is done about it --------------------------------------------------------------------
 
@@ -237,7 +266,8 @@ class Reaper:
         try:
             for stage, age_ms in enumerate(AGES_MS):
                 while dead := await self._dead(cursors[stage], now - age_ms, left):
-                    await _each(self._sweep, [place.worker_parts()[1] for place in dead])
+                    named = [place for place in dead if self._names_worker(place)]
+                    await _each(self._sweep, [place.worker_parts()[1] for place in named])
                     cursors[stage] = dead[-1].sk
                     left -= len(dead)
         finally:
@@ -275,6 +305,11 @@ async def requeue_all(
     """
 
     async def move(place: Place) -> None:
+        try:
+            place.owned_parts()
+        except ValueError as error:
+            kernel.note_damage({"PK": place.pk, "SK": place.sk}, error)
+            return
         if but is not None and but(place.owned_parts()[1]):
             return
         moved = await requeue(kernel, place, lost=lost)
@@ -286,19 +321,19 @@ async def requeue_all(
     await _each(move, [_place_of(entry) async for entry in owned])
 
 
-async def requeue(kernel: Kernel, place: Place, *, lost: bool) -> Place | None:
-    """Make a run due again that a worker held and did not release.
+async def requeue(kernel: Kernel, place: Place, *, lost: bool, in_ms: int = 0) -> Place | None:
+    """Make a run due again, now or later, that a worker held and did not release.
 
-    Return its new place; None where it does not stand at the old one any more.
+    Return its new place; None where it does not stand at the old one any more, or cannot be read.
 
     Raises:
         StoreUnavailable, StoreUnusable, OutcomeUnknown: the store does not answer.
     """
     now = kernel.clock.now_ms()
-    write = requeued(place, lost=lost, now_ms=now, token=kernel.ids.new())
+    write = requeued(place, lost=lost, now_ms=now, in_ms=in_ms, token=kernel.ids.new())
     try:
         await kernel.settle(kernel.heads, write)
-    except ConditionFailed:
+    except (ConditionFailed, ItemDamaged):
         return None
     return place_in(write)
 

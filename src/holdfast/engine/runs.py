@@ -8,35 +8,48 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.contents import contents_of, spilled
+from holdfast.engine.contents import Packed, contents_of, packed, spilled, unpacked
 from holdfast.engine.debts import owes, owes_family, pay
 from holdfast.engine.hands import NOBODY, Hands
 from holdfast.engine.inbox import prolong
 from holdfast.engine.kernel import Kernel
-from holdfast.engine.loading import Loaded, load
+from holdfast.engine.loading import Loaded, load_journal
 from holdfast.engine.removal import freed_at_ms
 from holdfast.engine.waking import changed, woken
 from holdfast.errors import (
     AlreadyExists,
     BlobNotFound,
     ConditionFailed,
+    InboxFull,
     InvalidInput,
     InvalidResult,
     JournalDamaged,
     NotRetryable,
+    PayloadTooLarge,
     RunClosing,
     RunEnded,
     RunNotFound,
 )
-from holdfast.graph.values import Misfit, durable
+from holdfast.graph.values import Misfit, Oversize
 from holdfast.model.event import Cancelled
 from holdfast.model.execution import folded
+from holdfast.model.limits import PayloadLimits
+from holdfast.model.signals import is_callers
 from holdfast.records import changes
 from holdfast.records.codec import pack, unpack_value
-from holdfast.records.head import ENDED, OPEN, TROUBLE, Head, RetryRequest, head_of, is_over
+from holdfast.records.head import (
+    ENDED,
+    OPEN,
+    TROUBLE,
+    Head,
+    InboxSize,
+    RetryRequest,
+    head_of,
+    is_over,
+)
 from holdfast.records.journal import Content, content_of, record, signal_item
 from holdfast.records.keys import Place, RunKey, inbox_key
-from holdfast.storage import Delete, Put
+from holdfast.storage import Delete, Key, Put
 
 __all__ = ["cancel", "read", "retry", "send"]
 
@@ -65,6 +78,7 @@ async def send(
     id: str,
     payload: Any,
     ends_child: bool = False,
+    bytes_max: int | None = None,
 ) -> None:
     """Put a signal into a run's inbox, and wake the run if it waits.
 
@@ -75,18 +89,31 @@ async def send(
     the run is extended by a clock that is behind ours. If it lies there with another payload, that
     one counts: what a child spent may be less by now, since its own children gave something back.
 
+    ``bytes_max`` is what the payload may have, where it is not a caller's.
+
     Raises:
         RunNotFound: there is no such run.
         RunEnded: it has ended, or expired, and did not take the signal before.
         AlreadyExists: a signal of this id is there, with another payload.
+        PayloadTooLarge: the payload has more bytes than it may have.
         InvalidInput: the payload cannot be kept.
+        InboxFull: as many signals as there may be wait in the inbox.
         RunClosing: it is past its expiry and carries out what it holds, perhaps this signal.
         OutcomeUnknown: the store does not say.
     """
-    signal = _Sent(name, id, payload, ends_child)
+    limit = kernel.limits.signal_bytes_max if bytes_max is None else bytes_max
+    signal = _Sent(name, id, payload, ends_child, limit)
+    if not is_callers(name):
+        return await _send(kernel, hands, run, signal)
+    async with kernel.deliveries.turn(run):
+        await _send(kernel, hands, run, signal)
+
+
+async def _send(kernel: Kernel, hands: Hands, run: RunKey, signal: _Sent) -> None:
     remembered = hands.recall(run)
     if remembered is not None:
-        with suppress(RunNotFound, RunEnded):  # perhaps another run has the id by now
+        # Perhaps another run has the id by now, or room was made since.
+        with suppress(RunNotFound, RunEnded, InboxFull):
             return await _deliver(kernel, hands, remembered, signal)
     await _deliver(kernel, hands, await read(kernel, run), signal)
 
@@ -98,6 +125,7 @@ class _Sent(msgspec.Struct, frozen=True):
     id: str
     payload: Any
     ends_child: bool
+    bytes_max: int
 
 
 class _Lying(msgspec.Struct, frozen=True):
@@ -107,6 +135,9 @@ class _Lying(msgspec.Struct, frozen=True):
     spilled: bool
     put: Put | None = None
     """The write that we sent, though it may not be what put it there."""
+    adds: InboxSize = InboxSize()
+    """What the row has to count of it. Whoever only sends it again counts nothing: the sender that
+    put it there did, or died before that, and then the run itself counts it when it pauses."""
 
 
 async def _deliver(kernel: Kernel, hands: Hands, head: Head, signal: _Sent) -> None:
@@ -127,14 +158,29 @@ async def _deliver(kernel: Kernel, hands: Hands, head: Head, signal: _Sent) -> N
 
 
 async def _accept(kernel: Kernel, head: Head, signal: _Sent) -> _Lying | None:
-    """Put a signal into the inbox, unless it lies there; return None where it is too late."""
-    content = await _payload(kernel, head, signal.payload)
+    """Put a signal into the inbox, unless it lies there; return None where it is too late.
+
+    Raises:
+        InboxFull: it does not, and there is no room for it.
+    """
+    made = await _packed(kernel, signal)
+    callers = is_callers(signal.name)
+    full = _overflow(kernel.limits, head, made) if callers else None
+    if full is not None:
+        item = await kernel.inboxes.get(_key(head, signal))
+        if item is None:
+            raise full
+        return _Lying(
+            await _check_same(kernel, head, item, signal), content_of(item).blob is not None
+        )
+    content = await _kept(kernel, head, made)
     spilled = content.blob is not None
     put = signal_item(
         head,
         name=signal.name,
         id=signal.id,
         content=content,
+        plain_bytes=made.plain_bytes,
         accepted_ms=kernel.clock.now_ms(),
         token=kernel.ids.new(),
     )
@@ -147,12 +193,14 @@ async def _accept(kernel: Kernel, head: Head, signal: _Sent) -> _Lying | None:
         async with _withdrawn_if_over(kernel, put):
             ttl = await _check_same(kernel, head, failed.item or {}, signal)
         return _Lying(ttl, spilled, put)
-    return _Lying(head.ttl, spilled, put)
+    return _Lying(
+        head.ttl, spilled, put, InboxSize(1, made.plain_bytes) if callers else InboxSize()
+    )
 
 
 async def _accepted_before(kernel: Kernel, head: Head, signal: _Sent) -> _Lying | None:
     """Return a signal that was accepted before the run expired, and is only sent again."""
-    item = await kernel.inboxes.get(inbox_key(head.key, head.generation, signal.name, signal.id))
+    item = await kernel.inboxes.get(_key(head, signal))
     if item is None or item["accepted_ms"] >= head.expires_ms:
         return None
     return _Lying(await _check_same(kernel, head, item, signal), content_of(item).blob is not None)
@@ -164,7 +212,7 @@ async def _tell_run(kernel: Kernel, hands: Hands, head: Head, signal: _Sent, lyi
     From here on the row decides, and not our clock: the signal may be taken already.
     """
     row: Head | None = head
-    ttl, spilled = lying.ttl, lying.spilled
+    ttl, spilled, adds = lying.ttl, lying.spilled, lying.adds
     while row is not None:
         if row.status not in OPEN and await _was_taken(kernel, row, signal.name, signal.id):
             return
@@ -173,10 +221,11 @@ async def _tell_run(kernel: Kernel, hands: Hands, head: Head, signal: _Sent, lyi
             await prolong(kernel, row, name=signal.name, id=signal.id)
             ttl = row.ttl
         if row.awaits_signal:
-            row = await woken(kernel, hands, row, spilled=spilled)
+            row = await woken(kernel, hands, row, spilled=spilled, adds=adds)
         else:
             now = kernel.clock.now_ms()
-            write = changes.signalled(row, spilled=spilled, now_ms=now, token=kernel.ids.new())
+            token = kernel.ids.new()
+            write = changes.signalled(row, spilled=spilled, adds=adds, now_ms=now, token=token)
             row = await changed(kernel, row, write)
             hands.hear(head.key)
 
@@ -216,12 +265,12 @@ async def _discard(kernel: Kernel, content: Content) -> None:
 
 async def _has_counted(kernel: Kernel, head: Head, signal: _Sent) -> bool:
     """Return whether a run that takes no signals any more took this very one before."""
-    item = await kernel.inboxes.get(inbox_key(head.key, head.generation, signal.name, signal.id))
+    item = await kernel.inboxes.get(_key(head, signal))
     if item is None or not await _was_taken(kernel, head, signal.name, signal.id):
         return False
     try:
         await _check_same(kernel, head, item, signal)
-    except Misfit:  # what cannot be kept was not sent before
+    except InvalidInput:  # what cannot be kept was not sent before
         return False
     return True
 
@@ -230,7 +279,7 @@ async def _was_taken(kernel: Kernel, head: Head, name: str, id: str) -> bool:
     if _is_freed(head):
         return False
     try:
-        return (name, id) in (await load(kernel, head)).execution.taken
+        return (name, id) in (await load_journal(kernel, head)).execution.taken
     except JournalDamaged:
         if _is_freed(await read(kernel, head.key)):
             return False  # while it was read
@@ -252,12 +301,55 @@ async def _check_not_freed(kernel: Kernel, run: RunKey) -> None:
         raise RunEnded(f"run {run.id!r} is {head.status}", status=head.status)
 
 
-async def _payload(kernel: Kernel, head: Head, payload: Any) -> Content:
+def _key(head: Head, signal: _Sent) -> Key:
+    return inbox_key(head.key, head.generation, signal.name, signal.id)
+
+
+async def _packed(kernel: Kernel, signal: _Sent) -> Packed:
+    """Return the payload of a signal as it is kept.
+
+    Raises:
+        PayloadTooLarge: it has more bytes than it may have.
+        InvalidInput: it cannot be kept.
+    """
     try:
-        data = pack(durable(payload))
-        return await spilled(kernel, head, data, f"signal-{kernel.ids.new()}")
+        return await packed(kernel, signal.payload, bytes_max=signal.bytes_max)
+    except Oversize as error:
+        raise PayloadTooLarge(
+            f"the payload: {error}", field="payload", size=error.size, limit=error.limit
+        ) from None
     except (InvalidResult, Misfit) as error:
         raise InvalidInput(f"the payload: {error}", field="payload") from None
+
+
+async def _kept(kernel: Kernel, head: Head, made: Packed) -> Content:
+    try:
+        return await spilled(kernel, head, made.data, f"signal-{kernel.ids.new()}")
+    except InvalidResult as error:
+        raise InvalidInput(f"the payload: {error}", field="payload") from None
+
+
+def _overflow(limits: PayloadLimits, head: Head, made: Packed) -> InboxFull | None:
+    """Return why a run's inbox has no room for a payload, None where it has."""
+    run, items = head.key.id, head.inbox_items + 1
+    if items > limits.inbox_items_max:
+        limit = limits.inbox_items_max
+        return InboxFull(
+            f"{head.inbox_items:,} signals wait in the inbox of run {run!r}, and inbox_items_max "
+            f"is {limit:,}; send this one again later",
+            size=items,
+            limit=limit,
+        )
+    total = head.inbox_bytes + made.plain_bytes
+    if total > limits.inbox_bytes_max:
+        limit = limits.inbox_bytes_max
+        return InboxFull(
+            f"signals of {head.inbox_bytes:,} bytes wait in the inbox of run {run!r}, this one has "
+            f"{made.plain_bytes:,}, and inbox_bytes_max is {limit:,}; send it again later",
+            size=total,
+            limit=limit,
+        )
+    return None
 
 
 def _check_open(head: Head) -> None:
@@ -277,13 +369,15 @@ async def _check_same(kernel: Kernel, head: Head, item: Mapping[str, Any], signa
         AlreadyExists: it is another one.
         RunEnded: the run has expired, and was freed meanwhile.
     """
+    if signal.ends_child:
+        return item["ttl"]
     try:
         (data,) = await contents_of(kernel, [content_of(item)])
     except BlobNotFound:
         await _check_not_freed(kernel, head.key)
         raise
-    payload = durable(signal.payload)
-    if not signal.ends_child and data != pack(payload) and unpack_value(data) != payload:
+    made = await _packed(kernel, signal)
+    if data != made.data and await unpacked(kernel, data, unpack_value) != made.value:
         raise AlreadyExists(
             f"a signal {signal.name!r} of the id {signal.id!r} is there, with another payload"
         ) from None
@@ -321,7 +415,7 @@ async def cancel(kernel: Kernel, run: RunKey, *, reason: str, hands: Hands = NOB
 async def _cancelled(kernel: Kernel, hands: Hands, head: Head, reason: str) -> Head:
     while True:
         try:
-            loaded = await load(kernel, head)
+            loaded = await load_journal(kernel, head)
         except JournalDamaged:
             await _check_not_freed(kernel, head.key)
             raise

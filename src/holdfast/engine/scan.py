@@ -77,13 +77,14 @@ class Scan:
             fair = self._fair(page)
             found = await self._claim_all(fair)
             # Not past a page that is all of tenants who hold too much: a flood has many pages.
-            if found or page.cursor is None or not fair or not self._may_claim():
+            crowded = bool(page.items) and not fair
+            if found or page.cursor is None or crowded or not self._may_claim():
                 break
             page = await self._page(partition, until, cursor=page.cursor)
         if page.cursor is not None and self._slots.free > 0 and self._may_claim():
             # What others have there since a flood came stands at its other end.
             newest = await self._page(partition, until, forward=False)
-            crowd = {_tenant(place) for place in _places(page)}
+            crowd = {_tenant(place) for place in self._places(page)}
             rest = [place for place in self._fair(newest) if _tenant(place) not in crowd]
             found += await self._claim_all(rest)
         return found
@@ -101,11 +102,21 @@ class Scan:
 
     def _fair(self, page: Page) -> list[Place]:
         """Return those whose tenants may take a slot."""
-        return [place for place in _places(page) if self._slots.admits(_tenant(place))]
+        return [place for place in self._places(page) if self._slots.admits(_tenant(place))]
 
-
-def _places(page: Page) -> list[Place]:
-    return [Place(entry["GSI1PK"], entry["GSI1SK"]) for entry in page.items]
+    def _places(self, page: Page) -> list[Place]:
+        """Return the places of a page, without those that make no sense."""
+        places: list[Place] = []
+        for entry in page.items:
+            place = Place(entry["GSI1PK"], entry["GSI1SK"])
+            try:
+                place.due_parts()
+                place.due_queue()
+            except ValueError as error:
+                self._kernel.note_damage(entry, error)
+            else:
+                places.append(place)
+        return places
 
 
 def _tenant(place: Place) -> str:

@@ -8,7 +8,6 @@ over. Inside a process one caller stands for all: the others wait for it, and ne
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
@@ -16,7 +15,8 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from holdfast.engine.contents import check_fits, compressed
+from holdfast.display import log_named
+from holdfast.engine.contents import check_fits, compressed, unpacked
 from holdfast.engine.kernel import Kernel
 from holdfast.errors import (
     BlobDamaged,
@@ -37,7 +37,7 @@ __all__ = ["LEASE_SECONDS", "SharedAnswers"]
 
 T = TypeVar("T")
 
-_log = logging.getLogger("holdfast.sharing")
+_log = log_named("holdfast.sharing")
 
 LEASE_SECONDS = 30.0
 """After so long without a sign of life of whoever asks, somebody else does."""
@@ -125,7 +125,7 @@ class SharedAnswers:
             packed = flight.result()
             if packed is not None:
                 # Of its own, lest one changes what the other reads.
-                return unpack_value(packed), True
+                return await unpacked(self._kernel, packed, unpack_value), True
         flight = self._flights[key] = asyncio.get_running_loop().create_future()
         packed = None
         try:
@@ -158,7 +158,7 @@ class SharedAnswers:
                     continue
                 else:
                     value = await question.ask()
-                    return _Got(value, await compressed(encode(value)), others=False)
+                    return _Got(value, await compressed(self._kernel, encode(value)), others=False)
             try:
                 take = partial(self._take, question.key, instead_of=unreadable)
                 lease = await question.patiently(take)
@@ -182,9 +182,14 @@ class SharedAnswers:
             if seen.content.blob is not None:
                 get = partial(self._kernel.store.blobs.purpose("answer").get, seen.content.blob)
                 packed = await question.patiently(get)
-            return _Got(unpack_value(packed or b""), packed or b"", others=True)
+            value = await unpacked(self._kernel, packed or b"", unpack_value)
+            return _Got(value, packed or b"", others=True)
         except (BlobNotFound, BlobDamaged, JournalDamaged) as error:
-            _log.warning("a shared answer is asked for again, since it is unreadable: %s", error)
+            _log.warning(
+                "tenant %s: a shared answer is asked for again, since it is unreadable: %s",
+                question.tenant,
+                error,
+            )
             return None
 
     # --- as the one who asks for all --------------------------------------------------------------
@@ -214,12 +219,12 @@ class SharedAnswers:
     async def _ask(
         self, question: _Question, lease: _Lease, *, instead_of: Standing | None
     ) -> _Got:
-        renewing = asyncio.ensure_future(self._renew(lease))
+        renewing = asyncio.ensure_future(self._renew(question.tenant, lease))
         try:
             if instead_of is not None and instead_of.content is not None:
                 await self._free(instead_of.content)
             value = await question.ask()
-            packed = await compressed(encode(value))
+            packed = await compressed(self._kernel, encode(value))
             await self._share(question, lease, packed)
         except BaseException:
             # Also if we are cancelled: all others would wait for the lease to lapse.
@@ -229,7 +234,7 @@ class SharedAnswers:
             renewing.cancel()
         return _Got(value, packed, others=False)
 
-    async def _renew(self, lease: _Lease) -> None:
+    async def _renew(self, tenant: str, lease: _Lease) -> None:
         """Prolong a lease until it is lost, or this is cancelled."""
         clock, third = self._kernel.clock, self._lease_seconds / 3
         await clock.sleep(max(lease.taken + third - clock.monotonic(), 0))
@@ -238,10 +243,12 @@ class SharedAnswers:
             try:
                 await self._table.write(sharing.renewed(lease.key, lease.id, until_ms=until_ms))
             except ConditionFailed:
-                _log.warning("the lease on a shared answer was lost; it is asked for twice")
+                told = "tenant %s: the lease on a shared answer was lost; it is asked for twice"
+                _log.warning(told, tenant)
                 return
             except StoreError as error:
-                _log.warning("the lease on a shared answer could not be renewed: %s", error)
+                told = "tenant %s: the lease on a shared answer could not be renewed: %s"
+                _log.warning(told, tenant, error)
             await clock.sleep(third)
 
     async def _share(self, question: _Question, lease: _Lease, packed: bytes) -> None:
@@ -265,7 +272,7 @@ class SharedAnswers:
             if content is not None:
                 await self._free(content)  # nobody names it
         except StoreError as error:
-            _log.warning("an answer could not be shared: %s", error)
+            _log.warning("tenant %s: an answer could not be shared: %s", question.tenant, error)
             await self._give_up(lease)
 
     async def _content(self, question: _Question, id: str, packed: bytes) -> Content | None:

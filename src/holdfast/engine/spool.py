@@ -8,17 +8,17 @@ said: so a place that somebody heard here names the same text in the table, for 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 
+from holdfast.display import log_named
 from holdfast.engine.news import News
 from holdfast.records.keys import RunKey, SpoolKey
 from holdfast.records.tokens import Entry, Stream, Text
 
 __all__ = ["WRITE_SECONDS", "Said", "Spool", "Spools", "Unwritten"]
 
-_log = logging.getLogger("holdfast.tokens")
+_log = log_named("holdfast.tokens")
 
 WRITE_SECONDS = 0.25
 """How long text is collected before it is written."""

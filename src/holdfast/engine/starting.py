@@ -13,24 +13,33 @@ from holdfast.engine.hands import Hands
 from holdfast.engine.kernel import Kernel
 from holdfast.engine.loading import Loaded, begun
 from holdfast.engine.unwritten import Stood, Unwritten
-from holdfast.errors import AlreadyExists, ConditionFailed, InvalidInput, InvalidResult
+from holdfast.errors import (
+    AlreadyExists,
+    ConditionFailed,
+    InvalidInput,
+    InvalidResult,
+    PayloadTooLarge,
+)
 from holdfast.graph import Graph
+from holdfast.graph.values import Oversize, check_size, glimpse
 from holdfast.model.budget import Limits
 from holdfast.model.execution import Execution
 from holdfast.model.run import OnBusy
 from holdfast.records.changes import created
-from holdfast.records.codec import canonical_hash, pack
+from holdfast.records.codec import canonical_hash, compress, encode
 from holdfast.records.head import Context, Head, Parent, head_of, is_over
 from holdfast.records.journal import record
 from holdfast.records.keys import Place, Queue, RunKey, shard_of_run
 from holdfast.records.lifetime import retention_class, retention_seconds, ttl_of
 from holdfast.records.names import POOL
+from holdfast.records.settings import UserHash
 
 __all__ = [
     "Prepared",
     "Start",
     "Started",
     "begin_unwritten",
+    "hashed_user",
     "made",
     "prepare",
     "same_run",
@@ -85,14 +94,27 @@ class Prepared(msgspec.Struct, frozen=True):
     hash: bytes
     plain_hash: bytes
     """The hash without the session."""
+    plain_bytes: int
+    """How many bytes it has before compression."""
 
 
-def prepare(graph: Graph, input: Any, session: str | None) -> Prepared:
+async def prepare(kernel: Kernel, graph: Graph, input: Any, session: str | None) -> Prepared:
     """Return the input as it is kept; the seed is not known before the run has a row.
 
+    A large one does not hold up the event loop.
+
     Raises:
+        PayloadTooLarge: it has more bytes than it may have.
         InvalidInput: it does not fit the graph's state, or cannot be kept.
     """
+    limit = kernel.limits.input_bytes_max
+    size = glimpse(input, limit)
+    if size.bytes > limit:
+        raise _too_large(Oversize(size.bytes, limit))
+    return await kernel.heavy.run(size, _prepared, graph, input, session, limit)
+
+
+def _prepared(graph: Graph, input: Any, session: str | None, bytes_max: int) -> Prepared:
     execution = graph.start(input, "")
     # Fields that the type fills in by itself are not part of what was asked for: a later version
     # of the graph may fill in others.
@@ -100,12 +122,19 @@ def prepare(graph: Graph, input: Any, session: str | None) -> Prepared:
     if isinstance(input, Mapping):
         given = {name: value for name, value in given.items() if name in input}
     try:
-        packed = pack(execution.state)
+        plain = encode(execution.state)
+        check_size(execution.state, len(plain), bytes_max)
     except InvalidResult as error:
         raise InvalidInput(str(error)) from None
+    except Oversize as error:
+        raise _too_large(error) from None
     plain_hash = canonical_hash([graph.name, None, given])
     hash = plain_hash if session is None else canonical_hash([graph.name, session, given])
-    return Prepared(execution, packed, hash, plain_hash)
+    return Prepared(execution, compress(plain), hash, plain_hash, len(plain))
+
+
+def _too_large(error: Oversize) -> PayloadTooLarge:
+    return PayloadTooLarge(f"the input: {error}", field="input", size=error.size, limit=error.limit)
 
 
 async def start(
@@ -115,10 +144,10 @@ async def start(
 
     Raises:
         InvalidInput: the input does not fit the graph's state.
-        AlreadyExists: there is a run of this id, with another input.
+        AlreadyExists: there is a run of this id, with another input or for another user.
         SessionBusy: another run of its session goes on, and it is not to wait for that.
     """
-    prepared = prepare(graph, input, asked.session)
+    prepared = await prepare(kernel, graph, input, asked.session)
     return await start_prepared(kernel, hands, graph, prepared, asked, owner=owner)
 
 
@@ -133,7 +162,8 @@ async def start_prepared(
 ) -> Started:
     """Make a run of an input that was prepared; see `start`."""
     generation = kernel.ids.new()
-    head = await _head(kernel, graph, asked, prepared, generation=generation, owner=owner)
+    user = await hashed_user(kernel, asked)
+    head = await _head(kernel, graph, asked, prepared, user, generation=generation, owner=owner)
     try:
         if head.lane is None:
             head = await made(kernel, await with_input(kernel, head, prepared.packed))
@@ -149,7 +179,7 @@ async def start_prepared(
         if asked.parent is not None:
             # A node that runs again may ask for something else; what it asked for first stands.
             return Started(head_of(stood.item), None)
-        return Started(same_run(stood.item, prepared.hash, asked.run), None)
+        return Started(same_run(stood.item, prepared.hash, asked.run, user=user), None)
     if head.status == "promoted":
         return Started(head, None)
     return Started(head, _begun(head, prepared))
@@ -162,19 +192,20 @@ async def begin_unwritten(
 
     Raises:
         InvalidInput: the input does not fit the graph's state, or is too large.
-        AlreadyExists: there is a run of this id, with another input.
+        AlreadyExists: there is a run of this id, with another input or for another user.
     """
-    prepared = prepare(graph, input, None)
+    prepared = await prepare(kernel, graph, input, None)
     try:
         check_fits(kernel, prepared.packed)  # now, and not when it comes to pause
     except InvalidResult as error:
         raise InvalidInput(f"the input: {error}", field="input") from None
+    user = await hashed_user(kernel, asked)
     standing = await kernel.heads.get(asked.run.head)
     if standing is not None and not is_over(standing, kernel.clock.now_ms()):
-        return Started(same_run(standing, prepared.hash, asked.run), None)
-    head = await _head(kernel, graph, asked, prepared, generation="", owner=owner)
+        return Started(same_run(standing, prepared.hash, asked.run, user=user), None)
+    head = await _head(kernel, graph, asked, prepared, user, generation="", owner=owner)
     loaded = _begun(head, prepared)
-    loaded.unwritten = Unwritten(prepared.packed, prepared.hash)
+    loaded.unwritten = Unwritten(prepared.packed, prepared.hash, user)
     return Started(head, loaded)
 
 
@@ -222,24 +253,32 @@ async def made(kernel: Kernel, head: Head, *, alive: Callable[[], bool] | None =
     return head
 
 
-def same_run(item: Mapping[str, Any], hash: bytes, run: RunKey) -> Head:
-    """Return the row that stands under an id, if it is of the same input.
+async def hashed_user(kernel: Kernel, asked: Start) -> UserHash | None:
+    """Return what is kept of the user for whom a run is asked for."""
+    if asked.user is None:
+        return None
+    return await kernel.user_hash(asked.user, asked.run.tenant)
+
+
+def same_run(item: Mapping[str, Any], hash: bytes, run: RunKey, *, user: UserHash | None) -> Head:
+    """Return the row that stands under an id, if it has the same input and user.
 
     Raises:
-        AlreadyExists: it is not.
+        AlreadyExists: it has not.
     """
     standing = head_of(item)
-    if standing.input_hash != hash:
+    same_user = standing.user is None if user is None else user.names(standing.user)
+    if standing.input_hash != hash or not same_user:
         raise AlreadyExists(
             f"there is a run {run.id!r} already, of graph {standing.graph!r}, and it was started "
-            "with another input, or in another session"
+            "with another input, in another session or for another user"
         ) from None
     return standing
 
 
 def _begun(head: Head, prepared: Prepared) -> Loaded:
     execution = msgspec.structs.replace(prepared.execution, seed=head.seed)
-    return begun(execution, head.context, len(prepared.packed))
+    return begun(execution, head.context, len(prepared.packed), prepared.plain_bytes)
 
 
 async def _head(
@@ -247,6 +286,7 @@ async def _head(
     graph: Graph,
     asked: Start,
     prepared: Prepared,
+    user: UserHash | None,
     *,
     generation: str,
     owner: str | None,
@@ -255,9 +295,6 @@ async def _head(
     now = kernel.clock.now_ms()
     starts_ms = max(asked.starts_ms or now, now)
     expires_ms = starts_ms + asked.expires_in_ms
-    user = asked.user_hash
-    if asked.user is not None:
-        user = await kernel.hashed_user(asked.user)
     ttl = ttl_of(expires_ms, retention_seconds(asked.retention_ms))
     queue = Queue(graph.name, asked.pool, shard_of_run(asked.run, settings.shards))
     if owner is None or starts_ms > now:
@@ -287,7 +324,7 @@ async def _head(
         expires_ms=expires_ms,
         ttl=ttl,
         kept=retention_class(ttl - now // 1000),
-        user=user,
+        user=await _kept_user(kernel, asked, user),
         labels=asked.labels,
         reason="scheduled" if starts_ms > now else None,
         retries_left=graph.nodes[prepared.execution.node].retry.attempts - 1,
@@ -296,5 +333,25 @@ async def _head(
         budget=asked.budget,
         draws=asked.draws,
         on_pause=asked.on_pause,
-        plain_hash=prepared.plain_hash if asked.on_pause and asked.session is not None else b"",
+        plain_hash=_key_hash(asked, prepared, user) if asked.on_pause else b"",
     )
+
+
+async def _kept_user(kernel: Kernel, asked: Start, user: UserHash | None) -> str | None:
+    if user is None:
+        return asked.user_hash
+    # The row of a run in a session names the session's queue.
+    return user.bound if asked.session is None else await kernel.lane_user(user)
+
+
+def _key_hash(asked: Start, prepared: Prepared, user: UserHash | None) -> bytes:
+    """Return what the keys of a run with ``on_pause`` derive from, if that is not its input hash.
+
+    The user is part of it: nothing of a run that never paused is kept, so the same id and input may
+    come from another user, who must not get the answers that a tool keeps under the first one's
+    keys.
+    """
+    whose = asked.user_hash if user is None else user.bound
+    if whose is not None:
+        return canonical_hash([prepared.plain_hash.hex(), whose])
+    return b"" if asked.session is None else prepared.plain_hash

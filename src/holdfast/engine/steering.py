@@ -49,7 +49,8 @@ class Steering:
     async def get(self, run: RunKey) -> Run:
         """Return the row of a run."""
         await self._crew.settled(run)
-        return run_of(await runs.read(self._kernel, run))
+        head = await runs.read(self._kernel, run)
+        return run_of(head, user=await self._kernel.shown_user(head))
 
     async def outcome(self, run: RunKey, *, within: float | None) -> Outcome:
         """Return how a run ended, once it has, within so many seconds."""

@@ -18,6 +18,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from holdfast.engine.kernel import Kernel
+from holdfast.errors import ItemDamaged, JournalDamaged, StoreUnusable
 from holdfast.model.progress import SweepProgress
 from holdfast.records.head import is_over
 from holdfast.records.keys import AnswerBlob, RunBlobs, answer_blob_of, run_blobs_of
@@ -40,9 +41,16 @@ async def swept(
 
     Raises:
         StoreUnavailable: the store did not answer for a while.
-        StoreUnusable: it has no room for blobs, or somebody has to mend it.
+        StoreUnusable: it has no room for blobs, its names do not tell whose they are, or somebody
+            has to mend it.
     """
     sweep = _Sweep(kernel, older_than_ms, dry_run=dry_run)
+    if not await kernel.persistently(sweep.blobs.tells_names_apart):
+        raise StoreUnusable(
+            "the blobs lie on a file system that does not tell capitals from small letters, and "
+            "were put there by an older release: nothing says whose they are, so none is deleted. "
+            "holdfast store backup and restore put them into a new folder, which can be swept"
+        )
     progress = SweepProgress()
     last: Owner | None = None
     cursor: str | None = None
@@ -98,9 +106,12 @@ class _Sweep:
     async def _judged(self, owner: Owner) -> Verdict:
         if owner.made_ms >= self._before_ms:
             return "young"
-        if isinstance(owner, RunBlobs):
-            return "kept" if await self._stands_run(owner) else "freed"
-        return "kept" if await self._stands_answer(owner) else "freed"
+        try:
+            is_run = isinstance(owner, RunBlobs)
+            stands = await (self._stands_run(owner) if is_run else self._stands_answer(owner))
+        except (ItemDamaged, JournalDamaged, KeyError, TypeError):
+            return "kept"  # what cannot be read may name them
+        return "kept" if stands else "freed"
 
     async def _stands_run(self, run: RunBlobs) -> bool:
         # Consistently: an old answer could show the row of a run before this one.

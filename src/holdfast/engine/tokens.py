@@ -122,9 +122,9 @@ def _spool_of(
                     return
                 except Dropped as dropped:
                     if alive():
-                        raise Unwritten(str(dropped.__cause__)) from None
+                        raise Unwritten(f"{head.key.told}: {dropped.__cause__}") from None
             await kernel.clock.sleep(_LAPSED_SECONDS)
-        raise Unwritten("the run is no longer held here")
+        raise Unwritten(f"{head.key.told} is no longer held here")
 
     def may_send(until: float) -> bool:
         return alive() and not lost() and kernel.clock.monotonic() < until

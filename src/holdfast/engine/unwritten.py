@@ -8,6 +8,7 @@ from typing import Any
 
 from holdfast.engine.endings import Outcome
 from holdfast.errors import StoreUnavailable
+from holdfast.records.settings import UserHash
 
 __all__ = ["Stood", "Unwritten"]
 
@@ -26,10 +27,11 @@ class Unwritten:
     Until then the start is not acknowledged, and so nothing is lost if the worker is.
     """
 
-    def __init__(self, packed: bytes, hash: bytes) -> None:
+    def __init__(self, packed: bytes, hash: bytes, user: UserHash | None) -> None:
         self.packed = packed
         """The input, which is written down with the run."""
         self.hash = hash
+        self.user = user
         self._known: asyncio.Future[Outcome | None] = asyncio.get_running_loop().create_future()
         # Perhaps nobody is left to hear of it.
         self._known.add_done_callback(lambda known: known.cancelled() or known.exception())

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.errors import JournalDamaged
 from holdfast.model.event import Event
 from holdfast.model.run import HistoryEntry, LaneEntry, Run, RunEntry
 from holdfast.model.spending import NANODOLLARS
@@ -20,8 +21,19 @@ __all__ = ["entry_of", "history_of", "is_shown", "lane_entry_of", "run_of"]
 _HIDDEN = frozenset({"snapshot", "waiting"})
 
 
-def run_of(head: Head) -> Run:
-    """Return what an operator sees of a run."""
+def run_of(head: Head, *, user: str | None) -> Run:
+    """Return what an operator sees of a run, and of its user.
+
+    Raises:
+        JournalDamaged: its row names a time or a place that cannot be.
+    """
+    try:
+        return _run_of(head, user)
+    except (ValueError, OverflowError, OSError) as error:
+        raise JournalDamaged(f"the row of run {head.key.id!r} makes no sense: {error}") from error
+
+
+def _run_of(head: Head, user: str | None) -> Run:
     due_at = None
     if head.place is not None and head.place.pk.startswith("DUE#"):
         due_at = moment(head.place.due_parts()[0])
@@ -34,7 +46,7 @@ def run_of(head: Head) -> Run:
         # A timer that fired leaves the row as it was until its run pauses again, or ends.
         status="running" if head.status == "waiting" and head.owner is not None else head.status,
         labels=head.labels,
-        user=head.user,
+        user=user,
         node=head.node,
         reason=head.reason,
         waits=head.waits if head.status == "waiting" and head.owner is None else (),
@@ -63,23 +75,24 @@ def run_of(head: Head) -> Run:
 
 
 def entry_of(item: Mapping[str, Any]) -> RunEntry:
-    """Return the line of a list that an entry of the index is."""
-    run, show = RunKey.parsed(item["PK"]), item["show"]
-    return RunEntry(
-        id=run.id,
-        tenant=run.tenant,
-        graph=show["graph"],
-        version=show["version"],
-        status=item["status"],
-        labels=show.get("labels", {}),
-        created_at=moment(listed_ms(item["GSI2SK"])),
-        session=show.get("session"),
-    )
+    """Return the line of a list that an entry of the index is.
+
+    Raises:
+        JournalDamaged: it is not an entry of a run.
+    """
+    try:
+        run = RunKey.parsed(item["PK"])
+        created_at = moment(listed_ms(item["GSI2SK"]))
+        known: dict[str, Any] = {"labels": {}, **item["show"], "created_at": created_at}
+        known |= {"status": item["status"], "id": run.id, "tenant": run.tenant}
+        return msgspec.convert(known, RunEntry)
+    except (KeyError, TypeError, ValueError, OverflowError, OSError) as error:
+        raise JournalDamaged(f"a run's entry cannot be read: {error!r:.300}") from error
 
 
 def lane_entry_of(head: Head) -> LaneEntry:
     """Return what an operator sees of a run in the order of its session."""
-    run = run_of(head)
+    run = run_of(head, user=None)
     return LaneEntry(
         number=head.ticket,
         id=run.id,

@@ -11,6 +11,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
@@ -24,19 +25,23 @@ from holdfast.engine.lines import Lines
 from holdfast.engine.means import Means
 from holdfast.engine.outside import Outside
 from holdfast.engine.quotas import Later, NotYet, Pass
+from holdfast.engine.starting import Prepared, prepare
 from holdfast.engine.threads import NodeThreads
 from holdfast.engine.tokens import TokenWriter
 from holdfast.errors import NotPausable, ResultTaken, WaitBeyondExpiry
-from holdfast.graph import Node
+from holdfast.graph import Graph, Node
+from holdfast.graph.values import Oversize, durable, glimpse
 from holdfast.model.call import Call, settled_signal
 from holdfast.model.child import childs_signal
 from holdfast.model.event import ChildStarted, Event, Failure, SignalTaken, TimerFired
 from holdfast.model.execution import Strand
+from holdfast.model.limits import PayloadLimits
 from holdfast.model.quota import Cost, Quota
-from holdfast.model.signals import Pending, Stale, Take, TimeOut, resolved
+from holdfast.model.signals import Pending, Signal, Stale, Take, TimeOut, resolved
 from holdfast.model.spending import Spending
 from holdfast.model.wait import Wait, asking_key, shown_about
 from holdfast.records.head import Head
+from holdfast.records.keys import RunKey
 
 __all__ = ["Over", "Paused", "Visit"]
 
@@ -135,9 +140,14 @@ class Visit:
         return f"{self.hold.head.seed}.{where}{self.visit}"
 
     @property
+    def run(self) -> RunKey:
+        """The run in which the node is."""
+        return self.hold.head.key
+
+    @property
     def tenant(self) -> str:
         """Whose run it is."""
-        return self.hold.head.key.tenant
+        return self.run.tenant
 
     @property
     def means(self) -> Means:
@@ -236,6 +246,7 @@ class Visit:
         hold = self.hold
         match resolved(wait, hold.free_signals(), (), hold.now_ms()):
             case Take(signal):
+                payload = await self._payload_of(signal)
                 taken = SignalTaken(
                     hold.now_ms(),
                     self.node,
@@ -243,11 +254,12 @@ class Visit:
                     wait.key,
                     signal.name,
                     signal.id,
-                    signal.payload,
+                    payload,
                     self.branch,
                 )
                 # Like the answer of a call: durable before anything is begun with it.
                 await self.record(taken, durable=False)
+                hold.took(signal)
                 return taken
             case TimeOut():
                 fired = self.fired(wait.key)
@@ -258,6 +270,20 @@ class Visit:
                 raise Paused
             case Pending():
                 await self._pend(wait)
+
+    async def _payload_of(self, signal: Signal) -> Any:
+        """Return what a signal carries; meanwhile no other wait may take it."""
+        parking = self.hold.parking
+        parking.take(signal.name, signal.id)
+        try:
+            payload = await self.hold.payload_of(signal)
+            self.check_open()
+        except BaseException as error:
+            parking.give_back(signal.name, signal.id)
+            if isinstance(error, Dropped):
+                self._lost = error
+            raise
+        return payload
 
     def fired(self, key: str) -> TimerFired:
         """Return the event that a wait for a time is over."""
@@ -321,6 +347,25 @@ class Visit:
     def known_call(self, call: str) -> Call | None:
         """Return what the journal tells of a call."""
         return self.strand.calls.get(call)
+
+    @property
+    def limits(self) -> PayloadLimits:
+        """How large values may be."""
+        return self.hold.kernel.limits
+
+    async def durable(self, value: Any) -> Any:
+        """Return the durable form of what a call returned; a large one in a thread.
+
+        Raises:
+            Oversize: it has more bytes than an answer may have.
+            Misfit: it cannot be kept.
+        """
+        limit = self.limits.answer_bytes_max
+        size = glimpse(value, limit)
+        if size.bytes > limit:
+            raise Oversize(size.bytes, limit)
+        heavy = self.hold.kernel.heavy
+        return await heavy.run(size, partial(durable, value, bytes_max=limit))
 
     async def begin_call(self) -> None:
         """Return when everything that came before is durable, and the run is still ours."""
@@ -438,6 +483,10 @@ class Visit:
         self.check_open()
         self._children += 1
         return self._children
+
+    async def prepare(self, graph: Graph, input: Any) -> Prepared:
+        """Return the input of a child as it is kept."""
+        return await prepare(self.hold.kernel, graph, input, None)
 
     async def start_child(self, wanted: Wanted) -> str:
         """Make a child, unless it is there, and write it down; return its id."""

@@ -10,22 +10,29 @@ from holdfast.engine.hands import Hands
 from holdfast.engine.kernel import Kernel
 from holdfast.errors import ConditionFailed, RunNotFound
 from holdfast.records import changes
-from holdfast.records.head import OPEN, Head, head_of
+from holdfast.records.head import OPEN, Head, InboxSize, head_of
 from holdfast.storage import Update
 from holdfast.storage.layout import TOKEN
 
 __all__ = ["changed", "standing_row", "wake_queued", "woken"]
 
+_NOTHING = InboxSize()
 
-async def woken(kernel: Kernel, hands: Hands, head: Head, *, spilled: bool) -> Head | None:
+
+async def woken(
+    kernel: Kernel, hands: Hands, head: Head, *, spilled: bool, adds: InboxSize = _NOTHING
+) -> Head | None:
     """Wake a run that waits; return None, or its row if it does not look like that any more.
+
+    ``adds`` is what came into its inbox.
 
     Raises:
         RunNotFound: it is gone, or another run has its id by now.
     """
     room = hands.reserve(head.key, head.graph, head.pool)
     now, worker = kernel.clock.now_ms(), None if room is None else room.owner
-    write = changes.nudged(head, worker=worker, spilled=spilled, now_ms=now, token=kernel.ids.new())
+    token = kernel.ids.new()
+    write = changes.nudged(head, worker=worker, spilled=spilled, adds=adds, now_ms=now, token=token)
     claimed = (worker, head.epoch + 1)
     try:
         item = await kernel.settle(

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Any
 
+from holdfast.display import log_named
 from holdfast.engine.driver import Driver
 from holdfast.engine.flusher import Flusher
 from holdfast.engine.hands import Hands
@@ -21,7 +22,7 @@ from holdfast.engine.lease import Lease
 from holdfast.engine.loading import Loaded
 from holdfast.engine.means import Means
 from holdfast.engine.options import WorkerOptions
-from holdfast.engine.reaping import Reaper, requeue_all
+from holdfast.engine.reaping import Reaper, requeue, requeue_all
 from holdfast.engine.rounds import Rounds
 from holdfast.engine.scan import Scan
 from holdfast.engine.slots import Slots
@@ -30,6 +31,8 @@ from holdfast.errors import (
     ConditionFailed,
     HoldfastError,
     InvalidRequest,
+    ItemDamaged,
+    JournalDamaged,
     StoreClosed,
     StoreError,
 )
@@ -42,7 +45,7 @@ from holdfast.records.keys import Place, RunKey
 
 __all__ = ["Room", "Worker"]
 
-_log = logging.getLogger("holdfast.worker")
+_log = log_named("holdfast.worker")
 
 _BEATS_A_LEASE = 4
 # How often a worker asks at the least whether the shards have become more.
@@ -51,7 +54,9 @@ _SETTINGS_SECONDS = 60.0
 _TROUBLE_SECONDS = 1.0
 _TROUBLE_SECONDS_MAX = 30.0
 # What a worker cannot do while the store cannot be used; its log and its health name it.
-_DRIVE, _REGISTER = "drive runs", "register"
+_DRIVE, _REGISTER, _USE = "drive runs", "register", "use its store"
+# When a run is tried again whose row makes no sense: another release may read it.
+_UNREADABLE_MS = 60_000
 _REAPING_SECONDS = 5.0
 # How long tasks have to end once they are cancelled: a node may not mind being cancelled.
 _FAREWELL_SECONDS = 1.0
@@ -122,7 +127,7 @@ class Worker:
         self._tasks: dict[RunKey, asyncio.Task[None]] = {}
         # Runs that are being made or claimed for us.
         self._coming: Counter[RunKey] = Counter()
-        # Rows of a newer release, not to be tried again at each scan.
+        # Rows of a newer release, or that cannot be read, not to be tried again at each scan.
         self._unreadable: set[Place] = set()
         self._succeeding: dict[RunKey, tuple[Head, Loaded | None]] = {}
         self._claims: set[asyncio.Task[None]] = set()
@@ -134,6 +139,7 @@ class Worker:
         self._wake = asyncio.Event()
         self._leaving = asyncio.Event()
         self._gone = asyncio.Event()
+        self._broken: asyncio.Future[StoreClosed] | None = None
         self._threads = NodeThreads(options.concurrency)
         self.id = ""
         self.draining = False
@@ -168,6 +174,7 @@ class Worker:
             if not error.may_pass:
                 raise
             self._outages.failed("", _REGISTER, error)
+        self._broken = asyncio.get_running_loop().create_future()
         self._beating = asyncio.create_task(self._forever(self._beat), name="holdfast beat")
         self._seeking = [
             asyncio.create_task(self._forever(self._scan), name="holdfast scan"),
@@ -215,19 +222,40 @@ class Worker:
             with contextlib.suppress(HoldfastError):
                 await self._lease.give_up()
 
+    async def broken(self) -> StoreClosed:
+        """Wait until the store was closed, or its file deleted or replaced; return the error.
+
+        The worker does nothing any more then: open the store again, and make another one.
+
+        Raises:
+            InvalidRequest: it was not started.
+        """
+        if self._broken is None:
+            raise InvalidRequest("the worker was not started")
+        return await asyncio.shield(self._broken)
+
     async def serve(self) -> None:
-        """Work until the process is asked to end (SIGTERM, SIGINT), then leave."""
+        """Work until the process is asked to end (SIGTERM, SIGINT), then leave.
+
+        Raises:
+            StoreReplaced: the store's file was deleted or replaced.
+        """
         loop = asyncio.get_running_loop()
         asked = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, asked.set)
+        ends = [asyncio.ensure_future(asked.wait()), asyncio.ensure_future(self.broken())]
         try:
-            await asked.wait()
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
             # Whoever asks a second time does not want to wait.
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
+            for end in ends:
+                end.cancel()
         await self.stop()
+        if not asked.is_set():
+            raise await self.broken()
 
     async def __aenter__(self) -> Worker:
         await self.start()
@@ -267,7 +295,7 @@ class Worker:
         self.counts[status] += 1
         if status == "quarantined":
             why = "" if head.failure is None else f"{head.failure.type}: {head.failure.message}"
-            _log.error("run %s is quarantined: %s", head.key.id, why)
+            _log.error("%s is quarantined: %s", head.key.told, why)
         self._on_ended(head, execution, status)
 
     @property
@@ -403,8 +431,19 @@ class Worker:
             return True
         except Dropped:
             return False
+        except HoldfastError:
+            raise
+        except Exception as error:
+            # Whatever its row holds, the other runs of the shard come all the same.
+            self._set_aside(place, run, error)
+            return False
         finally:
             self._come(run)
+
+    def _set_aside(self, place: Place, run: RunKey, error: Exception) -> None:
+        """Leave a run alone for a while whose row cannot be read."""
+        self._unreadable.add(place)
+        self._kernel.note_damage({"PK": run.head.pk, "SK": run.head.sk}, error)
 
     def _expect(self, run: RunKey) -> None:
         self._slots.take(run.tenant)
@@ -436,10 +475,19 @@ class Worker:
             if failed.item is not None and failed.item.get("schema", 0) > SCHEMA:
                 self._unreadable.add(place)
             return None
+        except (ItemDamaged, InvalidRequest) as error:
+            self._set_aside(place, run, error)
+            return None
         except (Dropped, HoldfastError):
             self._owes = True
             raise
-        return head_of(item)
+        try:
+            return head_of(item)
+        except JournalDamaged as error:
+            self._set_aside(place, run, error)
+            ours = Place.owned(worker, place.due_queue(), run, epoch + 1)
+            await requeue(self._kernel, ours, lost=False, in_ms=_UNREADABLE_MS)
+            return None
 
     def _go_on_with(self, head: Head, loaded: Loaded | None) -> None:
         if head.key in self._drivers:
@@ -478,9 +526,9 @@ class Worker:
             self._drive_ours(*successor)
         error = None if task.cancelled() else task.exception()
         if isinstance(error, SystemExit | KeyboardInterrupt):
-            _log.error("run %s: a node raised %r, which ends the process", run.id, error)
-        elif error is not None:
-            _log.error("run %s: the driver broke", run.id, exc_info=error)
+            _log.error("%s: a node raised %r, which ends the process", run.told, error)
+        elif error is not None and not isinstance(error, StoreClosed):  # that the worker says
+            _log.error("%s: the driver broke", run.told, exc_info=error)
         self._has_room(refused=self._slots.held_back)
         self._kernel.news.tell(run)  # its row says by now what became of it
 
@@ -561,14 +609,21 @@ class Worker:
             try:
                 await step()
                 self._outages.works(self.id, what)
-            except StoreClosed:
-                raise
+            except StoreClosed as error:
+                self._break(error)
+                return
             except HoldfastError as error:
                 self._outages.failed(self.id, what, error, level=logging.WARNING)
                 await self._kernel.clock.sleep(_TROUBLE_SECONDS)
             except Exception:
                 _log.exception("worker %s stumbled", self.id)
                 await self._kernel.clock.sleep(_TROUBLE_SECONDS)
+
+    def _break(self, error: StoreClosed) -> None:
+        """Hear that the store will never answer again; only the one who opened it can open it."""
+        self._outages.failed(self.id, _USE, error)
+        if self._broken is not None and not self._broken.done():
+            self._broken.set_result(error)
 
     def _poll_seconds(self) -> float:
         if self._options.poll_seconds is not None:

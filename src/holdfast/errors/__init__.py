@@ -14,12 +14,14 @@
     │   ├── InvalidBlobKey        a blob's name that a folder or a bucket cannot hold
     │   ├── InvalidGraph          a graph that cannot be run
     │   ├── InvalidInput          an input that does not fit the graph's state
+    │   │   └── PayloadTooLarge   an input or a payload over its limit
     │   ├── InvalidPrompt         messages, tools or parameters that no model can be asked with
     │   ├── InvalidName           an id, a tenant, a signal's or a label's name that cannot be one
     │   └── QuotaTooSmall         more is asked for at once than a quota gives in a whole window
     ├── Refused                   the store understood, and said no
     │   ├── ConditionFailed       the condition of one write did not hold
     │   ├── TransactionCancelled  a condition of a transaction did not hold
+    │   ├── ItemDamaged           the stored bytes of an item cannot be read
     │   ├── BlobNotFound          no blob has this name
     │   ├── BlobDamaged           a blob's bytes are not those that were put
     │   ├── ChangesOff            the store was opened without its change feed
@@ -27,6 +29,7 @@
     │   ├── AlreadyExists         a run of this id was started with another input
     │   ├── RunNotFound           no run of the tenant has this id
     │   ├── RunEnded              the run has ended, or expired, and takes nothing any more
+    │   ├── InboxFull             the run has as many signals as it may have (retryable)
     │   ├── NotRetryable          the run has not failed
     │   ├── ExpiryNotLater        the run expires later than that as it is
     │   ├── BudgetShared          the run shares a budget, or has a slice of one
@@ -39,6 +42,7 @@
     │   └── RunQuarantined        it could not be resumed, again and again
     ├── NodeError                 raised inside a node; the run fails with it unless it is caught
     │   ├── CallError             a call of a node
+    │   │   ├── ArgumentsTooLarge its arguments are over their limit
     │   │   ├── BudgetSpent       it may cost more than is left, and its node may not wait
     │   │   ├── CallFailed        it raised, and was not to be made again
     │   │   ├── CallTimedOut      it took longer than it may
@@ -47,6 +51,7 @@
     │   ├── InvalidState          the state does not match its type
     │   ├── ModelError            a model gave no answer that is of use
     │   │   ├── InvalidAnswer     its answer is not JSON, does not fit, or was cut
+    │   │   │   └── AnswerTooLarge    it is larger, longer or slower than an answer may be
     │   │   ├── InvalidArguments  a tool was called with arguments that it does not take
     │   │   ├── ModelRefused      the request is wrong, or not allowed
     │   │   ├── ModelUnavailable  throttled, out of order or out of reach (retryable)
@@ -54,6 +59,7 @@
     │   │   ├── PriceUnknown      a budget in dollars, and nobody said what the model costs
     │   │   └── UnknownModel      no model was given this name
     │   ├── InvalidResult         a node returned what the state cannot take or nobody can keep
+    │   │   └── ResultTooLarge    an answer or a state over its limit
     │   ├── NodeTimedOut          a node took longer than it may
     │   ├── NotPausable           a wait in a node that may not wait
     │   ├── ResultTaken           the end of a child that another visit of a node was told
@@ -62,6 +68,7 @@
     ├── ResumeFailed              a worker cannot go on with a run
     │   ├── UnknownNode           it stands at a node that the graph no longer has
     │   └── JournalDamaged        its journal cannot be read
+    │       └── RecordTooLarge    a record over what this process may unpack
     └── StoreError                the store cannot be used; a worker waits until it can
         ├── OutcomeUnknown        the answer to a write was lost and cannot be told by reading
         │   └── RunClosing        past its expiry, a run carries out what it holds (retryable)
@@ -72,6 +79,8 @@
         │   ├── StoreCorrupt      the file is not a database, or is damaged
         │   ├── StoreMismatched   made by a newer release, or with other indexes
         │   ├── StoreClosed       used after close()
+        │   │   └── StoreReplaced its file was deleted or replaced while it was open
+        │   ├── StoreInUse        another process has it open
         │   └── AccessDenied      credentials that are refused, or not allowed to do this
         │       ├── CredentialsMissing
         │       └── CredentialsExpired
@@ -88,6 +97,8 @@ it cannot go on in ``runs``, what a node meets in ``nodes``, and what ails a sto
 """
 
 from holdfast.errors.nodes import (
+    AnswerTooLarge,
+    ArgumentsTooLarge,
     BudgetSpent,
     CallChanged,
     CallError,
@@ -106,6 +117,7 @@ from holdfast.errors.nodes import (
     NotPausable,
     PriceUnknown,
     ResultTaken,
+    ResultTooLarge,
     TurnsSpent,
     UnknownModel,
     WaitBeyondExpiry,
@@ -120,6 +132,8 @@ from holdfast.errors.refusals import (
     ChangesTrimmed,
     ConditionFailed,
     ExpiryNotLater,
+    InboxFull,
+    ItemDamaged,
     NotAmbiguous,
     NotRetryable,
     Refused,
@@ -142,11 +156,13 @@ from holdfast.errors.requests import (
     InvalidUrl,
     InvalidWrite,
     ItemTooLarge,
+    PayloadTooLarge,
     QuotaTooSmall,
 )
 from holdfast.errors.root import HoldfastError
 from holdfast.errors.runs import (
     JournalDamaged,
+    RecordTooLarge,
     ResumeFailed,
     RunCancelled,
     RunClosing,
@@ -166,9 +182,11 @@ from holdfast.errors.stores import (
     StoreCorrupt,
     StoreError,
     StoreFull,
+    StoreInUse,
     StoreMismatched,
     StoreNotFound,
     StoreReadOnly,
+    StoreReplaced,
     StoreUnavailable,
     StoreUnusable,
     Throttled,
@@ -177,6 +195,8 @@ from holdfast.errors.stores import (
 __all__ = [
     "AccessDenied",
     "AlreadyExists",
+    "AnswerTooLarge",
+    "ArgumentsTooLarge",
     "BlobDamaged",
     "BlobNotFound",
     "BudgetShared",
@@ -193,6 +213,7 @@ __all__ = [
     "EndpointUnreachable",
     "ExpiryNotLater",
     "HoldfastError",
+    "InboxFull",
     "InvalidAnswer",
     "InvalidArguments",
     "InvalidBlobKey",
@@ -209,6 +230,7 @@ __all__ = [
     "InvalidTransaction",
     "InvalidUrl",
     "InvalidWrite",
+    "ItemDamaged",
     "ItemTooLarge",
     "JournalDamaged",
     "ModelError",
@@ -221,10 +243,13 @@ __all__ = [
     "NotPausable",
     "NotRetryable",
     "OutcomeUnknown",
+    "PayloadTooLarge",
     "PriceUnknown",
     "QuotaTooSmall",
+    "RecordTooLarge",
     "Refused",
     "ResultTaken",
+    "ResultTooLarge",
     "ResumeFailed",
     "RunCancelled",
     "RunClosing",
@@ -238,9 +263,11 @@ __all__ = [
     "StoreCorrupt",
     "StoreError",
     "StoreFull",
+    "StoreInUse",
     "StoreMismatched",
     "StoreNotFound",
     "StoreReadOnly",
+    "StoreReplaced",
     "StoreUnavailable",
     "StoreUnusable",
     "Throttled",

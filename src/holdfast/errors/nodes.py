@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from holdfast.errors.root import HoldfastError
 
 __all__ = [
+    "AnswerTooLarge",
+    "ArgumentsTooLarge",
     "BudgetSpent",
     "CallChanged",
     "CallError",
@@ -25,6 +27,7 @@ __all__ = [
     "NotPausable",
     "PriceUnknown",
     "ResultTaken",
+    "ResultTooLarge",
     "TurnsSpent",
     "UnknownModel",
     "WaitBeyondExpiry",
@@ -50,6 +53,21 @@ class InvalidResult(NodeError):
     code = "invalid_result"
 
 
+class ResultTooLarge(InvalidResult):
+    """An answer, or the state, has more bytes, before compression, than the limit allows."""
+
+    code = "result_too_large"
+
+    def __init__(
+        self, message: str | None = None, *, size: int | None = None, limit: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.size = size
+        """What was measured; where counting stopped at the limit, what was counted by then."""
+        self.limit = limit
+        """The limit that was exceeded."""
+
+
 class ModelError(NodeError):
     """The model gave no answer that is of use."""
 
@@ -65,6 +83,17 @@ class InvalidAnswer(ModelError):
         super().__init__(message)
         self.field = field
         """The path to what does not fit; empty where it is the whole."""
+
+
+class AnswerTooLarge(InvalidAnswer):
+    """The model's answer is larger, longer or slower than an answer may be."""
+
+    code = "answer_too_large"
+
+    def __init__(self, message: str | None = None, *, field: str = "", limit: int = 0) -> None:
+        super().__init__(message, field=field)
+        self.limit = limit
+        """The bound that it exceeds; ``field`` says of what."""
 
 
 class InvalidArguments(ModelError):
@@ -141,6 +170,21 @@ class CallError(NodeError):
     """A call of the node did not come to a result."""
 
     code = "call_error"
+
+
+class ArgumentsTooLarge(CallError):
+    """The arguments of the call have more bytes than the limit allows; nothing was called."""
+
+    code = "arguments_too_large"
+
+    def __init__(
+        self, message: str | None = None, *, size: int | None = None, limit: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.size = size
+        """How many bytes the arguments have."""
+        self.limit = limit
+        """The limit that was exceeded."""
 
 
 class BudgetSpent(CallError):

@@ -15,6 +15,8 @@ __all__ = [
     "ChangesTrimmed",
     "ConditionFailed",
     "ExpiryNotLater",
+    "InboxFull",
+    "ItemDamaged",
     "NotAmbiguous",
     "NotRetryable",
     "Refused",
@@ -59,6 +61,17 @@ class TransactionCancelled(Refused):
         """Positions, in the transaction, of the writes whose condition did not hold."""
         self.items: Mapping[int, Item] = dict(items or {})
         """The items that stood in the way, by those positions."""
+
+
+class ItemDamaged(Refused):
+    """The stored bytes of an item cannot be read."""
+
+    code = "item_damaged"
+
+    def __init__(self, message: str | None = None, *, key: tuple[str, str] = ("", "")) -> None:
+        super().__init__(message)
+        self.key = key
+        """The partition key and the sort key of the item."""
 
 
 class BlobNotFound(Refused):
@@ -114,6 +127,25 @@ class RunEnded(Refused):
         super().__init__(message)
         self.status = status
         """How it ended: finished, failed, cancelled, expired, quarantined or promoted."""
+
+
+class InboxFull(Refused):
+    """The run has as many signals in its inbox as it may have; send it again later.
+
+    The run makes room when it takes signals. Nothing was written.
+    """
+
+    code = "inbox_full"
+    retryable = True
+
+    def __init__(
+        self, message: str | None = None, *, size: int | None = None, limit: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.size = size
+        """How many signals, or bytes of them, there would be."""
+        self.limit = limit
+        """How many there may be."""
 
 
 class NotRetryable(Refused):

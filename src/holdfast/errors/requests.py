@@ -20,6 +20,7 @@ __all__ = [
     "InvalidUrl",
     "InvalidWrite",
     "ItemTooLarge",
+    "PayloadTooLarge",
     "QuotaTooSmall",
 ]
 
@@ -109,6 +110,12 @@ class InvalidInput(InvalidRequest):
     """The input does not fit the graph's state."""
 
     code = "invalid_input"
+
+
+class PayloadTooLarge(InvalidInput):
+    """The input or the payload has more bytes, before compression, than the limit allows."""
+
+    code = "payload_too_large"
 
 
 class InvalidName(InvalidRequest):

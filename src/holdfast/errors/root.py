@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeAlias
 
+from holdfast.addresses import without_credentials
+
 __all__ = ["HoldfastError", "Item"]
 
 Item: TypeAlias = Mapping[str, Any]
@@ -19,4 +21,6 @@ class HoldfastError(Exception):
     retryable: ClassVar[bool] = False
 
     def __init__(self, message: str | None = None) -> None:
-        super().__init__(message or inspect.getdoc(type(self)) or self.code)
+        # Here, since an error may quote any address, and any other error that does.
+        told = message or inspect.getdoc(type(self)) or self.code
+        super().__init__(without_credentials(told))

@@ -7,6 +7,7 @@ from holdfast.errors.stores import OutcomeUnknown
 
 __all__ = [
     "JournalDamaged",
+    "RecordTooLarge",
     "ResumeFailed",
     "RunCancelled",
     "RunClosing",
@@ -71,6 +72,21 @@ class JournalDamaged(ResumeFailed):
     """The journal of the run cannot be read."""
 
     code = "journal_damaged"
+
+
+class RecordTooLarge(JournalDamaged):
+    """A stored record has more bytes, once it is unpacked, than this process may read."""
+
+    code = "record_too_large"
+
+    def __init__(
+        self, message: str | None = None, *, size: int | None = None, limit: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.size = size
+        """How many bytes the record says that it has."""
+        self.limit = limit
+        """How many this process reads."""
 
 
 class RunClosing(OutcomeUnknown):

@@ -16,9 +16,11 @@ __all__ = [
     "StoreCorrupt",
     "StoreError",
     "StoreFull",
+    "StoreInUse",
     "StoreMismatched",
     "StoreNotFound",
     "StoreReadOnly",
+    "StoreReplaced",
     "StoreUnavailable",
     "StoreUnusable",
     "Throttled",
@@ -92,6 +94,21 @@ class StoreClosed(StoreUnusable):
     """The store was used after it was closed."""
 
     code = "store_closed"
+
+
+class StoreReplaced(StoreClosed):
+    """The store's file was deleted or replaced while it was open.
+
+    Nothing is written to the old file any more. Open the store again.
+    """
+
+    code = "store_replaced"
+
+
+class StoreInUse(StoreUnusable):
+    """Another process has the store open."""
+
+    code = "store_in_use"
 
 
 class AccessDenied(StoreUnusable):

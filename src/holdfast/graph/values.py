@@ -12,14 +12,33 @@ import decimal
 import re
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
-__all__ = ["Misfit", "complaint", "converted", "durable", "plainly_durable", "same", "separate"]
+__all__ = [
+    "Glimpse",
+    "Misfit",
+    "Oversize",
+    "check_size",
+    "complaint",
+    "converted",
+    "durable",
+    "glimpse",
+    "plainly_durable",
+    "same",
+    "separate",
+]
 
 _NESTED_MAX = 100
 """How deep a value may be nested: far less than what the decoder can take on a deep stack."""
+
+# For each so many bytes that a value may have, it may hold one list or map: an empty one has one
+# byte, and takes 64 in memory.
+_CONTAINER_BYTES = 16
+
+# How many containers are looked at to guess whether a value is large.
+_GLIMPSED_MAX = 4_096
 
 # Kept as they are on the way to MessagePack, which has a form of its own for them.
 _KEPT = (bytes,)
@@ -68,17 +87,82 @@ class Misfit(Exception):
         return Misfit(f"{field}{joint}{self.field}", self.reason)
 
 
-def durable(value: Any, *, ordered: bool = False) -> Any:
+class Oversize(Misfit):
+    """A value has more bytes than it may have."""
+
+    def __init__(self, size: int, limit: int, reason: str = "") -> None:
+        super().__init__(
+            "",
+            reason
+            or f"it has {size:,} bytes or more before compression, and the limit is {limit:,}",
+        )
+        self.size = size
+        """How many bytes it has; where counting stopped at the limit, what was counted by then."""
+        self.limit = limit
+
+
+class Glimpse(NamedTuple):
+    """What a quick look at a value tells of its size."""
+
+    bytes: int
+    """How many bytes it has at least once it is encoded."""
+    whole: bool
+    """Whether all of it was looked at."""
+
+
+def glimpse(value: Any, enough: int) -> Glimpse:
+    """Return how many bytes a value has at least; stop past ``enough``, or after many containers.
+
+    It encodes nothing, and costs little however large the value is. What is neither text nor bytes
+    nor a list or dict counts as one byte.
+    """
+    total, containers = 0, 0
+    left: list[Any] = [value]
+    while left and total <= enough and containers < _GLIMPSED_MAX:
+        each = left.pop()
+        total += 1
+        if type(each) is str or type(each) is bytes:
+            total += len(each)
+            continue
+        if type(each) is dict:
+            members = cast(dict[Any, Any], each)
+            size = 2 * len(members)
+            elements: list[Any] = [*members, *members.values()] if size <= enough else []
+        elif type(each) is list or type(each) is tuple:
+            elements = cast(list[Any], each)
+            size = len(elements)
+        else:
+            continue
+        containers += 1
+        if total + size > enough:
+            return Glimpse(total + size, whole=False)
+        kinds = set(map(type, elements))
+        if _CONTAINERS.isdisjoint(kinds):
+            # Long lists of scalars are common: no step of Python for each element.
+            total += size
+            if kinds == {str}:
+                total += sum(map(len, elements))
+            elif not kinds.isdisjoint(_TEXTS):
+                total += sum(len(text) for text in elements if type(text) in _TEXTS)
+        else:
+            left += elements
+    return Glimpse(total, whole=not left)
+
+
+def durable(value: Any, *, ordered: bool = False, bytes_max: int | None = None) -> Any:
     """Return the durable form of a value, which shares nothing with it.
 
     With ``ordered``, or where a set can be seen, what has no order of its own is sorted, so that
     equal values are kept as the same bytes.
 
     Raises:
-        Misfit: it has none.
+        Oversize: it has more than ``bytes_max`` bytes.
+        Misfit: it has no durable form.
     """
     try:
         packed = msgspec.msgpack.encode(_builtins(value, ordered=ordered or _holds_set(value)))
+        if bytes_max is not None and len(packed) > bytes_max:
+            raise Oversize(len(packed), bytes_max)
         kept = msgspec.msgpack.decode(packed)
     except RecursionError:
         raise Misfit("", "it is nested too deeply, or holds itself") from None
@@ -88,8 +172,20 @@ def durable(value: Any, *, ordered: bool = False) -> Any:
         raise Misfit("", "text with a lone surrogate cannot be kept") from None
     except (msgspec.MsgspecError, TypeError, ValueError) as error:
         raise Misfit("", f"it cannot be kept: {error}") from None
-    _check_depth(kept)
+    _check_depth(kept, bytes_max)
     return kept
+
+
+def check_size(kept: Any, size: int, bytes_max: int) -> None:
+    """Check that a durable value of so many bytes is not too large.
+
+    Raises:
+        Oversize: it is.
+    """
+    if size > bytes_max:
+        raise Oversize(size, bytes_max)
+    if size * _CONTAINER_BYTES > bytes_max:  # or it cannot hold too many
+        _check_depth(kept, bytes_max)
 
 
 def plainly_durable(value: Any) -> bool:
@@ -193,12 +289,20 @@ def _richer(kind: Any, value: Any) -> Any:
     raise ValueError(f"expected {kind.__name__}, got {type(value).__name__}")
 
 
-def _check_depth(kept: Any) -> None:
-    level = [kept]
+def _check_depth(kept: Any, bytes_max: int | None) -> None:
+    level, containers = [kept], 0
     for _ in range(_NESTED_MAX):
         level = _within(level)
         if not level:
             return
+        containers += len(level)
+        if bytes_max is not None and containers * _CONTAINER_BYTES > bytes_max:
+            limit = bytes_max // _CONTAINER_BYTES
+            raise Oversize(
+                containers,
+                limit,
+                f"it holds more than {limit:,} lists and maps, which is the limit",
+            )
     raise Misfit("", f"it is nested deeper than {_NESTED_MAX} levels")
 
 
@@ -214,6 +318,7 @@ def _holds_set(value: Any) -> bool:
     return False
 
 
+_TEXTS = frozenset({str, bytes})
 _SETS = frozenset({frozenset, set})
 _CONTAINERS = frozenset({dict, list, tuple}) | _SETS
 _LEVEL_MAX = 100_000

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
+from io import StringIO
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -19,6 +21,8 @@ import msgspec
 from holdfast.engine.threads import NodeThreads
 from holdfast.errors import HoldfastError, ModelRefused, ModelUnavailable
 from holdfast.integrations.converse import ANSWER_TOOL, converse_request
+from holdfast.integrations.reading import Size, bounded_time, retry_after_seconds, too_large
+from holdfast.model.bounds import STREAM_EVENTS_MAX
 from holdfast.model.invocation import (
     Answer,
     Emit,
@@ -38,6 +42,8 @@ _AT_ONCE = 64
 _CONNECT_SECONDS = 10
 # More than any model asks for a picture.
 _IMAGE_TOKENS = 5_000
+_MESSAGE_MAX = 500
+_REASON_MAX = 100
 _THROTTLED = "ThrottlingException"
 _UNAVAILABLE = frozenset(
     {
@@ -106,18 +112,23 @@ class Bedrock:
 
     async def answer(self, request: Request, emit: Emit | None) -> Answer:
         asked = converse_request(request, self.name, self.max_tokens)
-        if emit is None:
-            return await self._in_thread(lambda: self._whole(request, asked))
-        listener = _Listener(asyncio.get_running_loop(), emit)
-        try:
-            return await self._in_thread(lambda: self._streamed(request, asked, listener))
-        finally:
-            listener.leave()
+        async with bounded_time():
+            if emit is None:
+                return await self._in_thread(lambda: self._whole(request, asked))
+            listener = _Listener(asyncio.get_running_loop(), emit)
+            try:
+                return await self._in_thread(lambda: self._streamed(request, asked, listener))
+            finally:
+                listener.leave()
 
     def _whole(self, request: Request, asked: dict[str, Any]) -> Answer:
-        said = _called(lambda: self._ready().converse(**asked))
-        message = said["output"].get("message", {"content": []})
         draft = _Draft(structured=request.output is not None)
+        with _understood():
+            self._read_whole(_called(lambda: self._ready().converse(**asked)), draft)
+            return draft.finished(request, self.name)
+
+    def _read_whole(self, said: Any, draft: _Draft) -> None:
+        message = said["output"].get("message", {"content": []})
         for index, block in enumerate(message["content"]):
             if "text" in block:
                 draft.text(index, block["text"])
@@ -126,14 +137,14 @@ class Bedrock:
                 draft.begin(index, use["toolUseId"], use["name"])
                 draft.input(index, msgspec.json.encode(use["input"]).decode())
         draft.stop_reason, draft.usage = said["stopReason"], said["usage"]
-        return draft.finished(request, self.name)
 
     def _streamed(self, request: Request, asked: dict[str, Any], listener: _Listener) -> Answer:
         said = _called(lambda: self._ready().converse_stream(**asked))
         draft = _Draft(structured=request.output is not None)
         stream = said["stream"]
         try:
-            _called(lambda: self._read(stream, draft, listener))
+            with _understood():
+                _called(lambda: self._read(stream, draft, listener))
         finally:
             with suppress(Exception):  # it is over, however it ended
                 stream.close()
@@ -141,15 +152,18 @@ class Bedrock:
             raise ModelUnavailable(
                 f"{self.name} broke off in the middle of its answer", reason="cut"
             )
-        answer = draft.finished(request, self.name)
+        with _understood():
+            answer = draft.finished(request, self.name)
         # What was not told while it came: prose where an object was asked for.
         listener.tell(answer.text[draft.told :])
         return answer
 
     def _read(self, stream: Iterable[Any], draft: _Draft, listener: _Listener) -> None:
-        for event in stream:
+        for number, event in enumerate(stream):
             if listener.left:
                 return
+            if number >= STREAM_EVENTS_MAX:
+                too_large("events in its stream", STREAM_EVENTS_MAX)
             if start := event.get("contentBlockStart"):
                 if use := start["start"].get("toolUse"):
                     draft.begin(start["contentBlockIndex"], use["toolUseId"], use["name"])
@@ -221,9 +235,11 @@ class _Draft:
 
     def __init__(self, *, structured: bool) -> None:
         self._structured = structured
-        self._texts: dict[int, str] = {}
+        self._size = Size()
+        # Not `str`, to which to add takes time in proportion to all that it has.
+        self._texts: defaultdict[int, StringIO] = defaultdict(StringIO)
         self._uses: dict[int, tuple[str, str]] = {}
-        self._inputs: dict[int, str] = {}
+        self._inputs: dict[int, StringIO] = {}
         self.told = 0
         """How much of the answer's text was given out as it came."""
         self.stop_reason: str | None = None
@@ -231,31 +247,32 @@ class _Draft:
 
     def text(self, index: int, piece: str) -> str:
         """Take a piece of prose, and return what of it is the answer's text for sure."""
-        self._texts[index] = self._texts.get(index, "") + piece
+        self._texts[index].write(self._size.add(piece))
         return "" if self._structured else self._told(piece)
 
     def begin(self, index: int, use_id: str, name: str) -> None:
-        self._uses[index] = (use_id, name)
-        self._inputs[index] = ""
+        self._size.add_call()
+        self._uses[index] = (self._size.add(use_id), self._size.add(name))
+        self._inputs[index] = StringIO()
 
     def input(self, index: int, piece: str) -> str:
         """Take a piece of a tool's arguments, and return what of it is the answer's text."""
-        self._inputs[index] += piece
+        self._inputs[index].write(self._size.add(piece))
         return self._told(piece) if index == self._answered() else ""
 
     def finished(self, request: Request, model: str) -> Answer:
         """Return the answer, all of which has come."""
         answered = self._answered()
         calls = [
-            ToolCall.read(use_id, name, self._inputs[index])
+            ToolCall.read(use_id, name, self._inputs[index].getvalue())
             for index, (use_id, name) in self._uses.items()
             if not self._structured or name != ANSWER_TOOL
         ]
-        prose = "".join(self._texts[index] for index in sorted(self._texts))
+        prose = "".join(self._texts[index].getvalue() for index in sorted(self._texts))
         stop_reason = _STOP_REASONS.get(self.stop_reason or "", "end")
         return Answer.to(
             request,
-            text=prose if answered is None else self._inputs[answered],
+            text=prose if answered is None else self._inputs[answered].getvalue(),
             tool_calls=calls,
             usage=_usage(self.usage),
             stop_reason="tool_calls" if calls and stop_reason == "end" else stop_reason,
@@ -282,10 +299,31 @@ def _usage(said: Any) -> Usage:
     return Usage(said["inputTokens"] + cached + written, said["outputTokens"], cached)
 
 
+@contextmanager
+def _understood() -> Generator[None]:
+    """Raise the error for an answer that is not what Converse answers."""
+    try:
+        yield
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        RecursionError,
+        TypeError,
+        ValueError,  # a number with more digits than Python reads, a lone surrogate
+    ) as error:
+        told = f"{type(error).__name__}: {error}"[:_MESSAGE_MAX]
+        raise ModelUnavailable(
+            f"Bedrock answered what cannot be understood: {told}",
+            reason="malformed",
+        ) from error
+
+
 def _called(call: Callable[[], T]) -> T:
     """Make a call of boto3, and raise what its errors come down to."""
     from botocore import exceptions as kinds
     from botocore.eventstream import ParserError
+    from botocore.parsers import ResponseParserError
     from urllib3.exceptions import HTTPError
 
     try:
@@ -306,6 +344,10 @@ def _called(call: Callable[[], T]) -> T:
         ) from error
     except kinds.BotoCoreError as error:  # no credentials, no region, parameters that make no sense
         raise ModelRefused(f"Bedrock: {error}", reason=type(error).__name__) from error
+    except ResponseParserError as error:
+        raise ModelUnavailable(
+            f"Bedrock: {str(error)[:_MESSAGE_MAX]}", reason="malformed"
+        ) from error
 
 
 def _service_error(error: Any) -> HoldfastError:
@@ -313,15 +355,16 @@ def _service_error(error: Any) -> HoldfastError:
     metadata = error.response.get("ResponseMetadata", {})
     code = str(said.get("Code", ""))
     # In a stream they begin with a small letter.
-    reason = code[:1].upper() + code[1:]
-    message = f"Bedrock: {reason}: {said.get('Message', '')}"
+    reason = code[:1].upper() + code[1:_REASON_MAX]
+    message = f"Bedrock: {reason}: {str(said.get('Message', ''))[:_MESSAGE_MAX]}"
     if reason not in _UNAVAILABLE and metadata.get("HTTPStatusCode", 400) < 500:
         return ModelRefused(message, reason=reason)
-    after = metadata.get("HTTPHeaders", {}).get("retry-after", "")
     return ModelUnavailable(
         message,
         reason=reason,
-        retry_after_seconds=float(after) if after.isdigit() else None,
+        retry_after_seconds=retry_after_seconds(
+            metadata.get("HTTPHeaders", {}).get("retry-after", "")
+        ),
         unpaid=reason == _THROTTLED,
     )
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+from io import StringIO
 from typing import Any, cast
 
 import msgspec
 
 from holdfast.errors import InvalidPrompt, ModelUnavailable
+from holdfast.integrations.reading import Size
 from holdfast.model.invocation import Answer, Request, StopReason, ToolCall, Usage
 
 __all__ = ["Chunk", "Completion", "Draft", "ErrorBody", "ErrorSaid", "completions_request"]
@@ -28,6 +30,8 @@ _OURS = frozenset(
         "tools",
     }
 )
+_CODE_MAX = 1_000_000
+_REASON_MAX = 100
 # In a strict schema OpenAI knows these, besides what makes up the value itself.
 _STRICT = frozenset(
     {"$defs", "$ref", "additionalProperties", "anyOf", "const", "description", "enum"}
@@ -77,6 +81,13 @@ class ErrorSaid(msgspec.Struct):
     type: str | None = None
     code: str | int | None = None
 
+    @property
+    def reason(self) -> str:
+        """What the endpoint calls it, as far as that is short; empty where it does not say."""
+        # A number may have more digits than Python turns into text.
+        code = "" if isinstance(self.code, int) and abs(self.code) > _CODE_MAX else self.code
+        return str(code or self.type or "")[:_REASON_MAX]
+
 
 class ErrorBody(msgspec.Struct):
     """The body of an answer that says no."""
@@ -116,25 +127,38 @@ class Chunk(msgspec.Struct):
     error: ErrorSaid | None = None
 
 
-class Call(msgspec.Struct):
+class Call:
     """A call that is being put together."""
 
-    id: str = ""
-    name: str = ""
-    arguments: str = ""
+    def __init__(self) -> None:
+        self.id = ""
+        self.name = StringIO()
+        self.arguments = StringIO()
 
 
 class Draft:
     """An answer that is being put together, piece by piece."""
 
     def __init__(self) -> None:
-        self.text = ""
-        self.calls: list[Call] = []
+        # Not `str`, to which to add takes time in proportion to all that it has.
+        self._text = StringIO()
+        self._calls: list[Call] = []
+        self._size = Size()
         self.usage: Usage | None = None
         self.finish_reason: str | None = None
         self._refused = False
         self._model = ""
         self._places: dict[int, Call] = {}
+
+    @property
+    def text(self) -> str:
+        """What the model has said so far."""
+        return self._text.getvalue()
+
+    @property
+    def size(self) -> int:
+        """How many bytes of text and arguments there are."""
+        return self._size.bytes
 
     def take_whole(self, said: Completion) -> None:
         """Take an answer that came at once.
@@ -161,8 +185,10 @@ class Draft:
             stop_reason = "filtered"
         calls = [
             # Some endpoints give their calls no ids; the answers need one to refer to.
-            ToolCall.read(call.id or f"call_{number}", call.name, call.arguments)
-            for number, call in enumerate(self.calls)
+            ToolCall.read(
+                call.id or f"call_{number}", call.name.getvalue(), call.arguments.getvalue()
+            )
+            for number, call in enumerate(self._calls)
         ]
         return Answer.to(
             request,
@@ -176,16 +202,16 @@ class Draft:
     def _take(
         self, said: Message, finish: str | None, counted: Counted | None, model: str | None
     ) -> str:
-        text = (said.content or "") + (said.refusal or "")
-        self.text += text
+        text = self._size.add((said.content or "") + (said.refusal or ""))
+        self._text.write(text)
         self._refused = self._refused or bool(said.refusal)
         self.finish_reason = finish or self.finish_reason
         self._model = model or self._model
         for piece in said.tool_calls or ():
             call = self._call(piece)
-            call.id = call.id or piece.id or ""
-            call.name += piece.function.name or ""
-            call.arguments += piece.function.arguments or ""
+            call.id = call.id or self._size.add(piece.id or "")
+            call.name.write(self._size.add(piece.function.name or ""))
+            call.arguments.write(self._size.add(piece.function.arguments or ""))
         if counted is not None:
             details = counted.prompt_tokens_details
             cached = (details.cached_tokens or 0) if details else 0
@@ -196,10 +222,11 @@ class Draft:
         """Return the call to which a piece belongs: by its place, or the last if it has no id."""
         if piece.index is not None and piece.index in self._places:
             return self._places[piece.index]
-        if piece.index is None and not piece.id and self.calls:
-            return self.calls[-1]
+        if piece.index is None and not piece.id and self._calls:
+            return self._calls[-1]
+        self._size.add_call()
         call = Call()
-        self.calls.append(call)
+        self._calls.append(call)
         if piece.index is not None:
             self._places[piece.index] = call
         return call

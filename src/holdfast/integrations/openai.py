@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Generator
+import re
+from collections.abc import Generator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -13,7 +14,14 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from holdfast.errors import HoldfastError, InvalidUrl, ModelRefused, ModelUnavailable
+from holdfast.addresses import HIDDEN, without_credentials
+from holdfast.errors import (
+    HoldfastError,
+    InvalidRequest,
+    InvalidUrl,
+    ModelRefused,
+    ModelUnavailable,
+)
 from holdfast.integrations.completions import (
     Chunk,
     Completion,
@@ -21,6 +29,13 @@ from holdfast.integrations.completions import (
     ErrorBody,
     ErrorSaid,
     completions_request,
+)
+from holdfast.integrations.reading import (
+    bounded_body,
+    bounded_events,
+    bounded_time,
+    error_body,
+    retry_after_seconds,
 )
 from holdfast.model.invocation import Answer, Emit, Request, Usage, tokens_at_most
 from holdfast.model.pricing import ModelPrice, price_of
@@ -37,18 +52,20 @@ _AT_ONCE = 100
 _CONNECT_SECONDS = 10.0
 # More than any model asks for a picture: the small ones count one as 48,169.
 _IMAGE_TOKENS = 50_000
-_LINE_BYTES_MAX = 16 * 1024 * 1024
 _MESSAGE_MAX = 500
 # What a later call may not meet again, besides everything from 500 on.
 _TOO_MANY = 429
 _UNAVAILABLE = frozenset({408, 409, 425, 429})
+_KEY = re.compile(r"[!-~]*")
+_STATUS = re.compile(r"[0-9]{3}")
 
 
 class OpenAI:
     """A model behind an endpoint that speaks OpenAI's chat completions.
 
-    ``api_key`` is that in ``OPENAI_API_KEY`` where none is given; where there is none, none is
-    sent. The list of prices is OpenAI's: under another ``base_url`` a price has to be given.
+    ``api_key`` is that in ``OPENAI_API_KEY`` where none is given, and only for OpenAI's own
+    address: every other ``base_url`` gets the key that is passed here, or none. The list of prices
+    is OpenAI's, too: under another ``base_url`` a price has to be given.
     ``timeout_seconds`` is how long the endpoint may be silent. ``client`` is an
     ``httpx.AsyncClient``, which is its owner's to close. ``context_tokens`` is what the model can
     read at most, and what is reserved for a PDF.
@@ -71,7 +88,9 @@ class OpenAI:
         self.name: Final = model
         self._url = f"{_admitted(base_url)}/chat/completions"
         self._theirs = base_url.rstrip("/") == _OPENAI
-        self._api_key = api_key if api_key is not None else os.environ.get("OPENAI_API_KEY", "")
+        if api_key is None:
+            api_key = os.environ.get("OPENAI_API_KEY", "") if self._theirs else ""
+        self._api_key = _admitted_key(api_key)
         self.price: Final = price or (price_of(model) if self._theirs else None)
         self.max_tokens: Final = max_tokens
         self._context_tokens = context_tokens
@@ -105,17 +124,21 @@ class OpenAI:
         if emit is not None:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         draft = Draft()
+        content, headers = msgspec.json.encode(body), self._headers(request)
         with self._errors():
-            async with self._client().stream(
-                "POST", self._url, content=msgspec.json.encode(body), headers=self._headers(request)
-            ) as response:
+            async with (
+                bounded_time(),
+                self._client().stream(
+                    "POST", self._url, content=content, headers=headers
+                ) as response,
+            ):
                 if response.status_code != 200:
-                    raise _status_error(response, await response.aread())
+                    raise self._status_error(response, await error_body(response))
                 # An endpoint that cannot stream answers as a whole.
                 if emit is None or "json" in response.headers.get("content-type", ""):
-                    said = _read(await response.aread(), Completion)
+                    said = self._read(await bounded_body(response), Completion)
                     if said.error is not None:
-                        raise _said_error(said.error)
+                        raise self._said_error(said.error)
                     draft.take_whole(said)
                     if emit is not None and draft.text:
                         emit(draft.text)
@@ -124,12 +147,12 @@ class OpenAI:
         return draft.finished(request, self._usage(request, draft))
 
     async def _stream(self, response: httpx.Response, draft: Draft, emit: Emit) -> None:
-        async for data in _events(response):
+        async for data in bounded_events(response):
             if data == b"[DONE]":
                 return
-            chunk = _read(data, Chunk)
+            chunk = self._read(data, Chunk)
             if chunk.error is not None:
-                raise _said_error(chunk.error)
+                raise self._said_error(chunk.error)
             if text := draft.take(chunk):
                 emit(text)
         if draft.finish_reason is None:
@@ -142,11 +165,10 @@ class OpenAI:
             return draft.usage
         # An endpoint that does not count is counted for: rather too much than too little.
         bound, most = self.tokens_at_most(request)
-        made = len(draft.text.encode()) + sum(len(call.arguments) for call in draft.calls)
-        return Usage(bound, min(made, most))
+        return Usage(bound, min(draft.size, most))
 
     def _headers(self, request: Request) -> dict[str, str]:
-        headers = {"Content-Type": "application/json"}
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         if self._api_key:
             headers["Authorization"] = f"Bearer {self._api_key}"
         if request.idempotency_key:
@@ -166,6 +188,52 @@ class OpenAI:
             self._made = (loop, httpx.AsyncClient(timeout=timeout, limits=limits))
         return self._made[1]
 
+    def _read(self, data: bytes, kind: type[T]) -> T:
+        try:
+            return msgspec.json.decode(data, type=kind)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            shown = data[:200].decode(errors="replace")
+            raise ModelUnavailable(
+                self._shown(
+                    f"the endpoint answered what cannot be understood ({error}): {shown!r}"
+                ),
+                reason="malformed",
+            ) from error
+
+    def _status_error(self, response: httpx.Response, body: bytes) -> HoldfastError:
+        status = response.status_code
+        try:
+            error = msgspec.json.decode(body, type=ErrorBody).error
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            error = None
+        code = error.reason if error is not None else ""
+        said = error.message if error is not None else body.decode(errors="replace")
+        message = self._shown(f"{status} {code or response.reason_phrase}: {said}")
+        # Nothing is left to be spent: that does not pass by waiting.
+        if code == "insufficient_quota" or (status not in _UNAVAILABLE and status < 500):
+            return ModelRefused(message, reason=code or str(status))
+        return ModelUnavailable(
+            message,
+            reason=code or str(status),
+            retry_after_seconds=_retry_after(response),
+            unpaid=status == _TOO_MANY,
+        )
+
+    def _said_error(self, error: ErrorSaid) -> HoldfastError:
+        """Return what an error comes down to that came after the endpoint had said yes."""
+        code = error.reason or "error"
+        message = self._shown(f"{code}: {error.message}")
+        refused = _STATUS.fullmatch(code) and int(code) < 500 and int(code) not in _UNAVAILABLE
+        if refused or code in ("invalid_request_error", "insufficient_quota"):
+            return ModelRefused(message, reason=code)
+        return ModelUnavailable(message, reason=code)
+
+    def _shown(self, text: str) -> str:
+        """Return what an endpoint says as an error may show it: it may repeat the key."""
+        if self._api_key:
+            text = text.replace(self._api_key, HIDDEN)
+        return without_credentials(text[:_MESSAGE_MAX])
+
     @contextmanager
     def _errors(self) -> Generator[None]:
         import httpx
@@ -173,88 +241,50 @@ class OpenAI:
         try:
             yield
         except (httpx.UnsupportedProtocol, httpx.LocalProtocolError, httpx.InvalidURL) as error:
-            raise ModelRefused(f"{self.name}: {error}", reason=type(error).__name__) from error
+            told = self._shown(f"{self.name}: {error}")
+            raise ModelRefused(told, reason=type(error).__name__) from None
         except httpx.HTTPError as error:
             kind = type(error).__name__
             raise ModelUnavailable(
-                f"{self.name}: {str(error) or kind}",
+                self._shown(f"{self.name}: {str(error) or kind}"),
                 reason=kind,
                 unpaid=isinstance(error, httpx.ConnectError | httpx.ConnectTimeout),
-            ) from error
-
-
-async def _events(response: httpx.Response) -> AsyncIterator[bytes]:
-    """Yield the data of each event; lines end with a line feed only, unlike httpx has it."""
-    left = b""
-    async for piece in response.aiter_bytes():
-        *lines, left = (left + piece).split(b"\n")
-        for line in lines:
-            if line.startswith(b"data:") and (data := line[5:].strip()):
-                yield data
-        if len(left) > _LINE_BYTES_MAX:
-            raise ModelUnavailable(
-                f"a line of the answer is longer than {_LINE_BYTES_MAX} bytes", reason="malformed"
-            )
-    if left.startswith(b"data:"):
-        yield left[5:].strip()
-
-
-def _read(data: bytes, kind: type[T]) -> T:
-    try:
-        return msgspec.json.decode(data, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        shown = data[:200].decode(errors="replace")
-        raise ModelUnavailable(
-            f"the endpoint answered what cannot be understood ({error}): {shown!r}",
-            reason="malformed",
-        ) from error
-
-
-def _status_error(response: httpx.Response, body: bytes) -> HoldfastError:
-    status = response.status_code
-    try:
-        error = msgspec.json.decode(body, type=ErrorBody).error
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        error = None
-    code = str(error.code or error.type or "") if error is not None else ""
-    said = error.message if error is not None else body[:_MESSAGE_MAX].decode(errors="replace")
-    message = f"{status} {code or response.reason_phrase}: {said[:_MESSAGE_MAX]}"
-    # Nothing is left to be spent: that does not pass by waiting.
-    if code == "insufficient_quota" or (status not in _UNAVAILABLE and status < 500):
-        return ModelRefused(message, reason=code or str(status))
-    return ModelUnavailable(
-        message,
-        reason=code or str(status),
-        retry_after_seconds=_retry_after(response),
-        unpaid=status == _TOO_MANY,
-    )
-
-
-def _said_error(error: ErrorSaid) -> HoldfastError:
-    """Return what an error comes down to that came after the endpoint had said yes."""
-    code = str(error.code or error.type or "error")
-    message = f"{code}: {error.message[:_MESSAGE_MAX]}"
-    refused = code.isdigit() and int(code) < 500 and int(code) not in _UNAVAILABLE
-    if refused or code in ("invalid_request_error", "insufficient_quota"):
-        return ModelRefused(message, reason=code)
-    return ModelUnavailable(message, reason=code)
+            ) from None
 
 
 def _retry_after(response: httpx.Response) -> float | None:
-    """Return how long to wait, where it is said in seconds; a date would need a clock."""
-    for name, divisor in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
-        said = response.headers.get(name, "")
-        if said.replace(".", "", 1).isdecimal():
-            return float(said) / divisor
-    return None
+    milliseconds = retry_after_seconds(response.headers.get("retry-after-ms", ""))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    return retry_after_seconds(response.headers.get("retry-after", ""))
+
+
+def _admitted_key(api_key: object) -> str:
+    # The value is not shown: it is a secret, if a malformed one.
+    if not isinstance(api_key, str) or not _KEY.fullmatch(api_key):
+        raise InvalidRequest(
+            "api_key must be printable ASCII without spaces or line ends; look at OPENAI_API_KEY "
+            "if you passed none",
+            field="api_key",
+        )
+    return api_key
 
 
 def _admitted(base_url: str) -> str:
+    shown = without_credentials(repr(base_url))
     try:
         parts = urlsplit(base_url)
         usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
-        usable = False
+        usable, parts = False, urlsplit("")
     if not usable:
-        raise InvalidUrl(f"{base_url!r:.80} is not http(s)://host[:port]/path", field="base_url")
+        raise InvalidUrl(
+            f"base_url must be http(s)://host[:port]/path, got {shown:.80}", field="base_url"
+        )
+    if "@" in parts.netloc:
+        raise InvalidUrl(
+            f"base_url must not contain credentials, got {shown:.80}; pass api_key=…, or "
+            "client=httpx.AsyncClient(auth=…)",
+            field="base_url",
+        )
     return base_url.rstrip("/")

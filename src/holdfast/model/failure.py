@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 
+from holdfast.addresses import without_credentials
 from holdfast.model.event import Failure
 
 __all__ = ["failure_of"]
@@ -30,5 +31,5 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def _text(text: str) -> str:
-    """Return text that UTF-8 can express."""
-    return text.encode(errors="backslashreplace").decode()
+    """Return text that UTF-8 can express, and that everybody may read who may read the run."""
+    return without_credentials(text.encode(errors="backslashreplace").decode())

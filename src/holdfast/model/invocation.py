@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal, Protocol, TypeAlias, cast
 
 import msgspec
 
 from holdfast.errors import InvalidAnswer, InvalidPrompt
+from holdfast.model.bounds import JSON_DEPTH_MAX
 from holdfast.model.pricing import ModelPrice, Usage
 from holdfast.model.prompt import (
     admitted_messages,
@@ -39,7 +40,10 @@ StopReason: TypeAlias = Literal["end", "tool_calls", "length", "filtered"]
 """Why a model stopped: it was done, it waits for its tools, it may say no more, it was made to."""
 
 _TOOLS_MAX = 128
-_FENCE = re.compile(r"```[a-zA-Z]*[ \t]*\n(.*)\n[ \t]*```", re.DOTALL)
+# Two of them, each of which takes time in proportion to the text: as one, it took the square of it
+# for what a model can be made to write.
+_FENCE_BEGINS = re.compile(r"```[a-zA-Z]*[ \t]*\n")
+_FENCED = re.compile(r"(.*)\n[ \t]*```", re.DOTALL)
 _SHOWN_MAX = 200
 
 # What a service puts around a prompt; each is more than any that we know of asks.
@@ -110,7 +114,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         tool_choice: str | None = None,
         output: dict[str, Any] | None = None,
         idempotency_key: str = "",
-        **params: Any,
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+        top_p: float | None = None,
+        stop: str | Sequence[str] | None = None,
+        seed: int | None = None,
+        extra: Mapping[str, Any] | None = None,
     ) -> Request:
         """Return the request in the form in which it is sent, hashed and kept.
 
@@ -144,7 +153,14 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             tools=tuple(tools),
             tool_choice=tool_choice,
             output=None if output is None else admitted_output(output),
-            params=admitted_params(params),
+            params=admitted_params(
+                max_tokens=max_tokens,
+                temperature=temperature,
+                top_p=top_p,
+                stop=stop,
+                seed=seed,
+                extra=extra,
+            ),
             idempotency_key=idempotency_key,
         )
 
@@ -296,7 +312,9 @@ def parsed_json(text: str) -> Any:
         return _kept(text)
     except ValueError as error:
         reason = error
-    if fenced := _FENCE.search(text):
+    begins = _FENCE_BEGINS.search(text)
+    # If nothing ends the first fence, nothing ends a later one.
+    if begins is not None and (fenced := _FENCED.match(text, begins.end())):
         try:
             return _kept(fenced[1])
         except ValueError as error:
@@ -307,9 +325,26 @@ def parsed_json(text: str) -> Any:
 def _kept(text: str) -> Any:
     try:
         value = msgspec.json.decode(text)
-        msgspec.msgpack.decode(msgspec.msgpack.encode(value))
+        if _is_deeper(value, JSON_DEPTH_MAX):
+            raise ValueError(f"it is nested deeper than {JSON_DEPTH_MAX} levels")
+        msgspec.msgpack.encode(value)
     except OverflowError:
         raise ValueError("it has an int beyond 64 bits") from None
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     return value
+
+
+def _is_deeper(value: Any, depth: int) -> bool:
+    level: list[Any] = [value]
+    for _ in range(depth + 1):
+        inner: list[Any] = []
+        for each in level:
+            if isinstance(each, dict):
+                inner.extend(cast(dict[str, Any], each).values())
+            elif isinstance(each, list):
+                inner.extend(cast(list[Any], each))
+        if not inner:
+            return False
+        level = inner
+    return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, cast
 
 import msgspec
@@ -17,6 +17,8 @@ __all__ = [
     "admitted_output",
     "admitted_params",
     "admitted_tool",
+    "is_id",
+    "is_tool_name",
 ]
 
 _MESSAGES_MAX = 10_000
@@ -65,7 +67,7 @@ def admitted_tool(name: Any, description: Any, parameters: Any) -> None:
     Raises:
         InvalidPrompt: a service would refuse it.
     """
-    if not isinstance(name, str) or not _TOOL_NAME.fullmatch(name):
+    if not is_tool_name(name):
         _refuse("name", f"a tool's name is 1 to 64 of a-z, A-Z, 0-9, _ and -, not {name!r:.80}")
     if name in _TOOL_NAMES_TAKEN:
         _refuse("name", f"no tool can be called {name}, which says how one is chosen")
@@ -83,25 +85,45 @@ def admitted_output(schema: Any) -> dict[str, Any]:
     return _object_schema("output", schema)
 
 
-def admitted_params(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters, with those that only the service knows under ``extra``.
+def admitted_params(
+    *,
+    max_tokens: Any = None,
+    temperature: Any = None,
+    top_p: Any = None,
+    stop: Any = None,
+    seed: Any = None,
+    extra: Any = None,
+) -> dict[str, Any]:
+    """Return the parameters that were given, with those that only the service knows in ``extra``.
 
     Raises:
         InvalidPrompt: ``field`` says which of them makes no sense.
     """
-    extra = dict(params)
-    kept: dict[str, Any] = {}
-    for field, admitted in _PARAMS.items():
-        value = extra.pop(field, None)
-        if value is not None:
-            kept[field] = admitted(field, value)
-    further: Any = extra.pop("extra", None) or {}
-    if not isinstance(further, Mapping):
-        _refuse("extra", f"extra is a dict, not {type(further).__name__}")
-    extra |= cast(Mapping[str, Any], further)
+    given: dict[str, Any] = {
+        "max_tokens": _whole("max_tokens", max_tokens, least=1),
+        "temperature": _share("temperature", temperature, most=2),
+        "top_p": _share("top_p", top_p, most=1),
+        "stop": _stop("stop", stop),
+        "seed": _whole("seed", seed, least=-(2**63)),
+    }
+    kept = {field: value for field, value in given.items() if value is not None}
+    if extra is not None and not isinstance(extra, Mapping):
+        _refuse("extra", f"extra must be a dict, got {type(extra).__name__}")
     if extra:
         kept["extra"] = _json("extra", extra)
     return kept
+
+
+def is_tool_name(name: object) -> bool:
+    """Return whether a tool, or a call of one, can have this name."""
+    return isinstance(name, str) and _TOOL_NAME.fullmatch(name) is not None
+
+
+def is_id(value: object) -> bool:
+    """Return whether a call of a tool can have this id."""
+    if not isinstance(value, str) or not 0 < len(value) <= _ID_CHARS_MAX:
+        return False
+    return value.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
 def _message(field: str, message: Any) -> dict[str, Any]:
@@ -180,7 +202,7 @@ def _calls(field: str, calls: Any) -> list[dict[str, Any]]:
             _refuse(here, f"a call is a dict, not {type(call).__name__}")
         fields = cast(Mapping[str, Any], given)
         name = fields.get("name")
-        if not isinstance(name, str) or not _TOOL_NAME.fullmatch(name):
+        if not is_tool_name(name):
             _refuse(f"{here}.name", f"no tool can be called {name!r:.80}")
         arguments = fields.get("arguments", {})
         if not isinstance(arguments, Mapping):
@@ -258,25 +280,23 @@ def _refuse(field: str, reason: str) -> NoReturn:
     raise InvalidPrompt(f"{field}: {reason}", field=field)
 
 
-def _whole(least: int) -> Callable[[str, Any], int]:
-    def admitted(field: str, value: Any) -> int:
-        if type(value) is not int or not least <= value < 2**63:
-            _refuse(field, f"{field} is a whole number from {least} on, not {value!r:.80}")
-        return value
-
-    return admitted
+def _whole(field: str, value: Any, *, least: int) -> int | None:
+    if value is not None and (type(value) is not int or not least <= value < 2**63):
+        _refuse(field, f"{field} is a whole number from {least} on, not {value!r:.80}")
+    return value
 
 
-def _share(most: float) -> Callable[[str, Any], float]:
-    def admitted(field: str, value: Any) -> float:
-        if type(value) not in (int, float) or not 0 <= value <= most:
-            _refuse(field, f"{field} is a number from 0 to {most:g}, not {value!r:.80}")
-        return float(value)
+def _share(field: str, value: Any, *, most: float) -> float | None:
+    if value is None:
+        return None
+    if type(value) not in (int, float) or not 0 <= value <= most:
+        _refuse(field, f"{field} is a number from 0 to {most:g}, not {value!r:.80}")
+    return float(value)
 
-    return admitted
 
-
-def _stop(field: str, value: Any) -> list[str]:
+def _stop(field: str, value: Any) -> list[str] | None:
+    if value is None:
+        return None
     stops = [value] if isinstance(value, str) else value
     if not isinstance(stops, list | tuple) or not all(cast(Sequence[Any], stops)):
         _refuse(field, "stop is a text or a list of texts, none of them empty")
@@ -289,12 +309,3 @@ def _stop(field: str, value: Any) -> list[str]:
             limit=_STOPS_MAX,
         )
     return [_text(f"{field}[{index}]", text) for index, text in enumerate(texts)]
-
-
-_PARAMS: dict[str, Callable[[str, Any], Any]] = {
-    "max_tokens": _whole(1),
-    "temperature": _share(2),
-    "top_p": _share(1),
-    "stop": _stop,
-    "seed": _whole(-(2**63)),
-}

@@ -54,6 +54,8 @@ class RunPage(msgspec.Struct, frozen=True):
     runs: list[RunEntry]
     cursor: str | None
     """Pass it on to read what follows; None at the end. What follows may turn out to be nothing."""
+    damaged: tuple[str, ...] = ()
+    """Ids of runs among them whose rows cannot be read."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):

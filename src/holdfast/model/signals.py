@@ -19,6 +19,7 @@ __all__ = [
     "Take",
     "TimeOut",
     "holds_decision",
+    "is_callers",
     "is_open",
     "resolved",
     "signal",
@@ -42,10 +43,14 @@ class Signal(msgspec.Struct, frozen=True):
     name: str
     id: str
     accepted_ms: int
-    payload: Any = None
+    body: Any = None
+    """Where its payload lies, packed. Nothing here looks at it: the engine unpacks the payload of
+    the signal that is taken, and of no other."""
     stamp: str = ""
     """The id of the write that put it there, a UUIDv7: it says in which order signals came, also
     within a millisecond. Empty where that is not known."""
+    size: int = 0
+    """How many bytes its payload has before compression."""
 
     @property
     def order(self) -> tuple[str, str]:
@@ -58,6 +63,15 @@ class Signal(msgspec.Struct, frozen=True):
             return self.stamp, self.id
         digits = f"{self.accepted_ms:012x}"
         return f"{digits[:8]}-{digits[8:]}", self.id
+
+
+def is_callers(name: str) -> bool:
+    """Return whether a caller can have sent a signal of that name.
+
+    The engine itself tells a run how a child ended, and what became of a call. The run alone
+    decides how many of these there are: they are neither counted nor refused.
+    """
+    return not name.startswith("%")
 
 
 class Take(msgspec.Struct, frozen=True):

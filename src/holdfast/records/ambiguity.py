@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
+from holdfast.errors import JournalDamaged
 from holdfast.model.run import AmbiguousCall
 from holdfast.records.head import Head
 from holdfast.records.keys import RunKey, call_key, calls_partition, listed_ms
@@ -34,15 +37,19 @@ def unlisted(head: Head, id: str) -> Delete:
 
 
 def call_in(item: Mapping[str, Any]) -> AmbiguousCall:
-    """Return the call that an entry of the list is."""
-    run, show = RunKey.parsed(item["PK"]), item["show"]
-    return AmbiguousCall(
-        run=run.id,
-        tenant=run.tenant,
-        graph=show["graph"],
-        node=show["node"],
-        call=item["SK"].rpartition("#")[2],
-        name=show["name"],
-        key=show["key"],
-        since=moment(listed_ms(item["GSI2SK"])),
-    )
+    """Return the call that an entry of the list is.
+
+    Raises:
+        JournalDamaged: it is not an entry of a call.
+    """
+    try:
+        run = RunKey.parsed(item["PK"])
+        known = {
+            "run": run.id,
+            "tenant": run.tenant,
+            "call": item["SK"].rpartition("#")[2],
+            "since": moment(listed_ms(item["GSI2SK"])),
+        }
+        return msgspec.convert({**item["show"], **known}, AmbiguousCall)
+    except (KeyError, TypeError, ValueError, OverflowError, OSError) as error:
+        raise JournalDamaged(f"a call's entry cannot be read: {error!r:.300}") from error

@@ -24,6 +24,7 @@ from holdfast.records.head import (
     TROUBLE,
     Context,
     Head,
+    InboxSize,
     RetryRequest,
 )
 from holdfast.records.keys import Place, RunKey, list_place
@@ -48,6 +49,7 @@ __all__ = [
     "postponed",
     "reclassed",
     "released",
+    "relieved",
     "requeued",
     "signalled",
     "with_cancel",
@@ -56,6 +58,8 @@ __all__ = [
 
 _TEXT_MAX = 400
 _TRACE_MAX = 1_000
+_COUNTERS = ("inbox_items", "inbox_bytes")
+_NOTHING = InboxSize()
 
 
 def created(head: Head, *, now_ms: int, token: str) -> Put:
@@ -118,13 +122,13 @@ def claimed(place: Place, run: RunKey, *, worker: str, now_ms: int, token: str) 
     )
 
 
-def requeued(place: Place, *, lost: bool, now_ms: int, token: str) -> Update:
+def requeued(place: Place, *, lost: bool, now_ms: int, token: str, in_ms: int = 0) -> Update:
     """Return the write that makes a run due again which a worker held and did not release.
 
     ``lost`` says whether the worker is dead: then it counts, until an owner lets go of the run.
     """
     queue, run, epoch = place.owned_parts()
-    due = Place.due(queue, now_ms, run, epoch + 1)
+    due = Place.due(queue, now_ms + in_ms, run, epoch + 1)
     return Update(
         key=run.head,
         set={
@@ -147,6 +151,7 @@ def paused(
     *,
     waits: Sequence[Wait],
     signals: int,
+    inbox: InboxSize,
     reason: str,
     due_ms: int,
     retries_left: int,
@@ -157,7 +162,8 @@ def paused(
     """Return the write by which its owner lets go of a run that waits.
 
     It fails if a signal or a cancellation came that the owner has not seen: whoever comes after
-    this write finds the run waiting, and wakes it.
+    this write finds the run waiting, and wakes it. So ``inbox``, what the owner has not taken, is
+    all that waits there.
     """
     write = _let_go(
         head,
@@ -167,15 +173,31 @@ def paused(
             "waits": [_map(wait) for wait in waits],
             "reason": reason,
             "retries_left": retries_left,
+            **_counted(inbox),
         },
         place=head.due(due_ms, head.epoch + 1),
         context=context,
         now_ms=now_ms,
         token=token,
+        remove=_COUNTERS,
     )
-    unseen = Equals("signals", signals) if signals else Absent("signals")
-    condition = AllOf((*_held(head).conditions, unseen, Absent("cancel")))
+    condition = AllOf((*_held(head).conditions, _seen(signals), Absent("cancel")))
     return msgspec.structs.replace(write, condition=condition)
+
+
+def relieved(head: Head, *, signals: int, inbox: InboxSize, now_ms: int, token: str) -> Update:
+    """Return the write by which its owner says what waits in the inbox of a run that it holds.
+
+    Like a pause, it fails if a signal came that the owner has not seen.
+    """
+    changes = {"updated_ms": now_ms, **_counted(inbox)}
+    return Update(
+        key=head.key.head,
+        set=changes,
+        remove=tuple(name for name in _COUNTERS if name not in changes),
+        condition=AllOf((*_held(head).conditions, _seen(signals))),
+        token=token,
+    )
 
 
 def released(
@@ -372,8 +394,19 @@ def parenting(head: Head, *, now_ms: int, token: str) -> Update:
     )
 
 
-def nudged(head: Head, *, worker: str | None, spilled: bool, now_ms: int, token: str) -> Update:
-    """Return the write that makes a waiting run due now, or gives it to a worker at once."""
+def nudged(
+    head: Head,
+    *,
+    worker: str | None,
+    spilled: bool,
+    now_ms: int,
+    token: str,
+    adds: InboxSize = _NOTHING,
+) -> Update:
+    """Return the write that makes a waiting run due now, or gives it to a worker at once.
+
+    ``adds`` is what came into its inbox.
+    """
     changes: dict[str, Any] = {"status": "running", "updated_ms": now_ms}
     if spilled:
         changes["spilled"] = True
@@ -385,6 +418,7 @@ def nudged(head: Head, *, worker: str | None, spilled: bool, now_ms: int, token:
     return Update(
         key=head.key.head,
         set={**changes, "GSI1PK": place.pk, "GSI1SK": place.sk},
+        add=_counted(adds),
         condition=AllOf(
             (
                 *_held(head).conditions,
@@ -396,11 +430,16 @@ def nudged(head: Head, *, worker: str | None, spilled: bool, now_ms: int, token:
     )
 
 
-def signalled(head: Head, *, spilled: bool, now_ms: int, token: str) -> Update:
-    """Return the write that tells the owner of a run that a signal lies in its inbox."""
+def signalled(
+    head: Head, *, spilled: bool, now_ms: int, token: str, adds: InboxSize = _NOTHING
+) -> Update:
+    """Return the write that tells the owner of a run that a signal lies in its inbox.
+
+    ``adds`` is what came there, and was not counted before.
+    """
     return Update(
         key=head.key.head,
-        add={"signals": 1},
+        add={"signals": 1, **_counted(adds)},
         set={"updated_ms": now_ms, **({"spilled": True} if spilled else {})},
         condition=_unchanged(head),
         token=token,
@@ -550,6 +589,20 @@ def _let_go(
         condition=_held(head),
         token=token,
     )
+
+
+def _counted(inbox: InboxSize) -> dict[str, int]:
+    """Return the counters of a row; it has none where they are 0."""
+    return {
+        name: value
+        for name, value in zip(_COUNTERS, (inbox.items, inbox.bytes), strict=True)
+        if value
+    }
+
+
+def _seen(signals: int) -> Equals | Absent:
+    """No signal came but those that were counted when the inbox was read."""
+    return Equals("signals", signals) if signals else Absent("signals")
 
 
 def _owned(head: Head) -> AllOf:

@@ -14,7 +14,7 @@ from typing import Any, cast
 import msgspec
 import zstandard
 
-from holdfast.errors import InvalidResult, JournalDamaged
+from holdfast.errors import ArgumentsTooLarge, InvalidResult, JournalDamaged, RecordTooLarge
 from holdfast.model.event import Event
 from holdfast.storage import PRICES, PriceList
 
@@ -24,6 +24,7 @@ __all__ = [
     "compress",
     "encode",
     "pack",
+    "plain_bytes",
     "spill_bytes",
     "unpack_events",
     "unpack_value",
@@ -34,6 +35,8 @@ _ZSTD = b"\x01"
 # Below this a frame's own bytes outweigh what it saves.
 _COMPRESSED_BYTES_MIN = 96
 _LEVEL = 3
+# What a record has once it is unpacked, unless its reader says otherwise.
+_PLAIN_BYTES_MAX = 64 * 1024 * 1024
 
 _encoder = msgspec.msgpack.Encoder()
 _sorting_encoder = msgspec.msgpack.Encoder(order="sorted")
@@ -82,22 +85,42 @@ def pack(value: Any) -> bytes:
     return compress(encode(value))
 
 
-def unpack_events(data: bytes) -> list[Event]:
+def unpack_events(data: bytes, bytes_max: int = _PLAIN_BYTES_MAX) -> list[Event]:
     """Return the events that were packed.
 
     Raises:
+        RecordTooLarge: they have more than ``bytes_max`` bytes once they are unpacked.
         JournalDamaged: these bytes are not events.
     """
-    return _decoded(data, _event_decoder)
+    return _decoded(data, _event_decoder, bytes_max)
 
 
-def unpack_value(data: bytes) -> Any:
+def unpack_value(data: bytes, bytes_max: int = _PLAIN_BYTES_MAX) -> Any:
     """Return the value that was packed.
 
     Raises:
+        RecordTooLarge: it has more than ``bytes_max`` bytes once it is unpacked.
         JournalDamaged: these bytes are not a value.
     """
-    return _decoded(data, _value_decoder)
+    return _decoded(data, _value_decoder, bytes_max)
+
+
+def plain_bytes(data: bytes) -> int:
+    """Return how many bytes packed ones have once they are unpacked; nothing is unpacked.
+
+    Raises:
+        JournalDamaged: they do not say.
+    """
+    if data[:1] != _ZSTD:
+        return max(len(data) - 1, 0)
+    try:
+        size = zstandard.frame_content_size(memoryview(data)[1:])
+    except zstandard.ZstdError as error:
+        raise JournalDamaged(f"a record cannot be read: {error}") from error
+    if size < 0:
+        # Every frame that was ever written here has its size. Without it, memory has no bound.
+        raise JournalDamaged("a record does not say how many bytes it has once it is unpacked")
+    return size
 
 
 def canonical_hash(parts: Sequence[Any]) -> bytes:
@@ -109,12 +132,23 @@ def canonical_hash(parts: Sequence[Any]) -> bytes:
     return hashlib.sha256(data).digest()[:16]
 
 
-def arguments_digest(arguments: Any) -> bytes:
-    """Return a hash of what a call is made with; what cannot be kept counts as its kind."""
+def arguments_digest(arguments: Any, bytes_max: int | None = None) -> bytes:
+    """Return a hash of what a call is made with; what cannot be kept counts as its kind.
+
+    Raises:
+        ArgumentsTooLarge: that has more than ``bytes_max`` bytes.
+    """
     try:
         data = _arguments_encoder.encode(arguments)
     except (TypeError, ValueError, OverflowError, RecursionError):
         data = b"unfit"
+    if bytes_max is not None and len(data) > bytes_max:
+        raise ArgumentsTooLarge(
+            f"the arguments of a call have {len(data):,} bytes, and arguments_bytes_max is "
+            f"{bytes_max:,}",
+            size=len(data),
+            limit=bytes_max,
+        )
     return hashlib.blake2b(data, digest_size=8).digest()
 
 
@@ -146,13 +180,27 @@ def spill_bytes(prices: PriceList = PRICES) -> int:
     return round(put / write_unit) * 1024
 
 
-def _decoded(data: bytes, decoder: msgspec.msgpack.Decoder[Any]) -> Any:
-    form, body = data[:1], data[1:]
+def _decoded(data: bytes, decoder: msgspec.msgpack.Decoder[Any], bytes_max: int) -> Any:
+    form, size = data[:1], plain_bytes(data)
+    if size > bytes_max:
+        raise RecordTooLarge(
+            f"a record has {size:,} bytes once it is unpacked, and record_bytes_max is "
+            f"{bytes_max:,}; if the record is to be trusted, raise that limit",
+            size=size,
+            limit=bytes_max,
+        )
     try:
         if form == _ZSTD:
-            return decoder.decode(_zstd.decompressor.decompress(body))
+            # It stops with an error where there is more than the frame says.
+            return decoder.decode(_zstd.decompressor.decompress(memoryview(data)[1:]))
         if form == _PLAIN:
-            return decoder.decode(body)
-    except (msgspec.MsgspecError, zstandard.ZstdError, RecursionError) as error:
+            return decoder.decode(memoryview(data)[1:])
+    except (
+        msgspec.MsgspecError,
+        zstandard.ZstdError,
+        RecursionError,
+        ValueError,
+        TypeError,
+    ) as error:
         raise JournalDamaged(f"a record cannot be read: {error}") from error
     raise JournalDamaged(f"a record has the unknown form {form!r}; a newer release may read it")

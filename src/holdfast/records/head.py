@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -25,6 +25,7 @@ __all__ = [
     "TROUBLE",
     "Context",
     "Head",
+    "InboxSize",
     "Parent",
     "RetryRequest",
     "head_of",
@@ -52,6 +53,14 @@ class Context(msgspec.Struct, frozen=True):
     """The journal's bytes, blobs included."""
     blobs: bool = False
     """Whether any of it is a blob."""
+
+
+class InboxSize(msgspec.Struct, frozen=True):
+    """How much of what callers sent waits in an inbox."""
+
+    items: int = 0
+    bytes: int = 0
+    """Of the payloads, before compression."""
 
 
 class RetryRequest(msgspec.Struct, frozen=True):
@@ -112,6 +121,12 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     """What it waited for when it was last paused."""
     signals: int = 0
     """Grows with every signal that came while somebody held the run."""
+    inbox_items: int = 0
+    """How many signals of callers wait in its inbox. Each of them adds one; a pause sets it to what
+    is there. So it may count some that were taken since, and never misses one that was
+    acknowledged."""
+    inbox_bytes: int = 0
+    """How many bytes their payloads have before compression, counted alike."""
     reason: str | None = None
     """Why it is paused."""
     nodes_run: int = 0
@@ -215,21 +230,21 @@ def head_of(item: Mapping[str, Any]) -> Head:
         schema = item["schema"]
         if schema > SCHEMA:
             raise JournalDamaged(f"the run was written with schema {schema}; this reads {SCHEMA}")
-        show = item["show"]
-        values = {name: value for name, value in item.items() if name in _ATTRIBUTES}
+        show = msgspec.convert(item["show"], _Show)
+        values = {name: _checked(item, name) for name in item if name in ATTRIBUTES}
         return Head(
             key=RunKey.parsed(item["PK"]),
-            graph=show["graph"],
-            version=show["version"],
-            labels=show.get("labels", {}),
-            session=show.get("session"),
+            graph=show.graph,
+            version=show.version,
+            labels=show.labels,
+            session=show.session,
             place=Place(item["GSI1PK"], item["GSI1SK"]) if "GSI1PK" in item else None,
-            owner=item.get("owner"),
-            input=item.get("input"),
-            kept_before=tuple(item.get("kept_before", ())),
-            waits=tuple(Wait(**wait) for wait in item.get("waits", ())),
+            owner=_struct(item, "owner", str),
+            input=_struct(item, "input", bytes),
+            kept_before=_struct(item, "kept_before", tuple[str, ...]) or (),
+            waits=_struct(item, "waits", tuple[Wait, ...]) or (),
             context=_struct(item, "context", Context) or Context(),
-            failure=Failure(**item["failure"]) if "failure" in item else None,
+            failure=_failure(item["failure"]) if "failure" in item else None,
             retry=_struct(item, "retry", RetryRequest),
             parent=_struct(item, "parent", Parent),
             budget=_struct(item, "budget", Limits),
@@ -237,24 +252,59 @@ def head_of(item: Mapping[str, Any]) -> Head:
             **values,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise JournalDamaged(f"a run's row cannot be read: {error!r}") from error
+        raise JournalDamaged(f"a run's row cannot be read: {error!r:.300}") from error
 
 
-# Attributes that are the field of the same name, as it is.
-ATTRIBUTES = (
-    "schema", "shard", "list_shards", "status", "generation", "epoch", "torn", "input_hash",
-    "first", "created_ms", "updated_ms", "starts_ms", "expires_ms", "ttl", "kept", "user", "node",
-    "reason", "nodes_run", "spent_ms", "retries_left", "resume_failures", "cancel", "signals",
-    "freed", "spilled", "pool", "snapshot", "extends_ms", "ticket", "replaces", "into",
-    "children", "on_pause", "plain_hash", "tokens", "nanodollars", "fundings", "losses",
-)  # fmt: skip
-_ATTRIBUTES = frozenset(ATTRIBUTES)
+class _Show(msgspec.Struct, frozen=True):
+    """What lists show of a run."""
+
+    graph: str
+    version: int
+    labels: dict[str, str] = {}
+    session: str | None = None
+
+
+# Attributes that are the field of the same name, as it is, and their types.
+ATTRIBUTES: dict[str, type] = {
+    **dict.fromkeys(
+        ("schema", "shard", "list_shards", "epoch", "created_ms", "updated_ms", "starts_ms",
+         "expires_ms", "ttl", "nodes_run", "spent_ms", "retries_left", "resume_failures", "signals",
+         "snapshot", "extends_ms", "ticket", "tokens", "nanodollars", "fundings", "losses",
+         "inbox_items", "inbox_bytes"), int
+    ),
+    **dict.fromkeys(
+        ("status", "generation", "first", "kept", "user", "node", "reason", "cancel", "pool",
+         "into"), str
+    ),
+    **dict.fromkeys(("torn", "freed", "spilled", "replaces", "children", "on_pause"), bool),
+    **dict.fromkeys(("input_hash", "plain_hash"), bytes),
+}  # fmt: skip
+_STATUSES = frozenset(get_args(Status))
 
 
 def is_over(item: Mapping[str, Any], now_ms: int) -> bool:
-    """Return whether the time of a row is over: its id is free, though it may still stand there."""
-    return item["ttl"] < now_ms // 1000
+    """Return whether the time of a row is over: its id is free, though it may still stand there.
+
+    Raises:
+        JournalDamaged: it is not a row.
+    """
+    ttl = item.get("ttl")
+    if type(ttl) is not int:
+        raise JournalDamaged(f"a run's row cannot be read: its ttl is {ttl!r:.80}")
+    return ttl < now_ms // 1000
 
 
-def _struct(item: Mapping[str, Any], name: str, kind: type[Any]) -> Any:
-    return kind(**item[name]) if name in item else None
+def _checked(item: Mapping[str, Any], name: str) -> Any:
+    value = item[name]
+    if type(value) is not ATTRIBUTES[name] or (name == "status" and value not in _STATUSES):
+        raise TypeError(f"{name} is {value!r:.80}")
+    return value
+
+
+def _failure(values: Mapping[str, Any]) -> Failure:
+    """Return a failure, which rows hold as a map, and events as an array."""
+    return msgspec.convert(msgspec.structs.astuple(Failure(**values)), Failure)
+
+
+def _struct(item: Mapping[str, Any], name: str, kind: Any) -> Any:
+    return msgspec.convert(item[name], kind) if name in item else None

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from holdfast.errors import JournalDamaged
+from holdfast.records import codec
 from holdfast.records.head import Context, Head
 from holdfast.records.keys import inbox_key, is_record, journal_key
 from holdfast.storage import Absent, BlobRef, Delete, Key, Less, Put, Update
@@ -21,6 +22,7 @@ __all__ = [
     "freed",
     "grown",
     "is_emptied",
+    "payload_bytes",
     "prolonged",
     "prolonged_signal",
     "record",
@@ -110,9 +112,19 @@ def is_emptied(item: Mapping[str, Any]) -> bool:
 
 
 def signal_item(
-    head: Head, *, name: str, id: str, content: Content, accepted_ms: int, token: str
+    head: Head,
+    *,
+    name: str,
+    id: str,
+    content: Content,
+    plain_bytes: int,
+    accepted_ms: int,
+    token: str,
 ) -> Put:
-    """Return the write that puts a signal into the inbox, unless one of its id is there."""
+    """Return the write that puts a signal into the inbox, unless one of its id is there.
+
+    ``plain_bytes`` is what its payload has before compression.
+    """
     key = inbox_key(head.key, head.generation, name, id)
     item: dict[str, Any] = {
         "PK": key.pk,
@@ -121,6 +133,8 @@ def signal_item(
         "accepted_ms": accepted_ms,
     }
     item |= content.as_item()
+    if content.blob is not None:
+        item["plain"] = plain_bytes  # what is in the item itself says so without being unpacked
     return Put(item, Absent("PK"), token)
 
 
@@ -128,6 +142,20 @@ def signal_in(item: Mapping[str, Any]) -> tuple[str, str]:
     """Return name and id of the signal that an item of an inbox is."""
     name, id = item["SK"].split("#", 3)[3].split("#")
     return name, id
+
+
+def payload_bytes(item: Mapping[str, Any]) -> int:
+    """Return how many bytes the payload of a signal has before compression, without unpacking it.
+
+    Of what an older release put into a blob it is the size of the blob.
+    """
+    content = content_of(item)
+    if content.blob is not None:
+        return item.get("plain", content.size)
+    try:
+        return codec.plain_bytes(content.data or b"")
+    except JournalDamaged:
+        return content.size  # whoever takes it will learn of it
 
 
 def stamp_of(item: Mapping[str, Any]) -> str:

@@ -95,12 +95,14 @@ __all__ = [
     "reaped_between",
     "records_range",
     "run_blobs_of",
+    "run_named",
     "shard_of",
     "shard_of_run",
     "text_key",
     "text_of_key",
     "text_range",
     "worker_key",
+    "worker_named",
 ]
 
 HEAD = "HEAD"
@@ -141,6 +143,11 @@ class RunKey(NamedTuple):
     @property
     def pk(self) -> str:
         return f"RUN#{self.tenant}#{self.id}"
+
+    @property
+    def told(self) -> str:
+        """The run as a log names it."""
+        return f"run {self.id} of tenant {self.tenant}"
 
     @property
     def head(self) -> Key:
@@ -242,6 +249,17 @@ class Place(NamedTuple):
         """Return time and worker of a worker's place, alive or reaped."""
         due_ms, worker = self.sk.split("#")
         return int(due_ms), worker
+
+
+def run_named(pk: str) -> str:
+    """Return the id of the run whose partition that is, or the partition itself if it is none's."""
+    return pk.rpartition("#")[2] or pk
+
+
+def worker_named(key: tuple[str, str]) -> str | None:
+    """Return the worker whose row has that key."""
+    kind, _, worker = key[0].partition("#")
+    return worker if kind == "WORKER" and worker else None
 
 
 def owned_partition(worker: str) -> str:

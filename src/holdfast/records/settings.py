@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Mapping
-from hashlib import sha256
+from hashlib import sha256, sha512
 from typing import Any
 
 import msgspec
@@ -16,11 +16,13 @@ __all__ = [
     "SHARDS",
     "SHARDS_MAX",
     "Settings",
+    "UserHash",
+    "bound",
     "grown",
-    "hashed_user",
+    "is_bound",
     "made",
-    "new_user_key",
     "settings_of",
+    "user_hash",
 ]
 
 SHARDS = 8
@@ -28,6 +30,9 @@ SHARDS = 8
 SHARDS_MAX = 256
 """Every worker reads every shard at each scan."""
 LIST_SHARDS = 4
+# How a hash begins that is bound to a tenant. Others are those of earlier releases.
+_BOUND = "t"
+_HASH_LETTERS = 32
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -39,11 +44,28 @@ class Settings(msgspec.Struct, frozen=True):
     """Into how many parts a tenant's list of runs is cut. It never changes."""
     user_key: bytes
     """The key of the hash under which users are kept."""
+    bound_lanes: bool = False
+    """Whether the names of session queues have users' hashes that are bound to the tenant. It never
+    changes: a store made by an earlier release keeps its names, so that processes of both releases
+    see one queue for each session."""
+
+    def __repr__(self) -> str:
+        # Errors and logs may show settings, but never the key.
+        shown = msgspec.structs.asdict(self) | {"user_key": "<hidden>"}
+        return f"Settings({', '.join(f'{name}={value}' for name, value in shown.items())})"
 
 
-def new_user_key(randomness: str) -> bytes:
-    """Return a key for the hash of users."""
-    return sha256(randomness.encode()).digest()
+class UserHash(msgspec.Struct, frozen=True):
+    """What may be kept of a user of one tenant."""
+
+    bound: str
+    """The hash that rows keep. The same user has another one in another tenant."""
+    unbound: str
+    """The hash that rows of earlier releases keep, the same in all tenants."""
+
+    def names(self, kept: str | None) -> bool:
+        """Return whether what a row keeps is this user."""
+        return kept in (self.bound, self.unbound)
 
 
 def made(user_key: bytes, *, token: str) -> Put:
@@ -54,6 +76,7 @@ def made(user_key: bytes, *, token: str) -> Put:
         "shards": SHARDS,
         "list_shards": LIST_SHARDS,
         "user_key": user_key,
+        "bound_lanes": True,
     }
     return Put(item, Absent("PK"), token)
 
@@ -70,9 +93,29 @@ def grown(standing: Settings, shards: int, *, token: str) -> Update:
 
 def settings_of(item: Mapping[str, Any]) -> Settings:
     """Return what was settled."""
-    return Settings(item["shards"], item["list_shards"], item["user_key"])
+    return Settings(
+        item["shards"],
+        item["list_shards"],
+        item["user_key"],
+        bound_lanes=item.get("bound_lanes", False),
+    )
 
 
-def hashed_user(user: str, key: bytes) -> str:
+def user_hash(user: str, tenant: str, *, key: bytes) -> UserHash:
     """Return what is kept of a user: the same for the same user, of no use without the key."""
-    return hmac.new(key, user.encode(), sha256).hexdigest()[:32]
+    unbound = hmac.new(key, user.encode(), sha256).hexdigest()[:_HASH_LETTERS]
+    return UserHash(bound(unbound, tenant, key=key), unbound)
+
+
+def is_bound(kept: str) -> bool:
+    """Return whether a user's hash is bound to a tenant."""
+    return kept.startswith(_BOUND)
+
+
+def bound(kept: str, tenant: str, *, key: bytes) -> str:
+    """Return a user's hash bound to the tenant, though the row keeps that of an earlier release."""
+    if is_bound(kept):
+        return kept
+    # No tenant has a "\0" in its name.
+    digest = hmac.new(key, f"{tenant}\0{kept}".encode(), sha512).hexdigest()
+    return _BOUND + digest[: _HASH_LETTERS - len(_BOUND)]

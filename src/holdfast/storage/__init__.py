@@ -1,5 +1,6 @@
 """Storage: one table with DynamoDB's shape, blobs beside it, and a meter, on two engines."""
 
+from holdfast.storage.backups import Copied, backup_store, restore_store
 from holdfast.storage.blobs import BlobEntry, BlobPage, BlobRef, Blobs
 from holdfast.storage.layout import LAYOUT, Index, Key, Layout
 from holdfast.storage.meter import Meter, MeterRow, Report
@@ -41,6 +42,7 @@ __all__ = [
     "Change",
     "ChangePage",
     "Check",
+    "Copied",
     "Delete",
     "Equals",
     "From",
@@ -62,6 +64,8 @@ __all__ = [
     "Units",
     "UpTo",
     "Update",
+    "backup_store",
     "definition",
     "open",
+    "restore_store",
 ]

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from botocore import exceptions as kinds
 
+from holdfast.addresses import without_credentials
 from holdfast.errors import (
     AccessDenied,
     CredentialsExpired,
@@ -47,9 +48,10 @@ def admitted_endpoint(endpoint: str) -> str:
         usable = parts.scheme in ("http", "https") and host and parts.port != 0
     except ValueError:
         usable, parts = False, urlsplit("")
-    if not usable or parts.path not in ("", "/") or parts.query or parts.username:
+    if not usable or parts.path not in ("", "/") or parts.query or "@" in parts.netloc:
         raise InvalidUrl(
-            f"an endpoint is http(s)://host[:port] and nothing more, not {endpoint!r:.80}",
+            "an endpoint must be http(s)://host[:port] and nothing more, got "
+            f"{without_credentials(repr(endpoint)):.80}",
             field="endpoint",
         )
     return endpoint

@@ -7,7 +7,7 @@ A blob has a key, and is written and read as a whole. What binds the key binds i
   file, where ``~`` and ``%`` count three and a segment that others follow counts one more;
 - no control character, no backslash, nothing that UTF-8 or XML cannot carry.
 
-``a`` and ``a/b`` may both be blobs. Capitals matter.
+``a`` and ``a/b`` may both be blobs. Capitals matter, whatever the file system thinks of them.
 """
 
 from __future__ import annotations
@@ -164,6 +164,10 @@ class BlobEngine(Protocol):
         """Remove what crashes left behind before a time and no `page` shows; return how much."""
         ...
 
+    def tells_names_apart(self) -> bool:
+        """Return whether each blob is listed under the key with which it was put, and no other."""
+        ...
+
     def create(self) -> None:
         """Make the store ready for use; change nothing that is there."""
         ...
@@ -302,6 +306,13 @@ class Blobs:
         removed = await self._threads.run(self._engine.tidy, before_ms)
         self._count("blob_tidy", FREE)
         return removed
+
+    async def tells_names_apart(self) -> bool:
+        """Return whether each blob is listed under the key with which it was put, and no other.
+
+        Not so in a folder that was filled where the file system takes capitals for small letters.
+        """
+        return await self._threads.run(self._engine.tells_names_apart)
 
     async def create(self) -> None:
         """Make the folder or the bucket where it is missing; change nothing that is there."""

@@ -1,8 +1,12 @@
 """`FolderBlobs`: blobs as files in one folder, which several processes may share.
 
-The blob ``a/b.pdf`` is the file ``a~/b.pdf``: folders end with ``~``, so that ``a`` can be a blob
-as well, and ``~`` and ``%`` within a segment are written ``%7E`` and ``%25``. What does not read
-back so was not put by us: it is neither listed nor deleted. Links are never followed.
+The blob ``a/b.pdf`` is the file ``a~/b.pdf``, see `names`. What does not read back so was not put
+by us: it is neither listed nor deleted. Links are never followed. Only the owner can read what is
+there.
+
+Where the file system takes ``Acme`` and ``acme`` for one name, a new folder is marked with
+``.folding``, and its names are hashed. One that was filled there before has no mark and plain
+names: it is read and written as before, but its names do not tell whose a blob is.
 
 A blob is written to ``.writing/``, synced and then renamed, so that it is there as a whole or not
 at all. There are no locks, since a process may stall while it holds one; instead a put whose folder
@@ -14,8 +18,10 @@ from __future__ import annotations
 import errno
 import hashlib
 import heapq
+import logging
 import os
 import stat
+import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from itertools import islice
@@ -38,8 +44,11 @@ from holdfast.storage.blobs import (
     BlobPage,
     admit_blob_key,
 )
+from holdfast.storage.names import Names, are_folded
 
 __all__ = ["FolderBlobs"]
+
+_log = logging.getLogger("holdfast.storage")
 
 THREADS = 4
 LEFTOVER_SECONDS = 24 * 3600
@@ -48,7 +57,10 @@ ATTEMPTS_MAX = 100
 """How often a put makes anew what others remove while it is under way."""
 
 _SCRATCH = b".writing"
-_FOLDER_MARK = b"~"
+_FOLDING = b".folding"
+PRIVATE_FOLDER = 0o700
+PRIVATE_FILE = 0o600
+_PLAIN, _HASHED = Names(hashed=False), Names(hashed=True)
 
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # Without O_NONBLOCK, to open a named pipe would wait for somebody who writes into it.
@@ -71,7 +83,9 @@ class FolderBlobs:
         clock: Clock | None = None,
         ids: Ids | None = None,
         on_close: Callable[[], object] | None = None,
+        own: bool = False,
     ) -> None:
+        """Take the folder; ``own`` is whether nothing else is in it, so that it can be private."""
         self._root = Path(os.path.abspath(folder))
         self._clock = clock or SystemClock()
         self._ids = ids or SystemIds(self._clock)
@@ -79,25 +93,29 @@ class FolderBlobs:
         self.name = f"folder {self._root}"
         self.threads = THREADS
         self._swept = False
+        self._learning = threading.Lock()
+        self._names: Names | None = None
+        self._told_apart = True
+        self._own = own
 
     def close(self) -> None:
         if self._on_close is not None:
             self._on_close()
 
     def write(self, key: str, data: bytes, sha256: str) -> None:
-        folders, name = _place(key)
         with self._told(writing=True):
             for _ in range(ATTEMPTS_MAX):
                 try:
-                    self._write_once(folders, name, data)
+                    self._write_once(key, data)
                 except FileNotFoundError:
                     continue  # somebody freed the folder between our making and our using it
                 return
         raise StoreUnavailable(f"the folder of blob {key!r} in {self._root} is being deleted")
 
-    def _write_once(self, folders: Sequence[bytes], name: bytes, data: bytes) -> None:
+    def _write_once(self, key: str, data: bytes) -> None:
         self._make_root()
         with self._opened() as root, _made(root, [_SCRATCH]) as scratch:
+            folders, name = self._settled(root, scratch).place(key)
             self._sweep(scratch)
             partial = self._ids.new().encode()
             try:
@@ -111,32 +129,24 @@ class FolderBlobs:
                 raise
 
     def holds(self, key: str, size: int, sha256: str) -> bool:
-        folders, name = _place(key)
-        with (
-            self._told(writing=True),
-            suppress(FileNotFoundError),
-            self._opened() as root,
-            _found(root, folders) as folder,
-        ):
-            if _size(folder, name) == size and _hash(folder, name) == sha256:
-                os.fsync(folder)  # whoever put it may not have come this far
-                return True
+        with self._told(writing=True), suppress(FileNotFoundError), self._opened() as root:
+            folders, name = self._known(root).place(key)
+            with _found(root, folders) as folder:
+                if _size(folder, name) == size and _hash(folder, name) == sha256:
+                    os.fsync(folder)  # whoever put it may not have come this far
+                    return True
         return False
 
     def read(self, key: str, bytes_max: int) -> BlobContent | None:
-        folders, name = _place(key)
-        with (
-            self._told(writing=False),
-            suppress(FileNotFoundError),
-            self._opened() as root,
-            _found(root, folders) as folder,
-        ):
-            return _read_file(folder, name, bytes_max)
+        with self._told(writing=False), suppress(FileNotFoundError), self._opened() as root:
+            folders, name = self._known(root).place(key)
+            with _found(root, folders) as folder:
+                return _read_file(folder, name, bytes_max)
         return None
 
     def delete(self, key: str) -> None:
-        folders, name = _place(key)
         with self._told(writing=True), suppress(FileNotFoundError), self._opened() as root:
+            folders, name = self._known(root).place(key)
             with _found(root, folders) as folder:
                 if _size(folder, name) is None:
                     return
@@ -145,11 +155,12 @@ class FolderBlobs:
             _remove_empty(root, folders)
 
     def delete_all(self, prefix: str) -> int:
-        *above, last = _folders(prefix)
         deleted = 0
         with self._told(writing=True), suppress(FileNotFoundError), self._opened() as root:
+            names = self._known(root)
+            *above, last = names.folders(prefix)
             with _found(root, above) as parent:
-                deleted = _clear(parent, last, prefix.encode())
+                deleted = _clear(parent, last, prefix.encode(), names)
                 os.fsync(parent)
             _remove_empty(root, above)
         return deleted
@@ -158,15 +169,13 @@ class FolderBlobs:
         above, slash, start = prefix.rpartition("/")
         base = above + slash
         entries: list[BlobEntry] = []
-        with (
-            self._told(writing=False),
-            suppress(FileNotFoundError),
-            self._opened() as root,
-            _found(root, _folders(base)) as folder,
-            # Closed, since it holds folders open wherever it stops.
-            closing(_walk(folder, base.encode(), start.encode(), (after or "").encode())) as walk,
-        ):
-            entries = list(islice(walk, limit + 1))
+        with self._told(writing=False), suppress(FileNotFoundError), self._opened() as root:
+            names = self._known(root)
+            with _found(root, names.folders(base)) as folder:
+                begin = (base.encode(), start.encode(), (after or "").encode())
+                # Closed, since it holds folders open wherever it stops.
+                with closing(_walk(folder, *begin, names)) as walk:
+                    entries = list(islice(walk, limit + 1))
         more = len(entries) > limit
         return BlobPage(entries[:limit], entries[limit - 1].key if more else None)
 
@@ -175,7 +184,7 @@ class FolderBlobs:
         with self._told(writing=True), suppress(FileNotFoundError), self._opened() as root:
             with suppress(FileNotFoundError), _found(root, [_SCRATCH]) as scratch:
                 removed += _clear_scratch(scratch, before_ms / 1000)
-            removed += _prune(root, 0, before_ms / 1000)
+            removed += _prune(root, 0, before_ms / 1000, self._known(root))
         return removed
 
     def create(self) -> None:
@@ -184,13 +193,63 @@ class FolderBlobs:
             with self._opened():
                 pass
 
+    def tells_names_apart(self) -> bool:
+        with (
+            self._told(writing=True),
+            suppress(FileNotFoundError),
+            self._opened() as root,
+            _made(root, [_SCRATCH]) as scratch,
+        ):
+            self._settled(root, scratch)
+        return self._told_apart
+
+    def _known(self, root: int) -> Names:
+        """Return how what is there is named; nothing is there before it is settled."""
+        if self._names is not None:
+            return self._names
+        return _HASHED if _exists(root, _FOLDING) else _PLAIN
+
+    def _settled(self, root: int, scratch: int) -> Names:
+        """Return how names are made here; who comes first to an empty folder settles it."""
+        with self._learning:
+            if self._names is None:
+                self._names = self._learned(root, scratch)
+            return self._names
+
+    def _learned(self, root: int, scratch: int) -> Names:
+        if _exists(root, _FOLDING):
+            return _HASHED
+        if not _folds(scratch, self._ids.new().encode()):
+            return _PLAIN
+        is_new = all(name.startswith(".") for name in os.listdir(root))
+        if is_new:
+            with suppress(FileExistsError):  # another process may have been faster
+                _write_file(root, _FOLDING, b"")
+            os.fsync(root)
+        if is_new or _exists(root, _FOLDING):  # it may have filled it since
+            return _HASHED
+        self._told_apart = False
+        return _PLAIN
+
     def _make_root(self) -> None:
         if self._root.exists():
             return
         missing = [folder for folder in (self._root, *self._root.parents) if not folder.exists()]
         for folder in reversed(missing):
-            folder.mkdir(exist_ok=True)
+            with suppress(FileExistsError):
+                folder.mkdir(PRIVATE_FOLDER)
+                folder.chmod(PRIVATE_FOLDER)  # whatever the umask leaves out
             _sync_folder(folder.parent)
+
+    def _make_private(self, root: int) -> None:
+        """Take the rights of others away from a folder of ours, once a process."""
+        self._own = False
+        found = os.fstat(root)
+        mode = stat.S_IMODE(found.st_mode)
+        if mode & 0o077 and found.st_uid == os.geteuid():
+            os.fchmod(root, mode & ~0o077)
+            text = "%r was open to other users (mode %03o) and is now private"
+            _log.warning(text, str(self._root), mode)
 
     @contextmanager
     def _opened(self) -> Generator[int]:
@@ -199,6 +258,8 @@ class FolderBlobs:
         except NotADirectoryError:
             raise StoreUnusable(f"{self._root} is not a folder; blobs need one") from None
         try:
+            if self._own:
+                self._make_private(root)
             yield root
         finally:
             os.close(root)
@@ -238,35 +299,6 @@ def _store_error(error: OSError, root: Path, *, writing: bool) -> HoldfastError:
     if error.errno in _EXHAUSTED:
         return StoreUnavailable(f"the folder {root} cannot be used now: {reason}")
     return StoreUnusable(f"the folder {root} cannot be used: {reason}")
-
-
-# Names: a key's segments and the files and folders that stand for them.
-
-
-def _place(key: str) -> tuple[Sequence[bytes], bytes]:
-    base, slash, last = key.rpartition("/")
-    return _folders(base + slash), _name(last.encode())
-
-
-def _folders(prefix: str) -> Sequence[bytes]:
-    """Return the folders of a prefix that is empty or ends with ``/``."""
-    return [_name(f"{segment}/".encode()) for segment in prefix.split("/")[:-1]]
-
-
-def _name(part: bytes) -> bytes:
-    """Return the name of the file for a part of a key, or of the folder if it ends with ``/``."""
-    name = part.removesuffix(b"/").replace(b"%", b"%25").replace(b"~", b"%7E")
-    return name + _FOLDER_MARK if part.endswith(b"/") else name
-
-
-def _part(name: bytes) -> bytes | None:
-    """Return the part of a key that a name stands for, or None where it stands for nothing."""
-    part = name[:-1] + b"/" if name.endswith(_FOLDER_MARK) else name
-    if b"%" in part or b"~" in part:
-        part = part.replace(b"%7E", b"~").replace(b"%25", b"%")
-        if _name(part) != name:
-            return None
-    return part
 
 
 def _text(key: bytes) -> str | None:
@@ -323,14 +355,16 @@ def _open_made(parent: int, name: bytes) -> int:
         return os.open(name, _OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=parent)
     except FileNotFoundError:
         with suppress(FileExistsError):
-            os.mkdir(name, dir_fd=parent)
+            os.mkdir(name, PRIVATE_FOLDER, dir_fd=parent)
+            os.chmod(name, PRIVATE_FOLDER, dir_fd=parent)  # whatever the umask leaves out
         os.fsync(parent)
         return os.open(name, _OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=parent)
 
 
 def _write_file(folder: int, name: bytes, data: bytes) -> None:
-    file = os.open(name, _OPEN_NEW, 0o666, dir_fd=folder)
+    file = os.open(name, _OPEN_NEW, PRIVATE_FILE, dir_fd=folder)
     try:
+        os.fchmod(file, PRIVATE_FILE)  # whatever the umask leaves out
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(file, rest) :]
@@ -372,7 +406,9 @@ def _hash(folder: int, name: bytes) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _walk(folder: int, base: bytes, start: bytes, after: bytes) -> Generator[BlobEntry]:
+def _walk(
+    folder: int, base: bytes, start: bytes, after: bytes, names: Names
+) -> Generator[BlobEntry]:
     """Yield what follows a key, below a folder that stands for ``base``, in the order of the keys.
 
     That is the order of their parts, level by level: ``a``, ``a-b``, ``a/``. Only what begins with
@@ -383,7 +419,7 @@ def _walk(folder: int, base: bytes, start: bytes, after: bytes) -> Generator[Blo
     after_part = after[len(base) :] if after > base else b""
     parts = [
         part
-        for part in _parts(folder)
+        for part in _parts(folder, names)
         if part.startswith(start)
         and (part > after_part or (part.endswith(b"/") and after_part.startswith(part)))
     ]
@@ -391,33 +427,33 @@ def _walk(folder: int, base: bytes, start: bytes, after: bytes) -> Generator[Blo
     heapq.heapify(parts)
     while parts:
         part = heapq.heappop(parts)
-        key, name = base + part, _name(part)
+        key, name = base + part, names.name(part)
         if part.endswith(b"/"):
             with suppress(FileNotFoundError), _found(folder, [name]) as below:
-                yield from _walk(below, key, b"", after)
+                yield from _walk(below, key, b"", after, names)
         elif (text := _text(key)) is not None and (size := _size(folder, name)) is not None:
             yield BlobEntry(text, size)
 
 
-def _parts(folder: int) -> Iterator[bytes]:
+def _parts(folder: int, names: Names) -> Iterator[bytes]:
     """Yield what a folder holds, in no order, as parts of keys."""
     for name in os.listdir(folder):
-        part = _part(os.fsencode(name))
+        part = names.part(os.fsencode(name))
         if part is not None:
             yield part
 
 
-def _clear(parent: int, name: bytes, base: bytes) -> int:
+def _clear(parent: int, name: bytes, base: bytes, names: Names) -> int:
     """Delete the blobs below a folder, and the folder if nothing is left in it."""
     deleted = 0
     if base.count(b"/") >= BLOB_SEGMENTS_MAX:
         return deleted
     # Somebody else may be removing it at the same moment.
     with suppress(FileNotFoundError), _found(parent, [name]) as folder:
-        for part in _parts(folder):
-            key, below = base + part, _name(part)
+        for part in _parts(folder, names):
+            key, below = base + part, names.name(part)
             if part.endswith(b"/"):
-                deleted += _clear(folder, below, key)
+                deleted += _clear(folder, below, key, names)
             elif _text(key) is not None and _size(folder, below) is not None:
                 with suppress(FileNotFoundError):
                     os.unlink(below, dir_fd=folder)
@@ -438,7 +474,7 @@ def _clear_scratch(scratch: int, before: float) -> int:
     return removed
 
 
-def _prune(folder: int, depth: int, before: float) -> int:
+def _prune(folder: int, depth: int, before: float, names: Names) -> int:
     """Remove the empty folders below a folder that nobody touched since a time; return how many.
 
     That a put is about to use one is harmless: it then finds it gone and makes it anew.
@@ -446,14 +482,15 @@ def _prune(folder: int, depth: int, before: float) -> int:
     removed = 0
     if depth >= BLOB_SEGMENTS_MAX:
         return removed
-    for part in _parts(folder):
+    for part in _parts(folder, names):
         if not part.endswith(b"/"):
             continue
-        with suppress(FileNotFoundError), _found(folder, [_name(part)]) as below:
+        name = names.name(part)
+        with suppress(FileNotFoundError), _found(folder, [name]) as below:
             # Asked first: to remove what is in it touches it.
             touched = os.fstat(below).st_mtime
-            removed += _prune(below, depth + 1, before)
-            if touched < before and _removed(folder, _name(part)):
+            removed += _prune(below, depth + 1, before, names)
+            if touched < before and _removed(folder, name):
                 os.fsync(folder)
                 removed += 1
     return removed
@@ -476,6 +513,36 @@ def _removed(parent: int, name: bytes) -> bool:
             return False
         raise
     return True
+
+
+def _exists(folder: int, name: bytes) -> bool:
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _folds(scratch: int, id: bytes) -> bool:
+    """Return whether the file system takes two names for one."""
+    made: list[bytes] = []
+
+    def make(name: bytes) -> bool:
+        try:
+            os.close(os.open(name, _OPEN_NEW, PRIVATE_FILE, dir_fd=scratch))
+        except OSError as error:
+            if error.errno not in (errno.EILSEQ, errno.EINVAL):  # a name that it does not take
+                raise
+            return False
+        made.append(name)
+        return True
+
+    try:
+        return are_folded(id, make, lambda name: _exists(scratch, name))
+    finally:
+        for name in made:
+            with suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=scratch)
 
 
 def _sync_folder(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,9 +12,11 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from holdfast.addresses import without_credentials
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import InvalidUrl, StoreUnusable
 from holdfast.storage.blobs import Blobs
+from holdfast.storage.damage import Damage
 from holdfast.storage.files import FolderBlobs
 from holdfast.storage.layout import LAYOUT, Layout
 from holdfast.storage.meter import Meter
@@ -21,7 +24,7 @@ from holdfast.storage.operations import Engine
 from holdfast.storage.sqlite import MEMORY, SqliteEngine
 from holdfast.storage.table import Table
 
-__all__ = ["FORMS", "Store", "definition", "open"]
+__all__ = ["FORMS", "Store", "definition", "located", "open"]
 
 FORMS = """\
   sqlite:///runs.db                      a file below this folder, its blobs in runs.db.blobs
@@ -29,11 +32,21 @@ FORMS = """\
   sqlite://:memory:                      nothing is kept
   dynamodb://runs?region=eu-west-1&bucket=my-blobs
 options of sqlite: changes=on|off, blobs=FOLDER, max_bytes=N
-options of dynamodb: region, bucket, endpoint, bucket_endpoint, profile, kms_key"""
+options of dynamodb: region, bucket, bucket_owner, endpoint, bucket_endpoint, profile, kms_key"""
 
 _SQLITE_OPTIONS = ("changes", "blobs", "max_bytes")
-_DYNAMODB_OPTIONS = ("region", "bucket", "endpoint", "bucket_endpoint", "profile", "kms_key")
+_DYNAMODB_OPTIONS = (
+    "region",
+    "bucket",
+    "bucket_owner",
+    "endpoint",
+    "bucket_endpoint",
+    "profile",
+    "kms_key",
+)
 _SWITCH = {"on": True, "off": False}
+# Half of a character, or a byte of an argument that is not UTF-8.
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Store:
@@ -42,13 +55,15 @@ class Store:
     def __init__(self, engine: Engine, blobs: Blobs | None, *, url: str, meter: Meter) -> None:
         self.url = url
         self.meter = meter
-        self.table = Table(engine, meter)
+        self.damage = Damage()
+        """What this process met in the table that cannot be read."""
+        self.table = Table(engine, meter, damage=self.damage)
         self._engine = engine
         self._blobs = blobs
 
     def records(self, purpose: str) -> Table:
         """Return the table as the product writes its own records: without empty text or bytes."""
-        return Table(self._engine, self.meter, purpose, takes_empty=False)
+        return Table(self._engine, self.meter, purpose, takes_empty=False, damage=self.damage)
 
     @property
     def blobs(self) -> Blobs:
@@ -67,10 +82,14 @@ class Store:
         return self._blobs is not None
 
     async def create(self) -> None:
-        """Make the table and the bucket where they are missing; change nothing that is there."""
-        await self._engine.create()
+        """Make the bucket and the table where they are missing; change nothing that is used.
+
+        The table comes last: without it nothing is written, so that a call which was cut short
+        leaves nothing behind that anybody uses. Done again it finishes.
+        """
         if self._blobs is not None:
             await self._blobs.create()
+        await self._engine.create()
 
     async def close(self) -> None:
         """Finish what is under way and let go of files, threads and connections."""
@@ -128,6 +147,18 @@ def definition(url: str, *, layout: Layout = LAYOUT) -> dict[str, Any]:
         raise _invalid(url, str(error)) from None
 
 
+def located(url: str) -> tuple[str, str]:
+    """Return the file at that address, and the folder of its blobs.
+
+    Raises:
+        InvalidUrl: the address cannot be understood, or is not that of a file.
+    """
+    address = _parsed(url)
+    if address.scheme != "sqlite" or address.name == MEMORY:
+        raise _invalid(url, "this needs a store that is a file")
+    return address.name, address.options.get("blobs") or f"{address.name}.blobs"
+
+
 class _Address(msgspec.Struct, frozen=True):
     """The parts of a store's address, each checked."""
 
@@ -147,8 +178,12 @@ def _parsed(url: str) -> _Address:
         options = _options(url, parts.query)
     except (ValueError, TypeError, AttributeError) as error:
         raise _invalid(url, str(error)) from None
-    if "#" in url or "\0" in path:
+    if "#" in url or any("\0" in part for part in (host, path, *options.values())):
         raise _invalid(url, "it holds a # or a NUL; in a file's name write %23 for #")
+    if "@" in host:
+        raise _invalid(url, "it must not contain credentials")
+    if _SURROGATE.search(url):
+        raise _invalid(url, "it is not valid Unicode")
     match parts.scheme:
         case "sqlite":
             _check_options(url, options, _SQLITE_OPTIONS)
@@ -184,7 +219,9 @@ def _open_sqlite(address: _Address, clock: Clock, layout: Layout, *, make: bool)
         folder = tempfile.TemporaryDirectory(prefix="holdfast-")
         blobs = FolderBlobs(Path(folder.name), clock=clock, on_close=folder.cleanup)
     else:
-        blobs = FolderBlobs(Path(options.get("blobs") or f"{file}.blobs"), clock=clock)
+        folder = options.get("blobs")
+        # A folder that somebody names may hold other things: only what we make there is private.
+        blobs = FolderBlobs(Path(folder or f"{file}.blobs"), clock=clock, own=folder is None)
     engine = SqliteEngine(
         file,
         layout=layout,
@@ -212,6 +249,7 @@ def _open_dynamodb(address: _Address, clock: Clock, layout: Layout) -> Store:
             **place,
             endpoint=options.get("bucket_endpoint"),
             kms_key=options.get("kms_key"),
+            owner=options.get("bucket_owner"),
             clock=clock,
         )
         blobs = Blobs(bucket, meter)
@@ -253,4 +291,5 @@ def _bytes(url: str, options: Mapping[str, str], name: str) -> int | None:
 
 
 def _invalid(url: object, reason: str) -> InvalidUrl:
-    return InvalidUrl(f"cannot open {url!r:.200}: {reason}. A store's address looks so:\n{FORMS}")
+    shown = without_credentials(repr(url))
+    return InvalidUrl(f"cannot open {shown:.200}: {reason}. A store's address looks so:\n{FORMS}")

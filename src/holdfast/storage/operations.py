@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
+from holdfast.errors import ItemDamaged
 from holdfast.storage.item import Item
 from holdfast.storage.layout import Index, Key, Layout
 from holdfast.storage.ranges import Range
@@ -99,6 +100,8 @@ class Page(msgspec.Struct, frozen=True):
     items: list[Item]
     cursor: str | None
     """Pass it on to read what follows; None at the end. What follows may turn out to be nothing."""
+    damaged: tuple[ItemDamaged, ...] = ()
+    """Items of an index that cannot be read, and are left out; each names its key."""
 
 
 class Answer(msgspec.Struct, frozen=True):

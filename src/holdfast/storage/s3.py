@@ -15,7 +15,7 @@ import io
 import re
 import threading
 from collections.abc import Generator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 from boto3.s3.transfer import TransferConfig
@@ -63,9 +63,14 @@ BYTES_A_SECOND_MIN = 256 * 1024
 """What arrives more slowly is given up, `READ_SECONDS` later than it should have come."""
 _CHUNK_BYTES = 1024 * 1024
 
+_ACCOUNT = re.compile(r"[0-9]{12}", re.ASCII)
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 # A bucket is made in these by naming none.
 _REGIONS_UNNAMED = (None, "us-east-1", "aws-global")
+
+_SHUT = ("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictPublicBuckets")
+_NO_BLOCK = "NoSuchPublicAccessBlockConfiguration"
+_NO_ENCRYPTION = "ServerSideEncryptionConfigurationNotFoundError"
 
 _DENIED = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch")
 _EXPIRED = ("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired")
@@ -82,7 +87,8 @@ class S3Blobs:
     """Blobs in a bucket, which S3 encrypts with its own keys or with a key of KMS.
 
     ``encryption=False`` asks for none, for a service that knows none or a bucket that sees to it.
-    An ``endpoint`` is addressed by paths, without the bucket in the name of the host.
+    An ``endpoint`` is addressed by paths, without the bucket in the name of the host. With an
+    ``owner``, an account's number, S3 refuses every request if another account has the bucket.
     """
 
     def __init__(
@@ -93,6 +99,7 @@ class S3Blobs:
         endpoint: str | None = None,
         profile: str | None = None,
         kms_key: str | None = None,
+        owner: str | None = None,
         encryption: bool = True,
         attempts_max: int = ATTEMPTS_MAX,
         clock: Clock | None = None,
@@ -100,8 +107,15 @@ class S3Blobs:
         """Remember how to reach the bucket; nothing is sent yet.
 
         Raises:
-            InvalidUrl: no bucket can have this name, or no service this address.
+            InvalidUrl: no bucket can have this name, no account this number, or no service this
+                address.
         """
+        if owner is not None and _ACCOUNT.fullmatch(owner) is None:
+            raise InvalidUrl(
+                f"bucket_owner must be the 12 digits of an AWS account, got {owner!r:.80}",
+                field="bucket_owner",
+            )
+        self._owner = owner
         if not _BUCKET.fullmatch(bucket) or ".." in bucket:
             raise InvalidUrl(f"no bucket can have the name {bucket!r:.80}", field="bucket")
         self._bucket = bucket
@@ -215,33 +229,43 @@ class S3Blobs:
     def tidy(self, before_ms: int) -> int:
         return 0
 
+    def tells_names_apart(self) -> bool:
+        return True
+
     def create(self) -> None:
-        """Make the bucket, encrypted and closed to the public; leave one that is there alone."""
+        """Make the bucket, encrypted and closed to the public; leave one that is used alone.
+
+        One that is empty may have been made by a call that was cut short: what it lacks is added.
+        """
         with self._reached() as client:
             try:
                 # Not HeadBucket, whose refusals do not say why.
-                client.list_objects_v2(Bucket=self._bucket, MaxKeys=1)
-                return
+                found = client.list_objects_v2(Bucket=self._bucket, MaxKeys=1)
             except client.exceptions.NoSuchBucket:
-                pass
-            region = client.meta.region_name
-            where = (
-                {}
-                if region in _REGIONS_UNNAMED
-                else {"CreateBucketConfiguration": {"LocationConstraint": region}}
-            )
-            try:
-                client.create_bucket(Bucket=self._bucket, **where)
-            except client.exceptions.BucketAlreadyOwnedByYou:
-                return  # somebody made it at the same moment, and sets it up
+                self._make(client)
+            else:
+                if found.get("Contents"):
+                    return
             self._set_up(client)
 
-    def _set_up(self, client: Any) -> None:
-        shut = ("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictPublicBuckets")
-        client.put_public_access_block(
-            Bucket=self._bucket, PublicAccessBlockConfiguration=dict.fromkeys(shut, True)
+    def _make(self, client: Any) -> None:
+        region = client.meta.region_name
+        where = (
+            {}
+            if region in _REGIONS_UNNAMED
+            else {"CreateBucketConfiguration": {"LocationConstraint": region}}
         )
-        if self._algorithm:
+        # Another process may have made it at the same moment.
+        with suppress(client.exceptions.BucketAlreadyOwnedByYou):
+            client.create_bucket(Bucket=self._bucket, **where)
+
+    def _set_up(self, client: Any) -> None:
+        """Set what is not set yet; what somebody has set stays."""
+        if self._setting(client.get_public_access_block, _NO_BLOCK) is None:
+            client.put_public_access_block(
+                Bucket=self._bucket, PublicAccessBlockConfiguration=dict.fromkeys(_SHUT, True)
+            )
+        if self._algorithm and not self._is_encrypted(client):
             default = {"SSEAlgorithm": self._algorithm}
             if self._kms_key:
                 default["KMSMasterKeyID"] = self._kms_key
@@ -253,6 +277,30 @@ class S3Blobs:
             client.put_bucket_encryption(
                 Bucket=self._bucket, ServerSideEncryptionConfiguration={"Rules": [rule]}
             )
+
+    def _is_encrypted(self, client: Any) -> bool:
+        """Return whether the bucket encrypts by default: with a key of KMS, if we are to use one.
+
+        S3 itself gives a new bucket keys of its own.
+        """
+        answer = self._setting(client.get_bucket_encryption, _NO_ENCRYPTION)
+        rules = [] if answer is None else answer["ServerSideEncryptionConfiguration"]["Rules"]
+        found = [rule.get("ApplyServerSideEncryptionByDefault", {}) for rule in rules]
+        return any(self._kms_key is None or "KMSMasterKeyID" in each for each in found)
+
+    def _setting(self, get: Any, missing: str) -> Any:
+        try:
+            return get(Bucket=self._bucket)
+        except aws.ClientError as error:
+            if error.response["Error"].get("Code") != missing:
+                raise
+            return None
+
+    def _expect_owner(self, params: dict[str, Any], model: Any, **_: Any) -> dict[str, Any]:
+        """Add to a request whose the bucket must be; every kind has it but that which makes one."""
+        if self._owner is not None and "ExpectedBucketOwner" in model.input_shape.members:
+            return {**params, "ExpectedBucketOwner": self._owner}
+        return params
 
     def _arguments(self, sha256: str) -> dict[str, Any]:
         """Return what goes with every object."""
@@ -294,6 +342,8 @@ class S3Blobs:
                         user_agent_extra="holdfast",
                     ),
                 )
+                # In one place, so that no request goes without it, those for parts included.
+                self._client.meta.events.register("provide-client-params.s3", self._expect_owner)
             return self._client
 
 

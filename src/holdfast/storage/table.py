@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
-from holdfast.errors import InvalidKey, InvalidQuery, InvalidRequest, InvalidWrite
+from holdfast.errors import (
+    InvalidKey,
+    InvalidQuery,
+    InvalidRequest,
+    InvalidWrite,
+    ItemDamaged,
+)
 from holdfast.storage.admission import (
     admit_batch,
     admit_index,
@@ -18,6 +24,7 @@ from holdfast.storage.admission import (
     check_full,
 )
 from holdfast.storage.cursors import position_of
+from holdfast.storage.damage import Damage
 from holdfast.storage.item import Item
 from holdfast.storage.layout import Key
 from holdfast.storage.meter import Meter
@@ -51,9 +58,16 @@ class Table:
     """
 
     def __init__(
-        self, engine: Engine, meter: Meter, purpose: str = "other", *, takes_empty: bool = True
+        self,
+        engine: Engine,
+        meter: Meter,
+        purpose: str = "other",
+        *,
+        takes_empty: bool = True,
+        damage: Damage | None = None,
     ) -> None:
         """Take the engine; ``takes_empty`` is whether an attribute may be empty text or bytes."""
+        self._damage = Damage() if damage is None else damage
         self._engine = engine
         self._meter = meter
         self._purpose = purpose
@@ -63,12 +77,21 @@ class Table:
         """Return this table with its operations metered under another purpose."""
         if not isinstance(purpose, str):
             raise InvalidRequest(f"a purpose is a string, not a {type(purpose).__name__}")
-        return Table(self._engine, self._meter, purpose, takes_empty=self._takes_empty)
+        return Table(
+            self._engine,
+            self._meter,
+            purpose,
+            takes_empty=self._takes_empty,
+            damage=self._damage,
+        )
 
     async def get(self, key: Key, *, eventual: bool = False) -> Item | None:
         """Return the item, or None where there is none.
 
         ``eventual`` halves the price; the item may then be a moment old.
+
+        Raises:
+            ItemDamaged: the item cannot be read.
         """
         return self._result("get", await self._engine.perform(GetItem(admit_key(key), eventual)))
 
@@ -89,6 +112,8 @@ class Table:
 
         Raises:
             ConditionFailed: the condition did not hold; it carries the item that stood there.
+            ItemDamaged: what stands there cannot be read. Only a put or a delete without a
+                condition replaces it.
             OutcomeUnknown: the answer was lost, and reading does not tell what became of it.
             ItemTooLarge, InvalidWrite: an update does not fit the item that it met.
         """
@@ -134,9 +159,11 @@ class Table:
         """Return one page of a partition, in the order of the sort key.
 
         A page holds at most ``limit`` items and 1 MB. An index is always read eventually, its items
-        carry only what it projects, and those with equal index keys come in no set order.
+        carry only what it projects, and those with equal index keys come in no set order. An item
+        of an index that cannot be read is left out, and named in ``damaged``.
 
         Raises:
+            ItemDamaged: an item of the partition cannot be read.
             InvalidQuery: an unknown index, a wrong limit, a cursor of another query.
         """
         chosen = admit_index(index, self._engine.layout)
@@ -151,7 +178,10 @@ class Table:
             forward=forward,
             eventual=eventual or chosen is not None,
         )
-        return self._result("query", await self._engine.perform(query))
+        page: Page = self._result("query", await self._engine.perform(query))
+        for error in page.damaged:
+            self._damage.note(error)
+        return page
 
     async def every(
         self,
@@ -203,5 +233,7 @@ class Table:
     def _result(self, name: str, answer: Answer) -> Any:
         self._meter.record(self._purpose, name, answer.units)
         if answer.error is not None:
+            if isinstance(answer.error, ItemDamaged):
+                self._damage.note(answer.error)
             raise answer.error
         return answer.value

@@ -9,6 +9,7 @@ from __future__ import annotations
 from tests.simulation.bugs import (  # noqa: F401
     budgets,
     effects,
+    inboxes,
     kernel,
     memory,
     signals,

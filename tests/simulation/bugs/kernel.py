@@ -170,6 +170,9 @@ def forget_the_generation(patch: pytest.MonkeyPatch) -> None:
             self._asked += 1
             return "same" if self._asked == 1 else self._ids.new()
 
+        def key(self) -> bytes:
+            return self._ids.key()
+
         def random(self) -> float:
             return self._ids.random()
 

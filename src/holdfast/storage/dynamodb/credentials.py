@@ -17,6 +17,7 @@ import botocore.session
 import msgspec
 from botocore.utils import get_environ_proxies  # pyright: ignore[reportUnknownVariableType]
 
+from holdfast.addresses import without_credentials
 from holdfast.clock import Clock
 from holdfast.errors import (
     AccessDenied,
@@ -45,6 +46,9 @@ class Route(msgspec.Struct, frozen=True):
     """From ``HTTP_PROXY``, ``HTTPS_PROXY`` and ``NO_PROXY``."""
     ca_bundle: str | None
     """A file of certificates to trust: ``AWS_CA_BUNDLE``, or ``ca_bundle`` of the profile."""
+
+    def __repr__(self) -> str:
+        return f"Route({without_credentials(self.proxy)!r}, {self.ca_bundle!r})"
 
 
 class _Frozen(Protocol):

@@ -13,6 +13,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
+from holdfast.addresses import without_credentials
 from holdfast.clock import Clock
 from holdfast.errors import StoreUnusable
 from holdfast.storage.dynamodb.credentials import CredentialChain, Route
@@ -100,18 +101,26 @@ class Wire:
                     self._url, data=_payload(request.body), headers=headers, allow_redirects=False
                 ) as response:
                     body = await response.read()
-            except aiohttp.ClientConnectorCertificateError as error:
-                raise NotTrusted(str(error)) from error
-            except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-                raise NotSent(str(error)) from error
-            except TimeoutError as error:
-                raise AnswerLost(f"no answer within {self._timeout.total} s") from error
-            except (aiohttp.ClientError, OSError) as error:
-                raise AnswerLost(str(error) or type(error).__name__) from error
-        checksum = response.headers.get("x-amz-crc32")
-        if checksum is not None and checksum != str(crc32(body)):
-            raise AnswerDamaged("a body that does not fit its checksum")
-        return Reply(response.status, body, keys)
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                failure = self._failure(error)
+            else:
+                checksum = response.headers.get("x-amz-crc32")
+                if checksum is not None and checksum != str(crc32(body)):
+                    raise AnswerDamaged("a body that does not fit its checksum")
+                return Reply(response.status, body, keys)
+        # Outside of `except`: the error itself shows the password of the proxy, and would stay
+        # with this one as its context.
+        raise failure
+
+    def _failure(self, error: Exception) -> NotSent | AnswerLost:
+        told = without_credentials(error) or type(error).__name__
+        if isinstance(error, aiohttp.ClientConnectorCertificateError):
+            return NotTrusted(told)
+        if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
+            return NotSent(told)
+        if isinstance(error, TimeoutError):
+            return AnswerLost(f"no answer within {self._timeout.total} s")
+        return AnswerLost(told)
 
     @asynccontextmanager
     async def _turn(self) -> AsyncGenerator[None]:

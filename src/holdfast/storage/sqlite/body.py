@@ -5,14 +5,16 @@ The bytes are the same for equal items, whatever order their attributes came in.
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
 from typing import Any
 
 import msgspec
 
-from holdfast.storage.item import Item, Value
+from holdfast.storage.item import DEPTH_MAX, Item, Value
+from holdfast.storage.layout import PK, SK
 
-__all__ = ["decoded", "encoded"]
+__all__ = ["Unreadable", "decoded", "encoded", "item_of"]
 
 # Extension codes. They are in files on people's disks: never renumber them.
 _NUMBER = 1
@@ -23,6 +25,10 @@ _BYTES = 4
 _INT64_MIN = -(2**63)
 _INT64_MAX = 2**63 - 1
 _PLAIN = frozenset({str, bytes, bool, type(None)})
+_SIMPLE = _PLAIN | {int}
+_LEAVES = _SIMPLE | {Decimal, frozenset}
+# At most 38 digits are written, and up to 125 zeros behind or 130 before them.
+_NUMBER_TEXT = re.compile(r"-?[0-9]{1,200}(\.[0-9]{1,200})?([eE][+-]?[0-9]{1,3})?", re.ASCII)
 
 
 def encoded(item: Item) -> bytes:
@@ -33,9 +39,58 @@ def encoded(item: Item) -> bytes:
     return _encoder.encode(item)
 
 
-def decoded(body: bytes) -> Item:
-    """Return the item of which these are the bytes."""
-    return _decoder.decode(body)
+class Unreadable(ValueError):
+    """Bytes that are not those of an item."""
+
+
+def decoded(body: bytes | None) -> Item:
+    """Return the attributes of which these are the bytes.
+
+    A file may be damaged, or come from anywhere: what is returned is what `encoded` takes.
+
+    Raises:
+        Unreadable: they are not the bytes of an item.
+    """
+    if body is None:
+        raise Unreadable("it is too long, or not bytes")
+    try:
+        item = _decoder.decode(body)
+    except (msgspec.MsgspecError, RecursionError, TypeError, ValueError) as error:
+        raise Unreadable(str(error)) from None
+    for value in item.values():
+        if type(value) not in _SIMPLE:
+            _check_nested(value, 1)
+    return item
+
+
+def item_of(pk: str, sk: str, body: bytes | None) -> Item:
+    """Return an item from its row.
+
+    Raises:
+        Unreadable: the row is not that of an item.
+    """
+    attributes = decoded(body)
+    if PK in attributes or SK in attributes:
+        raise Unreadable("it names a key of its own")
+    return {PK: pk, SK: sk, **attributes}
+
+
+def _check_nested(value: Any, depth: int) -> None:
+    kind: type[Any] = type(value)  # pyright: ignore[reportUnknownVariableType]
+    if kind in _LEAVES:
+        return
+    if depth > DEPTH_MAX:
+        raise Unreadable(f"it is nested deeper than {DEPTH_MAX} levels")
+    if kind is list:
+        elements = value
+    elif kind is dict:
+        elements = value.values()
+        if not all(type(name) is str for name in value):
+            raise Unreadable("a name in it is not text")
+    else:
+        raise Unreadable(f"it holds a {kind.__name__}")
+    for element in elements:
+        _check_nested(element, depth + 1)
 
 
 def _is_plain(value: Value) -> bool:
@@ -69,13 +124,25 @@ def _unpacked(code: int, data: memoryview) -> Value:
     if code == _NUMBER:
         return _number(bytes(data).decode())
     if code == _NUMBERS:
-        return frozenset(_number(text) for text in msgspec.msgpack.decode(data))
-    return frozenset(msgspec.msgpack.decode(data))
+        elements: list[Any] = [_number(text) for text in _texts_decoder.decode(data)]
+    elif code == _STRINGS:
+        elements = _texts_decoder.decode(data)
+    elif code == _BYTES:
+        elements = _bytes_decoder.decode(data)
+    else:
+        raise Unreadable(f"it has the unknown extension {code}")
+    if not elements:
+        raise Unreadable("it holds an empty set")
+    return frozenset(elements)
 
 
 def _number(text: str) -> int | Decimal:
+    if _NUMBER_TEXT.fullmatch(text) is None:
+        raise Unreadable(f"it holds {text!r:.40}, which is not a number")
     return int(text) if text.lstrip("-").isdigit() else Decimal(text)
 
 
+_texts_decoder = msgspec.msgpack.Decoder(list[str])
+_bytes_decoder = msgspec.msgpack.Decoder(list[bytes])
 _encoder = msgspec.msgpack.Encoder(order="sorted")
 _decoder = msgspec.msgpack.Decoder(dict[str, Any], ext_hook=_unpacked)

@@ -14,7 +14,9 @@ from typing import Any
 from holdfast.clock import Clock
 from holdfast.errors import (
     InvalidRequest,
+    ItemDamaged,
     OutcomeUnknown,
+    StoreError,
 )
 from holdfast.storage.item import ITEM_BYTES_MAX, Item, item_bytes
 from holdfast.storage.layout import PK, SK, TTL, Key, Layout
@@ -27,8 +29,10 @@ from holdfast.storage.operations import (
 )
 from holdfast.storage.refusals import condition_failed, transaction_cancelled, update_too_large
 from holdfast.storage.sqlite import schema
-from holdfast.storage.sqlite.body import decoded, encoded
+from holdfast.storage.sqlite.body import Unreadable, encoded, item_of
 from holdfast.storage.sqlite.faults import fault, is_ambiguous
+from holdfast.storage.sqlite.place import FileGuard, prepare
+from holdfast.storage.sqlite.reading import damaged
 from holdfast.storage.units import (
     LEAST_WRITE,
     cancelled_units,
@@ -57,6 +61,7 @@ __all__ = ["SqliteCore"]
 _EXPIRED_AT_MOST_SECONDS = 5 * 365 * 24 * 3600
 _SWEEP_BUSY_MS = 50
 _CHANGES_KEPT_MS = 24 * 3600 * 1000
+_STANDING = f"SELECT id, {schema.BODY} FROM items WHERE pk = ? AND sk = ?"
 
 
 class SqliteCore:
@@ -70,11 +75,22 @@ class SqliteCore:
         clock: Clock,
         changes: bool | None = None,
         max_bytes: int | None = None,
+        make: bool = True,
     ) -> None:
         self.path = path
         self.layout = layout
         self._clock = clock
+        self.guard: FileGuard | None = None
+        if path != schema.MEMORY:
+            prepare(path, make=make)
+            self.guard = FileGuard(path)
         self.connection = schema.opened(path, layout, changes=changes, max_bytes=max_bytes)
+        try:
+            if self.guard is not None:
+                self.guard.begin()
+        except BaseException:
+            self.connection.close()
+            raise
         # One cursor for all: a connection's own execute() would make a new one each time.
         self._cursor = self.connection.cursor()
         # The attributes that have a column of their own, besides the key.
@@ -90,7 +106,7 @@ class SqliteCore:
         """
         try:
             self._begin()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, StoreError) as error:
             return [self._failed(error) for _ in batch]
         try:
             answers = [self._answer(operation) for operation in batch]
@@ -103,10 +119,10 @@ class SqliteCore:
             self._roll_back()
             raise
         try:
-            self._cursor.execute("COMMIT")
-        except sqlite3.Error as error:
+            self._commit()
+        except (sqlite3.Error, StoreError) as error:
             self._roll_back()
-            if is_ambiguous(error):
+            if isinstance(error, sqlite3.Error) and is_ambiguous(error):
                 return [self._unknown(error) for _ in batch]
             return [self._failed(error) for _ in batch]
         return answers
@@ -130,10 +146,13 @@ class SqliteCore:
                 (now, now - _EXPIRED_AT_MOST_SECONDS, limit),
             ).rowcount
             trimmed = self._trim(now_ms - _CHANGES_KEPT_MS, limit)
-            self._cursor.execute("COMMIT")
+            self._commit()
         except sqlite3.Error as error:
             self._roll_back()
             raise fault(error, self.path) from error
+        except BaseException:
+            self._roll_back()
+            raise
         finally:
             with suppress(sqlite3.Error):
                 self._cursor.execute(f"PRAGMA busy_timeout = {schema.BUSY_MS}")
@@ -155,6 +174,8 @@ class SqliteCore:
     def close(self) -> None:
         """Close the file."""
         self.connection.close()
+        if self.guard is not None:
+            self.guard.end()
 
     def _begin(self, *, expired: bool = False) -> None:
         self._cursor.execute("BEGIN IMMEDIATE")
@@ -165,6 +186,18 @@ class SqliteCore:
         except BaseException:
             self._roll_back()
             raise
+
+    def _commit(self) -> None:
+        """Commit, if the file still stands where it was opened.
+
+        Raises:
+            StoreReplaced: it does not: what was written there would be lost.
+        """
+        if self.guard is not None:
+            self.guard.check()
+        self._cursor.execute("COMMIT")
+        if self.guard is not None:
+            self.guard.check_file()  # it takes a while until the disk has it
 
     def _roll_back(self) -> None:
         with suppress(sqlite3.Error):
@@ -188,7 +221,14 @@ class SqliteCore:
     def _write(self, write: Put | Update | Delete, returning: str) -> Answer:
         if isinstance(write, Put) and _wants_none(write.condition):
             return self._put_new(write, returning)
-        row, old = self._standing(write.key)
+        try:
+            row, old = self._standing(write.key)
+        except ItemDamaged as error:
+            if isinstance(write, Update) or write.condition is not None or returning == "old":
+                return Answer(error=error, units=LEAST_WRITE)
+            # What cannot be read can still be replaced or deleted.
+            self._cursor.execute("DELETE FROM items WHERE pk = ? AND sk = ?", write.key)
+            row, old = None, None
         if not holds(write.condition, old):
             return _refused(write, old)
         try:
@@ -204,10 +244,16 @@ class SqliteCore:
         if self._insert(put.item):
             value = dict(put.item) if returning == "new" else None
             return Answer(value, new_item_units(put, self.layout))
-        return _refused(put, self._standing(put.key)[1])
+        try:
+            return _refused(put, self._standing(put.key)[1])
+        except ItemDamaged as error:
+            return Answer(error=error, units=LEAST_WRITE)
 
     def _transact(self, writes: Sequence[Touch]) -> Answer:
-        standing = [self._standing(write.key) for write in writes]
+        try:
+            standing = [self._standing(write.key) for write in writes]
+        except ItemDamaged as error:
+            return Answer(error=error, units=cancelled_units(writes, {}))
         failed = {
             position: old
             for position, (write, (_, old)) in enumerate(zip(writes, standing, strict=True))
@@ -241,13 +287,14 @@ class SqliteCore:
         return new
 
     def _standing(self, key: Key) -> tuple[int | None, Item | None]:
-        found = self._cursor.execute(
-            "SELECT id, body FROM items WHERE pk = ? AND sk = ?", key
-        ).fetchone()
+        found = self._cursor.execute(_STANDING, key).fetchone()
         if found is None:
             return None, None
         row, body = found
-        return row, {PK: key.pk, SK: key.sk, **decoded(body)}
+        try:
+            return row, item_of(key.pk, key.sk, body)
+        except Unreadable as error:
+            raise damaged(key.pk, key.sk, error) from error
 
     def _store(self, row: int | None, old: Item | None, new: Item | None) -> None:
         if new is None:

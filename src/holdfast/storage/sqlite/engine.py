@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import groupby
 from typing import Any, TypeAlias
@@ -11,7 +10,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from holdfast.clock import Clock, SystemClock
-from holdfast.errors import StoreNotFound
+from holdfast.errors import StoreError, StoreReplaced
 from holdfast.storage.layout import LAYOUT, Layout
 from holdfast.storage.operations import (
     Answer,
@@ -24,18 +23,20 @@ from holdfast.storage.operations import (
 from holdfast.storage.sqlite import schema
 from holdfast.storage.sqlite.core import SqliteCore
 from holdfast.storage.sqlite.lanes import Lane
+from holdfast.storage.sqlite.place import FileGuard
 from holdfast.storage.sqlite.reading import SqliteReader
+from holdfast.storage.sqlite.schema import MEMORY
 from holdfast.storage.units import total
 from holdfast.storage.writes import Delete, Put
 
 __all__ = ["MEMORY", "SqliteEngine"]
 
-MEMORY = ":memory:"
 SWEEP_ITEMS_MAX = 500
 _READERS = 2
 _WRITES = (WriteItem, TransactItems, WriteItems)
 _WRITES_AT_ONCE_MAX = 500
 _SWEEP_SECONDS = 30.0
+_OPENING_ATTEMPTS = 3
 
 
 class _Sweep(msgspec.Struct, frozen=True):
@@ -76,26 +77,44 @@ class SqliteEngine:
 
         Raises:
             StoreNotFound, StoreReadOnly, StoreCorrupt, StoreMismatched: it cannot be used.
+            StoreReplaced: it is replaced again and again while it is opened.
         """
         self._clock = clock or SystemClock()
-        if not make and path != MEMORY and not os.path.exists(path):
-            raise StoreNotFound(f"there is no file {path}")
-        self._core = SqliteCore(
-            path, layout=layout, clock=self._clock, changes=changes, max_bytes=max_bytes
-        )
-        self._own_reader = SqliteReader(self._core.connection, path)
         self._readers: list[SqliteReader] = []
-        try:
-            while path != MEMORY and len(self._readers) < _READERS:
-                self._readers.append(SqliteReader(schema.opened_for_reading(path), path))
-        except BaseException:
-            self._close_files()
-            raise
+        for attempt in range(1, _OPENING_ATTEMPTS + 1):
+            try:
+                self._core = SqliteCore(
+                    path,
+                    layout=layout,
+                    clock=self._clock,
+                    changes=changes,
+                    max_bytes=max_bytes,
+                    make=make,
+                )
+                self._open_readers(path)
+                break
+            except StoreReplaced:  # another process restores it at this moment
+                if attempt == _OPENING_ATTEMPTS:
+                    raise
+        self._own_reader = SqliteReader(self._core.connection, path)
         self._sweep_due = self._clock.monotonic()
         self._writing: Lane[_Job, Answer] = Lane("writer", [self._work], between=self._sweep_if_due)
         self._reading: Lane[_Job, Answer] = self._writing
         if self._readers:
-            self._reading = Lane("reader", [_reading_with(reader) for reader in self._readers])
+            guard = self._core.guard
+            self._reading = Lane(
+                "reader", [_reading_with(reader, guard) for reader in self._readers]
+            )
+
+    def _open_readers(self, path: str) -> None:
+        try:
+            while path != MEMORY and len(self._readers) < _READERS:
+                self._readers.append(SqliteReader(schema.opened_for_reading(path), path))
+            if self._core.guard is not None:
+                self._core.guard.check()
+        except BaseException:
+            self._close_files()
+            raise
 
     @property
     def layout(self) -> Layout:
@@ -141,6 +160,7 @@ class SqliteEngine:
     def _close_files(self) -> None:
         for reader in self._readers:
             reader.close()
+        self._readers.clear()
         self._core.close()
 
     def _work(self, jobs: list[_Job]) -> list[Answer]:
@@ -175,8 +195,18 @@ def _is_write(job: _Job) -> bool:
     return isinstance(job, _WRITES)
 
 
-def _reading_with(reader: SqliteReader) -> Callable[[list[_Job]], list[Answer]]:
-    return lambda jobs: [_read(reader, job) for job in jobs]
+def _reading_with(
+    reader: SqliteReader, guard: FileGuard | None
+) -> Callable[[list[_Job]], list[Answer]]:
+    def read(jobs: list[_Job]) -> list[Answer]:
+        try:
+            if guard is not None:
+                guard.check_file()
+        except StoreError as error:
+            return [Answer(error=error) for _ in jobs]
+        return [_read(reader, job) for job in jobs]
+
+    return read
 
 
 def _read(reader: SqliteReader, job: Any) -> Answer:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 
-import msgspec
-
 from holdfast.errors import (
     StoreCorrupt,
     StoreFull,
@@ -15,16 +13,15 @@ from holdfast.errors import (
     Throttled,
 )
 
-__all__ = ["fault", "is_ambiguous"]
+__all__ = ["fault", "is_ambiguous", "is_undecodable"]
 
 # Extended result codes carry the primary code in their low byte.
 _PRIMARY = 0xFF
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_TOOBIG)
 
 
 def fault(error: Exception, path: str) -> Exception:
     """Return the error that says what is wrong with the file; any other error as it is."""
-    if isinstance(error, msgspec.DecodeError):
-        return StoreCorrupt(f"{path} is damaged: an item cannot be read ({error})")
     if not isinstance(error, sqlite3.Error):
         return error
     code = _primary(error)
@@ -34,7 +31,7 @@ def fault(error: Exception, path: str) -> Exception:
         return StoreReadOnly(f"{path} cannot be written: {error}")
     if code == sqlite3.SQLITE_FULL:
         return StoreFull(f"{path} cannot grow: the disk, or the limit set for it, is used up")
-    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+    if code in _DAMAGED or is_undecodable(error):
         return StoreCorrupt(f"{path} is damaged or not a database: {error}")
     if code == sqlite3.SQLITE_CANTOPEN:
         return StoreNotFound(f"{path} cannot be opened: {error}")
@@ -48,6 +45,11 @@ def is_ambiguous(error: sqlite3.Error) -> bool:
     when the file is next recovered.
     """
     return _primary(error) == sqlite3.SQLITE_IOERR
+
+
+def is_undecodable(error: sqlite3.Error) -> bool:
+    """Return whether a text in the file is not UTF-8: Python says so, not SQLite."""
+    return not hasattr(error, "sqlite_errorcode") and "decode" in str(error)
 
 
 def _primary(error: sqlite3.Error) -> int:

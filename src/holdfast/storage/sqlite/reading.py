@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable
+from contextlib import closing
 from typing import Any
 
-import msgspec
-
-from holdfast.errors import ChangesOff, ChangesTrimmed, InvalidQuery
+from holdfast.errors import ChangesOff, ChangesTrimmed, InvalidQuery, ItemDamaged
 from holdfast.storage.cursors import cursor_at
 from holdfast.storage.item import Item, item_bytes
 from holdfast.storage.layout import PK, SK, Index, Key
@@ -24,13 +23,15 @@ from holdfast.storage.operations import (
     ReadOperation,
 )
 from holdfast.storage.ranges import All, At, Between, From, Prefix, Range, UpTo
-from holdfast.storage.sqlite.body import decoded
-from holdfast.storage.sqlite.faults import fault
+from holdfast.storage.sqlite.body import Unreadable, item_of
+from holdfast.storage.sqlite.faults import fault, is_undecodable
+from holdfast.storage.sqlite.schema import BODY
 from holdfast.storage.units import query_units, read_units, total
 
-__all__ = ["SqliteReader"]
+__all__ = ["SqliteReader", "damaged"]
 
 PAGE_BYTES_MAX = 1024 * 1024
+_DAMAGED_MAX = 100
 _LAST_CHARACTER = 0x10FFFF
 _SURROGATES = range(0xD800, 0xE000)
 
@@ -46,6 +47,7 @@ class SqliteReader:
         """Carry out one read.
 
         Raises:
+            ItemDamaged: an item cannot be read; in an index it is left out and named instead.
             StoreUnavailable, StoreUnusable: the file cannot be read.
         """
         try:
@@ -67,10 +69,11 @@ class SqliteReader:
 
         Raises:
             ChangesOff, ChangesTrimmed, InvalidQuery: as `Table.changes` says.
+            ItemDamaged: what an item was, or became, cannot be read.
         """
         try:
             return self._changes(after, limit)
-        except (sqlite3.Error, msgspec.DecodeError) as error:
+        except sqlite3.Error as error:
             raise fault(error, self._path) from error
 
     def close(self) -> None:
@@ -79,25 +82,34 @@ class SqliteReader:
 
     def _get(self, key: Key) -> Item | None:
         found = self._connection.execute(
-            "SELECT body FROM items WHERE pk = ? AND sk = ?", key
+            f"SELECT {BODY} FROM items WHERE pk = ? AND sk = ?", key
         ).fetchone()
-        return None if found is None else {PK: key.pk, SK: key.sk, **decoded(found[0])}
+        if found is None:
+            return None
+        try:
+            return item_of(key.pk, key.sk, found[0])
+        except Unreadable as error:
+            raise damaged(key.pk, key.sk, error) from error
 
     def _query(self, query: QueryItems) -> Answer:
         sql, values = _selection(query)
-        items: list[Item] = []
-        size = 0
-        cut = False
-        for pk, sk, body in self._connection.execute(sql, values):
-            item = _seen({PK: pk, SK: sk, **decoded(body)}, query.index)
-            items.append(item)
-            size += item_bytes(item)
-            if len(items) == query.limit or size >= PAGE_BYTES_MAX:
-                cut = True
-                break
-        cursor = cursor_at(items[-1], query.index) if cut else None
-        units = query_units(size, eventual=query.eventual, index=query.index is not None)
-        return Answer(Page(items, cursor), units)
+        try:
+            return self._page(query, sql, values)
+        except sqlite3.OperationalError as error:
+            if query.index is None or not is_undecodable(error):
+                raise
+        # A key in this page is not UTF-8. It is read again so that such keys can be told apart.
+        self._connection.text_factory = _marked
+        try:
+            return self._page(query, sql, values)
+        finally:
+            self._connection.text_factory = str
+
+    def _page(self, query: QueryItems, sql: str, values: list[Any]) -> Answer:
+        # Closed, also where an error keeps it: an open one holds on to what stood there when it
+        # was opened, and this connection would never see anything newer.
+        with closing(self._connection.execute(sql, values)) as rows:
+            return _answered(query, rows)
 
     def _changes(self, after: str | None, limit: int) -> ChangePage:
         # One transaction, so that trimming between two of these reads cannot hide a gap.
@@ -105,12 +117,13 @@ class SqliteReader:
         try:
             oldest, newest = self._feed_ends()
             start = _position(after, oldest, newest)
-            rows = self._connection.execute(
+            selected = self._connection.execute(
                 "SELECT position, pk, sk, old, new, at_ms, expired FROM changes "
                 "WHERE position > ? ORDER BY position LIMIT ?",
                 (start, limit),
             )
-            changes = _page_of_changes(rows)
+            with closing(selected) as rows:
+                changes = _page_of_changes(rows)
         finally:
             self._connection.execute("COMMIT")
         return ChangePage(changes, changes[-1].position if changes else str(start))
@@ -127,6 +140,80 @@ class SqliteReader:
         newest = given[0] if given else 0
         (oldest,) = self._connection.execute("SELECT min(position) FROM changes").fetchone()
         return (newest + 1 if oldest is None else oldest), newest
+
+
+def damaged(pk: object, sk: object, error: Unreadable) -> ItemDamaged:
+    """Return the error that names an item which cannot be read."""
+    return ItemDamaged(
+        f"the item {pk!r:.200} / {sk!r:.200} cannot be read: {error}", key=(str(pk), str(sk))
+    )
+
+
+def _answered(query: QueryItems, rows: Iterable[Any]) -> Answer:
+    """Return a page of the rows.
+
+    In an index one item that cannot be read must not hide those of others: it is left out, and
+    named. In a partition, which is one owner's, nothing may be missing unseen.
+    """
+    items: list[Item] = []
+    bad: list[ItemDamaged] = []
+    size = 0
+    cut = False
+    pk = sk = place = None
+    for pk, sk, place, body in rows:
+        try:
+            item = _entry(query.index, query.pk, pk, sk, place, body)
+        except Unreadable as error:
+            bad.append(damaged(pk, sk, error))
+            if query.index is None:
+                raise bad[-1] from error
+            size += len(body or b"")
+        else:
+            items.append(item)
+            size += item_bytes(item)
+        if len(items) == query.limit or size >= PAGE_BYTES_MAX or len(bad) == _DAMAGED_MAX:
+            cut = True
+            break
+    cursor = _cursor(query, pk, sk, place) if cut else None
+    units = query_units(size, eventual=query.eventual, index=query.index is not None)
+    return Answer(Page(items, cursor, tuple(bad)), units)
+
+
+def _entry(
+    index: Index | None, partition: str, pk: Any, sk: Any, place: Any, body: bytes | None
+) -> Item:
+    """Return what a row holds of an item, or what an index shows of it."""
+    if index is None:
+        return item_of(pk, sk, body)
+    if not (_is_text(pk) and _is_text(sk) and _is_text(place)):
+        raise Unreadable("its key is not text")
+    item = item_of(pk, sk, body)
+    if item.get(index.pk) != partition or item.get(index.sk) != place:
+        raise Unreadable(f"it does not stand where {index.name} has it")
+    entry = index.entry(item)
+    assert entry is not None
+    return entry
+
+
+def _cursor(query: QueryItems, pk: Any, sk: Any, place: Any) -> str:
+    """Return the cursor behind a row, which need not be one that can be read."""
+    position = {PK: _fit(pk), SK: _fit(sk)}
+    if query.index is not None:
+        position |= {query.index.pk: query.pk, query.index.sk: _fit(place)}
+    return cursor_at(position, query.index)
+
+
+def _marked(text: bytes) -> str:
+    """Return text whose bytes that are not UTF-8 became halves of surrogate pairs."""
+    return text.decode(errors="surrogateescape")
+
+
+def _is_text(value: object) -> bool:
+    return type(value) is str and (value.isascii() or _fit(value) == value)
+
+
+def _fit(value: object) -> str:
+    return str(value).encode(errors="replace").decode()
 
 
 def _position(after: str | None, oldest: int, newest: int) -> int:
@@ -157,19 +244,16 @@ def _change(
     position: int, pk: str, sk: str, old: bytes | None, new: bytes | None, at_ms: int, expired: int
 ) -> Change:
     key = Key(pk, sk)
-    return Change(str(position), key, _image(key, old), _image(key, new), at_ms, bool(expired))
+    try:
+        before, after = _image(key, old), _image(key, new)
+    except Unreadable as error:
+        told = Unreadable(f"{error}, at position {position} of the change feed")
+        raise damaged(pk, sk, told) from error
+    return Change(str(position), key, before, after, at_ms, bool(expired))
 
 
 def _image(key: Key, body: bytes | None) -> Item | None:
-    return None if body is None else {PK: key.pk, SK: key.sk, **decoded(body)}
-
-
-def _seen(item: Item, index: Index | None) -> Item:
-    if index is None:
-        return item
-    entry = index.entry(item)
-    assert entry is not None
-    return entry
+    return None if body is None else item_of(key.pk, key.sk, body)
 
 
 def _selection(query: QueryItems) -> tuple[str, list[Any]]:
@@ -188,9 +272,12 @@ def _selection(query: QueryItems) -> tuple[str, list[Any]]:
         values += [query.after[name] for name in names]
     direction = "ASC" if query.forward else "DESC"
     ordering = ", ".join(f"{column} {direction}" for column in order)
-    sql = f"SELECT pk, sk, body FROM items WHERE {' AND '.join(clauses)} ORDER BY {ordering}"
+    sql = (
+        f"SELECT pk, sk, {sk}, {BODY} FROM items WHERE {' AND '.join(clauses)} ORDER BY {ordering}"
+    )
     if query.limit is not None:
-        sql += f" LIMIT {query.limit}"
+        # What cannot be read does not count.
+        sql += f" LIMIT {query.limit + _DAMAGED_MAX}"
     return sql, values
 
 

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from functools import lru_cache
+from typing import TypeAlias
 
 import msgspec
 
-from holdfast.errors import StoreMismatched, StoreUnusable, Throttled
+from holdfast.errors import StoreCorrupt, StoreMismatched, StoreUnusable, Throttled
+from holdfast.storage.item import ITEM_BYTES_MAX
 from holdfast.storage.layout import Layout
 from holdfast.storage.sqlite.faults import fault
+from holdfast.storage.sqlite.place import CONNECTING
 
-__all__ = ["BUSY_MS", "MIGRATIONS", "opened", "opened_for_reading"]
+__all__ = [
+    "BODY",
+    "BUSY_MS",
+    "MEMORY",
+    "MIGRATIONS",
+    "check",
+    "connected",
+    "opened",
+    "opened_for_reading",
+]
 
 # "Hold": tells our files from other programs'.
 _APPLICATION_ID = 0x486F6C64
@@ -21,6 +34,28 @@ _APPLICATION_ID = 0x486F6C64
 BUSY_MS = 30_000
 _SWITCH_ATTEMPTS = 100
 _CACHE_KIB = 16 * 1024
+
+MEMORY = ":memory:"
+"""The path of a store that is no file."""
+
+# A number is at most twice as long here as an item is charged for it.
+_BODY_BYTES_MAX = 4 * ITEM_BYTES_MAX
+BODY = f"CASE WHEN typeof(body) = 'blob' AND length(body) <= {_BODY_BYTES_MAX} THEN body END"
+"""The column as it is read: NULL where it cannot be an item, so that it is never in memory."""
+
+# A file may come from anywhere. These bound what SQLite does with one; our own statements and
+# values are far below them.
+_LIMITS = {
+    sqlite3.SQLITE_LIMIT_LENGTH: 8 * 1024 * 1024,
+    sqlite3.SQLITE_LIMIT_SQL_LENGTH: 100_000,
+    sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 100,
+    sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 10,
+    sqlite3.SQLITE_LIMIT_VDBE_OP: 25_000,
+    sqlite3.SQLITE_LIMIT_ATTACHED: 0,
+    sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 2,
+}
+_OBJECTS_MAX = 100
+_LAYOUT_BYTES_MAX = 64 * 1024
 
 # The rows have a number of their own, so that new ones are appended to the end of the file in
 # whatever order their keys come; only the (small) index on the key is written in key order.
@@ -93,11 +128,12 @@ def opened(
 
     Raises:
         StoreMismatched: a newer release, another program or other indexes made the file.
+        StoreCorrupt: it has tables, views or triggers that are not ours.
         StoreUnavailable, StoreUnusable: it cannot be opened.
     """
-    with _closed_on_error(path) as connection:
-        # First of all: a file of somebody else is not touched.
-        _check_owner(connection, path)
+    with connected(path) as connection:
+        # First of all: a file of another program is not touched, nor one that was tampered with.
+        checked = check(connection, path, layout)
         _switch_to_wal(connection, path)
         connection.execute("PRAGMA synchronous = FULL")
         if max_bytes is not None:
@@ -106,7 +142,9 @@ def opened(
         if _version(connection) < len(MIGRATIONS):
             with _transaction(connection):
                 _migrate(connection, path, layout)
-        _check_layout(connection, path, layout)
+            checked = False
+        if not checked:
+            check(connection, path, layout)
         if changes is not None and changes is not _has_changes(connection):
             with _transaction(connection):
                 _switch_changes(connection, changes)
@@ -119,19 +157,30 @@ def opened_for_reading(path: str) -> sqlite3.Connection:
     Raises:
         StoreUnavailable, StoreUnusable: it cannot be opened.
     """
-    with _closed_on_error(path) as connection:
+    with connected(path) as connection:
         connection.execute("PRAGMA query_only = ON")
         return connection
 
 
 @contextmanager
-def _closed_on_error(path: str) -> Generator[sqlite3.Connection]:
-    """Open the file; close it if what follows fails, and say in our own words why."""
+def connected(path: str) -> Generator[sqlite3.Connection]:
+    """Open the file; close it if what follows fails, and say in our own words why.
+
+    Nothing that the file says is trusted: no function runs because its schema names it.
+
+    Raises:
+        StoreUnavailable, StoreUnusable: it cannot be opened.
+    """
     connection: sqlite3.Connection | None = None
     try:
-        connection = sqlite3.connect(
-            path, timeout=BUSY_MS / 1000, isolation_level=None, check_same_thread=False
-        )
+        with CONNECTING:
+            connection = sqlite3.connect(
+                path, timeout=BUSY_MS / 1000, isolation_level=None, check_same_thread=False
+            )
+        for limit, value in _LIMITS.items():
+            connection.setlimit(limit, value)
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute("PRAGMA cell_size_check = ON")
         connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         yield connection
     except BaseException as error:
@@ -187,7 +236,8 @@ def _create(connection: sqlite3.Connection, layout: Layout) -> None:
     connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
 
 
-MIGRATIONS: list[Callable[[sqlite3.Connection, Layout], None]] = [_create]
+_Migration: TypeAlias = Callable[[sqlite3.Connection, Layout], None]
+MIGRATIONS: list[_Migration] = [_create]
 """What brings a file from each schema to the next; never change one that was released."""
 
 
@@ -218,10 +268,93 @@ def _check_owner(connection: sqlite3.Connection, path: str) -> None:
         )
 
 
+# --- a file that may come from anywhere -----------------------------------------------------------
+
+_Object: TypeAlias = tuple[str, str, str, str | None]
+"""A row of the schema: type, name, table, statement."""
+
+
+def check(connection: sqlite3.Connection, path: str, layout: Layout) -> bool:
+    """Check that a file is ours and as we made it; return whether there was something to check.
+
+    Nothing but the schema itself is read before the schema is known to be ours: a view in the place
+    of a table may never end.
+
+    Raises:
+        StoreMismatched: a newer release, another program or other indexes made it.
+        StoreCorrupt: it has tables, views or triggers that are not ours, or lacks some.
+    """
+    connection.execute("BEGIN")  # one moment: another process may switch the feed
+    try:
+        _check_owner(connection, path)
+        version = _version(connection)
+        if version == 0:
+            return False
+        (encoding,) = connection.execute("PRAGMA encoding").fetchone()
+        if encoding != "UTF-8":
+            raise StoreCorrupt(f"{path} has the encoding {encoding}; a store has UTF-8")
+        found = _objects(connection)
+        _check_objects(path, _named_about(found), _named_about(_expected(version, layout, False)))
+        _check_layout(connection, path, layout)
+        on = any(kind == "trigger" for kind, *_ in found)
+        _check_objects(path, found, _expected(version, layout, on))
+        moments = connection.execute("SELECT 1 FROM moment LIMIT 2").fetchall()
+        if len(moments) != int(on):
+            raise StoreCorrupt(f"{path} is damaged: its change feed is half switched on")
+        return True
+    finally:
+        with suppress(sqlite3.Error):
+            connection.execute("COMMIT")
+
+
+def _objects(connection: sqlite3.Connection) -> frozenset[_Object]:
+    # Statistics are SQLite's own, and there where somebody ran ANALYZE.
+    rows = connection.execute(
+        "SELECT type, name, tbl_name, sql FROM sqlite_master "
+        f"WHERE name NOT GLOB 'sqlite_stat[0-9]' LIMIT {_OBJECTS_MAX}"
+    )
+    return frozenset(rows.fetchall())
+
+
+def _named_about(objects: frozenset[_Object]) -> frozenset[_Object]:
+    return frozenset(each for each in objects if each[1] == "about" or each[2] == "about")
+
+
+def _check_objects(path: str, found: frozenset[_Object], expected: frozenset[_Object]) -> None:
+    for kind, name, *_ in sorted(found - expected, key=repr):
+        raise StoreCorrupt(
+            f"{path} is damaged or was tampered with: holdfast did not make its {kind!s:.20} "
+            f"{name!r:.80}"
+        )
+    for kind, name, *_ in sorted(expected - found, key=repr):
+        raise StoreCorrupt(f"{path} is damaged: it has no {kind} {name!r}")
+
+
+def _expected(version: int, layout: Layout, changes: bool) -> frozenset[_Object]:
+    """Return the schema that a file of this version has, as SQLite writes it down."""
+    return _made(tuple(MIGRATIONS[:version]), layout, changes)
+
+
+@lru_cache(maxsize=16)
+def _made(migrations: tuple[_Migration, ...], layout: Layout, changes: bool) -> frozenset[_Object]:
+    with closing(sqlite3.connect(MEMORY, isolation_level=None)) as connection:
+        for migrate in migrations:
+            migrate(connection, layout)
+        _switch_changes(connection, changes)
+        return _objects(connection)
+
+
 def _check_layout(connection: sqlite3.Connection, path: str, layout: Layout) -> None:
-    (stored,) = connection.execute("SELECT value FROM about WHERE name = 'layout'").fetchone()
-    if msgspec.json.decode(stored, type=Layout) != layout:
-        raise StoreMismatched(f"{path} was made with other indexes: {bytes(stored).decode()}")
+    row = connection.execute(
+        "SELECT value FROM about WHERE name = 'layout' AND typeof(value) = 'blob' "
+        f"AND length(value) <= {_LAYOUT_BYTES_MAX}"
+    ).fetchone()
+    try:
+        stored = msgspec.json.decode(row[0], type=Layout)
+    except (TypeError, RecursionError, msgspec.MsgspecError) as error:
+        raise StoreCorrupt(f"{path} is damaged: it does not say which indexes it has") from error
+    if stored != layout:
+        raise StoreMismatched(f"{path} was made with other indexes: {row[0].decode():.500}")
 
 
 def _has_changes(connection: sqlite3.Connection) -> bool:

@@ -1,0 +1,109 @@
+"""Text from outside as people see it: it moves no cursor, and forges no line.
+
+Ids, names, payloads and the errors of tools come from callers, models and services. They may hold
+line breaks, control characters of a terminal, and characters that reverse the direction of text.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import traceback
+from collections.abc import Callable, Mapping
+from types import TracebackType
+
+from holdfast.addresses import without_credentials
+
+__all__ = ["escaped_json", "log_named", "printable"]
+
+_VALUE_LETTERS_MAX = 2_000
+_TRACE_LINES_MAX = 200
+# Everything but what JSON is made of; most of it is printable.
+_UNUSUAL = re.compile(r"[^\n -~]")
+
+
+def printable(text: str) -> str:
+    """Return text in one line, with control, bidirectional and invisible characters written out."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+    )
+
+
+def escaped_json(json: str) -> str:
+    """Return JSON of the same meaning, with what is not printable in its texts written out."""
+    # Outside of texts, JSON that was made here has nothing but ASCII and line breaks.
+    return _UNUSUAL.sub(_escaped, json)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    letter = found[0]
+    if letter.isprintable():
+        return letter
+    units = letter.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+
+
+def log_named(name: str) -> logging.Logger:
+    """Return a log whose lines have what they were given escaped, errors and tracebacks too."""
+    log = logging.getLogger(name)
+    log.addFilter(_ESCAPING)
+    return log
+
+
+class _Shown:
+    """A value that a log line shows."""
+
+    def __init__(self, value: object) -> None:
+        self._value = value
+
+    def __str__(self) -> str:
+        return _bounded(self._value, str)
+
+    def __repr__(self) -> str:
+        return _bounded(self._value, repr)
+
+
+def _bounded(value: object, shown: Callable[[object], str]) -> str:
+    try:
+        text = shown(value)
+    except Exception as error:  # an error of somebody else's class may not even have a text
+        return f"<{type(value).__name__} that cannot be shown: {type(error).__name__}>"
+    if len(text) > _VALUE_LETTERS_MAX:
+        text = f"{text[:_VALUE_LETTERS_MAX]}… ({len(text):,} characters)"
+    return printable(without_credentials(text))
+
+
+class _Escaping(logging.Filter):
+    """Changes what a record shows, but not the template and the error that handlers may want."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if isinstance(record.args, Mapping):
+            record.args = {name: _shown(value) for name, value in record.args.items()}
+        elif record.args:
+            record.args = tuple(map(_shown, record.args))
+        if isinstance(record.exc_info, tuple) and record.exc_info[1] is not None:
+            # Formatters take it as it is where it is set.
+            record.exc_text = _traceback(record.exc_info[1], record.exc_info[2])
+        return True
+
+
+def _shown(value: object) -> object:
+    return value if isinstance(value, int | float) else _Shown(value)
+
+
+def _traceback(error: BaseException, trace: TracebackType | None) -> str:
+    """Return a traceback, each of whose lines is indented: none looks like the line of a log."""
+    try:
+        told = "".join(traceback.format_exception(type(error), error, trace))
+    except Exception:
+        told = "".join(traceback.format_tb(trace)) + type(error).__name__
+    lines = told.splitlines()
+    if len(lines) > _TRACE_LINES_MAX:
+        half = _TRACE_LINES_MAX // 2
+        lines = [*lines[:half], f"… {len(lines) - 2 * half} lines …", *lines[-half:]]
+    return "\n".join(f"  {_bounded(line, str)}" for line in lines)
+
+
+_ESCAPING = _Escaping()

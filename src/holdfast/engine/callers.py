@@ -1,0 +1,127 @@
+"""The options of a call, which share no names with the arguments of the function.
+
+A model chooses the arguments of a tool, parameter names included. So no argument of a call may ever
+be taken for an option of it, such as its idempotency key: options are given to
+`Context.with_options`, and what that returns takes the function and its arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeAlias
+
+import msgspec
+
+from holdfast.errors import InvalidRequest
+from holdfast.graph.tool import Tool
+from holdfast.graph.values import plainly_durable
+from holdfast.model.durations import Duration, milliseconds_of
+from holdfast.model.policy import Retry, admitted_retry
+from holdfast.model.quota import Quota, admitted_quota
+
+__all__ = [
+    "NO_OPTIONS",
+    "BlockingCaller",
+    "CallOptions",
+    "Caller",
+    "admitted_key",
+    "admitted_options",
+    "check_handed",
+]
+
+
+_KEY_LETTERS_MAX = 256
+
+
+class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a call is made; None leaves it to the contract of the tool."""
+
+    key: str | None = None
+    retry: Retry | None = None
+    timeout_ms: int | None = None
+    quota: Quota | None = None
+
+
+NO_OPTIONS = CallOptions()
+
+Make: TypeAlias = Callable[
+    [Callable[..., Any], tuple[Any, ...], Mapping[str, Any], CallOptions], Coroutine[Any, Any, Any]
+]
+Block: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+def admitted_options(
+    *, key: str | None, retry: Retry | None, timeout: Duration | None, quota: Quota | None
+) -> CallOptions:
+    """Return the options of a call.
+
+    Raises:
+        InvalidRequest: one of them makes no sense.
+    """
+    return CallOptions(
+        key=None if key is None else admitted_key(key),
+        retry=None if retry is None else admitted_retry(retry),
+        timeout_ms=None if timeout is None else milliseconds_of(timeout, "timeout"),
+        quota=admitted_quota(quota),
+    )
+
+
+def admitted_key(key: object) -> str:
+    """Return the caller's own name for a call.
+
+    Raises:
+        InvalidRequest: it cannot be one.
+    """
+    if (
+        type(key) is not str
+        or not 0 < len(key) <= _KEY_LETTERS_MAX
+        or not plainly_durable(key)  # or the call would be made, and could not be written down
+    ):
+        raise InvalidRequest(
+            f"the key of a call has 1 to {_KEY_LETTERS_MAX} letters, not {key!r:.80}", field="key"
+        )
+    return key
+
+
+def check_handed(tool: Tool[..., Any], kwargs: Mapping[str, Any]) -> None:
+    """Check that nobody gives a tool what the engine hands to it.
+
+    Raises:
+        InvalidRequest: an argument has such a name.
+    """
+    for name, handed in (("ctx", tool.takes_context), ("idempotency_key", tool.takes_key)):
+        if handed and name in kwargs:
+            raise InvalidRequest(
+                f"{name} must not be given to {tool.name!r}: Holdfast hands it to the function; "
+                "ctx.with_options(key=…) chooses the idempotency key",
+                field=name,
+            )
+
+
+class Caller:
+    """Makes calls with options; `Context.with_options` returns one."""
+
+    def __init__(self, make: Make, options: CallOptions) -> None:
+        self._make = make
+        self._options = options
+
+    async def call(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Call a function as `Context.call` does, with these options.
+
+        Raises:
+            CallChanged: the ``key`` was used before, with other arguments.
+            CallFailed, InvalidRequest, InvalidResult: as `Context.call` does.
+        """
+        return await self._make(function, args, kwargs, self._options)
+
+
+class BlockingCaller:
+    """Makes calls with options in a plain function."""
+
+    def __init__(self, caller: Caller, block: Block) -> None:
+        self._caller = caller
+        self._block = block
+
+    def call(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Do as `Caller.call` does."""
+        return self._block(self._caller.call(function, *args, **kwargs))

@@ -1,0 +1,35 @@
+"""How many signals one process delivers to one run at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from holdfast.records.keys import RunKey
+
+__all__ = ["AT_ONCE_MAX", "Deliveries"]
+
+AT_ONCE_MAX = 16
+"""A sender looks at the row before it writes: so many of one process may all find the last room."""
+
+
+class Deliveries:
+    """Lets the signals to one run wait for one another, where there are many."""
+
+    def __init__(self) -> None:
+        self._rooms: dict[RunKey, asyncio.Semaphore] = {}
+        self._senders: dict[RunKey, int] = {}
+
+    @asynccontextmanager
+    async def turn(self, run: RunKey) -> AsyncGenerator[None, None]:
+        """Wait until few enough others deliver to the run."""
+        room = self._rooms.setdefault(run, asyncio.Semaphore(AT_ONCE_MAX))
+        self._senders[run] = self._senders.get(run, 0) + 1
+        try:
+            async with room:
+                yield
+        finally:
+            self._senders[run] -= 1
+            if not self._senders[run]:
+                del self._senders[run], self._rooms[run]

@@ -1,0 +1,37 @@
+"""Work on large values: in a thread, and few at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from holdfast.graph.values import Glimpse
+
+__all__ = ["LARGE_BYTES", "Heavy"]
+
+T = TypeVar("T")
+
+LARGE_BYTES = 256 * 1024
+"""Up to here it takes less time to encode, compress or unpack than to hand it to a thread."""
+# So much is held in memory twice, packed and unpacked, at the most.
+_AT_ONCE = 2
+
+
+class Heavy:
+    """Encodes, compresses and unpacks large values of one process.
+
+    A thread keeps the event loop free while zstd works, and between two steps of Python. One call
+    of msgspec holds the interpreter until it is done: only the limits on values bound that.
+    """
+
+    def __init__(self) -> None:
+        self._room = asyncio.Semaphore(_AT_ONCE)
+
+    async def run(self, size: int | Glimpse, work: Callable[..., T], *args: Any) -> T:
+        """Return what ``work`` returns, which handles so many bytes."""
+        bytes, whole = size if isinstance(size, Glimpse) else (size, True)
+        if bytes <= LARGE_BYTES and whole:
+            return work(*args)
+        async with self._room:
+            return await asyncio.to_thread(work, *args)

@@ -1,0 +1,98 @@
+"""Answers of models, checked before anything is charged or recorded: they are hostile input."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.errors import AnswerTooLarge, InvalidAnswer
+from holdfast.model.bounds import ANSWER_BYTES_MAX, TOOL_CALLS_MAX
+from holdfast.model.invocation import Answer, ToolCall, Usage
+from holdfast.model.prompt import is_id, is_tool_name
+
+__all__ = ["admitted_answer"]
+
+_log = logging.getLogger("holdfast.models")
+
+# No tool can have this name, as `admitted_tool` sees to.
+_NO_TOOL = "none"
+
+
+def admitted_answer(answer: Answer, tokens: tuple[int, int]) -> Answer:
+    """Return an answer that can be charged, recorded and told to the model again.
+
+    ``tokens`` are what was reserved for it, in and out: where its usage is out of these bounds, its
+    usage is what was reserved.
+
+    Raises:
+        AnswerTooLarge: it says more, or calls more tools, than an answer may.
+        InvalidAnswer: it is none, or cannot be kept.
+    """
+    if not isinstance(answer, Answer) or not isinstance(answer.text, str):
+        raise InvalidAnswer(f"a model's adapter must return an Answer, got {type(answer).__name__}")
+    if len(answer.tool_calls) > TOOL_CALLS_MAX:
+        raise AnswerTooLarge(
+            f"an answer must not call more than {TOOL_CALLS_MAX} tools, "
+            f"got {len(answer.tool_calls)} calls",
+            field="tool_calls",
+            limit=TOOL_CALLS_MAX,
+        )
+    try:
+        size = len(answer.text.encode())
+    except UnicodeEncodeError:
+        raise InvalidAnswer("text with a lone surrogate cannot be kept", field="text") from None
+    if size > ANSWER_BYTES_MAX:
+        raise AnswerTooLarge(
+            f"an answer must not be larger than {ANSWER_BYTES_MAX} bytes, got {size}",
+            field="text",
+            limit=ANSWER_BYTES_MAX,
+        )
+    return msgspec.structs.replace(
+        answer,
+        tool_calls=_admitted_calls(answer.tool_calls),
+        usage=_admitted_usage(answer.usage, tokens, answer.model),
+    )
+
+
+def _admitted_calls(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
+    """Return the calls with ids that tell them apart, and with names that a prompt can hold."""
+    admitted: list[ToolCall] = []
+    taken: set[str] = set()
+    for number, call in enumerate(calls):
+        id = call.id
+        if not is_id(id) or id in taken:
+            id = _free_id(number, taken)
+        taken.add(id)
+        if is_tool_name(call.name):
+            admitted.append(msgspec.structs.replace(call, id=id))
+        else:
+            admitted.append(ToolCall(id, _NO_TOOL, malformed=f"{call.name!r:.200}"))
+    return tuple(admitted)
+
+
+def _free_id(number: int, taken: set[str]) -> str:
+    while (id := f"call_{number}") in taken:
+        number += 1
+    return id
+
+
+def _admitted_usage(usage: Usage, tokens: tuple[int, int], model: str) -> Usage:
+    if (
+        _is_count(usage.input_tokens, tokens[0])
+        and _is_count(usage.output_tokens, tokens[1])
+        and _is_count(usage.cached_input_tokens, usage.input_tokens)
+    ):
+        return usage
+    _log.warning(
+        "the usage of an answer of %.80r is out of bounds; it counts as the %d and %d tokens that "
+        "were reserved for it",
+        model,
+        *tokens,
+    )
+    return Usage(*tokens)
+
+
+def _is_count(count: object, most: int) -> bool:
+    return type(count) is int and 0 <= count <= most

@@ -1,0 +1,37 @@
+"""What a process met that cannot be read: each item is told once, and counted."""
+
+from __future__ import annotations
+
+import logging
+
+from holdfast.errors import ItemDamaged
+
+__all__ = ["Damage"]
+
+_log = logging.getLogger("holdfast.storage")
+
+# So that a file full of them fills neither the log nor the memory.
+_ITEMS_MAX = 1_000
+
+
+class Damage:
+    """The items of a store that this process could not read."""
+
+    def __init__(self) -> None:
+        self._met: dict[tuple[str, str], str] = {}
+
+    def note(self, error: ItemDamaged) -> None:
+        """Take in that an item cannot be read; log it the first time."""
+        if error.key not in self._met and len(self._met) < _ITEMS_MAX:
+            self._met[error.key] = str(error)
+            _log.error("damaged item, left out: %s", error)
+
+    @property
+    def keys(self) -> tuple[tuple[str, str], ...]:
+        """Partition key and sort key of each, in the order in which they were met."""
+        return tuple(self._met)
+
+    @property
+    def count(self) -> int:
+        """How many there are, up to a thousand."""
+        return len(self._met)

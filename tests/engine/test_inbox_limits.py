@@ -1,0 +1,286 @@
+"""An inbox is bounded: the row counts what waits in it, and senders are refused when it is full."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast import Graph, Holdfast, PayloadLimits, signal
+from holdfast.engine import hold, loading, runs
+from holdfast.engine.deliveries import AT_ONCE_MAX
+from holdfast.errors import InboxFull
+from holdfast.records.keys import RunKey, inbox_key
+from holdfast.storage import Update
+from tests.engine.branching import forked
+from tests.engine.support import Gate, House, calls_of, item_of_head, journal_items, store_of
+
+KB = 1024
+FEW = PayloadLimits(inbox_items_max=3, signal_bytes_max=10 * KB, inbox_bytes_max=20 * KB)
+RUN = RunKey("default", "doc-42")
+
+
+def graph_of(function: Any) -> Graph:
+    """Return a graph of one node."""
+    graph = Graph("g", dict)
+    graph.node(name="node")(function)
+    return graph
+
+
+async def takes_until_the_end(state: Any, ctx: Any) -> Any:
+    taken: list[Any] = []
+    while not taken or taken[-1] != "end":
+        taken.append(await ctx.wait(signal("msg")))
+    return {"taken": taken}
+
+
+async def sleeps(state: Any, ctx: Any) -> Any:
+    await ctx.sleep(3600)
+    return {"taken": [await ctx.wait(signal("msg")) for _ in range(2)]}
+
+
+GRAPH = graph_of(takes_until_the_end)
+
+
+async def counted(hf: Holdfast) -> tuple[int, int]:
+    item = await item_of_head(hf, "doc-42")
+    return item.get("inbox_items", 0), item.get("inbox_bytes", 0)
+
+
+# --- full -----------------------------------------------------------------------------------------
+
+
+async def test_a_signal_that_exceeds_the_items_is_refused_and_writes_nothing(either: House) -> None:
+    hf = either.open(limits=FEW)
+    run = await hf.start(GRAPH, id="doc-42")
+    for number in range(3):
+        await run.signal("noise", number)
+    before = await item_of_head(hf, "doc-42")
+    with pytest.raises(InboxFull, match="inbox_items_max is 3") as refused:
+        await run.signal("noise", 3)
+    assert refused.value.retryable
+    assert (refused.value.size, refused.value.limit) == (4, 3)
+    assert await item_of_head(hf, "doc-42") == before
+    assert len(await journal_items(hf, "doc-42")) == 3
+    assert await counted(hf) == (3, 3)
+
+
+async def test_a_signal_that_exceeds_the_bytes_is_refused(house: House) -> None:
+    hf = house.open(limits=FEW)
+    run = await hf.start(GRAPH, id="doc-42")
+    await run.signal("noise", "a" * 9 * KB)  # compresses to almost nothing
+    await run.signal("noise", "a" * 9 * KB)
+    with pytest.raises(InboxFull, match="inbox_bytes_max is 20,480") as refused:
+        await run.signal("noise", "a" * 9 * KB)
+    assert refused.value.limit == 20 * KB
+    await run.signal("noise", "small")
+    assert await counted(hf) == (3, 2 * (9 * KB + 3) + 6)
+
+
+async def test_a_signal_that_lies_there_may_be_sent_again_and_counts_once(house: House) -> None:
+    hf = house.open(limits=FEW)
+    run = await hf.start(GRAPH, id="doc-42")
+    for _ in range(4):
+        await run.signal("noise", "same", signal_id="s1")
+    assert await counted(hf) == (1, 5)
+    for number in range(2):
+        await run.signal("noise", number)
+    await run.signal("noise", "same", signal_id="s1")  # though the inbox is full
+    assert await counted(hf) == (3, 7)
+
+
+async def test_a_run_makes_room_by_taking_signals(either: House) -> None:
+    hf, client = either.open(limits=FEW), either.open(limits=FEW)
+    async with either.worker(hf, GRAPH) as worker:
+        run = await client.start(GRAPH, id="doc-42")
+        for _ in range(4):
+            for number in range(3):
+                await client.signal("doc-42", "msg", number)
+            await either.move(1, worker)
+            assert await counted(hf) == (0, 0)
+        await client.signal("doc-42", "noise", "x")
+        await either.move(1, worker)
+        assert await counted(hf) == (1, 2)
+        await client.signal("doc-42", "msg", "end")
+        await either.move(1, worker)
+        assert (await run.result(timeout=60))["taken"] == [0, 1, 2] * 4 + ["end"]
+
+
+async def test_a_full_inbox_does_not_keep_a_run_from_ending(house: House) -> None:
+    hf = house.open(limits=FEW)
+    run = await hf.start(GRAPH, id="doc-42")
+    for number in range(2):
+        await run.signal("noise", number)
+    await run.signal("msg", "end")
+    with pytest.raises(InboxFull):
+        await run.signal("noise", 3)
+    async with house.worker(hf, GRAPH) as worker:
+        await house.quiet(worker)
+    assert await run.result(timeout=60) == {"taken": ["end"]}
+
+
+async def test_a_run_that_only_sleeps_counts_what_comes_meanwhile(house: House) -> None:
+    hf = house.open(limits=FEW)
+    graph = graph_of(sleeps)
+    async with house.worker(hf, graph) as worker:
+        run = await hf.start(graph, id="doc-42")
+        await house.quiet(worker)
+        for number in range(3):
+            await run.signal("msg", number)
+        with pytest.raises(InboxFull):
+            await run.signal("msg", 3)
+        await house.move(3600, worker)
+        assert await run.result(timeout=60) == {"taken": [0, 1]}
+
+
+async def test_how_a_child_ended_is_told_to_a_run_with_a_full_inbox(house: House) -> None:
+    child = Graph("child", dict)
+    child.node(name="node")(takes_until_the_end)
+
+    async def parent(state: Any, ctx: Any) -> Any:
+        return await ctx.run(child, {}, id="child")
+
+    hf = house.open(limits=FEW)
+    async with house.worker(hf, graph_of(parent), child) as worker:
+        run = await hf.start(graph_of(parent), id="doc-42")
+        await house.quiet(worker)
+        for number in range(3):
+            await run.signal("noise", number)
+        await hf.signal("child", "msg", "end")
+        await house.patiently_quiet(worker)
+        assert await run.result(timeout=60) == {"taken": ["end"]}
+
+
+async def test_senders_of_one_process_overshoot_by_few(house: House) -> None:
+    hf = house.open(limits=FEW)
+    await hf.start(GRAPH, id="doc-42")
+    sent = await asyncio.gather(
+        *(hf.signal("doc-42", "noise", 0) for _ in range(100)), return_exceptions=True
+    )
+    accepted = sum(each is None for each in sent)
+    assert {type(each) for each in sent} == {type(None), InboxFull}
+    assert 3 <= accepted <= 2 + AT_ONCE_MAX
+    assert await counted(hf) == (accepted, accepted)
+    assert not hf._kernel.deliveries._rooms
+
+
+# --- counting -------------------------------------------------------------------------------------
+
+
+async def test_a_row_without_counters_is_counted_when_the_run_pauses(house: House) -> None:
+    hf = house.open(limits=FEW)
+    async with house.worker(hf, GRAPH) as worker:
+        run = await hf.start(GRAPH, id="doc-42")
+        for number in range(2):
+            await run.signal("noise", number)
+        await (
+            store_of(hf)
+            .records("head")
+            .write(Update(key=RUN.head, remove=("inbox_items", "inbox_bytes")))
+        )
+        await house.quiet(worker)
+        assert await counted(hf) == (2, 2)
+
+
+async def test_a_signal_whose_sender_died_is_counted_when_the_run_pauses(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hf = house.open(limits=FEW)
+    run = await hf.start(GRAPH, id="doc-42")
+
+    async def dies(*args: Any, **kwargs: Any) -> None:
+        raise asyncio.CancelledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "_tell_run", dies)
+        with pytest.raises(asyncio.CancelledError):
+            await run.signal("noise", "x", signal_id="s1")
+    await run.signal("noise", "x", signal_id="s1")
+    assert await counted(hf) == (0, 0)
+    async with house.worker(hf, GRAPH) as worker:
+        await house.quiet(worker)
+        assert await counted(hf) == (1, 2)
+
+
+async def test_a_large_payload_counts_as_what_it_has_before_compression(house: House) -> None:
+    hf = house.open()
+    async with house.worker(hf, GRAPH) as worker:
+        run = await hf.start(GRAPH, id="doc-42")
+        payload = [str(number) for number in range(50_000)]  # in a blob, for all that
+        await run.signal("noise", payload)
+        _, sent = await counted(hf)
+        assert sent > 250_000
+        await house.quiet(worker)
+        assert await counted(hf) == (1, sent)
+
+
+async def test_a_run_that_never_pauses_says_what_it_took(house: House) -> None:
+    """Where one branch is busy for days, another takes signals, and the run does not pause."""
+    gate, taken = Gate(), [asyncio.Event() for _ in range(12)]
+
+    async def busy(state: Any) -> None:
+        await gate.pass_through()
+
+    async def listens(state: Any, ctx: Any) -> None:
+        for _ in taken:
+            taken[await ctx.wait(signal("msg"))].set()
+
+    graph = forked(busy, listens)
+    hf = house.open(limits=FEW)
+    async with house.worker(hf, graph) as worker:
+        run = await hf.start(graph, id="doc-42")
+        await gate.waited_at()
+        for number, event in enumerate(taken):
+            await run.signal("msg", number)
+            async with asyncio.timeout(60):
+                await event.wait()
+        assert (await counted(hf))[0] <= 3
+        gate.open()
+        await house.quiet(worker)
+        await run.result(timeout=60)
+
+
+# --- unpacking ------------------------------------------------------------------------------------
+
+
+async def test_only_the_signal_that_is_taken_is_unpacked(
+    either: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unpacked: list[str] = []
+    payload_of = loading.payload_of
+
+    async def watched(kernel: Any, head: Any, signal: Any) -> Any:
+        unpacked.append(signal.id)
+        return await payload_of(kernel, head, signal)
+
+    monkeypatch.setattr(hold, "payload_of", watched)
+    hf = either.open()
+    run = await hf.start(GRAPH, id="doc-42")
+    for number in range(5):
+        await run.signal("noise", "a" * 100_000, signal_id=f"noise-{number}")
+    await run.signal("msg", "first", signal_id="first")
+    async with either.worker(hf, GRAPH) as worker:
+        await either.quiet(worker)
+        await run.signal("msg", "end", signal_id="end")
+        await either.move(1, worker)
+    assert await run.result(timeout=60) == {"taken": ["first", "end"]}
+    assert unpacked == ["first", "end"]
+
+
+async def test_to_cancel_reads_nothing_of_the_inbox(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hf = house.open()
+    run = await hf.start(GRAPH, id="doc-42")
+    generation = (await item_of_head(hf, "doc-42"))["generation"]
+    for number in range(5):
+        # Not only is it not unpacked: whatever it is, nobody looks at it.
+        await run.signal("noise", "x", signal_id=str(number))
+        key = inbox_key(RUN, generation, "noise", str(number))
+        await store_of(hf).records("test").write(Update(key=key, set={"data": b"\x07damaged"}))
+    before = calls_of(hf, "inbox")
+    await run.cancel(reason="flood")
+    assert (await run.get()).status == "cancelled"
+    assert calls_of(hf, "inbox") == before
+    assert (await hf.list()).runs[0].id == "doc-42"

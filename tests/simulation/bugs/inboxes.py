@@ -1,0 +1,63 @@
+"""Bugs to plant in how inboxes are bounded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.engine import hold, runs
+from holdfast.records.head import InboxSize
+from tests.simulation.bugs.planting import bug
+
+_CROWDS = {"crowds": 1.0}
+
+
+@bug(**_CROWDS)
+def an_inbox_without_a_bound(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(runs, "_overflow", lambda *args: None)
+
+
+@bug(**_CROWDS)
+def a_signal_that_is_sent_again_counts_again(patch: pytest.MonkeyPatch) -> None:
+    accept = runs._accept
+
+    async def counting(*args: Any) -> Any:
+        return msgspec.structs.replace(await accept(*args), adds=InboxSize(1, 1))
+
+    patch.setattr(runs, "_accept", counting)
+
+
+@bug(**_CROWDS)
+def a_signal_that_wakes_a_run_is_not_counted(patch: pytest.MonkeyPatch) -> None:
+    woken = runs.woken
+
+    async def heedless(*args: Any, adds: InboxSize, **values: Any) -> Any:
+        return await woken(*args, **values)
+
+    patch.setattr(runs, "woken", heedless)
+
+
+@bug(**_CROWDS)
+def a_pause_forgets_what_waits(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(hold.Hold, "inbox_size", lambda self: InboxSize())
+
+
+@bug(**_CROWDS)
+def a_pause_counts_what_was_taken(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(hold.Hold, "inbox_size", lambda self: hold._inbox_size(self.inbox))
+
+
+@bug(**_CROWDS)
+def a_signal_that_lies_in_a_full_inbox_is_refused(patch: pytest.MonkeyPatch) -> None:
+    accept = runs._accept
+
+    async def hasty(kernel: Any, head: Any, signal: Any) -> Any:
+        if runs.is_callers(signal.name):
+            full = runs._overflow(kernel.limits, head, await runs._packed(kernel, signal))
+            if full is not None:
+                raise full
+        return await accept(kernel, head, signal)
+
+    patch.setattr(runs, "_accept", hasty)

@@ -1,0 +1,191 @@
+"""Inboxes that are full: who fills them, what senders are told, and what rows count.
+
+P1  a signal that was acknowledged is not refused as one too many when it is sent again
+P8  a row counts every signal that its own sender was told of and that was not taken; it counts none
+    twice, save where the network repeats a write, or where a run pauses before the sender of a
+    signal that it has seen has counted it; it counts none that was taken before the last pause; and
+    no more signals lie in an inbox than it may hold, save what some senders put there at once
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from holdfast import PayloadLimits
+from holdfast.errors import InboxFull, RunEnded, RunNotFound, StoreError
+from holdfast.model.signals import is_callers
+from holdfast.records.head import OPEN, Head
+from holdfast.records.keys import RunKey, inbox_key
+from holdfast.storage.item import Item
+from holdfast.storage.layout import TOKEN
+from tests.simulation.chronicle import Broken, Chronicle, Chronicles
+from tests.simulation.script import SLEEPER, Script, asked
+
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast
+    from tests.simulation.members import Fleet
+    from tests.simulation.process import Process
+    from tests.simulation.world import World
+
+__all__ = ["TRIES", "Crowd", "Inboxes", "drawn_crowd", "flood"]
+
+TRIES = 6
+"""How often a client sends a signal to a full inbox before it gives up."""
+AT_ONCE = 8
+"""So many senders may find the last room at the same time; there are fewer."""
+PEST_SECONDS = 0.5
+MORE = 2
+"""An inbox has room for all signals that a run asks for, and so many more."""
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """How many signals a run of this fleet may have waiting, and which runs somebody floods."""
+
+    items_max: int
+    victims: tuple[str, ...]
+
+    @property
+    def limits(self) -> PayloadLimits:
+        return PayloadLimits(inbox_items_max=self.items_max)
+
+
+def drawn_crowd(world: World, script: Script) -> Crowd | None:
+    """Draw whether the inboxes of a fleet are small; most are as large as any user's."""
+    # Its own: what is drawn for the other fleets stays as it was.
+    draw = random.Random(f"{world.seed}/crowd")
+    if draw.random() >= world.plan.crowds:
+        return None
+    needed = max(len(asked(wish.plan)) for wish in script.wishes.values())
+    # A run that waits for ever would hold up those behind it in its session.
+    alone = [run for run, wish in script.wishes.items() if wish.session is None and run != SLEEPER]
+    return Crowd(needed + MORE, tuple(draw.sample(alone, min(len(alone), 6))))
+
+
+async def flood(fleet: Fleet, process: Process, crowd: Crowd) -> None:
+    """Send some runs more signals than they may have, one after the other."""
+    hf: Holdfast = fleet.face(process)
+    number = 0
+    while not fleet.leaving.is_set():
+        await process.clock.sleep(PEST_SECONDS * (0.5 + process.ids.random()))
+        run = crowd.victims[number % len(crowd.victims)]
+        key = RunKey(fleet.script.wishes[run].tenant, run)
+        number += 1
+        try:
+            await fleet.send(process, hf, key, "noise", f"{process.name}-{number}")
+        except (InboxFull, RunEnded, RunNotFound, StoreError):
+            continue
+
+
+@dataclass
+class _Counting:
+    """What the row of one run is known to count."""
+
+    told: set[tuple[str, str]] = field(default_factory=set)
+    """The signals whose sender put them there itself, and was told that they count."""
+    taken: frozenset[tuple[str, str]] = frozenset()
+    """What was taken when its owner last said what waits."""
+    tokens: set[str] = field(default_factory=set)
+    """Of the writes that counted something since the last pause."""
+    repeated: int = 0
+    """How many of them the network repeated."""
+    unheard: int = 0
+    """How many signals lay there then whose senders had yet to count them, unless they died."""
+    was_full: bool = False
+
+
+class Inboxes:
+    """Checks what rows count, and what senders to full inboxes are told."""
+
+    def __init__(self, world: World, runs: Chronicles, seen: Counter[str]) -> None:
+        self._world = world
+        self._runs = runs
+        self._seen = seen
+        self._counting: dict[tuple[str, str], _Counting] = {}
+        self.items_max: int | None = None
+        """How many signals a run may have waiting, where that is few."""
+
+    def mark(self, process: Process) -> str:
+        """Return what is smaller than the token of every later write of the process."""
+        return "" if self.items_max is None else process.ids.new()
+
+    def told(self, process: Process, key: RunKey, signal: tuple[str, str], mark: str) -> None:
+        """Hear that a sender was told that a signal counts, which it began to send at the mark."""
+        head = self._runs.row(key)
+        if self.items_max is None or head is None or head.status not in OPEN:
+            return
+        chronicle = self._runs.of_row(head)
+        counting = self._of(chronicle)
+        token = chronicle.stamps.get(signal, "")
+        ours = token > mark and chronicle.put_by.get(token) == process.name
+        if not ours and head.inbox_items >= self.items_max:
+            self._seen["sent again to a full inbox"] += 1
+        if ours:
+            counting.told.add(signal)
+            self._seen["room in an inbox that was full"] += counting.was_full
+            counting.was_full = False
+        self._check(head, chronicle)
+
+    def refused(self, key: RunKey, signal: tuple[str, str]) -> None:
+        """Hear that a sender was told that the inbox is full."""
+        self._seen["inbox was full"] += 1
+        head = self._runs.row(key)
+        if head is None:
+            return
+        chronicle = self._runs.of_row(head)
+        self._of(chronicle).was_full = True
+        lies = self._world.truth.item(inbox_key(key, head.generation, *signal)) is not None
+        if lies and signal in chronicle.acknowledged:
+            raise Broken(
+                f"P1: the signal {signal} of {key.id} was acknowledged, and is refused as one too "
+                "many when it is sent again"
+            )
+
+    def row(self, before: Head | None, head: Head, item: Item, chronicle: Chronicle) -> None:
+        """Check what a row counts once it was written."""
+        if self.items_max is None or before is None or head.status not in OPEN:
+            return
+        counting = self._of(chronicle)
+        let_go = before.owner is not None and head.owner is None
+        # What a reaper makes due again is torn, and a worker that hands it on opens it.
+        paused = let_go and head.status == "waiting" and not head.torn
+        if paused or head.inbox_items < before.inbox_items:
+            execution = chronicle.execution
+            counting.taken = frozenset() if execution is None else execution.taken
+            counting.repeated = 0
+            counting.unheard = len(_callers(chronicle) - counting.told)
+            if paused:
+                counting.tokens.clear()
+        elif head.inbox_items > before.inbox_items:
+            counting.repeated += item[TOKEN] in counting.tokens
+            counting.tokens.add(item[TOKEN])
+        self._check(head, chronicle)
+
+    def _of(self, chronicle: Chronicle) -> _Counting:
+        return self._counting.setdefault((chronicle.key.pk, chronicle.generation), _Counting())
+
+    def _check(self, head: Head, chronicle: Chronicle) -> None:
+        assert self.items_max is not None
+        counting, execution = self._of(chronicle), chronicle.execution
+        taken = frozenset[tuple[str, str]]() if execution is None else execution.taken
+        least = len(counting.told - taken)
+        what = f"the row of {head.key.id} counts {head.inbox_items} signals"
+        if head.inbox_items < least:
+            raise Broken(f"P8: {what}, and {least} that were acknowledged wait")
+        callers = _callers(chronicle)
+        most = len(callers - counting.taken) + counting.repeated + counting.unheard
+        if head.inbox_items > most:
+            raise Broken(f"P8: {what}, and no more than {most} can wait")
+        if len(callers - taken) > self.items_max + AT_ONCE:
+            raise Broken(
+                f"P8: {len(callers - taken)} signals wait in the inbox of {head.key.id}, which may "
+                f"hold {self.items_max}"
+            )
+
+
+def _callers(chronicle: Chronicle) -> set[tuple[str, str]]:
+    """Return what callers sent a run."""
+    return {signal for signal in chronicle.accepted if is_callers(signal[0])}

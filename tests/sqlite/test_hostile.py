@@ -1,0 +1,278 @@
+"""Files that somebody spoiled on purpose, or bit rot did: typed errors, and nothing else stalls."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.errors import ItemDamaged, StoreCorrupt, StoreMismatched
+from holdfast.storage.layout import Index, Key, Layout
+from holdfast.storage.operations import Page
+from holdfast.storage.sqlite import schema
+from holdfast.storage.sqlite.body import Unreadable, decoded, encoded
+from holdfast.storage.table import Table
+from holdfast.storage.writes import Absent, Check, Delete, Present, Put, Update
+
+Opened = Callable[..., Table]
+ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)"
+
+
+def ext(code: int, data: bytes) -> bytes:
+    return b"\x81\xa1n" + msgspec.msgpack.encode(msgspec.msgpack.Ext(code, data))
+
+
+def number(text: str) -> bytes:
+    return ext(1, text.encode())
+
+
+BODIES: dict[str, Any] = {
+    "not MessagePack": b"\xc1",
+    "nested 5,000 deep": b"\x81\xa1a" + b"\x91" * 5000 + b"\x00",
+    "nested 500 deep": b"\x81\xa1a" + b"\x91" * 500 + b"\x00",
+    "nested 34 deep": b"\x81\xa1a" + b"\x91" * 34 + b"\x00",
+    "a number of 5,000 digits": number("9" * 5000),
+    "not a number": number("abc"),
+    "a number that is none": number("NaN"),
+    "a huge number": number("1E999999999"),
+    "digits of other scripts": number("\u0663"),
+    "a set of lists": ext(2, b"\x91\x91\x00"),
+    "an empty set": ext(2, b"\x90"),
+    "an unknown extension": ext(99, b"x"),
+    "a time": b"\x81\xa1a\xd6\xff\x00\x00\x00\x01",
+    "a float": b"\x81\xa1a" + msgspec.msgpack.encode(1.5),
+    "a nested float": b"\x81\xa1a\x91" + msgspec.msgpack.encode(1.5),
+    "names that are no text": b"\x81\x01\x02",
+    "nested names that are no text": b"\x81\xa1a\x81\x01\x02",
+    "text that is not UTF-8": b"\x81\xa1a\xa2\xff\xfe",
+    "4 G elements": b"\x81\xa1a\xdd\xff\xff\xff\xff",
+    "cut": b"\x82\xa1a\x00",
+    "trailing bytes": b"\x80\x00",
+    "a list": b"\x91\x00",
+    "nothing": b"",
+    "a key of its own": b"\x82\xa2PK\xa1x\xa1n\x01",
+    "text": "x",
+    "8 MB": b"\x81\xa1a\xc6\x00\x80\x00\x00" + bytes(8 * 1024**2),
+}
+
+
+def run_sql(path: str, *statements: str, values: tuple[Any, ...] = ()) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for statement in statements:
+            connection.execute(statement, values)
+
+
+def content(path: str) -> bytes:
+    return Path(path).read_bytes()
+
+
+async def filled(table: Table, names: str) -> None:
+    await table.write_many(
+        Put({"PK": f"k{name}", "SK": "s", "n": 1, "GSI1PK": "due", "GSI1SK": f"{name}"})
+        for name in names
+    )
+
+
+# --- one item ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
+async def test_an_item_that_cannot_be_read_hides_no_other_one(
+    opened: Opened, path: str, body: Any
+) -> None:
+    table = opened()
+    await filled(table, "abc")
+    run_sql(path, "UPDATE items SET body = ? WHERE pk = 'kb'", values=(body,))
+    page = await table.query("due", index="GSI1")
+    assert [item["PK"] for item in page.items] == ["ka", "kc"]
+    assert [error.key for error in page.damaged] == [("kb", "s")]
+    bad = Key("kb", "s")
+    calls = [
+        lambda: table.get(bad),
+        lambda: table.get_many([Key("ka", "s"), bad]),
+        lambda: table.query("kb"),
+        lambda: table.write(Update(key=bad, set={"n": 2})),
+        lambda: table.write(Put({"PK": "kb", "SK": "s"}, Absent("PK"))),
+        lambda: table.write(Delete(bad, Present("PK"))),
+        lambda: table.transact([Put({"PK": "kd", "SK": "s"}), Check(bad, Present("PK"))]),
+    ]
+    for call in calls:
+        with pytest.raises(ItemDamaged, match="kb"):
+            await call()
+    # The others of the same commit are not concerned, and it can still be replaced.
+    good = Update(key=Key("ka", "s"), set={"n": 5})
+    outcomes = await asyncio.gather(
+        table.write(Update(key=bad, set={"n": 2})), table.write(good), return_exceptions=True
+    )
+    assert [type(each) for each in outcomes] == [ItemDamaged, type(None)]
+    await table.write(Put({"PK": "kb", "SK": "s", "n": 3}))
+    assert await table.get(bad) == {"PK": "kb", "SK": "s", "n": 3}
+
+
+async def test_an_error_does_not_keep_a_reader_in_the_past(opened: Opened, path: str) -> None:
+    table = opened()
+    await table.write_many(Put({"PK": "p", "SK": f"{n}"}) for n in range(5))
+    run_sql(path, "UPDATE items SET body = x'c1' WHERE sk = '0'")
+    errors: list[ItemDamaged] = []
+    for _ in range(4):  # each of the readers
+        with pytest.raises(ItemDamaged) as raised:
+            await table.query("p")
+        errors.append(raised.value)
+    for n in range(8):
+        await table.write(Put({"PK": "q", "SK": "s", "n": n}))
+        assert await table.get(Key("q", "s")) == {"PK": "q", "SK": "s", "n": n}
+    assert len(errors) == 4
+
+
+async def test_an_item_that_cannot_be_read_can_be_deleted(opened: Opened, path: str) -> None:
+    table = opened()
+    await filled(table, "ab")
+    run_sql(path, "UPDATE items SET body = x'c1'")
+    await table.write_many([Delete(Key("ka", "s")), Delete(Key("kb", "s"))])
+    assert await table.query("due", index="GSI1") == Page([], None)
+
+
+async def test_a_page_goes_past_items_that_cannot_be_read(opened: Opened, path: str) -> None:
+    table = opened()
+    await table.write_many(
+        Put({"PK": f"k{n:03}", "SK": "s", "GSI1PK": "due", "GSI1SK": f"{n:03}"}) for n in range(260)
+    )
+    run_sql(path, "UPDATE items SET body = x'c1' WHERE pk < 'k250'")
+    for forward in (True, False):
+        seen: list[str] = []
+        bad = 0
+        cursor, pages = None, 0
+        while pages == 0 or cursor is not None:
+            page = await table.query("due", index="GSI1", limit=3, cursor=cursor, forward=forward)
+            seen += [item["GSI1SK"] for item in page.items]
+            bad += len(page.damaged)
+            cursor, pages = page.cursor, pages + 1
+        assert sorted(seen) == [f"{n:03}" for n in range(250, 260)]
+        assert (bad, pages <= 10) == (250, True)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE items SET GSI1SK = 'bb' WHERE pk = 'kb'",
+        "UPDATE items SET pk = CAST(x'6bff62' AS TEXT) WHERE pk = 'kb'",
+        "UPDATE items SET pk = x'6b62' WHERE pk = 'kb'",
+        "UPDATE items SET sk = CAST(x'ff' AS TEXT) WHERE pk = 'kb'",
+        "UPDATE items SET GSI1SK = CAST(x'62ff' AS TEXT) WHERE pk = 'kb'",
+        "UPDATE items SET GSI1SK = x'62' WHERE pk = 'kb'",
+    ],
+)
+async def test_a_row_whose_keys_are_wrong_hides_no_other_one(
+    opened: Opened, path: str, statement: str
+) -> None:
+    table = opened()
+    await filled(table, "abc")
+    run_sql(path, statement)
+    for limit in (None, 2):
+        page = await table.query("due", index="GSI1", limit=limit)
+        assert [item["PK"] for item in page.items] == ["ka", "kc"]
+        assert len(page.damaged) == 1 or "x'62'" in statement
+    assert await table.get(Key("kc", "s")) is not None
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_an_item_or_unreadable(body: bytes) -> None:
+    try:
+        item = decoded(body)
+    except Unreadable:
+        return
+    assert decoded(encoded(item)) == item
+
+
+def test_what_is_written_is_readable() -> None:
+    deep: Any = 1
+    for _ in range(31):
+        deep = [deep]
+    item = {
+        "deep": deep,
+        "numbers": frozenset({Decimal("1E-130"), 10**37, -(10**120)}),
+        "bytes": frozenset({b"a", b""}),
+        "large": 9 * 10**125,
+        "small": Decimal("-1.5E-130"),
+    }
+    assert decoded(encoded(item)) == item
+
+
+# --- the whole file ------------------------------------------------------------------------------
+
+
+HOSTILE = {
+    "a view that never ends": (
+        "DROP TABLE about",
+        f"CREATE VIEW about AS {ENDLESS} SELECT 'layout' AS name, x AS value FROM n WHERE x < 0",
+    ),
+    "a view in the place of the items": (
+        "ALTER TABLE items RENAME TO theirs",
+        "CREATE VIEW items AS SELECT * FROM theirs",
+    ),
+    "a trigger": (
+        "CREATE TRIGGER evil AFTER INSERT ON items BEGIN DELETE FROM items WHERE pk = 'ka'; END",
+    ),
+    "a further view": (f"CREATE VIEW v AS {ENDLESS} SELECT x FROM n",),
+    "a virtual table": ("CREATE VIRTUAL TABLE v USING fts5(a)",),
+    "a further table": ("CREATE TABLE sqlitestat1 (a)",),
+    "a further index": ("CREATE INDEX mine ON items (body)",),
+    "a missing index": ("DROP INDEX items_key",),
+    "a missing table": ("DROP TABLE changes",),
+    "a trigger of the same name": (
+        "CREATE TRIGGER items_inserted AFTER INSERT ON items BEGIN DELETE FROM items; END",
+    ),
+    "a feed that is half on": ("INSERT INTO moment VALUES (0, 0)",),
+    "no layout": ("DELETE FROM about",),
+    "a layout that is nonsense": ("UPDATE about SET value = x'ff'",),
+    "a layout that is text": ("UPDATE about SET value = 'nonsense'",),
+    "a deep layout": ("UPDATE about SET value = CAST(zeroblob(9000000) AS BLOB)",),
+}
+
+
+@pytest.mark.parametrize("statements", HOSTILE.values(), ids=HOSTILE.keys())
+async def test_a_file_that_was_tampered_with_is_not_used(
+    opened: Opened, path: str, statements: tuple[str, ...]
+) -> None:
+    table = opened()
+    await filled(table, "a")
+    await table.close()
+    run_sql(path, "PRAGMA journal_mode = DELETE", *statements)
+    before = content(path)
+    with pytest.raises(StoreCorrupt, match=r"test\.db"):
+        opened()
+    assert content(path) == before
+
+
+def test_a_file_in_another_encoding(opened: Opened, path: str) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA encoding = 'UTF-16'")
+        schema.MIGRATIONS[0](connection, schema_layout())
+        connection.execute("PRAGMA user_version = 1")
+        connection.commit()
+    with pytest.raises(StoreCorrupt, match="UTF-16"):
+        opened()
+
+
+def schema_layout() -> Layout:
+    return Layout((Index("GSI1"), Index("GSI2")))
+
+
+async def test_statistics_and_the_feed_are_part_of_a_file(opened: Opened, path: str) -> None:
+    table = opened(changes=True)
+    await filled(table, "abc")
+    run_sql(path, "ANALYZE")
+    assert await opened().get(Key("ka", "s")) is not None
+    await opened(changes=False).close()
+    assert await opened().get(Key("ka", "s")) is not None
+    with pytest.raises(StoreMismatched, match="other indexes"):
+        opened(layout=schema_layout())

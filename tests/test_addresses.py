@@ -1,0 +1,83 @@
+"""Addresses are shown without their credentials: in errors, in failures and in reprs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from holdfast import Holdfast
+from holdfast.addresses import without_credentials
+from holdfast.cli import main
+from holdfast.errors import CallFailed, EndpointUnreachable, HoldfastError, InvalidUrl
+from holdfast.model.failure import failure_of
+from holdfast.storage.dynamodb.credentials import Route
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("http://user:secret@host/path", "http://***@host/path"),
+        ("http://secret@host", "http://***@host"),
+        ("http://:secret@host", "http://***@host"),
+        ("http://user:se@cr@et@host", "http://***@host"),
+        ("http://user:sec/ret@host", "http://***@host"),
+        ("url='HTTP://user:secret@host:80'", "url='HTTP://***@host:80'"),
+        ("a http://u:secret@h b https://v:secret@i c", "a http://***@h b https://***@i c"),
+        ("dynamodb://t?endpoint=http://u:secret@h", "dynamodb://t?endpoint=http://***@h"),
+        (
+            "dynamodb://t?endpoint=http%3A%2F%2Fu%3Asecret%40h",
+            "dynamodb://t?endpoint=http%3A%2F%2F***%40h",
+        ),
+        ("http://host/a@b", "http://host/a@b"),
+        ("somebody@example.com", "somebody@example.com"),
+        ("sqlite:////var/lib/runs@2.db", "sqlite:////var/lib/runs@2.db"),
+        ("", ""),
+    ],
+)
+def test_credentials_are_hidden(text: str, shown: str) -> None:
+    assert without_credentials(text) == shown
+    assert str(EndpointUnreachable(text)) == (shown or str(EndpointUnreachable()))
+
+
+def test_it_takes_time_in_proportion_to_the_text() -> None:
+    for text in ("://", "://a:", "%3A%2F%2F", "%3A%2F%2Fa", "a@", "://@", "a:/"):
+        assert len(without_credentials(text * 200_000)) > 0
+
+
+def test_what_is_recorded_of_an_error_shows_none() -> None:
+    try:
+        try:
+            raise OSError("407 from http://user:secret@proxy:3128")
+        except OSError as error:
+            raise ConnectionError("no way past http://user:secret@proxy:3128") from error
+    except ConnectionError as error:
+        failure = failure_of(error)
+    assert "proxy:3128" in failure.message
+    assert "secret" not in f"{failure} {CallFailed(failure.message, trace=failure.trace)!r}"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "dynamodb://user:secret@table",
+        "dynamodb://table?endpoint=http://user:secret@host",
+        "dynamodb://table?endpoint=http%3A%2F%2Fuser%3Asecret%40host",
+        "dynamodb://table?endpoint=http://:secret@host",
+        "dynamodb://table?region=eu-west-1&endpoint=http://user:secret@host/" + "x" * 300,
+        "postgres://user:secret@host/db",
+        "dynamodb://table?bucket=b&bucket_endpoint=http://user:secret@host",
+    ],
+)
+def test_a_stores_address_shows_none(url: str, tmp_path: Path) -> None:
+    with pytest.raises((InvalidUrl, HoldfastError)) as refused:
+        Holdfast(url)
+    assert "secret" not in f"{refused.value!r}{refused.value}"
+    shown = CliRunner().invoke(main, ["store", "check", url])
+    assert shown.exit_code != 0
+    assert "secret" not in shown.output
+
+
+def test_a_route_shows_none() -> None:
+    assert "secret" not in repr(Route("http://user:secret@proxy:3128", None))
