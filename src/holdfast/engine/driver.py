@@ -90,7 +90,8 @@ class Driver:
             raise
         except Exception as error:
             await self._stumble(error)
-        self._interrupted = False
+        # An interruption that came with another error is heard of at the next step.
+        self._interrupted = self._task is not None and self._task.cancelling() > 0
 
     async def _stumble(self, error: Exception) -> None:
         """Put a run aside that cannot be gone on with, also if its row cannot say all of it."""

@@ -117,14 +117,13 @@ async def _extended(
     kernel: Kernel, head: Head, expires_ms: int, *, taken: Collection[tuple[str, str]]
 ) -> Head:
     """Let the signals last, then let the run expire later; return its row."""
+    wakes = await prolong_all(kernel, head, taken)
     while head.expires_ms < expires_ms:
         _check_open(kernel, head)
-        # A run that was given a late signal may have looked at it, and waits again. So the signals
-        # are read anew whenever the row has changed.
         write = changes.extended(
             head,
             expires_ms=expires_ms,
-            wakes=await prolong_all(kernel, head, taken),
+            wakes=wakes,
             now_ms=kernel.clock.now_ms(),
             token=kernel.ids.new(),
         )
@@ -132,6 +131,9 @@ async def _extended(
             return head_of(await kernel.settle(kernel.heads, write))
         except ConditionFailed as failed:
             head = standing_row(head, failed)
+        if head.status == "waiting" and head.owner is None:
+            # It may have looked at a late signal meanwhile, and waits again.
+            wakes = await prolong_all(kernel, head, taken)
     return head
 
 

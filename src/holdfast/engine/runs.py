@@ -192,7 +192,8 @@ async def _accept(kernel: Kernel, head: Head, signal: _Sent) -> _Lying | None:
     except ConditionFailed as failed:
         async with _withdrawn_if_over(kernel, put):
             ttl = await _check_same(kernel, head, failed.item or {}, signal)
-        return _Lying(ttl, spilled, put)
+        # What lies there may be larger than what we sent, where it is the end of a child.
+        return _Lying(ttl, spilled or "blob" in (failed.item or {}), put)
     return _Lying(
         head.ttl, spilled, put, InboxSize(1, made.plain_bytes) if callers else InboxSize()
     )

@@ -114,7 +114,8 @@ def _spool_of(
         put = text_item(head, key, number, text, now_ms=kernel.clock.now_ms())
         # Another owner may have freed the run by now: text would be left behind. But where our
         # lease is renewed after all, the answer is going to be recorded: so its text must not end.
-        while not lost():
+        until = kernel.clock.monotonic() + _PATIENCE_SECONDS
+        while not lost() and kernel.clock.monotonic() < until:
             if alive():
                 until = kernel.clock.monotonic() + _PATIENCE_SECONDS
                 try:

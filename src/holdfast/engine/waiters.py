@@ -15,6 +15,8 @@ this process remembers what it has seen of the line:
 
 from __future__ import annotations
 
+import math
+from heapq import heappop, heappush
 from typing import Generic, Protocol, TypeVar
 
 from holdfast.model.level import LATE_US
@@ -41,8 +43,8 @@ class Waiters(Generic[W]):
         self._waiting: list[W] = []
         # Callers of other processes may have places up to here.
         self._foreign_until_us = 0
-        # Callers of this process that do not wait in place have places in this part of the line.
-        self._away_from_us = 0
+        # The places of callers of this process that do not wait in place, the first in front.
+        self._away_us: list[int] = []
         self._away_until_us = 0
 
     def __bool__(self) -> bool:
@@ -62,9 +64,8 @@ class Waiters(Generic[W]):
 
     def note_away(self, told_us: int, *, now_us: int) -> None:
         """Note that a caller of this process has this place, and does not wait for it here."""
-        if self._away_until_us <= now_us:
-            self._away_from_us = told_us
-        self._away_from_us = min(told_us, self._away_from_us)
+        self._forget_past(now_us)
+        heappush(self._away_us, told_us)
         self._away_until_us = max(told_us, self._away_until_us)
 
     def see(self, line_us: int) -> None:
@@ -77,8 +78,9 @@ class Waiters(Generic[W]):
         """Return the callers that may take a slot before their time."""
         if self.share_line(now_us):
             return []
-        alone = self.are_alone(now_us)
-        return [one for one in self._waiting if alone or _place_us(one) <= self._away_from_us]
+        self._forget_past(now_us)
+        first_us = self._away_us[0] if self._away_us else math.inf
+        return [one for one in self._waiting if _place_us(one) <= first_us]
 
     def due(self, now_us: int) -> list[W]:
         """Return the callers whose time has come."""
@@ -91,6 +93,10 @@ class Waiters(Generic[W]):
     def are_alone(self, now_us: int) -> bool:
         """Return whether all callers in the line wait in place in this process."""
         return max(self._foreign_until_us, self._away_until_us) <= now_us
+
+    def _forget_past(self, now_us: int) -> None:
+        while self._away_us and self._away_us[0] <= now_us:
+            heappop(self._away_us)
 
 
 def _place_us(caller: _Waiting) -> int:
