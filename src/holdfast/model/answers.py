@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 import msgspec
 
+from holdfast.display import log_named
 from holdfast.errors import AnswerTooLarge, InvalidAnswer
 from holdfast.model.bounds import ANSWER_BYTES_MAX, TOOL_CALLS_MAX
 from holdfast.model.invocation import Answer, ToolCall, Usage
@@ -14,7 +14,7 @@ from holdfast.model.prompt import is_id, is_tool_name
 
 __all__ = ["admitted_answer"]
 
-_log = logging.getLogger("holdfast.models")
+_log = log_named("holdfast.models")
 
 # No tool can have this name, as `admitted_tool` sees to.
 _NO_TOOL = "none"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-
+from holdfast.display import log_named
 from holdfast.errors import ItemDamaged
 
 __all__ = ["Damage"]
 
-_log = logging.getLogger("holdfast.storage")
+_log = log_named("holdfast.storage")
 
 # So that a file full of them fills neither the log nor the memory.
 _ITEMS_MAX = 1_000

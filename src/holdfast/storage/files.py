@@ -18,7 +18,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import heapq
-import logging
 import os
 import stat
 import threading
@@ -28,6 +27,7 @@ from itertools import islice
 from pathlib import Path
 
 from holdfast.clock import Clock, Ids, SystemClock, SystemIds
+from holdfast.display import log_named
 from holdfast.errors import (
     AccessDenied,
     HoldfastError,
@@ -48,7 +48,7 @@ from holdfast.storage.names import Names, are_folded
 
 __all__ = ["FolderBlobs"]
 
-_log = logging.getLogger("holdfast.storage")
+_log = log_named("holdfast.storage")
 
 THREADS = 4
 LEFTOVER_SECONDS = 24 * 3600

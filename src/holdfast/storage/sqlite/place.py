@@ -6,7 +6,6 @@ what stands under the names of the file, its log and its index with what was ope
 
 from __future__ import annotations
 
-import logging
 import os
 import stat
 import threading
@@ -14,6 +13,7 @@ from collections import Counter
 from contextlib import suppress
 from typing import NamedTuple
 
+from holdfast.display import log_named
 from holdfast.errors import StoreNotFound, StoreReplaced, StoreUnavailable, StoreUnusable
 
 __all__ = [
@@ -26,7 +26,7 @@ __all__ = [
     "prepare",
 ]
 
-_log = logging.getLogger("holdfast.storage")
+_log = log_named("holdfast.storage")
 
 BESIDE = ("-wal", "-shm", "-journal")
 """What SQLite keeps beside a file that is in use."""

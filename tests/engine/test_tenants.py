@@ -1,0 +1,87 @@
+"""A tenant is part of every key: no method shows or changes a run of another tenant."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from holdfast import Budget, Graph, Holdfast, days, signal
+from holdfast.errors import RunNotFound
+from tests.engine.support import House, store_of
+
+RUN, SESSION, USER = "doc-42", "chat", "ann"
+GRAPH = Graph("asking", dict)
+
+
+@GRAPH.node
+async def ask(state: Any, ctx: Any) -> Any:
+    return {"said": await ctx.wait(signal("answer"))}
+
+
+async def all_of(items: AsyncIterator[Any]) -> list[Any]:
+    return [item async for item in items]
+
+
+async def seen(steps: AsyncIterator[Any]) -> list[int]:
+    """Return how many runs a bulk operation met, where it met any."""
+    return [step.seen for step in await all_of(steps) if step.seen]
+
+
+async def listed(hf: Holdfast) -> list[Any]:
+    return (await hf.list()).runs
+
+
+Ask = Callable[[Holdfast], Awaitable[Any]]
+OF_ONE_RUN: dict[str, Ask] = {
+    "cancel": lambda hf: hf.cancel(RUN),
+    "children": lambda hf: hf.children(RUN),
+    "events": lambda hf: all_of(hf.events(RUN, follow=False)),
+    "extend": lambda hf: hf.extend(RUN, expires=days(30)),
+    "get": lambda hf: hf.get(RUN),
+    "history": lambda hf: hf.history(RUN),
+    "resolve": lambda hf: hf.resolve(RUN, "0" * 16, void=True),
+    "retry": lambda hf: hf.retry(RUN),
+    "run": lambda hf: hf.run(RUN).result(timeout=60),
+    "set_budget": lambda hf: hf.set_budget(RUN, Budget(usd=100)),
+    "signal": lambda hf: hf.signal(RUN, "answer", "mine"),
+    "spending": lambda hf: hf.spending(RUN),
+    "tokens": lambda hf: all_of(hf.tokens(RUN, follow=False)),
+}
+OF_MANY: dict[str, Ask] = {
+    "ambiguous": lambda hf: all_of(hf.ambiguous()),
+    "cancel_all": lambda hf: seen(hf.cancel_all(everything=True)),
+    "lane": lambda hf: hf.lane(SESSION, user=USER),
+    "list": listed,
+    "retry_all": lambda hf: seen(hf.retry_all(everything=True)),
+}
+
+
+def test_every_method_that_names_a_tenant_is_tried() -> None:
+    named = {
+        name
+        for name, method in vars(Holdfast).items()
+        if not name.startswith("_")
+        and inspect.isfunction(method)
+        and "tenant" in inspect.signature(method).parameters
+    }
+    assert named == {*OF_ONE_RUN, *OF_MANY, "start"}
+
+
+@pytest.mark.parametrize("name", [*OF_ONE_RUN, *OF_MANY])
+async def test_no_method_shows_or_changes_a_run_of_another_tenant(house: House, name: str) -> None:
+    hf, other = house.open(tenant="acme"), house.open(tenant="umbrella")
+    async with house.worker(hf, GRAPH) as worker:
+        await hf.start(GRAPH, id=RUN, session=SESSION, user=USER, budget=Budget(usd=1))
+        await house.quiet(worker)
+        before = [item async for item in store_of(hf).table.every(f"RUN#acme#{RUN}")]
+        if name in OF_ONE_RUN:
+            with pytest.raises(RunNotFound):
+                await OF_ONE_RUN[name](other)
+        else:
+            assert await OF_MANY[name](other) == []
+        await house.quiet(worker)
+        assert [item async for item in store_of(hf).table.every(f"RUN#acme#{RUN}")] == before
+        assert (await hf.get(RUN)).status == "waiting"

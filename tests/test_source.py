@@ -1,0 +1,58 @@
+"""What no module of the library may do, read from its source."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[1] / "src" / "holdfast"
+MODULES = {
+    path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text())
+    for path in sorted(SOURCE.rglob("*.py"))
+}
+# Each of them turns bytes or text into code, or into objects of any class.
+UNSAFE_MODULES = {"cPickle", "copyreg", "dill", "jsonpickle", "marshal", "pickle", "shelve", "yaml"}
+UNSAFE_CALLS = {"__import__", "compile", "eval", "exec", "import_module"}
+# Imports what the person who types a command names.
+TARGETS = "cli/targets.py"
+# Makes the one kind of log that escapes what it shows.
+DISPLAY = "display.py"
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{name.name}" for name in node.names)
+
+
+def called(tree: ast.AST) -> Iterator[str]:
+    """Yield what is called: ``f`` of ``f()``, and both ``f`` and ``a.f`` of ``a.f()``."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        if isinstance(node.func, ast.Name):
+            yield node.func.id
+        elif isinstance(node.func, ast.Attribute):
+            of = node.func.value.id if isinstance(node.func.value, ast.Name) else ""
+            yield from (f"{of}.{node.func.attr}", "" if of == "re" else node.func.attr)
+
+
+def test_nothing_that_is_stored_or_received_becomes_code() -> None:
+    for module, tree in MODULES.items():
+        roots = {name.partition(".")[0] for name in imported(tree)}
+        assert not roots & UNSAFE_MODULES, module
+        expected = {"import_module"} if module == TARGETS else set[str]()
+        assert {*called(tree)} & UNSAFE_CALLS == expected, module
+
+
+def test_every_log_of_ours_escapes_what_it_shows() -> None:
+    """A log that is made with `logging.getLogger` has no filter: see `display.log_named`."""
+    bare = [
+        module
+        for module, tree in MODULES.items()
+        if module != DISPLAY and "logging.getLogger" in {*called(tree), *imported(tree)}
+    ]
+    assert bare == []
