@@ -73,7 +73,7 @@ async def test_kill_9_of_one_of_two_workers_on_dynamodb(dynamodb_local: str, fol
     # Fewer runs, since DynamoDB Local takes a few hundred writes a second beside its clients;
     # longer nodes, or most of what is in flight would be writes, and those it carries out even
     # after the kill; a longer lease, since it answers late while it is new.
-    load = Load(runs=100, work_seconds=0.1, lease_seconds=4)
+    load = Load(runs=100, work_seconds=0.1, lease_seconds=8)
     url = f"dynamodb://crash-{SystemIds().new()}?region=us-east-1&endpoint={dynamodb_local}"
     async with open_store(url) as store:
         await store.create()

@@ -53,6 +53,16 @@ async def damage(hf: Holdfast, id: str) -> None:
     await store_of(hf).table.write_many([Put(broken)])
 
 
+async def expire_kid_early(house: House, hf: Holdfast) -> None:
+    """Let the child expire by a worker whose clock is ahead."""
+    ahead = House(house.url, StepClock())
+    ahead.clock.advance(1000)
+    async with ahead.worker(ahead.open(), ASKS) as hasty:
+        await ahead.quiet(hasty)
+    await ahead.close()
+    assert (await hf.get("kid")).status == "expired"
+
+
 # --- they end with their parent -------------------------------------------------------------------
 
 
@@ -68,12 +78,7 @@ async def test_a_child_that_ends_by_a_fast_clock_tells_a_parent_that_is_extended
     async with house.worker(hf, graph, ASKS) as worker:
         parent = await hf.start(graph, id=PARENT, expires=1000)
         await house.quiet(worker)
-    ahead = House(house.url, StepClock())
-    ahead.clock.advance(1000)
-    async with ahead.worker(ahead.open(), ASKS) as hasty:
-        await ahead.quiet(hasty)
-    await ahead.close()
-    assert (await hf.get("kid")).status == "expired"
+    await expire_kid_early(house, hf)
     await hf.extend(PARENT, expires=5000)
     async with house.worker(hf, graph) as worker:
         await house.move(1000, worker)  # it was woken by that clock
@@ -96,12 +101,7 @@ async def test_a_parent_that_saw_the_end_of_its_child_too_early_is_woken_when_it
     async with house.worker(hf, graph, ASKS) as worker:
         parent = await hf.start(graph, id=PARENT, expires=1000)
         await gate.waited_at()
-        ahead = House(house.url, StepClock())
-        ahead.clock.advance(1000)
-        async with ahead.worker(ahead.open(), ASKS) as hasty:
-            await ahead.quiet(hasty)
-        await ahead.close()
-        assert (await hf.get("kid")).status == "expired"
+        await expire_kid_early(house, hf)
         gate.open()
         await house.quiet(worker)
         assert (await hf.get(PARENT)).status == "waiting"

@@ -56,8 +56,9 @@ class Chronicle:
     deleted: set[str] = field(default_factory=set)
     """The tokens of what was deleted, and the keys of signals: a network that repeats a write, or
     carries it out late, may bring it back."""
-    seen: set[tuple[str, str]] = field(default_factory=set)
-    """The signals that lay there when the run was last claimed: its owner knows of them."""
+    seen: dict[int, set[tuple[str, str]]] = field(default_factory=dict)
+    """The signals that lay there when the run was claimed, by the epoch of that claim: that owner
+    knows of them. What an earlier one wrote may arrive after it, and follows from fewer."""
     acknowledged: set[tuple[str, str]] = field(default_factory=set)
     """The signals whose sender was told that they count."""
     waits: tuple[Wait, ...] = ()

@@ -242,7 +242,7 @@ class Journals:
             raise Broken(f"P2: {what}, in epoch {epoch}, after it had let go of the run")
         self._check_branch(execution, event, what)
         if isinstance(event, SignalTaken):
-            self._check_taken(chronicle, event, what)
+            self._check_taken(chronicle, event, epoch, what)
             self._family.taken(chronicle, event, what)
         if isinstance(event, Expired):
             self.check_expiry(chronicle, head, what)
@@ -282,7 +282,9 @@ class Journals:
             case _:
                 pass
 
-    def _check_taken(self, chronicle: Chronicle, event: SignalTaken, what: object) -> None:
+    def _check_taken(
+        self, chronicle: Chronicle, event: SignalTaken, epoch: int, what: object
+    ) -> None:
         assert chronicle.execution is not None
         taken, accepted = chronicle.execution.taken, chronicle.accepted
         if (event.name, event.id) in taken:
@@ -292,7 +294,7 @@ class Journals:
         stamps = chronicle.stamps
         earlier = [
             id
-            for name, id in chronicle.seen - taken
+            for name, id in chronicle.seen.get(epoch, set()) - taken
             if name == event.name
             and accepted[name, id] <= accepted[event.name, event.id]
             and stamps[name, id] < stamps[event.name, event.id]

@@ -29,6 +29,7 @@ from holdfast.records.head import ENDED
 from holdfast.records.keys import RunKey
 from tests.simulation.chronicle import Broken
 from tests.simulation.effects import Outside
+from tests.simulation.faces import face_of
 from tests.simulation.faults import NEVER
 from tests.simulation.flow import State, noise
 from tests.simulation.inboxes import TRIES, Crowd, flood
@@ -144,12 +145,9 @@ class Fleet:
     def face(self, process: Process) -> Holdfast:
         """Return what a process uses; one that was started again has another."""
         if process.name not in self.faces:
-            self.faces[process.name] = Holdfast(
-                process.store.url,
+            self.faces[process.name] = face_of(
+                process,
                 tenant=TENANT,
-                store=process.store,
-                clock=process.clock,
-                ids=process.ids,
                 models=self.outside.models,
                 quotas={SAGE: SAGE_QUOTA},
                 limits=None if self.crowd is None else self.crowd.limits,

@@ -325,7 +325,7 @@ class Promises:
         if head.epoch < before.epoch:
             raise Broken(f"P2: {where}, and set its epoch back")
         if head.owner != before.owner and head.owner is not None:
-            chronicle.seen = set(chronicle.accepted)
+            chronicle.seen[head.epoch] = set(chronicle.accepted)
             ended = chronicle.execution is not None and chronicle.execution.ending is not None
             self.seen["claimed to pay"] += ended and self._owes(head)
         if head.expires_ms < before.expires_ms or head.ttl < before.ttl:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import Graph, Holdfast, Retry, signal
+from holdfast import Graph, Retry, signal
 from holdfast.engine import children
 from holdfast.engine.kernel import Kernel
 from holdfast.records import changes
@@ -17,6 +17,7 @@ from holdfast.records.child import child_item
 from holdfast.records.head import Head
 from holdfast.records.keys import RunKey
 from tests.simulation.chronicle import Broken
+from tests.simulation.faces import face_of
 from tests.simulation.faults import calm
 from tests.simulation.lot import Lot
 from tests.simulation.process import Process
@@ -40,16 +41,6 @@ async def starts(state: Any, ctx: Any) -> Any:
     raise ValueError("it has a child, and fails")
 
 
-def opened(process: Process) -> Holdfast:
-    return Holdfast(
-        process.store.url,
-        tenant="acme",
-        store=process.store,
-        clock=process.clock,
-        ids=process.ids,
-    )
-
-
 def scene(during: Callable[[Process, Process], Awaitable[None]]) -> Counter[str]:
     """Let a run fail whose child goes on; return what was seen.
 
@@ -61,7 +52,7 @@ def scene(during: Callable[[Process, Process], Awaitable[None]]) -> Counter[str]
         promises = Promises(world, skew_ms=100, stuck_ms=600_000, lease_seconds=20.0, lot=Lot())
         seen.append(promises.seen)
         owner, other = world.process("owner"), world.process("other")
-        hf = opened(owner)
+        hf = face_of(owner, tenant="acme")
 
         async def all_of_it() -> None:
             async with hf.worker([PARENT, KID], poll_seconds=1.0):
@@ -138,7 +129,7 @@ def test_a_lost_owner_must_not_make_the_child(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_name_that_another_process_prolongs_is_still_the_owners() -> None:
     async def during(owner: Process, other: Process) -> None:
-        await other.run(opened(other).extend("doc-42", expires=100 * 24 * 3600))
+        await other.run(face_of(other, tenant="acme").extend("doc-42", expires=100 * 24 * 3600))
 
     seen = scene(during)
     assert seen["extended"] == 1

@@ -17,6 +17,7 @@ from holdfast.records.keys import RunKey
 from holdfast.storage import Equals
 from tests.simulation import fleet as fleets
 from tests.simulation.chronicle import Broken
+from tests.simulation.faces import face_of
 from tests.simulation.faults import calm
 from tests.simulation.lot import Lot
 from tests.simulation.members import LEASE_SECONDS, POLL_SECONDS, Fleet
@@ -46,13 +47,7 @@ def scene(during: During) -> None:
             world, skew_ms=100, stuck_ms=600_000, lease_seconds=LEASE_SECONDS, lot=Lot()
         )
         process = world.process("p")
-        hf = Holdfast(
-            process.store.url,
-            tenant=RUN.tenant,
-            store=process.store,
-            clock=process.clock,
-            ids=process.ids,
-        )
+        hf = face_of(process, tenant=RUN.tenant)
 
         async def all_of_it() -> None:
             await hf.start(GRAPH, id=RUN.id)

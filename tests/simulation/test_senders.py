@@ -13,6 +13,7 @@ from holdfast.records.head import Head
 from holdfast.records.keys import RunKey, inbox_key
 from holdfast.storage import Put
 from tests.simulation.chronicle import Broken
+from tests.simulation.faces import face_of
 from tests.simulation.faults import calm
 from tests.simulation.lot import Lot
 from tests.simulation.process import Process
@@ -29,23 +30,13 @@ async def asks(state: Any, ctx: Any) -> Any:
     return {"got": await ctx.wait(signal("go"))}
 
 
-def opened(process: Process) -> Holdfast:
-    return Holdfast(
-        process.store.url,
-        tenant=RUN.tenant,
-        store=process.store,
-        clock=process.clock,
-        ids=process.ids,
-    )
-
-
 def scene(during: Any) -> None:
     """Start a run that waits, let something happen, and check the promises on the way."""
 
     async def scenario(world: World) -> None:
         promises = Promises(world, skew_ms=100, stuck_ms=600_000, lease_seconds=20.0, lot=Lot())
         process = world.process("p")
-        hf = opened(process)
+        hf = face_of(process, tenant=RUN.tenant)
 
         async def all_of_it() -> None:
             await hf.start(GRAPH, id=RUN.id, expires=EXPIRES)

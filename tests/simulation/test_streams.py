@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import Graph, Holdfast
+from holdfast import Graph
 from holdfast.model.event import CallFinished
 from holdfast.records.keys import RunKey
 from tests.simulation.chronicle import Broken
+from tests.simulation.faces import face_of
 from tests.simulation.faults import calm
 from tests.simulation.lot import Lot
 from tests.simulation.promises import Promises
@@ -50,13 +51,7 @@ def scene(records: list[CallFinished], screen: Screen) -> None:
             return {}
 
         graph.route(is_silent, tells)
-        hf = Holdfast(
-            process.store.url,
-            tenant=RUN.tenant,
-            store=process.store,
-            clock=process.clock,
-            ids=process.ids,
-        )
+        hf = face_of(process, tenant=RUN.tenant)
 
         async def all_of_it() -> None:
             async with hf.worker([graph], poll_seconds=1.0):
