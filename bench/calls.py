@@ -1,9 +1,14 @@
-"""What a call through the context costs: CPU and writes, beside one that is awaited directly."""
+"""What a call through the context costs: CPU and writes, beside one that is awaited directly.
+
+``python -m bench.calls NAME`` prints the CPU ms of a run of one of the graphs.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -13,12 +18,14 @@ from typing import Any, NamedTuple
 
 from bench.figures import Figure
 from bench.peers.ten_steps import text
+from bench.revisions import ROOT, cost_beside
 from bench.shared_calls import PROCESSES, SHARED, calls_paid
 from holdfast import Graph, Holdfast
 
 # Not in /tmp, which on some machines is memory: there a fsync costs nothing.
-CACHE = Path(__file__).parents[1] / ".cache"
+CACHE = ROOT / ".cache"
 CALLS = 10
+IN_A_ROW = "calls, in a row"
 RUNS = 400
 IN_FLIGHT = 32
 ROUNDS = 5
@@ -51,12 +58,7 @@ Way = Callable[[Any, int], Awaitable[str]]
 def measure() -> list[Figure]:
     """Measure everything, print it, and return what it must reach."""
     CACHE.mkdir(exist_ok=True)
-    graphs = {
-        "direct, in a row": _in_a_row(direct),
-        "calls, in a row": _in_a_row(called),
-        "direct, side by side": _side_by_side(direct),
-        "calls, side by side": _side_by_side(called),
-    }
+    graphs = _graphs()
     print(f"  load before: {os.getloadavg()[0]:.1f}; above 1 the CPU is more than it would be")
     rounds = [
         {name: asyncio.run(_cost(graph)) for name, graph in graphs.items()} for _ in range(ROUNDS)
@@ -73,7 +75,30 @@ def measure() -> list[Figure]:
             calls_paid(CACHE),
             at_most=1,
         ),
+        cost_beside(f"CPU ms a run of {CALLS} calls", _cpu_ms_with),
     ]
+
+
+def _graphs() -> dict[str, Graph]:
+    return {
+        "direct, in a row": _in_a_row(direct),
+        IN_A_ROW: _in_a_row(called),
+        "direct, side by side": _side_by_side(direct),
+        "calls, side by side": _side_by_side(called),
+    }
+
+
+def _cpu_ms_with(sources: Path) -> float:
+    """Return the CPU of a run whose calls are made in a row, with the sources in a folder."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "bench.calls", IN_A_ROW],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(sources)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return float(ran.stdout)
 
 
 def _in_a_row(way: Way) -> Graph:
@@ -146,3 +171,7 @@ def _show(rounds: list[dict[str, Cost]]) -> None:
             costs[f"calls, {how}"].cpu_ms / costs[f"direct, {how}"].cpu_ms for costs in rounds
         )
         print(f"  CPU of a run with calls {how} / with functions awaited directly: {ratio:.2f}")
+
+
+if __name__ == "__main__":
+    print(asyncio.run(_cost(_graphs()[sys.argv[1]])).cpu_ms)

@@ -17,6 +17,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.figures import Figure, ratio
+from bench.revisions import cost_beside
 
 ROOT = Path(__file__).parents[1]
 CACHE = ROOT / ".cache"
@@ -46,8 +47,8 @@ class Contestant:
     workflows: int
     options: tuple[str, ...] = ()
 
-    def run(self) -> Outcome:
-        """Take one turn, in a fresh process with a fresh file.
+    def run(self, sources: Path | None = None) -> Outcome:
+        """Take one turn, in a fresh process with a fresh file; ours may be of other sources.
 
         Raises:
             RuntimeError: The script failed, or found something wrong with what was done.
@@ -58,7 +59,12 @@ class Contestant:
             command += ["--workflows", str(self.workflows), "--in-flight", str(IN_FLIGHT)]
             command += ["--folder", folder]
             done = subprocess.run(
-                command, cwd=folder, capture_output=True, text=True, timeout=SECONDS_MAX
+                command,
+                cwd=folder,
+                env=os.environ | ({} if sources is None else {"PYTHONPATH": str(sources)}),
+                capture_output=True,
+                text=True,
+                timeout=SECONDS_MAX,
             )
         if done.returncode != 0:
             raise RuntimeError(f"{self.script} failed:\n{done.stderr[-2000:]}")
@@ -75,6 +81,7 @@ class Contestant:
 
 # So many workflows that a turn takes some eight seconds.
 OURS = {"Holdfast": Contestant(Path(sys.executable), "holdfast_runner.py", 5_000)}
+SHORT = Contestant(Path(sys.executable), "holdfast_runner.py", 1_500)
 PEERS = {
     "DBOS, tuned": Contestant(PEERS_PYTHON, "dbos_runner.py", 300),
     "DBOS, as it comes": Contestant(PEERS_PYTHON, "dbos_runner.py", 100, ("--as-it-comes",)),
@@ -108,6 +115,7 @@ def measure() -> list[Figure]:
         Figure("Holdfast's CPU ms a step", cpu_ms, at_most=0.25),
         _against("DBOS, as it comes", rounds, "p99_ms", at_most=0.2),
         _against("LangGraph", rounds, "p99_ms", at_most=0.2),
+        cost_beside("CPU ms a step", lambda sources: SHORT.run(sources).cpu_ms_a_step),
     ]
 
 

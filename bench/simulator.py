@@ -10,18 +10,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from math import nan
 from pathlib import Path
 
 import msgspec
 
 from bench.figures import Figure, ratio, show
+from bench.revisions import ROOT, missing, tree
 
-ROOT = Path(__file__).parents[1]
 REVISION = os.environ.get("SIMULATOR_BEFORE", "02d6f4d")
 """What to compare with: the last revision before the simulator was made fast."""
 SEEDS_FIRST = 5_000_000
@@ -69,19 +67,15 @@ class Told(msgspec.Struct):
 def measure() -> list[Figure]:
     """Measure both, print it, and return what it must reach."""
     what = f"simulator: seeds a CPU second / those of {REVISION}"
-    with _tree(REVISION) as before:
+    with tree(REVISION) as before:
         if before is None:
-            print(
-                f"  There is no revision {REVISION} here, so nothing to compare with: a shallow "
-                "copy of the repository lacks it (git fetch --unshallow), or name another one "
-                "in SIMULATOR_BEFORE."
-            )
+            print(f"  Nothing to compare with: {missing(REVISION, 'SIMULATOR_BEFORE')}")
             return [Figure(what, nan, at_least=RATIO_MIN)]
         trees = {"before": before, "now": ROOT}
         told: dict[str, list[Told]] = {name: [] for name in trees}
         for turn in range(ROUNDS):
-            for name, tree in trees.items():
-                told[name].append(_run(tree, SEEDS_FIRST + turn * SEEDS))
+            for name, folder in trees.items():
+                told[name].append(_run(folder, SEEDS_FIRST + turn * SEEDS))
     cpu = [{name: SEEDS / told[name][turn].cpu for name in trees} for turn in range(ROUNDS)]
     wall = [{name: SEEDS / told[name][turn].wall for name in trees} for turn in range(ROUNDS)]
     show(cpu, "seeds a CPU second", digits=2)
@@ -90,42 +84,17 @@ def measure() -> list[Figure]:
     return [Figure(what, ratio(cpu, "now", "before"), at_least=RATIO_MIN)]
 
 
-@contextmanager
-def _tree(revision: str) -> Iterator[Path | None]:
-    """Yield a work tree of a revision; None where the repository has no such revision."""
-    if _git("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}").returncode:
-        yield None
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        tree = Path(folder) / "before"
-        added = _git("worktree", "add", "--detach", str(tree), revision)
-        if added.returncode:
-            print(f"  git cannot make a work tree of {revision}: {added.stderr.strip()}")
-            yield None
-            return
-        try:
-            yield tree
-        finally:
-            _git("worktree", "remove", "--force", str(tree))
-
-
-def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-
-
-def _run(tree: Path, first: int) -> Told:
+def _run(folder: Path, first: int) -> Told:
     ran = subprocess.run(
         [sys.executable, "-c", _PROGRAM, str(first), str(SEEDS)],
-        cwd=tree,
-        env={**os.environ, "PYTHONPATH": f"{tree}/src:{tree}"},
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": f"{folder}/src:{folder}"},
         capture_output=True,
         text=True,
         check=False,
     )
     if ran.returncode:
-        raise RuntimeError(f"the simulator in {tree} failed:\n{ran.stderr}")
+        raise RuntimeError(f"the simulator in {folder} failed:\n{ran.stderr}")
     return msgspec.json.decode(ran.stdout, type=Told)
 
 

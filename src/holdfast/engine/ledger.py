@@ -34,7 +34,7 @@ from holdfast.errors import (
 from holdfast.model.event import Event, Extended, Fenced, Snapshot
 from holdfast.model.execution import Execution, ends, folded, snapshot
 from holdfast.records.changes import pointed
-from holdfast.records.codec import compress, encode, unpack_events
+from holdfast.records.codec import compress, encode, plain_bytes, unpack_events
 from holdfast.records.head import Head
 from holdfast.records.journal import Content, content_of, followed, is_emptied, record
 
@@ -44,7 +44,9 @@ T = TypeVar("T")
 
 # What one Put carries at most; what is over it takes the next position.
 GROUP_BYTES_MAX = 100 * 1024
+# What is collected before it is folded: so many events, or so many bytes of them.
 _UNFOLDED_MAX = 1_000
+_UNFOLDED_BYTES_MAX = 256 * 1024
 _EXTENDING = (Extended, Snapshot)
 # A run that is not written down remembers its history up to here, then only where it stands.
 _UNWRITTEN_BYTES_MAX = 512 * 1024
@@ -82,29 +84,31 @@ class _Entry(msgspec.Struct, eq=False):
 class _Fold:
     """The fold of what stands, which is what a snapshot at the next position holds.
 
-    Whoever appends may be ahead of it, or behind. Few runs ever come to a snapshot; so events are
-    only collected, until somebody asks, or there are many.
+    An appending caller may be ahead of it, or behind. Few runs ever come to a snapshot; so events
+    are only collected, until a caller asks for the fold, or there are many, or large ones.
     """
 
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
         self._unfolded: list[Event] = []
+        self._unfolded_bytes = 0
         self._extended = execution.ttl > 0
 
     @property
     def execution(self) -> Execution:
         if self._unfolded:
             self._execution = folded(self._execution, self._unfolded)
-            self._unfolded = []
+            self._unfolded, self._unfolded_bytes = [], 0
         return self._execution
 
-    def add(self, events: Sequence[Event]) -> None:
-        """Take in what stands by now."""
+    def add(self, events: Sequence[Event], plain_bytes: int) -> None:
+        """Take in what stands by now; it has so many bytes before compression."""
         self._unfolded += events
+        self._unfolded_bytes += plain_bytes
         for event in events:
             if isinstance(event, _EXTENDING):
                 self._extended = self.execution.ttl > 0
-        if len(self._unfolded) > _UNFOLDED_MAX:
+        if len(self._unfolded) > _UNFOLDED_MAX or self._unfolded_bytes > _UNFOLDED_BYTES_MAX:
             _ = self.execution
 
     def lasting(self, head: Head) -> Head:
@@ -345,7 +349,7 @@ class Journal:
                 return False
             raise Conflict(f"position {position} of run {self._head.key.id!r} is taken") from failed
         self.undecided = False
-        self._stood([*taken_along, *events], content)
+        self._stood([*taken_along, *events], content, len(plain))
         self._kernel.news.tell(self._head.key)
         if taken_along:
             await self._point(position)
@@ -396,14 +400,14 @@ class Journal:
         events = await unpacked(self._kernel, data, unpack_events)
         if not all(isinstance(event, _EXTENDING) for event in events):
             return False
-        self._stood(events, content)
+        self._stood(events, content, plain_bytes(data))
         return True
 
-    def _stood(self, events: list[Event], content: Content) -> None:
+    def _stood(self, events: list[Event], content: Content, plain_bytes: int) -> None:
         """Take in the record that stands at the next position."""
         starts = isinstance(events[0], Snapshot)
         self._tail = Tail(content.size) if starts else self._tail.grown(content.size)
-        self._fold.add(events)
+        self._fold.add(events, plain_bytes)
         self.context = followed(self.context, content)
 
     async def _point(self, position: int) -> None:
