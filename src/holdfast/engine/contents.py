@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from holdfast.engine.heavy import LARGE_BYTES
 from holdfast.engine.kernel import Kernel
 from holdfast.errors import InvalidResult, RecordTooLarge, ResultTooLarge
 from holdfast.graph.values import Oversize, durable, glimpse
@@ -127,6 +128,8 @@ async def compressed(kernel: Kernel, plain: bytes) -> bytes:
             size=len(plain),
             limit=limit,
         )
+    if len(plain) <= LARGE_BYTES:
+        return compress(plain)  # nearly every record: it is spared the way through `Heavy`
     return await kernel.heavy.run(len(plain), compress, plain)
 
 

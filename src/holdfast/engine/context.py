@@ -137,15 +137,16 @@ class Context:
         options = admitted_options(key=key, retry=retry, timeout=timeout, quota=quota)
         return Caller(self._call, options)
 
-    async def _call(
+    def _call(
         self,
         function: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
         options: CallOptions,
-    ) -> Any:
+    ) -> Coroutine[Any, Any, Any]:
         tool, handed = tool_of(function), self
-        check_handed(tool, kwargs)
+        if kwargs:
+            check_handed(tool, kwargs)
         if tool.plain:
             loop = asyncio.get_running_loop()
             handed = BlockingContext(self, loop, self._visit.threads)
@@ -159,7 +160,7 @@ class Context:
             context=handed,
             quota=options.quota or tool.quota,
         )
-        return await self._calls.call(self._calls.name(tool.name, options.key), asked)
+        return self._calls.call(self._calls.name(tool.name, options.key), asked)
 
     async def model(
         self,

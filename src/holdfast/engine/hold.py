@@ -277,16 +277,17 @@ class Hold:
         """Check that the state does not grow beyond what it may have.
 
         Events are no smaller than what they add to the state: only where their sum exceeds the
-        limit is the state measured. One that was larger before may stay so, but must not grow.
+        limit, and a node ended, is the state measured. One that was larger before may stay so, but
+        must not grow.
 
         Raises:
             ResultTooLarge: it would.
         """
-        if not any(isinstance(event, NodeFinished) for event in events):
-            return
         limit, known = self.kernel.limits.state_bytes_max, self._state_bytes
         if known is not None and known + plain_bytes <= limit:
             self._state_bytes = known + plain_bytes
+            return
+        if not any(isinstance(event, NodeFinished) for event in events):
             return
         self._state_bytes = None
         state = folded(self.execution, events).state

@@ -207,7 +207,8 @@ class Journal:
             raise entry.refusal
 
     def _entry(self, events: Sequence[Event]) -> _Entry:
-        entry = _entry(events)
+        # Encoded here, so that what cannot be kept is known before anything is queued.
+        entry = _Entry(tuple(events), encode(events))
         if self._admit is not None:
             self._admit(events, len(entry.plain))
         return entry
@@ -233,7 +234,8 @@ class Journal:
         self._head, self._unwritten, self._compacts = head, False, False
         if self._unwritten_bytes > _UNWRITTEN_BYTES_MAX:
             now = self._kernel.clock.now_ms()
-            self._held = [_entry((snapshot(execution, now, size=0, blobs=False),))]
+            whole = (snapshot(execution, now, size=0, blobs=False),)
+            self._held = [_Entry(whole, encode(whole))]
         await self.flush()
         self._compacts = True
 
@@ -428,11 +430,6 @@ class Journal:
             if ours != (head.generation, head.epoch):
                 raise Dropped from None
             # Otherwise somebody pointed further on.
-
-
-def _entry(events: Sequence[Event]) -> _Entry:
-    # Encoded here, so that what cannot be kept is known before anything is queued.
-    return _Entry(tuple(events), encode(events))
 
 
 def _apart(write: Coroutine[Any, Any, None]) -> asyncio.Future[None]:

@@ -116,6 +116,8 @@ def glimpse(value: Any, enough: int) -> Glimpse:
     It encodes nothing, and costs little however large the value is. What is neither text nor bytes
     nor a list or dict counts as one byte.
     """
+    if type(value) is str or type(value) is bytes:
+        return Glimpse(1 + len(value), whole=True)
     total, containers = 0, 0
     left: list[Any] = [value]
     while left and total <= enough and containers < _GLIMPSED_MAX:

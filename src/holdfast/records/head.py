@@ -231,7 +231,7 @@ def head_of(item: Mapping[str, Any]) -> Head:
         if schema > SCHEMA:
             raise JournalDamaged(f"the run was written with schema {schema}; this reads {SCHEMA}")
         show = msgspec.convert(item["show"], _Show)
-        values = {name: _checked(item, name) for name in item if name in ATTRIBUTES}
+        values = _scalars(item)
         return Head(
             key=RunKey.parsed(item["PK"]),
             graph=show.graph,
@@ -294,11 +294,19 @@ def is_over(item: Mapping[str, Any], now_ms: int) -> bool:
     return ttl < now_ms // 1000
 
 
-def _checked(item: Mapping[str, Any], name: str) -> Any:
-    value = item[name]
-    if type(value) is not ATTRIBUTES[name] or (name == "status" and value not in _STATUSES):
-        raise TypeError(f"{name} is {value!r:.80}")
-    return value
+def _scalars(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attributes that are fields as they are."""
+    values: dict[str, Any] = {}
+    for name, value in item.items():
+        kind = ATTRIBUTES.get(name)
+        if kind is None:
+            continue
+        if type(value) is not kind:
+            raise TypeError(f"{name} is {value!r:.80}")
+        values[name] = value
+    if values["status"] not in _STATUSES:
+        raise TypeError(f"status is {values['status']!r:.80}")
+    return values
 
 
 def _failure(values: Mapping[str, Any]) -> Failure:
