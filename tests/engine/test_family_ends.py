@@ -10,7 +10,7 @@ import pytest
 from holdfast import Graph, Holdfast, signal
 from holdfast.errors import RunCancelled, RunFailed
 from holdfast.model.child import childs_signal
-from holdfast.records.codec import pack
+from holdfast.records.codec import encode, pack
 from holdfast.records.head import head_of
 from holdfast.records.journal import Content, signal_item
 from holdfast.records.keys import journal_range
@@ -132,6 +132,7 @@ async def test_a_parent_is_woken_though_its_child_spent_less_than_it_was_first_t
             name=childs_signal("kid"),
             id="end",
             content=Content(pack(told)),
+            plain_bytes=len(encode(told)),
             accepted_ms=house.clock.now_ms(),
             token=hf._kernel.ids.new(),
         ),
