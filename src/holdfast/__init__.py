@@ -1,5 +1,6 @@
 """Holdfast runs agent workflows that can stop at any moment and go on at the exact node."""
 
+from holdfast import importing as _importing  # noqa: F401  (first: it mends the import path)
 from holdfast.app import Holdfast, RunHandle
 from holdfast.engine.agents import Agent, Conversation, agent
 from holdfast.engine.context import Context
