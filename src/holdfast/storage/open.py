@@ -21,6 +21,7 @@ from holdfast.storage.files import FolderBlobs
 from holdfast.storage.layout import LAYOUT, Layout
 from holdfast.storage.meter import Meter
 from holdfast.storage.operations import Engine
+from holdfast.storage.ownership import Ownership
 from holdfast.storage.sqlite import MEMORY, SqliteEngine
 from holdfast.storage.table import Table
 
@@ -52,7 +53,15 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 class Store:
     """A table and its blobs, with the meter that counts what both cost."""
 
-    def __init__(self, engine: Engine, blobs: Blobs | None, *, url: str, meter: Meter) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        blobs: Blobs | None,
+        *,
+        url: str,
+        meter: Meter,
+        ownership: Ownership | None = None,
+    ) -> None:
         self.url = url
         self.meter = meter
         self.damage = Damage()
@@ -60,6 +69,7 @@ class Store:
         self.table = Table(engine, meter, damage=self.damage)
         self._engine = engine
         self._blobs = blobs
+        self._ownership = ownership
 
     def records(self, purpose: str) -> Table:
         """Return the table as the product writes its own records: without empty text or bytes."""
@@ -85,11 +95,16 @@ class Store:
         """Make the bucket and the table where they are missing; change nothing that is used.
 
         The table comes last: without it nothing is written, so that a call which was cut short
-        leaves nothing behind that anybody uses. Done again it finishes.
+        leaves nothing behind that anybody uses. Done again it finishes. What the table keeps of
+        the bucket's owner is written then.
         """
+        if self._ownership is not None:
+            await self._ownership.learn_if_made()
         if self._blobs is not None:
             await self._blobs.create()
         await self._engine.create()
+        if self._ownership is not None:
+            await self._ownership.keep()
 
     async def close(self) -> None:
         """Finish what is under way and let go of files, threads and connections."""
@@ -242,18 +257,19 @@ def _open_dynamodb(address: _Address, clock: Clock, layout: Layout) -> Store:
         address.name, **place, endpoint=options.get("endpoint"), layout=layout, clock=clock
     )
     meter = Meter()
-    blobs = None
-    if "bucket" in options:
-        bucket = aws.S3Blobs(
-            options["bucket"],
-            **place,
-            endpoint=options.get("bucket_endpoint"),
-            kms_key=options.get("kms_key"),
-            owner=options.get("bucket_owner"),
-            clock=clock,
-        )
-        blobs = Blobs(bucket, meter)
-    return Store(engine, blobs, url=address.url, meter=meter)
+    if "bucket" not in options:
+        return Store(engine, None, url=address.url, meter=meter)
+    bucket = aws.S3Blobs(
+        options["bucket"],
+        **place,
+        endpoint=options.get("bucket_endpoint"),
+        kms_key=options.get("kms_key"),
+        owner=options.get("bucket_owner"),
+        clock=clock,
+    )
+    ownership = Ownership(Table(engine, meter, "settings"), bucket)
+    blobs = Blobs(bucket, meter, ready=ownership.learn)
+    return Store(engine, blobs, url=address.url, meter=meter, ownership=ownership)
 
 
 def _aws(url: str) -> Any:
