@@ -300,7 +300,9 @@ async def test_who_opens_a_store_that_was_made_demands_the_bucket_of_its_maker(
     async with open_store(url) as store:
         for call in calls_of(store.blobs):
             await call()
-        assert store.meter.report().by_purpose()["settings"].reads == 0.5  # asked once, not for each
+        assert (
+            store.meter.report().by_purpose()["settings"].reads == 0.5
+        )  # asked once, not for each
     assert set(asked.values()) == {account}
     # The bucket was deleted, and another account has made it anew.
     async with open_store(url) as store:

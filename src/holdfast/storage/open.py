@@ -45,6 +45,10 @@ _DYNAMODB_OPTIONS = (
     "profile",
     "kms_key",
 )
+# What tells how the bucket is used, and means nothing without one.
+_BUCKET_OPTIONS = ("bucket_owner", "bucket_endpoint", "kms_key")
+_LETTERS_MAX = 8192
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SWITCH = {"on": True, "off": False}
 # Half of a character, or a byte of an argument that is not UTF-8.
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -187,6 +191,11 @@ class _Address(msgspec.Struct, frozen=True):
 def _parsed(url: str) -> _Address:
     if not isinstance(url, str):
         raise _invalid(url, "it is not text")  # what an unset variable of the environment gives
+    if len(url) > _LETTERS_MAX:
+        told = f"a store's address must have at most {_LETTERS_MAX} letters, got {len(url)}"
+        raise InvalidUrl(told)
+    if _CONTROL.search(url):  # some of them would be dropped, and another file be opened
+        raise _invalid(url, "it must not contain control characters; write %0A for a line's end")
     try:
         parts = urlsplit(url)
         host, path = parts.netloc, unquote(parts.path)
@@ -209,6 +218,9 @@ def _parsed(url: str) -> _Address:
             return _Address(url, "sqlite", host or path.removeprefix("/"), options)
         case "dynamodb":
             _check_options(url, options, _DYNAMODB_OPTIONS)
+            for name in _BUCKET_OPTIONS:
+                if name in options and "bucket" not in options:
+                    raise _invalid(url, f"the option {name!r} needs a bucket: &bucket=NAME")
             if not host or path not in ("", "/"):
                 raise _invalid(url, "after two slashes comes the table's name, and nothing else")
             return _Address(url, "dynamodb", host, options)
