@@ -43,6 +43,17 @@ async def test_blobs_elsewhere(tmp_path: Path) -> None:
     assert (tmp_path / "else+where" / "my blobs").is_dir()
 
 
+@pytest.mark.parametrize("url", ["sqlite:///runs.db", "sqlite:///runs.db?blobs=runs.db.blobs"])
+async def test_a_folder_of_blobs_that_is_a_file(url: str, tmp_path: Path) -> None:
+    async with open(url) as store:
+        await store.table.write(Put({"PK": "p", "SK": "s"}))
+    (tmp_path / "runs.db.blobs").write_text("")
+    with pytest.raises(StoreUnusable, match="is not a folder"):
+        open(url)
+    async with open(url, make=False) as store:  # to look at runs, none is needed
+        assert await store.table.get(Key("p", "s")) is not None
+
+
 async def test_a_file_that_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(StoreNotFound):
         open("sqlite:///runs.db", make=False)

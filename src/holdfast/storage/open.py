@@ -249,6 +249,8 @@ def _open_sqlite(address: _Address, clock: Clock, layout: Layout, *, make: bool)
         folder = options.get("blobs")
         # A folder that somebody names may hold other things: only what we make there is private.
         blobs = FolderBlobs(Path(folder or f"{file}.blobs"), clock=clock, own=folder is None)
+        if make:  # to look at runs none is needed, but what writes would find out too late
+            blobs.check()
     engine = SqliteEngine(
         file,
         layout=layout,
