@@ -4,6 +4,7 @@ Python puts the working folder first for ``-m``. That folder may hold whatever w
 file with the name of a module that we, a dependency or Python itself import.
 """
 
+import os
 import sys
 
 __all__: list[str] = []
@@ -18,5 +19,12 @@ def _is_command() -> bool:
     return module == "holdfast" or (module.startswith("-") and module.endswith("mholdfast"))
 
 
-if _is_command() and not sys.flags.safe_path:
+def _working_folder() -> str | None:
+    try:
+        return os.getcwd()
+    except OSError:  # it was deleted, and Python did not put it there
+        return None
+
+
+if _is_command() and not sys.flags.safe_path and sys.path[:1] == [_working_folder()]:
     del sys.path[0]

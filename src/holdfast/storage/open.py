@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ import msgspec
 
 from holdfast.addresses import without_credentials
 from holdfast.clock import Clock, SystemClock
-from holdfast.errors import InvalidUrl, StoreUnusable
+from holdfast.errors import InvalidUrl, StoreNotFound, StoreUnusable
 from holdfast.storage.blobs import Blobs
 from holdfast.storage.damage import Damage
 from holdfast.storage.files import FolderBlobs
@@ -242,6 +243,10 @@ def _options(url: str, query: str) -> dict[str, str]:
 
 def _open_sqlite(address: _Address, clock: Clock, layout: Layout, *, make: bool) -> Store:
     url, file, options = address.url, address.name, address.options
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise StoreNotFound(f"cannot open {file}: the working folder was deleted") from None
     if file == MEMORY and "blobs" not in options:
         folder = tempfile.TemporaryDirectory(prefix="holdfast-")
         blobs = FolderBlobs(Path(folder.name), clock=clock, on_close=folder.cleanup)
