@@ -1,5 +1,7 @@
 """Holdfast runs agent workflows that can stop at any moment and go on at the exact node."""
 
+# Before everything else: it mends the import path of python -m holdfast.
+from holdfast import importing as _importing  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from holdfast.app import Holdfast, RunHandle
 from holdfast.engine.agents import Agent, Conversation, agent
 from holdfast.engine.context import Context

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -197,3 +200,28 @@ def test_standard_input_may_be_anything(place: Path) -> None:
         )
         assert isinstance(result.exception, SystemExit), given_bytes[:20]
         assert result.exit_code in (1, 2)
+
+
+# What the shell does to a command, around one that works.
+ODD_PLACES = {
+    "closed input": "holdfast run signal doc-1 answer - <&-",
+    "full output": "holdfast run list > /dev/full",
+    "full output for machines": "holdfast run list --json > /dev/full",
+    "deleted folder": "mkdir x && cd x && rmdir ../x && holdfast store create sqlite:///new.db",
+    "deleted folder, target": "mkdir x && cd x && rmdir ../x && holdfast run start flows:asking",
+    "closed errors": "holdfast run show nothing 2>&-",
+}
+
+
+@pytest.mark.parametrize("line", ODD_PLACES.values(), ids=ODD_PLACES)
+def test_no_shell_causes_a_traceback(place: Path, line: str) -> None:
+    if "/dev/full" in line and not os.path.exists("/dev/full"):
+        pytest.skip("this system has no /dev/full")
+    script = f'holdfast() {{ "{sys.executable}" -m holdfast "$@"; }}; {line}'
+    environment = {**os.environ, "HOLDFAST_URL": f"sqlite:///{place}/runs.db"}
+    done = subprocess.run(
+        ["sh", "-c", script], cwd=place, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode in (1, 2)
+    assert "Traceback" not in done.stderr
+    assert "Error: " in done.stderr or "2>&-" in line

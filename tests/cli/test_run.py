@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,22 @@ def test_list_shows_a_table(holdfast: Holdfast) -> None:
     assert lines[0].split() == ["STARTED", "STATUS", "GRAPH", "ID", "LABELS"]
     assert re.fullmatch(rf"{TIME}  running  asking v2    b", lines[1])
     assert re.fullmatch(rf"{TIME}  running  counting v1  a   k=v l=m", lines[2])
+
+
+def test_list_shows_a_row_that_cannot_be_read(holdfast: Holdfast, folder: Path) -> None:
+    holdfast("run", "start", "flows:counting", "--id", "a")
+    holdfast("run", "start", "flows:counting", "--id", "b")
+    spoilt = "UPDATE items SET body = x'c1', pk = pk || ? WHERE pk = 'RUN#default#a'"
+    with closing(sqlite3.connect(folder / "runs.db")) as connection, connection:
+        connection.execute(spoilt, ("\x1b[2J",))
+    done = holdfast("run", "list", "--status", "running")
+    assert done.exit_code == 0, done.output
+    _, running, damaged = done.stdout.splitlines()
+    assert running.split()[-1] == "b"
+    assert damaged.split() == ["?", "damaged", "?", "a\\x1b[2J"]
+    alone = holdfast("run", "list", "--graph", "asking")
+    assert (alone.exit_code, len(alone.stdout.splitlines())) == (0, 2)
+    assert "no runs" not in alone.stderr
 
 
 def test_list_takes_a_filter(holdfast: Holdfast) -> None:
@@ -349,6 +366,8 @@ def test_tokens_show_what_is_said_and_where_it_begins_anew(holdfast: Holdfast) -
     assert [piece["restarted"] for piece in pieces] == [False, True, True, False]
     rest = holdfast("run", "tokens", "a", "--after", pieces[2]["cursor"])
     assert (rest.stdout, rest.stderr) == ("done\n", "large begins anew\n")
+    silent = holdfast("run", "tokens", "a", "--after", pieces[-1]["cursor"])
+    assert (silent.exit_code, silent.stdout, silent.stderr) == (0, "", "no text\n")
 
 
 def test_a_history_is_shown_from_a_cursor_and_up_to_a_limit(
@@ -370,7 +389,8 @@ def test_a_history_is_shown_from_a_cursor_and_up_to_a_limit(
     assert [line.split("  ")[1] for line in rest.stdout.splitlines()] == ["finished"]
     holdfast("run", "start", "flows:asking", "--id", "b")
     assert holdfast("run", "history", "b", "--json").stdout == "[]\n"
-    assert holdfast("run", "history", "b").stdout == ""
+    nothing = holdfast("run", "history", "b")
+    assert (nothing.exit_code, nothing.stdout, nothing.stderr) == (0, "", "no entries\n")
 
 
 # --- many at once ---------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -139,6 +140,29 @@ def test_a_folder_does_not_stand_in_for_what_is_installed(
     assert names(target) == ["counting"]
     assert sys.path[: len(before)] == before
     assert Path(sys.modules["wave"].__file__ or "").parent != folder
+
+
+@pytest.mark.parametrize("way", [("-m", "holdfast"), ("-mholdfast",), ("-Bm", "holdfast")])
+def test_the_working_folder_is_not_first_for_python_m(folder: Path, way: tuple[str, ...]) -> None:
+    """Also where Holdfast is imported as a package first, with all that it imports."""
+    for name in ("click", "msgspec", "sqlite3", "asyncio", "typing", "zstandard"):
+        (folder / f"{name}.py").write_text("raise SystemExit('somebody else is imported')\n")
+    command = [sys.executable, *way, "run", "start", "flows:counting", "--url", "sqlite:///runs.db"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.split()) == 1  # the run's id: the target was found in the folder
+
+
+@pytest.mark.parametrize("arguments", [["-m", "app"], ["-m", "app", "-m", "holdfast"]])
+def test_a_program_that_imports_holdfast_keeps_its_folder(
+    folder: Path, arguments: list[str]
+) -> None:
+    (folder / "app").mkdir()
+    (folder / "app" / "__init__.py").write_text("import holdfast\n")
+    (folder / "app" / "__main__.py").write_text("import sys, flows; print(sys.path[0])\n")
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == (f"{folder.resolve()}\n", "")
 
 
 def test_a_module_that_is_hidden_by_an_installed_one_is_not_mistaken_for_it(folder: Path) -> None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import botocore.session
 import pytest
 
 from holdfast.clock import Clock, ManualClock, SystemClock
@@ -95,6 +97,21 @@ async def test_without_a_region_the_error_says_where_to_name_it(open_engine: Ope
         await open_engine(region=None).perform(GET)
     with pytest.raises(InvalidUrl, match="AWS_REGION"):
         await chain_of(None, None).place()
+
+
+@pytest.mark.usefixtures("no_region")
+@pytest.mark.parametrize("region", [None, "eu-west-1"])
+async def test_credentials_are_not_looked_for_to_find_the_place(
+    region: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine without any, the chain waits for seconds for those of an instance."""
+
+    def look(self: object) -> None:
+        raise AssertionError("the chain was asked")
+
+    monkeypatch.setattr(botocore.session.Session, "get_credentials", look)
+    with nullcontext() if region else pytest.raises(InvalidUrl, match="AWS_REGION"):
+        assert (await chain_of(region, None).place()).region == region
 
 
 @pytest.mark.usefixtures("no_region")

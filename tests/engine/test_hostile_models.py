@@ -46,7 +46,7 @@ async def asks(state: Any, ctx: Any) -> Any:
 @pytest.mark.parametrize("usage", HOSTILE_USAGE, ids=range(len(HOSTILE_USAGE)))
 @pytest.mark.parametrize("share", [False, True], ids=["own", "shared"])
 async def test_usage_out_of_bounds_costs_what_was_reserved(
-    house: House, usage: Usage, share: bool
+    house: House, caplog: pytest.LogCaptureFixture, usage: Usage, share: bool
 ) -> None:
     model = Cents()
     model.used = usage
@@ -57,10 +57,12 @@ async def test_usage_out_of_bounds_costs_what_was_reserved(
 
     graph, hf = graph_of(node), house.open(models={"cheap": model})
     async with house.worker(hf, graph):
-        run = await hf.start(graph, budget=Budget(usd=1))
+        run = await hf.start(graph, id="greedy", tenant="acme", budget=Budget(usd=1))
         assert await run.result(timeout=60) == {"usage": [50, 50]}
         row = await run.get()
     assert (row.tokens, row.cost_usd) == (100, CENT / 1e9)
+    (line,) = [each for each in caplog.messages if "out of bounds" in each]
+    assert line.startswith("run greedy of tenant acme: ")
 
 
 async def test_negative_usage_does_not_fill_a_budget(house: House) -> None:

@@ -680,7 +680,7 @@ async def test_a_store_that_is_down_ends_the_text_and_not_the_call(
     finishing = asyncio.ensure_future(speaking.finish())
     await advancing(house.clock, finishing, 1)
     await finishing
-    assert "text cannot be written" in caplog.text
+    assert f"{head.key.told}: text cannot be written" in caplog.text
     hf._kernel.texts = table
     async with writer(hf, head, "later") as again:
         again.emit("heard")

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import (
+    AccessDenied,
     ItemDamaged,
     StoreCorrupt,
     StoreFull,
@@ -22,6 +23,7 @@ from holdfast.errors import (
 )
 from holdfast.storage.layout import Index, Key, Layout
 from holdfast.storage.sqlite import SqliteEngine, schema
+from holdfast.storage.sqlite.faults import fault
 from holdfast.storage.table import Table
 from holdfast.storage.writes import Absent, Put, Update
 
@@ -199,6 +201,24 @@ async def test_a_file_that_may_not_be_written(opened: Opened, path: str, tmp_pat
     )
     assert done.stdout.startswith("read only:"), done.stderr
     assert path in done.stdout
+
+
+@pytest.mark.parametrize("stands", [True, False], ids=["file", "folder"])
+def test_a_file_of_another_user(path: str, monkeypatch: pytest.MonkeyPatch, stands: bool) -> None:
+    """Files are private, so that this is what another user meets. It is not a missing file."""
+    if stands:
+        Path(path).touch()
+    monkeypatch.setattr(os, "access", lambda name, mode: False)  # root may do everything
+    refused = sqlite3.OperationalError("unable to open database file")
+    refused.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
+    assert isinstance(fault(refused, path), AccessDenied)
+    assert isinstance(fault(refused, f"{path}/none/test.db"), StoreNotFound)
+
+
+def test_a_disk_without_room_for_the_index_of_the_log(path: str) -> None:
+    full = sqlite3.OperationalError("disk I/O error")
+    full.sqlite_errorcode = sqlite3.SQLITE_IOERR_SHMSIZE
+    assert isinstance(fault(full, path), StoreFull)
 
 
 async def test_a_full_disk(opened: Opened) -> None:

@@ -267,6 +267,21 @@ async def test_a_backup_that_is_damaged_is_not_restored(store: Path, tmp_path: P
     assert [item for item in items_in(str(store)) if item is None] == []
 
 
+async def test_no_folder_is_made_and_no_backup_is_restored_over_itself(
+    store: Path, tmp_path: Path
+) -> None:
+    await started(url_of(store), "a")
+    backup_store(url_of(store), tmp_path / "copy.db")
+    before = names_in(tmp_path)
+    with pytest.raises(StoreNotFound, match="there is no folder"):
+        backup_store(url_of(store), tmp_path / "unmounted" / "copy.db")
+    with pytest.raises(StoreNotFound, match="there is no folder"):
+        restore_store(tmp_path / "copy.db", url_of(tmp_path / "mistyped" / "runs.db"))
+    with pytest.raises(StoreUnusable, match="is the store itself"):
+        restore_store(store, url_of(store))
+    assert names_in(tmp_path) == before
+
+
 def test_from_the_command_line(tmp_path: Path) -> None:
     def holdfast(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "holdfast", "store", *arguments]

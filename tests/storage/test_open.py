@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from holdfast.errors import InvalidUrl, StoreClosed, StoreFull, StoreNotFound, StoreUnusable
 from holdfast.storage import Key, Put, open
@@ -39,6 +41,17 @@ async def test_blobs_elsewhere(tmp_path: Path) -> None:
         await store.blobs.put(b"content", key="a")
     assert (tmp_path / "runs#1.db").exists()
     assert (tmp_path / "else+where" / "my blobs").is_dir()
+
+
+@pytest.mark.parametrize("url", ["sqlite:///runs.db", "sqlite:///runs.db?blobs=runs.db.blobs"])
+async def test_a_folder_of_blobs_that_is_a_file(url: str, tmp_path: Path) -> None:
+    async with open(url) as store:
+        await store.table.write(Put({"PK": "p", "SK": "s"}))
+    (tmp_path / "runs.db.blobs").write_text("")
+    with pytest.raises(StoreUnusable, match="is not a folder"):
+        open(url)
+    async with open(url, make=False) as store:  # to look at runs, none is needed
+        assert await store.table.get(Key("p", "s")) is not None
 
 
 async def test_a_file_that_must_be_there(tmp_path: Path) -> None:
@@ -182,3 +195,57 @@ def test_a_template_of_the_table() -> None:
         definition("sqlite:///runs.db")
     with pytest.raises(InvalidUrl, match="3 to 255 letters"):
         definition("dynamodb://a")
+
+
+PIECES = st.sampled_from(
+    ["", "/", "//", ":", "@", "?", "&", "=", "#", "[", "]", "%", "%00", "%zz", "%ff", "..", ".",
+     "~", "\0", "\n", "\t", " ", "\u202e", "\ud800", "²", "ä", "x" * 300, "a/" * 600, ":0",
+     ":99999", ":memory:", "runs.db", "table", "http://", "https://h:80", "http://[::1]", "ftp://h",
+     "-1", "9" * 5000, "on", "123456789012", "eu-west-1", "sqlite:", "dynamodb:"]
+) | st.text(max_size=5)  # fmt: skip
+TEXTS = st.lists(PIECES, max_size=4).map("".join)
+OPTIONS = st.sampled_from(
+    ["region", "bucket", "bucket_owner", "endpoint", "bucket_endpoint", "profile", "kms_key",
+     "changes", "blobs", "max_bytes", "nonsense", ""]
+)  # fmt: skip
+ADDRESSES = st.builds(
+    lambda scheme, host, path, options: (
+        f"{scheme}{host}{path}?" + "&".join(f"{name}={value}" for name, value in options)
+    ),
+    st.sampled_from(["sqlite://", "sqlite:///", "dynamodb://", "dynamodb://table", ""]),
+    TEXTS,
+    TEXTS,
+    st.lists(st.tuples(OPTIONS, TEXTS), max_size=4),
+)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(address=ADDRESSES | TEXTS, secret=st.booleans(), at=st.integers(0, 40))
+async def test_any_address_opens_or_is_a_typed_error(address: str, secret: bool, at: int) -> None:
+    if secret:
+        address = f"{address[:at]}http://ann:hunter2@h{address[at:]}"
+    told = ""
+    try:
+        await open(address, make=False).close()
+    except (InvalidUrl, StoreUnusable) as error:
+        told = str(error)
+    assert "hunter2" not in told
+
+
+@pytest.mark.parametrize("option", ["bucket_owner=123456789012", "kms_key=k", "bucket_endpoint=x"])
+def test_an_option_of_the_bucket_needs_one(option: str) -> None:
+    with pytest.raises(InvalidUrl, match="needs a bucket"):
+        open(f"dynamodb://table?region=eu-west-1&{option}")
+
+
+@pytest.mark.parametrize("control", ["\n", "\r", "\t", "\0", "\x1b"])
+def test_no_letter_of_an_address_is_dropped(control: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidUrl, match="control characters"):
+        open(f"sqlite:///runs{control}.db")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("host", ["h%20x", "h x", "h\u2028x", "[zz]", "[", "h%25x", "h*"])
+def test_a_host_that_cannot_be_one(host: str) -> None:
+    with pytest.raises(InvalidUrl, match="http"):
+        open(f"dynamodb://table?region=eu-west-1&endpoint=http://{host}")

@@ -31,10 +31,11 @@ from holdfast.errors import (
     StoreUnusable,
     Throttled,
 )
-from holdfast.storage import Key, s3
+from holdfast.storage import Delete, Key, Put, s3
 from holdfast.storage import open as open_store
 from holdfast.storage.blobs import PART_BYTES, BlobRef, Blobs
 from holdfast.storage.meter import Meter
+from holdfast.storage.ownership import owner_key
 from holdfast.storage.s3 import S3Blobs
 from tests.servers.process import free_port
 
@@ -259,6 +260,105 @@ async def test_every_request_says_whose_the_bucket_must_be(moto_server: str, buc
     assert asked.pop("CreateBucket") is None
     assert {"PutObject", "GetObject", "HeadObject", "UploadPart", "ListObjectsV2"} <= asked.keys()
     assert set(asked.values()) == {"123456789012"}
+
+
+@pytest.fixture
+def account(moto_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An account of AWS, whose services are found as every tool of AWS finds them."""
+    for service in ("S3", "STS", "DYNAMODB"):
+        monkeypatch.setenv(f"AWS_ENDPOINT_URL_{service}", moto_server)
+    return "123456789012"
+
+
+def owners(monkeypatch: pytest.MonkeyPatch) -> dict[str, str | None]:
+    """Return whose bucket each kind of request demands, as they come."""
+    asked: dict[str, str | None] = {}
+    connected = S3Blobs._connected
+
+    def look(request: Any, operation_name: str, **_: Any) -> None:
+        asked[operation_name] = request.headers.get("x-amz-expected-bucket-owner")
+
+    def watched(self: S3Blobs) -> Any:
+        client = connected(self)
+        client.meta.events.register("before-sign.s3", look, unique_id="look")
+        return client
+
+    monkeypatch.setattr(S3Blobs, "_connected", watched)
+    return asked
+
+
+async def test_who_opens_a_store_that_was_made_demands_the_bucket_of_its_maker(
+    bucket: str, account: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"dynamodb://{bucket}?region=us-east-1&bucket={bucket}"
+    asked = owners(monkeypatch)
+    async with open_store(url) as store:
+        await store.create()
+        assert asked.pop("CreateBucket") is None
+        assert set(asked.values()) == {account}
+    asked.clear()
+    async with open_store(url) as store:
+        for call in calls_of(store.blobs):
+            await call()
+        assert (
+            store.meter.report().by_purpose()["settings"].reads == 0.5
+        )  # asked once, not for each
+    assert set(asked.values()) == {account}
+    # The bucket was deleted, and another account has made it anew.
+    async with open_store(url) as store:
+        await store.table.write(
+            Put({"PK": f"BUCKET#{bucket}", "SK": "OWNER", "owner": "999999999999"})
+        )
+        await store.blobs.put(DATA, key="c")
+        assert asked["PutObject"] == "999999999999"
+    async with open_store(url) as store:
+        await store.create()  # asks for what was written down, and not for what we are
+        assert asked["ListObjectsV2"] == "999999999999"
+    async with open_store(f"{url}&bucket_owner={account}") as store:
+        await store.blobs.put(DATA, key="d")  # what the address says counts
+        assert asked["PutObject"] == account
+
+
+async def test_a_store_that_was_made_before_demands_nothing_until_it_is_made_again(
+    bucket: str, account: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"dynamodb://{bucket}?region=us-east-1&bucket={bucket}"
+    async with open_store(url) as store:
+        await store.create()
+        await store.table.write(Delete(owner_key(bucket)))
+    asked = owners(monkeypatch)
+    async with open_store(url) as store:
+        await store.blobs.put(DATA, key="a")
+    assert asked == {"PutObject": None}
+    async with open_store(url) as store:
+        await store.create()
+    async with open_store(url) as store:
+        await store.blobs.put(DATA, key="a")
+    assert asked["PutObject"] == account
+
+
+async def test_where_nobody_knows_the_account_the_bucket_is_made_all_the_same(
+    bucket: str,
+    account: str,
+    service: Service,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    service.will_say((400, b"<Error/>", 8))
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", service.endpoint)
+    engine = S3Blobs(bucket, region="us-east-1")
+    engine.create()
+    engine.close()
+    assert engine.owner is None
+    assert "bucket_owner=" in caplog.text
+
+
+async def test_a_bucket_of_another_account_is_told(service: Service) -> None:
+    service.will_say((403, b"<Error><Code>AccessDenied</Code></Error>", 40))
+    engine = S3Blobs("blobs", endpoint=service.endpoint, owner="123456789012", attempts_max=1)
+    with pytest.raises(AccessDenied, match="a bucket of the account 123456789012"):
+        engine.create()
+    engine.close()
 
 
 @pytest.mark.parametrize("owner", ["", "me", "12345678901", "1234567890123", "12345678901\u0662"])

@@ -44,15 +44,16 @@ _TIMES = {
 }
 
 
-def run_lines(runs: Sequence[RunEntry]) -> Iterable[str]:
-    """Return a list of runs."""
-    if not runs:
+def run_lines(runs: Sequence[RunEntry], damaged: Sequence[str] = ()) -> Iterable[str]:
+    """Return a list of runs, and after them the ids of those whose rows cannot be read."""
+    if not runs and not damaged:
         return ()
     rows = [("STARTED", "STATUS", "GRAPH", "ID", "LABELS")]
     for entry in runs:
         labels = " ".join(f"{name}={value}" for name, value in entry.labels.items())
         graph = f"{entry.graph} v{entry.version}"
         rows.append((utc(entry.created_at), entry.status, graph, entry.id, labels))
+    rows += [("?", "damaged", "?", id, "") for id in damaged]
     return columns(rows)
 
 

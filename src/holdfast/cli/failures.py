@@ -43,12 +43,24 @@ class Escaping(click.Group):
 @contextmanager
 def _escaped() -> Generator[None]:
     try:
-        yield
+        with _telling_of_output():
+            yield
     except click.ClickException as error:
         # Some have several lines: an address that is not understood brings those that are.
         lines = without_credentials(error.message).split("\n")
         vars(error)["message"] = "\n".join(map(printable, lines))
         raise
+
+
+@contextmanager
+def _telling_of_output() -> Generator[None]:
+    """Show in a line that output cannot be written; a pipe that was closed is click's."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise click.ClickException(f"{type(error).__name__}: {error}") from error
 
 
 def asynchronous(

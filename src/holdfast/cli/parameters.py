@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import click
@@ -17,6 +18,7 @@ from holdfast.model.durations import days, hours, minutes, seconds
 __all__ = [
     "budget_options",
     "example",
+    "file_path",
     "filter_options",
     "json_option",
     "json_value",
@@ -80,6 +82,17 @@ def span(text: str) -> timedelta:
     raise click.BadParameter(f"{text!r} is not a span of time such as 90s, 30m, 12h or 3d")
 
 
+def file_path(text: str) -> Path:
+    """Read the name of a file.
+
+    Raises:
+        BadParameter: no file can have it.
+    """
+    if not text or "\0" in text:
+        raise click.BadParameter(f"{text!r:.80} is not the name of a file")
+    return Path(text)
+
+
 def json_value(text: str) -> Any:
     """Read a value as JSON, ``-`` from standard input.
 
@@ -88,6 +101,8 @@ def json_value(text: str) -> Any:
     """
     try:
         if text == "-":
+            if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]
+                raise ValueError("standard input is closed")
             text = sys.stdin.read()
         return json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:

@@ -59,14 +59,17 @@ for _command in (ambiguous, budget, resolve):
 @json_option
 @on_store()
 async def list_runs(holdfast: Holdfast, *, as_json: bool, **asked: Any) -> None:
-    """List runs, the newest first."""
+    """List runs, the newest first.
+
+    A run whose row cannot be read stands at the end, as damaged; it may not fit the filter.
+    """
     page = await holdfast.list(**asked)
     if as_json:
         click.echo(pretty(page))
         return
-    for line in run_lines(page.runs):
+    for line in run_lines(page.runs, page.damaged):
         click.echo(line)
-    if not page.runs:
+    if not page.runs and not page.damaged:
         click.echo("no runs", err=True)
     if page.cursor is not None:
         say(f"there may be more: --cursor '{page.cursor}'", err=True)
@@ -96,9 +99,9 @@ async def history(
     holdfast: Holdfast, *, id: str, limit: int | None, cursor: str | None, as_json: bool
 ) -> None:
     """Show what happened to the run ID, the oldest first."""
-    before = "["
+    before, found = "[", 0
     async for page in _pages(holdfast, id, limit, cursor):
-        cursor = page.cursor
+        cursor, found = page.cursor, found + len(page.entries)
         if not as_json:
             show_entries(page.entries)
         for entry in page.entries if as_json else ():
@@ -106,6 +109,8 @@ async def history(
             before = ","
     if as_json:
         click.echo("[]" if before == "[" else "\n]")
+    elif not found:
+        click.echo("no entries", err=True)
     if cursor is not None:
         say(f"there may be more: --cursor {cursor}", err=True)
 
@@ -153,7 +158,9 @@ async def tokens(holdfast: Holdfast, *, id: str, after: str | None, as_json: boo
     Interrupted it says from where to go on.
     """
     speaking: str | None = None
+    silent = True
     async for piece in _until_interrupted(holdfast.tokens(id, after=after), after):
+        silent = False
         if as_json:
             click.echo(compact(piece))
             continue
@@ -164,6 +171,8 @@ async def tokens(holdfast: Holdfast, *, id: str, after: str | None, as_json: boo
         shown = "\n".join(map(printable, piece.text.split("\n")))
         click.echo(shown, nl=piece.last)
         speaking = None if piece.last else piece.call
+    if silent:
+        click.echo("no text", err=True)
 
 
 async def _until_interrupted(source: AsyncIterator[T], after: str | None) -> AsyncIterator[T]:

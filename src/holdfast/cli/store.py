@@ -8,7 +8,7 @@ import click
 
 from holdfast.app import Holdfast
 from holdfast.cli.failures import asynchronous, showing_errors
-from holdfast.cli.parameters import example
+from holdfast.cli.parameters import example, file_path
 from holdfast.cli.text import pretty, say
 from holdfast.model.durations import days
 from holdfast.records.keys import SETTINGS
@@ -64,7 +64,7 @@ async def check(url: str) -> None:
 
 @store.command(epilog=_BACKUP_EXAMPLE + _ADDRESSES)
 @click.argument("url")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=file_path)
 def backup(url: str, file: Path) -> None:
     """Copy the SQLite store at URL to FILE and FILE.blobs, while everything runs.
 
@@ -76,7 +76,7 @@ def backup(url: str, file: Path) -> None:
 
 
 @store.command(epilog=_RESTORE_EXAMPLE + _ADDRESSES)
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=file_path)
 @click.argument("url")
 def restore(file: Path, url: str) -> None:
     """Put a copy of the backup FILE in the place of the SQLite store at URL.

@@ -84,7 +84,10 @@ def _parts(target: str) -> tuple[str, str]:
 
 
 def _imported(place: str) -> ModuleType:
-    _find_imports_in(Path.cwd())
+    try:
+        _find_imports_in(Path.cwd())
+    except OSError as error:
+        raise click.ClickException(f"the working folder cannot be used: {error}") from None
     is_file = place.endswith(".py") or os.sep in place
     return _file(Path(place)) if is_file else _module(place)
 

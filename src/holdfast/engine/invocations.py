@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
+from holdfast.display import log_named
 from holdfast.engine.calls import Asked, Calls
 from holdfast.engine.charges import Charged
 from holdfast.engine.means import Means
@@ -28,11 +29,13 @@ from holdfast.model.policy import Retry
 from holdfast.model.quota import Cost, Quota
 from holdfast.model.spending import Spending
 from holdfast.records.invocation import prompt_hash
+from holdfast.records.keys import RunKey
 
 __all__ = ["Asker", "Invocation", "admitted_fallback", "invoked"]
 
 T = TypeVar("T")
 
+_log = log_named("holdfast.models")
 _RETRY = Retry(attempts=5, first_seconds=1.0, most_seconds=60.0, on=(ModelUnavailable,))
 
 
@@ -60,7 +63,7 @@ class Asker(Protocol):
     """The visit of a node that asks."""
 
     @property
-    def tenant(self) -> str: ...
+    def run(self) -> RunKey: ...
 
     @property
     def means(self) -> Means: ...
@@ -227,9 +230,10 @@ class _Question:
             return msgspec.to_builtins(answer)
 
         value, others = await visit.means.answers.answered(
-            visit.tenant,
+            visit.run.tenant,
             prompt_hash(request),
             ask,
+            told=visit.run.told,
             keep_ms=self._asked.share_ms or 0,
             patiently=visit.patiently,
         )
@@ -245,7 +249,16 @@ class _Question:
         else:
             async with self._visit.text_writer(self._call, self._name) as writer:
                 answer = await self._model.answer(request, writer.emit)
-        return admitted_answer(answer, self._tokens)
+        admitted = admitted_answer(answer, self._tokens)
+        if admitted.usage is not answer.usage:
+            _log.warning(
+                "%s: the usage of an answer of %.80r is out of bounds; it counts as the %d and %d "
+                "tokens that were reserved for it",
+                self._visit.run.told,
+                answer.model,
+                *self._tokens,
+            )
+        return admitted
 
 
 def _checked(answer: Answer, asked: Invocation) -> Answer:

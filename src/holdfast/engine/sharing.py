@@ -58,6 +58,8 @@ class _Question(msgspec.Struct, frozen=True):
     """What is asked, and for how long its answer is kept."""
 
     tenant: str
+    told: str
+    """Who asks, as a log names it."""
     digest: bytes
     keep_ms: int
     ask: Ask
@@ -102,11 +104,13 @@ class SharedAnswers:
         ask: Ask,
         *,
         keep_ms: int,
+        told: str | None = None,
         patiently: Patiently | None = None,
     ) -> tuple[Any, bool]:
         """Return the answer to a question, and whether somebody else had asked.
 
-        ``patiently`` is how a run that asks waits for the store; without it there is a limit.
+        ``told`` is the run that asks, as a log names it. ``patiently`` is how it waits for the
+        store; without it there is a limit.
 
         Who asks first decides how long its answer is kept. What ``ask`` raises is raised to its
         own caller; those who waited for it ask themselves, one after the other. Who stalls past
@@ -118,7 +122,7 @@ class SharedAnswers:
             StoreUnusable: somebody has to mend it.
         """
         patiently = patiently or self._kernel.persistently
-        question = _Question(tenant, digest, keep_ms, ask, patiently)
+        question = _Question(tenant, told or f"tenant {tenant}", digest, keep_ms, ask, patiently)
         key = question.key
         while (flight := self._flights.get(key)) is not None:
             await asyncio.wait({flight})
@@ -186,8 +190,8 @@ class SharedAnswers:
             return _Got(value, packed or b"", others=True)
         except (BlobNotFound, BlobDamaged, JournalDamaged) as error:
             _log.warning(
-                "tenant %s: a shared answer is asked for again, since it is unreadable: %s",
-                question.tenant,
+                "%s: a shared answer is asked for again, since it is unreadable: %s",
+                question.told,
                 error,
             )
             return None
@@ -219,7 +223,7 @@ class SharedAnswers:
     async def _ask(
         self, question: _Question, lease: _Lease, *, instead_of: Standing | None
     ) -> _Got:
-        renewing = asyncio.ensure_future(self._renew(question.tenant, lease))
+        renewing = asyncio.ensure_future(self._renew(question, lease))
         try:
             if instead_of is not None and instead_of.content is not None:
                 await self._free(instead_of.content)
@@ -234,7 +238,7 @@ class SharedAnswers:
             renewing.cancel()
         return _Got(value, packed, others=False)
 
-    async def _renew(self, tenant: str, lease: _Lease) -> None:
+    async def _renew(self, question: _Question, lease: _Lease) -> None:
         """Prolong a lease until it is lost, or this is cancelled."""
         clock, third = self._kernel.clock, self._lease_seconds / 3
         await clock.sleep(max(lease.taken + third - clock.monotonic(), 0))
@@ -243,12 +247,12 @@ class SharedAnswers:
             try:
                 await self._table.write(sharing.renewed(lease.key, lease.id, until_ms=until_ms))
             except ConditionFailed:
-                told = "tenant %s: the lease on a shared answer was lost; it is asked for twice"
-                _log.warning(told, tenant)
+                told = "%s: the lease on a shared answer was lost; it is asked for twice"
+                _log.warning(told, question.told)
                 return
             except StoreError as error:
-                told = "tenant %s: the lease on a shared answer could not be renewed: %s"
-                _log.warning(told, tenant, error)
+                told = "%s: the lease on a shared answer could not be renewed: %s"
+                _log.warning(told, question.told, error)
             await clock.sleep(third)
 
     async def _share(self, question: _Question, lease: _Lease, packed: bytes) -> None:
@@ -272,7 +276,7 @@ class SharedAnswers:
             if content is not None:
                 await self._free(content)  # nobody names it
         except StoreError as error:
-            _log.warning("tenant %s: an answer could not be shared: %s", question.tenant, error)
+            _log.warning("%s: an answer could not be shared: %s", question.told, error)
             await self._give_up(lease)
 
     async def _content(self, question: _Question, id: str, packed: bytes) -> Content | None:

@@ -53,11 +53,13 @@ class Spool:
         key: SpoolKey,
         generation: str,
         *,
+        run: RunKey,
         write: Callable[[int, Text], Awaitable[object]],
         sleep: Callable[[float], Awaitable[None]],
     ) -> None:
         self.key = key
         self.generation = generation
+        self._run = run
         self.streams: dict[int, Stream] = {}
         self.broken = False
         """Whether something could not be written, so that nothing more is."""
@@ -127,7 +129,8 @@ class Spool:
                 try:
                     await self._write(batch.number, Text(streams, batch.entries))
                 except Unwritten as error:
-                    _log.warning("text cannot be written, and is not any more: %s", error)
+                    told = "%s: text cannot be written, and is not any more: %s"
+                    _log.warning(told, self._run.told, error)
                     self.broken = True
                     return
                 self._written = batch.number + 1

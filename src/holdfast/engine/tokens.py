@@ -123,14 +123,14 @@ def _spool_of(
                     return
                 except Dropped as dropped:
                     if alive():
-                        raise Unwritten(f"{head.key.told}: {dropped.__cause__}") from None
+                        raise Unwritten(str(dropped.__cause__)) from None
             await kernel.clock.sleep(_LAPSED_SECONDS)
-        raise Unwritten(f"{head.key.told} is no longer held here")
+        raise Unwritten("the run is no longer held here")
 
     def may_send(until: float) -> bool:
         return alive() and not lost() and kernel.clock.monotonic() < until
 
-    spool = Spool(key, head.generation, write=write, sleep=kernel.clock.sleep)
+    spool = Spool(key, head.generation, run=head.key, write=write, sleep=kernel.clock.sleep)
     kernel.spools.open(head.key, spool)
     return spool
 

@@ -145,11 +145,6 @@ class Visit:
         return self.hold.head.key
 
     @property
-    def tenant(self) -> str:
-        """Whose run it is."""
-        return self.run.tenant
-
-    @property
     def means(self) -> Means:
         """What nodes do something to the world with."""
         return self.outside.means

@@ -6,15 +6,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.display import log_named
 from holdfast.errors import AnswerTooLarge, InvalidAnswer
 from holdfast.model.bounds import ANSWER_BYTES_MAX, TOOL_CALLS_MAX
 from holdfast.model.invocation import Answer, ToolCall, Usage
 from holdfast.model.prompt import is_id, is_tool_name
 
 __all__ = ["admitted_answer"]
-
-_log = log_named("holdfast.models")
 
 # No tool can have this name, as `admitted_tool` sees to.
 _NO_TOOL = "none"
@@ -52,7 +49,7 @@ def admitted_answer(answer: Answer, tokens: tuple[int, int]) -> Answer:
     return msgspec.structs.replace(
         answer,
         tool_calls=_admitted_calls(answer.tool_calls),
-        usage=_admitted_usage(answer.usage, tokens, answer.model),
+        usage=_admitted_usage(answer.usage, tokens),
     )
 
 
@@ -78,19 +75,13 @@ def _free_id(number: int, taken: set[str]) -> str:
     return id
 
 
-def _admitted_usage(usage: Usage, tokens: tuple[int, int], model: str) -> Usage:
+def _admitted_usage(usage: Usage, tokens: tuple[int, int]) -> Usage:
     if (
         _is_count(usage.input_tokens, tokens[0])
         and _is_count(usage.output_tokens, tokens[1])
         and _is_count(usage.cached_input_tokens, usage.input_tokens)
     ):
         return usage
-    _log.warning(
-        "the usage of an answer of %.80r is out of bounds; it counts as the %d and %d tokens that "
-        "were reserved for it",
-        model,
-        *tokens,
-    )
     return Usage(*tokens)
 
 

@@ -23,6 +23,7 @@ __all__ = ["CHAIN_ERRORS", "admitted_endpoint", "admitted_region", "credentials_
 # wrapped by botocore.
 CHAIN_ERRORS = (kinds.BotoCoreError, kinds.ClientError, OSError, ValueError)
 
+_HOST = re.compile(r"[\w.:-]+")
 _REGION = re.compile(r"[a-z0-9-]{1,64}")
 _MISSING = (
     kinds.ConfigParseError,
@@ -45,7 +46,7 @@ def admitted_endpoint(endpoint: str) -> str:
         parts = urlsplit(endpoint)
         host = parts.hostname or ""
         host.encode("idna")
-        usable = parts.scheme in ("http", "https") and host and parts.port != 0
+        usable = parts.scheme in ("http", "https") and _HOST.fullmatch(host) and parts.port != 0
     except ValueError:
         usable, parts = False, urlsplit("")
     if not usable or parts.path not in ("", "/") or parts.query or "@" in parts.netloc:

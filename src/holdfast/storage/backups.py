@@ -61,11 +61,12 @@ def backup_store(url: str, to: str | Path) -> Copied:
 
     Raises:
         InvalidUrl: the address is not that of a file.
-        StoreNotFound: there is no such store.
+        StoreNotFound: there is no such store, or no folder for the copy.
         StoreUnusable: something stands where the copy is to be; or the store is damaged.
     """
     file, folder = located(url)
     target, blobs = Path(to), Path(f"{to}.blobs")
+    _check_folder(target)
     for each in (target, blobs, *(Path(f"{to}{suffix}") for suffix in BESIDE)):
         if os.path.lexists(each):
             raise StoreUnusable(f"{each} exists; a backup overwrites nothing")
@@ -85,12 +86,15 @@ def restore_store(backup: str | Path, url: str) -> Copied:
 
     Raises:
         InvalidUrl: the address is not that of a file.
-        StoreNotFound: there is no such backup.
+        StoreNotFound: there is no such backup, or no folder for the store.
         StoreInUse: a process has the store open.
-        StoreUnusable: the backup is damaged.
+        StoreUnusable: the backup is damaged, or is the store itself.
     """
     file, folder = located(url)
     target, blobs = Path(os.path.realpath(file)), Path(folder)
+    _check_folder(target)
+    if os.path.realpath(backup) == str(target):
+        raise StoreUnusable(f"{backup} is the store itself, and not a backup of it")
     with alone_with(str(target)):
         pass  # before anything is copied
     with _Partial(target, blobs) as partial:
@@ -98,6 +102,12 @@ def restore_store(backup: str | Path, url: str) -> Copied:
         with alone_with(str(target)):
             aside = _swap(target, blobs, partial)
     return msgspec.structs.replace(copied, aside=aside)
+
+
+def _check_folder(file: Path) -> None:
+    """Make no folders: a mistyped one, or a disk that is not mounted, should be noticed."""
+    if not file.parent.is_dir():
+        raise StoreNotFound(f"there is no folder {file.parent}")
 
 
 class _Partial:

@@ -15,8 +15,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
@@ -47,6 +47,9 @@ __all__ = [
     "Blobs",
     "admit_blob_key",
 ]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 BLOB_BYTES_MAX = 1024**3
 """A blob is in memory as a whole whenever it is put or got."""
@@ -192,7 +195,10 @@ class Blobs:
         purpose: str = "other",
         *,
         threads: Threads | None = None,
+        ready: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        """Take the engine; ``ready`` is awaited before each call of it."""
+        self._ready = ready
         self._engine = engine
         self._meter = meter
         self._purpose = purpose
@@ -200,7 +206,7 @@ class Blobs:
 
     def purpose(self, purpose: str) -> Blobs:
         """Return these blobs with their operations metered under another purpose."""
-        return Blobs(self._engine, self._meter, purpose, threads=self._threads)
+        return Blobs(self._engine, self._meter, purpose, threads=self._threads, ready=self._ready)
 
     async def put(self, data: bytes, *, key: str | None = None, prefix: str = "") -> BlobRef:
         """Store bytes and return the reference to them.
@@ -221,11 +227,11 @@ class Blobs:
             _admit_folder(prefix)
         ref = await _referred(data, key, prefix)
         units = Units(blob_gets=1) if key is None else FREE
-        standing = key is None and await self._threads.run(
+        standing = key is None and await self._run(
             self._engine.holds, ref.key, ref.size, ref.sha256
         )
         if not standing:
-            await self._threads.run(self._engine.write, ref.key, data, ref.sha256)
+            await self._run(self._engine.write, ref.key, data, ref.sha256)
             units += Units(blob_puts=_put_requests(ref.size), blob_bytes=ref.size)
         self._count("blob_put", units)
         return ref
@@ -238,7 +244,7 @@ class Blobs:
             BlobDamaged: its size or its hash is not that of the reference.
         """
         _admit_ref(ref)
-        content = await self._threads.run(self._engine.read, ref.key, ref.size)
+        content = await self._run(self._engine.read, ref.key, ref.size)
         got = len(content.data or b"") if content else 0
         self._count("blob_get", Units(blob_gets=1, blob_bytes=got))
         if content is None:
@@ -256,7 +262,7 @@ class Blobs:
         Raises:
             InvalidBlobKey: this cannot be a key.
         """
-        await self._threads.run(self._engine.delete, admit_blob_key(key))
+        await self._run(self._engine.delete, admit_blob_key(key))
         self._count("blob_delete", FREE)
 
     async def delete_all(self, prefix: str) -> int:
@@ -267,7 +273,7 @@ class Blobs:
         Raises:
             InvalidBlobKey: this cannot be such a prefix.
         """
-        deleted = await self._threads.run(self._engine.delete_all, _admit_folder(prefix))
+        deleted = await self._run(self._engine.delete_all, _admit_folder(prefix))
         # To delete costs nothing; to find what there is costs a list for each thousand.
         self._count("blob_delete", Units(blob_puts=max(1, -(-deleted // LIST_LIMIT_MAX))))
         return deleted
@@ -286,9 +292,7 @@ class Blobs:
                 f"limit is a whole number from 1 to {LIST_LIMIT_MAX}, not {limit!r:.80}",
                 field="limit",
             )
-        page = await self._threads.run(
-            self._engine.page, _admit_prefix(prefix), _admit_after(after), limit
-        )
+        page = await self._run(self._engine.page, _admit_prefix(prefix), _admit_after(after), limit)
         self._count("blob_list", Units(blob_puts=1))
         return page
 
@@ -303,7 +307,7 @@ class Blobs:
         """
         if type(before_ms) is not int or before_ms < 0:
             raise InvalidRequest(f"not a time: {before_ms!r:.80}", field="before_ms")
-        removed = await self._threads.run(self._engine.tidy, before_ms)
+        removed = await self._run(self._engine.tidy, before_ms)
         self._count("blob_tidy", FREE)
         return removed
 
@@ -312,16 +316,21 @@ class Blobs:
 
         Not so in a folder that was filled where the file system takes capitals for small letters.
         """
-        return await self._threads.run(self._engine.tells_names_apart)
+        return await self._run(self._engine.tells_names_apart)
 
     async def create(self) -> None:
         """Make the folder or the bucket where it is missing; change nothing that is there."""
-        await self._threads.run(self._engine.create)
+        await self._run(self._engine.create)
 
     async def close(self) -> None:
         """Finish what is under way and let go of files, threads and connections."""
         await self._threads.close()
         await asyncio.to_thread(self._engine.close)
+
+    async def _run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        if self._ready is not None:
+            await self._ready()
+        return await self._threads.run(call, *args, **kwargs)
 
     def _count(self, operation: str, units: Units) -> None:
         self._meter.record(self._purpose, operation, units)

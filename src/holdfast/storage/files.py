@@ -128,6 +128,15 @@ class FolderBlobs:
                     os.unlink(partial, dir_fd=scratch)
                 raise
 
+    def check(self) -> None:
+        """Look whether the folder can be used, if it is there.
+
+        Raises:
+            StoreUnusable: it is a file, or may not be read.
+        """
+        with self._told(writing=False), suppress(FileNotFoundError), self._opened():
+            pass
+
     def holds(self, key: str, size: int, sha256: str) -> bool:
         with self._told(writing=True), suppress(FileNotFoundError), self._opened() as root:
             folders, name = self._known(root).place(key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 from collections.abc import Mapping
@@ -14,13 +15,14 @@ import msgspec
 
 from holdfast.addresses import without_credentials
 from holdfast.clock import Clock, SystemClock
-from holdfast.errors import InvalidUrl, StoreUnusable
+from holdfast.errors import InvalidUrl, StoreNotFound, StoreUnusable
 from holdfast.storage.blobs import Blobs
 from holdfast.storage.damage import Damage
 from holdfast.storage.files import FolderBlobs
 from holdfast.storage.layout import LAYOUT, Layout
 from holdfast.storage.meter import Meter
 from holdfast.storage.operations import Engine
+from holdfast.storage.ownership import Ownership
 from holdfast.storage.sqlite import MEMORY, SqliteEngine
 from holdfast.storage.table import Table
 
@@ -44,6 +46,10 @@ _DYNAMODB_OPTIONS = (
     "profile",
     "kms_key",
 )
+# What tells how the bucket is used, and means nothing without one.
+_BUCKET_OPTIONS = ("bucket_owner", "bucket_endpoint", "kms_key")
+_LETTERS_MAX = 8192
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SWITCH = {"on": True, "off": False}
 # Half of a character, or a byte of an argument that is not UTF-8.
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -52,7 +58,15 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 class Store:
     """A table and its blobs, with the meter that counts what both cost."""
 
-    def __init__(self, engine: Engine, blobs: Blobs | None, *, url: str, meter: Meter) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        blobs: Blobs | None,
+        *,
+        url: str,
+        meter: Meter,
+        ownership: Ownership | None = None,
+    ) -> None:
         self.url = url
         self.meter = meter
         self.damage = Damage()
@@ -60,6 +74,7 @@ class Store:
         self.table = Table(engine, meter, damage=self.damage)
         self._engine = engine
         self._blobs = blobs
+        self._ownership = ownership
 
     def records(self, purpose: str) -> Table:
         """Return the table as the product writes its own records: without empty text or bytes."""
@@ -85,11 +100,16 @@ class Store:
         """Make the bucket and the table where they are missing; change nothing that is used.
 
         The table comes last: without it nothing is written, so that a call which was cut short
-        leaves nothing behind that anybody uses. Done again it finishes.
+        leaves nothing behind that anybody uses. Done again it finishes. What the table keeps of
+        the bucket's owner is written then.
         """
+        if self._ownership is not None:
+            await self._ownership.learn_if_made()
         if self._blobs is not None:
             await self._blobs.create()
         await self._engine.create()
+        if self._ownership is not None:
+            await self._ownership.keep()
 
     async def close(self) -> None:
         """Finish what is under way and let go of files, threads and connections."""
@@ -172,6 +192,11 @@ class _Address(msgspec.Struct, frozen=True):
 def _parsed(url: str) -> _Address:
     if not isinstance(url, str):
         raise _invalid(url, "it is not text")  # what an unset variable of the environment gives
+    if len(url) > _LETTERS_MAX:
+        told = f"a store's address must have at most {_LETTERS_MAX} letters, got {len(url)}"
+        raise InvalidUrl(told)
+    if _CONTROL.search(url):  # some of them would be dropped, and another file be opened
+        raise _invalid(url, "it must not contain control characters; write %0A for a line's end")
     try:
         parts = urlsplit(url)
         host, path = parts.netloc, unquote(parts.path)
@@ -194,6 +219,9 @@ def _parsed(url: str) -> _Address:
             return _Address(url, "sqlite", host or path.removeprefix("/"), options)
         case "dynamodb":
             _check_options(url, options, _DYNAMODB_OPTIONS)
+            for name in _BUCKET_OPTIONS:
+                if name in options and "bucket" not in options:
+                    raise _invalid(url, f"the option {name!r} needs a bucket: &bucket=NAME")
             if not host or path not in ("", "/"):
                 raise _invalid(url, "after two slashes comes the table's name, and nothing else")
             return _Address(url, "dynamodb", host, options)
@@ -215,6 +243,10 @@ def _options(url: str, query: str) -> dict[str, str]:
 
 def _open_sqlite(address: _Address, clock: Clock, layout: Layout, *, make: bool) -> Store:
     url, file, options = address.url, address.name, address.options
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise StoreNotFound(f"cannot open {file}: the working folder was deleted") from None
     if file == MEMORY and "blobs" not in options:
         folder = tempfile.TemporaryDirectory(prefix="holdfast-")
         blobs = FolderBlobs(Path(folder.name), clock=clock, on_close=folder.cleanup)
@@ -222,6 +254,8 @@ def _open_sqlite(address: _Address, clock: Clock, layout: Layout, *, make: bool)
         folder = options.get("blobs")
         # A folder that somebody names may hold other things: only what we make there is private.
         blobs = FolderBlobs(Path(folder or f"{file}.blobs"), clock=clock, own=folder is None)
+        if make:  # to look at runs none is needed, but what writes would find out too late
+            blobs.check()
     engine = SqliteEngine(
         file,
         layout=layout,
@@ -242,18 +276,19 @@ def _open_dynamodb(address: _Address, clock: Clock, layout: Layout) -> Store:
         address.name, **place, endpoint=options.get("endpoint"), layout=layout, clock=clock
     )
     meter = Meter()
-    blobs = None
-    if "bucket" in options:
-        bucket = aws.S3Blobs(
-            options["bucket"],
-            **place,
-            endpoint=options.get("bucket_endpoint"),
-            kms_key=options.get("kms_key"),
-            owner=options.get("bucket_owner"),
-            clock=clock,
-        )
-        blobs = Blobs(bucket, meter)
-    return Store(engine, blobs, url=address.url, meter=meter)
+    if "bucket" not in options:
+        return Store(engine, None, url=address.url, meter=meter)
+    bucket = aws.S3Blobs(
+        options["bucket"],
+        **place,
+        endpoint=options.get("bucket_endpoint"),
+        kms_key=options.get("kms_key"),
+        owner=options.get("bucket_owner"),
+        clock=clock,
+    )
+    ownership = Ownership(Table(engine, meter, "settings"), bucket)
+    blobs = Blobs(bucket, meter, ready=ownership.learn)
+    return Store(engine, blobs, url=address.url, meter=meter, ownership=ownership)
 
 
 def _aws(url: str) -> Any:

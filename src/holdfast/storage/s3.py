@@ -24,6 +24,7 @@ from botocore import exceptions as aws
 from botocore.config import Config
 
 from holdfast.clock import Clock, SystemClock
+from holdfast.display import log_named
 from holdfast.errors import (
     AccessDenied,
     CredentialsExpired,
@@ -54,6 +55,8 @@ from holdfast.storage.blobs import (
 
 __all__ = ["S3Blobs"]
 
+_log = log_named("holdfast.storage")
+
 THREADS = 8
 PARTS_AT_ONCE = 4
 ATTEMPTS_MAX = 5
@@ -63,6 +66,7 @@ BYTES_A_SECOND_MIN = 256 * 1024
 """What arrives more slowly is given up, `READ_SECONDS` later than it should have come."""
 _CHUNK_BYTES = 1024 * 1024
 
+_BRIEFLY = Config(connect_timeout=3, read_timeout=5, retries={"total_max_attempts": 2})
 _ACCOUNT = re.compile(r"[0-9]{12}", re.ASCII)
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 # A bucket is made in these by naming none.
@@ -88,7 +92,8 @@ class S3Blobs:
 
     ``encryption=False`` asks for none, for a service that knows none or a bucket that sees to it.
     An ``endpoint`` is addressed by paths, without the bucket in the name of the host. With an
-    ``owner``, an account's number, S3 refuses every request if another account has the bucket.
+    ``owner``, an account's number, S3 refuses every request if another account has the bucket. To
+    `create` at S3 itself sets it to the account that makes the bucket.
     """
 
     def __init__(
@@ -115,10 +120,10 @@ class S3Blobs:
                 f"bucket_owner must be the 12 digits of an AWS account, got {owner!r:.80}",
                 field="bucket_owner",
             )
-        self._owner = owner
+        self.owner = owner
         if not _BUCKET.fullmatch(bucket) or ".." in bucket:
             raise InvalidUrl(f"no bucket can have the name {bucket!r:.80}", field="bucket")
-        self._bucket = bucket
+        self.bucket = bucket
         self._region = admitted_region(region) if region else None
         self._endpoint = endpoint and admitted_endpoint(endpoint)
         self._profile = profile
@@ -140,20 +145,18 @@ class S3Blobs:
         with self._reached() as client:
             if len(data) > PART_BYTES:
                 body = io.BytesIO(data)
-                client.upload_fileobj(
-                    body, self._bucket, key, ExtraArgs=arguments, Config=_IN_PARTS
-                )
+                client.upload_fileobj(body, self.bucket, key, ExtraArgs=arguments, Config=_IN_PARTS)
             else:
                 # S3 itself refuses bytes that do not have this hash.
                 checksum = base64.b64encode(bytes.fromhex(sha256)).decode()
                 client.put_object(
-                    Bucket=self._bucket, Key=key, Body=data, ChecksumSHA256=checksum, **arguments
+                    Bucket=self.bucket, Key=key, Body=data, ChecksumSHA256=checksum, **arguments
                 )
 
     def holds(self, key: str, size: int, sha256: str) -> bool:
         with self._reached() as client:
             try:
-                head = client.head_object(Bucket=self._bucket, Key=key)
+                head = client.head_object(Bucket=self.bucket, Key=key)
             except aws.ClientError as error:
                 # The answer to a HEAD has no body that says why. The write that follows learns it.
                 if _status(error) in (400, 403, 404):
@@ -166,7 +169,7 @@ class S3Blobs:
         with self._reached() as client:
             while True:
                 try:
-                    answer = client.get_object(Bucket=self._bucket, Key=key)
+                    answer = client.get_object(Bucket=self.bucket, Key=key)
                 except client.exceptions.NoSuchKey:
                     return None
                 size = answer["ContentLength"]
@@ -187,12 +190,12 @@ class S3Blobs:
         while chunk := body.read(_CHUNK_BYTES):
             chunks.append(chunk)
             if self._clock.monotonic() > ends:
-                raise aws.ReadTimeoutError(endpoint_url=f"s3://{self._bucket}")
+                raise aws.ReadTimeoutError(endpoint_url=f"s3://{self.bucket}")
         return b"".join(chunks)
 
     def delete(self, key: str) -> None:
         with self._reached() as client:
-            client.delete_object(Bucket=self._bucket, Key=key)
+            client.delete_object(Bucket=self.bucket, Key=key)
 
     def delete_all(self, prefix: str) -> int:
         deleted = 0
@@ -210,7 +213,7 @@ class S3Blobs:
         objects = [{"Key": entry.key} for entry in entries]
         with self._reached() as client:
             answer = client.delete_objects(
-                Bucket=self._bucket, Delete={"Objects": objects, "Quiet": True}
+                Bucket=self.bucket, Delete={"Objects": objects, "Quiet": True}
             )
             for failed in answer.get("Errors", []):
                 # The answer as a whole is a success; each key may still have been refused.
@@ -220,7 +223,7 @@ class S3Blobs:
         start = {} if after is None else {"StartAfter": after}
         with self._reached() as client:
             answer = client.list_objects_v2(
-                Bucket=self._bucket, Prefix=prefix, MaxKeys=limit, **start
+                Bucket=self.bucket, Prefix=prefix, MaxKeys=limit, **start
             )
         found = answer.get("Contents", [])
         entries = [BlobEntry(each["Key"], each["Size"]) for each in found if _is_ours(each["Key"])]
@@ -237,16 +240,37 @@ class S3Blobs:
 
         One that is empty may have been made by a call that was cut short: what it lacks is added.
         """
+        if self.owner is None and self._endpoint is None:
+            self.owner = self._account()
         with self._reached() as client:
             try:
                 # Not HeadBucket, whose refusals do not say why.
-                found = client.list_objects_v2(Bucket=self._bucket, MaxKeys=1)
+                found = client.list_objects_v2(Bucket=self.bucket, MaxKeys=1)
             except client.exceptions.NoSuchBucket:
                 self._make(client)
             else:
                 if found.get("Contents"):
                     return
             self._set_up(client)
+
+    def _account(self) -> str | None:
+        """Return the account whose credentials these are; None where nobody can tell."""
+        try:
+            with closing(self._session().client("sts", config=_BRIEFLY)) as client:
+                account = client.get_caller_identity()["Account"]
+            return account if _ACCOUNT.fullmatch(account) else None
+        except CHAIN_ERRORS as error:
+            known = credentials_error(error)
+            if known is not None:
+                raise known from error
+            # What speaks S3 elsewhere may have no accounts, and a closed network no such service.
+            _log.warning(
+                "no request says whose bucket %r must be, since our account is not known (%s); "
+                "name it with bucket_owner= in the address",
+                self.bucket,
+                error,
+            )
+            return None
 
     def _make(self, client: Any) -> None:
         region = client.meta.region_name
@@ -257,13 +281,13 @@ class S3Blobs:
         )
         # Another process may have made it at the same moment.
         with suppress(client.exceptions.BucketAlreadyOwnedByYou):
-            client.create_bucket(Bucket=self._bucket, **where)
+            client.create_bucket(Bucket=self.bucket, **where)
 
     def _set_up(self, client: Any) -> None:
         """Set what is not set yet; what somebody has set stays."""
         if self._setting(client.get_public_access_block, _NO_BLOCK) is None:
             client.put_public_access_block(
-                Bucket=self._bucket, PublicAccessBlockConfiguration=dict.fromkeys(_SHUT, True)
+                Bucket=self.bucket, PublicAccessBlockConfiguration=dict.fromkeys(_SHUT, True)
             )
         if self._algorithm and not self._is_encrypted(client):
             default = {"SSEAlgorithm": self._algorithm}
@@ -275,7 +299,7 @@ class S3Blobs:
                 "BucketKeyEnabled": self._kms_key is not None,
             }
             client.put_bucket_encryption(
-                Bucket=self._bucket, ServerSideEncryptionConfiguration={"Rules": [rule]}
+                Bucket=self.bucket, ServerSideEncryptionConfiguration={"Rules": [rule]}
             )
 
     def _is_encrypted(self, client: Any) -> bool:
@@ -290,7 +314,7 @@ class S3Blobs:
 
     def _setting(self, get: Any, missing: str) -> Any:
         try:
-            return get(Bucket=self._bucket)
+            return get(Bucket=self.bucket)
         except aws.ClientError as error:
             if error.response["Error"].get("Code") != missing:
                 raise
@@ -298,8 +322,8 @@ class S3Blobs:
 
     def _expect_owner(self, params: dict[str, Any], model: Any, **_: Any) -> dict[str, Any]:
         """Add to a request whose the bucket must be; every kind has it but that which makes one."""
-        if self._owner is not None and "ExpectedBucketOwner" in model.input_shape.members:
-            return {**params, "ExpectedBucketOwner": self._owner}
+        if self.owner is not None and "ExpectedBucketOwner" in model.input_shape.members:
+            return {**params, "ExpectedBucketOwner": self.owner}
         return params
 
     def _arguments(self, sha256: str) -> dict[str, Any]:
@@ -321,14 +345,16 @@ class S3Blobs:
         try:
             yield client
         except (aws.ClientError, aws.BotoCoreError) as error:
-            raise _store_error(error, self._bucket) from error
+            raise _store_error(error, self.bucket, self.owner) from error
+
+    def _session(self) -> Session:
+        region = admitted_region(self._region)
+        return Session(profile_name=self._profile, region_name=region)
 
     def _connected(self) -> Any:
         with self._connecting:
             if self._client is None:
-                region = admitted_region(self._region)
-                session = Session(profile_name=self._profile, region_name=region)
-                self._client = session.client(
+                self._client = self._session().client(
                     "s3",
                     endpoint_url=self._endpoint,
                     config=Config(
@@ -359,16 +385,16 @@ def _status(error: Any) -> int:
     return error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
 
 
-def _store_error(error: Any, bucket: str) -> HoldfastError:
+def _store_error(error: Any, bucket: str, owner: str | None) -> HoldfastError:
     if isinstance(error, aws.ClientError):
-        return _refusal(error, bucket)
+        return _refusal(error, bucket, owner)
     what = f"bucket {bucket!r}: {error}"
     if isinstance(error, _UNREACHABLE):
         return EndpointUnreachable(f"no answer from {what}")
     return credentials_error(error) or StoreUnusable(f"cannot use {what}")
 
 
-def _refusal(error: Any, bucket: str) -> HoldfastError:
+def _refusal(error: Any, bucket: str, owner: str | None) -> HoldfastError:
     """Return S3's own refusal as an error of ours, with S3's words in it."""
     code, status = str(error.response["Error"].get("Code", "")), _status(error)
     what = f"bucket {bucket!r}: {error}"
@@ -382,7 +408,8 @@ def _refusal(error: Any, bucket: str) -> HoldfastError:
     if code in _EXPIRED:
         return CredentialsExpired(f"the credentials have expired for {what}")
     if code in _DENIED or status in (401, 403):
-        return AccessDenied(f"no access to {what}")
+        whose = "" if owner is None else f" (it must be a bucket of the account {owner})"
+        return AccessDenied(f"no access to {what}{whose}")
     if code in _THROTTLED or status in (429, 503):
         return Throttled(f"too many requests for {what}")
     if code == "RequestTimeout":

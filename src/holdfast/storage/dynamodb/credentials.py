@@ -64,13 +64,14 @@ class _Credentials(Protocol):
 class _Session(Protocol):
     def get_credentials(self) -> _Credentials | None: ...
     def get_config_variable(self, logical_name: str) -> str | None: ...
-    def create_client(self, service_name: str, region_name: str | None) -> Any: ...
+    def create_client(self, service_name: str, region_name: str, **keys: str) -> Any: ...
 
 
 # Botocore wants to renew keys 15 minutes before their end. Until the last moments they are good,
 # and nobody has to wait for new ones.
 _LAST_SECONDS = 60
 _RENEWAL_PAUSE_SECONDS = 30.0
+_NO_KEYS = {"aws_access_key_id": "none", "aws_secret_access_key": "none"}
 
 
 class CredentialChain:
@@ -173,23 +174,21 @@ class CredentialChain:
         region = admitted_region(self._region)
         try:
             session = self._session()
-            if self._endpoint is None:
-                # A client knows the endpoint of every partition, and those that a person has set.
-                client = session.create_client("dynamodb", region)
-                return Place(client.meta.region_name, client.meta.endpoint_url)
             region = region or session.get_config_variable("region")
-        except botocore.exceptions.NoRegionError:
-            region = None
+            if region is None:
+                raise InvalidUrl(
+                    "no region: name one in the address (?region=eu-west-1), in AWS_REGION or in "
+                    "the profile",
+                    field="region",
+                )
+            if self._endpoint is not None:
+                return Place(region, self._endpoint)
+            # A client knows the endpoint of every partition, and those that a person has set. With
+            # keys it looks for none: that may take seconds.
+            client = session.create_client("dynamodb", region, **_NO_KEYS)
+            return Place(client.meta.region_name, client.meta.endpoint_url)
         except CHAIN_ERRORS as error:
             raise _chain_error(error) from error
-        if region is None:
-            raise InvalidUrl(
-                "no region: name one in the address (?region=eu-west-1), in AWS_REGION or in the "
-                "profile",
-                field="region",
-            )
-        assert self._endpoint is not None
-        return Place(region, self._endpoint)
 
     def _find_route(self, endpoint: str) -> Route:
         scheme = endpoint.partition(":")[0]

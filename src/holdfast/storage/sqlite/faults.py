@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 
 from holdfast.errors import (
+    AccessDenied,
     StoreCorrupt,
     StoreFull,
     StoreNotFound,
@@ -29,11 +31,13 @@ def fault(error: Exception, path: str) -> Exception:
         return Throttled(f"{path} stayed locked by another process: {error}")
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
         return StoreReadOnly(f"{path} cannot be written: {error}")
-    if code == sqlite3.SQLITE_FULL:
+    if code == sqlite3.SQLITE_FULL or _extended(error) == sqlite3.SQLITE_IOERR_SHMSIZE:
         return StoreFull(f"{path} cannot grow: the disk, or the limit set for it, is used up")
     if code in _DAMAGED or is_undecodable(error):
         return StoreCorrupt(f"{path} is damaged or not a database: {error}")
     if code == sqlite3.SQLITE_CANTOPEN:
+        if _is_denied(os.path.realpath(path)):
+            return AccessDenied(f"{path} may not be opened: it, or its folder, is another user's")
         return StoreNotFound(f"{path} cannot be opened: {error}")
     return StoreUnavailable(f"{path}: {error}")
 
@@ -52,5 +56,17 @@ def is_undecodable(error: sqlite3.Error) -> bool:
     return not hasattr(error, "sqlite_errorcode") and "decode" in str(error)
 
 
+def _is_denied(real: str) -> bool:
+    """Return whether the modes of the file, or of the folder that it would be in, keep us out."""
+    if os.path.exists(real):
+        return not os.access(real, os.R_OK | os.W_OK)
+    folder = os.path.dirname(real)
+    return os.path.isdir(folder) and not os.access(folder, os.W_OK | os.X_OK)
+
+
 def _primary(error: sqlite3.Error) -> int:
-    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & _PRIMARY
+    return _extended(error) & _PRIMARY
+
+
+def _extended(error: sqlite3.Error) -> int:
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
