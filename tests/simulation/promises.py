@@ -107,6 +107,7 @@ class Promises:
             self.shared.recorded,
             self.streams.recorded,
             self.books.recorded,
+            self.inboxes.recorded,
         ]
         world.on_applied(self._applied)
 

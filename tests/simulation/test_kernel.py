@@ -146,6 +146,7 @@ SITUATIONS = {
     "text heard before it was complete",
     "text restarted",
     "text written",
+    "took half of an inbox",
     "usage out of bounds",
     "void by person",
     "void by probe",

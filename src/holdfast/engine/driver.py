@@ -234,6 +234,7 @@ class Driver:
         now = hold.now_ms()
         if effect.not_before_ms > now and not await self._await_attempt(effect, now):
             return None
+        await hold.relieve()
         hold.check_alive()
         node = self._graph.nodes[effect.node]
         visit = Visit(hold, self._outside, node, effect.branch, self._holder.hold_ms)
