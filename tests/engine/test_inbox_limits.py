@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import Any
 
 import pytest
@@ -10,11 +11,23 @@ import pytest
 from holdfast import Graph, Holdfast, PayloadLimits, signal
 from holdfast.engine import hold, loading, runs
 from holdfast.engine.deliveries import AT_ONCE_MAX
+from holdfast.engine.hands import NOBODY
 from holdfast.errors import InboxFull
+from holdfast.model.child import childs_signal
 from holdfast.records.keys import RunKey, inbox_key
 from holdfast.storage import Update
+from holdfast.storage.operations import Operation, WriteItem
 from tests.engine.branching import forked
-from tests.engine.support import Gate, House, calls_of, item_of_head, journal_items, store_of
+from tests.engine.staging import Stage, staged
+from tests.engine.support import (
+    Gate,
+    House,
+    calls_of,
+    item_of_head,
+    journal_items,
+    kill,
+    store_of,
+)
 
 KB = 1024
 FEW = PayloadLimits(inbox_items_max=3, signal_bytes_max=10 * KB, inbox_bytes_max=20 * KB)
@@ -236,6 +249,133 @@ async def test_a_run_that_never_pauses_says_what_it_took(house: House) -> None:
             async with asyncio.timeout(60):
                 await event.wait()
         assert (await counted(hf))[0] <= 3
+        gate.open()
+        await house.quiet(worker)
+        await run.result(timeout=60)
+
+
+async def test_an_owner_knows_what_those_before_it_took(house: House) -> None:
+    """Each of them took less than half of what the inbox holds, and was lost before it paused."""
+    gate, taken = Gate(), [asyncio.Event() for _ in range(4)]
+
+    async def busy(state: Any) -> None:
+        await gate.pass_through()
+
+    async def listens(state: Any, ctx: Any) -> None:
+        for _ in taken:
+            taken[await ctx.wait(signal("msg"))].set()
+
+    graph = forked(busy, listens)
+    hf = house.open(limits=FEW)
+    run = await hf.start(graph, id="doc-42")
+    async with asyncio.timeout(60):
+        for number, event in enumerate(taken):
+            worker = hf.worker([graph])
+            await worker.start()
+            while gate.entered == number:  # the one before it is lost once its lease has lapsed
+                house.clock.advance(5)
+                await item_of_head(hf, "doc-42")
+            await run.signal("msg", number)
+            while not event.is_set():
+                house.clock.advance(0.25)
+                await item_of_head(hf, "doc-42")
+            if event is not taken[-1]:
+                kill(worker)
+        gate.open()
+        while worker._tasks:
+            await asyncio.wait(worker._tasks.values())
+        await worker.stop()
+    await run.result(timeout=60)
+
+
+def lose_what_it_says(stage: Stage, *, carried_out: bool) -> asyncio.Event:
+    """Lose an answer to an owner that says what it took; return what tells when that happened.
+
+    What it says first is refused: it has seen the inbox, and not how many signals the row counts.
+    """
+    lost, said = asyncio.Event(), itertools.count()
+
+    def says_what_it_took(operation: Operation) -> bool:
+        write = operation.write if isinstance(operation, WriteItem) else None
+        if not isinstance(write, Update) or "inbox_items" not in write.remove or not next(said):
+            return False
+        lost.set()
+        return True
+
+    stage.lose(says_what_it_took, carried_out=carried_out)
+    return lost
+
+
+async def test_an_owner_that_says_what_it_took_does_not_overlook_the_end_of_a_child(
+    house: House,
+) -> None:
+    """It came after that was carried out, and before its answer was found: no counter tells."""
+    gate, taken = Gate(), [asyncio.Event() for _ in range(3)]
+
+    async def busy(state: Any) -> None:
+        await gate.pass_through()
+
+    async def listens(state: Any, ctx: Any) -> None:
+        for _ in taken:
+            taken[await ctx.wait(signal("msg"))].set()
+
+    graph = forked(busy, listens)
+    hf, stage = staged(house, limits=FEW)
+    client = house.open(limits=FEW)
+    lost = lose_what_it_says(stage, carried_out=True)
+    async with house.worker(hf, graph) as worker:
+        await hf.start(graph, id="doc-42")
+        await gate.waited_at()
+        held = worker._drivers[RUN].hold
+        async with asyncio.timeout(60):
+            for number in range(2):
+                await client.signal("doc-42", "msg", number)
+            while not lost.is_set():
+                house.clock.advance(0.005)
+                await item_of_head(client, "doc-42")
+            end: dict[str, Any] = {"name": childs_signal("child"), "id": "end", "payload": {}}
+            await runs.send(client._kernel, NOBODY, RUN, **end, ends_child=True)
+            while held._taken.items:
+                house.clock.advance(0.005)
+                await item_of_head(client, "doc-42")
+        assert held.head.signals < (await item_of_head(client, "doc-42"))["signals"]
+        gate.open()
+        await client.signal("doc-42", "msg", 2)
+        await house.quiet(worker)
+
+
+async def test_what_an_owner_took_is_said_again_where_it_was_not_carried_out(house: House) -> None:
+    """Its answer was lost, and a signal came before it was sent again: it must be refused then."""
+    gate, taken = Gate(), [asyncio.Event() for _ in range(6)]
+
+    async def busy(state: Any) -> None:
+        await gate.pass_through()
+
+    async def listens(state: Any, ctx: Any) -> None:
+        for _ in taken:
+            taken[await ctx.wait(signal("msg"))].set()
+
+    graph = forked(busy, listens)
+    hf, stage = staged(house, limits=FEW)
+    client = house.open(limits=FEW)
+    lost = lose_what_it_says(stage, carried_out=False)
+
+    async def until(event: asyncio.Event) -> None:
+        async with asyncio.timeout(60):
+            while not event.is_set():
+                house.clock.advance(0.005)
+                await item_of_head(client, "doc-42")
+
+    async with house.worker(hf, graph) as worker:
+        run = await hf.start(graph, id="doc-42")
+        await gate.waited_at()
+        for number in range(2):
+            await client.signal("doc-42", "msg", number)
+            await until(taken[number])
+        await until(lost)
+        for number in range(2, 6):
+            await client.signal("doc-42", "msg", number)
+            await until(taken[number])
         gate.open()
         await house.quiet(worker)
         await run.result(timeout=60)

@@ -8,7 +8,11 @@ from typing import Any
 import pytest
 
 from holdfast import Graph, Holdfast, signal
+from holdfast.engine.hands import NOBODY
+from holdfast.engine.runs import send
+from holdfast.engine.views import moment
 from holdfast.errors import AlreadyExists, OutcomeUnknown, RunClosing, RunEnded
+from holdfast.model.child import childs_signal
 from holdfast.records.keys import is_inbox
 from holdfast.storage import Put, Update
 from holdfast.storage.operations import GetItem, Operation, WriteItem, WriteItems
@@ -19,12 +23,15 @@ from tests.engine.support import (
     House,
     StepClock,
     blob_keys,
+    calls_of,
     chain,
     incompressible,
+    item_of_head,
     journal_items,
     kill,
     reached,
     store_of,
+    tenant_key,
 )
 
 EXPIRES = 3600
@@ -311,6 +318,69 @@ async def test_the_end_of_a_child_leaves_nothing_in_a_parent_that_was_freed(
         told.release()
         await house.patiently_quiet(worker, other)
     assert await inbox_of(hf, PARENT) == []
+
+
+async def test_an_end_of_a_child_that_is_told_twice_leaves_no_blob(house: House) -> None:
+    """The one who told it first died before the parent's row; the second has less to tell."""
+    gate = Gate()
+
+    async def goes_on(state: Any) -> Any:
+        await gate.pass_through()
+
+    graph = chain("g", 1, lambda number: {}, node0=goes_on)
+    hf = house.open()
+    sender, stage = staged(house)
+    end: dict[str, Any] = {"name": childs_signal("child"), "id": "end", "ends_child": True}
+    put = stage.hold(is_signal, side="after")
+    async with house.worker(hf, graph) as worker:
+        await hf.start(graph, id="doc-42", expires=EXPIRES)
+        await gate.waited_at()  # its owner has read the inbox
+        first = send(sender._kernel, NOBODY, tenant_key("doc-42"), payload=LARGE, **end)
+        telling = asyncio.ensure_future(first)
+        await put.reached()
+        telling.cancel()
+        await send(hf._kernel, NOBODY, tenant_key("doc-42"), payload="small", **end)
+        assert len(await blob_keys(hf)) == 1
+        gate.open()
+        await house.quiet(worker)
+        row = await item_of_head(hf, "doc-42")
+        assert row["status"] == "finished"
+        await house.move(row["ttl"] - house.clock.now_ms() / 1000 - 1, worker)
+    assert await blob_keys(hf) == []
+
+
+# --- extended meanwhile ---------------------------------------------------------------------------
+
+
+async def test_an_extension_reads_the_inbox_once_where_the_run_goes_on_meanwhile(
+    house: House,
+) -> None:
+    """Only a run that waits has to be woken; all that came since lasts by its sender's care."""
+    gate = Gate()
+
+    async def goes_on(state: Any) -> Any:
+        await gate.pass_through()
+
+    graph = chain("g", 2, lambda number: {}, node0=waits, node1=goes_on)
+    hf, client = house.open(), house.open()
+    settle = client._kernel.settle
+
+    async def overtaken(table: Any, write: Any, **options: Any) -> Any:
+        if "expires_ms" in getattr(write, "set", ()) and not gate.entered:
+            await hf.signal("doc-42", "decision", 1)
+            await gate.waited_at()
+        return await settle(table, write, **options)
+
+    client._kernel.settle = overtaken  # type: ignore[method-assign]
+    async with house.worker(hf, graph) as worker:
+        await hf.start(graph, id="doc-42", expires=EXPIRES)
+        await house.quiet(worker)
+        await client.extend("doc-42", expires=2 * EXPIRES)
+        assert calls_of(client, "inbox") == {("inbox", "query"): 1}
+        row = await hf.get("doc-42")
+        assert row.expires_at == moment(house.clock.now_ms() + 2 * EXPIRES * 1000)
+        gate.open()
+        await house.quiet(worker)
 
 
 # --- behind an end --------------------------------------------------------------------------------

@@ -553,6 +553,34 @@ async def test_past_the_end_of_a_lease_text_waits_until_it_is_renewed_or_lost(
     assert pieces[-1].last == (becomes == "renewed")
 
 
+@pytest.mark.parametrize("renewed", [True, False])
+async def test_text_waits_half_a_minute_for_a_lease_that_no_worker_renews(
+    house: House, renewed: bool
+) -> None:
+    """The worker is gone, and the run neither lost nor held; or the process only stood still."""
+    hf = house.open()
+    head = await started(hf)
+    owned = [True, False]
+    speaking = speaker(hf, head, owned)
+    speaking.emit("one ")
+    await house.clock.asleep(1)
+    speaking.emit("two")
+    owned[0] = False
+    finishing = asyncio.ensure_future(speaking.finish())
+    await house.clock.asleep(2)
+    house.clock.advance(29)
+    await house.clock.asleep(1)
+    assert not finishing.done()
+    owned[0] = renewed
+    house.clock.advance(2)
+    async with asyncio.timeout(WAIT_SECONDS_MAX):
+        await finishing
+    pieces = await there(hf)
+    assert told(pieces) == {"c": "one two" if renewed else "one "}
+    assert pieces[-1].last == renewed
+    assert hf._kernel.spools.of(head.key) is None
+
+
 async def test_before_a_run_is_freed_the_fate_of_all_its_text_is_known(house: House) -> None:
     hf = house.open()
     head = await started(hf)

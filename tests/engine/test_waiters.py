@@ -77,6 +77,18 @@ def test_callers_that_were_told_to_come_back_later_are_not_overtaken() -> None:
     assert waiters.first(50) == [Place(20), Place(40), Place(60)]
 
 
+def test_a_caller_whose_place_has_passed_keeps_only_the_next_one_that_is_away_its_turn() -> None:
+    waiters = Waiters[Place]()
+    for told_us in (30, 50, 70):
+        waiters.add(Place(told_us))
+    for told_us in (60, 20, 40):
+        waiters.note_away(told_us, now_us=10)
+    assert waiters.first(10) == []
+    assert waiters.first(20) == [Place(30)]
+    assert waiters.first(40) == [Place(30), Place(50)]
+    assert waiters.first(60) == [Place(30), Place(50), Place(70)]
+
+
 # --- what comes of it -----------------------------------------------------------------------------
 
 

@@ -113,6 +113,10 @@ class FaultPlan:
     """How many fleets quarantine a run after two or three lost workers."""
     crowds: float = 0
     """In how many fleets inboxes are small, and somebody floods some of them."""
+    strangers: float = 0
+    """In how many fleets other users ask for the runs of somebody else: see `strangers`."""
+    absurd_usage: float = 0
+    """In how many fleets models tell of usages that cannot be."""
     settled: float = 0.5
     """How many lost answers the engine makes up for by itself."""
     lag_seconds_max: float = 5.0

@@ -37,6 +37,7 @@ from tests.simulation.script import (
     drawn_script,
 )
 from tests.simulation.setting import setting
+from tests.simulation.strangers import are_strangers_there
 from tests.simulation.streams import Screen
 from tests.simulation.treasurer import Treasurer
 from tests.simulation.verdict import check_results, statuses_of
@@ -102,6 +103,8 @@ def rough() -> FaultPlan:
         clock_jumps=0.25,
         few_resumes=0.1,
         crowds=0.15,
+        strangers=0.1,
+        absurd_usage=0.2,
         settle_stall=0.03,
         family_stall=0.02,
         table_outage=0.2,
@@ -156,12 +159,14 @@ def fleet(
             streams=promises.streams,
         )
         outside.begun_again = script.in_memory
+        promises.books.draw_usage()
         if script.has_bursts:
             world.plan = world.plan.evolve(tick_ms=TICK_MS)
         world.users = Users(promises.entered, outside)
         state = Fleet(world, promises, script, floor_bytes, flow(), outside, lot)
         state.crowd = drawn_crowd(world, script)
         promises.inboxes.items_max = None if state.crowd is None else state.crowd.items_max
+        state.strange = are_strangers_there(world)
         state.shared = world.random.random() < SHARED
         if calls and world.random.random() < SLUGGISH:
             world.plan = world.plan.evolve(sluggish=1.0)
@@ -261,6 +266,8 @@ async def _worked_through(world: World, state: Fleet, *, calls: bool) -> None:
     workers.append(world.supervise("late", state.latecomer))
     if state.crowd is not None and state.crowd.victims:
         workers.append(world.supervise("pest", state.pest))
+    if state.strange:
+        workers.append(world.supervise("stranger", state.stranger))
     if state.promises.streams.screens:
         workers.append(world.supervise("reader", state.read))
     await _passed(world, state.trouble_seconds)

@@ -46,6 +46,7 @@ from tests.simulation.script import (
     Wish,
 )
 from tests.simulation.shared import SAGE, SAGE_QUOTA
+from tests.simulation.strangers import OWN, ask_for_others
 from tests.simulation.world import World
 
 __all__ = ["LEASE_SECONDS", "TROUBLE_SECONDS", "Fleet"]
@@ -86,6 +87,8 @@ class Fleet:
     """How runs ended of which nothing stands anywhere."""
     crowd: Crowd | None = None
     """How small the inboxes are, where they are."""
+    strange: bool = False
+    """Whether other users ask for its runs."""
     late: Iterator[int] = field(default_factory=itertools.count)
     """The numbers of signals that come at the last moment."""
 
@@ -198,7 +201,7 @@ class Fleet:
         key = RunKey(TENANT if wish is None else wish.tenant, line.run)
         match line.verb:
             case "start":
-                handle = await self._start(hf, line.run, self.script.wishes[line.run])
+                handle = await self.start(hf, line.run, self.script.wishes[line.run])
                 if handle._outcome is None:
                     self.promises.started(key)
                 else:
@@ -250,6 +253,10 @@ class Fleet:
         assert self.crowd is not None
         await flood(self, process, self.crowd)
 
+    async def stranger(self, process: Process) -> None:
+        """Ask for runs of other users."""
+        await ask_for_others(self, process)
+
     async def latecomer(self, process: Process) -> None:
         """Send signals to runs that are about to expire, and again when they have."""
         hf = self.face(process)
@@ -288,7 +295,10 @@ class Fleet:
             return
         self.promises.signalled(RunKey(TENANT, call.run), settled_signal(call.call), RESOLUTION)
 
-    async def _start(self, hf: Holdfast, run: str, wish: Wish) -> RunHandle:
+    async def start(
+        self, hf: Holdfast, run: str, wish: Wish, *, user: str | None = OWN
+    ) -> RunHandle:
+        """Start a run as it is wished for, unless for another user."""
         given: State = {"plan": wish.plan, "at": 0}
         if wish.ballast:
             given["ballast"] = noise(run, wish.ballast)
@@ -297,7 +307,7 @@ class Fleet:
             given,
             id=run,
             tenant=wish.tenant,
-            user="ann" if wish.session == "phone" else None,
+            user=wish.user if user == OWN else user,
             session=wish.session,
             on_busy=wish.on_busy if wish.session else None,
             durability="on_pause" if wish.in_memory else None,

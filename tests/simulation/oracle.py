@@ -2,10 +2,14 @@
 
 Checked whenever it is: no run with a budget has paid more than it may, with all that it started,
 nor any run more than its journal says that it may have, or than it was given out of another one's.
+
+In some fleets it now and then tells of a usage that cannot be. Such an answer is recorded with what
+was reserved for it.
 """
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
@@ -14,6 +18,7 @@ import msgspec
 
 from holdfast.errors import ModelUnavailable
 from holdfast.model.budget import Budget
+from holdfast.model.event import CallFinished, Event
 from holdfast.model.invocation import Answer, Emit, Request
 from holdfast.model.pricing import ModelPrice, Usage
 from holdfast.model.spending import NANODOLLARS, NOTHING, Spending
@@ -35,6 +40,7 @@ __all__ = [
     "Oracle",
     "asked_of",
     "budget_of",
+    "cost_of",
     "digest_of",
 ]
 
@@ -42,6 +48,10 @@ MOST_TOKENS = 100
 """What an answer takes at most."""
 NANODOLLARS_A_TOKEN = 100
 _BUSY = 0.05
+_HALF_TOKENS = MOST_TOKENS // 2
+"""What is reserved for each side of an answer."""
+_ABSURD = 0.3
+"""How many answers tell of a usage that cannot be, in fleets whose model does."""
 
 Name = tuple[str, str]
 """A run: its partition, and its generation."""
@@ -54,7 +64,7 @@ Tell = Callable[[str, Emit], Coroutine[Any, Any, None]]
 class Oracle:
     """The model, as a process sees it. Implements `holdfast.model.invocation.Model`."""
 
-    max_tokens = MOST_TOKENS // 2
+    max_tokens = _HALF_TOKENS
     price = ModelPrice(NANODOLLARS_A_TOKEN, NANODOLLARS_A_TOKEN)
 
     def __init__(self, name: str, ask: Ask, tell: Tell) -> None:
@@ -63,7 +73,7 @@ class Oracle:
         self._tell = tell
 
     def tokens_at_most(self, request: Request) -> tuple[int, int]:
-        return MOST_TOKENS // 2, MOST_TOKENS // 2
+        return _HALF_TOKENS, _HALF_TOKENS
 
     async def answer(self, request: Request, emit: Emit | None) -> Answer:
         try:
@@ -100,6 +110,16 @@ class Books:
         """Who was given more just now."""
         self._changed: set[Name] = set()
         self._answers = 0
+        self._costs: dict[str, Spending] = {}
+        """What each answer has to cost in a journal."""
+        self._absurd: random.Random | None = None
+
+    def draw_usage(self) -> None:
+        """Draw whether the model tells of usages that cannot be."""
+        # Its own: what is drawn for the other fleets stays as it was.
+        draw = random.Random(f"{self._world.seed}/usage")
+        if draw.random() < self._world.plan.absurd_usage:
+            self._absurd = draw
 
     # --- what is paid -----------------------------------------------------------------------------
 
@@ -113,10 +133,35 @@ class Books:
             self._seen["model busy, unpaid"] += 1
             return ModelUnavailable("busy", unpaid=True)
         usage = Usage(*(1 + int(draw() * MOST_TOKENS / 2) for _ in range(2)))
-        tokens = usage.input_tokens + usage.output_tokens
-        self._pay(journey.chronicle, Spending(tokens, tokens * NANODOLLARS_A_TOKEN))
+        self._pay(journey.chronicle, cost_of(usage))
         self._answers += 1
-        return Answer(text=f"{self._answers:05d} {what}", usage=usage, model=journey.effect.tool)
+        told, text = self._told(usage), f"{self._answers:05d} {what}"
+        self._costs[text] = cost_of(told)
+        return Answer(text=text, usage=told, model=journey.effect.tool)
+
+    def _told(self, usage: Usage) -> Usage:
+        """Return the usage of which the model tells."""
+        draw = self._absurd
+        if draw is None or draw.random() >= _ABSURD:
+            return usage
+        self._seen["usage out of bounds"] += 1
+        return draw.choice(
+            [
+                Usage(-5 * MOST_TOKENS, usage.output_tokens),
+                Usage(usage.input_tokens, -5 * MOST_TOKENS),
+                Usage(usage.input_tokens, 5 * MOST_TOKENS),
+                Usage(usage.input_tokens, 2**62),
+                Usage(usage.input_tokens, usage.output_tokens, 2**62),
+            ]
+        )
+
+    def recorded(self, chronicle: Chronicle, event: Event, what: object) -> None:
+        """Check what a journal says that an answer cost."""
+        if not isinstance(event, CallFinished) or not isinstance(event.result, dict):
+            return
+        cost = self._costs.get(event.result.get("text", ""))
+        if cost is not None and event.by != "cache" and event.spent != cost:
+            raise Broken(f"{what}, and its answer cost {cost}")
 
     def _pay(self, chronicle: Chronicle, cost: Spending) -> None:
         name = payer = (chronicle.key.pk, chronicle.generation)
@@ -242,6 +287,16 @@ class Books:
             if name in self._accounts and self._accounts[name] != given:
                 raise Broken(f"{name} gave {given}, and its account says {self._accounts[name]}")
         self._changed.clear()
+
+
+def cost_of(usage: Usage) -> Spending:
+    """Return what an answer costs that tells of this usage: if it cannot be, what was reserved."""
+    tokens = usage.input_tokens + usage.output_tokens
+    sides = (usage.input_tokens, usage.output_tokens)
+    cached = 0 <= usage.cached_input_tokens <= usage.input_tokens
+    if not cached or any(not 0 <= side <= _HALF_TOKENS for side in sides):
+        tokens = MOST_TOKENS
+    return Spending(tokens, tokens * NANODOLLARS_A_TOKEN)
 
 
 def budget_of(tokens: int) -> Budget:

@@ -103,7 +103,12 @@ class Promises:
         self._journals = Journals(
             world, self._runs, self._family, self.once, self.senders, self.seen, skew_ms=skew_ms
         )
-        self._journals.heard += [self.shared.recorded, self.streams.recorded]
+        self._journals.heard += [
+            self.shared.recorded,
+            self.streams.recorded,
+            self.books.recorded,
+            self.inboxes.recorded,
+        ]
         world.on_applied(self._applied)
 
     # --- what a scenario tells --------------------------------------------------------------------
@@ -118,6 +123,10 @@ class Promises:
             into = self._promoted_into(head)
             if into is not None:
                 into.acknowledged |= {signal for signal in into.accepted if signal[1] == key.id}
+
+    def is_there(self, key: RunKey) -> bool:
+        """Return whether there is a run of this id."""
+        return self._runs.row(key) is not None
 
     def signalled(self, key: RunKey, name: str, id: str) -> None:
         """Hear that somebody was told that a signal counts."""

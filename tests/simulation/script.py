@@ -104,6 +104,11 @@ class Wish:
     tenant: str = TENANT
 
     @property
+    def user(self) -> str | None:
+        """For whom it is started."""
+        return "ann" if self.session == "phone" else None
+
+    @property
     def speaks(self) -> bool:
         """Whether there is text to be followed."""
         return any(call in step for step in self.plan for call in TEXTS)

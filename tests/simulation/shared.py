@@ -33,7 +33,7 @@ from holdfast.storage.operations import WriteItem, WriteOperation
 from holdfast.storage.writes import Update
 from tests.simulation.chronicle import Broken, Chronicle, Chronicles
 from tests.simulation.once import Effect, Journey
-from tests.simulation.oracle import NANODOLLARS_A_TOKEN, digest_of
+from tests.simulation.oracle import cost_of, digest_of
 from tests.simulation.process import Process
 from tests.simulation.world import TTL_SWEEPER
 
@@ -174,8 +174,7 @@ class Shared:
         if not isinstance(answer, Answer):
             return
         given = self._given.setdefault(question.at, Given())
-        tokens = answer.usage.input_tokens + answer.usage.output_tokens
-        given.costs[answer.text] = Spending(tokens, tokens * NANODOLLARS_A_TOKEN)
+        given.costs[answer.text] = cost_of(answer.usage)
         chronicle = question.chronicle
         given.payers[answer.text] = chronicle.key.pk
         given.processes[answer.text] = question.process.name

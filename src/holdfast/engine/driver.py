@@ -60,7 +60,8 @@ class Driver:
         self._outside = Outside(hold)
         self._leaving = Leaving(hold, graph)
         self._task: asyncio.Task[None] | None = None
-        self._interrupted = False
+        # How often the task was cancelled only to leave the node, and is not told so yet.
+        self._interruptions = 0
         # One that was only just made is known without being read.
         self._read_before = hold.journal is not None
 
@@ -82,16 +83,33 @@ class Driver:
         except (Conflict, Overtaken):
             self.hold.journal = None  # what we know is not all there is: read it again
         except asyncio.CancelledError:
-            if not self._interrupted or self.hold.undecided or not self.hold.alive():
+            if not self._interruptions or self.hold.undecided or not self.hold.alive():
                 raise
-            assert self._task is not None
-            self._task.uncancel()
         except StoreClosed:
             raise
         except Exception as error:
             await self._stumble(error)
-        # An interruption that came with another error is heard of at the next step.
-        self._interrupted = self._task is not None and self._task.cancelling() > 0
+        await self._end_interruptions()
+
+    async def _end_interruptions(self) -> None:
+        """Take interruptions back once the node was left, whatever it was left by.
+
+        One that came together with another error may have been lost in it, or may be delivered
+        only where the task waits next: either way it must not pass for a cancellation of the run.
+
+        Raises:
+            CancelledError: the task was cancelled besides.
+        """
+        task = self._task
+        if task is None or not self._interruptions:
+            return
+        with suppress(asyncio.CancelledError):
+            await self.hold.sleep(0)
+        while self._interruptions:
+            self._interruptions -= 1
+            task.uncancel()
+        if task.cancelling():
+            raise asyncio.CancelledError
 
     async def _stumble(self, error: Exception) -> None:
         """Put a run aside that cannot be gone on with, also if its row cannot say all of it."""
@@ -113,7 +131,7 @@ class Driver:
             self.hold.journal = None
         if self.hold.in_node and self._task is not None:
             # Only here: otherwise a later cancellation of the task would pass for an interruption.
-            self._interrupted = True
+            self._interruptions += 1
             self._task.cancel()
 
     def hear(self) -> None:
@@ -216,6 +234,7 @@ class Driver:
         now = hold.now_ms()
         if effect.not_before_ms > now and not await self._await_attempt(effect, now):
             return None
+        await hold.relieve()
         hold.check_alive()
         node = self._graph.nodes[effect.node]
         visit = Visit(hold, self._outside, node, effect.branch, self._holder.hold_ms)

@@ -127,6 +127,11 @@ class Hold:
         self._state_bytes = loaded.state_bytes
         self.inbox = loaded.inbox
         self.parking.begin(self.execution, self.all_waits())
+        # An owner before us may have taken what the row still counts.
+        counted, waits = self.head, self.inbox_size()
+        self._taken = InboxSize(
+            max(counted.inbox_items - waits.items, 0), max(counted.inbox_bytes - waits.bytes, 0)
+        )
         self.answered()
         self.journal = Journal(
             self.kernel,
@@ -320,9 +325,13 @@ class Hold:
         self._taken = InboxSize(self._taken.items + taken.items, self._taken.bytes + taken.bytes)
 
     async def relieve(self) -> None:
-        """Say in the row what waits in the inbox, if much was taken while the run was held.
+        """Say in the row what waits in the inbox, if much was taken since the run last paused.
 
         A run with many branches may not pause for days, and would seem to have a full inbox.
+
+        Raises:
+            Dropped: the run is no longer ours.
+            Overtaken: somebody else wrote into its journal.
         """
         limits = self.kernel.limits
         if (
@@ -330,9 +339,16 @@ class Hold:
             and 2 * self._taken.bytes < limits.inbox_bytes_max
         ):
             return
+        await self.uncut(self._relieve())
+
+    async def _relieve(self) -> None:
         async with self._parenting:
             for _ in range(_RELIEF_TRIES):
-                inbox, signals, taken = self.inbox_size(), self.head.signals, self._taken
+                known, taken = self.execution.taken, self._taken
+                # What is taken, but not durably, waits again if we crash.
+                await self.settled()
+                signals = self.head.signals
+                inbox = _inbox_size(one for one in self.inbox if (one.name, one.id) not in known)
                 try:
                     await self.change(changes.relieved, signals=signals, inbox=inbox)
                 except ConditionFailed as failed:
@@ -340,6 +356,7 @@ class Hold:
                 else:
                     items, bytes = self._taken.items - taken.items, self._taken.bytes - taken.bytes
                     self._taken = InboxSize(items, bytes)
+                    self._keep_unseen(signals)
                     return
 
     async def payload_of(self, signal: Signal) -> Any:
@@ -529,7 +546,7 @@ def _stands(write: Update, head: Head, standing: dict[str, Any]) -> bool:
         return False
     if epoch == head.epoch:
         wanted = {name: value for name, value in write.set.items() if name != "updated_ms"}
-        return wanted.items() <= standing.items()
+        return wanted.items() <= standing.items() and not set(write.remove) & standing.keys()
     return standing.get("torn", False) == head.torn
 
 

@@ -32,7 +32,7 @@ from holdfast.records.head import Head
 from holdfast.records.keys import SETTINGS
 from holdfast.records.reaping import SWEEPS_MAX
 from holdfast.records.settings import Settings, UserHash
-from holdfast.storage import Blobs, Check, Delete, Put, Store, Table, Update
+from holdfast.storage import Blobs, Delete, Put, Store, Table, Update
 from holdfast.storage.layout import TOKEN
 
 __all__ = ["PATIENCE_SECONDS", "Dropped", "Kernel", "Outage"]
@@ -216,7 +216,7 @@ class Kernel:
                     raise
                 await self._pause(next(pauses), alive, error)
 
-    async def settle_together(self, table: Table, writes: Sequence[Put | Update | Check]) -> None:
+    async def settle_together(self, table: Table, writes: Sequence[Put | Update]) -> None:
         """Carry out a transaction, re-sent byte for byte until its fate is known.
 
         Raises:

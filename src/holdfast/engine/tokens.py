@@ -115,7 +115,7 @@ def _spool_of(
         # Another owner may have freed the run by now: text would be left behind. But where our
         # lease is renewed after all, the answer is going to be recorded: so its text must not end.
         until = kernel.clock.monotonic() + _PATIENCE_SECONDS
-        while not lost() and kernel.clock.monotonic() < until:
+        while not lost() and (alive() or kernel.clock.monotonic() < until):
             if alive():
                 until = kernel.clock.monotonic() + _PATIENCE_SECONDS
                 try:

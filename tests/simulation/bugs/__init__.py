@@ -14,6 +14,7 @@ from tests.simulation.bugs import (  # noqa: F401
     memory,
     signals,
     stores,
+    strangers,
     telling,
     workers,
 )

@@ -50,6 +50,40 @@ def a_pause_counts_what_was_taken(patch: pytest.MonkeyPatch) -> None:
 
 
 @bug(**_CROWDS)
+def an_owner_that_never_says_what_it_took(patch: pytest.MonkeyPatch) -> None:
+    async def nothing(self: Any) -> None: ...
+
+    patch.setattr(hold.Hold, "relieve", nothing)
+
+
+@bug(**_CROWDS)
+def an_owner_that_knows_only_what_it_took_itself(patch: pytest.MonkeyPatch) -> None:
+    take_in = hold.Hold.take_in
+
+    def forgetful(self: Any, loaded: Any) -> None:
+        take_in(self, loaded)
+        self._taken = InboxSize()
+
+    patch.setattr(hold.Hold, "take_in", forgetful)
+
+
+@bug(**_CROWDS, crash=0.006, throttled=0.1)
+def what_is_not_durably_taken_counts_as_taken(patch: pytest.MonkeyPatch) -> None:
+    relieve = hold.Hold._relieve
+
+    async def hasty(self: Any) -> None:
+        async def at_once() -> None: ...
+
+        self.settled = at_once
+        try:
+            await relieve(self)
+        finally:
+            del self.settled
+
+    patch.setattr(hold.Hold, "_relieve", hasty)
+
+
+@bug(**_CROWDS)
 def a_signal_that_lies_in_a_full_inbox_is_refused(patch: pytest.MonkeyPatch) -> None:
     accept = runs._accept
 
