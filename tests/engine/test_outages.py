@@ -417,7 +417,8 @@ async def test_a_worker_that_loses_its_lease_says_which_error_it_saw(
     told = lost()[0]  # until the store works again it may lose another one
     started = re.match(rf"worker {name} lost its lease, and begins anew: renewed ([0-9.]+) s", told)
     assert started is not None
-    assert 16.0 <= float(started[1]) <= 23.0  # the last try may be 4 seconds before the end
+    # Tries are up to 3 seconds apart, and none is made after the end.
+    assert 17.0 <= float(started[1]) <= 23.0
     assert told.endswith("seconds failed, Throttled: the table is too busy")
 
 
