@@ -15,7 +15,7 @@ from holdfast.errors import BlobNotFound, JournalDamaged
 from holdfast.model.event import Event, Fenced, Snapshot
 from holdfast.model.execution import Execution, folded, restored
 from holdfast.model.signals import Signal
-from holdfast.records.codec import unpack_events, unpack_value
+from holdfast.records.codec import plain_bytes, unpack_events, unpack_value
 from holdfast.records.head import Context, Head
 from holdfast.records.journal import (
     Content,
@@ -52,15 +52,13 @@ class Loaded(msgspec.Struct):
     """The highest epoch of the fences that were read."""
     unwritten: Unwritten | None = None
     """Where nothing of it is written down yet."""
-    state_bytes: int | None = None
-    """How many bytes its state has at the most, before compression, where that is known."""
+    plain_bytes: int = 0
+    """How many bytes were read of it, before compression: no less than it holds."""
 
 
-def begun(
-    execution: Execution, context: Context, input_bytes: int, state_bytes: int | None = None
-) -> Loaded:
+def begun(execution: Execution, context: Context, input_bytes: int, *, plain_bytes: int) -> Loaded:
     """Return a run of which nothing stands yet but its input."""
-    return Loaded(execution, context, [], Tail(input_bytes), state_bytes=state_bytes)
+    return Loaded(execution, context, [], Tail(input_bytes), plain_bytes=plain_bytes)
 
 
 async def load(kernel: Kernel, head: Head) -> Loaded:
@@ -133,12 +131,14 @@ async def _grown(
         else:
             events = await unpacked(kernel, data, unpack_events)
             loaded = _after(head, loaded, position, content, events)
+            loaded.plain_bytes += plain_bytes(data)
     return loaded
 
 
 async def _from_input(kernel: Kernel, head: Head, data: bytes) -> Loaded:
     state = await unpacked(kernel, data, unpack_value)
-    return begun(Execution(seed=head.seed, state=state, node=head.first), Context(), len(data))
+    execution = Execution(seed=head.seed, state=state, node=head.first)
+    return begun(execution, Context(), len(data), plain_bytes=plain_bytes(data))
 
 
 def _after(
@@ -150,16 +150,16 @@ def _after(
     if position != expected or (loaded is None and not isinstance(first, Snapshot)):
         raise JournalDamaged(f"record {expected} of run {head.key.id!r} is missing")
     if isinstance(first, Snapshot):
-        context = Context(position, first.size, first.blobs)
+        context, read = Context(position, first.size, first.blobs), 0
         tail = Tail(content.size)
         execution = folded(restored(first), events[1:])
     else:
         assert loaded is not None
-        context = loaded.context
+        context, read = loaded.context, loaded.plain_bytes
         tail, execution = loaded.tail.grown(content.size), folded(loaded.execution, events)
     fences = [event.epoch for event in events if isinstance(event, Fenced)]
     fence = max((0 if loaded is None else loaded.fence, *fences))
-    return Loaded(execution, followed(context, content), [], tail, fence)
+    return Loaded(execution, followed(context, content), [], tail, fence, plain_bytes=read)
 
 
 async def read_inbox(
