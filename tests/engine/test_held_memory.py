@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import threading
 import tracemalloc
 from contextlib import suppress
 from typing import Any
@@ -9,6 +12,8 @@ from typing import Any
 import pytest
 
 from holdfast import END, Graph, PayloadLimits, signal
+from holdfast.engine.heavy import LARGE_BYTES, Heavy
+from holdfast.engine.hold import Hold
 from holdfast.errors import CallFailed, RunFailed
 from tests.engine.branching import each, nothing
 from tests.engine.support import House
@@ -160,3 +165,57 @@ async def test_what_was_read_back_counts(house: House) -> None:
         await run.signal("msg", PART)
         with pytest.raises(RunFailed, match="the run would hold"):
             await run.result()
+
+
+# --- and lets go of it ----------------------------------------------------------------------------
+
+
+async def test_a_run_that_paused_or_ended_is_freed_at_once(house: House) -> None:
+    """Not when the garbage collector comes by: large texts do not call it."""
+    graph, hf = Graph("g", dict), house.open()
+
+    @graph.node
+    async def takes(state: Any, ctx: Any) -> Any:
+        await ctx.wait(signal("msg"))
+
+    run = await hf.start(graph, id="doc-42")
+    gc.collect()
+    gc.disable()
+    try:
+        async with house.worker(hf, graph) as worker:
+            await house.quiet(worker)
+            assert (await run.get()).status == "waiting"
+            assert _held() == 0
+            await run.signal("msg")
+            await run.result(timeout=60)
+            await house.move(1, worker)  # what waited to be flushed has its turn
+            assert _held() == 0
+    finally:
+        gc.enable()
+
+
+def _held() -> int:
+    return sum(isinstance(each, Hold) for each in gc.get_objects())
+
+
+async def test_work_on_large_values_is_done_by_two_also_if_callers_go_away() -> None:
+    heavy, gate = Heavy(), threading.Event()
+    at_work, both = list[int](), threading.Barrier(3, timeout=30)
+
+    def work(number: int) -> None:
+        at_work.append(number)
+        if number < 2:
+            both.wait()
+        gate.wait(30)
+
+    first = [asyncio.ensure_future(heavy.run(LARGE_BYTES + 1, work, n)) for n in range(2)]
+    await asyncio.to_thread(both.wait)
+    for task in first:
+        task.cancel()
+    await asyncio.wait(first)
+    second = asyncio.ensure_future(heavy.run(LARGE_BYTES + 1, work, 2))
+    await asyncio.to_thread(lambda: None)  # a thread that is free would have begun by now
+    assert len(at_work) == 2
+    gate.set()
+    await second
+    assert len(at_work) == 3

@@ -321,6 +321,8 @@ async def test_nothing_is_concluded_from_a_lost_answer_once_the_lease_is_over(
 ) -> None:
     engine.open.set()
     engine.lost = 1
-    journal = Journal(kernel, head(), begun(EMPTY, Context(), 0, plain_bytes=0), alive=lambda: False)
+    journal = Journal(
+        kernel, head(), begun(EMPTY, Context(), 0, plain_bytes=0), alive=lambda: False
+    )
     with pytest.raises(Dropped):
         await journal.append([event(0)])

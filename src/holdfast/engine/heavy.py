@@ -33,5 +33,14 @@ class Heavy:
         bytes, whole = size if isinstance(size, Glimpse) else (size, True)
         if bytes <= LARGE_BYTES and whole:
             return work(*args)
-        async with self._room:
-            return await asyncio.to_thread(work, *args)
+        await self._room.acquire()
+        working = asyncio.ensure_future(asyncio.to_thread(work, *args))
+        # A thread cannot be stopped: it keeps its room until it is done, also where its caller was
+        # cancelled.
+        working.add_done_callback(self._done)
+        return await asyncio.shield(working)
+
+    def _done(self, working: asyncio.Future[Any]) -> None:
+        self._room.release()
+        if not working.cancelled():
+            working.exception()  # no caller may be left to hear of it

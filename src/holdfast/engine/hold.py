@@ -16,8 +16,9 @@ import msgspec
 from holdfast.engine.holder import Holder
 from holdfast.engine.kernel import Dropped, Kernel, Outage
 from holdfast.engine.ledger import Conflict, Journal
-from holdfast.engine.loading import Loaded, payload_of, read_inbox
+from holdfast.engine.loading import Loaded, read_inbox
 from holdfast.engine.parking import Parking
+from holdfast.engine.payloads import Payloads
 from holdfast.engine.starting import made, with_input
 from holdfast.engine.unwritten import Stood
 from holdfast.engine.weight import Weight
@@ -75,6 +76,7 @@ class Hold:
         self._under_way: list[Sequence[Event]] = []
         # What was taken of callers' signals since the row last said what waits in the inbox.
         self._taken = InboxSize()
+        self._payloads = Payloads(kernel, head.key)
         self._parenting = asyncio.Lock()
         if loaded is not None:
             self.take_in(loaded)
@@ -122,6 +124,14 @@ class Hold:
             action, self.alive, seconds_max=self.holder.patience_seconds
         )
 
+    def end(self) -> None:
+        """Hear that its driver has stopped."""
+        self.over = True
+        if not self.undecided:
+            # The journal knows us, and we know it: only the garbage collector would free them, and
+            # all that the run holds with them, at some later time.
+            self.journal = None
+
     def take_in(self, loaded: Loaded) -> None:
         """Begin with what was read of it."""
         self.execution = loaded.execution
@@ -144,6 +154,15 @@ class Hold:
             admit=self._admit,
             patience_seconds=self.holder.patience_seconds,
         )
+
+    @property
+    def held_bytes(self) -> int:
+        """How many bytes the run holds at the most, before compression."""
+        return self._weight.bytes
+
+    async def apart(self, work: Callable[..., T], *args: Any) -> T:
+        """Return what ``work`` returns, which handles all that the run holds."""
+        return await self.kernel.heavy.run(self._weight.bytes, work, *args)
 
     # --- the journal ------------------------------------------------------------------------------
 
@@ -352,7 +371,7 @@ class Hold:
         Raises:
             JournalDamaged: it cannot be read.
         """
-        return await self.patiently(lambda: payload_of(self.kernel, self.head, signal))
+        return await self.patiently(lambda: self._payloads.read(signal, self.free_signals()))
 
     def free_signals(self) -> list[Signal]:
         """Return the signals in the inbox that were not taken, nor are about to be."""

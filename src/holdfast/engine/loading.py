@@ -35,10 +35,12 @@ from holdfast.records.keys import (
 )
 from holdfast.storage import Between
 
-__all__ = ["Loaded", "begun", "load", "load_journal", "payload_of", "read_inbox"]
+__all__ = ["Loaded", "begun", "load", "load_journal", "read_inbox"]
 
 # What is in memory at a time of what records are kept in: so many bytes, or one record.
 _BYTES_AT_ONCE = 8 * 1024**2
+# How many bytes are unpacked, record by record, before others have their turn.
+_BYTES_BETWEEN = 1024**2
 
 
 class Loaded(msgspec.Struct):
@@ -68,7 +70,7 @@ async def load(kernel: Kernel, head: Head) -> Loaded:
     read, and need not be: whoever holds a row with this pointer saw it when its epoch was the
     highest that there was, so a fence of a higher one can only have been written after it.
 
-    Nothing of the inbox is unpacked: see `payload_of`.
+    Nothing of the inbox is unpacked: see `Payloads`.
 
     Raises:
         JournalDamaged: a record is missing or cannot be read.
@@ -123,7 +125,12 @@ async def _grown(
         contents = await contents_of(kernel, [content_of(item) for item in items])
     except BlobNotFound as error:
         raise JournalDamaged(f"what run {head.key.id!r} keeps is not whole: {error}") from error
+    since = 0
     for item, data in zip(items, contents, strict=True):
+        since += plain_bytes(data)
+        if since > _BYTES_BETWEEN:
+            await kernel.clock.sleep(0)  # others have their turn, too
+            since = 0
         content, position = content_of(item), position_in(item["SK"])
         if position == 0:
             loaded = await _from_input(kernel, head, data)
@@ -168,19 +175,6 @@ async def read_inbox(
     """Read which signals lie in a run's inbox and were not taken, consistently."""
     items = kernel.inboxes.every(head.key.pk, inbox_range(head.generation))
     return [signal async for item in items for signal in _untaken(head, item, taken)]
-
-
-async def payload_of(kernel: Kernel, head: Head, signal: Signal) -> Any:
-    """Return what a signal carries; only now is it read, if it is a blob, and unpacked.
-
-    Raises:
-        JournalDamaged: it cannot be read, or has more bytes than this process may unpack.
-    """
-    try:
-        (data,) = await contents_of(kernel, [signal.body])
-    except BlobNotFound as error:
-        raise JournalDamaged(f"what run {head.key.id!r} keeps is not whole: {error}") from error
-    return await unpacked(kernel, data, unpack_value)
 
 
 def _untaken(

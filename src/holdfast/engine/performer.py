@@ -45,10 +45,11 @@ async def perform(
     began = clock.monotonic()
     task = asyncio.current_task()
     try:
-        state = graph.enter(execution, visit.branch)
+        state = await visit.apart(graph.enter, execution, visit.branch)
         value = await _called(node, state, visit, threads)
         visit.check()
-        return Returned(graph.delta(execution, visit.branch, value), _since(began, clock))
+        delta = await visit.apart(graph.delta, execution, visit.branch, value)
+        return Returned(delta, _since(began, clock))
     except BaseException as raised:
         error = raised
         try:

@@ -348,6 +348,10 @@ class Visit:
         """How large values may be."""
         return self.hold.kernel.limits
 
+    async def apart(self, work: Callable[..., T], *args: Any) -> T:
+        """Return what ``work`` returns, which handles all that the run holds."""
+        return await self.hold.apart(work, *args)
+
     async def durable(self, value: Any) -> Any:
         """Return the durable form of what a call returned; a large one in a thread.
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from holdfast.errors import ResultTooLarge
 from holdfast.model.event import CallFinished, Event, NodeFinished, SignalTaken
 from holdfast.model.execution import Execution, folded, snapshot
@@ -30,7 +32,7 @@ class Weight:
 
     def __init__(self, limits: PayloadLimits, bytes: int) -> None:
         self._limits = limits
-        self._bytes = bytes
+        self.bytes = bytes
         self._measure_above = float(limits.state_bytes_max)
 
     def admit(
@@ -49,12 +51,12 @@ class Weight:
         Raises:
             ResultTooLarge: it may not.
         """
-        grown = self._bytes + plain_bytes
+        grown = self.bytes + plain_bytes
         if grown > self._measure_above and any(map(_carries, events)):
             grown = self._measured(before, folded(before, [*under_way, *events]))
             unmeasured = _UNMEASURED * self._limits.state_bytes_max
             self._measure_above = max(self._limits.state_bytes_max, grown + unmeasured)
-        self._bytes = grown
+        self.bytes = grown
 
     def _measured(self, before: Execution, after: Execution) -> int:
         limits, held = self._limits, _held_bytes(after)
@@ -86,4 +88,6 @@ def _carries(event: Event) -> bool:
 
 
 def _held_bytes(execution: Execution) -> int:
-    return len(encode(snapshot(execution, 0, size=0, blobs=False)))
+    # The ids of signals grow for as long as a run lives, and are no reason to end it.
+    held = msgspec.structs.replace(execution, taken=frozenset())
+    return len(encode(snapshot(held, 0, size=0, blobs=False)))
