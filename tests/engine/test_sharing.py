@@ -67,7 +67,7 @@ def stalling(hf: Holdfast) -> SharedAnswers:
     """Return those of a process that stands still as soon as it has asked."""
     answers = shared(hf)
 
-    async def renew(lease: object) -> None:
+    async def renew(tenant: str, lease: object) -> None:
         pass
 
     answers._renew = renew  # type: ignore[method-assign]
