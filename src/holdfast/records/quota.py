@@ -60,6 +60,8 @@ def level_of(item: Mapping[str, Any] | None) -> Level:
     if item is None:
         return Level()
     try:
-        return msgspec.convert(unpack_value(attribute(item, "level", bytes), _LEVEL_BYTES_MAX), Level)
+        return msgspec.convert(
+            unpack_value(attribute(item, "level", bytes), _LEVEL_BYTES_MAX), Level
+        )
     except DAMAGE as error:
         raise damaged(item, "the quota", error) from error
