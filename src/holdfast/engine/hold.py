@@ -160,10 +160,6 @@ class Hold:
         """How many bytes the run holds at the most, before compression."""
         return self._weight.bytes
 
-    async def apart(self, work: Callable[..., T], *args: Any) -> T:
-        """Return what ``work`` returns, which handles all that the run holds."""
-        return await self.kernel.heavy.run(self._weight.bytes, work, *args)
-
     # --- the journal ------------------------------------------------------------------------------
 
     @property

@@ -10,12 +10,14 @@ from typing import Any, cast
 
 from holdfast.clock import Clock
 from holdfast.engine.context import BlockingContext, Context
+from holdfast.engine.heavy import LARGE_BYTES, is_light
 from holdfast.engine.hold import Overtaken
 from holdfast.engine.kernel import Dropped
 from holdfast.engine.threads import NodeThreads
 from holdfast.engine.visit import Over, Paused, Visit
 from holdfast.errors import NodeError, NodeTimedOut, NotPausable
 from holdfast.graph import Graph, Node
+from holdfast.graph.values import glimpse
 from holdfast.model.decision import Raised, Returned
 from holdfast.model.execution import Execution
 from holdfast.model.failure import failure_of
@@ -45,11 +47,10 @@ async def perform(
     began = clock.monotonic()
     task = asyncio.current_task()
     try:
-        state = await visit.apart(graph.enter, execution, visit.branch)
+        state = await _entered(graph, execution, visit)
         value = await _called(node, state, visit, threads)
         visit.check()
-        delta = await visit.apart(graph.delta, execution, visit.branch, value)
-        return Returned(delta, _since(began, clock))
+        return Returned(await _delta(graph, execution, visit, value), _since(began, clock))
     except BaseException as raised:
         error = raised
         try:
@@ -68,6 +69,19 @@ async def perform(
             return Raised(failure_of(error), covered, _since(began, clock))
         finally:
             del error  # or it would keep alive what its traceback does, and that would keep it
+
+
+async def _entered(graph: Graph, execution: Execution, visit: Visit) -> Any:
+    if visit.hold.held_bytes <= LARGE_BYTES:
+        return graph.enter(execution, visit.branch)
+    return await visit.apart(graph.enter, execution, visit.branch)
+
+
+async def _delta(graph: Graph, execution: Execution, visit: Visit, value: Any) -> dict[str, Any]:
+    if visit.hold.held_bytes <= LARGE_BYTES and is_light(glimpse(value, LARGE_BYTES)):
+        return graph.delta(execution, visit.branch, value)
+    await visit.admit_result(value)
+    return await visit.apart(graph.delta, execution, visit.branch, value)
 
 
 async def _called(node: Node, state: Any, visit: Visit, threads: NodeThreads) -> Any:
