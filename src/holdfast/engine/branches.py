@@ -122,7 +122,7 @@ class _Performance:
 
     def _most(self) -> int:
         """Return how many are performed at a time: each has a copy of the state."""
-        return max(min(AT_ONCE_MAX, COPIES_BYTES_MAX // max(self._hold.held_bytes, 1)), 1)
+        return max(min(AT_ONCE_MAX, COPIES_BYTES_MAX // max(self._hold.weight.bytes, 1)), 1)
 
     def _admitted(self, path: str) -> bool:
         """Return whether there is room for a branch; where there is none, it is held back."""

@@ -73,7 +73,7 @@ class Hold:
         """Why what happened could not be written in time: then it is lost, and the run released."""
         self._writing: set[asyncio.Future[Any]] = set()
         # Events that are being written, and not folded yet.
-        self._under_way: list[Sequence[Event]] = []
+        self._under_way: dict[int, Sequence[Event]] = {}
         # What was taken of callers' signals since the row last said what waits in the inbox.
         self._taken = InboxSize()
         self._payloads = Payloads(kernel, head.key)
@@ -135,7 +135,7 @@ class Hold:
     def take_in(self, loaded: Loaded) -> None:
         """Begin with what was read of it."""
         self.execution = loaded.execution
-        self._weight = Weight(self.kernel.limits, loaded.plain_bytes)
+        self.weight = Weight(self.kernel.limits, loaded.plain_bytes)
         self.inbox = loaded.inbox
         self.parking.begin(self.execution, self.all_waits())
         # An owner before us may have taken what the row still counts.
@@ -154,11 +154,6 @@ class Hold:
             admit=self._admit,
             patience_seconds=self.holder.patience_seconds,
         )
-
-    @property
-    def held_bytes(self) -> int:
-        """How many bytes the run holds at the most, before compression."""
-        return self._weight.bytes
 
     # --- the journal ------------------------------------------------------------------------------
 
@@ -183,12 +178,12 @@ class Hold:
             raise self.outage
         if journal is None:  # interrupted: somebody else wrote into it
             raise Conflict
-        self._under_way.append(events)
+        self._under_way[id(events)] = events
         try:
             if durable or not journal.hold(events):
                 await journal.append(events)
         finally:
-            self._under_way = [each for each in self._under_way if each is not events]
+            del self._under_way[id(events)]
         self._fold(events)
 
     async def record(
@@ -304,9 +299,12 @@ class Hold:
         Raises:
             ResultTooLarge: it would.
         """
-        others = (each for each in self._under_way if each is not events)
+        if self.weight.leaves_room(plain_bytes):
+            self.weight.bytes += plain_bytes
+            return
+        others = [each for each in self._under_way.values() if each is not events]
         under_way = itertools.chain.from_iterable(others)
-        self._weight.admit(events, plain_bytes, before=self.execution, under_way=under_way)
+        self.weight.admit(events, plain_bytes, before=self.execution, under_way=under_way)
 
     # --- the inbox --------------------------------------------------------------------------------
 

@@ -47,10 +47,18 @@ async def perform(
     began = clock.monotonic()
     task = asyncio.current_task()
     try:
-        state = await _entered(graph, execution, visit)
+        if is_light(visit.hold.weight.bytes):
+            state = graph.enter(execution, visit.branch)
+        else:
+            state = await visit.apart(graph.enter, execution, visit.branch)
         value = await _called(node, state, visit, threads)
         visit.check()
-        return Returned(await _delta(graph, execution, visit, value), _since(began, clock))
+        if is_light(visit.hold.weight.bytes) and is_light(glimpse(value, LARGE_BYTES)):
+            delta = graph.delta(execution, visit.branch, value)
+        else:
+            await visit.admit_result(value)
+            delta = await visit.apart(graph.delta, execution, visit.branch, value)
+        return Returned(delta, _since(began, clock))
     except BaseException as raised:
         error = raised
         try:
@@ -69,19 +77,6 @@ async def perform(
             return Raised(failure_of(error), covered, _since(began, clock))
         finally:
             del error  # or it would keep alive what its traceback does, and that would keep it
-
-
-async def _entered(graph: Graph, execution: Execution, visit: Visit) -> Any:
-    if visit.hold.held_bytes <= LARGE_BYTES:
-        return graph.enter(execution, visit.branch)
-    return await visit.apart(graph.enter, execution, visit.branch)
-
-
-async def _delta(graph: Graph, execution: Execution, visit: Visit, value: Any) -> dict[str, Any]:
-    if visit.hold.held_bytes <= LARGE_BYTES and is_light(glimpse(value, LARGE_BYTES)):
-        return graph.delta(execution, visit.branch, value)
-    await visit.admit_result(value)
-    return await visit.apart(graph.delta, execution, visit.branch, value)
 
 
 async def _called(node: Node, state: Any, visit: Visit, threads: NodeThreads) -> Any:

@@ -31,9 +31,13 @@ class Weight:
     """
 
     def __init__(self, limits: PayloadLimits, bytes: int) -> None:
-        self._limits = limits
         self.bytes = bytes
+        self._limits = limits
         self._measure_above = float(limits.state_bytes_max)
+
+    def leaves_room(self, plain_bytes: int) -> bool:
+        """Return whether events of so many bytes may come without a measurement."""
+        return self.bytes + plain_bytes <= self._measure_above
 
     def admit(
         self,
@@ -43,16 +47,16 @@ class Weight:
         before: Execution,
         under_way: Iterable[Event],
     ) -> None:
-        """Check that a run may grow by events of so many bytes; ``under_way`` are not folded yet.
+        """Measure a run before it grows by events; ``under_way`` are not folded yet.
 
         What was larger before, under other limits, may stay so, but must not grow. Events that
         carry nothing from outside are always admitted: a run must be able to fail.
 
         Raises:
-            ResultTooLarge: it may not.
+            ResultTooLarge: it would hold more than it may.
         """
         grown = self.bytes + plain_bytes
-        if grown > self._measure_above and any(map(_carries, events)):
+        if any(map(_carries, events)):
             grown = self._measured(before, folded(before, [*under_way, *events]))
             unmeasured = _UNMEASURED * self._limits.state_bytes_max
             self._measure_above = max(self._limits.state_bytes_max, grown + unmeasured)
