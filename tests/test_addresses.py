@@ -63,7 +63,7 @@ def test_credentials_are_hidden(text: str, shown: str) -> None:
 )
 def test_each_part_of_a_text_is_looked_at_once(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     handed: list[int] = []
-    hide = addresses._hidden_address
+    hide = vars(addresses)["_hidden_address"]
 
     def counted(address: str, *, open_end: bool) -> str:
         handed.append(len(address))

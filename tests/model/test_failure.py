@@ -19,7 +19,7 @@ MB = 2**20
 def searched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How long the texts were in which credentials were looked for."""
     lengths: list[int] = []
-    hidden = addresses._hidden
+    hidden = vars(addresses)["_hidden"]
 
     def counted(text: str, *, cut: bool) -> str:
         lengths.append(len(text))
