@@ -26,4 +26,4 @@ class HoldfastError(Exception):
     def __init__(self, message: str | None = None) -> None:
         # Here, since an error may quote any address, and any other error that does.
         told = message or inspect.getdoc(type(self)) or self.code
-        super().__init__(excerpt(told, _MESSAGE_LETTERS_MAX))
+        super().__init__(excerpt(str(told), _MESSAGE_LETTERS_MAX))
