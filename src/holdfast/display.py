@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 import re
 import traceback
+import unicodedata
 from collections.abc import Callable, Mapping
 from types import TracebackType
 
-from holdfast.addresses import without_credentials
+from holdfast.addresses import excerpt
 
 __all__ = ["escaped_json", "log_named", "printable"]
 
@@ -20,14 +21,24 @@ _VALUE_LETTERS_MAX = 2_000
 _TRACE_LINES_MAX = 200
 # Everything but what JSON is made of; most of it is printable.
 _UNUSUAL = re.compile(r"[^\n -~]")
+# What Unicode calls Default_Ignorable_Code_Point, and the blank of Braille: it shows nothing, or as
+# good as nothing, also where Python calls it printable.
+_INVISIBLE = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
+    "\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+# They choose whether a symbol is shown as text or as a picture; many an emoji has one.
+_EMOJI_SELECTORS = "\ufe0e\ufe0f"
 
 
 def printable(text: str) -> str:
     """Return text in one line, with control, bidirectional and invisible characters written out."""
-    if text.isprintable():
+    if text.isprintable() and _INVISIBLE.search(text) is None:
         return text
     return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+        each if _is_visible(text, at) else each.encode("unicode_escape").decode()
+        for at, each in enumerate(text)
     )
 
 
@@ -39,10 +50,22 @@ def escaped_json(json: str) -> str:
 
 def _escaped(found: re.Match[str]) -> str:
     letter = found[0]
-    if letter.isprintable():
+    if _is_visible(found.string, found.start()):
         return letter
     units = letter.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+
+
+def _is_visible(text: str, at: int) -> bool:
+    """Return whether people see a character; one selector after a symbol is part of it."""
+    letter = text[at]
+    if not letter.isprintable():
+        return False
+    if _INVISIBLE.match(letter) is None:
+        return True
+    if letter not in _EMOJI_SELECTORS or at == 0:
+        return False
+    return unicodedata.category(text[at - 1]) == "So" and _INVISIBLE.match(text[at - 1]) is None
 
 
 def log_named(name: str) -> logging.Logger:
@@ -70,9 +93,8 @@ def _bounded(value: object, shown: Callable[[object], str]) -> str:
         text = shown(value)
     except Exception as error:  # an error of somebody else's class may not even have a text
         return f"<{type(value).__name__} that cannot be shown: {type(error).__name__}>"
-    if len(text) > _VALUE_LETTERS_MAX:
-        text = f"{text[:_VALUE_LETTERS_MAX]}… ({len(text):,} characters)"
-    return printable(without_credentials(text))
+    told = printable(excerpt(text, _VALUE_LETTERS_MAX))
+    return told if len(text) <= _VALUE_LETTERS_MAX else f"{told}… ({len(text):,} characters)"
 
 
 class _Escaping(logging.Filter):

@@ -112,7 +112,7 @@ async def _no(answer: Answer) -> bool:
 @pytest.mark.filterwarnings("ignore:coroutine '_no' was never awaited")
 async def test_a_check_says_yes_or_no_and_nothing_else(house: House, check: Any) -> None:
     async def node(state: Any, ctx: Any) -> Any:
-        with pytest.raises(InvalidRequest, match="a check returns True or False"):
+        with pytest.raises(InvalidRequest, match="a check must return True or False"):
             await ctx.model("cheap", "Is it?", check=check)
 
     graph, hf = graph_of(node), house.open(models={"cheap": Cents()})

@@ -151,6 +151,8 @@ class Books:
                 Usage(usage.input_tokens, -5 * MOST_TOKENS),
                 Usage(usage.input_tokens, 5 * MOST_TOKENS),
                 Usage(usage.input_tokens, 2**62),
+                Usage(0, 0),
+                Usage(usage.input_tokens, 0),
                 Usage(usage.input_tokens, usage.output_tokens, 2**62),
             ]
         )
@@ -294,7 +296,7 @@ def cost_of(usage: Usage) -> Spending:
     tokens = usage.input_tokens + usage.output_tokens
     sides = (usage.input_tokens, usage.output_tokens)
     cached = 0 <= usage.cached_input_tokens <= usage.input_tokens
-    if not cached or any(not 0 <= side <= _HALF_TOKENS for side in sides):
+    if not cached or any(not 1 <= side <= _HALF_TOKENS for side in sides):
         tokens = MOST_TOKENS
     return Spending(tokens, tokens * NANODOLLARS_A_TOKEN)
 

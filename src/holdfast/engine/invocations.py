@@ -256,7 +256,7 @@ class _Question:
                 "%s: the usage of an answer of %.80r is out of bounds; it counts as the %d and %d "
                 "tokens that were reserved for it",
                 self._visit.run.told,
-                answer.model,
+                admitted.model,
                 *self._tokens,
             )
         return admitted
@@ -271,8 +271,8 @@ def _checked(answer: Answer, asked: Invocation) -> Answer:
         if not isinstance(passed, bool):
             # A coroutine would pass for a yes, and so would the None of a search in vain.
             raise InvalidRequest(
-                f"a check returns True or False, not {passed!r:.80}", field="check"
+                f"a check must return True or False, got {type(passed).__name__:.80}", field="check"
             )
         if not passed:
-            raise InvalidAnswer(f"the answer of {answer.model!r} did not pass the check")
+            raise InvalidAnswer(f"the answer of {answer.model!r:.80} did not pass the check")
     return answer

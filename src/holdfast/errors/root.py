@@ -6,12 +6,15 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeAlias
 
-from holdfast.addresses import without_credentials
+from holdfast.addresses import excerpt
 
 __all__ = ["HoldfastError", "Item"]
 
 Item: TypeAlias = Mapping[str, Any]
 """An item of a table, as plain Python values (storage/item.py says which)."""
+
+# An error may quote text from outside. No error of ours needs as much.
+_MESSAGE_LETTERS_MAX = 20_000
 
 
 class HoldfastError(Exception):
@@ -23,4 +26,4 @@ class HoldfastError(Exception):
     def __init__(self, message: str | None = None) -> None:
         # Here, since an error may quote any address, and any other error that does.
         told = message or inspect.getdoc(type(self)) or self.code
-        super().__init__(without_credentials(told))
+        super().__init__(excerpt(str(told), _MESSAGE_LETTERS_MAX))

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from holdfast.addresses import excerpt
 from holdfast.engine.threads import NodeThreads
 from holdfast.errors import HoldfastError, ModelRefused, ModelUnavailable
 from holdfast.integrations.converse import ANSWER_TOOL, converse_request
@@ -39,6 +40,8 @@ __all__ = ["Bedrock"]
 T = TypeVar("T")
 
 _AT_ONCE = 64
+# Blocks of text in an answer, which has one or two: each takes memory, also if it is empty.
+_BLOCKS_MAX = 10_000
 _CONNECT_SECONDS = 10
 # More than any model asks for a picture.
 _IMAGE_TOKENS = 5_000
@@ -248,6 +251,8 @@ class _Draft:
     def text(self, index: int, piece: str) -> str:
         """Take a piece of prose, and return what of it is the answer's text for sure."""
         self._texts[index].write(self._size.add(piece))
+        if len(self._texts) > _BLOCKS_MAX:
+            too_large("blocks of text", _BLOCKS_MAX)
         return "" if self._structured else self._told(piece)
 
     def begin(self, index: int, use_id: str, name: str) -> None:
@@ -312,9 +317,9 @@ def _understood() -> Generator[None]:
         TypeError,
         ValueError,  # a number with more digits than Python reads, a lone surrogate
     ) as error:
-        told = f"{type(error).__name__}: {error}"[:_MESSAGE_MAX]
+        # Its text is not quoted: it may hold what the model said.
         raise ModelUnavailable(
-            f"Bedrock answered what cannot be understood: {told}",
+            f"Bedrock answered what cannot be understood: {type(error).__name__}",
             reason="malformed",
         ) from error
 
@@ -338,16 +343,18 @@ def _called(call: Callable[[], T]) -> T:
         OSError,
     ) as error:
         raise ModelUnavailable(
-            f"Bedrock: {error}",
+            f"Bedrock: {_told(error)}",
             reason=type(error).__name__,
             unpaid=isinstance(error, kinds.EndpointConnectionError | kinds.ConnectTimeoutError),
         ) from error
     except kinds.BotoCoreError as error:  # no credentials, no region, parameters that make no sense
-        raise ModelRefused(f"Bedrock: {error}", reason=type(error).__name__) from error
+        raise ModelRefused(f"Bedrock: {_told(error)}", reason=type(error).__name__) from error
     except ResponseParserError as error:
-        raise ModelUnavailable(
-            f"Bedrock: {str(error)[:_MESSAGE_MAX]}", reason="malformed"
-        ) from error
+        raise ModelUnavailable(f"Bedrock: {_told(error)}", reason="malformed") from error
+
+
+def _told(said: object) -> str:
+    return excerpt(str(said), _MESSAGE_MAX)
 
 
 def _service_error(error: Any) -> HoldfastError:
@@ -356,7 +363,7 @@ def _service_error(error: Any) -> HoldfastError:
     code = str(said.get("Code", ""))
     # In a stream they begin with a small letter.
     reason = code[:1].upper() + code[1:_REASON_MAX]
-    message = f"Bedrock: {reason}: {str(said.get('Message', ''))[:_MESSAGE_MAX]}"
+    message = f"Bedrock: {reason}: {_told(said.get('Message', ''))}"
     if reason not in _UNAVAILABLE and metadata.get("HTTPStatusCode", 400) < 500:
         return ModelRefused(message, reason=reason)
     return ModelUnavailable(

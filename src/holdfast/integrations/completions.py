@@ -9,7 +9,8 @@ from typing import Any, cast
 import msgspec
 
 from holdfast.errors import InvalidPrompt, ModelUnavailable
-from holdfast.integrations.reading import Size
+from holdfast.integrations.reading import Size, too_large
+from holdfast.model.bounds import MODEL_LETTERS_MAX, TOOL_CALLS_MAX
 from holdfast.model.invocation import Answer, Request, StopReason, ToolCall, Usage
 
 __all__ = ["Chunk", "Completion", "Draft", "ErrorBody", "ErrorSaid", "completions_request"]
@@ -31,7 +32,7 @@ _OURS = frozenset(
     }
 )
 _CODE_MAX = 1_000_000
-_REASON_MAX = 100
+_NOTHING = msgspec.Raw(b"null")
 # In a strict schema OpenAI knows these, besides what makes up the value itself.
 _STRICT = frozenset(
     {"$defs", "$ref", "additionalProperties", "anyOf", "const", "description", "enum"}
@@ -58,7 +59,32 @@ class Message(msgspec.Struct):
 
     content: str | None = None
     refusal: str | None = None
-    tool_calls: list[CallDelta] | None = None
+    tool_calls: msgspec.Raw = _NOTHING
+    """A list of `CallDelta`, or null; not yet decoded: see `Message.calls`."""
+
+    def calls(self) -> list[CallDelta]:
+        """Return the calls, of which no more are decoded than an answer may have.
+
+        Raises:
+            AnswerTooLarge: there are more.
+            msgspec.MsgspecError: there is something else in their place.
+        """
+        said = _CALLS.decode(self.tool_calls)
+        found: list[CallDelta | None] = [] if said is None else list(msgspec.structs.astuple(said))
+        if len(found) > TOOL_CALLS_MAX and found[TOOL_CALLS_MAX] is not None:
+            too_large("calls of tools", TOOL_CALLS_MAX)
+        return [each for each in found if each is not None]
+
+
+# A list whose further items are skipped, and cost no memory. One more is read than may be there.
+_CALLS: msgspec.json.Decoder[msgspec.Struct | None] = msgspec.json.Decoder(
+    msgspec.defstruct(
+        "CallDeltas",
+        [(f"at_{at}", CallDelta | None, None) for at in range(TOOL_CALLS_MAX + 1)],
+        array_like=True,
+    )
+    | None
+)
 
 
 class Counted(msgspec.Struct):
@@ -69,8 +95,8 @@ class Counted(msgspec.Struct):
 
         cached_tokens: int | None = None
 
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
     prompt_tokens_details: Details | None = None
 
 
@@ -83,10 +109,10 @@ class ErrorSaid(msgspec.Struct):
 
     @property
     def reason(self) -> str:
-        """What the endpoint calls it, as far as that is short; empty where it does not say."""
+        """What the endpoint calls it; empty where it does not say."""
         # A number may have more digits than Python turns into text.
         code = "" if isinstance(self.code, int) and abs(self.code) > _CODE_MAX else self.code
-        return str(code or self.type or "")[:_REASON_MAX]
+        return str(code or self.type or "")
 
 
 class ErrorBody(msgspec.Struct):
@@ -102,10 +128,16 @@ class Choice(msgspec.Struct):
     finish_reason: str | None = None
 
 
+class Choices(msgspec.Struct, frozen=True, array_like=True):
+    """The list of answers; those after the first are skipped, and cost no memory."""
+
+    first: Choice | None = None
+
+
 class Completion(msgspec.Struct):
     """An answer that came as a whole."""
 
-    choices: list[Choice] = []
+    choices: Choices = Choices()
     usage: Counted | None = None
     model: str | None = None
     error: ErrorSaid | None = None
@@ -118,10 +150,16 @@ class ChunkChoice(msgspec.Struct):
     finish_reason: str | None = None
 
 
+class ChunkChoices(msgspec.Struct, frozen=True, array_like=True):
+    """A list as `Choices`."""
+
+    first: ChunkChoice | None = None
+
+
 class Chunk(msgspec.Struct):
     """A piece of an answer."""
 
-    choices: list[ChunkChoice] = []
+    choices: ChunkChoices = ChunkChoices()
     usage: Counted | None = None
     model: str | None = None
     error: ErrorSaid | None = None
@@ -166,16 +204,21 @@ class Draft:
         Raises:
             ModelUnavailable: there is none in it.
         """
-        if not said.choices:
+        choice = said.choices.first
+        if choice is None:
             raise ModelUnavailable("the endpoint answered without an answer", reason="malformed")
-        choice = said.choices[0]
         self._take(choice.message, choice.finish_reason or "stop", said.usage, said.model)
 
     def take(self, chunk: Chunk) -> str:
-        """Take a piece, and return the text that came with it."""
-        if not chunk.choices:
+        """Take a piece, and return the text that came with it.
+
+        Raises:
+            AnswerTooLarge: the answer says more, or calls more tools, than it may.
+            ModelUnavailable: it cannot be understood.
+        """
+        choice = chunk.choices.first
+        if choice is None:
             return self._take(Message(), None, chunk.usage, chunk.model)
-        choice = chunk.choices[0]
         return self._take(choice.delta, choice.finish_reason, chunk.usage, chunk.model)
 
     def finished(self, request: Request, usage: Usage) -> Answer:
@@ -206,8 +249,8 @@ class Draft:
         self._text.write(text)
         self._refused = self._refused or bool(said.refusal)
         self.finish_reason = finish or self.finish_reason
-        self._model = model or self._model
-        for piece in said.tool_calls or ():
+        self._model = (model or self._model)[:MODEL_LETTERS_MAX]
+        for piece in _calls(said):
             call = self._call(piece)
             call.id = call.id or self._size.add(piece.id or "")
             call.name.write(self._size.add(piece.function.name or ""))
@@ -215,7 +258,8 @@ class Draft:
         if counted is not None:
             details = counted.prompt_tokens_details
             cached = (details.cached_tokens or 0) if details else 0
-            self.usage = Usage(counted.prompt_tokens, counted.completion_tokens, cached)
+            if counted.prompt_tokens is not None and counted.completion_tokens is not None:
+                self.usage = Usage(counted.prompt_tokens, counted.completion_tokens, cached)
         return text
 
     def _call(self, piece: CallDelta) -> Call:
@@ -230,6 +274,15 @@ class Draft:
         if piece.index is not None:
             self._places[piece.index] = call
         return call
+
+
+def _calls(said: Message) -> list[CallDelta]:
+    try:
+        return said.calls()
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ModelUnavailable(
+            f"the calls of tools cannot be understood ({error})", reason="malformed"
+        ) from error
 
 
 def completions_request(

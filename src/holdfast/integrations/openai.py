@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from holdfast.addresses import HIDDEN, without_credentials
+from holdfast.addresses import HIDDEN, excerpt, without_credentials
 from holdfast.errors import (
     HoldfastError,
     InvalidRequest,
@@ -53,6 +53,7 @@ _CONNECT_SECONDS = 10.0
 # More than any model asks for a picture: the small ones count one as 48,169.
 _IMAGE_TOKENS = 50_000
 _MESSAGE_MAX = 500
+_REASON_MAX = 100
 # What a later call may not meet again, besides everything from 500 on.
 _TOO_MANY = 429
 _UNAVAILABLE = frozenset({408, 409, 425, 429})
@@ -192,11 +193,9 @@ class OpenAI:
         try:
             return msgspec.json.decode(data, type=kind)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            shown = data[:200].decode(errors="replace")
+            # Not quoted: it may hold what the model said.
             raise ModelUnavailable(
-                self._shown(
-                    f"the endpoint answered what cannot be understood ({error}): {shown!r}"
-                ),
+                f"the endpoint answered {len(data)} bytes that cannot be understood ({error})",
                 reason="malformed",
             ) from error
 
@@ -206,7 +205,7 @@ class OpenAI:
             error = msgspec.json.decode(body, type=ErrorBody).error
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             error = None
-        code = error.reason if error is not None else ""
+        code = self._reason(error) if error is not None else ""
         said = error.message if error is not None else body.decode(errors="replace")
         message = self._shown(f"{status} {code or response.reason_phrase}: {said}")
         # Nothing is left to be spent: that does not pass by waiting.
@@ -221,18 +220,21 @@ class OpenAI:
 
     def _said_error(self, error: ErrorSaid) -> HoldfastError:
         """Return what an error comes down to that came after the endpoint had said yes."""
-        code = error.reason or "error"
+        code = self._reason(error) or "error"
         message = self._shown(f"{code}: {error.message}")
         refused = _STATUS.fullmatch(code) and int(code) < 500 and int(code) not in _UNAVAILABLE
         if refused or code in ("invalid_request_error", "insufficient_quota"):
             return ModelRefused(message, reason=code)
         return ModelUnavailable(message, reason=code)
 
+    def _reason(self, error: ErrorSaid) -> str:
+        return self._shown(error.reason)[:_REASON_MAX]
+
     def _shown(self, text: str) -> str:
         """Return what an endpoint says as an error may show it: it may repeat the key."""
         if self._api_key:
             text = text.replace(self._api_key, HIDDEN)
-        return without_credentials(text[:_MESSAGE_MAX])
+        return excerpt(text, _MESSAGE_MAX)
 
     @contextmanager
     def _errors(self) -> Generator[None]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.errors import AnswerTooLarge, InvalidAnswer
-from holdfast.model.bounds import ANSWER_BYTES_MAX, TOOL_CALLS_MAX
+from holdfast.model.bounds import ANSWER_BYTES_MAX, MODEL_LETTERS_MAX, TOOL_CALLS_MAX
 from holdfast.model.invocation import Answer, ToolCall, Usage
 from holdfast.model.prompt import is_id, is_tool_name
 
@@ -37,20 +37,37 @@ def admitted_answer(answer: Answer, tokens: tuple[int, int]) -> Answer:
             limit=TOOL_CALLS_MAX,
         )
     try:
-        size = len(answer.text.encode())
+        text_bytes = len(answer.text.encode())
     except UnicodeEncodeError:
         raise InvalidAnswer("text with a lone surrogate cannot be kept", field="text") from None
+    size = text_bytes + sum(map(_written_bytes, answer.tool_calls))
     if size > ANSWER_BYTES_MAX:
         raise AnswerTooLarge(
             f"an answer must not be larger than {ANSWER_BYTES_MAX} bytes, got {size}",
-            field="text",
+            field="text" if text_bytes > ANSWER_BYTES_MAX else "tool_calls",
             limit=ANSWER_BYTES_MAX,
         )
     return msgspec.structs.replace(
         answer,
         tool_calls=_admitted_calls(answer.tool_calls),
-        usage=_admitted_usage(answer.usage, tokens),
+        usage=_admitted_usage(answer, tokens),
+        model=_admitted_model(answer.model),
     )
+
+
+def _written_bytes(call: ToolCall) -> int:
+    """Return how much a model wrote for a call; what cannot be kept is refused when it is kept."""
+    try:
+        return len(msgspec.json.encode(call.arguments)) + len(call.malformed.encode())
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return 0
+
+
+def _admitted_model(model: object) -> str:
+    """Return what the service calls the model: it is shown, kept and logged."""
+    if not isinstance(model, str):
+        return ""
+    return model[:MODEL_LETTERS_MAX].encode(errors="replace").decode()
 
 
 def _admitted_calls(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
@@ -75,15 +92,18 @@ def _free_id(number: int, taken: set[str]) -> str:
     return id
 
 
-def _admitted_usage(usage: Usage, tokens: tuple[int, int]) -> Usage:
+def _admitted_usage(answer: Answer, tokens: tuple[int, int]) -> Usage:
+    usage = answer.usage
+    # Every question has a token. Without any, a service answers for ever within a budget.
+    said_least = 1 if answer.text or answer.tool_calls else 0
     if (
-        _is_count(usage.input_tokens, tokens[0])
-        and _is_count(usage.output_tokens, tokens[1])
-        and _is_count(usage.cached_input_tokens, usage.input_tokens)
+        _is_count(usage.input_tokens, 1, tokens[0])
+        and _is_count(usage.output_tokens, said_least, tokens[1])
+        and _is_count(usage.cached_input_tokens, 0, usage.input_tokens)
     ):
         return usage
     return Usage(*tokens)
 
 
-def _is_count(count: object, most: int) -> bool:
-    return type(count) is int and 0 <= count <= most
+def _is_count(count: object, least: int, most: int) -> bool:
+    return type(count) is int and least <= count <= most

@@ -14,8 +14,10 @@ __all__ = [
     "ANSWER_SECONDS_MAX",
     "BODY_BYTES_MAX",
     "ERROR_BYTES_MAX",
+    "JSON_CONTAINERS_MAX",
     "JSON_DEPTH_MAX",
     "LINE_BYTES_MAX",
+    "MODEL_LETTERS_MAX",
     "RETRY_AFTER_SECONDS_MAX",
     "STREAM_BYTES_MAX",
     "STREAM_EVENTS_MAX",
@@ -34,8 +36,13 @@ LINE_BYTES_MAX: Final = 4 * 1024 * 1024
 """One line of such a body."""
 ERROR_BYTES_MAX: Final = 64 * 1024
 """What is read of the body of an error; the rest is left."""
+MODEL_LETTERS_MAX: Final = 200
+"""What a service calls the model that answered; a longer name is cut."""
 TOOL_CALLS_MAX: Final = 128
 """How many tools one answer may call."""
+JSON_CONTAINERS_MAX: Final = 100_000
+"""How many lists and objects the JSON may have that a model writes: `[]` takes 3 bytes there, and
+about 60 in memory."""
 JSON_DEPTH_MAX: Final = 64
 """How deep the JSON may be nested that a model writes: a state holds 100 levels."""
 ANSWER_SECONDS_MAX: Final = 3_600

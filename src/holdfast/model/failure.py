@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 
-from holdfast.addresses import without_credentials
+from holdfast.addresses import excerpt
 from holdfast.model.event import Failure
 
 __all__ = ["failure_of"]
@@ -26,10 +26,12 @@ def failure_of(error: BaseException) -> Failure:
         message = "(the error cannot be shown)"
     trace = "".join(traceback.format_exception(error))
     return Failure(
-        _text(name)[:_KIND_MAX], _text(message)[:_MESSAGE_MAX], _text(trace)[-_TRACE_MAX:]
+        _text(excerpt(name, _KIND_MAX))[:_KIND_MAX],
+        _text(excerpt(message, _MESSAGE_MAX))[:_MESSAGE_MAX],
+        _text(excerpt(trace, _TRACE_MAX, end=True))[-_TRACE_MAX:],
     )
 
 
 def _text(text: str) -> str:
-    """Return text that UTF-8 can express, and that everybody may read who may read the run."""
-    return without_credentials(text.encode(errors="backslashreplace").decode())
+    """Return text that UTF-8 can express."""
+    return text.encode(errors="backslashreplace").decode()

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, TypeAlias, cast
 import msgspec
 
 from holdfast.errors import InvalidAnswer, InvalidPrompt
-from holdfast.model.bounds import JSON_DEPTH_MAX
+from holdfast.model.bounds import JSON_CONTAINERS_MAX, JSON_DEPTH_MAX
 from holdfast.model.pricing import ModelPrice, Usage
 from holdfast.model.prompt import (
     admitted_messages,
@@ -44,7 +44,6 @@ _TOOLS_MAX = 128
 # for what a model can be made to write.
 _FENCE_BEGINS = re.compile(r"```[a-zA-Z]*[ \t]*\n")
 _FENCED = re.compile(r"(.*)\n[ \t]*```", re.DOTALL)
-_SHOWN_MAX = 200
 
 # What a service puts around a prompt; each is more than any that we know of asks.
 _TOKENS_AROUND = 64
@@ -319,14 +318,14 @@ def parsed_json(text: str) -> Any:
             return _kept(fenced[1])
         except ValueError as error:
             reason = error
-    raise InvalidAnswer(f"the answer is not JSON: {reason}; it begins with {text[:_SHOWN_MAX]!r}")
+    # It says where the JSON breaks, and quotes nothing: an answer may hold anything.
+    raise InvalidAnswer(f"the answer is not JSON: {reason}")
 
 
 def _kept(text: str) -> Any:
     try:
         value = msgspec.json.decode(text)
-        if _is_deeper(value, JSON_DEPTH_MAX):
-            raise ValueError(f"it is nested deeper than {JSON_DEPTH_MAX} levels")
+        _check_shape(value)
         msgspec.msgpack.encode(value)
     except OverflowError:
         raise ValueError("it has an int beyond 64 bits") from None
@@ -335,16 +334,22 @@ def _kept(text: str) -> Any:
     return value
 
 
-def _is_deeper(value: Any, depth: int) -> bool:
+def _check_shape(value: Any) -> None:
     level: list[Any] = [value]
-    for _ in range(depth + 1):
+    containers = 0
+    for _ in range(JSON_DEPTH_MAX + 1):
         inner: list[Any] = []
         for each in level:
             if isinstance(each, dict):
                 inner.extend(cast(dict[str, Any], each).values())
             elif isinstance(each, list):
                 inner.extend(cast(list[Any], each))
+            else:
+                continue
+            containers += 1
+            if containers > JSON_CONTAINERS_MAX:
+                raise ValueError(f"it has more than {JSON_CONTAINERS_MAX} lists and objects")
         if not inner:
-            return False
+            return
         level = inner
-    return True
+    raise ValueError(f"it is nested deeper than {JSON_DEPTH_MAX} levels")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
 from holdfast.engine import starting
 from holdfast.model import answers
+from holdfast.model.invocation import Answer
 from holdfast.model.pricing import Usage
 from holdfast.records.head import head_of
 from holdfast.records.settings import UserHash
 from tests.simulation.bugs.planting import bug
+from tests.simulation.oracle import MOST_TOKENS
 
 _STRANGERS = {"strangers": 1.0}
 _ABSURD = {"absurd_usage": 1.0}
@@ -46,21 +48,23 @@ def no_user_is_like_any_user(patch: pytest.MonkeyPatch) -> None:
 
 @bug("calling", **_ABSURD)
 def a_usage_below_nothing_counts(patch: pytest.MonkeyPatch) -> None:
-    admitted = answers._admitted_usage
+    _believe(patch, lambda usage: min(usage.input_tokens, usage.output_tokens) < 0)
 
-    def gullible(usage: Usage, tokens: tuple[int, int], model: str) -> Usage:
-        negative = min(usage.input_tokens, usage.output_tokens) < 0
-        return usage if negative else admitted(usage, tokens, model)
 
-    patch.setattr(answers, "_admitted_usage", gullible)
+@bug("calling", **_ABSURD)
+def a_usage_of_nothing_counts(patch: pytest.MonkeyPatch) -> None:
+    _believe(patch, lambda usage: 0 in (usage.input_tokens, usage.output_tokens))
 
 
 @bug("calling", **_ABSURD)
 def a_usage_beyond_what_was_reserved_counts(patch: pytest.MonkeyPatch) -> None:
+    _believe(patch, lambda usage: max(usage.input_tokens, usage.output_tokens) > MOST_TOKENS)
+
+
+def _believe(patch: pytest.MonkeyPatch, absurd: Callable[[Usage], bool]) -> None:
     admitted = answers._admitted_usage
 
-    def gullible(usage: Usage, tokens: tuple[int, int], model: str) -> Usage:
-        large = max(usage.input_tokens, usage.output_tokens) > max(tokens)
-        return usage if large else admitted(usage, tokens, model)
+    def gullible(answer: Answer, tokens: tuple[int, int]) -> Usage:
+        return answer.usage if absurd(answer.usage) else admitted(answer, tokens)
 
     patch.setattr(answers, "_admitted_usage", gullible)
