@@ -32,8 +32,8 @@ from holdfast.storage.blobs import BLOB_BYTES_MAX, LIST_LIMIT_MAX, BlobEntry, Bl
 from holdfast.storage.files import FolderBlobs
 from holdfast.storage.item import Item
 from holdfast.storage.open import located
-from holdfast.storage.sqlite.copying import alone_with, copy_file, items_in
-from holdfast.storage.sqlite.place import BESIDE, RESTORING
+from holdfast.storage.sqlite.copying import copy_file, items_in
+from holdfast.storage.sqlite.place import BESIDE, RESTORING, alone_with
 
 __all__ = ["Copied", "backup_store", "restore_store"]
 
