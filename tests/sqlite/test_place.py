@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import shutil
@@ -282,6 +283,18 @@ async def test_a_commit_looks_as_often_as_it_has_to(
     monkeypatch.setattr(os, "stat", counted)
     await table.write(ITEM)
     assert looks == 4
+
+
+async def test_a_file_is_let_go_at_once_when_it_is_closed(path: str) -> None:
+    """Not when Python comes round to it: until then no other process could restore the store."""
+    engine = SqliteEngine(path)
+    gc.disable()
+    try:
+        await engine.sweep()
+        await engine.close()
+        assert os.listdir(Path(path).parent) == ["test.db"]
+    finally:
+        gc.enable()
 
 
 async def test_others_come_and_go(opened: Opened) -> None:

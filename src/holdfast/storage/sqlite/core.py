@@ -188,6 +188,9 @@ class SqliteCore:
 
     def close(self) -> None:
         """Close the file."""
+        with suppress(sqlite3.ProgrammingError):  # it was closed before
+            # First, since SQLite keeps a file open for as long as there are statements.
+            self._cursor.close()
         self.connection.close()
         if self.guard is not None:
             self.guard.end()
