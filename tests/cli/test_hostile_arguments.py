@@ -44,11 +44,23 @@ URLS = [
     "sqlite:///%00", "sqlite:///%ff", "sqlite:///\ud800", "sqlite:///a\0b",
     "sqlite:///" + "x" * 5_000,
     "sqlite:///runs.db?max_bytes=٣", "sqlite:///runs.db?max_bytes=²", "sqlite:///runs.db?blobs=noise.py",
-    "sqlite:///runs.db?blobs=%00", "sqlite:///runs.db?changes=\x1b", "sqlite:////dev/null",
-    "sqlite:////dev/full", "http://[", "dynamodb://", "dynamodb://[", "dynamodb://t?region=",
+    "sqlite:///runs.db?blobs=%00", "sqlite:///runs.db?changes=\x1b", "sqlite:///pipe",
+    "sqlite:///loop", "sqlite:///new.db", "sqlite:///new.db?blobs=.", "sqlite:///new.db?blobs=folder",
+    "sqlite:///" + "x" * 250, "http://[", "dynamodb://", "dynamodb://[", "dynamodb://t?region=",
     "dynamodb://t?region=\0", "dynamodb://t?region=us-east-1&endpoint=http://[", "dynamodb://t?nothing=1",
     "dynamodb://\ud800?region=us-east-1", "ftp://x", "\0", "\ud800", "#", "sqlite:///a#b",
 ]  # fmt: skip
+
+FILES = [
+    "copy.db",
+    "runs.db",
+    "runs.db/below",
+    "pipe",
+    "loop",
+    "folder",
+    "nowhere/copy.db",
+    "x" * 250,
+]
 
 
 def odd() -> st.SearchStrategy[str]:
@@ -74,6 +86,8 @@ def arguments(draw: st.DrawFn, command: click.Command) -> list[str]:
         value = odd()
         if parameter.name == "url":
             value = st.sampled_from(URLS) | odd()
+        if parameter.name == "file":
+            value = st.sampled_from(FILES) | odd()
         if isinstance(parameter, click.Argument):
             if parameter.required or draw(st.booleans()):
                 known = st.just(STARTED[0]) if parameter.name in ("id", "run") else value
@@ -110,8 +124,11 @@ def place(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "folder").mkdir()
     (folder / "noise.py").write_bytes(b"\xff\xfe\0noise" * 100)
     (folder / "empty").write_bytes(b"")
+    os.mkfifo(folder / "pipe")
+    (folder / "loop").symlink_to("loop")
     for id in STARTED:
         assert invoke(["run", "start", "flows:asking", "--id", id]).exit_code == 0
+    assert invoke(["store", "backup", "sqlite:///runs.db", "copy.db"]).exit_code == 0
     # They would wait for what never comes.
     for name in ("watch", "tokens"):
         monkeypatch.setattr(COMMANDS["run", name], "callback", _ended)
@@ -182,6 +199,15 @@ FAR = "9999-12-31T23:59:59-23:59"
         ["--\x1b[2J"],
         ["worker", "flows", "--lease-seconds", "inf"],
         ["worker", "flows", "--concurrency", "9" * 400],
+        ["store", "backup", "sqlite:///runs.db", "folder"],
+        ["store", "backup", "sqlite:///runs.db", "runs.db/below"],
+        ["store", "backup", "sqlite:///pipe", "copy2.db"],
+        ["store", "restore", "copy.db", "sqlite:///folder"],
+        ["store", "restore", "copy.db", "sqlite:///pipe"],
+        ["store", "restore", "copy.db", "sqlite:///runs.db/below"],
+        ["store", "restore", "copy.db", "sqlite:///runs.db?blobs=/"],
+        ["store", "restore", "pipe", "sqlite:///new.db"],
+        ["store", "restore", "x" * 300, "sqlite:///new.db"],
         ["store", "check", "sqlite:///\ud800"],
         ["store", "check", "sqlite:///runs.db?blobs=%00"],
         ["store", "shards", "sqlite:///runs.db", "--grow", "9" * 400],

@@ -15,16 +15,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.clock import ManualClock
 from holdfast.errors import ItemDamaged, StoreCorrupt, StoreMismatched
 from holdfast.storage.layout import Index, Key, Layout
 from holdfast.storage.operations import Page
-from holdfast.storage.sqlite import schema
+from holdfast.storage.sqlite import SqliteEngine, schema
 from holdfast.storage.sqlite.body import Unreadable, decoded, encoded
 from holdfast.storage.table import Table
 from holdfast.storage.writes import Absent, Check, Delete, Present, Put, Update
 
 Opened = Callable[..., Table]
 ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)"
+
+UNLOCK = "PRAGMA writable_schema = ON"
+RENAME = (
+    "UPDATE sqlite_master SET name = '{2}', sql = replace(sql, ' {1} ', ' {2} ') "
+    "WHERE type = '{0}' AND name = '{1}'"
+)
 
 
 def ext(code: int, data: bytes) -> bytes:
@@ -233,6 +240,23 @@ HOSTILE = {
     "a trigger of the same name": (
         "CREATE TRIGGER items_inserted AFTER INSERT ON items BEGIN DELETE FROM items; END",
     ),
+    "a trigger that is named as statistics are": (
+        "CREATE TRIGGER x AFTER INSERT ON items BEGIN DELETE FROM items WHERE pk = 'ka'; END",
+        *(UNLOCK, RENAME.format("trigger", "x", "sqlite_stat9")),
+    ),
+    "an index that is named as statistics are": (
+        "CREATE UNIQUE INDEX x ON items (ifnull(ttl, 0))",
+        *(UNLOCK, RENAME.format("index", "x", "sqlite_stat4")),
+    ),
+    "statistics with a further column": (
+        "ANALYZE",
+        *(UNLOCK, "UPDATE sqlite_master SET sql = replace(sql, 'stat)', 'stat,x)')"),
+    ),
+    "a view in the place of a pragma": (
+        f"CREATE VIEW pragma_user_version AS {ENDLESS} SELECT x AS user_version FROM n WHERE x < 0",
+    ),
+    "no version": ("PRAGMA user_version = 0",),
+    "a negative version": ("PRAGMA user_version = -1",),
     "a feed that is half on": ("INSERT INTO moment VALUES (0, 0)",),
     "no layout": ("DELETE FROM about",),
     "a layout that is nonsense": ("UPDATE about SET value = x'ff'",),
@@ -253,6 +277,43 @@ async def test_a_file_that_was_tampered_with_is_not_used(
     with pytest.raises(StoreCorrupt, match=r"test\.db"):
         opened()
     assert content(path) == before
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ("CREATE TABLE items (x)",),
+        (f"CREATE VIEW moment AS {ENDLESS} SELECT x AS at_ms, x AS expired FROM n",),
+        ("PRAGMA user_version = -1",),
+        ("PRAGMA encoding = 'UTF-16'", "CREATE TABLE t (x)", "DROP TABLE t"),
+    ],
+)
+def test_a_file_that_we_did_not_finish_is_not_changed(
+    opened: Opened, path: str, statements: tuple[str, ...]
+) -> None:
+    run_sql(path, *statements, "PRAGMA application_id = 0x486F6C64")
+    before = content(path)
+    with pytest.raises(StoreCorrupt, match=r"test\.db"):
+        opened()
+    assert content(path) == before
+
+
+async def test_a_record_of_the_feed_without_a_time_keeps_nothing_from_expiring(
+    opened: Opened, path: str, clock: ManualClock
+) -> None:
+    table = opened(changes=True)
+    await filled(table, "abc")
+    run_sql(path, "UPDATE changes SET at_ms = 'x' WHERE pk = 'ka'")
+    await table.write(Put({"PK": "p", "SK": "s", "ttl": clock.now_ms() // 1000 + 1}))
+    clock.advance(25 * 3600)
+    await table.close()
+    engine = SqliteEngine(path, clock=clock)
+    await engine.sweep()
+    await engine.close()
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT pk FROM items WHERE pk = 'p'").fetchall() == []
+        # It went with the next one; what is left tells of the expiry.
+        assert connection.execute("SELECT pk FROM changes").fetchall() == [("p",)]
 
 
 def test_a_file_in_another_encoding(opened: Opened, path: str) -> None:

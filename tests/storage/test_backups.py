@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import random
 import shutil
@@ -216,49 +217,209 @@ except Exception as error:
 """
 
 
+# A restore that is killed right before one of its renames.
+KILLED = """
+import os, sys
+from holdfast.storage import restore_store
+rename, left = os.rename, int(sys.argv[3])
+def rename_or_die(old, new):
+    global left
+    left -= 1
+    if left == 0:
+        os._exit(9)
+    rename(old, new)
+os.rename = rename_or_die
+restore_store(sys.argv[1], sys.argv[2])
+"""
+
+
+async def crashed(url: str, store: Path, into: Path) -> None:
+    """Copy a store as a crash leaves it: what was written last is in its log alone."""
+    async with Holdfast(url) as hf:
+        await hf.start(GRAPH, {"x": text_of(7)}, id="in the log")
+        for end in ("", "-wal", "-shm"):
+            shutil.copyfile(f"{store}{end}", f"{into}{end}")
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["its own folder", "a named folder"])
+@pytest.mark.parametrize("cut", [1, 2, 3, 4, 5, 6, 7])
 async def test_a_restore_that_is_cut_short_is_finished_by_another(
+    store: Path, tmp_path: Path, named: bool, cut: int
+) -> None:
+    origin, copy = tmp_path / "origin.db", tmp_path / "copy.db"
+    folder = tmp_path / "named" if named else Path(f"{store}.blobs")
+    blobs = f"?blobs={folder}"
+    await started(url_of(origin) + blobs, "a")
+    backup_store(url_of(origin) + blobs, copy)
+    await crashed(url_of(origin) + blobs, origin, store)
+    url = url_of(store) + (blobs if named else "")
+    command = [sys.executable, "-c", KILLED, str(copy), url, str(cut)]
+    done = await asyncio.to_thread(subprocess.run, command, timeout=60)
+    assert done.returncode == (9 if cut < 7 else 0)
+    if cut < 7:
+        with pytest.raises(StoreUnusable, match="cut short"):
+            Holdfast(url)
+        restore_store(copy, url)
+    assert await ids_in(url) == {"a"}
+    # What stood there is whole, with its log and its blobs, and nothing else is left.
+    found = [
+        await ids_in(f"sqlite:///{store}.before-{id}" + (f"{blobs}/.before-{id}" if named else ""))
+        for id in asides_of(store)
+    ]
+    assert {"a", "in the log"} in found
+    assert all(ids in ({"a", "in the log"}, {"a"}) for ids in found)
+    assert not find(tmp_path, "*partial*")
+    assert not find(tmp_path, "*restoring*")
+
+
+def asides_of(store: Path) -> list[str]:
+    """Return the ids of the stores that restores have moved aside."""
+    return [
+        name[-36:]
+        for name in names_in(store.parent)
+        if name.startswith(f"{store.name}.before-")
+        and not name.endswith((".blobs", "-wal", "-shm"))
+    ]
+
+
+def find(folder: Path, pattern: str) -> list[Path]:
+    return list(folder.rglob(pattern))
+
+
+def content(path: Path | str) -> bytes | None:
+    try:
+        return Path(path).read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def write(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+
+async def test_a_restore_that_fails_is_undone(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, copy = url_of(store), tmp_path / "copy.db"
     await started(url, "a")
     backup_store(url, copy)
     await started(url, "newer")
-    cuts = 0
-    for cut in range(1, 10):
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "rename", dying_at(cut))
-            try:
-                restore_store(copy, url)
-                break
-            except KeyboardInterrupt:
-                cuts += 1
-        with pytest.raises(StoreUnusable, match="cut short"):
-            Holdfast(url)
-    assert cuts >= 3
+    before = names_in(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", refusing(f"{store}.blobs"))
+        with pytest.raises(StoreUnusable, match="Device or resource busy"):
+            restore_store(copy, url)
+    assert names_in(tmp_path) == before
+    assert await ids_in(url) == {"a", "newer"}
+
+
+def refusing(name: str) -> Any:
+    """Return a rename for which a folder is a mount."""
+    rename = os.rename
+
+    def rename_or_fail(old: Any, new: Any) -> None:
+        if name in (str(old), str(new)):
+            raise OSError(errno.EBUSY, "Device or resource busy", name)
+        rename(old, new)
+
+    return rename_or_fail
+
+
+async def test_a_restore_leaves_a_named_folder_and_files_of_others_where_they_are(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, copy = tmp_path / "disk", tmp_path / "copy.db"
+    url = f"{url_of(store)}?blobs={folder}"
+    await started(url, "a")
+    others = {folder / "theirs.txt": "1", folder / "notes~": "1", folder / "theirs" / "x": "1"}
+    (folder / "theirs").mkdir()
+    for path, text in others.items():
+        path.write_text(text)
+    backup_store(url, copy)
+    await started(url, "newer")
+    others = dict.fromkeys(others, "2")
+    for path, text in others.items():
+        path.write_text(text)
+    before = folder.stat().st_ino
+    monkeypatch.setattr(os, "rename", refusing(str(folder)))
+    copied = restore_store(copy, url)
+    assert await ids_in(url) == {"a"}
+    assert {path: path.read_text() for path in others} == others
+    assert folder.stat().st_ino == before
+    aside = f"sqlite:///{copied.aside}?blobs={copied.aside_blobs}"
+    assert await ids_in(aside) == {"a", "newer"}
+
+
+# A restore that is killed before it swaps.
+DIED = """
+import os, sys
+from holdfast.storage import backups
+backups._contents = lambda path: os._exit(9)
+backups.restore_store(sys.argv[1], sys.argv[2])
+"""
+
+
+async def test_copies_of_processes_that_died_are_removed(store: Path, tmp_path: Path) -> None:
+    url, copy = url_of(store), tmp_path / "copy.db"
+    await started(url, "a")
+    backup_store(url, copy)
+    command = [sys.executable, "-c", DIED, str(copy), url]
+    await asyncio.to_thread(subprocess.run, command, timeout=60)
+    died_in = [name for name in names_in(tmp_path) if "partial" in name]
+    assert len(died_in) == 2
+    place = backups._Place(store, Path(f"{store}.blobs"), whole=True)
+    with backups._Partial(place) as lives:
+        restore_store(copy, url)
+        assert lives.blobs.is_dir()
+    assert not [name for name in names_in(tmp_path) if "partial" in name]
     assert await ids_in(url) == {"a"}
 
 
-def dying_at(cut: int) -> Any:
-    rename, times = os.rename, 0
+async def test_two_restores_do_not_meet(store: Path, tmp_path: Path) -> None:
+    url, copy = url_of(store), tmp_path / "copy.db"
+    await started(url, "a")
+    backup_store(url, copy)
+    place = backups._Place(store, Path(f"{store}.blobs"), whole=True)
+    with backups._Marker(place), pytest.raises(StoreInUse, match="another process restores"):
+        restore_store(copy, url)
+    assert await ids_in(url) == {"a"}
 
-    def rename_or_die(old: Any, new: Any) -> None:
-        nonlocal times
-        times += 1
-        if times == cut:
-            raise KeyboardInterrupt
-        rename(old, new)
 
-    return rename_or_die
+async def test_a_marker_of_other_blobs_is_not_followed(store: Path, tmp_path: Path) -> None:
+    url, copy = url_of(store), tmp_path / "copy.db"
+    await started(url, "a")
+    backup_store(url, copy)
+    marker = Path(f"{store}.restoring")
+    hostile = b'{"id": "../../x", "blobs": "/", "whole": true}\n'
+    for said in (b"nonsense\n", b"{}\n", hostile):
+        write(marker, said)
+        with pytest.raises(StoreUnusable):
+            restore_store(copy, url)
+        assert content(marker) == said
+    for said in (b"", b'{"id": "cut'):  # of an older release, and of a crash
+        write(marker, said)
+        restore_store(copy, url)
+        assert content(marker) is None
+    assert await ids_in(url) == {"a"}
 
 
 async def test_a_backup_that_is_damaged_is_not_restored(store: Path, tmp_path: Path) -> None:
     url, copy = url_of(store), tmp_path / "copy.db"
     await started(url, "a")
     backup_store(url, copy)
-    with closing(sqlite3.connect(copy)) as connection:
-        connection.execute("CREATE TRIGGER evil AFTER INSERT ON items BEGIN SELECT 1; END")
-    with pytest.raises(StoreCorrupt, match="evil"):
-        restore_store(copy, url)
+    for name in ("evil", "sqlite_stat9"):
+        with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
+            connection.execute("CREATE TRIGGER evil AFTER INSERT ON items BEGIN SELECT 1; END")
+            connection.execute("PRAGMA writable_schema = ON")
+            connection.execute(
+                "UPDATE sqlite_master SET name = ?, sql = replace(sql, 'evil', ?) "
+                "WHERE name = 'evil'",
+                (name, name),
+            )
+        with pytest.raises(StoreCorrupt, match=name):
+            restore_store(copy, url)
+        with closing(sqlite3.connect(copy)) as connection:
+            connection.execute("DROP TRIGGER IF EXISTS evil")
     with pytest.raises(StoreNotFound):
         restore_store(tmp_path / "none.db", url)
     with pytest.raises(InvalidUrl):
@@ -280,6 +441,57 @@ async def test_no_folder_is_made_and_no_backup_is_restored_over_itself(
     with pytest.raises(StoreUnusable, match="is the store itself"):
         restore_store(store, url_of(store))
     assert names_in(tmp_path) == before
+
+
+ODD_NAMES = ["", ".", "/", "a\0b", "\ud800", "x" * 250, "x" * 5000, "folder", "runs.db/below"]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES, ids=lambda name: f"{len(name)} {name[:10]!a}")
+async def test_names_that_cannot_be_are_refused(store: Path, tmp_path: Path, name: str) -> None:
+    await started(url_of(store), "a")
+    (tmp_path / "folder").mkdir()
+    odd = name if name in ("", ".", "/") else f"{tmp_path}/{name}"
+    with pytest.raises(StoreUnusable):
+        backup_store(url_of(store), odd)
+    with pytest.raises(StoreUnusable):
+        restore_store(odd, url_of(store))
+    backup_store(url_of(store), tmp_path / "copy.db")
+    with pytest.raises((StoreUnusable, InvalidUrl)):
+        restore_store(tmp_path / "copy.db", url_of(Path(odd)))
+    expected = ["copy.db", "copy.db.blobs", "folder", "runs.db", "runs.db.blobs"]
+    assert names_in(tmp_path) == expected
+
+
+async def test_a_restore_replaces_files_only(store: Path, tmp_path: Path) -> None:
+    await started(url_of(store), "a")
+    backup_store(url_of(store), tmp_path / "copy.db")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    before = names_in(tmp_path)
+    for name in ("pipe", "loop"):
+        with pytest.raises(StoreUnusable, match="not a regular file"):
+            restore_store(tmp_path / "copy.db", url_of(tmp_path / name))
+    with pytest.raises(StoreUnusable, match="a folder that has a name"):
+        restore_store(tmp_path / "copy.db", f"{url_of(tmp_path / 'new.db')}?blobs=/")
+    assert names_in(tmp_path) == before
+
+
+async def test_a_backup_of_a_store_that_is_deleted_meanwhile(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await crashed(url_of(tmp_path / "origin.db"), tmp_path / "origin.db", store)
+    log = content(f"{store}-wal")
+    copy_blobs = backups._copy_blobs
+
+    def copy_and_delete(*given: Any) -> None:
+        copy_blobs(*given)
+        store.unlink(missing_ok=True)
+
+    monkeypatch.setattr(backups, "_copy_blobs", copy_and_delete)
+    with pytest.raises(StoreNotFound):
+        backup_store(url_of(store), tmp_path / "copy.db")
+    assert content(store) is None
+    assert content(f"{store}-wal") == log
 
 
 def test_from_the_command_line(tmp_path: Path) -> None:

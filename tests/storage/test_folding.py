@@ -145,3 +145,22 @@ def test_a_folder_of_ours_becomes_private(tmp_path: Path) -> None:
         folder.chmod(0o755)
         FolderBlobs(folder, own=own).write("a", b"x", "")
         assert stat.S_IMODE(folder.stat().st_mode) == (0o700 if own else 0o755)
+
+
+def test_a_folder_behind_a_link_keeps_its_mode(tmp_path: Path) -> None:
+    """Somebody put the link there, and may keep other things in the folder."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o775)
+    (tmp_path / "blobs").symlink_to(shared)
+    FolderBlobs(tmp_path / "blobs", own=True).write("a", b"x", "")
+    assert stat.S_IMODE(shared.stat().st_mode) == 0o775
+
+
+async def test_a_folder_beside_a_file_that_is_no_store_keeps_its_mode(tmp_path: Path) -> None:
+    folder_of(tmp_path).mkdir()
+    folder_of(tmp_path).chmod(0o775)
+    (tmp_path / "runs.db").write_bytes(b"of another program" * 100)
+    with pytest.raises(StoreUnusable):
+        Holdfast(f"sqlite:///{tmp_path}/runs.db")
+    assert stat.S_IMODE(folder_of(tmp_path).stat().st_mode) == 0o775

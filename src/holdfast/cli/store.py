@@ -88,7 +88,7 @@ def restore(file: Path, url: str) -> None:
         copied = restore_store(file, url)
     say(f"{url} is a copy of {file}: {_told(copied)}")
     if copied.aside is not None:
-        say(f"what stood there is {copied.aside}", err=True)
+        say(f"what stood there is {copied.aside}, its blobs {copied.aside_blobs}", err=True)
 
 
 def _told(copied: Copied) -> str:

@@ -10,34 +10,56 @@ that can be opened as it is. No row in it names a blob that is missing:
    file is copied once more, in which nothing names it. What two copies in a row name and the store
    does not have is missing in the store itself.
 
-A restore copies in the same way, into new names, and moves these into place at the end, while
-nobody can open the store. What stood there is moved aside, with its log: SQLite would take a log
-that is left behind for that of the new file.
+A restore copies in the same way, into new names, and then swaps, while nobody can open the store.
+The marker ``runs.db.restoring`` stands there meanwhile, and says how far it is:
+
+1. What stands there is moved aside: the file, its log, which SQLite would take for that of the new
+   file, and the blobs. If this fails, or was cut short, all of it is moved back.
+2. The copy is moved into its place. If this was cut short, the rest is moved there.
+
+A restore that finds a marker does one or the other first, so that nothing is ever torn apart.
+The folder of blobs that belongs to the file is swapped as a whole. In any other, which may be on
+another disk, or hold files of other programs, only our own folders are swapped, within it.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import re
 import shutil
-from collections.abc import Iterator
-from contextlib import suppress
+import stat
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import cast
 
 import msgspec
 
 from holdfast.clock import SystemIds
-from holdfast.errors import InvalidItem, StoreNotFound, StoreUnavailable, StoreUnusable
+from holdfast.display import log_named
+from holdfast.errors import (
+    InvalidItem,
+    StoreInUse,
+    StoreNotFound,
+    StoreUnavailable,
+    StoreUnusable,
+)
 from holdfast.storage.blobs import BLOB_BYTES_MAX, LIST_LIMIT_MAX, BlobEntry, BlobRef
-from holdfast.storage.files import FolderBlobs
+from holdfast.storage.files import FolderBlobs, store_error
 from holdfast.storage.item import Item
 from holdfast.storage.open import located
-from holdfast.storage.sqlite.copying import alone_with, copy_file, items_in
-from holdfast.storage.sqlite.place import BESIDE, RESTORING
+from holdfast.storage.sqlite.copying import copy_file, items_in
+from holdfast.storage.sqlite.place import BESIDE, PRIVATE_FILE, RESTORING, alone_with
 
 __all__ = ["Copied", "backup_store", "restore_store"]
 
+_log = log_named("holdfast.storage")
+
 _ATTEMPTS_MAX = 5
+_PARTIAL = "partial-"
+_BEFORE = "before-"
 
 
 class Copied(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +74,8 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
     """How many items cannot be read."""
     aside: str | None = None
     """Where a restore moved the store that stood there."""
+    aside_blobs: str | None = None
+    """The folder of its blobs there."""
 
 
 def backup_store(url: str, to: str | Path) -> Copied:
@@ -65,16 +89,18 @@ def backup_store(url: str, to: str | Path) -> Copied:
         StoreUnusable: something stands where the copy is to be; or the store is damaged.
     """
     file, folder = located(url)
-    target, blobs = Path(to), Path(f"{to}.blobs")
-    _check_folder(target)
-    for each in (target, blobs, *(Path(f"{to}{suffix}") for suffix in BESIDE)):
-        if os.path.lexists(each):
-            raise StoreUnusable(f"{each} exists; a backup overwrites nothing")
-    with _Partial(target, blobs) as partial:
-        copied = _copy(file, folder, partial)
-        os.rename(partial.blobs, blobs)
-        os.rename(partial.file, target)
-        _sync(target.parent)
+    target = _admitted(to)
+    with _telling(f"{target}"):
+        _check_folder(target)
+        place = _Place(target, Path(f"{target}.blobs"), whole=True)
+        for each in (target, place.blobs, *(f"{target}{end}" for end in (*BESIDE, RESTORING))):
+            if os.path.lexists(each):
+                raise StoreUnusable(f"{each} exists; a backup overwrites nothing")
+        with _Partial(place) as partial:
+            copied = _copy(file, folder, partial)
+            os.rename(partial.blobs, place.blobs)
+            os.rename(partial.file, target)
+            _sync(target.parent)
     return copied
 
 
@@ -91,17 +117,46 @@ def restore_store(backup: str | Path, url: str) -> Copied:
         StoreUnusable: the backup is damaged, or is the store itself.
     """
     file, folder = located(url)
-    target, blobs = Path(os.path.realpath(file)), Path(folder)
-    _check_folder(target)
-    if os.path.realpath(backup) == str(target):
-        raise StoreUnusable(f"{backup} is the store itself, and not a backup of it")
-    with alone_with(str(target)):
+    source, target = _admitted(backup), Path(os.path.realpath(file))
+    with _telling(f"{file}"):
+        _check_folder(target)
+        if os.path.realpath(source) == str(target):
+            raise StoreUnusable(f"{backup} is the store itself, and not a backup of it")
+        if os.path.lexists(target) and not stat.S_ISREG(os.lstat(target).st_mode):
+            raise StoreUnusable(f"{file} is not a regular file; a restore replaces no other")
+        return _restored(source, _place_of(target, folder))
+
+
+def _restored(source: Path, place: _Place) -> Copied:
+    target = str(place.file)
+    with alone_with(target):
         pass  # before anything is copied
-    with _Partial(target, blobs) as partial:
-        copied = _copy(str(backup), f"{backup}.blobs", partial)
-        with alone_with(str(target)):
-            aside = _swap(target, blobs, partial)
-    return msgspec.structs.replace(copied, aside=aside)
+    with _Partial(place) as partial:
+        copied = _copy(str(source), f"{source}.blobs", partial)
+        with _Marker(place) as marker:
+            with alone_with(target):
+                _recover(marker, place)
+            with alone_with(target):
+                swap = _Swap(place, partial.id)
+                moved = _swap(marker, swap, partial)
+    if not moved:
+        return copied
+    aside, blobs = str(swap.aside), str(swap.aside_blobs)
+    return msgspec.structs.replace(copied, aside=aside, aside_blobs=blobs)
+
+
+def _admitted(name: str | Path) -> Path:
+    """Return the name of a file as a path.
+
+    Raises:
+        StoreUnusable: no file can have it.
+    """
+    try:
+        if not Path(name).name or b"\0" in os.fsencode(name):
+            raise ValueError
+    except ValueError:  # that of the encoding included
+        raise StoreUnusable(f"{str(name)!r:.80} cannot be the name of a file") from None
+    return Path(name)
 
 
 def _check_folder(file: Path) -> None:
@@ -110,32 +165,118 @@ def _check_folder(file: Path) -> None:
         raise StoreNotFound(f"there is no folder {file.parent}")
 
 
-class _Partial:
-    """New names beside those that a copy is to have, removed where it does not get them."""
+@contextmanager
+def _telling(place: str) -> Generator[None]:
+    """Raise what the system says as an error of ours."""
+    try:
+        yield
+    except OSError as error:
+        raise store_error(error, place, writing=True) from error
 
-    def __init__(self, file: Path, blobs: Path) -> None:
-        self.id = SystemIds().new()
-        self.file = file.with_name(f"{file.name}.partial-{self.id}")
-        self.blobs = blobs.with_name(f"{blobs.name}.partial-{self.id}")
+
+class _Place(msgspec.Struct, frozen=True):
+    """Where a copy is to be."""
+
+    file: Path
+    blobs: Path
+    whole: bool
+    """Whether the folder of blobs is the file's, and nothing else is in it."""
+
+    def file_named(self, what: str) -> Path:
+        """Return a further name beside that of the file."""
+        return self.file.with_name(f"{self.file.name}.{what}")
+
+    def blobs_named(self, what: str) -> Path:
+        """Return a further name for the blobs, on the same disk; no key begins with a dot."""
+        return Path(f"{self.file_named(what)}.blobs") if self.whole else self.blobs / f".{what}"
+
+
+def _place_of(target: Path, folder: str) -> _Place:
+    """Return where a restore puts a store.
+
+    Raises:
+        StoreUnusable: the folder of blobs is the root of the disk.
+    """
+    blobs = Path(os.path.abspath(folder))
+    if not blobs.name:
+        raise StoreUnusable(f"blobs must be in a folder that has a name, not in {blobs}")
+    beside = Path(os.path.realpath(blobs.parent)) / blobs.name == Path(f"{target}.blobs")
+    return _Place(target, blobs, beside and not (blobs.is_symlink() or os.path.ismount(blobs)))
+
+
+class _Partial:
+    """A copy under new names, removed where it does not get those that it is to have."""
+
+    def __init__(self, place: _Place, id: str | None = None) -> None:
+        self._place = place
+        self.id = id or SystemIds().new()
+        self.file = place.file_named(_PARTIAL + self.id)
+        self.blobs = place.blobs_named(_PARTIAL + self.id)
+        self.is_kept = False
+        self._lock: int | None = None
 
     def __enter__(self) -> _Partial:
+        self._remove_leftovers()
+        FolderBlobs(self.blobs).create()
+        self.lock()
         return self
 
     def __exit__(self, *_: object) -> None:
+        if not self.is_kept:
+            self.remove()
+        self.unlock()
+
+    def lock(self) -> None:
+        """Tell others that this copy is not left over.
+
+        Raises:
+            OSError: it is another process's, and that one lives.
+        """
+        self._lock = os.open(self.blobs, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def remove(self) -> None:
+        """Remove what is left of the copy."""
         self.remove_file()
         shutil.rmtree(self.blobs, ignore_errors=True)
+
+    def unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def remove_file(self) -> None:
         for suffix in ("", *BESIDE):
             with suppress(FileNotFoundError):
                 os.unlink(f"{self.file}{suffix}")
 
+    def _remove_leftovers(self) -> None:
+        """Remove the copies of processes that died, except one that a restore still needs."""
+        before, _, after = self.blobs.name.partition(self.id)
+        kept = _read_progress(self._place)
+        for name in _listed(self.blobs.parent):
+            id = name.removeprefix(before).removesuffix(after)
+            if name != f"{before}{id}{after}" or not _ID.fullmatch(id):
+                continue
+            left = _Partial(self._place, id)
+            if kept is None or kept.id != id:
+                with suppress(OSError):
+                    left.lock()
+                    left.remove()
+            left.unlock()
+
+
+def _listed(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:
+        return []
+
 
 def _copy(file: str, folder: str, partial: _Partial) -> Copied:
     if not os.path.isfile(file):
         raise StoreNotFound(f"there is no file {file}")
     source, copy = FolderBlobs(Path(folder)), FolderBlobs(partial.blobs)
-    copy.create()
     _copy_blobs(source, copy)
     before: set[str] | None = None
     for _ in range(_ATTEMPTS_MAX):
@@ -196,25 +337,187 @@ def _is_there(source: FolderBlobs, copy: FolderBlobs, ref: BlobRef) -> bool:
     return copy.holds(ref.key, ref.size, ref.sha256)
 
 
-def _swap(target: Path, blobs: Path, partial: _Partial) -> str | None:
-    """Move what stands there aside, and the copy into its place; nobody opens it meanwhile."""
-    marker = Path(f"{target}{RESTORING}")
-    marker.touch(0o600)
-    _sync(target.parent)
-    aside = f"{target}.before-{partial.id}"
-    beside = blobs == Path(f"{target}.blobs")
-    moves = [(f"{target}{suffix}", f"{aside}{suffix}") for suffix in ("", *BESIDE)]
-    moves.append((str(blobs), f"{aside}.blobs" if beside else f"{blobs}.before-{partial.id}"))
-    moved = [(old, new) for old, new in moves if os.path.lexists(old)]
-    for old, new in moved:
-        os.rename(old, new)
-    os.rename(partial.blobs, blobs)
-    os.rename(partial.file, target)
-    _sync(blobs.parent)
-    _sync(target.parent)
-    marker.unlink()
-    _sync(target.parent)
-    return aside if moved else None
+# --- the swap -------------------------------------------------------------------------------------
+
+_ID = re.compile(r"[0-9a-f-]{36}")
+
+
+class _Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a restore is: a line of its marker."""
+
+    id: str
+    blobs: str
+    whole: bool
+    moving_in: bool = False
+    """Whether all that stood there was moved aside."""
+
+
+class _Marker:
+    """The file that keeps a store from being opened, and other restores out.
+
+    It is removed where nothing is under way, and stays otherwise, whatever happens.
+    """
+
+    def __init__(self, place: _Place) -> None:
+        self._path = Path(f"{place.file}{RESTORING}")
+        self._place = place
+        self._file = -1
+        self.progress: _Progress | None = None
+
+    def __enter__(self) -> _Marker:
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._file = os.open(self._path, flags, PRIVATE_FILE)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not os.path.samestat(os.fstat(self._file), os.stat(self._path)):
+                raise FileNotFoundError
+            self.progress = _read_progress(self._place)
+        except (BlockingIOError, FileNotFoundError):
+            os.close(self._file)
+            raise StoreInUse(f"another process restores {self._place.file} just now") from None
+        except BaseException:
+            os.close(self._file)
+            raise
+        _sync(self._path.parent)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.progress is None:
+            self._path.unlink()
+            _sync(self._path.parent)
+        os.close(self._file)
+
+    def note(self, progress: _Progress | None) -> None:
+        """Write down how far the restore is; None is the end."""
+        if progress is None:
+            os.ftruncate(self._file, 0)
+        else:
+            os.write(self._file, msgspec.json.encode(progress) + b"\n")
+        os.fsync(self._file)
+        self.progress = progress
+
+
+def _read_progress(place: _Place) -> _Progress | None:
+    """Return how far a restore came that was cut short; None where nothing was moved yet.
+
+    Raises:
+        StoreUnusable: the marker cannot be read, or is that of a restore with other blobs.
+    """
+    path = Path(f"{place.file}{RESTORING}")
+    try:
+        *lines, _ = path.read_bytes().split(b"\n")  # the last one was not written to its end
+        progress = msgspec.json.decode(lines[-1], type=_Progress) if lines else None
+    except FileNotFoundError:
+        return None
+    except msgspec.MsgspecError:
+        raise StoreUnusable(f"{path} is damaged; remove it, and look what stands there") from None
+    if progress is None:
+        return None
+    if _ID.fullmatch(progress.id) is None or progress.blobs != str(place.blobs):
+        raise StoreUnusable(
+            f"a restore with blobs={progress.blobs} was cut short: run it again with that address"
+        )
+    return progress
+
+
+class _Swap:
+    """The moves of one restore."""
+
+    def __init__(self, place: _Place, id: str) -> None:
+        self.place = place
+        self.id = id
+        self.aside = place.file_named(_BEFORE + id)
+        self.aside_blobs = place.blobs_named(_BEFORE + id)
+
+    def move_aside(self) -> bool:
+        """Move what stands there aside; return whether there was something."""
+        moves = [(old, new) for old, new in self._files() if os.path.lexists(old)]
+        blobs, aside = self.place.blobs, self.aside_blobs
+        if not self.place.whole:
+            names = FolderBlobs(blobs).folders()
+            if names:
+                aside.mkdir(0o700, exist_ok=True)
+            moves += [(blobs / name, aside / name) for name in names]
+        elif os.path.lexists(blobs):
+            moves.append((blobs, aside))
+        for old, new in moves:
+            os.rename(old, new)
+        self._sync()
+        return bool(moves)
+
+    def move_back(self) -> None:
+        """Undo `move_aside`, however far it came."""
+        moves = self._files()
+        blobs, aside = self.place.blobs, self.aside_blobs
+        if self.place.whole:
+            moves.append((blobs, aside))
+        else:
+            moves += [(blobs / name, aside / name) for name in _listed(aside)]
+        for old, new in moves:
+            if os.path.lexists(new) and not os.path.lexists(old):
+                os.rename(new, old)
+        if not self.place.whole:
+            with suppress(FileNotFoundError):
+                aside.rmdir()
+        self._sync()
+
+    def move_in(self, partial: _Partial) -> None:
+        """Move a copy, or what is left of it, into its place; the file comes last."""
+        blobs = self.place.blobs
+        moves = [(partial.blobs, blobs)]
+        if not self.place.whole:
+            # A file there may be another program's, and stays: the blobs of runs have folders.
+            names = [name for name in _listed(partial.blobs) if not (blobs / name).is_file()]
+            moves = [(partial.blobs / name, blobs / name) for name in names if name != ".writing"]
+        for old, new in [*moves, (partial.file, self.place.file)]:
+            if os.path.lexists(old):
+                if os.path.lexists(new):
+                    raise FileExistsError(errno.EEXIST, "it was put there meanwhile", str(new))
+                os.rename(old, new)
+        self._sync()
+
+    def _files(self) -> list[tuple[Path, Path]]:
+        names = [(f"{self.place.file}{suffix}", f"{self.aside}{suffix}") for suffix in BESIDE]
+        return [(Path(old), Path(new)) for old, new in names] + [(self.place.file, self.aside)]
+
+    def _sync(self) -> None:
+        _sync(self.place.blobs.parent if self.place.whole else self.place.blobs)
+        _sync(self.place.file.parent)
+
+
+def _swap(marker: _Marker, swap: _Swap, partial: _Partial) -> bool:
+    """Move what stands there aside and the copy into its place; return whether something stood."""
+    place = swap.place
+    progress = _Progress(id=swap.id, blobs=str(place.blobs), whole=place.whole)
+    marker.note(progress)
+    try:
+        moved = swap.move_aside()
+    except OSError:
+        swap.move_back()
+        marker.note(None)
+        raise
+    partial.is_kept = True
+    marker.note(msgspec.structs.replace(progress, moving_in=True))
+    swap.move_in(partial)
+    marker.note(None)
+    partial.is_kept = False
+    return moved
+
+
+def _recover(marker: _Marker, place: _Place) -> None:
+    """Undo or finish a restore that was cut short."""
+    cut = marker.progress
+    if cut is None:
+        return
+    place = msgspec.structs.replace(place, whole=cut.whole)
+    swap, partial = _Swap(place, cut.id), _Partial(place, cut.id)
+    if cut.moving_in:
+        swap.move_in(partial)
+        _log.warning("a restore that was cut short is finished; %r stood there", str(swap.aside))
+    else:
+        swap.move_back()
+    marker.note(None)
+    partial.remove()
 
 
 def _sync(folder: Path) -> None:

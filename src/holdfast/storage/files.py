@@ -46,7 +46,7 @@ from holdfast.storage.blobs import (
 )
 from holdfast.storage.names import Names, are_folded
 
-__all__ = ["FolderBlobs"]
+__all__ = ["FolderBlobs", "store_error"]
 
 _log = log_named("holdfast.storage")
 
@@ -134,7 +134,8 @@ class FolderBlobs:
         Raises:
             StoreUnusable: it is a file, or may not be read.
         """
-        with self._told(writing=False), suppress(FileNotFoundError), self._opened():
+        # It stays as open to others as it is: the file beside it may be no store of ours.
+        with self._told(writing=False), suppress(FileNotFoundError), self._opened(own=False):
             pass
 
     def holds(self, key: str, size: int, sha256: str) -> bool:
@@ -202,6 +203,18 @@ class FolderBlobs:
             with self._opened():
                 pass
 
+    def folders(self) -> list[str]:
+        """Return the names in the folder that are ours and nobody else's: folders, and the mark.
+
+        A file there may be another program's.
+        """
+        with self._told(writing=False), suppress(FileNotFoundError), self._opened() as root:
+            names = self._known(root)
+            ours = [names.name(part) for part in _parts(root, names) if part.endswith(b"/")]
+            ours = [name for name in ours if _is_folder(root, name)]
+            return [os.fsdecode(name) for name in ([_FOLDING] if names.hashed else []) + ours]
+        return []
+
     def tells_names_apart(self) -> bool:
         with (
             self._told(writing=True),
@@ -251,23 +264,26 @@ class FolderBlobs:
             _sync_folder(folder.parent)
 
     def _make_private(self, root: int) -> None:
-        """Take the rights of others away from a folder of ours, once a process."""
+        """Take the rights of others away from a folder of ours, once a process.
+
+        One that is a link to elsewhere was made by somebody, and may hold other things.
+        """
         self._own = False
         found = os.fstat(root)
         mode = stat.S_IMODE(found.st_mode)
-        if mode & 0o077 and found.st_uid == os.geteuid():
+        if mode & 0o077 and found.st_uid == os.geteuid() and not self._root.is_symlink():
             os.fchmod(root, mode & ~0o077)
             text = "%r was open to other users (mode %03o) and is now private"
             _log.warning(text, str(self._root), mode)
 
     @contextmanager
-    def _opened(self) -> Generator[int]:
+    def _opened(self, *, own: bool = True) -> Generator[int]:
         try:
             root = os.open(self._root, _OPEN_FOLDER)
         except NotADirectoryError:
             raise StoreUnusable(f"{self._root} is not a folder; blobs need one") from None
         try:
-            if self._own:
+            if self._own and own:
                 self._make_private(root)
             yield root
         finally:
@@ -290,24 +306,25 @@ class FolderBlobs:
         try:
             yield
         except OSError as error:
-            raise _store_error(error, self._root, writing=writing) from error
+            raise store_error(error, f"the folder {self._root}", writing=writing) from error
 
 
-def _store_error(error: OSError, root: Path, *, writing: bool) -> HoldfastError:
+def store_error(error: OSError, place: str, *, writing: bool) -> HoldfastError:
+    """Return what the system says of a file or a folder as an error of ours."""
     reason = error.strerror or str(error)
     if error.errno in _FORBIDDEN:
         if writing:
-            return StoreReadOnly(f"the folder {root} may not be written: {reason}")
-        return AccessDenied(f"the folder {root} may not be read: {reason}")
+            return StoreReadOnly(f"{place} may not be written: {reason}")
+        return AccessDenied(f"{place} may not be read: {reason}")
     if error.errno in _FULL:
-        return StoreFull(f"there is no room left for the folder {root}: {reason}")
+        return StoreFull(f"there is no room left for {place}: {reason}")
     if error.errno in _IN_THE_WAY:
         found = error.filename2 or error.filename
         what = os.fsdecode(found) if isinstance(found, str | bytes) else "something"
-        return StoreUnusable(f"in the folder {root}, {what} is in the way of a blob: {reason}")
+        return StoreUnusable(f"{place} cannot be used: {what} is in the way: {reason}")
     if error.errno in _EXHAUSTED:
-        return StoreUnavailable(f"the folder {root} cannot be used now: {reason}")
-    return StoreUnusable(f"the folder {root} cannot be used: {reason}")
+        return StoreUnavailable(f"{place} cannot be used now: {reason}")
+    return StoreUnusable(f"{place} cannot be used: {reason}")
 
 
 def _text(key: bytes) -> str | None:
@@ -530,6 +547,10 @@ def _exists(folder: int, name: bytes) -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+def _is_folder(folder: int, name: bytes) -> bool:
+    return stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
 
 
 def _folds(scratch: int, id: bytes) -> bool:

@@ -6,8 +6,8 @@ The engine calls `apply` from its writer thread; a simulator calls it directly.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import takewhile
 from typing import Any
 
@@ -17,6 +17,7 @@ from holdfast.errors import (
     ItemDamaged,
     OutcomeUnknown,
     StoreError,
+    StoreNotFound,
 )
 from holdfast.storage.item import ITEM_BYTES_MAX, Item, item_bytes
 from holdfast.storage.layout import PK, SK, TTL, Key, Layout
@@ -31,7 +32,7 @@ from holdfast.storage.refusals import condition_failed, transaction_cancelled, u
 from holdfast.storage.sqlite import schema
 from holdfast.storage.sqlite.body import Unreadable, encoded, item_of
 from holdfast.storage.sqlite.faults import fault, is_ambiguous
-from holdfast.storage.sqlite.place import FileGuard, prepare
+from holdfast.storage.sqlite.place import FileGuard, check_place, prepare
 from holdfast.storage.sqlite.reading import damaged
 from holdfast.storage.units import (
     LEAST_WRITE,
@@ -84,12 +85,15 @@ class SqliteCore:
         if path != schema.MEMORY:
             prepare(path, make=make)
             self.guard = FileGuard(path)
-        self.connection = schema.opened(path, layout, changes=changes, max_bytes=max_bytes)
         try:
+            self.connection = schema.opened(
+                path, layout, guard=self.guard, changes=changes, max_bytes=max_bytes
+            )
+        except BaseException as error:
             if self.guard is not None:
-                self.guard.begin()
-        except BaseException:
-            self.connection.close()
+                self.guard.end()
+                if isinstance(error, StoreNotFound):
+                    check_place(path)  # a restore that has just moved it away says more
             raise
         # One cursor for all: a connection's own execute() would make a new one each time.
         self._cursor = self.connection.cursor()
@@ -135,44 +139,58 @@ class SqliteCore:
         Raises:
             StoreUnavailable, StoreUnusable: the file cannot be written now.
         """
-        now_ms = self._clock.now_ms()
-        now = now_ms // 1000
         try:
             self._cursor.execute(f"PRAGMA busy_timeout = {_SWEEP_BUSY_MS}")
-            self._begin(expired=True)
-            swept = self._cursor.execute(
+            # Apart: a feed that cannot be trimmed keeps nothing from expiring.
+            return max(self._expire(limit), self._trim(limit))
+        except sqlite3.Error as error:
+            raise self._fault(error) from error
+        finally:
+            with suppress(sqlite3.Error):
+                self._cursor.execute(f"PRAGMA busy_timeout = {schema.BUSY_MS}")
+
+    def _expire(self, limit: int) -> int:
+        now = self._clock.now_ms() // 1000
+        with self._sweeping():
+            return self._cursor.execute(
                 "DELETE FROM items WHERE id IN "
                 "(SELECT id FROM items WHERE ttl < ? AND ttl > ? LIMIT ?)",
                 (now, now - _EXPIRED_AT_MOST_SECONDS, limit),
             ).rowcount
-            trimmed = self._trim(now_ms - _CHANGES_KEPT_MS, limit)
+
+    def _trim(self, limit: int) -> int:
+        """Delete the oldest records of the feed, up to the first that is to be kept.
+
+        Not simply those that are old: the clock may have been set back, and a feed has no gaps. One
+        that does not say when it was written goes with the next one that does.
+        """
+        before_ms = self._clock.now_ms() - _CHANGES_KEPT_MS
+        dated = self._cursor.execute(
+            "SELECT position, at_ms FROM changes WHERE typeof(at_ms) = 'integer' "
+            "ORDER BY position LIMIT ?",
+            (limit,),
+        ).fetchall()
+        old = [position for position, _ in takewhile(lambda row: row[1] < before_ms, dated)]
+        if old:
+            with self._sweeping():
+                self._cursor.execute("DELETE FROM changes WHERE position <= ?", (old[-1],))
+        return len(old)
+
+    @contextmanager
+    def _sweeping(self) -> Generator[None]:
+        try:
+            self._begin(expired=True)
+            yield
             self._commit()
-        except sqlite3.Error as error:
-            self._roll_back()
-            raise fault(error, self.path) from error
         except BaseException:
             self._roll_back()
             raise
-        finally:
-            with suppress(sqlite3.Error):
-                self._cursor.execute(f"PRAGMA busy_timeout = {schema.BUSY_MS}")
-        return max(swept, trimmed)
-
-    def _trim(self, before_ms: int, limit: int) -> int:
-        """Delete the oldest records of the feed, up to the first that is to be kept.
-
-        Not simply those that are old: the clock may have been set back, and a feed has no gaps.
-        """
-        oldest = self._cursor.execute(
-            "SELECT position, at_ms FROM changes ORDER BY position LIMIT ?", (limit,)
-        ).fetchall()
-        old = [position for position, _ in takewhile(lambda row: row[1] < before_ms, oldest)]
-        if old:
-            self._cursor.execute("DELETE FROM changes WHERE position <= ?", (old[-1],))
-        return len(old)
 
     def close(self) -> None:
         """Close the file."""
+        with suppress(sqlite3.ProgrammingError):  # it was closed before
+            # First, since SQLite keeps a file open for as long as there are statements.
+            self._cursor.close()
         self.connection.close()
         if self.guard is not None:
             self.guard.end()
@@ -204,7 +222,16 @@ class SqliteCore:
             self._cursor.execute("ROLLBACK")
 
     def _failed(self, error: Exception) -> Answer:
-        return Answer(error=fault(error, self.path))
+        return Answer(error=self._fault(error))
+
+    def _fault(self, error: Exception) -> Exception:
+        """Return the error as ours; where the file was replaced, that is what is wrong."""
+        if self.guard is not None and isinstance(error, sqlite3.Error):
+            try:
+                self.guard.check_file()
+            except StoreError as replaced:
+                return replaced
+        return fault(error, self.path)
 
     def _unknown(self, error: sqlite3.Error) -> Answer:
         return Answer(error=OutcomeUnknown(f"{self.path}: the commit failed: {error}"))

@@ -1,20 +1,35 @@
 """Where the file stands: made private, and watched for as long as it is open.
 
 SQLite goes on writing to a file that was deleted or replaced, and says nothing. The guard compares
-what stands under the names of the file, its log and its index with what was opened.
+what stands under the names of the file, its log and its index with what was opened. While a file is
+being opened, it also looks for what forbids to open it, a restore above all:
+
+1. `prepare` makes the file, if one is to be made. SQLite itself never makes one.
+2. `FileGuard` takes in which file it is, before SQLite connects.
+3. `FileGuard.look`, after each step until SQLite holds the lock that keeps a restore away.
+4. `FileGuard.begin` takes in the log, before the first write.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import threading
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
+from holdfast.clock import SystemIds
 from holdfast.display import log_named
-from holdfast.errors import StoreNotFound, StoreReplaced, StoreUnavailable, StoreUnusable
+from holdfast.errors import (
+    StoreInUse,
+    StoreNotFound,
+    StoreReplaced,
+    StoreUnavailable,
+    StoreUnusable,
+)
 
 __all__ = [
     "BESIDE",
@@ -22,7 +37,9 @@ __all__ = [
     "PRIVATE_FILE",
     "RESTORING",
     "FileGuard",
-    "is_open_here",
+    "alone_with",
+    "check_place",
+    "make_private",
     "prepare",
 ]
 
@@ -34,6 +51,10 @@ RESTORING = ".restoring"
 """Stands beside a file while a restore replaces it."""
 PRIVATE_FILE = 0o600
 _OF_OTHERS = 0o077
+_HEADER_BYTES = 100
+# The bytes on which SQLite locks a file: everybody who has it open shares the last 510.
+_LOCKS_AT = 0x40000000
+_LOCKS = 512
 
 CONNECTING = threading.Lock()
 """Held while a file is made and while SQLite opens one.
@@ -52,31 +73,53 @@ class _Identity(NamedTuple):
 
 
 def prepare(path: str, *, make: bool) -> None:
-    """Make the file if there is none; make a file that is ours private.
+    """Make the file if there is none.
 
     Raises:
         StoreNotFound: there is none and none is to be made, or its log stands there without it.
-        StoreUnusable: a restore was cut short.
+        StoreUnusable: a restore was cut short, or it is no file, or one with several names.
+    """
+    real = os.path.realpath(path)
+    check_place(path)
+    # The logs before the file: a process that makes a store gives it its first page before its log.
+    left = [f"{path}{suffix}" for suffix in BESIDE if os.path.lexists(real + suffix)]
+    found = _found(real)
+    if found is not None and found.st_size > 0:
+        return
+    if left and (found is None or f"{path}-wal" in left):
+        raise StoreNotFound(
+            f"{path} {'is missing' if found is None else 'is empty'}, but {left[0]} stands there: "
+            "the file was deleted or emptied, perhaps while a process has it open. Stop that "
+            f"process; then restore a backup, or remove {', '.join(left)} to begin with a new store"
+        )
+    if found is None:
+        if not make:
+            raise StoreNotFound(f"there is no file {path}")
+        _make(real)
+
+
+def check_place(path: str) -> None:
+    """Check that nothing forbids to open the file, if there is one.
+
+    Raises:
+        StoreUnusable: a restore was cut short, or it is no file, or one with several names.
     """
     real = os.path.realpath(path)
     if os.path.lexists(real + RESTORING):
         raise StoreUnusable(
-            f"a restore of {path} was cut short: run holdfast store restore again, which finishes "
-            f"it, or remove {path}{RESTORING}"
+            f"{path} is being restored, or a restore of it was cut short: run holdfast store "
+            f"restore again, which finishes it, or remove {path}{RESTORING}"
         )
-    if os.path.exists(real):
-        _make_private(path, real)
+    found = _found(real)
+    if found is None:
         return
-    if not make:
-        raise StoreNotFound(f"there is no file {path}")
-    left = [f"{path}{suffix}" for suffix in BESIDE if os.path.lexists(real + suffix)]
-    if left:
-        raise StoreNotFound(
-            f"there is no file {path}, but {left[0]} stands there: the file was deleted, perhaps "
-            "while a process has it open. Stop that process; then restore a backup, or remove "
-            f"{', '.join(left)} to begin with a new store"
+    if not stat.S_ISREG(found.st_mode):
+        raise StoreNotFound(f"{path} is not a regular file, and cannot be a store")
+    if found.st_nlink > 1:
+        raise StoreUnusable(
+            f"{path} has {found.st_nlink} names (hard links), and processes that open it by "
+            "different names lose each other's writes. Remove the other names, or copy the file"
         )
-    _make(real)
 
 
 def _make(real: str) -> None:
@@ -91,18 +134,21 @@ def _make(real: str) -> None:
             os.close(file)
 
 
-def _make_private(path: str, real: str) -> None:
-    """Take the rights of others away from a file of ours; SQLite keeps what is beside it alike."""
+def make_private(path: str) -> None:
+    """Take the rights of others away from a file that is known to be a store of ours.
+
+    SQLite makes what is beside it with the same mode.
+    """
+    real = os.path.realpath(path)
     for name in (real, *(real + suffix for suffix in BESIDE)):
         try:
             found = os.stat(name)
         except OSError:
             continue
-        shared = stat.S_IMODE(found.st_mode) & _OF_OTHERS
-        if shared and stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
-            os.chmod(name, stat.S_IMODE(found.st_mode) & ~_OF_OTHERS)
+        mode = stat.S_IMODE(found.st_mode)
+        if mode & _OF_OTHERS and stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
+            os.chmod(name, mode & ~_OF_OTHERS)
             if name == real:
-                mode = stat.S_IMODE(found.st_mode)
                 _log.warning(
                     "%r was open to other users (mode %03o) and is now private", path, mode
                 )
@@ -112,52 +158,72 @@ class FileGuard:
     """Tells whether the file that was opened still stands where it was opened."""
 
     def __init__(self, path: str) -> None:
-        """Take in which file is about to be opened."""
+        """Take in which file is about to be opened; call `end` in any case."""
         self._path = path
         self._main: _Identity | None = None
         # By its full path: the process may change its folder, SQLite does not.
         self._name = os.path.abspath(path)
+        self._real = os.path.realpath(path)
         with suppress(StoreUnavailable):  # SQLite says what is wrong with the folder
-            self._main = _standing(self._name)
+            self._main = _identity(_found(self._name))
         self._beside: list[tuple[str, _Identity | None]] = []
+        self._losing = threading.Lock()
         self._lost: str | None = None
+        self._count(1)
+
+    def look(self) -> None:
+        """Check that the file which is being opened stands there, and may be opened.
+
+        Raises:
+            StoreReplaced: it was replaced meanwhile.
+            StoreUnusable: a restore is under way, or was cut short.
+        """
+        check_place(self._path)
+        if _identity(_found(self._name)) != self._main:
+            raise self._replaced(self._name)
 
     def begin(self) -> None:
         """Take in the log and its index, now that SQLite has made them.
 
         Raises:
             StoreReplaced: the file was replaced while it was opened.
+            StoreUnusable: a restore is under way, or was cut short.
         """
-        real = os.path.realpath(self._path)
-        self._beside = [(name, _standing(name)) for name in (f"{real}-wal", f"{real}-shm")]
+        self.look()
+        names = (f"{self._real}-wal", f"{self._real}-shm")
+        self._beside = [(name, _identity(_found(name))) for name in names]
         self.check()
-        self._count(1)
 
     def check(self) -> None:
         """Check that the file stands where it stood; once it does not, it never does again.
 
         Raises:
-            StoreReplaced: it was deleted, moved or replaced.
+            StoreReplaced: it was deleted, moved, emptied or replaced.
         """
         self.check_file()
         for name, identity in self._beside:
-            if _standing(name) != identity:
+            if _identity(_found(name)) != identity:
                 raise self._replaced(name)
 
     def check_file(self) -> None:
         """Check the file alone, without its log.
 
         Raises:
-            StoreReplaced: it was deleted, moved or replaced.
+            StoreReplaced: it was deleted, moved, emptied or replaced.
         """
-        if self._lost is not None or _standing(self._name) != self._main:
-            raise self._replaced(self._lost or self._name)
+        if self._lost is not None:
+            raise self._replaced(self._name)
+        found = _found(self._name)
+        if found is None or _identity(found) != self._main or found.st_size < _HEADER_BYTES:
+            raise self._replaced(self._name)
 
     def end(self) -> None:
         """Forget the file: it is closed."""
-        if self._beside:
+        with suppress(StoreUnavailable):
+            self._leave()
+        if self._main is not None:
             self._count(-1)
-            self._beside = []
+            self._main = None
 
     def _count(self, by: int) -> None:
         if self._main is not None:
@@ -165,25 +231,80 @@ class FileGuard:
                 _open_here[self._main] += by
 
     def _replaced(self, name: str) -> StoreReplaced:
-        self._lost = name
-        what = "replaced" if os.path.lexists(name) else "deleted or moved"
-        return StoreReplaced(
-            f"{name} was {what} while it was open; nothing is written to the old one any more. "
-            "Restart this process: it opens what stands there then"
-        )
+        with self._losing:
+            if self._lost is None:
+                self._lost = f"{name} was {self._fate(name)} while it was open; nothing is written "
+                self._lost += "to the old one any more."
+            left = self._leave()
+        if left:
+            self._lost += f" What was not yet written back to the old file is in {', '.join(left)}."
+        return StoreReplaced(f"{self._lost} Restart this process: it opens what stands there then")
+
+    def _fate(self, name: str) -> str:
+        found = _found(name)
+        if found is None:
+            return "deleted or moved"
+        return "emptied" if name == self._name and _identity(found) == self._main else "replaced"
+
+    def _leave(self) -> list[str]:
+        """Move our log away from a file that is not ours, which it would damage; return to where.
+
+        SQLite takes a log for that of the file beside it, whichever that is. Where no file stands,
+        the log stays: ours may be moved back, and no process makes a new file beside it. Where
+        another process has the new file open already, the log has become that one's.
+        """
+        main = _identity(_found(self._real))
+        if not self._beside or main is None or main == self._main:
+            return []
+        beside, self._beside = self._beside, []
+        aside = f"{self._real}.replaced-{SystemIds().new()}"
+        left: list[str] = []
+        with suppress(StoreInUse, OSError), alone_with(self._real):
+            for name, identity in beside:
+                if identity is not None and _identity(_found(name)) == identity:
+                    moved = aside + name.removeprefix(self._real)
+                    os.rename(name, moved)
+                    left.append(moved)
+        return left
 
 
-def is_open_here(path: str) -> bool:
-    """Return whether this process has the file open."""
-    identity = _standing(path)
-    return identity is not None and _open_here[identity] > 0
+@contextmanager
+def alone_with(path: str) -> Generator[None]:
+    """Keep everybody else from opening a file; there need not be one.
+
+    Raises:
+        StoreInUse: a process has it open.
+    """
+    with CONNECTING:
+        identity = _identity(_found(path))
+        if identity is not None and _open_here[identity] > 0:
+            raise StoreInUse(f"this process has {path} open; close it first")
+        try:
+            file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            yield
+            return
+        try:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, _LOCKS, _LOCKS_AT)
+            except OSError as error:
+                raise StoreInUse(
+                    f"another process has {path} open; stop all workers and clients first"
+                ) from error
+            yield
+        finally:
+            os.close(file)
 
 
-def _standing(name: str) -> _Identity | None:
+def _identity(found: os.stat_result | None) -> _Identity | None:
+    return None if found is None else _Identity(found.st_dev, found.st_ino)
+
+
+def _found(name: str) -> os.stat_result | None:
+    """Return what stands under a name, or None where nothing does."""
     try:
-        found = os.stat(name)
+        return os.stat(name)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise StoreUnavailable(f"cannot look at {name}: {error.strerror}") from error
-    return _Identity(found.st_dev, found.st_ino)

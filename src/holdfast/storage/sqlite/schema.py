@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager, suppress
 from functools import lru_cache
 from typing import TypeAlias
+from urllib.parse import quote_from_bytes
 
 import msgspec
 
@@ -14,7 +16,7 @@ from holdfast.errors import StoreCorrupt, StoreMismatched, StoreUnusable, Thrott
 from holdfast.storage.item import ITEM_BYTES_MAX
 from holdfast.storage.layout import Layout
 from holdfast.storage.sqlite.faults import fault
-from holdfast.storage.sqlite.place import CONNECTING
+from holdfast.storage.sqlite.place import CONNECTING, FileGuard, make_private
 
 __all__ = [
     "BODY",
@@ -120,33 +122,44 @@ DELETE FROM changes;
 
 
 def opened(
-    path: str, layout: Layout, *, changes: bool | None, max_bytes: int | None
+    path: str,
+    layout: Layout,
+    *,
+    guard: FileGuard | None,
+    changes: bool | None,
+    max_bytes: int | None,
 ) -> sqlite3.Connection:
-    """Return a connection that writes durably to a file of this layout, made if there is none.
+    """Return a connection that writes durably to a file of this layout.
 
-    Nothing is written where nothing has to be changed.
+    Nothing is written where nothing has to be changed, nor before the guard has begun.
 
     Raises:
         StoreMismatched: a newer release, another program or other indexes made the file.
         StoreCorrupt: it has tables, views or triggers that are not ours.
+        StoreReplaced: it was replaced meanwhile.
         StoreUnavailable, StoreUnusable: it cannot be opened.
     """
     with connected(path) as connection:
         # First of all: a file of another program is not touched, nor one that was tampered with.
-        checked = check(connection, path, layout)
+        checked = check(connection, path, layout, guard)
+        if guard is not None:
+            make_private(path)
         _switch_to_wal(connection, path)
+        version = _version(connection)
+        if guard is not None:
+            guard.begin()  # since that read, the connection holds a lock that no restore gets past
         connection.execute("PRAGMA synchronous = FULL")
         if max_bytes is not None:
             (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
             connection.execute(f"PRAGMA max_page_count = {max(max_bytes // page_bytes, 1)}")
-        if _version(connection) < len(MIGRATIONS):
-            with _transaction(connection):
+        if version < len(MIGRATIONS):
+            with _transaction(connection, guard):
                 _migrate(connection, path, layout)
             checked = False
         if not checked:
-            check(connection, path, layout)
+            check(connection, path, layout, guard)
         if changes is not None and changes is not _has_changes(connection):
-            with _transaction(connection):
+            with _transaction(connection, guard):
                 _switch_changes(connection, changes)
         return connection
 
@@ -174,9 +187,7 @@ def connected(path: str) -> Generator[sqlite3.Connection]:
     connection: sqlite3.Connection | None = None
     try:
         with CONNECTING:
-            connection = sqlite3.connect(
-                path, timeout=BUSY_MS / 1000, isolation_level=None, check_same_thread=False
-            )
+            connection = _connect(path)
         for limit, value in _LIMITS.items():
             connection.setlimit(limit, value)
         connection.execute("PRAGMA trusted_schema = OFF")
@@ -189,6 +200,20 @@ def connected(path: str) -> Generator[sqlite3.Connection]:
         if isinstance(error, sqlite3.Error):
             raise fault(error, path) from error
         raise
+
+
+def _connect(path: str) -> sqlite3.Connection:
+    """Connect to a file that is there: SQLite must not make one where ours was deleted."""
+    name = path
+    if path != MEMORY:
+        name = f"file://{quote_from_bytes(os.fsencode(os.path.abspath(path)))}?mode=rw"
+    return sqlite3.connect(
+        name,
+        timeout=BUSY_MS / 1000,
+        isolation_level=None,
+        check_same_thread=False,
+        uri=path != MEMORY,
+    )
 
 
 def _switch_to_wal(connection: sqlite3.Connection, path: str) -> None:
@@ -213,10 +238,12 @@ def _switch_to_wal(connection: sqlite3.Connection, path: str) -> None:
 
 
 @contextmanager
-def _transaction(connection: sqlite3.Connection) -> Generator[None]:
+def _transaction(connection: sqlite3.Connection, guard: FileGuard | None = None) -> Generator[None]:
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
+        if guard is not None:
+            guard.check()
         connection.execute("COMMIT")
     except BaseException:
         with suppress(sqlite3.Error):
@@ -254,14 +281,16 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def _check_owner(connection: sqlite3.Connection, path: str) -> None:
-    # One statement, and so one moment: another process may be making the file just now.
-    version, application, tables = connection.execute(
-        "SELECT user_version, application_id, (SELECT count(*) FROM sqlite_master) "
-        "FROM pragma_user_version, pragma_application_id"
-    ).fetchone()
+    # Within a transaction, and so at one moment: another process may be making the file just now.
+    # By statements that no table or view of the file can stand in for, as for pragma_user_version.
+    version = _version(connection)
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     is_new = version == 0 and tables == 0
     if not is_new and application != _APPLICATION_ID:
         raise StoreMismatched(f"{path} is a database of another program")
+    if version < 0 or (version == 0 and tables > 0):
+        raise StoreCorrupt(f"{path} is damaged: it has schema {version} and {tables} tables")
     if version > len(MIGRATIONS):
         raise StoreMismatched(
             f"{path} has schema {version}; this release knows {len(MIGRATIONS)}: upgrade holdfast"
@@ -274,8 +303,13 @@ _Object: TypeAlias = tuple[str, str, str, str | None]
 """A row of the schema: type, name, table, statement."""
 
 
-def check(connection: sqlite3.Connection, path: str, layout: Layout) -> bool:
+def check(
+    connection: sqlite3.Connection, path: str, layout: Layout, guard: FileGuard | None = None
+) -> bool:
     """Check that a file is ours and as we made it; return whether there was something to check.
+
+    The guard looks before anything is read and as soon as something was: SQLite opens the log that
+    stands there by then, whichever file it connected to.
 
     Nothing but the schema itself is read before the schema is known to be ours: a view in the place
     of a table may never end.
@@ -283,16 +317,21 @@ def check(connection: sqlite3.Connection, path: str, layout: Layout) -> bool:
     Raises:
         StoreMismatched: a newer release, another program or other indexes made it.
         StoreCorrupt: it has tables, views or triggers that are not ours, or lacks some.
+        StoreReplaced: it was replaced meanwhile.
     """
+    if guard is not None:
+        guard.look()
     connection.execute("BEGIN")  # one moment: another process may switch the feed
     try:
-        _check_owner(connection, path)
         version = _version(connection)
-        if version == 0:
-            return False
+        if guard is not None:
+            guard.look()
+        _check_owner(connection, path)
         (encoding,) = connection.execute("PRAGMA encoding").fetchone()
         if encoding != "UTF-8":
             raise StoreCorrupt(f"{path} has the encoding {encoding}; a store has UTF-8")
+        if version == 0:
+            return False
         found = _objects(connection)
         _check_objects(path, _named_about(found), _named_about(_expected(version, layout, False)))
         _check_layout(connection, path, layout)
@@ -307,13 +346,21 @@ def check(connection: sqlite3.Connection, path: str, layout: Layout) -> bool:
             connection.execute("COMMIT")
 
 
-def _objects(connection: sqlite3.Connection) -> frozenset[_Object]:
-    # Statistics are SQLite's own, and there where somebody ran ANALYZE.
-    rows = connection.execute(
-        "SELECT type, name, tbl_name, sql FROM sqlite_master "
-        f"WHERE name NOT GLOB 'sqlite_stat[0-9]' LIMIT {_OBJECTS_MAX}"
+# SQLite's own, there where somebody ran ANALYZE.
+_STATISTICS: frozenset[_Object] = frozenset(
+    ("table", name, name, f"CREATE TABLE {name}({columns})")
+    for name, columns in (
+        ("sqlite_stat1", "tbl,idx,stat"),
+        ("sqlite_stat4", "tbl,idx,neq,nlt,ndlt,sample"),
     )
-    return frozenset(rows.fetchall())
+)
+
+
+def _objects(connection: sqlite3.Connection) -> frozenset[_Object]:
+    rows = connection.execute(
+        f"SELECT type, name, tbl_name, sql FROM sqlite_master LIMIT {_OBJECTS_MAX}"
+    )
+    return frozenset(rows.fetchall()) - _STATISTICS
 
 
 def _named_about(objects: frozenset[_Object]) -> frozenset[_Object]:
