@@ -418,7 +418,8 @@ async def test_to_cancel_reads_nothing_of_the_inbox(
         # Not only is it not unpacked: whatever it is, nobody looks at it.
         await run.signal("noise", "x", signal_id=str(number))
         key = inbox_key(RUN, generation, "noise", str(number))
-        await store_of(hf).records("test").write(Update(key=key, set={"data": b"\x07damaged"}))
+        spoilt = {"data": b"\x07damaged", "accepted_ms": "never"}
+        await store_of(hf).records("test").write(Update(key=key, set=spoilt))
     before = calls_of(hf, "inbox")
     await run.cancel(reason="flood")
     assert (await run.get()).status == "cancelled"

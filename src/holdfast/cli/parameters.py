@@ -73,7 +73,7 @@ def span(text: str) -> timedelta:
     Raises:
         BadParameter: it is none.
     """
-    read = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)([smhd])", text)
+    read = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)([smhd])", text)
     try:
         if read is not None:
             return _UNITS[read[2]](float(read[1]))

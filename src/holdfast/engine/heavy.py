@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from holdfast.graph.values import Glimpse
+from holdfast.graph.values import Glimpse, Oversize, check_extent, glimpse
 
 __all__ = ["LARGE_BYTES", "Heavy"]
 
@@ -27,6 +27,19 @@ class Heavy:
 
     def __init__(self) -> None:
         self._room = asyncio.Semaphore(_AT_ONCE)
+
+    async def admitted(self, value: Any, bytes_max: int) -> Glimpse:
+        """Return the size of a value that may be encoded, as far as a glimpse tells it.
+
+        Raises:
+            Oversize: it has more than ``bytes_max`` bytes, or holds too many lists and maps.
+        """
+        size = glimpse(value, bytes_max)
+        if size.bytes > bytes_max:
+            raise Oversize(size.bytes, bytes_max)
+        if not size.whole:
+            await self.run(size, check_extent, value, bytes_max)
+        return size
 
     async def run(self, size: int | Glimpse, work: Callable[..., T], *args: Any) -> T:
         """Return what ``work`` returns, which handles so many bytes."""

@@ -19,6 +19,7 @@ from holdfast.records.codec import unpack_events, unpack_value
 from holdfast.records.head import Context, Head
 from holdfast.records.journal import (
     Content,
+    accepted_ms_of,
     content_of,
     followed,
     grown,
@@ -188,7 +189,8 @@ def _untaken(
 ) -> tuple[Signal, ...]:
     """Return the signal that an item is, unless it was taken, or came after the run expired."""
     name, id = signal_in(item)
-    if item["accepted_ms"] >= head.expires_ms or (name, id) in taken:
+    accepted_ms = accepted_ms_of(item)
+    if accepted_ms >= head.expires_ms or (name, id) in taken:
         return ()
-    accepted_ms, body = item["accepted_ms"], content_of(item)
+    body = content_of(item)
     return (Signal(name, id, accepted_ms, body, stamp_of(item), payload_bytes(item)),)

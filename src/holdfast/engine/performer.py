@@ -47,6 +47,7 @@ async def perform(
     try:
         state = graph.enter(execution, visit.branch)
         value = await _called(node, state, visit, threads)
+        await visit.admit_result(value)
         visit.check()
         return Returned(graph.delta(execution, visit.branch, value), _since(began, clock))
     except BaseException as raised:

@@ -21,7 +21,7 @@ from holdfast.errors import (
     PayloadTooLarge,
 )
 from holdfast.graph import Graph
-from holdfast.graph.values import Oversize, check_size, glimpse
+from holdfast.graph.values import Oversize, check_size
 from holdfast.model.budget import Limits
 from holdfast.model.execution import Execution
 from holdfast.model.run import OnBusy
@@ -108,9 +108,10 @@ async def prepare(kernel: Kernel, graph: Graph, input: Any, session: str | None)
         InvalidInput: it does not fit the graph's state, or cannot be kept.
     """
     limit = kernel.limits.input_bytes_max
-    size = glimpse(input, limit)
-    if size.bytes > limit:
-        raise _too_large(Oversize(size.bytes, limit))
+    try:
+        size = await kernel.heavy.admitted(input, limit)
+    except Oversize as error:
+        raise _too_large(error) from None
     return await kernel.heavy.run(size, _prepared, graph, input, session, limit)
 
 

@@ -11,7 +11,8 @@ import datetime
 import decimal
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -20,6 +21,7 @@ __all__ = [
     "Glimpse",
     "Misfit",
     "Oversize",
+    "check_extent",
     "check_size",
     "complaint",
     "converted",
@@ -149,6 +151,40 @@ def glimpse(value: Any, enough: int) -> Glimpse:
         else:
             left += elements
     return Glimpse(total, whole=not left)
+
+
+def check_extent(value: Any, bytes_max: int) -> None:
+    """Check that a value which a glimpse did not take in whole is not too large written out.
+
+    A list that holds another one ten times is small, and ten of them within one another are not:
+    nothing must be encoded before this is known. What one list or dict holds more than once is
+    looked at once.
+
+    Raises:
+        Oversize: it is.
+    """
+    total, containers, limit = 0, 0, bytes_max // _CONTAINER_BYTES
+    left: list[tuple[Any, int]] = [(value, 1)]
+    while left:
+        each, times = left.pop()
+        if type(each) is dict:
+            members = cast(dict[Any, Any], each)
+            elements: Iterable[Any] = chain(members, members.values())
+        else:
+            elements = cast(Iterable[Any], each if type(each) in _CONTAINERS else (each,))
+        containers += times
+        held: dict[int, list[Any]] = {}
+        for element in elements:
+            total += times
+            if type(element) in _TEXTS:
+                total += times * len(element)
+            elif type(element) in _CONTAINERS:
+                held.setdefault(id(element), []).append(element)
+        left += [(alike[0], times * len(alike)) for alike in held.values()]
+        if total > bytes_max:
+            raise Oversize(total, bytes_max)
+        if containers > limit:
+            raise _too_many(containers, limit)
 
 
 def durable(value: Any, *, ordered: bool = False, bytes_max: int | None = None) -> Any:
@@ -299,13 +335,14 @@ def _check_depth(kept: Any, bytes_max: int | None) -> None:
             return
         containers += len(level)
         if bytes_max is not None and containers * _CONTAINER_BYTES > bytes_max:
-            limit = bytes_max // _CONTAINER_BYTES
-            raise Oversize(
-                containers,
-                limit,
-                f"it holds more than {limit:,} lists and maps, which is the limit",
-            )
+            raise _too_many(containers, bytes_max // _CONTAINER_BYTES)
     raise Misfit("", f"it is nested deeper than {_NESTED_MAX} levels")
+
+
+def _too_many(containers: int, limit: int) -> Oversize:
+    return Oversize(
+        containers, limit, f"it holds more than {limit:,} lists and maps, which is the limit"
+    )
 
 
 def _holds_set(value: Any) -> bool:
