@@ -1,16 +1,18 @@
-"""Rows of a file whose keys are no text: they are named, and concern nobody but their own run."""
+"""Rows of a file whose keys are no text, or that are odd: they concern nobody but their own run."""
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
 import pytest
 
 from holdfast import Graph, signal
-from holdfast.errors import HoldfastError, RunQuarantined
+from holdfast.errors import HoldfastError, JournalDamaged, RunQuarantined
 from holdfast.records.keys import RunKey
+from holdfast.storage.sqlite.body import decoded, encoded
 from tests.engine.support import House, chain
 
 GRAPH = chain("g", 1, lambda n: {"n": n})
@@ -92,3 +94,43 @@ async def test_one_in_the_partition_of_a_run_quarantines_that_run_alone(house: H
             await hf.run("bad").result(timeout=1)
         with pytest.raises(HoldfastError):
             await hf.signal("bad", "go")
+
+
+NO_TTL: dict[str, Callable[[dict[str, Any]], None]] = {
+    "missing": lambda item: item.pop("ttl"),
+    "text": lambda item: item.update(ttl="x"),
+    "nothing": lambda item: item.update(ttl=None),
+    "a list": lambda item: item.update(ttl=[]),
+}
+
+
+@pytest.mark.parametrize("spoil", NO_TTL.values(), ids=NO_TTL.keys())
+async def test_a_signal_without_an_end_that_is_sent_again(
+    house: House, spoil: Callable[[dict[str, Any]], None]
+) -> None:
+    hf = house.open()
+    await hf.start(GRAPH, {}, id="x")
+    await hf.signal("x", "go", 1, signal_id="s")
+    path = house.url.removeprefix("sqlite:///")
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        ((row, body),) = connection.execute("SELECT id, body FROM items WHERE sk LIKE 'J#%#IN#%'")
+        item = decoded(body)
+        spoil(item)
+        connection.execute("UPDATE items SET body = ? WHERE id = ?", (encoded(item), row))
+    with pytest.raises(JournalDamaged, match="the signal at RUN#default#x"):
+        await hf.signal("x", "go", 1, signal_id="s")
+
+
+@pytest.mark.parametrize("position", ["0000000x", "00000002x", "1_0"])
+async def test_a_record_at_no_position(house: House, position: str) -> None:
+    hf = house.open()
+    async with house.worker(hf, GRAPH):
+        await (await hf.start(GRAPH, {}, id="x")).result()
+    generation = (await hf.get("x")).generation
+    insert(
+        house,
+        "INSERT INTO items (pk, sk, body) VALUES ('RUN#default#x', ?, ?)",
+        (f"J#{generation}#{position}", encoded({"data": b"\x00\x90"})),
+    )
+    with pytest.raises(JournalDamaged):
+        await hf.history("x")
