@@ -238,7 +238,7 @@ class Holdfast:
         of, tenant = admitted_user(user), self._admitted_tenant(tenant)
         session = admit_name(session, "session")
         hash = None if of is None else await self._kernel.user_hash(of, tenant)
-        key = LaneKey(tenant, await self._kernel.lane_user(hash) or "-", session)
+        key = LaneKey(tenant, "-" if hash is None else hash.unbound, session)
         return [lane_entry_of(head) for head in await lanes.listed(self._kernel, key)]
 
     async def children(self, id: str, *, tenant: str | None = None) -> list[RunEntry]:

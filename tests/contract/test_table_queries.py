@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+from typing import Any, cast
+
 import pytest
 
-from holdfast.storage.layout import Key
+from holdfast.errors import StoreCorrupt
+from holdfast.storage.cursors import cursor_at, position_of
+from holdfast.storage.item import Item
+from holdfast.storage.layout import LAYOUT, Key
+from holdfast.storage.meter import Meter
+from holdfast.storage.operations import Answer, Engine, Page
 from holdfast.storage.ranges import ALL, At, Between, From, Prefix, Range, UpTo
 from holdfast.storage.table import Table
 from holdfast.storage.writes import (
@@ -164,6 +172,59 @@ async def test_an_index_is_paged_also_through_equal_keys(
     assert order == sorted(order, reverse=not forward)
     # The order among equal index keys is nobody's promise; that each comes once is.
     assert sorted(sk for _, sk in seen) == [f"{n:02}" for n in range(20)]
+
+
+@pytest.mark.parametrize("forward", [True, False])
+@pytest.mark.parametrize("index", [None, "GSI1"])
+async def test_a_cursor_always_advances(
+    table: Table, pk: str, index: str | None, forward: bool
+) -> None:
+    await table.write_many(
+        Put({"PK": pk, "SK": f"{sk}-{n}", "GSI1PK": pk, "GSI1SK": sk})
+        for n, sk in enumerate([*SORT_KEYS, *SORT_KEYS[::3]])
+    )
+    chosen = next((each for each in LAYOUT.indexes if each.name == index), None)
+    name = "SK" if chosen is None else chosen.sk
+    places: list[str] = []
+    cursors: list[str] = []
+    cursor = None
+    while not cursors or cursor is not None:
+        page = await table.query(pk, index=index, limit=1, cursor=cursor, forward=forward)
+        cursor = page.cursor
+        if cursor is not None:
+            places.append(position_of(cursor, pk, chosen)[name])
+            assert [item[name] for item in page.items] == places[-1:]
+            assert cursor not in cursors
+            cursors.append(cursor)
+    assert len(places) >= len(SORT_KEYS)
+    assert places == sorted(places, key=str.encode, reverse=not forward)
+
+
+class _Returning:
+    """An engine whose pages end at the places that it is told, and of which there is no end."""
+
+    def __init__(self, places: list[Item]) -> None:
+        self.layout = LAYOUT
+        self._places = itertools.cycle(places)
+        self._asked = 0
+
+    async def perform(self, operation: Any) -> Answer:
+        self._asked += 1
+        assert self._asked < 20, "it is read for ever"
+        return Answer(Page([], cursor_at(next(self._places), operation.index)))
+
+
+@pytest.mark.parametrize("forward", [True, False])
+@pytest.mark.parametrize("index", [None, "GSI1"])
+@pytest.mark.parametrize("places", ["b", "bca", "acb"])
+async def test_a_page_that_leads_back_is_an_error(
+    places: str, index: str | None, forward: bool
+) -> None:
+    ends = [{"PK": "p", "SK": sk, "GSI1PK": "p", "GSI1SK": sk} for sk in places]
+    table = Table(cast("Engine", _Returning(ends)), Meter())
+    with pytest.raises(StoreCorrupt, match="ends where it began"):
+        async for _ in table.every("p", index=index, forward=forward):
+            pass
 
 
 async def test_an_index_takes_ranges(table: Table, pk: str) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast import Graph, Holdfast, PayloadLimits, signal
@@ -14,6 +15,7 @@ from holdfast.engine.deliveries import AT_ONCE_MAX
 from holdfast.engine.hands import NOBODY
 from holdfast.errors import InboxFull
 from holdfast.model.child import childs_signal
+from holdfast.records import changes
 from holdfast.records.codec import unpack_value
 from holdfast.records.keys import RunKey, inbox_key
 from holdfast.storage import Update
@@ -195,6 +197,66 @@ async def test_a_row_without_counters_is_counted_when_the_run_pauses(house: Hous
         )
         await house.quiet(worker)
         assert await counted(hf) == (2, 2)
+
+
+def pause_as_earlier_releases(patch: pytest.MonkeyPatch) -> None:
+    """Let owners pause runs without a word about the counters."""
+    counters = ("inbox_items", "inbox_bytes", "inbox_epoch")
+    paused = changes.paused
+
+    def unaware(*args: Any, **options: Any) -> Update:
+        write = paused(*args, **options)
+        return msgspec.structs.replace(
+            write,
+            set={name: value for name, value in write.set.items() if name not in counters},
+            remove=tuple(name for name in write.remove if name not in counters),
+        )
+
+    patch.setattr(changes, "paused", unaware)
+
+
+async def test_what_an_owner_of_an_earlier_release_took_does_not_fill_an_inbox(
+    either: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hf, client = either.open(limits=FEW), either.open(limits=FEW)
+    pause_as_earlier_releases(monkeypatch)
+    async with either.worker(hf, GRAPH) as worker:
+        run = await client.start(GRAPH, id="doc-42")
+        for number in range(8):
+            await client.signal("doc-42", "msg", number)
+            await either.move(1, worker)
+        for number in range(3):
+            await client.signal("doc-42", "noise", number)
+        await either.move(1, worker)
+        monkeypatch.undo()
+        await client.signal("doc-42", "msg", "a")
+        await either.move(1, worker)
+        assert (await counted(hf))[0] == 3  # what waits, as an owner of this release says
+        with pytest.raises(InboxFull):
+            await client.signal("doc-42", "msg", "b")
+        await runs.cancel(hf._kernel, RUN, reason="done")
+        assert (await run.get()).status == "cancelled"
+
+
+async def test_senders_count_anew_where_an_owner_of_an_earlier_release_paused(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = graph_of(sleeps)
+    hf = house.open(limits=FEW)
+    run = await hf.start(graph, id="doc-42")
+    for number in range(3):
+        await run.signal("msg", number)
+    pause_as_earlier_releases(monkeypatch)
+    async with house.worker(hf, graph) as worker:
+        await house.quiet(worker)
+        assert await counted(hf) == (3, 3)
+        await asyncio.gather(*(run.signal("noise", number) for number in range(2)))
+        assert await counted(hf) == (2, 2)
+        await run.signal("noise", 2)
+        with pytest.raises(InboxFull):
+            await run.signal("noise", 3)
+        await house.move(3601, worker)
+        assert (await run.result(timeout=60))["taken"] == [0, 1]
 
 
 async def test_a_signal_whose_sender_died_is_counted_when_the_run_pauses(

@@ -9,6 +9,7 @@ from holdfast import Graph, Holdfast, Worker, signal
 from holdfast.records import worker as worker_rows
 from holdfast.records.changes import claimed
 from holdfast.records.keys import REAPED, REAPING, WORKERS, Place, worker_key
+from holdfast.storage import Put
 from tests.engine.support import (
     Gate,
     House,
@@ -350,6 +351,30 @@ async def test_a_lease_far_ahead_ends_when_it_is_not_renewed(
         assert worker.counts["taken over"] == 1
         assert await hf.run("doc-42").result(timeout=60) == {"done": True}
         assert lost.id in await in_index(hf, REAPED)
+
+
+async def test_a_row_that_does_not_say_how_long_a_lease_is_hides_no_dead_worker(
+    either: House, clock: StepClock
+) -> None:
+    gate = Gate()
+    graph = gated(gate)
+    hf = either.open()
+    # They come before the dead one: its lease ends at the same time, or later.
+    for number, lease_ms in enumerate(["x", None, [], {"ms": 1}, b"1"]):
+        place = Place.of_worker(f"odd{number}", clock.now_ms() + 600_000)
+        key = worker_key(f"odd{number}")
+        row = {"PK": key.pk, "SK": key.sk, "GSI1PK": place.pk, "GSI1SK": place.sk}
+        await store_of(hf).table.write(Put({**row, "lease_ms": lease_ms}))
+    clock.ahead_seconds = 600
+    await dead_worker(either, graph, "doc-42", gate)
+    clock.ahead_seconds = 0
+    gate.open()
+    async with hf.worker([graph]) as worker:
+        await pass_lease(either, worker)
+        await either.move(5, worker)
+        await either.move(5, worker)
+        assert worker.counts["taken over"] == 1
+        assert worker.health.ok
 
 
 async def test_a_lease_far_ahead_that_is_renewed_holds(house: House) -> None:

@@ -19,6 +19,7 @@ from holdfast.clock import ManualClock
 from holdfast.errors import ItemDamaged, StoreCorrupt, StoreMismatched
 from holdfast.storage.layout import Index, Key, Layout
 from holdfast.storage.operations import Page
+from holdfast.storage.ranges import At
 from holdfast.storage.sqlite import SqliteEngine, schema
 from holdfast.storage.sqlite.body import Unreadable, decoded, encoded
 from holdfast.storage.table import Table
@@ -191,6 +192,58 @@ async def test_a_row_whose_keys_are_wrong_hides_no_other_one(
         assert [item["PK"] for item in page.items] == ["ka", "kc"]
         assert len(page.damaged) == 1 or "x'62'" in statement
     assert await table.get(Key("kc", "s")) is not None
+
+
+@pytest.mark.parametrize("forward", [True, False])
+@pytest.mark.parametrize("odd", ["CAST(? AS TEXT)", "?"], ids=["not UTF-8", "bytes"])
+async def test_rows_at_one_place_whose_keys_are_no_text_do_not_lead_back(
+    opened: Opened, path: str, odd: str, forward: bool
+) -> None:
+    """A cursor cannot name them, and one before them would lead to them again for ever."""
+    table = opened()
+    await filled(table, "abc")
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executemany(
+            "INSERT INTO items (pk, sk, body, GSI1PK, GSI1SK) "
+            f"VALUES ({odd}, 's', x'80', 'due', 'b')",
+            [(b"kb\xff%03d" % n,) for n in range(150)],
+        )
+        connection.commit()
+    expected = ["ka", "kb", "kc"] if forward else ["kc", "kb", "ka"]
+    for limit in (1, 2, None):
+        seen: list[str] = []
+        bad: set[tuple[str, str]] = set()
+        cursor, pages = None, 0
+        while pages == 0 or cursor is not None:
+            page = await table.query(
+                "due", index="GSI1", limit=limit, cursor=cursor, forward=forward
+            )
+            seen += [item["PK"] for item in page.items]
+            bad |= {error.key for error in page.damaged}
+            cursor, pages = page.cursor, pages + 1
+            assert pages < 10
+        assert seen == expected
+        # Not all of them need be named; those that are, in text that can be written anywhere.
+        assert len(bad) >= 100
+        assert all(pk.encode() and pk.startswith(("kb", "b'kb")) for pk, _ in bad)
+    every = table.every("due", index="GSI1", forward=forward)
+    assert [item["PK"] async for item in every] == expected
+
+
+@pytest.mark.parametrize("odd", ["CAST(x'62ff' AS TEXT)", "x'62'"], ids=["not UTF-8", "bytes"])
+async def test_a_key_of_a_partition_that_is_no_text_is_the_fault_of_that_partition(
+    opened: Opened, path: str, odd: str
+) -> None:
+    table = opened()
+    await table.write_many(Put({"PK": pk, "SK": sk}) for pk in "pq" for sk in "abc")
+    run_sql(path, f"UPDATE items SET sk = {odd} WHERE pk = 'p' AND sk = 'b'")
+    for _ in range(2):
+        with pytest.raises(ItemDamaged, match="its key is not text") as raised:
+            await table.query("p")
+        pk, sk = raised.value.key
+        assert (pk, sk.encode()[:1]) == ("p", b"b")
+        assert [item["SK"] async for item in table.every("q")] == ["a", "b", "c"]
+    assert (await table.query("p", At("a"))).items == [{"PK": "p", "SK": "a"}]
 
 
 @given(st.binary(max_size=200))

@@ -156,12 +156,6 @@ class Kernel:
         """Return what is kept of a user of a tenant."""
         return settings.user_hash(user, tenant, key=await self._hash_key())
 
-    async def lane_user(self, hash: UserHash | None) -> str | None:
-        """Return what the name of a session queue has of its user."""
-        if hash is None:
-            return None
-        return hash.bound if (await self.settings()).bound_lanes else hash.unbound
-
     async def shown_user(self, head: Head) -> str | None:
         """Return the hash of a run's user as callers see it: always bound to the tenant."""
         if head.user is None or settings.is_bound(head.user):

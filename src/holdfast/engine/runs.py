@@ -340,20 +340,21 @@ async def _kept(kernel: Kernel, head: Head, made: Packed) -> Content:
 
 def _overflow(limits: PayloadLimits, head: Head, made: Packed) -> InboxFull | None:
     """Return why a run's inbox has no room for a payload, None where it has."""
-    run, items = head.key.id, head.inbox_items + 1
+    run, waits = head.key.id, head.inbox
+    items = waits.items + 1
     if items > limits.inbox_items_max:
         limit = limits.inbox_items_max
         return InboxFull(
-            f"{head.inbox_items:,} signals wait in the inbox of run {run!r}, and inbox_items_max "
+            f"{waits.items:,} signals wait in the inbox of run {run!r}, and inbox_items_max "
             f"is {limit:,}; send this one again later",
             size=items,
             limit=limit,
         )
-    total = head.inbox_bytes + made.plain_bytes
+    total = waits.bytes + made.plain_bytes
     if total > limits.inbox_bytes_max:
         limit = limits.inbox_bytes_max
         return InboxFull(
-            f"signals of {head.inbox_bytes:,} bytes wait in the inbox of run {run!r}, this one has "
+            f"signals of {waits.bytes:,} bytes wait in the inbox of run {run!r}, this one has "
             f"{made.plain_bytes:,}, and inbox_bytes_max is {limit:,}; send it again later",
             size=total,
             limit=limit,

@@ -326,7 +326,7 @@ async def _head(
         expires_ms=expires_ms,
         ttl=ttl,
         kept=retention_class(ttl - now // 1000),
-        user=await _kept_user(kernel, asked, user),
+        user=_kept_user(asked, user),
         labels=asked.labels,
         reason="scheduled" if starts_ms > now else None,
         retries_left=graph.nodes[prepared.execution.node].retry.attempts - 1,
@@ -339,11 +339,11 @@ async def _head(
     )
 
 
-async def _kept_user(kernel: Kernel, asked: Start, user: UserHash | None) -> str | None:
+def _kept_user(asked: Start, user: UserHash | None) -> str | None:
     if user is None:
         return asked.user_hash
     # The row of a run in a session names the session's queue.
-    return user.bound if asked.session is None else await kernel.lane_user(user)
+    return user.bound if asked.session is None else user.unbound
 
 
 def _key_hash(asked: Start, prepared: Prepared, user: UserHash | None) -> bytes:

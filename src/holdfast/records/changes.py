@@ -174,12 +174,13 @@ def paused(
             "reason": reason,
             "retries_left": retries_left,
             **_counted(inbox),
+            **({"inbox_epoch": head.epoch + 1} if inbox.items else {}),
         },
         place=head.due(due_ms, head.epoch + 1),
         context=context,
         now_ms=now_ms,
         token=token,
-        remove=_COUNTERS,
+        remove=(*_COUNTERS, "inbox_epoch"),
     )
     condition = AllOf((*_held(head).conditions, _seen(signals), Absent("cancel")))
     return msgspec.structs.replace(write, condition=condition)
@@ -415,10 +416,9 @@ def nudged(
     else:
         place = Place.owned(worker, head.queue, head.key, head.epoch + 1)
         changes |= {"owner": worker, "epoch": head.epoch + 1}
-    return Update(
+    write = Update(
         key=head.key.head,
         set={**changes, "GSI1PK": place.pk, "GSI1SK": place.sk},
-        add=_counted(adds),
         condition=AllOf(
             (
                 *_held(head).conditions,
@@ -428,6 +428,7 @@ def nudged(
         ),
         token=token,
     )
+    return _counting(write, head, adds)
 
 
 def signalled(
@@ -437,13 +438,19 @@ def signalled(
 
     ``adds`` is what came there, and was not counted before.
     """
-    return Update(
+    changes: dict[str, Any] = {"updated_ms": now_ms}
+    if spilled:
+        changes["spilled"] = True
+    if head.is_paused and adds.items:
+        changes["inbox_epoch"] = head.epoch
+    write = Update(
         key=head.key.head,
-        add={"signals": 1, **_counted(adds)},
-        set={"updated_ms": now_ms, **({"spilled": True} if spilled else {})},
+        add={"signals": 1},
+        set=changes,
         condition=_unchanged(head),
         token=token,
     )
+    return _counting(write, head, adds)
 
 
 def with_cancel(head: Head, *, reason: str, now_ms: int, token: str) -> Update:
@@ -598,6 +605,23 @@ def _counted(inbox: InboxSize) -> dict[str, int]:
         for name, value in zip(_COUNTERS, (inbox.items, inbox.bytes), strict=True)
         if value
     }
+
+
+def _counting(write: Update, head: Head, adds: InboxSize) -> Update:
+    """Return a write of a sender that also counts what came into the inbox.
+
+    Counters that an owner of an earlier release left as they were begin anew.
+    """
+    counters = _counted(adds)
+    if not head.miscounts:
+        return msgspec.structs.replace(write, add={**write.add, **counters})
+    assert isinstance(write.condition, AllOf)
+    return msgspec.structs.replace(
+        write,
+        set={**write.set, **counters},
+        remove=tuple(name for name in _COUNTERS if name not in counters),
+        condition=AllOf((*write.condition.conditions, Equals("inbox_items", head.inbox_items))),
+    )
 
 
 def _seen(signals: int) -> Equals | Absent:

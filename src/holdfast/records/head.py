@@ -129,6 +129,8 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     acknowledged."""
     inbox_bytes: int = 0
     """How many bytes their payloads have before compression, counted alike."""
+    inbox_epoch: int = 0
+    """The epoch of the pause since which they are right, where there are any."""
     reason: str | None = None
     """Why it is paused."""
     nodes_run: int = 0
@@ -185,6 +187,30 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
         return hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
 
     @property
+    def inbox(self) -> InboxSize:
+        """How much waits in its inbox, as far as the row tells.
+
+        An owner of an earlier release lets go of a run and leaves the counters as they are. What it
+        took would count for ever, so they are not believed then.
+        """
+        return InboxSize() if self.miscounts else InboxSize(self.inbox_items, self.inbox_bytes)
+
+    @property
+    def miscounts(self) -> bool:
+        """Whether somebody paused it who knows nothing of the counters, and they are not 0."""
+        return (
+            self.inbox_items > 0
+            and self.is_paused
+            and not self.torn  # it was paused by nobody
+            and self.inbox_epoch != self.epoch
+        )
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it waits, and nobody holds it."""
+        return self.status == "waiting" and self.owner is None
+
+    @property
     def lane(self) -> LaneKey | None:
         """The lane in which it has a ticket."""
         if self.session is None or self.into is not None:
@@ -215,11 +241,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def awaits_signal(self) -> bool:
         """Whether a signal can wake it."""
-        return (
-            self.status == "waiting"
-            and self.owner is None
-            and any(wait.signal is not None for wait in self.waits)
-        )
+        return self.is_paused and any(wait.signal is not None for wait in self.waits)
 
 
 def head_of(item: Mapping[str, Any]) -> Head:
@@ -272,7 +294,7 @@ ATTRIBUTES: dict[str, type] = {
         ("schema", "shard", "list_shards", "epoch", "created_ms", "updated_ms", "starts_ms",
          "expires_ms", "ttl", "nodes_run", "spent_ms", "retries_left", "resume_failures", "signals",
          "snapshot", "extends_ms", "ticket", "tokens", "nanodollars", "fundings", "losses",
-         "inbox_items", "inbox_bytes"), int
+         "inbox_items", "inbox_bytes", "inbox_epoch"), int
     ),
     **dict.fromkeys(
         ("status", "generation", "first", "kept", "user", "node", "reason", "cancel", "pool",

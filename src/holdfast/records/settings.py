@@ -45,10 +45,6 @@ class Settings(msgspec.Struct, frozen=True):
     """Into how many parts a tenant's list of runs is cut. It never changes."""
     user_key: bytes
     """The key of the hash under which users are kept."""
-    bound_lanes: bool = False
-    """Whether the names of session queues have users' hashes that are bound to the tenant. It never
-    changes: a store made by an earlier release keeps its names, so that processes of both releases
-    see one queue for each session."""
 
     def __repr__(self) -> str:
         # Errors and logs may show settings, but never the key.
@@ -60,9 +56,12 @@ class UserHash(msgspec.Struct, frozen=True):
     """What may be kept of a user of one tenant."""
 
     bound: str
-    """The hash that rows keep. The same user has another one in another tenant."""
+    """The hash that rows keep, and that callers see. The same user has another one in another
+    tenant."""
     unbound: str
-    """The hash that rows of earlier releases keep, the same in all tenants."""
+    """The hash in the names of session queues, and so in the rows of runs that stand in one: the
+    same in all tenants. All releases must name a queue alike, or a session would have two. Rows of
+    earlier releases have no other."""
 
     def names(self, kept: str | None) -> bool:
         """Return whether what a row keeps is this user."""
@@ -77,7 +76,6 @@ def made(user_key: bytes, *, token: str) -> Put:
         "shards": SHARDS,
         "list_shards": LIST_SHARDS,
         "user_key": user_key,
-        "bound_lanes": True,
     }
     return Put(item, Absent("PK"), token)
 
@@ -103,7 +101,6 @@ def settings_of(item: Mapping[str, Any]) -> Settings:
             attribute(item, "shards", int),
             attribute(item, "list_shards", int),
             attribute(item, "user_key", bytes),
-            bound_lanes=item.get("bound_lanes", False) is True,
         )
         if not (1 <= settled.shards <= SHARDS_MAX and 1 <= settled.list_shards <= SHARDS_MAX):
             raise ValueError(f"{settled.shards} and {settled.list_shards} shards")

@@ -143,6 +143,10 @@ class Engine(Protocol):
 
         A refusal that cost something comes back in the answer; where nothing was reached (no
         connection, no table, no access) the error is raised.
+
+        The cursor of a page lies behind the page's last item, and behind where the query began, in
+        the direction of the query: whoever passes it on never reads the same page again, whatever
+        cannot be read there.
         """
         ...
 

@@ -11,6 +11,7 @@ from holdfast.errors import (
     InvalidRequest,
     InvalidWrite,
     ItemDamaged,
+    StoreCorrupt,
 )
 from holdfast.storage.admission import (
     admit_batch,
@@ -26,7 +27,7 @@ from holdfast.storage.admission import (
 from holdfast.storage.cursors import position_of
 from holdfast.storage.damage import Damage
 from holdfast.storage.item import Item
-from holdfast.storage.layout import Key
+from holdfast.storage.layout import SK, Key
 from holdfast.storage.meter import Meter
 from holdfast.storage.operations import (
     Answer,
@@ -165,6 +166,8 @@ class Table:
         Raises:
             ItemDamaged: an item of the partition cannot be read.
             InvalidQuery: an unknown index, a wrong limit, a cursor of another query.
+            StoreCorrupt: the cursor would lead back. So whoever reads page after page comes to an
+                end.
         """
         chosen = admit_index(index, self._engine.layout)
         pk = admit_partition(pk)
@@ -181,6 +184,7 @@ class Table:
         page: Page = self._result("query", await self._engine.perform(query))
         for error in page.damaged:
             self._damage.note(error)
+        _check_advance(query, page)
         return page
 
     async def every(
@@ -237,3 +241,22 @@ class Table:
                 self._damage.note(answer.error)
             raise answer.error
         return answer.value
+
+
+def _check_advance(query: QueryItems, page: Page) -> None:
+    """Check that what follows a page is not what came before it, as `Engine` promises.
+
+    Raises:
+        StoreCorrupt: it is. To read on would never end.
+    """
+    if page.cursor is None or query.after is None:
+        return
+    name = SK if query.index is None else query.index.sk
+    before, behind = query.after, position_of(page.cursor, query.pk, query.index)
+    if before[name] == behind[name]:
+        # Those of an index that have one place come in no set order.
+        advances = before != behind
+    else:
+        advances = (before[name] < behind[name]) is query.forward
+    if not advances:
+        raise StoreCorrupt(f"a page of {query.pk!r:.200} ends where it began, at {behind!r:.200}")

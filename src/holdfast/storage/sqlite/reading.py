@@ -98,7 +98,7 @@ class SqliteReader:
         try:
             return self._page(query, sql, values)
         except sqlite3.OperationalError as error:
-            if query.index is None or not is_undecodable(error):
+            if not is_undecodable(error):
                 raise
         # A key in this page is not UTF-8. It is read again so that such keys can be told apart.
         self._connection.text_factory = _marked
@@ -147,7 +147,7 @@ class SqliteReader:
 def damaged(pk: object, sk: object, error: Unreadable) -> ItemDamaged:
     """Return the error that names an item which cannot be read."""
     return ItemDamaged(
-        f"the item {pk!r:.200} / {sk!r:.200} cannot be read: {error}", key=(str(pk), str(sk))
+        f"the item {pk!r:.200} / {sk!r:.200} cannot be read: {error}", key=(_shown(pk), _shown(sk))
     )
 
 
@@ -156,40 +156,45 @@ def _answered(query: QueryItems, rows: Iterable[Any]) -> Answer:
 
     In an index one item that cannot be read must not hide those of others: it is left out, and
     named. In a partition, which is one owner's, nothing may be missing unseen.
+
+    A page ends only behind a row whose keys are text. A cursor can name no other place, and one
+    that named a place before the row would lead back to it for ever.
     """
     items: list[Item] = []
     bad: list[ItemDamaged] = []
     size = 0
-    cut = False
-    pk = sk = place = None
     for pk, sk, place, body in rows:
+        is_place = _is_text(pk) and _is_text(sk) and _is_text(place)
         try:
+            if not is_place:
+                raise Unreadable("its key is not text")
             item = _entry(query.index, query.pk, pk, sk, place, body)
         except Unreadable as error:
-            bad.append(damaged(pk, sk, error))
             if query.index is None:
-                raise bad[-1] from error
+                raise damaged(pk, sk, error) from error
             size += len(body or b"")
+            if len(bad) < _DAMAGED_MAX:
+                bad.append(damaged(pk, sk, error))
         else:
             items.append(item)
             size += item_bytes(item)
-        if len(items) == query.limit or size >= PAGE_BYTES_MAX or len(bad) == _DAMAGED_MAX:
-            cut = True
+        full = len(items) == query.limit or size >= PAGE_BYTES_MAX or len(bad) == _DAMAGED_MAX
+        if full and is_place:
+            cursor = _cursor(query, pk, sk, place)
             break
-    cursor = _cursor(query, pk, sk, place) if cut else None
+    else:
+        cursor = None
     units = query_units(size, eventual=query.eventual, index=query.index is not None)
     return Answer(Page(items, cursor, tuple(bad)), units)
 
 
 def _entry(
-    index: Index | None, partition: str, pk: Any, sk: Any, place: Any, body: bytes | None
+    index: Index | None, partition: str, pk: str, sk: str, place: str, body: bytes | None
 ) -> Item:
     """Return what a row holds of an item, or what an index shows of it."""
-    if index is None:
-        return item_of(pk, sk, body)
-    if not (_is_text(pk) and _is_text(sk) and _is_text(place)):
-        raise Unreadable("its key is not text")
     item = item_of(pk, sk, body)
+    if index is None:
+        return item
     if item.get(index.pk) != partition or item.get(index.sk) != place:
         raise Unreadable(f"it does not stand where {index.name} has it")
     entry = index.entry(item)
@@ -197,11 +202,11 @@ def _entry(
     return entry
 
 
-def _cursor(query: QueryItems, pk: Any, sk: Any, place: Any) -> str:
-    """Return the cursor behind a row, which need not be one that can be read."""
-    position = {PK: _fit(pk), SK: _fit(sk)}
+def _cursor(query: QueryItems, pk: str, sk: str, place: str) -> str:
+    """Return the cursor behind a row, whose body need not be one that can be read."""
+    position = {PK: pk, SK: sk}
     if query.index is not None:
-        position |= {query.index.pk: query.pk, query.index.sk: _fit(place)}
+        position |= {query.index.pk: query.pk, query.index.sk: place}
     return cursor_at(position, query.index)
 
 
@@ -211,11 +216,12 @@ def _marked(text: bytes) -> str:
 
 
 def _is_text(value: object) -> bool:
-    return type(value) is str and (value.isascii() or _fit(value) == value)
+    return type(value) is str and (value.isascii() or _shown(value) == value)
 
 
-def _fit(value: object) -> str:
-    return str(value).encode(errors="replace").decode()
+def _shown(value: object) -> str:
+    """Return a key as text that can be printed and written, whatever it is."""
+    return str(value).encode(errors="backslashreplace").decode()
 
 
 def _position(after: str | None, oldest: int, newest: int) -> int:
@@ -274,12 +280,10 @@ def _selection(query: QueryItems) -> tuple[str, list[Any]]:
         values += [query.after[name] for name in names]
     direction = "ASC" if query.forward else "DESC"
     ordering = ", ".join(f"{column} {direction}" for column in order)
+    # Without a LIMIT, since what cannot be read does not count: the rows come one at a time.
     sql = (
         f"SELECT pk, sk, {sk}, {BODY} FROM items WHERE {' AND '.join(clauses)} ORDER BY {ordering}"
     )
-    if query.limit is not None:
-        # What cannot be read does not count.
-        sql += f" LIMIT {query.limit + _DAMAGED_MAX}"
     return sql, values
 
 
