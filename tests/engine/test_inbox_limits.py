@@ -487,3 +487,29 @@ async def test_to_cancel_reads_nothing_of_the_inbox(
     assert (await run.get()).status == "cancelled"
     assert calls_of(hf, "inbox") == before
     assert (await hf.list()).runs[0].id == "doc-42"
+
+
+async def test_signals_sent_again_to_a_run_that_ended_read_it_two_at_a_time(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each reading takes as much memory as the run."""
+    hf, load, at_once, most = house.open(), runs.load_journal, 0, 0
+
+    async def watched(*args: Any) -> Any:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        try:
+            return await load(*args)
+        finally:
+            at_once -= 1
+
+    run = await hf.start(GRAPH, id="doc-42")
+    await run.signal("msg", "end", signal_id="end")
+    async with house.worker(hf, GRAPH) as worker:
+        await house.quiet(worker)
+        await run.result(timeout=60)
+    monkeypatch.setattr(runs, "load_journal", watched)
+    again = [run.signal("msg", "end", signal_id="end") for _ in range(AT_ONCE_MAX)]
+    await asyncio.gather(*again)
+    assert most == 2

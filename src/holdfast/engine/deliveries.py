@@ -13,11 +13,16 @@ __all__ = ["AT_ONCE_MAX", "Deliveries"]
 AT_ONCE_MAX = 16
 """A sender looks at the row before it writes: so many of one process may all find the last room."""
 
+_READINGS_MAX = 2
+
 
 class Deliveries:
     """Lets the signals to one run wait for one another, where there are many."""
 
     def __init__(self) -> None:
+        self.reading = asyncio.Semaphore(_READINGS_MAX)
+        """To be held while a journal is read only to know whether a signal was taken before: that
+        takes as much memory as the run."""
         self._rooms: dict[RunKey, asyncio.Semaphore] = {}
         self._senders: dict[RunKey, int] = {}
 

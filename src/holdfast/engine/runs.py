@@ -288,7 +288,8 @@ async def _was_taken(kernel: Kernel, head: Head, name: str, id: str) -> bool:
     if _is_freed(head):
         return False
     try:
-        return (name, id) in (await load_journal(kernel, head)).execution.taken
+        async with kernel.deliveries.reading:
+            return (name, id) in (await load_journal(kernel, head)).execution.taken
     except JournalDamaged:
         if _is_freed(await read(kernel, head.key)):
             return False  # while it was read
