@@ -117,8 +117,9 @@ def restore_store(backup: str | Path, url: str) -> Copied:
         StoreUnusable: the backup is damaged, or is the store itself.
     """
     file, folder = located(url)
-    source, target = _admitted(backup), Path(os.path.realpath(file))
+    source = _admitted(backup)
     with _telling(f"{file}"):
+        target = Path(os.path.realpath(file))
         _check_folder(target)
         if os.path.realpath(source) == str(target):
             raise StoreUnusable(f"{backup} is the store itself, and not a backup of it")
