@@ -113,8 +113,8 @@ def restore_store(backup: str | Path, url: str) -> Copied:
     Raises:
         InvalidUrl: the address is not that of a file.
         StoreNotFound: there is no such backup, or no folder for the store.
-        StoreInUse: a process has the store open.
-        StoreUnusable: the backup is damaged, or is the store itself.
+        StoreInUse: a process has the store open, or restores it.
+        StoreUnusable: the backup is damaged, or is the store itself; or a name cannot be used.
     """
     file, folder = located(url)
     source = _admitted(backup)
