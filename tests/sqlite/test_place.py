@@ -406,6 +406,15 @@ async def test_a_restore_that_has_just_moved_a_file_away(
     assert content(path) is None
 
 
+@pytest.mark.parametrize("name", [b"a?mode=memory", b"a#b", b"a%20b", b"a%00b", b"\xff", b" "])
+async def test_a_name_is_taken_as_it_is(tmp_path: Path, name: bytes) -> None:
+    folder = os.fsencode(tmp_path)
+    engine = SqliteEngine(os.fsdecode(b"/" + folder + b"/" + name))
+    await Table(engine, Meter()).write(ITEM)
+    assert {*os.listdir(folder)} == {name, name + b"-wal", name + b"-shm"}
+    await engine.close()
+
+
 async def test_a_file_with_two_names_is_refused(opened: Opened, path: str) -> None:
     """Each name has a log of its own, so that two processes overwrite what the other wrote."""
     await opened().close()

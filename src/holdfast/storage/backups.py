@@ -113,12 +113,13 @@ def restore_store(backup: str | Path, url: str) -> Copied:
     Raises:
         InvalidUrl: the address is not that of a file.
         StoreNotFound: there is no such backup, or no folder for the store.
-        StoreInUse: a process has the store open.
-        StoreUnusable: the backup is damaged, or is the store itself.
+        StoreInUse: a process has the store open, or restores it.
+        StoreUnusable: the backup is damaged, or is the store itself; or a name cannot be used.
     """
     file, folder = located(url)
-    source, target = _admitted(backup), Path(os.path.realpath(file))
+    source = _admitted(backup)
     with _telling(f"{file}"):
+        target = Path(os.path.realpath(file))
         _check_folder(target)
         if os.path.realpath(source) == str(target):
             raise StoreUnusable(f"{backup} is the store itself, and not a backup of it")
