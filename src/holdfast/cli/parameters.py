@@ -88,8 +88,12 @@ def file_path(text: str) -> Path:
     Raises:
         BadParameter: no file can have it.
     """
+    try:
+        text.encode()  # SQLite takes no other names than those in UTF-8
+    except UnicodeEncodeError:
+        text = ""
     if not text or "\0" in text:
-        raise click.BadParameter(f"{text!r:.80} is not the name of a file")
+        raise click.BadParameter("this is not the name of a file")
     return Path(text)
 
 

@@ -62,11 +62,11 @@ class Patiently(Protocol):
 _DAMAGED = Standing("", "unshared", sys.maxsize, None)
 
 
-def _standing(item: Mapping[str, Any]) -> Standing:
+def _standing(item: Mapping[str, Any], question: _Question) -> Standing:
     try:
         return standing_of(item)
     except JournalDamaged as error:
-        _log.warning("a shared answer is not used: %s", error)
+        _log.warning("%s: a shared answer is not used: %s", question.told, error)
         return _DAMAGED
 
 
@@ -142,9 +142,8 @@ class SharedAnswers:
             StoreUnusable: somebody has to mend it.
         """
         patiently = patiently or self._kernel.persistently
-        question = _Question(
-            tenant, told or f"tenant {tenant}", digest, keep_ms, ask, patiently, kind
-        )
+        told = told or f"tenant {tenant}"
+        question = _Question(tenant, told, digest, keep_ms, ask, patiently, kind)
         key = question.key
         while (flight := self._flights.get(key)) is not None:
             await asyncio.wait({flight})
@@ -189,7 +188,7 @@ class SharedAnswers:
                 take = partial(self._take, question.key, instead_of=unreadable)
                 lease = await question.patiently(take)
             except ConditionFailed as failed:
-                seen = None if failed.item is None else _standing(failed.item)
+                seen = None if failed.item is None else _standing(failed.item, question)
                 continue
             except ItemDamaged:
                 seen = _DAMAGED
@@ -204,7 +203,7 @@ class SharedAnswers:
             item = await question.patiently(partial(self._table.get, question.key, eventual=True))
         except ItemDamaged:
             return _DAMAGED
-        return None if item is None else _standing(item)
+        return None if item is None else _standing(item, question)
 
     async def _read_answer(self, question: _Question, seen: Standing) -> _Got | None:
         """Return the answer that stands; None where it cannot be read."""

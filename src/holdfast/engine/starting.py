@@ -279,7 +279,8 @@ def same_run(item: Mapping[str, Any], hash: bytes, run: RunKey, *, user: UserHas
 
 def _begun(head: Head, prepared: Prepared) -> Loaded:
     execution = msgspec.structs.replace(prepared.execution, seed=head.seed)
-    return begun(execution, head.context, len(prepared.packed), prepared.plain_bytes)
+    packed, plain_bytes = prepared.packed, prepared.plain_bytes
+    return begun(execution, head.context, len(packed), plain_bytes=plain_bytes)
 
 
 async def _head(

@@ -348,6 +348,10 @@ class Visit:
         """How large values may be."""
         return self.hold.kernel.limits
 
+    async def apart(self, work: Callable[..., T], *args: Any) -> T:
+        """Return what ``work`` returns, which handles a large state; it is done in a thread."""
+        return await self.hold.kernel.heavy.apart(work, *args)
+
     async def admit_result(self, value: Any) -> None:
         """Check that what a node returned can be encoded; then its state is measured exactly.
 
