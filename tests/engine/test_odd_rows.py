@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import Graph, signal
+from holdfast.engine import lists
 from holdfast.errors import HoldfastError, JournalDamaged, RunQuarantined
 from holdfast.records.keys import RunKey
 from holdfast.storage.sqlite.body import decoded, encoded
@@ -94,6 +95,23 @@ async def test_one_in_the_partition_of_a_run_quarantines_that_run_alone(house: H
             await hf.run("bad").result(timeout=1)
         with pytest.raises(HoldfastError):
             await hf.signal("bad", "go")
+
+
+async def test_a_list_names_so_many_damaged_runs_and_goes_past_the_others(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lists, "_DAMAGED_A_PAGE_MAX", 120)
+    hf = house.open()
+    await hf.start(GRAPH, {}, id="x")
+    for kind in ("RUNS", "TROUBLE"):
+        rows = [(f"RUN#default#{kind}{n}", f"{kind}#default#00", f"9{n:012}#a") for n in range(150)]
+        insert(
+            house,
+            "INSERT INTO items (pk, sk, body, GSI2PK, GSI2SK) VALUES (?, 'HEAD', x'c1', ?, ?)",
+            *rows,
+        )
+    page = await hf.list()
+    assert ([run.id for run in page.runs], page.cursor, len(page.damaged)) == (["x"], None, 120)
 
 
 NO_TTL: dict[str, Callable[[dict[str, Any]], None]] = {

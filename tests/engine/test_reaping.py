@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 from holdfast import Graph, Holdfast, Worker, signal
@@ -154,6 +157,28 @@ async def turn_number(hf: Holdfast) -> int:
 
 
 async def test_a_claim_that_lands_late_under_a_dead_workers_name_is_found(either: House) -> None:
+    await claim_late(either, spoil=lambda: None)
+
+
+async def test_damaged_rows_hide_no_dead_worker_that_is_to_be_swept_again(house: House) -> None:
+    def spoil() -> None:
+        path = house.url.removeprefix("sqlite:///")
+        with closing(sqlite3.connect(path)) as connection:
+            connection.executemany(
+                "INSERT INTO items (pk, sk, body, GSI1PK, GSI1SK) VALUES (?, 's', x'c1', ?, ?)",
+                [
+                    (f"ODD#{moment}#{number}", REAPED, f"{moment}#odd{number:03}")
+                    for moment in ("0000000000001", "9999999999999")
+                    for number in range(150)
+                ],
+            )
+            connection.commit()
+
+    await claim_late(house, spoil)
+
+
+async def claim_late(either: House, spoil: Callable[[], None]) -> None:
+    """Let a claim come under the name of a dead worker after it was reaped, and be found."""
     gate = Gate()
     graph = gated(gate)
     gate.open()
@@ -164,6 +189,7 @@ async def test_a_claim_that_lands_late_under_a_dead_workers_name_is_found(either
     async with either.worker(hf, chain("other", 1, lambda number: {}), lease_seconds=60) as worker:
         await pass_lease(either, worker, leases=2)
         assert lost.id in await in_index(hf, REAPED)
+        spoil()
         run = await client.start(graph, id="doc-42")
         item = await item_of_head(client, "doc-42")
         late = claimed(

@@ -22,6 +22,8 @@ __all__ = ["Filter", "listed"]
 
 # A page reads at most so many entries, however few of them fit the filter.
 _ENTRIES_A_PAGE_MAX = 2_000
+# So that a file full of them does not fill the memory. Such a page goes past the others as well.
+_DAMAGED_A_PAGE_MAX = 1_000
 _PART = 100
 # When a run was started, and its id.
 _CURSOR = re.compile(r"[0-9]{13}#(.+)", re.DOTALL)
@@ -123,7 +125,7 @@ async def _newest_first(
         page = await kernel.lists.query(
             partition, where, index="GSI2", forward=False, limit=_PART, cursor=after
         )
-        damaged += page.damaged
+        damaged += page.damaged[: max(_DAMAGED_A_PAGE_MAX - len(damaged), 0)]
         for item in page.items:
             if item["GSI2SK"] != cursor:  # a range takes in its ends
                 yield item

@@ -36,7 +36,7 @@ from holdfast.records.keys import (
 from holdfast.records.reaping import AGES_MS, Turn, advanced, taken, turn_of
 from holdfast.storage import Delete
 from holdfast.storage.item import Item
-from holdfast.storage.ranges import Range
+from holdfast.storage.ranges import ALL, Range
 
 __all__ = ["Reaper", "requeue", "requeue_all"]
 
@@ -232,11 +232,11 @@ class Reaper:
     async def _taken_turn(self) -> Turn | None:
         """Take the fleet's next turn if it is due, and no other worker is faster."""
         kernel = self._kernel
-        newest = await kernel.reaping.query(REAPED, index="GSI1", limit=1, forward=False)
-        if not newest.items:
+        newest = await self._reaped(ALL, limit=1, forward=False)
+        if not newest:
             return None
         standing = turn_of(await kernel.reaping.get(REAPING, eventual=True))
-        if newest.items[0]["GSI1SK"] <= standing.cursors[-1]:
+        if newest[0].sk <= standing.cursors[-1]:
             return None  # every stage is done with all of them
         now = kernel.clock.now_ms()
         # Due by the clock of who took the last one; or, where that was ahead, not taken for a
@@ -281,10 +281,18 @@ class Reaper:
         where = reaped_between(cursor, until_ms)
         if where is None or most <= 0:
             return []
-        page = await self._kernel.reaping.query(
-            REAPED, where, index="GSI1", limit=min(most, _AT_ONCE)
-        )
-        return [_place_of(entry) for entry in page.items]
+        return await self._reaped(where, limit=min(most, _AT_ONCE))
+
+    async def _reaped(self, where: Range, *, limit: int, forward: bool = True) -> list[Place]:
+        """Return the first of those who were reaped, however many rows before them are damaged."""
+        cursor: str | None = None
+        while True:
+            page = await self._kernel.reaping.query(
+                REAPED, where, index="GSI1", limit=limit, cursor=cursor, forward=forward
+            )
+            cursor = page.cursor
+            if page.items or cursor is None:
+                return [_place_of(entry) for entry in page.items]
 
 
 async def requeue_all(

@@ -55,7 +55,7 @@ class RunPage(msgspec.Struct, frozen=True):
     cursor: str | None
     """Pass it on to read what follows; None at the end. What follows may turn out to be nothing."""
     damaged: tuple[str, ...] = ()
-    """Ids of runs among them whose rows cannot be read."""
+    """Ids of runs among them whose rows cannot be read, a thousand at the most."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
