@@ -21,7 +21,7 @@ from holdfast.errors import (
     PayloadTooLarge,
 )
 from holdfast.graph import Graph
-from holdfast.graph.values import Oversize, check_size, glimpse
+from holdfast.graph.values import Glimpse, Misfit, Oversize, check_count, check_size, glimpse
 from holdfast.model.budget import Limits
 from holdfast.model.execution import Execution
 from holdfast.model.run import OnBusy
@@ -111,10 +111,18 @@ async def prepare(kernel: Kernel, graph: Graph, input: Any, session: str | None)
     size = glimpse(input, limit)
     if size.bytes > limit:
         raise _too_large(Oversize(size.bytes, limit))
-    return await kernel.heavy.run(size, _prepared, graph, input, session, limit)
+    return await kernel.heavy.run(size, _prepared, graph, input, session, size, limit)
 
 
-def _prepared(graph: Graph, input: Any, session: str | None, bytes_max: int) -> Prepared:
+def _prepared(
+    graph: Graph, input: Any, session: str | None, size: Glimpse, bytes_max: int
+) -> Prepared:
+    try:
+        check_count(input, size, bytes_max)
+    except Oversize as error:
+        raise _too_large(error) from None
+    except Misfit as error:
+        raise InvalidInput(f"the input does not fit: {error}") from None
     execution = graph.start(input, "")
     # Fields that the type fills in by itself are not part of what was asked for: a later version
     # of the graph may fill in others.

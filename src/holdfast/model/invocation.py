@@ -44,7 +44,6 @@ _TOOLS_MAX = 128
 # for what a model can be made to write.
 _FENCE_BEGINS = re.compile(r"```[a-zA-Z]*[ \t]*\n")
 _FENCED = re.compile(r"(.*)\n[ \t]*```", re.DOTALL)
-_SHOWN_MAX = 200
 
 # What a service puts around a prompt; each is more than any that we know of asks.
 _TOKENS_AROUND = 64
@@ -319,7 +318,7 @@ def parsed_json(text: str) -> Any:
             return _kept(fenced[1])
         except ValueError as error:
             reason = error
-    raise InvalidAnswer(f"the answer is not JSON: {reason}; it begins with {text[:_SHOWN_MAX]!r}")
+    raise InvalidAnswer(f"the answer is not JSON: {reason}; it has {len(text):,} letters")
 
 
 def _kept(text: str) -> Any:
