@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import enum
 import logging
 import traceback
 import urllib.parse
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 import httpx
+import msgspec
+import pydantic
 import pytest
 from click.testing import CliRunner
 
@@ -25,6 +28,7 @@ from holdfast.cli import main
 from holdfast.clock import SystemClock, SystemIds
 from holdfast.engine.kernel import Kernel
 from holdfast.errors import HoldfastError, InvalidUrl
+from holdfast.integrations.offline import Offline
 from holdfast.integrations.openai import OpenAI
 from holdfast.model.invocation import Request
 from holdfast.records.keys import SETTINGS
@@ -45,6 +49,40 @@ class Form(TypedDict, total=False):
     number: int
     text: str
     said: Any
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Inner(msgspec.Struct, forbid_unknown_fields=True):
+    number: int = 1
+
+
+class Strict(TypedDict, total=False):
+    """What takes little."""
+
+    choice: Literal["a", "b"]
+    colour: Colour
+    inner: Inner
+
+
+class Cat(pydantic.BaseModel):
+    kind: Literal["cat"]
+
+
+class Dog(pydantic.BaseModel):
+    kind: Literal["dog"]
+
+
+class Closed(pydantic.BaseModel, extra="forbid"):
+    number: int = 1
+
+
+class Modelled(pydantic.BaseModel):
+    counts: dict[str, int] = {}
+    inner: Closed = Closed()
+    tagged: Annotated[Cat | Dog, pydantic.Field(discriminator="kind")] | None = None
 
 
 class Seen:
@@ -182,6 +220,47 @@ async def inputs(seen: Seen) -> None:
         await seen.refused(lambda: hf.start(quick, {"said": Opaque(opaque)}))
         await seen.refused(lambda: hf.start(quick, {"said": {"deep": [Opaque(name), 2**70]}}))
         seen.show(run, hf)
+
+
+@scenario
+async def what_does_not_fit_its_type(seen: Seen) -> None:
+    answer, *secrets = (seen.secret() for _ in range(10))
+    choice, colour, name, inner, returned, picked, key, extra, tag = secrets
+
+    async def chosen(state: Any) -> Any:
+        return {"choice": returned}
+
+    async def asks(state: Any, ctx: Context) -> Any:
+        @tool
+        async def pick() -> Literal["a"]:
+            return picked  # type: ignore[return-value]
+
+        await ctx.call(pick)
+
+    async def answered(state: Any, ctx: Context) -> Any:
+        (await ctx.model("m", "q")).json()
+
+    graphs: list[Graph] = []
+    for number, node in enumerate((chosen, asks, answered)):
+        graphs.append(Graph(f"strict{number}", Strict))
+        graphs[-1].node(name="node")(node)
+    modelled = Graph("modelled", Modelled)
+    modelled.node(name="node")(chosen)
+    models = {"m": Offline([answer])}
+    async with Holdfast(seen.url, models=models) as hf, hf.worker([*graphs, modelled]):
+        for input in (
+            {"choice": choice},
+            {"colour": colour},
+            {name: 1},
+            {"inner": {inner: 1}},
+        ):
+            await seen.refused(lambda input=input: hf.start(graphs[0], input))
+        for input in ({"counts": {key: "x"}}, {"inner": {extra: 1}}, {"tagged": {"kind": tag}}):
+            await seen.refused(lambda input=input: hf.start(modelled, input))
+        for graph in graphs:
+            run = await hf.start(graph)
+            await seen.refused(lambda run=run: run.result(timeout=WAIT_SECONDS_MAX))
+            seen.show(await run.get())
 
 
 @scenario
