@@ -186,6 +186,12 @@ FAR = "9999-12-31T23:59:59-23:59"
         ["store", "check", "sqlite:///runs.db?blobs=%00"],
         ["store", "shards", "sqlite:///runs.db", "--grow", "9" * 400],
         ["store", "sweep", "sqlite:///runs.db", "--older-than-days", "inf"],
+        ["store", "backup", "sqlite:///runs.db", "\ud800"],
+        ["store", "backup", "sqlite:///runs.db", "x\udcff"],
+        ["store", "backup", "sqlite:///runs.db", "a\0b"],
+        ["store", "backup", "sqlite:///runs.db", "x" * 300],
+        ["store", "restore", "\0", "sqlite:///runs.db"],
+        ["store", "restore", "\ud800", "sqlite:///runs.db"],
     ],
     ids=lambda typed: " ".join(typed)[:40].encode("unicode_escape").decode(),
 )

@@ -506,5 +506,5 @@ async def test_a_pointer_to_what_is_no_snapshot_is_damage(house: House) -> None:
 
 
 def test_a_new_run_has_only_its_input_to_read() -> None:
-    loaded = begun(Execution(seed="s", state={}, node="a"), Context(), 123)
+    loaded = begun(Execution(seed="s", state={}, node="a"), Context(), 123, plain_bytes=0)
     assert (loaded.tail, loaded.fence, loaded.inbox) == (Tail(123), 0, [])

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Awaitable, Callable
+from contextlib import closing, suppress
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
+import boto3
 import pytest
+from boto3.dynamodb.types import TypeSerializer
 
-from holdfast import Graph, Holdfast, signal
+from holdfast import Graph, Holdfast, PayloadLimits, signal
 from holdfast.errors import (
     HoldfastError,
     ItemDamaged,
@@ -21,7 +25,11 @@ from holdfast.errors import (
     StoreNotFound,
     StoreReplaced,
 )
+from holdfast.records.keys import RunKey
+from holdfast.storage import Key
 from holdfast.storage.sqlite.body import decoded, encoded
+from tests import hostile
+from tests.confinement import MB
 from tests.engine.support import WAIT_SECONDS_MAX, House, chain, incompressible, kill
 
 GRAPH = chain("g", 1, lambda n: {"n": n})
@@ -82,18 +90,20 @@ def spoil(house: House, pk: str, body: bytes, sk: str = "HEAD") -> None:
         assert changed.rowcount == 1
 
 
-def change(house: House, pk: str, by: Callable[[dict[str, Any]], None]) -> None:
+def change(house: House, pk: str, by: Callable[[dict[str, Any]], None], sk: str = "HEAD") -> None:
     """Change a row as it would stand there if a bug, or another program, had written it."""
     with closing(sqlite3.connect(path_of(house), isolation_level=None)) as connection:
         (body,) = connection.execute(
-            "SELECT body FROM items WHERE pk = ? AND sk = 'HEAD'", (pk,)
+            "SELECT body FROM items WHERE pk = ? AND sk = ?", (pk, sk)
         ).fetchone()
         item = decoded(body)
         by(item)
+        ttl = item.get("ttl")
+        if isinstance(ttl, int) and ttl >= 2**63:
+            ttl = None  # no column can hold it
         connection.execute(
-            "UPDATE items SET body = ?, GSI1SK = ?, GSI2SK = ?, ttl = ? "
-            "WHERE pk = ? AND sk = 'HEAD'",
-            (encoded(item), item["GSI1SK"], item["GSI2SK"], item.get("ttl"), pk),
+            "UPDATE items SET body = ?, GSI1SK = ?, GSI2SK = ?, ttl = ? WHERE pk = ? AND sk = ?",
+            (encoded(item), item.get("GSI1SK"), item.get("GSI2SK"), ttl, pk, sk),
         )
 
 
@@ -163,6 +173,135 @@ async def test_a_row_that_makes_no_sense_stalls_no_other_run(
             await call()
         except HoldfastError:  # and nothing else
             continue
+
+
+# --- on DynamoDB, and what both engines take ------------------------------------------------------
+
+BOMBS: dict[str, Callable[[dict[str, Any]], None]] = {
+    "an input that claims a terabyte": having(input=hostile.claiming(2**40)),
+    "an input that unpacks to 200 MB": having(input=hostile.frame_bomb(200 * MB)),
+    "an input that is half a frame": having(input=hostile.framed(b"x" * 5000)[:30]),
+    "an input without a size": having(input=hostile.framed(b"x" * 5000, with_size=False)),
+    "a thousand attributes": lambda item: item.update({f"x{n}": n for n in range(1000)}),
+    "nested 25 deep": having(show=hostile.nested_value(25)),
+    "a set": having(status=frozenset({"running"})),
+    "numbers of 38 digits": having(epoch=10**37, ttl=10**37, created_ms=-(10**37)),
+    "a fraction": having(epoch=Decimal("0.5")),
+    "nothing": having(generation=None),
+    "an input that holds nothing": having(input=b"\x00"),
+    "a blob that is nowhere": having(input=None, blob={"key": "keep-10d/x/y/z/w", "size": 2**40}),
+}
+
+
+async def change_item(
+    house: House, hf: Holdfast, key: Key, by: Callable[[dict[str, Any]], None]
+) -> None:
+    """Change an item as another program could: past everything that Holdfast checks."""
+    item = await hf._store.table.get(key)
+    assert item is not None
+    if house.url.startswith("sqlite"):
+        return change(house, key.pk, by, key.sk)
+    by(item)
+    url = urlsplit(house.url)
+    client: Any = boto3.client("dynamodb", endpoint_url=parse_qs(url.query)["endpoint"][0])
+    serialized = {name: TypeSerializer().serialize(value) for name, value in item.items()}
+    await asyncio.to_thread(client.put_item, TableName=url.netloc, Item=serialized)
+
+
+@pytest.mark.parametrize("either", ["sqlite", "dynamodb"], indirect=True)
+async def test_damaged_rows_stall_no_other_run_on_any_engine(either: House) -> None:
+    """Every kind of damage at once, in the shards and in the lists of runs that are well."""
+    hf = either.open()
+    kinds = {**SENSELESS, **BOMBS}
+    bad = dict(zip((f"bad{n}" for n in range(len(kinds))), kinds, strict=True))
+    for id in (*bad, *IDS):
+        await hf.start(GRAPH, {}, id=id, tenant="victim")
+    for id, kind in bad.items():
+        await change_item(either, hf, RunKey("victim", id).head, kinds[kind])
+    async with either.worker(hf, GRAPH) as worker:
+        await either.quiet(worker)
+        for _ in range(3):
+            await either.move(70, worker)
+        for id in IDS:
+            assert (await hf.get(id, tenant="victim")).status == "finished"
+        assert worker.health.ok
+        page = await hf.list(tenant="victim", limit=100)
+        assert {run.id for run in page.runs} | {*page.damaged} == {*bad, *IDS}
+        for id, kind in bad.items():
+            await all_typed(hf, id, kind)
+
+
+async def all_typed(hf: Holdfast, id: str, kind: str) -> None:
+    """Do everything with a damaged run; only errors of Holdfast's may come of it."""
+    calls: list[Callable[[], Awaitable[object]]] = [
+        lambda: hf.get(id, tenant="victim"),
+        lambda: hf.start(GRAPH, {}, id=id, tenant="victim"),
+        lambda: hf.signal(id, "go", tenant="victim"),
+        lambda: hf.history(id, tenant="victim"),
+        lambda: hf.children(id, tenant="victim"),
+        lambda: hf.spending(id, tenant="victim"),
+        lambda: hf.extend(id, expires="40d", tenant="victim"),
+        lambda: hf.retry(id, tenant="victim"),
+        lambda: hf.cancel(id, tenant="victim"),
+    ]
+    for number, call in enumerate(calls):
+        try:
+            await call()
+        except HoldfastError:
+            continue
+        except Exception as error:
+            raise AssertionError(f"{kind}, call {number}") from error
+
+
+RECORDS: dict[str, Callable[[dict[str, Any]], None]] = {
+    "no data": without("data"),
+    "data that is text": having(data="x"),
+    "data that is a list": having(data=[1, {"a": b"x"}]),
+    "bad zstd": having(data=b"\x01\x28\xb5\x2f\xfd\x07\x07\x07"),
+    "a claim of a terabyte": having(data=hostile.claiming(2**40)),
+    "200 MB": having(data=hostile.frame_bomb(200 * MB)),
+    "a value that is no event": having(data=hostile.framed(b"\xdc\x01\x00" + b"\x90" * 256)),
+    "deep": having(data=b"\x00" + b"\x91" * 5000 + b"\xc0"),
+    "a blob that is none": having(blob=["x"]),
+    "a blob that is text": having(blob="x"),
+    "a thousand attributes": lambda item: item.update({f"x{n}": n for n in range(1000)}),
+}
+
+
+@pytest.mark.parametrize("either", ["sqlite", "dynamodb"], indirect=True)
+async def test_damaged_records_end_their_own_runs_only(either: House) -> None:
+    async def waiting(state: Any, ctx: Any) -> Any:
+        await ctx.wait(signal("go"))
+        return {"done": True}
+
+    waits = chain("w", 2, lambda n: {"text": incompressible(n, 500)}, node1=waiting)
+    limits = PayloadLimits(
+        state_bytes_max=MB, input_bytes_max=MB, answer_bytes_max=MB, record_bytes_max=MB
+    )
+    hf = either.open(limits=limits)
+    async with either.worker(hf, waits, resumes_max=1) as worker:
+        bad = dict(zip((f"bad{n}" for n in range(len(RECORDS))), RECORDS, strict=True))
+        for id in (*bad, "good"):
+            await hf.start(waits, {}, id=id, tenant="victim")
+        await either.quiet(worker)
+        for id, kind in bad.items():
+            key = RunKey("victim", id)
+            rows = [item async for item in hf._store.table.every(key.pk)]
+            (record, *_) = [row for row in rows if row["SK"].startswith("J#")]
+            await change_item(either, hf, Key(record["PK"], record["SK"]), RECORDS[kind])
+        for id in (*bad, "good"):
+            with suppress(HoldfastError):
+                await hf.signal(id, "go", tenant="victim")
+        for _ in range(4):
+            await either.move(300, worker)
+        assert (await hf.get("good", tenant="victim")).status == "finished"
+        for id, kind in bad.items():
+            status = (await hf.get(id, tenant="victim")).status
+            assert status == ("finished" if kind == "a thousand attributes" else "quarantined"), (
+                kind
+            )
+            await all_typed(hf, id, kind)
+        assert worker.health.ok
 
 
 async def test_a_shard_full_of_rows_that_cannot_be_read(house: House) -> None:

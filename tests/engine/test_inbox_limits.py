@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from holdfast import Graph, Holdfast, PayloadLimits, signal
-from holdfast.engine import hold, loading, runs
+from holdfast.engine import payloads, runs
 from holdfast.engine.deliveries import AT_ONCE_MAX
 from holdfast.engine.hands import NOBODY
 from holdfast.errors import InboxFull
 from holdfast.model.child import childs_signal
+from holdfast.records.codec import unpack_value
 from holdfast.records.keys import RunKey, inbox_key
 from holdfast.storage import Update
 from holdfast.storage.operations import Operation, WriteItem
@@ -387,14 +388,13 @@ async def test_what_an_owner_took_is_said_again_where_it_was_not_carried_out(hou
 async def test_only_the_signal_that_is_taken_is_unpacked(
     either: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unpacked: list[str] = []
-    payload_of = loading.payload_of
+    unpacked: list[Any] = []
 
-    async def watched(kernel: Any, head: Any, signal: Any) -> Any:
-        unpacked.append(signal.id)
-        return await payload_of(kernel, head, signal)
+    def watched(data: bytes, bytes_max: int) -> Any:
+        unpacked.append(unpack_value(data, bytes_max))
+        return unpacked[-1]
 
-    monkeypatch.setattr(hold, "payload_of", watched)
+    monkeypatch.setattr(payloads, "unpack_value", watched)
     hf = either.open()
     run = await hf.start(GRAPH, id="doc-42")
     for number in range(5):
@@ -418,7 +418,8 @@ async def test_to_cancel_reads_nothing_of_the_inbox(
         # Not only is it not unpacked: whatever it is, nobody looks at it.
         await run.signal("noise", "x", signal_id=str(number))
         key = inbox_key(RUN, generation, "noise", str(number))
-        await store_of(hf).records("test").write(Update(key=key, set={"data": b"\x07damaged"}))
+        spoilt = {"data": b"\x07damaged", "accepted_ms": "never"}
+        await store_of(hf).records("test").write(Update(key=key, set=spoilt))
     before = calls_of(hf, "inbox")
     await run.cancel(reason="flood")
     assert (await run.get()).status == "cancelled"

@@ -46,7 +46,7 @@ def kernel(engine: Fallible) -> Kernel:
 
 @pytest.fixture
 def journal(kernel: Kernel) -> Journal:
-    return Journal(kernel, head(), begun(EMPTY, Context(), 0), alive=lambda: True)
+    return Journal(kernel, head(), begun(EMPTY, Context(), 0, plain_bytes=0), alive=lambda: True)
 
 
 def head() -> Head:
@@ -254,7 +254,7 @@ async def test_whoever_waits_for_what_is_held_back_hears_that_the_position_is_lo
     kernel: Kernel, engine: Fallible, journal: Journal
 ) -> None:
     engine.open.set()
-    rival = Journal(kernel, head(), begun(EMPTY, Context(), 0), alive=lambda: True)
+    rival = Journal(kernel, head(), begun(EMPTY, Context(), 0, plain_bytes=0), alive=lambda: True)
     await rival.append([event(100)])
     journal.hold([event(0)])
     with pytest.raises(Conflict):
@@ -285,7 +285,7 @@ async def test_whoever_loses_a_position_writes_nothing_and_all_of_its_group_hear
     kernel: Kernel, engine: Fallible, journal: Journal
 ) -> None:
     engine.open.set()
-    rival = Journal(kernel, head(), begun(EMPTY, Context(), 0), alive=lambda: True)
+    rival = Journal(kernel, head(), begun(EMPTY, Context(), 0, plain_bytes=0), alive=lambda: True)
     await rival.append([event(100)])
     engine.open.clear()
     appends = [asyncio.create_task(journal.append([event(n)])) for n in range(3)]
@@ -321,6 +321,8 @@ async def test_nothing_is_concluded_from_a_lost_answer_once_the_lease_is_over(
 ) -> None:
     engine.open.set()
     engine.lost = 1
-    journal = Journal(kernel, head(), begun(EMPTY, Context(), 0), alive=lambda: False)
+    journal = Journal(
+        kernel, head(), begun(EMPTY, Context(), 0, plain_bytes=0), alive=lambda: False
+    )
     with pytest.raises(Dropped):
         await journal.append([event(0)])

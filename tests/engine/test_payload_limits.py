@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import tracemalloc
 from typing import Any
 
 import msgspec
 import pytest
-import zstandard
 
 from holdfast import Graph, Holdfast, PayloadLimits, signal, tool
-from holdfast.engine import contents, loading, starting
+from holdfast.engine import contents, payloads, starting
 from holdfast.errors import (
     ArgumentsTooLarge,
     CallFailed,
@@ -29,6 +29,8 @@ from holdfast.graph.values import Oversize, durable, glimpse
 from holdfast.records.codec import pack, plain_bytes, unpack_events, unpack_value
 from holdfast.records.keys import RunKey, inbox_key, journal_key
 from holdfast.storage import Put
+from tests import hostile
+from tests.confinement import MB, confine, run_confined
 from tests.engine.support import House, calls_of, item_of_head, journal_items, store_of
 
 KB = 1024
@@ -173,6 +175,36 @@ async def test_by_default_ten_megabytes_are_refused(hf: Holdfast) -> None:
         await hf.start(graph_of(takes_one), {"text": "a" * 10_000_000}, id="doc-43")
 
 
+async def sends_what_shares_its_parts() -> None:
+    """Send values of a few hundred bytes that have no end once they are written out."""
+
+    async def returns_it(state: Any, ctx: Any) -> Any:
+        return {"endless": hostile.shared(14, 6, 1)}
+
+    graph, waits = graph_of(returns_it), Graph("waits", dict)
+    waits.node(name="node")(takes_one)
+    async with Holdfast("sqlite://:memory:") as hf, hf.worker([graph, waits]):
+        run = await hf.start(waits, {})
+        confine(more_bytes=64 * MB, cpu_seconds=60)
+        for value in (
+            hostile.shared(12, 10, 1),
+            hostile.shared(40, 2, "a"),
+            [["a" * MB] * 99] * 99,
+        ):
+            with pytest.raises(PayloadTooLarge):
+                await hf.start(waits, {"endless": value})
+            with pytest.raises(PayloadTooLarge):
+                await run.signal("decision", value)
+        with pytest.raises(RunFailed) as failed:
+            await (await hf.start(graph, {})).result(timeout=60)
+        assert failed.value.kind == "ResultTooLarge"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process cannot be confined")
+def test_a_value_that_shares_its_parts_is_measured_as_it_would_be_written() -> None:
+    run_confined(f"{__name__}:{sends_what_shares_its_parts.__name__}")
+
+
 async def test_a_child_is_not_started_with_a_large_input(house: House) -> None:
     child = Graph("child", dict)
 
@@ -312,21 +344,11 @@ async def test_large_arguments_are_refused_and_nothing_is_called(house: House) -
 # --- what is stored -------------------------------------------------------------------------------
 
 
-def claiming(size: int) -> bytes:
-    """Return packed bytes of a frame that says that it has so many bytes."""
-    return b"\x01" + b"\x28\xb5\x2f\xfd" + b"\xe0" + size.to_bytes(8, "little") + b"\x01\x00\x00"
-
-
-def without_size(plain: bytes) -> bytes:
-    compressor = zstandard.ZstdCompressor(write_content_size=False)
-    return b"\x01" + compressor.compress(plain)
-
-
 @pytest.mark.parametrize("unpack", [unpack_value, unpack_events])
 def test_a_record_that_claims_a_terabyte_is_refused_unread(unpack: Any) -> None:
-    assert plain_bytes(claiming(2**40)) == 2**40
+    assert plain_bytes(hostile.claiming(2**40)) == 2**40
     with pytest.raises(RecordTooLarge) as refused:
-        unpack(claiming(2**40))
+        unpack(hostile.claiming(2**40))
     assert (refused.value.size, refused.value.limit) == (2**40, 32 * KB * KB)
 
 
@@ -341,7 +363,7 @@ def test_a_record_that_unpacks_to_more_than_it_claims_is_damaged() -> None:
 
 def test_a_record_that_does_not_say_its_size_is_damaged() -> None:
     with pytest.raises(JournalDamaged, match="does not say how many bytes"):
-        unpack_value(without_size(msgspec.msgpack.encode("a" * 100_000)))
+        unpack_value(hostile.framed(msgspec.msgpack.encode("a" * 100_000), with_size=False))
 
 
 def test_a_record_is_read_up_to_its_limit() -> None:
@@ -360,7 +382,7 @@ async def test_a_stored_bomb_ends_its_own_run_only(house: House) -> None:
         await house.quiet(worker)
         generation = (await item_of_head(hf, "bombed"))["generation"]
         key = journal_key(RunKey("default", "bombed"), generation, 1)
-        bomb = {"PK": key.pk, "SK": key.sk, "ttl": 5_000_000_000, "data": claiming(2**40)}
+        bomb = {"PK": key.pk, "SK": key.sk, "ttl": 5_000_000_000, "data": hostile.claiming(2**40)}
         await store_of(hf).records("journal").write(Put(bomb, token="t"))
         for id in ("bombed", "other"):
             await hf.signal(id, "decision", "go")
@@ -379,7 +401,12 @@ async def test_a_bomb_in_the_inbox_harms_only_the_run_that_awaits_it(house: Hous
             await house.quiet(worker)
             generation = (await item_of_head(hf, id))["generation"]
             key = inbox_key(RunKey("default", id), generation, name, "0")
-            bomb = {"PK": key.pk, "SK": key.sk, "ttl": 5_000_000_000, "data": claiming(2**40)}
+            bomb = {
+                "PK": key.pk,
+                "SK": key.sk,
+                "ttl": 5_000_000_000,
+                "data": hostile.claiming(2**40),
+            }
             await store_of(hf).records("inbox").write(Put({**bomb, "accepted_ms": 1}, token="0"))
             await hf.signal(id, "decision", "go")
         await house.quiet(worker)
@@ -405,7 +432,7 @@ async def test_large_values_are_packed_and_unpacked_in_a_thread(
         return watching
 
     monkeypatch.setattr(contents, "_packed", watched("packed", contents._packed))
-    monkeypatch.setattr(loading, "unpack_value", watched("unpacked", loading.unpack_value))
+    monkeypatch.setattr(payloads, "unpack_value", watched("unpacked", payloads.unpack_value))
     hf = house.open()
     graph = graph_of(takes_one)
     run = await hf.start(graph, id="doc-42")
@@ -415,7 +442,8 @@ async def test_large_values_are_packed_and_unpacked_in_a_thread(
     async with house.worker(hf, graph) as worker:
         await house.quiet(worker)
     assert len((await run.result(timeout=60))["got"]) == 300 * KB
-    assert threads["unpacked"] - {here}
+    assert threads["unpacked"]
+    assert here not in threads["unpacked"]
 
 
 async def test_a_large_object_is_handled_in_a_thread(
@@ -439,22 +467,23 @@ async def test_a_large_object_is_handled_in_a_thread(
     assert threads > {here}
 
 
-async def test_few_large_values_are_handled_at_once(hf: Holdfast) -> None:
-    under_way, most = 0, 0
-    lock = threading.Lock()
+async def test_few_large_values_are_handled_at_once(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    under_way, most, came = 0, 0, asyncio.Event()
 
-    def work() -> None:
+    async def to_thread(work: Any, *args: Any) -> Any:
         nonlocal under_way, most
-        with lock:
-            under_way += 1
-            most = max(most, under_way)
-        barrier.wait()
-        with lock:
-            under_way -= 1
+        under_way += 1
+        most = max(most, under_way)
+        if under_way == 2:
+            # All that are let in come before this is done.
+            asyncio.get_running_loop().call_soon(came.set)
+        await came.wait()
+        under_way -= 1
 
-    barrier = threading.Barrier(2)
-    heavy = hf._kernel.heavy
-    await asyncio.gather(*(heavy.run(10**6, work) for _ in range(6)))
+    monkeypatch.setattr(asyncio, "to_thread", to_thread)
+    await asyncio.gather(*(hf._kernel.heavy.run(10**6, int) for _ in range(6)))
     assert most == 2
 
 

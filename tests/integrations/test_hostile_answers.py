@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import resource
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -40,9 +40,11 @@ from holdfast.model.bounds import (
 )
 from holdfast.model.invocation import Answer, Request, ToolCall, parsed_json
 from tests import hostile
+from tests.confinement import confine, run_confined
 from tests.integrations import dialects
 
 MB = 2**20
+BOMB_BYTES = 200 * MB
 SSE = {"content-type": "text/event-stream"}
 GZIP = {"content-encoding": "gzip"}
 REQUEST = Request.of("m", "Tell me.", output={"type": "object"})
@@ -79,36 +81,40 @@ def delta(**fields: Any) -> bytes:
 # --- what is too large ----------------------------------------------------------------------------
 
 
-@pytest.fixture
-def little_memory() -> Iterator[None]:
-    """Let a test that would take hundreds of MB fail."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    yield
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 60 * 1024
-
-
-@pytest.mark.usefixtures("little_memory")
-async def test_a_body_that_unpacks_to_a_bomb_is_refused() -> None:
-    packed = hostile.bomb(200 * MB)
-    assert len(packed) < MB // 4
+async def unpacks_a_bomb() -> None:
+    packed = await confined(hostile.bomb(BOMB_BYTES))
     with pytest.raises(AnswerTooLarge) as refused:
         await answered(lambda: streaming(packed, headers=GZIP))
     assert (refused.value.limit, refused.value.retryable) == (BODY_BYTES_MAX, False)
 
 
-@pytest.mark.usefixtures("little_memory")
-async def test_a_stream_that_unpacks_to_a_bomb_is_refused() -> None:
-    packed = hostile.bomb(200 * MB, fill=b"\n")
+async def unpacks_a_bomb_as_a_stream() -> None:
+    packed = await confined(hostile.bomb(BOMB_BYTES, fill=b"\n"))
     with pytest.raises(AnswerTooLarge, match="events in its stream"):
         await answered(lambda: streaming(packed, headers=GZIP | SSE), stream=True)
 
 
-@pytest.mark.usefixtures("little_memory")
-async def test_of_an_error_only_the_beginning_is_read() -> None:
-    packed = hostile.bomb(200 * MB, head=b"out of order", fill=b"!")
+async def unpacks_a_bomb_as_an_error() -> None:
+    packed = await confined(hostile.bomb(BOMB_BYTES, head=b"out of order", fill=b"!"))
     with pytest.raises(ModelUnavailable, match="out of order") as failed:
         await answered(lambda: streaming(packed, status=500, headers=GZIP))
     assert len(str(failed.value)) < 1_000
+
+
+async def confined(packed: bytes) -> bytes:
+    """Return a bomb when there is room for little more than a body of the largest size."""
+    assert len(packed) < MB // 4
+    await answered(lambda: httpx.Response(200, json=dialects.completion("warm")))
+    confine(more_bytes=4 * BODY_BYTES_MAX, cpu_seconds=60)
+    return packed
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process cannot be confined")
+@pytest.mark.parametrize(
+    "done", [unpacks_a_bomb, unpacks_a_bomb_as_a_stream, unpacks_a_bomb_as_an_error]
+)
+def test_a_body_that_unpacks_to_a_bomb_is_refused(done: Callable[[], Any]) -> None:
+    run_confined(f"{__name__}:{done.__name__}")
 
 
 async def test_gzip_within_the_bounds_is_read() -> None:
@@ -252,48 +258,17 @@ async def test_any_body_is_an_answer_or_a_typed_error(
     body: bytes, stream: bool, status: int
 ) -> None:
     headers = SSE if stream else {}
-    sent = b"data: " + body + b"\n\ndata: [DONE]\n\n" if stream else body
+    sent = hostile.as_event(body) if stream else body
     with suppress(HoldfastError):
         durable(
             await answered(lambda: streaming(sent, status=status, headers=headers), stream=stream)
         )
 
 
-FIELDS = [
-    *("content", "refusal", "finish", "calls", "id", "name", "arguments", "index", "usage"),
-    *("input", "output", "cached", "model", "choices", "error", "code", "unknown"),
-]
-
-
 @settings(deadline=None)
-@given(field=st.sampled_from(FIELDS), value=hostile.fragments(), stream=st.booleans())
+@given(field=st.sampled_from(hostile.FIELDS), value=hostile.fragments(), stream=st.booleans())
 async def test_any_field_may_hold_anything(field: str, value: str, stream: bool) -> None:
-    def at(name: str, otherwise: str) -> str:
-        return value if name == field else otherwise
-
-    call = (
-        f'{{"index":{at("index", "0")},"id":{at("id", "null")},"function":'
-        f'{{"name":{at("name", "null")},"arguments":{at("arguments", "null")}}}}}'
-    )
-    message = (
-        f'{{"content":{at("content", "null")},"refusal":{at("refusal", "null")},'
-        f'"tool_calls":{at("calls", f"[{call}]")}}}'
-    )
-    details = f'{{"cached_tokens":{at("cached", "0")}}}'
-    counted = (
-        f'{{"prompt_tokens":{at("input", "1")},"completion_tokens":{at("output", "1")},'
-        f'"prompt_tokens_details":{details}}}'
-    )
-    choice = (
-        f'{{"{"delta" if stream else "message"}":{message},'
-        f'"finish_reason":{at("finish", "null")},"unknown":{at("unknown", "0")}}}'
-    )
-    error = f'{{"message":"x","code":{value}}}' if field == "code" else at("error", "null")
-    body = (
-        f'{{"choices":{at("choices", f"[{choice}]")},"usage":{at("usage", counted)},'
-        f'"model":{at("model", "null")},"error":{error}}}'
-    ).encode(errors="surrogatepass")
-    sent = b"data: " + body + b"\n\ndata: [DONE]\n\n" if stream else body
+    sent = hostile.completion(field, value, stream=stream)
     headers = SSE if stream else {}
     with suppress(HoldfastError):
         answer = await answered(lambda: streaming(sent, headers=headers), stream=stream)
@@ -329,28 +304,8 @@ class Frames(list[Any]):
 @settings(deadline=None)
 @given(value=hostile.values(surrogates=True), at=st.integers(0, 11), stream=st.booleans())
 async def test_anything_may_come_from_bedrock(value: Any, at: int, stream: bool) -> None:
-    def put(place: int, otherwise: Any) -> Any:
-        return value if place == at else otherwise
-
-    use: dict[str, Any] = {"toolUseId": put(0, "1"), "name": put(1, "f"), "input": put(2, {})}
-    usage = put(3, {"inputTokens": put(4, 1), "outputTokens": put(5, 1)})
-    whole = {
-        "output": put(
-            6, {"message": {"content": put(7, [{"text": put(8, "a")}, {"toolUse": use}])}}
-        ),
-        "stopReason": put(9, "end_turn"),
-        "usage": usage,
-    }
-    frames = Frames(
-        [
-            {"contentBlockDelta": {"contentBlockIndex": put(6, 0), "delta": {"text": put(8, "a")}}},
-            {"contentBlockStart": {"contentBlockIndex": put(7, 1), "start": {"toolUse": use}}},
-            {"contentBlockDelta": {"contentBlockIndex": 1, "delta": {"toolUse": use}}},
-            put(10, {"messageStop": {"stopReason": put(9, "end_turn")}}),
-            {"metadata": {"usage": usage}},
-        ]
-    )
-    model = Bedrock("m", client=Client({"stream": frames} if stream else whole))
+    frames = {"stream": Frames(hostile.converse_events(value, at))}
+    model = Bedrock("m", client=Client(frames if stream else hostile.converse(value, at)))
     with suppress(HoldfastError):
         answer = await model.answer(REQUEST, (lambda text: None) if stream else None)
         durable(admitted_answer(answer, model.tokens_at_most(REQUEST)))

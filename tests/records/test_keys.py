@@ -8,8 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import InvalidName
-from holdfast.records.keys import Place, Queue, RunKey, shard_of_run
+from holdfast.errors import InvalidName, JournalDamaged
+from holdfast.records.keys import (
+    Place,
+    Queue,
+    RunKey,
+    is_record,
+    position_in,
+    shard_of_run,
+    text_of_key,
+    ticket_number,
+)
 from holdfast.records.names import LABELS_MAX, admit_labels
 from holdfast.records.settings import SHARDS, SHARDS_MAX
 
@@ -94,3 +103,29 @@ def test_two_pools_and_one_label_too_many_are_refused() -> None:
     full = {f"label-{number}": "x" for number in range(LABELS_MAX)}
     with pytest.raises(InvalidName, match="at most 10 labels, not 11"):
         admit_labels(full, pool="gpu")
+
+
+# --- keys that are none ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "number", ["", "²", "٣", "1_0", "+1", "-1", " 1", "1.5", "0x1", "9" * 5000]
+)
+def test_a_number_in_a_key_is_digits_of_ascii(number: str) -> None:
+    """Python's own int() takes five of these, and isdigit() six."""
+    places = [
+        lambda: Place("DUE#g#000", f"{number}#t#id#1").due_parts(),
+        lambda: Place("DUE#g#000", f"1#t#id#{number}").due_parts(),
+        lambda: Place(f"DUE#g#{number}", "1#t#id#1").due_queue(),
+        lambda: Place("OWN#w", f"g#{number}#t#id#1").owned_parts(),
+        lambda: Place("WORKERS", f"{number}#w").worker_parts(),
+        lambda: ticket_number(f"T#{number}"),
+    ]
+    for place in places:
+        with pytest.raises(ValueError, match=r"not a number|digits"):
+            place()
+    with pytest.raises(JournalDamaged):
+        text_of_key(f"J#generation#~{number}#id#1")
+    with pytest.raises(JournalDamaged):
+        position_in(f"J#generation#{number}")
+    assert is_record(f"J#generation#{number}") == (number == "9" * 5000)

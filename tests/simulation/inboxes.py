@@ -122,9 +122,11 @@ class _Counting:
     tokens: set[str] = field(default_factory=set)
     """Of the writes that counted something since the last pause."""
     repeated: int = 0
-    """How many of them the network repeated."""
+    """What was counted again because the network repeated some of them."""
     unheard: int = 0
     """How many signals lay there then whose senders had yet to count them, unless they died."""
+    meanwhile: int = 0
+    """How many were taken while an owner that went on said what it had taken."""
     was_full: bool = False
 
 
@@ -195,13 +197,24 @@ class Inboxes:
         paused = let_go and head.status == "waiting" and not head.torn
         if paused or head.inbox_items < before.inbox_items:
             execution = chronicle.execution
-            counting.taken = frozenset() if execution is None else execution.taken
+            taken = frozenset[tuple[str, str]]() if execution is None else execution.taken
+            callers = _callers(chronicle)
+            # An owner that goes on may take more while it says what it took: at least half of what
+            # an inbox holds it took before.
+            more = len(taken & callers - counting.taken) - self.items_max // 2
+            beyond = head.inbox_items - len(callers - taken)
+            counting.meanwhile = 0 if paused else max(0, min(more, beyond))
+            counting.taken = taken
             counting.repeated = 0
-            counting.unheard = len(_callers(chronicle) - counting.told)
+            counting.unheard = len(callers - counting.told)
             if paused:
                 counting.tokens.clear()
+            else:
+                # Repeated, it undoes a later one, until the next.
+                counting.tokens.add(item[TOKEN])
         elif head.inbox_items > before.inbox_items:
-            counting.repeated += item[TOKEN] in counting.tokens
+            if item[TOKEN] in counting.tokens:
+                counting.repeated += head.inbox_items - before.inbox_items
             counting.tokens.add(item[TOKEN])
         self._check(head, chronicle)
 
@@ -234,7 +247,8 @@ class Inboxes:
         callers = _callers(chronicle)
         # Its sender does not know whether the first sending counted, and counts once more.
         unsure = sum(self._sendings[token] > 1 for token in counting.tokens)
-        most = len(callers - counting.taken) + counting.repeated + counting.unheard + unsure
+        most = len(callers - counting.taken) + counting.repeated + counting.unheard
+        most += unsure + counting.meanwhile
         if head.inbox_items > most:
             raise Broken(f"P8: {what}, and no more than {most} can wait")
         if len(callers - taken) > self.items_max + AT_ONCE:

@@ -291,7 +291,7 @@ class Truth:
             start = 0
         elif after == LATEST:
             start = len(self._feed)
-        elif after.isdecimal() and int(after) <= len(self._feed):
+        elif after.isascii() and after.isdecimal() and int(after) <= len(self._feed):
             start = int(after)
         else:
             raise InvalidQuery(f"{after!r:.80} is not a position of this feed", field="after")

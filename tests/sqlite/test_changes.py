@@ -182,7 +182,9 @@ async def test_a_day_is_kept(opened: Opened, clock: ManualClock, path: str) -> N
 
 
 @pytest.mark.parametrize(
-    "position", ["", "x", "-1", "1.5", "99", "1" * 5000, 7, "²"], ids=itertools.count()
+    "position",
+    ["", "x", "-1", "1.5", "99", "1" * 5000, 7, "²", "\u0660", "1_0", " 0"],
+    ids=itertools.count(),
 )
 async def test_a_foreign_position_is_refused(opened: Opened, position: str) -> None:
     table = opened(changes=True)

@@ -45,6 +45,8 @@ BODIES: dict[str, Any] = {
     "a number that is none": number("NaN"),
     "a huge number": number("1E999999999"),
     "digits of other scripts": number("\u0663"),
+    "a digit that is none": number("\u00b2"),
+    "a sign too many": number("--1"),
     "a set of lists": ext(2, b"\x91\x91\x00"),
     "an empty set": ext(2, b"\x90"),
     "an unknown extension": ext(99, b"x"),

@@ -113,6 +113,7 @@ async def test_what_both_cost_is_on_one_meter() -> None:
         ("sqlite:///runs.db?blobs=", "'blobs' is empty"),
         ("sqlite:///runs.db?max_bytes=lots", "whole number of bytes"),
         ("sqlite:///runs.db?max_bytes=0", "whole number of bytes"),
+        ("sqlite:///runs.db?max_bytes=٣٠٠٠٠٠", "whole number of bytes"),
         ("sqlite:///runs.db?max_bytes=" + "9" * 5000, "whole number of bytes"),
         ("sqlite:///runs.db?changes=on&changes=off", "'changes' is there twice"),
         ("sqlite:///my#runs.db", "write %23 for #"),

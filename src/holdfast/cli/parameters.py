@@ -73,7 +73,7 @@ def span(text: str) -> timedelta:
     Raises:
         BadParameter: it is none.
     """
-    read = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)([smhd])", text)
+    read = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)([smhd])", text)
     try:
         if read is not None:
             return _UNITS[read[2]](float(read[1]))
@@ -88,8 +88,12 @@ def file_path(text: str) -> Path:
     Raises:
         BadParameter: no file can have it.
     """
+    try:
+        text.encode()  # SQLite takes no other names than those in UTF-8
+    except UnicodeEncodeError:
+        text = ""
     if not text or "\0" in text:
-        raise click.BadParameter(f"{text!r:.80} is not the name of a file")
+        raise click.BadParameter("this is not the name of a file")
     return Path(text)
 
 

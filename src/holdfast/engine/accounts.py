@@ -139,7 +139,7 @@ class Accounts:
         while True:
             item = await self._kernel.heads.get(head.key.head)
             account, _ = await _read(self._kernel, head.key, draws)
-            if item is None or item["generation"] != head.generation or account is None:
+            if item is None or item.get("generation") != head.generation or account is None:
                 return waiting
             waiting += account.waiting
             row = head_of(item)

@@ -22,6 +22,8 @@ __all__ = ["Conductor", "side_by_side"]
 
 AT_ONCE_MAX = 100
 """How many branches of one run a worker performs at a time."""
+COPIES_BYTES_MAX = 64 * 1024**2
+"""How many bytes their copies of the state may have together; one branch is always performed."""
 # While some branches wait and others work, the inbox is looked into, at first often.
 _LOOK_FIRST_SECONDS = 0.25
 _LOOK_MOST_SECONDS = 5.0
@@ -109,7 +111,7 @@ class _Performance:
             self.add(self._hold.answered())
 
     def _begin(self) -> None:
-        while self._ready and len(self._tasks) < AT_ONCE_MAX and not self._conductor.stopping:
+        while self._ready and len(self._tasks) < self._most() and not self._conductor.stopping:
             path = self._ready.popleft()
             if not self._hold.execution.stands(path):
                 self._leave(path)
@@ -117,6 +119,10 @@ class _Performance:
             effect = self._graph.effect(self._hold.execution, path)
             task = asyncio.ensure_future(self._conductor.carry_out(effect))
             self._tasks[task] = path
+
+    def _most(self) -> int:
+        """Return how many are performed at a time: each has a copy of the state."""
+        return max(min(AT_ONCE_MAX, COPIES_BYTES_MAX // max(self._hold.weight.bytes, 1)), 1)
 
     def _admitted(self, path: str) -> bool:
         """Return whether there is room for a branch; where there is none, it is held back."""

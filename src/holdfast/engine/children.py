@@ -47,7 +47,8 @@ from holdfast.model.execution import Execution
 from holdfast.model.run import RunEntry
 from holdfast.records import changes
 from holdfast.records.child import child_in, child_item
-from holdfast.records.head import ENDED, OPEN, TROUBLE, Head, Parent, head_of, is_over
+from holdfast.records.damage import part
+from holdfast.records.head import ENDED, OPEN, TROUBLE, Head, Parent, has_ended, head_of, is_over
 from holdfast.records.keys import RunKey, children_range
 
 __all__ = ["Wanted", "ask_child", "id_of", "listed", "pay_family", "start_child"]
@@ -212,7 +213,7 @@ async def _rows(kernel: Kernel, parent: Head) -> list[tuple[str, str, dict[str, 
     for (id, graph), item in zip(named, await kernel.heads.get_many(keys), strict=True):
         if item is None or is_over(item, kernel.clock.now_ms()):
             rows.append((id, graph, None))
-        elif item.get("parent", {}).get("generation") == parent.generation:
+        elif part(item, "parent", "generation") == parent.generation:
             rows.append((id, graph, item))
     return rows
 
@@ -342,7 +343,7 @@ async def _cancel_children(kernel: Kernel, hands: Hands, head: Head) -> None:
     if item is None or _life(head_of(item)) != _life(head):
         raise Dropped
     for id, graph, row in found:
-        if row is None or row["status"] not in ENDED:
+        if row is None or not has_ended(row):
             await _cancel_child(kernel, hands, head, id, graph)
 
 

@@ -11,7 +11,7 @@ import msgspec
 from holdfast.engine.heavy import LARGE_BYTES
 from holdfast.engine.kernel import Kernel
 from holdfast.errors import InvalidResult, RecordTooLarge, ResultTooLarge
-from holdfast.graph.values import Oversize, durable, glimpse
+from holdfast.graph.values import durable
 from holdfast.records.codec import compress, encode, plain_bytes
 from holdfast.records.head import Head
 from holdfast.records.journal import Content
@@ -103,9 +103,7 @@ async def packed(kernel: Kernel, value: Any, *, bytes_max: int) -> Packed:
         Oversize: it has more than ``bytes_max`` bytes before compression.
         Misfit, InvalidResult: it cannot be kept.
     """
-    size = glimpse(value, bytes_max)
-    if size.bytes > bytes_max:
-        raise Oversize(size.bytes, bytes_max)
+    size = await kernel.heavy.admitted(value, bytes_max)
     return await kernel.heavy.run(size, _packed, value, bytes_max)
 
 

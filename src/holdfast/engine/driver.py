@@ -73,7 +73,7 @@ class Driver:
                 while not self.hold.let_go:
                     await self._go_on()
         finally:
-            self.hold.over = True
+            self.hold.end()
 
     async def _go_on(self) -> None:
         try:

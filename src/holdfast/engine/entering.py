@@ -173,7 +173,7 @@ async def _carried_out(kernel: Kernel, head: Head, writes: Sequence[Put | Update
         item = cancelled.items.get(0) or await kernel.heads.get(head.key.head)
         if item is None:
             return False
-        if item["generation"] != head.generation:
+        if item.get("generation") != head.generation:
             raise Stood(item) from None
         # An earlier sending of it was carried out, and only its answer was lost.
     return True

@@ -7,6 +7,7 @@ not ours any more, that no write is cut short, and that what is known follows wh
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -15,17 +16,18 @@ import msgspec
 from holdfast.engine.holder import Holder
 from holdfast.engine.kernel import Dropped, Kernel, Outage
 from holdfast.engine.ledger import Conflict, Journal
-from holdfast.engine.loading import Loaded, payload_of, read_inbox
+from holdfast.engine.loading import Loaded, read_inbox
 from holdfast.engine.parking import Parking
+from holdfast.engine.payloads import Payloads
 from holdfast.engine.starting import made, with_input
 from holdfast.engine.unwritten import Stood
-from holdfast.errors import ConditionFailed, InvalidInput, InvalidResult, ResultTooLarge
-from holdfast.model.event import CallFinished, Event, NodeFinished, SignalTaken
+from holdfast.engine.weight import Weight
+from holdfast.errors import ConditionFailed, InvalidInput, InvalidResult
+from holdfast.model.event import CallFinished, Event, SignalTaken
 from holdfast.model.execution import Execution, folded
 from holdfast.model.signals import Signal, is_callers
 from holdfast.model.wait import Wait
 from holdfast.records import changes
-from holdfast.records.codec import encode
 from holdfast.records.head import OPEN, Head, InboxSize, head_of
 from holdfast.records.head import Context as JournalContext
 from holdfast.storage import Update
@@ -70,10 +72,11 @@ class Hold:
         self.outage: Outage | None = None
         """Why what happened could not be written in time: then it is lost, and the run released."""
         self._writing: set[asyncio.Future[Any]] = set()
-        # How many bytes the state has at the most; None where that is not known.
-        self._state_bytes: int | None = None
+        # Events that are being written, and not folded yet.
+        self._under_way: dict[int, Sequence[Event]] = {}
         # What was taken of callers' signals since the row last said what waits in the inbox.
         self._taken = InboxSize()
+        self._payloads = Payloads(kernel, head.key)
         self._parenting = asyncio.Lock()
         if loaded is not None:
             self.take_in(loaded)
@@ -121,10 +124,18 @@ class Hold:
             action, self.alive, seconds_max=self.holder.patience_seconds
         )
 
+    def end(self) -> None:
+        """Hear that its driver has stopped."""
+        self.over = True
+        if not self.undecided:
+            # The journal knows us, and we know it: only the garbage collector would free them, and
+            # all that the run holds with them, at some later time.
+            self.journal = None
+
     def take_in(self, loaded: Loaded) -> None:
         """Begin with what was read of it."""
         self.execution = loaded.execution
-        self._state_bytes = loaded.state_bytes
+        self.weight = Weight(self.kernel.limits, loaded.plain_bytes)
         self.inbox = loaded.inbox
         self.parking.begin(self.execution, self.all_waits())
         # An owner before us may have taken what the row still counts.
@@ -140,7 +151,7 @@ class Hold:
             alive=self.alive,
             apart=self._begin,
             lost=self._lose,
-            admit=self._admit_state,
+            admit=self._admit,
             patience_seconds=self.holder.patience_seconds,
         )
 
@@ -167,8 +178,12 @@ class Hold:
             raise self.outage
         if journal is None:  # interrupted: somebody else wrote into it
             raise Conflict
-        if durable or not journal.hold(events):
-            await journal.append(events)
+        self._under_way[id(events)] = events
+        try:
+            if durable or not journal.hold(events):
+                await journal.append(events)
+        finally:
+            del self._under_way[id(events)]
         self._fold(events)
 
     async def record(
@@ -192,12 +207,12 @@ class Hold:
         taken = [event for event in events if isinstance(event, SignalTaken)]
         for event in taken:
             self.parking.take(event.name, event.id)
-        if not durable and journal is not None and journal.hold(events, pressing=pressing):
-            self._fold(events)
-            if journal.presses:
-                self.holder.flusher.soon(self)
-            return
         try:
+            if not durable and journal is not None and journal.hold(events, pressing=pressing):
+                self._fold(events)
+                if journal.presses:
+                    self.holder.flusher.soon(self)
+                return
             await self.uncut(self._write_and_tell(events, decided))
         except Conflict:
             raise Overtaken from None
@@ -278,33 +293,18 @@ class Hold:
         if self.execution.spent != before.spent:
             self.parking.relent()
 
-    def _admit_state(self, events: Sequence[Event], plain_bytes: int) -> None:
-        """Check that the state does not grow beyond what it may have.
-
-        Events are no smaller than what they add to the state: only where their sum exceeds the
-        limit, and a node ended, is the state measured. One that was larger before may stay so, but
-        must not grow.
+    def _admit(self, events: Sequence[Event], plain_bytes: int) -> None:
+        """Check that the run does not hold more than it may.
 
         Raises:
             ResultTooLarge: it would.
         """
-        limit, known = self.kernel.limits.state_bytes_max, self._state_bytes
-        if known is not None and known + plain_bytes <= limit:
-            self._state_bytes = known + plain_bytes
+        if self.weight.leaves_room(plain_bytes):
+            self.weight.bytes += plain_bytes
             return
-        if not any(isinstance(event, NodeFinished) for event in events):
-            return
-        self._state_bytes = None
-        state = folded(self.execution, events).state
-        size = len(encode(state))
-        if size > limit and size > len(encode(self.execution.state)):
-            raise ResultTooLarge(
-                f"the state would have {size:,} bytes before compression, and state_bytes_max is "
-                f"{limit:,}",
-                size=size,
-                limit=limit,
-            )
-        self._state_bytes = size
+        others = [each for each in self._under_way.values() if each is not events]
+        under_way = itertools.chain.from_iterable(others)
+        self.weight.admit(events, plain_bytes, before=self.execution, under_way=under_way)
 
     # --- the inbox --------------------------------------------------------------------------------
 
@@ -365,7 +365,7 @@ class Hold:
         Raises:
             JournalDamaged: it cannot be read.
         """
-        return await self.patiently(lambda: payload_of(self.kernel, self.head, signal))
+        return await self.patiently(lambda: self._payloads.read(signal, self.free_signals()))
 
     def free_signals(self) -> list[Signal]:
         """Return the signals in the inbox that were not taken, nor are about to be."""

@@ -10,7 +10,13 @@ from holdfast.engine.contents import contents_of, spilled
 from holdfast.engine.kernel import Kernel
 from holdfast.errors import ConditionFailed, OutcomeUnknown
 from holdfast.records.head import Head
-from holdfast.records.journal import content_of, prolonged_signal, signal_in
+from holdfast.records.journal import (
+    accepted_ms_of,
+    content_of,
+    prolonged_signal,
+    signal_in,
+    ttl_of_signal,
+)
 from holdfast.records.keys import inbox_key, inbox_range
 
 __all__ = ["prolong", "prolong_all"]
@@ -37,12 +43,12 @@ async def prolong_all(kernel: Kernel, head: Head, taken: Collection[tuple[str, s
     async for item in kernel.inboxes.every(head.key.pk, inbox_range(head.generation)):
         if signal_in(item) not in taken:
             await _prolong(kernel, head, item)
-            late = late or item["accepted_ms"] >= head.expires_ms
+            late = late or accepted_ms_of(item) >= head.expires_ms
     return late
 
 
 async def _prolong(kernel: Kernel, head: Head, item: Mapping[str, Any]) -> None:
-    if item["ttl"] >= head.ttl:
+    if ttl_of_signal(item) >= head.ttl:
         return
     content = content_of(item)
     if content.blob is not None:

@@ -236,6 +236,7 @@ class _Question:
             told=visit.run.told,
             keep_ms=self._asked.share_ms or 0,
             patiently=visit.patiently,
+            kind=Answer,
         )
         answer = msgspec.convert(value, Answer)
         if others and self._asked.stream:

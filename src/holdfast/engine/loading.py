@@ -15,10 +15,11 @@ from holdfast.errors import BlobNotFound, JournalDamaged
 from holdfast.model.event import Event, Fenced, Snapshot
 from holdfast.model.execution import Execution, folded, restored
 from holdfast.model.signals import Signal
-from holdfast.records.codec import unpack_events, unpack_value
+from holdfast.records.codec import plain_bytes, unpack_events, unpack_value
 from holdfast.records.head import Context, Head
 from holdfast.records.journal import (
     Content,
+    accepted_ms_of,
     content_of,
     followed,
     grown,
@@ -35,10 +36,12 @@ from holdfast.records.keys import (
 )
 from holdfast.storage import Between
 
-__all__ = ["Loaded", "begun", "load", "load_journal", "payload_of", "read_inbox"]
+__all__ = ["Loaded", "begun", "load", "load_journal", "read_inbox"]
 
 # What is in memory at a time of what records are kept in: so many bytes, or one record.
 _BYTES_AT_ONCE = 8 * 1024**2
+# How many bytes are unpacked, record by record, before others have their turn.
+_BYTES_BETWEEN = 1024**2
 
 
 class Loaded(msgspec.Struct):
@@ -52,15 +55,13 @@ class Loaded(msgspec.Struct):
     """The highest epoch of the fences that were read."""
     unwritten: Unwritten | None = None
     """Where nothing of it is written down yet."""
-    state_bytes: int | None = None
-    """How many bytes its state has at the most, before compression, where that is known."""
+    plain_bytes: int = 0
+    """How many bytes were read of it, before compression: no less than it holds."""
 
 
-def begun(
-    execution: Execution, context: Context, input_bytes: int, state_bytes: int | None = None
-) -> Loaded:
+def begun(execution: Execution, context: Context, input_bytes: int, *, plain_bytes: int) -> Loaded:
     """Return a run of which nothing stands yet but its input."""
-    return Loaded(execution, context, [], Tail(input_bytes), state_bytes=state_bytes)
+    return Loaded(execution, context, [], Tail(input_bytes), plain_bytes=plain_bytes)
 
 
 async def load(kernel: Kernel, head: Head) -> Loaded:
@@ -70,7 +71,7 @@ async def load(kernel: Kernel, head: Head) -> Loaded:
     read, and need not be: whoever holds a row with this pointer saw it when its epoch was the
     highest that there was, so a fence of a higher one can only have been written after it.
 
-    Nothing of the inbox is unpacked: see `payload_of`.
+    Nothing of the inbox is unpacked: see `Payloads`.
 
     Raises:
         JournalDamaged: a record is missing or cannot be read.
@@ -125,7 +126,12 @@ async def _grown(
         contents = await contents_of(kernel, [content_of(item) for item in items])
     except BlobNotFound as error:
         raise JournalDamaged(f"what run {head.key.id!r} keeps is not whole: {error}") from error
+    since = 0
     for item, data in zip(items, contents, strict=True):
+        since += plain_bytes(data)
+        if since > _BYTES_BETWEEN:
+            await kernel.clock.sleep(0)  # others have their turn, too
+            since = 0
         content, position = content_of(item), position_in(item["SK"])
         if position == 0:
             loaded = await _from_input(kernel, head, data)
@@ -133,12 +139,14 @@ async def _grown(
         else:
             events = await unpacked(kernel, data, unpack_events)
             loaded = _after(head, loaded, position, content, events)
+            loaded.plain_bytes += plain_bytes(data)
     return loaded
 
 
 async def _from_input(kernel: Kernel, head: Head, data: bytes) -> Loaded:
     state = await unpacked(kernel, data, unpack_value)
-    return begun(Execution(seed=head.seed, state=state, node=head.first), Context(), len(data))
+    execution = Execution(seed=head.seed, state=state, node=head.first)
+    return begun(execution, Context(), len(data), plain_bytes=plain_bytes(data))
 
 
 def _after(
@@ -150,16 +158,16 @@ def _after(
     if position != expected or (loaded is None and not isinstance(first, Snapshot)):
         raise JournalDamaged(f"record {expected} of run {head.key.id!r} is missing")
     if isinstance(first, Snapshot):
-        context = Context(position, first.size, first.blobs)
+        context, read = Context(position, first.size, first.blobs), 0
         tail = Tail(content.size)
         execution = folded(restored(first), events[1:])
     else:
         assert loaded is not None
-        context = loaded.context
+        context, read = loaded.context, loaded.plain_bytes
         tail, execution = loaded.tail.grown(content.size), folded(loaded.execution, events)
     fences = [event.epoch for event in events if isinstance(event, Fenced)]
     fence = max((0 if loaded is None else loaded.fence, *fences))
-    return Loaded(execution, followed(context, content), [], tail, fence)
+    return Loaded(execution, followed(context, content), [], tail, fence, plain_bytes=read)
 
 
 async def read_inbox(
@@ -170,25 +178,13 @@ async def read_inbox(
     return [signal async for item in items for signal in _untaken(head, item, taken)]
 
 
-async def payload_of(kernel: Kernel, head: Head, signal: Signal) -> Any:
-    """Return what a signal carries; only now is it read, if it is a blob, and unpacked.
-
-    Raises:
-        JournalDamaged: it cannot be read, or has more bytes than this process may unpack.
-    """
-    try:
-        (data,) = await contents_of(kernel, [signal.body])
-    except BlobNotFound as error:
-        raise JournalDamaged(f"what run {head.key.id!r} keeps is not whole: {error}") from error
-    return await unpacked(kernel, data, unpack_value)
-
-
 def _untaken(
     head: Head, item: dict[str, Any], taken: Collection[tuple[str, str]]
 ) -> tuple[Signal, ...]:
     """Return the signal that an item is, unless it was taken, or came after the run expired."""
     name, id = signal_in(item)
-    if item["accepted_ms"] >= head.expires_ms or (name, id) in taken:
+    accepted_ms = accepted_ms_of(item)
+    if accepted_ms >= head.expires_ms or (name, id) in taken:
         return ()
-    accepted_ms, body = item["accepted_ms"], content_of(item)
+    body = content_of(item)
     return (Signal(name, id, accepted_ms, body, stamp_of(item), payload_bytes(item)),)

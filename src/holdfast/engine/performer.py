@@ -10,12 +10,14 @@ from typing import Any, cast
 
 from holdfast.clock import Clock
 from holdfast.engine.context import BlockingContext, Context
+from holdfast.engine.heavy import LARGE_BYTES, is_light
 from holdfast.engine.hold import Overtaken
 from holdfast.engine.kernel import Dropped
 from holdfast.engine.threads import NodeThreads
 from holdfast.engine.visit import Over, Paused, Visit
 from holdfast.errors import NodeError, NodeTimedOut, NotPausable
 from holdfast.graph import Graph, Node
+from holdfast.graph.values import glimpse
 from holdfast.model.decision import Raised, Returned
 from holdfast.model.execution import Execution
 from holdfast.model.failure import failure_of
@@ -45,10 +47,18 @@ async def perform(
     began = clock.monotonic()
     task = asyncio.current_task()
     try:
-        state = graph.enter(execution, visit.branch)
+        if is_light(visit.hold.weight.bytes):
+            state = graph.enter(execution, visit.branch)
+        else:
+            state = await visit.apart(graph.enter, execution, visit.branch)
         value = await _called(node, state, visit, threads)
         visit.check()
-        return Returned(graph.delta(execution, visit.branch, value), _since(began, clock))
+        if is_light(visit.hold.weight.bytes) and is_light(glimpse(value, LARGE_BYTES)):
+            delta = graph.delta(execution, visit.branch, value)
+        else:
+            await visit.admit_result(value)
+            delta = await visit.apart(graph.delta, execution, visit.branch, value)
+        return Returned(delta, _since(began, clock))
     except BaseException as raised:
         error = raised
         try:

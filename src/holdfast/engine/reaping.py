@@ -156,7 +156,7 @@ class Reaper:
     async def _look_closer(self, worker: str, watched: _Watched) -> None:
         row = await self._kernel.reaping.get(worker_key(worker))
         # One without it was written by an older release: how long it lives is unknown.
-        if row is None or _place_of(row) != watched.place or "lease_ms" not in row:
+        if row is None or _place_of(row) != watched.place or type(row.get("lease_ms")) is not int:
             return
         lease_seconds = row["lease_ms"] / 1000
         if self._kernel.clock.monotonic() - watched.since >= lease_seconds:

@@ -37,6 +37,7 @@ from holdfast.model.limits import PayloadLimits
 from holdfast.model.signals import is_callers
 from holdfast.records import changes
 from holdfast.records.codec import canonical_hash, pack, unpack_value
+from holdfast.records.damage import part
 from holdfast.records.head import (
     ENDED,
     OPEN,
@@ -47,7 +48,14 @@ from holdfast.records.head import (
     head_of,
     is_over,
 )
-from holdfast.records.journal import Content, content_of, record, signal_item
+from holdfast.records.journal import (
+    Content,
+    accepted_ms_of,
+    content_of,
+    record,
+    signal_item,
+    ttl_of_signal,
+)
 from holdfast.records.keys import Place, RunKey, inbox_key
 from holdfast.storage import Delete, Key, Put
 
@@ -202,7 +210,7 @@ async def _accept(kernel: Kernel, head: Head, signal: _Sent) -> _Lying | None:
 async def _accepted_before(kernel: Kernel, head: Head, signal: _Sent) -> _Lying | None:
     """Return a signal that was accepted before the run expired, and is only sent again."""
     item = await kernel.inboxes.get(_key(head, signal))
-    if item is None or item["accepted_ms"] >= head.expires_ms:
+    if item is None or accepted_ms_of(item) >= head.expires_ms:
         return None
     return _Lying(await _check_same(kernel, head, item, signal), content_of(item).blob is not None)
 
@@ -371,7 +379,7 @@ async def _check_same(kernel: Kernel, head: Head, item: Mapping[str, Any], signa
         RunEnded: the run has expired, and was freed meanwhile.
     """
     if signal.ends_child:
-        return item["ttl"]
+        return ttl_of_signal(item)
     try:
         (data,) = await contents_of(kernel, [content_of(item)])
     except BlobNotFound:
@@ -385,7 +393,7 @@ async def _check_same(kernel: Kernel, head: Head, item: Mapping[str, Any], signa
         raise AlreadyExists(
             f"a signal {signal.name!r} of the id {signal.id!r} is there, with another payload"
         ) from None
-    return item["ttl"]
+    return ttl_of_signal(item)
 
 
 # --- cancelling -----------------------------------------------------------------------------------
@@ -484,7 +492,7 @@ async def retry(kernel: Kernel, run: RunKey, *, from_node: str | None) -> Place:
     request = RetryRequest(kernel.ids.new(), from_node)
     write = changes.with_retry(head, request, now_ms=kernel.clock.now_ms(), token=kernel.ids.new())
     standing = await changed(
-        kernel, head, write, lambda item: item.get("retry", {}).get("id") == request.id
+        kernel, head, write, lambda item: part(item, "retry", "id") == request.id
     )
     if standing is not None:
         raise NotRetryable(f"run {run.id!r} is {standing.status} by now")

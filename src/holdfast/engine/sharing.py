@@ -8,7 +8,8 @@ over. Inside a process one caller stands for all: the others wait for it, and ne
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import sys
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -23,6 +24,7 @@ from holdfast.errors import (
     BlobNotFound,
     ConditionFailed,
     InvalidResult,
+    ItemDamaged,
     JournalDamaged,
     StoreError,
 )
@@ -41,6 +43,8 @@ _log = log_named("holdfast.sharing")
 
 LEASE_SECONDS = 30.0
 """After so long without a sign of life of whoever asks, somebody else does."""
+# A lease that lasts longer is none of ours: whoever waited for its end would wait for ever.
+_LEASE_MS_MAX = 3_600_000
 # Somebody who waits for an answer of another process asks at first often, then less so.
 _ASK_FIRST_SECONDS = 0.025
 _ASK_MOST_SECONDS = 1.0
@@ -54,6 +58,18 @@ class Patiently(Protocol):
     async def __call__(self, action: Callable[[], Awaitable[T]], /) -> T: ...
 
 
+# Where what stands there cannot be read, each asks alone.
+_DAMAGED = Standing("", "unshared", sys.maxsize, None)
+
+
+def _standing(item: Mapping[str, Any], question: _Question) -> Standing:
+    try:
+        return standing_of(item)
+    except JournalDamaged as error:
+        _log.warning("%s: a shared answer is not used: %s", question.told, error)
+        return _DAMAGED
+
+
 class _Question(msgspec.Struct, frozen=True):
     """What is asked, and for how long its answer is kept."""
 
@@ -64,6 +80,8 @@ class _Question(msgspec.Struct, frozen=True):
     keep_ms: int
     ask: Ask
     patiently: Patiently
+    kind: Any
+    """What an answer is; another value that stands there is unreadable."""
 
     @property
     def key(self) -> Key:
@@ -106,11 +124,13 @@ class SharedAnswers:
         keep_ms: int,
         told: str | None = None,
         patiently: Patiently | None = None,
+        kind: Any = Any,
     ) -> tuple[Any, bool]:
         """Return the answer to a question, and whether somebody else had asked.
 
         ``told`` is the run that asks, as a log names it. ``patiently`` is how it waits for the
-        store; without it there is a limit.
+        store; without it there is a limit. An answer that stands there and is not of this ``kind``
+        is asked for again.
 
         Who asks first decides how long its answer is kept. What ``ask`` raises is raised to its
         own caller; those who waited for it ask themselves, one after the other. Who stalls past
@@ -122,7 +142,8 @@ class SharedAnswers:
             StoreUnusable: somebody has to mend it.
         """
         patiently = patiently or self._kernel.persistently
-        question = _Question(tenant, told or f"tenant {tenant}", digest, keep_ms, ask, patiently)
+        told = told or f"tenant {tenant}"
+        question = _Question(tenant, told, digest, keep_ms, ask, patiently, kind)
         key = question.key
         while (flight := self._flights.get(key)) is not None:
             await asyncio.wait({flight})
@@ -154,7 +175,7 @@ class SharedAnswers:
                     if got is not None:
                         return got
                     unreadable = seen.id
-                elif seen.state == "leased":
+                elif seen.state == "leased" and seen.until_ms - now <= _LEASE_MS_MAX:
                     left = (seen.until_ms - now) / 1000
                     await clock.sleep(min(pause * (0.5 + self._kernel.ids.random()), left))
                     pause = min(pause * 2, _ASK_MOST_SECONDS)
@@ -167,7 +188,10 @@ class SharedAnswers:
                 take = partial(self._take, question.key, instead_of=unreadable)
                 lease = await question.patiently(take)
             except ConditionFailed as failed:
-                seen = None if failed.item is None else standing_of(failed.item)
+                seen = None if failed.item is None else _standing(failed.item, question)
+                continue
+            except ItemDamaged:
+                seen = _DAMAGED
                 continue
             if clock.monotonic() - lease.taken < self._lease_seconds:
                 return await self._ask(question, lease, instead_of=seen)
@@ -175,8 +199,11 @@ class SharedAnswers:
 
     async def _read(self, question: _Question) -> Standing | None:
         # A moment old will do: where somebody was faster, the lease is refused.
-        item = await question.patiently(partial(self._table.get, question.key, eventual=True))
-        return None if item is None else standing_of(item)
+        try:
+            item = await question.patiently(partial(self._table.get, question.key, eventual=True))
+        except ItemDamaged:
+            return _DAMAGED
+        return None if item is None else _standing(item, question)
 
     async def _read_answer(self, question: _Question, seen: Standing) -> _Got | None:
         """Return the answer that stands; None where it cannot be read."""
@@ -187,8 +214,9 @@ class SharedAnswers:
                 get = partial(self._kernel.store.blobs.purpose("answer").get, seen.content.blob)
                 packed = await question.patiently(get)
             value = await unpacked(self._kernel, packed or b"", unpack_value)
+            msgspec.convert(value, question.kind)
             return _Got(value, packed or b"", others=True)
-        except (BlobNotFound, BlobDamaged, JournalDamaged) as error:
+        except (BlobNotFound, BlobDamaged, JournalDamaged, msgspec.ValidationError) as error:
             _log.warning(
                 "%s: a shared answer is asked for again, since it is unreadable: %s",
                 question.told,

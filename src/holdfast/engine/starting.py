@@ -21,7 +21,7 @@ from holdfast.errors import (
     PayloadTooLarge,
 )
 from holdfast.graph import Graph
-from holdfast.graph.values import Glimpse, Misfit, Oversize, check_count, check_size, glimpse
+from holdfast.graph.values import Oversize, check_size
 from holdfast.model.budget import Limits
 from holdfast.model.execution import Execution
 from holdfast.model.run import OnBusy
@@ -108,21 +108,14 @@ async def prepare(kernel: Kernel, graph: Graph, input: Any, session: str | None)
         InvalidInput: it does not fit the graph's state, or cannot be kept.
     """
     limit = kernel.limits.input_bytes_max
-    size = glimpse(input, limit)
-    if size.bytes > limit:
-        raise _too_large(Oversize(size.bytes, limit))
-    return await kernel.heavy.run(size, _prepared, graph, input, session, size, limit)
-
-
-def _prepared(
-    graph: Graph, input: Any, session: str | None, size: Glimpse, bytes_max: int
-) -> Prepared:
     try:
-        check_count(input, size, bytes_max)
+        size = await kernel.heavy.admitted(input, limit)
     except Oversize as error:
         raise _too_large(error) from None
-    except Misfit as error:
-        raise InvalidInput(f"the input does not fit: {error}") from None
+    return await kernel.heavy.run(size, _prepared, graph, input, session, limit)
+
+
+def _prepared(graph: Graph, input: Any, session: str | None, bytes_max: int) -> Prepared:
     execution = graph.start(input, "")
     # Fields that the type fills in by itself are not part of what was asked for: a later version
     # of the graph may fill in others.
@@ -286,7 +279,8 @@ def same_run(item: Mapping[str, Any], hash: bytes, run: RunKey, *, user: UserHas
 
 def _begun(head: Head, prepared: Prepared) -> Loaded:
     execution = msgspec.structs.replace(prepared.execution, seed=head.seed)
-    return begun(execution, head.context, len(prepared.packed), prepared.plain_bytes)
+    packed, plain_bytes = prepared.packed, prepared.plain_bytes
+    return begun(execution, head.context, len(packed), plain_bytes=plain_bytes)
 
 
 async def _head(

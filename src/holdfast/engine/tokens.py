@@ -216,7 +216,7 @@ class _Reader:
         where = text_range(head.generation, at.spool, at.number)
         async for item in self._kernel.texts.every(head.key.pk, where):
             spool, number = text_of_key(item["SK"])
-            text = text_in(item)
+            text = text_in(item, self._kernel.limits.record_bytes_max)
             skipped = at.index if (spool, number) == (at.spool, at.number) else 0
             entries = list(enumerate(text.entries))[skipped:]
             said = [(number, index, entry) for index, entry in entries]

@@ -28,9 +28,9 @@ from holdfast.engine.quotas import Later, NotYet, Pass
 from holdfast.engine.starting import Prepared, prepare
 from holdfast.engine.threads import NodeThreads
 from holdfast.engine.tokens import TokenWriter
-from holdfast.errors import NotPausable, ResultTaken, WaitBeyondExpiry
+from holdfast.errors import NotPausable, ResultTaken, ResultTooLarge, WaitBeyondExpiry
 from holdfast.graph import Graph, Node
-from holdfast.graph.values import Oversize, durable, glimpse
+from holdfast.graph.values import Oversize, durable
 from holdfast.model.call import Call, settled_signal
 from holdfast.model.child import childs_signal
 from holdfast.model.event import ChildStarted, Event, Failure, SignalTaken, TimerFired
@@ -348,6 +348,25 @@ class Visit:
         """How large values may be."""
         return self.hold.kernel.limits
 
+    async def apart(self, work: Callable[..., T], *args: Any) -> T:
+        """Return what ``work`` returns, which handles a large state; it is done in a thread."""
+        return await self.hold.kernel.heavy.apart(work, *args)
+
+    async def admit_result(self, value: Any) -> None:
+        """Check that what a node returned can be encoded; then its state is measured exactly.
+
+        A state may have more than ``state_bytes_max`` if it had so before, but never more than a
+        record.
+
+        Raises:
+            ResultTooLarge: it is larger than any state can be.
+        """
+        try:
+            await self.hold.kernel.heavy.admitted(value, self.limits.record_bytes_max)
+        except Oversize as error:
+            message = f"what node {self.node!r} returned is too large: {error}"
+            raise ResultTooLarge(message, size=error.size, limit=error.limit) from None
+
     async def durable(self, value: Any) -> Any:
         """Return the durable form of what a call returned; a large one in a thread.
 
@@ -355,11 +374,8 @@ class Visit:
             Oversize: it has more bytes than an answer may have.
             Misfit: it cannot be kept.
         """
-        limit = self.limits.answer_bytes_max
-        size = glimpse(value, limit)
-        if size.bytes > limit:
-            raise Oversize(size.bytes, limit)
-        heavy = self.hold.kernel.heavy
+        limit, heavy = self.limits.answer_bytes_max, self.hold.kernel.heavy
+        size = await heavy.admitted(value, limit)
         return await heavy.run(size, partial(durable, value, bytes_max=limit))
 
     async def begin_call(self) -> None:

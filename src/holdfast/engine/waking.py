@@ -38,7 +38,9 @@ async def woken(
         item = await kernel.settle(
             kernel.heads,
             write,
-            stands=lambda item: room is not None and (item.get("owner"), item["epoch"]) == claimed,
+            stands=lambda item: (
+                room is not None and (item.get("owner"), item.get("epoch")) == claimed
+            ),
         )
     except ConditionFailed as failed:
         if room is not None:

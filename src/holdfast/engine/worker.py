@@ -40,7 +40,7 @@ from holdfast.graph import Graph
 from holdfast.model.execution import Execution
 from holdfast.model.run import Status
 from holdfast.records.changes import claimed
-from holdfast.records.head import SCHEMA, Head, head_of
+from holdfast.records.head import Head, head_of, is_newer
 from holdfast.records.keys import Place, RunKey
 
 __all__ = ["Room", "Worker"]
@@ -469,10 +469,10 @@ class Worker:
                 self._kernel.heads,
                 write,
                 alive=lambda: self.id == worker and self.alive(),
-                stands=lambda item: item.get("owner") == worker and item["epoch"] == epoch + 1,
+                stands=lambda item: item.get("owner") == worker and item.get("epoch") == epoch + 1,
             )
         except ConditionFailed as failed:
-            if failed.item is not None and failed.item.get("schema", 0) > SCHEMA:
+            if failed.item is not None and is_newer(failed.item):
                 self._unreadable.add(place)
             return None
         except (ItemDamaged, InvalidRequest) as error:

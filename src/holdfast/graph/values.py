@@ -24,7 +24,7 @@ __all__ = [
     "Glimpse",
     "Misfit",
     "Oversize",
-    "check_count",
+    "check_extent",
     "check_size",
     "complaint",
     "converted",
@@ -171,6 +171,23 @@ def glimpse(value: Any, enough: int) -> Glimpse:
     return Glimpse(total, whole=whole and not left)
 
 
+def check_extent(value: Any, bytes_max: int) -> None:
+    """Check that a value which a glimpse did not take in whole is not too large written out.
+
+    A list that holds another one ten times is small, and ten of them within one another are not:
+    nothing must be encoded before this is known.
+
+    Raises:
+        Oversize: it is.
+    """
+    try:
+        _survey(value, bytes_max, texts=True)
+    except Oversize:
+        raise
+    except Misfit:
+        pass  # `durable` tells that, before anything is copied
+
+
 def durable(value: Any, *, ordered: bool = False, bytes_max: int | None = None) -> Any:
     """Return the durable form of a value, which shares nothing with it.
 
@@ -199,17 +216,6 @@ def durable(value: Any, *, ordered: bool = False, bytes_max: int | None = None) 
     if not whole:
         _survey(kept, bytes_max)
     return kept
-
-
-def check_count(value: Any, size: Glimpse, bytes_max: int) -> None:
-    """Check that a value does not hold more than so many bytes may hold, before it is copied.
-
-    Raises:
-        Oversize: it does.
-        Misfit: it is nested too deeply, or a map in it has a key that cannot be kept.
-    """
-    if not size.whole or size.bytes * _CONTAINER_BYTES > bytes_max:  # or it cannot hold too many
-        _survey(value, bytes_max, level_max=_LEVEL_MAX)
 
 
 def check_size(kept: Any, size: int, bytes_max: int) -> None:
@@ -368,7 +374,7 @@ def _richer(kind: Any, value: Any) -> Any:
 
 
 def _survey(
-    value: Any, bytes_max: int | None, *, level_max: int = sys.maxsize
+    value: Any, bytes_max: int | None, *, level_max: int = sys.maxsize, texts: bool = False
 ) -> tuple[bool, bool]:
     """Walk through all that a value holds; nothing is copied.
 
@@ -376,7 +382,7 @@ def _survey(
     set in it.
 
     A level of more than ``level_max`` containers is not walked through: a list that holds itself
-    twice has levels without end.
+    twice has levels without end. With ``texts`` the length of what is text counts, too.
 
     Raises:
         Oversize: it holds more than ``bytes_max`` bytes may hold.
@@ -386,7 +392,7 @@ def _survey(
     if bytes_max is not None:
         containers_max, elements_max = bytes_max // _CONTAINER_BYTES, bytes_max // _ELEMENT_BYTES
     # The value itself is not one that it holds.
-    whole, sets, containers, elements = True, False, -1, 0
+    whole, sets, containers, elements, letters = True, False, -1, 0, 0
     level: list[Any] = [] if type(value) in _PLAIN else [value]
     for _ in range(_NESTED_MAX + 1):
         if not level:
@@ -414,6 +420,10 @@ def _survey(
                 elements += len(each)
                 if elements > elements_max or containers > containers_max:
                     raise _too_many(containers, elements, cast(int, bytes_max))
+                if texts:
+                    letters += sum(map(len, _of_kinds(each, _TEXTS, set(map(type, each)))))
+                    if bytes_max is not None and letters > bytes_max:
+                        raise Oversize(letters, bytes_max)
                 if not _PLAIN.issuperset(map(type, each)):
                     kinds = set(map(type, each))
                     found += _of_kinds(each, kinds - _PLAIN, kinds)

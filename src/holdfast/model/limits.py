@@ -27,7 +27,9 @@ class PayloadLimits(msgspec.Struct, frozen=True, kw_only=True):
     signal_bytes_max: int = _MB
     """The payload of a signal."""
     state_bytes_max: int = 8 * _MB
-    """The state of a run after a node; also the result of a child."""
+    """The state of a run after a node; also the result of a child. While a worker drives it, a run
+    holds at most twice as much: its state, what its branches changed, and the answers of the waits
+    and calls of nodes that are not over."""
     answer_bytes_max: int = 4 * _MB
     """What one call of a node returns: a tool's result, or a model's answer. Also the result that a
     person gives for a call."""
@@ -65,3 +67,8 @@ class PayloadLimits(msgspec.Struct, frozen=True, kw_only=True):
                 size=self.signal_bytes_max,
                 limit=self.inbox_bytes_max,
             )
+
+    @property
+    def held_bytes_max(self) -> int:
+        """What a run holds in memory while a worker drives it."""
+        return 2 * self.state_bytes_max

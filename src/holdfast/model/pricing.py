@@ -22,7 +22,7 @@ __all__ = ["MODEL_PRICES", "ModelPrice", "ModelPrices", "Usage", "price_of"]
 _MILLION = 1_000_000
 
 # What may follow a model's name in its id: a date or "latest", a version, the size of its context.
-_VERSION = re.compile(r"(-(\d{8}|\d{4}-\d\d-\d\d|latest))?(-v\d+)?(:\d+)?(:\w+)?")
+_VERSION = re.compile(r"(-(\d{8}|\d{4}-\d\d-\d\d|latest))?(-v\d+)?(:\d+)?(:\w+)?", re.ASCII)
 # Where Bedrock may send a call; only "global" may have a price of its own.
 _GEOGRAPHY = re.compile(r"(apac|au|ca|eu|jp|sa|us|us-gov|global)\.")
 

@@ -17,6 +17,7 @@ import msgspec
 
 from holdfast.model.budget import Limits
 from holdfast.model.spending import NOTHING, Spending
+from holdfast.records.damage import DAMAGE, attribute, damaged
 from holdfast.records.head import Head, Parent
 from holdfast.records.keys import RunKey, account_key, grant_key
 from holdfast.storage import Absent, AllOf, AnyOf, Equals, Less, Put, Update
@@ -100,32 +101,45 @@ class Grant(msgspec.Struct, frozen=True):
 
 
 def account_of(item: Mapping[str, Any]) -> Account:
-    """Return the account that an item is."""
-    limits = item["limits"]
-    return Account(
-        Limits(limits.get("tokens"), limits.get("nanodollars")),
-        Spending(*item["granted"]),
-        item["version"],
-        item["ttl"],
-        item["fundings"],
-        tuple(item.get("waiting", ())),
-        item.get("closed", False),
-    )
+    """Return the account that an item is.
+
+    Raises:
+        JournalDamaged: it is none.
+    """
+    try:
+        return Account(
+            msgspec.convert(item["limits"], Limits),
+            msgspec.convert(item["granted"], Spending),
+            attribute(item, "version", int),
+            attribute(item, "ttl", int),
+            attribute(item, "fundings", int),
+            msgspec.convert(item.get("waiting", ()), tuple[str, ...]),
+            item.get("closed", False) is True,
+        )
+    except DAMAGE as error:
+        raise damaged(item, "the account", error) from error
 
 
 def grant_of(item: Mapping[str, Any] | None) -> Grant:
-    """Return the grant that an item is; nothing was granted where there is none."""
+    """Return the grant that an item is; nothing was granted where there is none.
+
+    Raises:
+        JournalDamaged: it is none.
+    """
     if item is None:
         return Grant()
-    return Grant(
-        Spending(*item["total"]),
-        item["version"],
-        item["by"],
-        item.get("closed", False),
-        item.get("generation", ""),
-        item.get("epoch", 0),
-        Spending(*item.get("former", (0, 0))),
-    )
+    try:
+        return Grant(
+            msgspec.convert(item["total"], Spending),
+            attribute(item, "version", int),
+            attribute(item, "by", str),
+            item.get("closed", False) is True,
+            msgspec.convert(item.get("generation", ""), str),
+            msgspec.convert(item.get("epoch", 0), int),
+            msgspec.convert(item.get("former", (0, 0)), Spending),
+        )
+    except DAMAGE as error:
+        raise damaged(item, "the grant", error) from error
 
 
 def opened(head: Head, limits: Limits, spent: Spending, *, token: str) -> tuple[Put, Put]:

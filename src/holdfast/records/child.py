@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from holdfast.records.damage import DAMAGE, attribute, damaged
 from holdfast.records.head import Head
 from holdfast.records.keys import child_key
 from holdfast.storage import Absent, Put
@@ -20,5 +21,12 @@ def child_item(parent: Head, id: str, *, graph: str, token: str) -> Put:
 
 
 def child_in(item: Mapping[str, Any]) -> tuple[str, str]:
-    """Return id and graph of the child that an item names."""
-    return item["SK"].split("#", 2)[2], item["graph"]
+    """Return id and graph of the child that an item names.
+
+    Raises:
+        JournalDamaged: it names none.
+    """
+    try:
+        return item["SK"].split("#", 2)[2], attribute(item, "graph", str)
+    except DAMAGE as error:
+        raise damaged(item, "the entry of a child", error) from error

@@ -28,7 +28,9 @@ __all__ = [
     "InboxSize",
     "Parent",
     "RetryRequest",
+    "has_ended",
     "head_of",
+    "is_newer",
     "is_over",
 ]
 
@@ -280,6 +282,18 @@ ATTRIBUTES: dict[str, type] = {
     **dict.fromkeys(("input_hash", "plain_hash"), bytes),
 }  # fmt: skip
 _STATUSES = frozenset(get_args(Status))
+
+
+def has_ended(item: Mapping[str, Any]) -> bool:
+    """Return whether a row says that its run has ended; one that says nothing has not."""
+    status = item.get("status")
+    return isinstance(status, str) and status in ENDED
+
+
+def is_newer(item: Mapping[str, Any]) -> bool:
+    """Return whether a newer release wrote a row, which this one cannot read."""
+    schema = item.get("schema")
+    return isinstance(schema, int) and schema > SCHEMA
 
 
 def is_over(item: Mapping[str, Any], now_ms: int) -> bool:

@@ -7,8 +7,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from holdfast.errors import JournalDamaged
+from holdfast.errors import InvalidItem, JournalDamaged
 from holdfast.records import codec
+from holdfast.records.damage import DAMAGE, attribute, damaged
 from holdfast.records.head import Context, Head
 from holdfast.records.keys import inbox_key, is_record, journal_key
 from holdfast.storage import Absent, BlobRef, Delete, Key, Less, Put, Update
@@ -17,6 +18,7 @@ from holdfast.storage.layout import TOKEN
 __all__ = [
     "Content",
     "Stay",
+    "accepted_ms_of",
     "content_of",
     "followed",
     "freed",
@@ -29,6 +31,7 @@ __all__ = [
     "signal_in",
     "signal_item",
     "stamp_of",
+    "ttl_of_signal",
 ]
 
 
@@ -73,7 +76,10 @@ def content_of(item: Mapping[str, Any]) -> Content:
         JournalDamaged: nothing that can be read.
     """
     if "blob" in item:
-        return Content(None, BlobRef.from_item(item["blob"]))
+        try:
+            return Content(None, BlobRef.from_item(item["blob"]))
+        except InvalidItem as error:
+            raise damaged(item, "the record", error) from error
     if not isinstance(item.get("data"), bytes):
         raise JournalDamaged(f"the record {item.get('SK')!r:.100} holds nothing")
     return Content(item["data"])
@@ -139,9 +145,41 @@ def signal_item(
 
 
 def signal_in(item: Mapping[str, Any]) -> tuple[str, str]:
-    """Return name and id of the signal that an item of an inbox is."""
-    name, id = item["SK"].split("#", 3)[3].split("#")
+    """Return name and id of the signal that an item of an inbox is.
+
+    Raises:
+        JournalDamaged: it is none.
+    """
+    try:
+        name, id = item["SK"].split("#", 3)[3].split("#")
+    except DAMAGE as error:
+        raise damaged(item, "the signal", error) from error
     return name, id
+
+
+def accepted_ms_of(item: Mapping[str, Any]) -> int:
+    """Return when the signal in an inbox was accepted.
+
+    Raises:
+        JournalDamaged: it does not say.
+    """
+    return _number_in(item, "accepted_ms")
+
+
+def ttl_of_signal(item: Mapping[str, Any]) -> int:
+    """Return how long the signal in an inbox lasts.
+
+    Raises:
+        JournalDamaged: it does not say.
+    """
+    return _number_in(item, "ttl")
+
+
+def _number_in(item: Mapping[str, Any], name: str) -> int:
+    try:
+        return attribute(item, name, int)
+    except DAMAGE as error:
+        raise damaged(item, "the signal", error) from error
 
 
 def payload_bytes(item: Mapping[str, Any]) -> int:
@@ -151,7 +189,8 @@ def payload_bytes(item: Mapping[str, Any]) -> int:
     """
     content = content_of(item)
     if content.blob is not None:
-        return item.get("plain", content.size)
+        plain = item.get("plain", content.size)
+        return plain if type(plain) is int else content.size
     try:
         return codec.plain_bytes(content.data or b"")
     except JournalDamaged:
@@ -163,7 +202,8 @@ def stamp_of(item: Mapping[str, Any]) -> str:
 
     It is the token of its Put. No later write of the item carries one, so it stays.
     """
-    return item.get(TOKEN, "")
+    stamp = item.get(TOKEN, "")
+    return stamp if type(stamp) is str else ""
 
 
 def prolonged(item: Mapping[str, Any], ttl: int) -> Update:

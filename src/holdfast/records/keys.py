@@ -52,6 +52,7 @@ import hashlib
 import re
 from typing import NamedTuple
 
+from holdfast.errors import JournalDamaged
 from holdfast.storage import Between, From, Key, Prefix, UpTo
 
 __all__ = [
@@ -101,6 +102,7 @@ __all__ = [
     "text_key",
     "text_of_key",
     "text_range",
+    "ticket_number",
     "worker_key",
     "worker_named",
 ]
@@ -178,7 +180,7 @@ class Queue(NamedTuple):
     def parsed(cls, kind: str, shard: str) -> Queue:
         """Return the queue that the two parts of a name are."""
         graph, _, pool = kind.partition("@")
-        return cls(graph, pool or None, int(shard))
+        return cls(graph, pool or None, _whole(shard))
 
 
 class LaneKey(NamedTuple):
@@ -201,6 +203,11 @@ class LaneKey(NamedTuple):
     def ticket(self, number: int) -> Key:
         """Return the key of one ticket."""
         return Key(self.pk, f"T#{number:012d}")
+
+
+def ticket_number(sk: str) -> int:
+    """Return the number that the key of a ticket names."""
+    return _whole(sk.removeprefix("T#"))
 
 
 class Place(NamedTuple):
@@ -233,7 +240,7 @@ class Place(NamedTuple):
     def owned_parts(self) -> tuple[Queue, RunKey, int]:
         """Return queue, run and epoch of the place of a run that a worker holds."""
         kind, shard, tenant, id, epoch = self.sk.split("#")
-        return Queue.parsed(kind, shard), RunKey(tenant, id), int(epoch)
+        return Queue.parsed(kind, shard), RunKey(tenant, id), _whole(epoch)
 
     def due_queue(self) -> Queue:
         """Return the queue of the place of a run that is to be claimed."""
@@ -243,12 +250,12 @@ class Place(NamedTuple):
     def due_parts(self) -> tuple[int, RunKey, int]:
         """Return time, run and epoch of the place of a run that is to be claimed."""
         due_ms, tenant, id, epoch = self.sk.split("#")
-        return int(due_ms), RunKey(tenant, id), int(epoch)
+        return _whole(due_ms), RunKey(tenant, id), _whole(epoch)
 
     def worker_parts(self) -> tuple[int, str]:
         """Return time and worker of a worker's place, alive or reaped."""
         due_ms, worker = self.sk.split("#")
-        return int(due_ms), worker
+        return _whole(due_ms), worker
 
 
 def run_named(pk: str) -> str:
@@ -364,9 +371,16 @@ def text_range(generation: str, spool: SpoolKey, number: int) -> Between:
 
 
 def text_of_key(sk: str) -> tuple[SpoolKey, int]:
-    """Return the spool and the number that the key of some text names."""
-    _, _, epoch, id, number = sk.split("#")
-    return SpoolKey(int(epoch.removeprefix(_LAST)), id), int(number)
+    """Return the spool and the number that the key of some text names.
+
+    Raises:
+        JournalDamaged: it names none.
+    """
+    try:
+        _, _, epoch, id, number = sk.split("#")
+        return SpoolKey(_whole(epoch.removeprefix(_LAST)), id), _whole(number)
+    except ValueError:
+        raise JournalDamaged(f"{sk!r:.100} is not the key of a run's text") from None
 
 
 def kept_range(generation: str) -> Between:
@@ -385,12 +399,19 @@ def is_inbox(sk: str) -> bool:
 
 def is_record(sk: str) -> bool:
     """Return whether a key of a journal is that of a record: neither a signal nor text."""
-    return sk.split("#", 3)[2].isdigit()
+    return _is_whole(sk.split("#", 3)[2])
 
 
 def position_in(sk: str) -> int:
-    """Return the position that a record's key names."""
-    return int(sk.rpartition("#")[2])
+    """Return the position that a record's key names.
+
+    Raises:
+        JournalDamaged: it names none.
+    """
+    try:
+        return _whole(sk.rpartition("#")[2])
+    except ValueError:
+        raise JournalDamaged(f"{sk!r:.100} is not the key of a record") from None
 
 
 def worker_key(worker: str) -> Key:
@@ -417,7 +438,7 @@ def list_place(run: RunKey, created_ms: int, shards: int, *, trouble: bool) -> t
 
 def listed_ms(sk: str) -> int:
     """Return since when an entry stands in a list: that is where its place begins."""
-    return int(sk.split("#")[0])
+    return _whole(sk.split("#")[0])
 
 
 def list_partition(kind: str, tenant: str, shard: int) -> str:
@@ -501,6 +522,18 @@ def answer_blob_of(blob_key: str) -> AnswerBlob | None:
     """Return which shared answer a blob is; None where it is none."""
     found = _ANSWER_BLOB.fullmatch(blob_key)
     return None if found is None or len(found[3]) % 2 else AnswerBlob(*found.groups())
+
+
+def _is_whole(text: str) -> bool:
+    # int() also takes "٣", "1_0", "+1" and " 1", and isdigit() takes "²".
+    return text.isascii() and text.isdigit()
+
+
+def _whole(text: str) -> int:
+    """Return the number that a part of a key is, as keys have them: digits of ASCII alone."""
+    if not _is_whole(text):
+        raise ValueError(f"{text!r:.40} is not a number")
+    return int(text)
 
 
 def _made_ms(id: str) -> int:

@@ -15,8 +15,9 @@ import msgspec
 from holdfast.model.call import is_ambiguous
 from holdfast.model.child import is_childs_signal
 from holdfast.model.signals import Signal, Take, Wait, resolved
+from holdfast.records.damage import DAMAGE, attribute, damaged
 from holdfast.records.head import Head, is_over
-from holdfast.records.keys import LaneKey
+from holdfast.records.keys import LaneKey, ticket_number
 from holdfast.storage import Absent, AllOf, AnyOf, Delete, Equals, Less, Put, Update
 
 __all__ = [
@@ -57,16 +58,31 @@ class Lane(msgspec.Struct, frozen=True):
 
 
 def lane_of(items: Iterable[Mapping[str, Any]]) -> Lane:
-    """Return the lane that some items of its partition are, in their order."""
+    """Return the lane that some items of its partition are, in their order.
+
+    Raises:
+        JournalDamaged: one of them is neither a ticket nor the last number.
+    """
     last, ttl = 0, 0
     tickets: list[Ticket] = []
     for item in items:
-        if item["SK"] == "LAST":
-            last, ttl = item["last"], item["ttl"]
-        else:
-            number = int(item["SK"].removeprefix("T#"))
-            tickets.append(Ticket(number, item["run"], item["generation"], item["ttl"]))
+        try:
+            if item["SK"] == "LAST":
+                last, ttl = attribute(item, "last", int), attribute(item, "ttl", int)
+            else:
+                tickets.append(_ticket_in(item))
+        except DAMAGE as error:
+            raise damaged(item, "the order of a session", error) from error
     return Lane(last, ttl, tuple(tickets))
+
+
+def _ticket_in(item: Mapping[str, Any]) -> Ticket:
+    return Ticket(
+        ticket_number(item["SK"]),
+        attribute(item, "run", str),
+        attribute(item, "generation", str),
+        attribute(item, "ttl", int),
+    )
 
 
 def front(lane: Lane, now_ms: int) -> Ticket | None:
@@ -77,7 +93,9 @@ def front(lane: Lane, now_ms: int) -> Ticket | None:
 
 def stands_for(ticket: Ticket, row: Mapping[str, Any] | None, now_ms: int) -> bool:
     """Return whether the row under a ticket's id is that of its run, and not over."""
-    return row is not None and row["generation"] == ticket.generation and not is_over(row, now_ms)
+    if row is None or row.get("generation") != ticket.generation:
+        return False
+    return not is_over(row, now_ms)
 
 
 def next_number(lane: Lane) -> int:

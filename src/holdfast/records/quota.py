@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import JournalDamaged
 from holdfast.model.level import Level, lasts_until_us
 from holdfast.model.quota import Quota
 from holdfast.records.codec import pack, unpack_value
+from holdfast.records.damage import DAMAGE, attribute, damaged
 from holdfast.records.keys import quota_key
 from holdfast.records.names import admit_name, admit_tenant
 from holdfast.storage import Absent, Equals, Key, Put
@@ -20,6 +20,8 @@ __all__ = ["changed", "key_of", "level_of"]
 
 # Longer than clocks differ: a quota is forgotten only when nobody's clock says that it is used.
 _KEPT_SECONDS = 24 * 3600
+# Its permits are in it, of which there are at most 1,000.
+_LEVEL_BYTES_MAX = 1024 * 1024
 
 
 def key_of(quota: Quota, tenant: str) -> Key:
@@ -58,6 +60,8 @@ def level_of(item: Mapping[str, Any] | None) -> Level:
     if item is None:
         return Level()
     try:
-        return msgspec.convert(unpack_value(item["level"]), Level)
-    except msgspec.ValidationError as error:
-        raise JournalDamaged(f"the quota at {item['PK']!r:.200} cannot be read: {error}") from error
+        return msgspec.convert(
+            unpack_value(attribute(item, "level", bytes), _LEVEL_BYTES_MAX), Level
+        )
+    except DAMAGE as error:
+        raise damaged(item, "the quota", error) from error

@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.records.damage import DAMAGE, attribute, damaged
 from holdfast.records.keys import REAPING
 from holdfast.storage import Absent, Equals, Update
 
@@ -45,12 +46,20 @@ class Turn(msgspec.Struct, frozen=True):
 
 
 def turn_of(item: Mapping[str, Any] | None) -> Turn:
-    """Return what the item says; the beginning where there is none."""
+    """Return what the item says; the beginning where there is none.
+
+    Raises:
+        JournalDamaged: it does not say how far the fleet has got.
+    """
     if item is None:
         return Turn()
-    known = tuple(item.get("cursors", ()))[: len(AGES_MS)]
+    try:
+        known = msgspec.convert(item.get("cursors", ()), tuple[str, ...])[: len(AGES_MS)]
+        turn, next_ms = attribute(item, "turn", int), attribute(item, "next_ms", int)
+    except DAMAGE as error:
+        raise damaged(item, "the turn", error) from error
     # A release with fewer stages wrote it: the stages that it lacks begin at the beginning.
-    return Turn(item["turn"], item["next_ms"], (*known, *Turn().cursors[len(known) :]))
+    return Turn(turn, next_ms, (*known, *Turn().cursors[len(known) :]))
 
 
 def taken(before: Turn, *, next_ms: int, token: str) -> Update:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.records.damage import DAMAGE, attribute, damaged
 from holdfast.records.keys import SETTINGS
 from holdfast.storage import Absent, Equals, Put, Update
 
@@ -92,13 +93,23 @@ def grown(standing: Settings, shards: int, *, token: str) -> Update:
 
 
 def settings_of(item: Mapping[str, Any]) -> Settings:
-    """Return what was settled."""
-    return Settings(
-        item["shards"],
-        item["list_shards"],
-        item["user_key"],
-        bound_lanes=item.get("bound_lanes", False),
-    )
+    """Return what was settled.
+
+    Raises:
+        JournalDamaged: the item does not say.
+    """
+    try:
+        settled = Settings(
+            attribute(item, "shards", int),
+            attribute(item, "list_shards", int),
+            attribute(item, "user_key", bytes),
+            bound_lanes=item.get("bound_lanes", False) is True,
+        )
+        if not (1 <= settled.shards <= SHARDS_MAX and 1 <= settled.list_shards <= SHARDS_MAX):
+            raise ValueError(f"{settled.shards} and {settled.list_shards} shards")
+    except DAMAGE as error:
+        raise damaged(item, "the settings", error) from error
+    return settled
 
 
 def user_hash(user: str, tenant: str, *, key: bytes) -> UserHash:

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from holdfast.records.damage import DAMAGE, attribute, damaged
 from holdfast.records.journal import Content, content_of
 from holdfast.records.keys import AnswerBlob
 from holdfast.records.lifetime import retention_class
@@ -47,11 +48,16 @@ def standing_of(item: Mapping[str, Any]) -> Standing:
     """Return what an item says.
 
     Raises:
-        JournalDamaged: it says that it is an answer, and holds none.
+        JournalDamaged: it says that it is an answer, and holds none; or it says nothing.
     """
-    state = item["state"]
-    content = content_of(item) if state == "answered" else None
-    return Standing(item["id"], state, item["until_ms"], content)
+    try:
+        state = attribute(item, "state", str)
+        content = content_of(item) if state == "answered" else None
+        return Standing(
+            attribute(item, "id", str), state, attribute(item, "until_ms", int), content
+        )
+    except DAMAGE as error:
+        raise damaged(item, "the shared answer", error) from error
 
 
 def leased(key: Key, *, id: str, until_ms: int, now_ms: int, instead_of: str | None = None) -> Put:

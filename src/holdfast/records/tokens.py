@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import JournalDamaged
 from holdfast.records.codec import pack, unpack_value
+from holdfast.records.damage import DAMAGE, attribute, damaged
 from holdfast.records.head import Head
 from holdfast.records.keys import SpoolKey, text_key
 from holdfast.storage import Put
@@ -50,13 +50,14 @@ def text_item(head: Head, spool: SpoolKey, number: int, text: Text, *, now_ms: i
     return Put({"PK": key.pk, "SK": key.sk, "ttl": ttl, "data": pack(text)})
 
 
-def text_in(item: Mapping[str, Any]) -> Text:
+def text_in(item: Mapping[str, Any], bytes_max: int) -> Text:
     """Return the text that an item holds.
 
     Raises:
+        RecordTooLarge: it has more than ``bytes_max`` bytes once it is unpacked.
         JournalDamaged: nothing that can be read.
     """
     try:
-        return msgspec.convert(unpack_value(item["data"]), Text)
-    except (KeyError, msgspec.ValidationError) as error:
-        raise JournalDamaged(f"the text {item.get('SK')!r:.120} cannot be read: {error}") from None
+        return msgspec.convert(unpack_value(attribute(item, "data", bytes), bytes_max), Text)
+    except DAMAGE as error:
+        raise damaged(item, "the text", error) from error

@@ -51,6 +51,7 @@ _BUCKET_OPTIONS = ("bucket_owner", "bucket_endpoint", "kms_key")
 _LETTERS_MAX = 8192
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SWITCH = {"on": True, "off": False}
+_BYTES = re.compile(r"[0-9]{1,18}")
 # Half of a character, or a byte of an argument that is not UTF-8.
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -320,7 +321,7 @@ def _switch(url: str, options: Mapping[str, str], name: str) -> bool | None:
 
 def _bytes(url: str, options: Mapping[str, str], name: str) -> int | None:
     value = options.get(name)
-    if value is not None and (not value.isdecimal() or len(value) > 18 or int(value) == 0):
+    if value is not None and (_BYTES.fullmatch(value) is None or int(value) == 0):
         raise _invalid(url, f"{name} is a whole number of bytes, not {value!r}")
     return None if value is None else int(value)
 

@@ -28,7 +28,7 @@ _PLAIN = frozenset({str, bytes, bool, type(None)})
 _SIMPLE = _PLAIN | {int}
 _LEAVES = _SIMPLE | {Decimal, frozenset}
 # At most 38 digits are written, and up to 125 zeros behind or 130 before them.
-_NUMBER_TEXT = re.compile(r"-?[0-9]{1,200}(\.[0-9]{1,200})?([eE][+-]?[0-9]{1,3})?", re.ASCII)
+_NUMBER_TEXT = re.compile(r"-?[0-9]{1,200}(\.[0-9]{1,200})?([eE][+-]?[0-9]{1,3})?")
 
 
 def encoded(item: Item) -> bytes:
@@ -137,9 +137,10 @@ def _unpacked(code: int, data: memoryview) -> Value:
 
 
 def _number(text: str) -> int | Decimal:
-    if _NUMBER_TEXT.fullmatch(text) is None:
+    found = _NUMBER_TEXT.fullmatch(text)
+    if found is None:
         raise Unreadable(f"it holds {text!r:.40}, which is not a number")
-    return int(text) if text.lstrip("-").isdigit() else Decimal(text)
+    return int(text) if found.groups() == (None, None) else Decimal(text)
 
 
 _texts_decoder = msgspec.msgpack.Decoder(list[str])

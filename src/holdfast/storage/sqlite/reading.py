@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterable
 from contextlib import closing
@@ -33,6 +34,7 @@ __all__ = ["SqliteReader", "damaged"]
 PAGE_BYTES_MAX = 1024 * 1024
 _DAMAGED_MAX = 100
 _LAST_CHARACTER = 0x10FFFF
+_POSITION = re.compile(r"[0-9]{1,19}")
 _SURROGATES = range(0xD800, 0xE000)
 
 
@@ -221,7 +223,7 @@ def _position(after: str | None, oldest: int, newest: int) -> int:
         return oldest - 1
     if after == LATEST:
         return newest
-    is_position = isinstance(after, str) and len(after) < 20 and after.isdecimal()
+    is_position = isinstance(after, str) and _POSITION.fullmatch(after) is not None
     if not is_position or int(after) > newest:
         raise InvalidQuery(f"{after!r:.80} is not a position of this feed", field="after")
     if int(after) < oldest - 1:
