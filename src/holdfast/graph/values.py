@@ -401,7 +401,7 @@ def _survey(
             return False, sets
         found: list[Any] = []
         for parent in level:
-            kind: Any = cast(Any, type(parent))
+            kind = _kind_of(parent)
             if kind is dict:
                 if not _KEYS.issuperset(map(type, parent)):
                     _check_keys(parent)
@@ -449,12 +449,11 @@ def _check_keys(members: Mapping[Any, Any]) -> None:
 
 def _held(value: Any) -> tuple[Collection[Any], ...] | None:
     """Return what a value holds, a map's keys too; None where that cannot be seen."""
-    kind = cast(Any, type(value))
+    kind = _kind_of(value)
     if kind is dict:
-        members = cast(dict[Any, Any], value)
-        if len(members) > _COPIED_MAX:
-            return members.keys(), members.values()
-        return ([*members, *members.values()],)
+        if len(value) > _COPIED_MAX:
+            return value.keys(), value.values()
+        return ([*value, *value.values()],)
     if kind is list or kind is tuple or kind in _SETS:
         return (value,)
     if isinstance(value, _NUMBERS):
@@ -480,6 +479,9 @@ def _of_kinds(values: Collection[Any], wanted: Set[type], kinds: set[type]) -> I
         values if kinds <= wanted else compress(values, map(wanted.__contains__, map(type, values)))
     )
 
+
+# As it is, but without a word on what may be inside.
+_kind_of = cast(Callable[[Any], Any], type)
 
 _ONLY_TEXT = frozenset({str})
 _TEXTS = frozenset({str, bytes})
