@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import enum
 import logging
 import traceback
 import urllib.parse
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 import httpx
+import msgspec
+import pydantic
 import pytest
 from click.testing import CliRunner
 
@@ -26,6 +30,7 @@ from holdfast.cli import main
 from holdfast.clock import SystemClock, SystemIds
 from holdfast.engine.kernel import Kernel
 from holdfast.errors import HoldfastError, InvalidUrl
+from holdfast.integrations.offline import Offline
 from holdfast.integrations.openai import OpenAI
 from holdfast.model.invocation import Request
 from holdfast.records.keys import SETTINGS, RunKey
@@ -37,10 +42,15 @@ from holdfast.storage.operations import GetItem
 from tests.engine.support import House, StepClock
 
 PLANTED_MIN = 30
+MISFITS = (
+    *("choice", "colour", "name", "inner", "key", "extra", "tag"),
+    *("returned", "picked", "answered"),
+)
 PLANTED = {
     "the_key_of_users": ("given", "short", "text", "stored"),
     "the_names_of_users": ("of a run", "of another", "too long"),
     "inputs": ("kept", "other", "misfit", "opaque", "deep"),
+    "what_does_not_fit_its_type": MISFITS,
     "signals": ("taken", "other", "opaque", "late"),
     "what_tools_are_told_and_return": ("argument", "changed", "misfit", "probed", "resolved"),
     "store_addresses": ("unknown", "sqlite", "dynamodb", "s3"),
@@ -60,6 +70,40 @@ class Form(TypedDict, total=False):
     number: int
     text: str
     said: Any
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Inner(msgspec.Struct, forbid_unknown_fields=True):
+    number: int = 1
+
+
+class Strict(TypedDict, total=False):
+    """What takes little."""
+
+    choice: Literal["a", "b"]
+    colour: Colour
+    inner: Inner
+
+
+class Cat(pydantic.BaseModel):
+    kind: Literal["cat"]
+
+
+class Dog(pydantic.BaseModel):
+    kind: Literal["dog"]
+
+
+class Closed(pydantic.BaseModel, extra="forbid"):
+    number: int = 1
+
+
+class Modelled(pydantic.BaseModel):
+    counts: dict[str, int] = {}
+    inner: Closed = Closed()
+    tagged: Annotated[Cat | Dog, pydantic.Field(discriminator="kind")] | None = None
 
 
 class Seen:
@@ -220,6 +264,48 @@ async def inputs(seen: Seen) -> None:
             "deep", lambda: hf.start(quick, {"said": {"deep": [Opaque(deep), 2**70]}})
         )
         seen.show(run, hf)
+
+
+@scenario
+async def what_does_not_fit_its_type(seen: Seen) -> None:
+    secrets = dict(zip(MISFITS, map(seen.secret, MISFITS), strict=True))
+
+    async def returns(state: Any) -> Any:
+        return {"choice": secrets["returned"]}
+
+    async def calls(state: Any, ctx: Context) -> None:
+        @tool
+        async def pick() -> Literal["a"]:
+            return secrets["picked"]  # type: ignore[return-value]
+
+        await ctx.call(pick)
+
+    async def asks(state: Any, ctx: Context) -> None:
+        (await ctx.model("m", "q")).json()
+
+    nodes = {"returned": returns, "picked": calls, "answered": asks}
+    graphs = {name: Graph(name, Strict) for name in nodes}
+    for name, graph in graphs.items():
+        graph.node(name="node")(nodes[name])
+    modelled = Graph("modelled", Modelled)
+    modelled.node(name="node")(returns)
+    inputs: dict[str, tuple[Graph, dict[str, Any]]] = {
+        "choice": (graphs["returned"], {"choice": secrets["choice"]}),
+        "colour": (graphs["returned"], {"colour": secrets["colour"]}),
+        "name": (graphs["returned"], {secrets["name"]: 1}),
+        "inner": (graphs["returned"], {"inner": {secrets["inner"]: 1}}),
+        "key": (modelled, {"counts": {secrets["key"]: "x"}}),
+        "extra": (modelled, {"inner": {secrets["extra"]: 1}}),
+        "tag": (modelled, {"tagged": {"kind": secrets["tag"]}}),
+    }
+    models = {"m": Offline([secrets["answered"]])}
+    async with Holdfast(seen.url, models=models) as hf, hf.worker([*graphs.values()]):
+        for name, (graph, input) in inputs.items():
+            await seen.refused(name, partial(hf.start, graph, input))
+        for name, graph in graphs.items():
+            run = await hf.start(graph)
+            await seen.refused(name, partial(run.result, timeout=WAIT_SECONDS_MAX))
+            seen.show(await run.get())
 
 
 @scenario

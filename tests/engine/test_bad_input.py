@@ -32,8 +32,8 @@ from tests.engine.support import (
     store_without_blobs,
 )
 
-FIVE_MB = 5 * 1024 * 1024
-ROOMY = PayloadLimits(signal_bytes_max=2 * FIVE_MB)
+TWO_MB = 2 * 1024 * 1024
+ROOMY = PayloadLimits(signal_bytes_max=2 * TWO_MB)
 
 
 class Typed(TypedDict, total=False):
@@ -175,13 +175,13 @@ async def test_a_choice_that_breaks_or_leads_nowhere_fails_the_run(
                 await run.result(timeout=10)
 
 
-# --- five megabytes -------------------------------------------------------------------------------
+# --- two megabytes --------------------------------------------------------------------------------
 
 
 async def test_a_large_input_delta_and_payload_spill_and_come_back_elsewhere(
     either: House,
 ) -> None:
-    input, delta, payload = (incompressible(seed, FIVE_MB) for seed in (1, 2, 3))
+    input, delta, payload = (incompressible(seed, TWO_MB) for seed in (1, 2, 3))
 
     async def waits(state: Any, ctx: Any) -> Any:
         assert state["input"] == input
@@ -195,7 +195,7 @@ async def test_a_large_input_delta_and_payload_spill_and_come_back_elsewhere(
         await either.quiet(worker)
         row = await run.get()
         assert row.status == "waiting"
-        assert row.journal_bytes > 2 * FIVE_MB
+        assert row.journal_bytes > 2 * TWO_MB
     await run.signal("decision", payload, signal_id="s1")
     await run.signal("decision", payload, signal_id="s1")
     async with either.worker(second, graph) as worker:
@@ -213,7 +213,7 @@ async def one_key(state: Any) -> Any:
 
 async def test_a_start_with_the_same_large_input_gives_the_same_run(hf: Holdfast) -> None:
     graph = one(one_key)
-    input = {"input": incompressible(1, FIVE_MB)}
+    input = {"input": incompressible(1, TWO_MB)}
     run = await hf.start(graph, input, id="doc-42")
     made = await run.get()
     await hf.start(graph, dict(input), id="doc-42")
@@ -248,7 +248,7 @@ async def test_without_blobs_a_large_input_is_refused_and_nothing_is_written(
     bare: Holdfast,
 ) -> None:
     with pytest.raises(InvalidInput, match="bucket"):
-        await bare.start(one(one_key), {"input": incompressible(1, FIVE_MB)}, id="doc-42")
+        await bare.start(one(one_key), {"input": incompressible(1, TWO_MB)}, id="doc-42")
     assert calls_of(bare, "head", "journal", "inbox").keys() <= {("head", "get")}
     with pytest.raises(RunNotFound):
         await bare.get("doc-42")
@@ -265,7 +265,7 @@ async def test_without_blobs_a_large_payload_is_refused_and_nothing_is_written(
         await house.quiet(worker)
         before = await item_of_head(bare, "doc-42")
         with pytest.raises(InvalidInput, match="bucket") as refused:
-            await run.signal("decision", incompressible(1, FIVE_MB), signal_id="s1")
+            await run.signal("decision", incompressible(1, TWO_MB), signal_id="s1")
         assert refused.value.field == "payload"
         assert await item_of_head(bare, "doc-42") == before
         assert await journal_items(bare, "doc-42") == []
@@ -277,7 +277,7 @@ async def test_without_blobs_a_large_payload_is_refused_and_nothing_is_written(
 async def test_without_blobs_a_large_delta_fails_the_run_which_can_be_mended(
     house: House, bare: Holdfast, before: Any
 ) -> None:
-    size = [FIVE_MB]
+    size = [TWO_MB]
     graph = Graph("g", dict)
 
     @graph.node(pausable=before)

@@ -414,9 +414,9 @@ async def test_a_result_that_is_too_large_is_a_typed_error() -> None:
         assert await run.result(timeout=60) == {"went": "on"}
 
 
-async def test_five_megabytes_are_kept_beside_the_table(either: House) -> None:
+async def test_three_megabytes_are_kept_beside_the_table(either: House) -> None:
     async def node(state: Any, ctx: Any) -> Any:
-        data = await ctx.call(incompressible, 1, 5_000_000)
+        data = await ctx.call(incompressible, 1, 3_000_000)
         await ctx.wait(signal("go on"))
         return {"bytes": len(data)}
 
@@ -425,7 +425,7 @@ async def test_five_megabytes_are_kept_beside_the_table(either: House) -> None:
         run = await hf.start(graph, id="doc-42")
         await either.quiet(worker)
         await run.signal("go on")
-        assert await run.result(timeout=60) == {"bytes": 5_000_000}
+        assert await run.result(timeout=60) == {"bytes": 3_000_000}
 
 
 async def test_plain_functions_and_plain_nodes_call_as_well(house: House, hf: Holdfast) -> None:

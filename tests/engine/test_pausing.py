@@ -187,6 +187,16 @@ async def test_a_signal_id_with_another_payload_is_refused(either: House) -> Non
     assert await run.result(timeout=60) == {"got": "yes"}
 
 
+@pytest.mark.parametrize("other", [False, 0.0, -0.0, None, "0", 1], ids=repr)
+async def test_what_python_takes_for_equal_is_another_payload(house: House, other: Any) -> None:
+    hf = house.open()
+    run = await hf.start(graph_of(takes_one), id="doc-42")
+    await run.signal("decision", {"approve": 0, "by": [1]}, signal_id="s1")
+    await run.signal("decision", {"by": [1], "approve": 0}, signal_id="s1")
+    with pytest.raises(AlreadyExists):
+        await run.signal("decision", {"approve": other, "by": [1]}, signal_id="s1")
+
+
 async def test_a_signal_that_ended_its_run_can_be_sent_again(either: House) -> None:
     """Whoever did not hear that it counted must be able to ask, from another process, too."""
     hf, other = either.open(), either.open()

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+import tracemalloc
 from typing import Any
 
 import msgspec
 import pytest
 
 from holdfast import Graph, Holdfast, PayloadLimits, signal, tool
-from holdfast.engine import contents, payloads
+from holdfast.engine import contents, payloads, starting
 from holdfast.errors import (
     ArgumentsTooLarge,
     CallFailed,
+    InvalidInput,
     InvalidRequest,
     JournalDamaged,
     PayloadTooLarge,
@@ -43,6 +45,12 @@ TIGHT = PayloadLimits(
 )
 
 
+class Holder(msgspec.Struct):
+    """A state."""
+
+    list: Any = None
+
+
 def graph_of(function: Any) -> Graph:
     """Return a graph of one node."""
     graph = Graph("g", dict)
@@ -67,7 +75,7 @@ def test_a_limit_must_be_a_whole_number_from_1_on(wrong: Any) -> None:
 @pytest.mark.parametrize("name", ["input", "signal", "state", "answer"])
 def test_what_may_be_written_may_be_read(name: str) -> None:
     with pytest.raises(InvalidRequest, match="must not be more than record_bytes_max"):
-        PayloadLimits(**{f"{name}_bytes_max": 64 * KB * KB + 1})
+        PayloadLimits(**{f"{name}_bytes_max": 32 * KB * KB + 1})
 
 
 def test_an_inbox_must_have_room_for_one_signal() -> None:
@@ -91,9 +99,11 @@ async def test_limits_must_be_payload_limits(house: House) -> None:
         {"list": [0] * 70 * KB},
         {"é": "é" * 40 * KB},  # fewer letters than the limit has bytes
         {"list": [{}] * 5 * KB},  # few bytes, and much memory
+        {"texts": ["ab"] * 9 * KB},
+        {str(number): None for number in range(5 * KB)},
         {"a" * 70 * KB: 1},
     ],
-    ids=["text", "numbers", "unicode", "containers", "name"],
+    ids=["text", "numbers", "unicode", "containers", "texts", "map", "name"],
 )
 async def test_a_large_input_is_refused_and_nothing_is_written(house: House, input: Any) -> None:
     hf = house.open(limits=TIGHT)
@@ -104,6 +114,34 @@ async def test_a_large_input_is_refused_and_nothing_is_written(house: House, inp
     assert not calls_of(hf, "head", "journal", "inbox")
     with pytest.raises(RunNotFound):
         await hf.get("doc-42")
+
+
+@pytest.mark.parametrize("kind", [dict, Holder], ids=["dict", "struct"])
+async def test_an_input_that_holds_too_much_is_refused_before_it_is_copied(
+    house: House, kind: Any
+) -> None:
+    graph = Graph("g", kind)
+    graph.node(name="node")(takes_one)
+    hf = house.open(limits=TIGHT)
+    for input in ({"list": [[] for _ in range(60_000)]}, Holder([[] for _ in range(60_000)])):
+        if kind is dict and isinstance(input, Holder):
+            continue
+        tracemalloc.start()
+        try:
+            with pytest.raises(PayloadTooLarge, match="holds more than"):
+                await hf.start(graph, input, id="doc-42")
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peak < KB * KB, f"{peak:,} bytes"
+
+
+async def test_a_map_with_tuples_for_keys_is_refused(hf: Holdfast) -> None:
+    run = await hf.start(graph_of(takes_one), id="doc-42")
+    with pytest.raises(InvalidInput, match="a key of a map"):
+        await run.signal("decision", {(1, 2): 3})
+    with pytest.raises(InvalidInput, match="a key of a map"):
+        await hf.start(graph_of(takes_one), {"map": {(1, 2): 3}}, id="doc-43")
 
 
 async def test_an_input_of_the_largest_size_is_kept(house: House) -> None:
@@ -311,7 +349,7 @@ def test_a_record_that_claims_a_terabyte_is_refused_unread(unpack: Any) -> None:
     assert plain_bytes(hostile.claiming(2**40)) == 2**40
     with pytest.raises(RecordTooLarge) as refused:
         unpack(hostile.claiming(2**40))
-    assert (refused.value.size, refused.value.limit) == (2**40, 64 * KB * KB)
+    assert (refused.value.size, refused.value.limit) == (2**40, 32 * KB * KB)
 
 
 def test_a_record_that_unpacks_to_more_than_it_claims_is_damaged() -> None:
@@ -408,6 +446,27 @@ async def test_large_values_are_packed_and_unpacked_in_a_thread(
     assert here not in threads["unpacked"]
 
 
+async def test_a_large_object_is_handled_in_a_thread(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: set[str] = set()
+    prepared = starting._prepared
+
+    def watching(*args: Any) -> Any:
+        threads.add(threading.current_thread().name)
+        return prepared(*args)
+
+    monkeypatch.setattr(starting, "_prepared", watching)
+    graph = Graph("g", Holder)
+    graph.node(name="node")(takes_one)
+    hf = house.open()
+    await hf.start(graph, Holder("small"), id="doc-41")
+    here = threading.current_thread().name
+    assert threads == {here}
+    await hf.start(graph, Holder(["a" * 30] * 10_000), id="doc-42")
+    assert threads > {here}
+
+
 async def test_few_large_values_are_handled_at_once(
     hf: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -442,9 +501,9 @@ def test_at_least_so_many_bytes_is_never_more_than_there_are(value: Any) -> None
 def test_counting_stops_early_also_in_what_holds_itself() -> None:
     endless: list[Any] = []
     endless.append(endless)
-    assert glimpse(endless, 100).bytes == 101
+    assert glimpse(endless, 100) == (14, False)  # no value of 100 bytes may hold 13 elements
     assert glimpse([[0] * 1_000] * 1_000, 500).bytes <= 2_000
-    assert glimpse(endless, 10**9) == (4_096, False)
+    assert glimpse(endless, 10**9) == (4_097, False)
     assert glimpse([["a" * 100]] * 10_000, 10**9).bytes < 500_000
 
 

@@ -36,7 +36,7 @@ from holdfast.model.execution import folded
 from holdfast.model.limits import PayloadLimits
 from holdfast.model.signals import is_callers
 from holdfast.records import changes
-from holdfast.records.codec import pack, unpack_value
+from holdfast.records.codec import canonical_hash, pack, unpack_value
 from holdfast.records.damage import part
 from holdfast.records.head import (
     ENDED,
@@ -388,7 +388,10 @@ async def _check_same(kernel: Kernel, head: Head, item: Mapping[str, Any], signa
         await _check_not_freed(kernel, head.key)
         raise
     made = await _packed(kernel, signal)
-    if data != made.data and await unpacked(kernel, data, unpack_value) != made.value:
+    # Not by ==, to which 0 and False are the same.
+    if data != made.data and canonical_hash([made.value]) != canonical_hash(
+        [await unpacked(kernel, data, unpack_value)]
+    ):
         raise AlreadyExists(
             f"a signal {signal.name!r} of the id {signal.id!r} is there, with another payload"
         ) from None

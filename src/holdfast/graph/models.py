@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
+from holdfast.graph.slots import unknown_field
 from holdfast.graph.values import Misfit, complaint, durable, same, separate
 
 __all__ = ["Model", "is_model"]
@@ -57,20 +58,17 @@ class Model:
             raise Misfit("", f"expected a dict of fields, got {type(given).__name__}")
         named: dict[str, Any] = {}
         for key, value in cast(Mapping[Any, Any], given).items():
-            if not isinstance(key, str):
-                raise Misfit("", f"the keys of a state are text, not {type(key).__name__}")
-            name = self._aliases.get(key, key)
-            if name not in self._names and not self._open:
-                known = ", ".join(sorted(self._names)) or "none"
-                raise Misfit(f"{key:.80}", f"there is no such field; there are: {known}")
+            name = self._aliases.get(key, key) if isinstance(key, str) else None
+            if name is None or (name not in self._names and not self._open):
+                raise unknown_field(key, sorted(self._names))
             named[name] = value
         return named
 
     def _validated(self, values: dict[str, Any], *, strict: bool | None) -> Any:
         try:
             return self._type.model_validate(values, strict=strict, by_name=True)
-        except ValueError as error:
-            raise complaint(error) from None
+        except (TypeError, ValueError, RecursionError) as error:
+            raise complaint(error, self._type) from None
 
     def _contents(self, model: Any) -> dict[str, Any]:
         """Return everything that a model holds, in the durable form."""

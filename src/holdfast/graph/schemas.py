@@ -46,8 +46,8 @@ def validated(value: Any, kind: Any) -> Any:
         if is_model(kind):
             try:
                 return kind.model_validate(value)
-            except ValueError as error:
-                raise complaint(error) from None
+            except (TypeError, ValueError, RecursionError) as error:
+                raise complaint(error, kind) from None
         return converted(value, cleared(kind) if typing.is_typeddict(kind) else kind, objects=False)
     except Misfit as misfit:
         raise InvalidAnswer(

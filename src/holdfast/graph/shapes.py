@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeAlias, cast
 
 import msgspec
 
-from holdfast.graph.slots import Field, Slot, cleared, fields_of, slot_of
+from holdfast.graph.slots import Field, Slot, cleared, fields_of, slot_of, unknown_field
 from holdfast.graph.values import Misfit, converted, durable, plainly_durable, same, separate
 
 __all__ = ["Anything", "Attributes", "Durable", "Keys", "Shape"]
@@ -149,7 +149,7 @@ def _changed(given: Any, fields: Mapping[str, Field], *, before: Durable, object
     for name, value in _mapping(given).items():
         field = fields.get(name)
         if field is None:
-            raise _unknown(name, fields)
+            raise unknown_field(name, fields)
         key = field.key
         kept = field.slot.kept(key, value, objects=objects)
         if key not in before or not same(kept, before[key]):
@@ -161,9 +161,3 @@ def _mapping(given: Any) -> Mapping[Any, Any]:
     if type(given) is dict or isinstance(given, Mapping):
         return cast(Mapping[Any, Any], given)
     raise Misfit("", f"expected a dict of fields, got {type(given).__name__}")
-
-
-def _unknown(key: Any, known: Mapping[str, Any]) -> Misfit:
-    if not isinstance(key, str):
-        return Misfit("", f"the keys of a state are text, not {type(key).__name__}")
-    return Misfit(f"{key:.80}", f"there is no such field; there are: {', '.join(known) or 'none'}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import types
 import typing
 from collections.abc import Iterable, Iterator
@@ -22,8 +23,10 @@ __all__ = [
     "obstacles",
     "parts_of",
     "slot_of",
+    "unknown_field",
 ]
 
+_NAME_MAX = 80
 _SCALARS = frozenset({bool, bytes, float, int, str, type(None)})
 
 
@@ -150,6 +153,19 @@ def parts_of(annotation: Any) -> Iterator[inspect.Type]:
             if isinstance(part, inspect.Type):
                 yield part
             left.extend(getattr(part, name) for name in part.__struct_fields__)
+
+
+def unknown_field(key: object, known: Iterable[str]) -> Misfit:
+    """Return why there is no place for what has this key.
+
+    The key came with the value, and is not quoted; a known name that is like it is.
+    """
+    if not isinstance(key, str):
+        return Misfit("", f"the keys of a state are text, not {type(key).__name__}")
+    names = list(known)
+    like = difflib.get_close_matches(key[:_NAME_MAX], names, n=1)
+    hint = f"; perhaps {like[0]!r} is meant" if like else ""
+    return Misfit("", f"a field does not exist; there are: {', '.join(names) or 'none'}{hint}")
 
 
 def _unqualified(hint: Any) -> tuple[frozenset[str], Any]:

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import enum
 import re
+import sys
+import typing
 import uuid
-from collections.abc import Callable, Iterable, Mapping
-from itertools import chain
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from itertools import compress
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -38,6 +41,10 @@ _NESTED_MAX = 100
 # For each so many bytes that a value may have, it may hold one list or map: an empty one has one
 # byte, and takes 64 in memory.
 _CONTAINER_BYTES = 16
+
+# For each so many, it may hold one element of a list, key or value of a map: a short text has three
+# bytes, and takes 60 in memory.
+_ELEMENT_BYTES = 8
 
 # How many containers are looked at to guess whether a value is large.
 _GLIMPSED_MAX = 4_096
@@ -71,14 +78,32 @@ _OBJECTS = (
 _PATH = re.compile(r" - at `(?:key` in `)?\$([^`]*)`$")
 _MISSING = re.compile(r"Object missing required field `([^`]*)`")
 
+# How messages of msgspec begin that go on with the value, and what is said instead.
+_QUOTED = {
+    "Invalid enum value ": "it is none of the values that its type allows",
+    "Invalid value ": "it is none of the values that its type allows",
+    "Object contains unknown field ": "it holds a field that its type does not have",
+}
+
 _REASON_MAX = 500
+_FIELD_MAX = 200
+
+# Where pydantic has more complaints than these, they are counted, and none is told: it builds all
+# of them at once.
+_COMPLAINTS_MAX = 100
+
+# What pydantic would say with the value in it.
+_QUOTING = {"union_tag_invalid": "its tag is none of those that its type allows"}
+
+# No list has more elements; a larger number is the key of a map.
+_INDEX_MAX = 10_000_000
 
 
 class Misfit(Exception):
     """A value does not fit its place in the state."""
 
     def __init__(self, field: str, reason: str) -> None:
-        self.field = field.removeprefix(".")
+        self.field = field.removeprefix(".")[:_FIELD_MAX]
         """The path to it; empty where it is the whole."""
         self.reason = reason[:_REASON_MAX]
         super().__init__(f"{self.field}: {self.reason}" if field else self.reason)
@@ -115,76 +140,52 @@ class Glimpse(NamedTuple):
 def glimpse(value: Any, enough: int) -> Glimpse:
     """Return how many bytes a value has at least; stop past ``enough``, or after many containers.
 
-    It encodes nothing, and costs little however large the value is. What is neither text nor bytes
-    nor a list or dict counts as one byte.
+    It also stops where there are more elements than so many bytes may hold. It encodes nothing, and
+    costs little however large the value is. What is neither text nor bytes, and holds nothing,
+    counts as one byte.
     """
     if type(value) is str or type(value) is bytes:
         return Glimpse(1 + len(value), whole=True)
-    total, containers = 0, 0
-    left: list[Any] = [value]
+    total, containers, elements, whole = 1, 0, 0, True
+    left: list[Any] = [] if type(value) in _PLAIN else [value]
     while left and total <= enough and containers < _GLIMPSED_MAX:
-        each = left.pop()
-        total += 1
-        if type(each) is str or type(each) is bytes:
-            total += len(each)
-            continue
-        if type(each) is dict:
-            members = cast(dict[Any, Any], each)
-            size = 2 * len(members)
-            elements: list[Any] = [*members, *members.values()] if size <= enough else []
-        elif type(each) is list or type(each) is tuple:
-            elements = cast(list[Any], each)
-            size = len(elements)
-        else:
-            continue
         containers += 1
-        if total + size > enough:
-            return Glimpse(total + size, whole=False)
-        kinds = set(map(type, elements))
-        if _CONTAINERS.isdisjoint(kinds):
+        held = _held(left.pop())
+        if held is None:
+            whole = False
+            continue
+        for each in held:
+            size = len(each)
+            total, elements = total + size, elements + size
+            if total > enough or elements * _ELEMENT_BYTES > enough:
+                return Glimpse(total, whole=False)
             # Long lists of scalars are common: no step of Python for each element.
-            total += size
-            if kinds == {str}:
-                total += sum(map(len, elements))
-            elif not kinds.isdisjoint(_TEXTS):
-                total += sum(len(text) for text in elements if type(text) in _TEXTS)
-        else:
-            left += elements
-    return Glimpse(total, whole=not left)
+            kinds = set(map(type, each))
+            if kinds == _ONLY_TEXT:
+                total += sum(map(len, each))
+                continue
+            if not kinds.isdisjoint(_TEXTS):
+                total += sum(map(len, _of_kinds(each, _TEXTS, kinds)))
+            if not kinds <= _PLAIN:
+                left += _of_kinds(each, kinds - _PLAIN, kinds)
+    return Glimpse(total, whole=whole and not left)
 
 
 def check_extent(value: Any, bytes_max: int) -> None:
     """Check that a value which a glimpse did not take in whole is not too large written out.
 
     A list that holds another one ten times is small, and ten of them within one another are not:
-    nothing must be encoded before this is known. What one list or dict holds more than once is
-    looked at once.
+    nothing must be encoded before this is known.
 
     Raises:
         Oversize: it is.
     """
-    total, containers, limit = 0, 0, bytes_max // _CONTAINER_BYTES
-    left: list[tuple[Any, int]] = [(value, 1)]
-    while left:
-        each, times = left.pop()
-        if type(each) is dict:
-            members = cast(dict[Any, Any], each)
-            elements: Iterable[Any] = chain(members, members.values())
-        else:
-            elements = cast(Iterable[Any], each if type(each) in _CONTAINERS else (each,))
-        containers += times
-        held: dict[int, list[Any]] = {}
-        for element in elements:
-            total += times
-            if type(element) in _TEXTS:
-                total += times * len(element)
-            elif type(element) in _CONTAINERS:
-                held.setdefault(id(element), []).append(element)
-        left += [(alike[0], times * len(alike)) for alike in held.values()]
-        if total > bytes_max:
-            raise Oversize(total, bytes_max)
-        if containers > limit:
-            raise _too_many(containers, limit)
+    try:
+        _survey(value, bytes_max, texts=True)
+    except Oversize:
+        raise
+    except Misfit:
+        pass  # `durable` tells that, before anything is copied
 
 
 def durable(value: Any, *, ordered: bool = False, bytes_max: int | None = None) -> Any:
@@ -194,11 +195,13 @@ def durable(value: Any, *, ordered: bool = False, bytes_max: int | None = None) 
     equal values are kept as the same bytes.
 
     Raises:
-        Oversize: it has more than ``bytes_max`` bytes.
+        Oversize: it has more than ``bytes_max`` bytes, or holds more than so many bytes may hold.
         Misfit: it has no durable form.
     """
+    # First, since every copy takes as much memory again.
+    whole, sets = _survey(value, bytes_max, level_max=_LEVEL_MAX)
     try:
-        packed = msgspec.msgpack.encode(_builtins(value, ordered=ordered or _holds_set(value)))
+        packed = msgspec.msgpack.encode(_builtins(value, ordered=ordered or sets))
         if bytes_max is not None and len(packed) > bytes_max:
             raise Oversize(len(packed), bytes_max)
         kept = msgspec.msgpack.decode(packed)
@@ -210,7 +213,8 @@ def durable(value: Any, *, ordered: bool = False, bytes_max: int | None = None) 
         raise Misfit("", "text with a lone surrogate cannot be kept") from None
     except (msgspec.MsgspecError, TypeError, ValueError) as error:
         raise Misfit("", f"it cannot be kept: {error}") from None
-    _check_depth(kept, bytes_max)
+    if not whole:
+        _survey(kept, bytes_max)
     return kept
 
 
@@ -223,7 +227,7 @@ def check_size(kept: Any, size: int, bytes_max: int) -> None:
     if size > bytes_max:
         raise Oversize(size, bytes_max)
     if size * _CONTAINER_BYTES > bytes_max:  # or it cannot hold too many
-        _check_depth(kept, bytes_max)
+        _survey(kept, bytes_max)
 
 
 def plainly_durable(value: Any) -> bool:
@@ -252,6 +256,9 @@ def converted(value: Any, kind: Any, *, objects: bool) -> Any:
         raise _misfit(str(error)) from None
     except RecursionError:
         raise Misfit("", "it is nested too deeply, or holds itself") from None
+    except (TypeError, ValueError, OverflowError) as error:
+        # Not all that does not fit is found by msgspec itself: a set cannot hold a list, say.
+        raise Misfit("", f"it cannot be read as its type: {error}") from None
 
 
 def separate(value: Any) -> Any:
@@ -272,15 +279,54 @@ def same(one: Any, other: Any) -> bool:
     return msgspec.msgpack.encode(one) == msgspec.msgpack.encode(other)
 
 
-def complaint(error: ValueError) -> Misfit:
-    """Return what pydantic has to say, in one line and with the field in front."""
-    errors = cast(Any, getattr(error, "errors", None))
-    if not callable(errors):
+def complaint(error: Exception, kind: Any) -> Misfit:
+    """Return what pydantic has to say of a value for that model, in one line.
+
+    It names fields and rules, and quotes nothing of the value.
+    """
+    if isinstance(error, RecursionError):
+        return Misfit("", "it is nested too deeply, or holds itself")
+    found = cast(Any, error)
+    if not callable(getattr(error, "errors", None)):
         return Misfit("", str(error))
+    count = int(found.error_count())
+    if count > _COMPLAINTS_MAX:
+        return Misfit("", f"{count:,} parts of it do not fit")
+    names = _names_within(kind)
     (field, reason), *others = [
-        (".".join(map(str, each["loc"])), str(each["msg"])) for each in cast(list[Any], errors())
+        (_path(each["loc"], names), _QUOTING.get(each["type"]) or str(each["msg"]))
+        for each in found.errors(include_url=False, include_input=False, include_context=False)
     ]
     return Misfit(field, "; ".join([reason, *(f"{name}: {why}" for name, why in others)]))
+
+
+def _path(parts: Sequence[str | int], names: Set[str]) -> str:
+    """Return where in a value something is; the keys of its maps are part of the value."""
+    return ".".join(
+        str(part) if part in names or (type(part) is int and part < _INDEX_MAX) else "…"
+        for part in parts
+    )
+
+
+def _names_within(kind: Any) -> set[str]:
+    """Return the names of all fields of a model, and of the models in it."""
+    names: set[str] = set()
+    seen: set[int] = set()
+    left: list[Any] = [kind]
+    while left:
+        each = left.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        left += typing.get_args(each)
+        for name, field in cast(dict[str, Any], getattr(each, "model_fields", None) or {}).items():
+            names |= {name, *(a for a in (field.alias, field.validation_alias) if type(a) is str)}
+            left.append(field.annotation)
+        if isinstance(each, type):
+            for name, hint in cast(dict[str, Any], getattr(each, "__annotations__", {})).items():
+                names.add(name)
+                left.append(hint)
+    return names
 
 
 def _builtins(value: Any, *, ordered: bool) -> Any:
@@ -322,61 +368,134 @@ def _richer(kind: Any, value: Any) -> Any:
     if callable(validate := getattr(kind, "model_validate", None)):
         try:
             return validate(value, by_name=True)
-        except ValueError as error:
-            raise ValueError(str(complaint(error))) from None
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ValueError(str(complaint(error, kind))) from None
     raise ValueError(f"expected {kind.__name__}, got {type(value).__name__}")
 
 
-def _check_depth(kept: Any, bytes_max: int | None) -> None:
-    level, containers = [kept], 0
-    for _ in range(_NESTED_MAX):
-        level = _within(level)
+def _survey(
+    value: Any, bytes_max: int | None, *, level_max: int = sys.maxsize, texts: bool = False
+) -> tuple[bool, bool]:
+    """Walk through all that a value holds; nothing is copied.
+
+    Return whether all of it was seen and is kept in the shape that it has, and whether there is a
+    set in it.
+
+    A level of more than ``level_max`` containers is not walked through: a list that holds itself
+    twice has levels without end. With ``texts`` the length of what is text counts, too.
+
+    Raises:
+        Oversize: it holds more than ``bytes_max`` bytes may hold.
+        Misfit: it is nested too deeply, or a map in it has a key that cannot be kept.
+    """
+    containers_max = elements_max = sys.maxsize
+    if bytes_max is not None:
+        containers_max, elements_max = bytes_max // _CONTAINER_BYTES, bytes_max // _ELEMENT_BYTES
+    # The value itself is not one that it holds.
+    whole, sets, containers, elements, letters = True, False, -1, 0, 0
+    level: list[Any] = [] if type(value) in _PLAIN else [value]
+    for _ in range(_NESTED_MAX + 1):
         if not level:
-            return
-        containers += len(level)
-        if bytes_max is not None and containers * _CONTAINER_BYTES > bytes_max:
-            raise _too_many(containers, bytes_max // _CONTAINER_BYTES)
-    raise Misfit("", f"it is nested deeper than {_NESTED_MAX} levels")
+            return whole, sets
+        if len(level) > level_max and bytes_max is None:
+            return False, sets
+        found: list[Any] = []
+        for parent in level:
+            kind = _kind_of(parent)
+            if kind is dict:
+                if not _KEYS.issuperset(map(type, parent)):
+                    _check_keys(parent)
+                    whole = False
+            elif kind in _SETS:
+                sets = True
+            elif kind is not list and kind is not tuple:
+                whole = False
+                if bytes_max is None:  # it is looked at once it is kept
+                    continue
+            held = _held(parent)
+            if not held:  # a scalar of a type of its own, or what cannot be seen
+                continue
+            containers += 1
+            for each in held:
+                elements += len(each)
+                if elements > elements_max or containers > containers_max:
+                    raise _too_many(containers, elements, cast(int, bytes_max))
+                if texts:
+                    letters += sum(map(len, _of_kinds(each, _TEXTS, set(map(type, each)))))
+                    if bytes_max is not None and letters > bytes_max:
+                        raise Oversize(letters, bytes_max)
+                if not _PLAIN.issuperset(map(type, each)):
+                    kinds = set(map(type, each))
+                    found += _of_kinds(each, kinds - _PLAIN, kinds)
+        level = found
+    raise Misfit("", f"it is nested deeper than {_NESTED_MAX} levels, or holds itself")
 
 
-def _too_many(containers: int, limit: int) -> Oversize:
-    return Oversize(
-        containers, limit, f"it holds more than {limit:,} lists and maps, which is the limit"
+def _too_many(containers: int, elements: int, bytes_max: int) -> Oversize:
+    count, limit, what = containers, bytes_max // _CONTAINER_BYTES, "lists and maps"
+    if count <= limit:
+        count, limit, what = elements, bytes_max // _ELEMENT_BYTES, "elements, keys and values"
+    return Oversize(count, limit, f"it holds more than {limit:,} {what}, which is the limit")
+
+
+def _check_keys(members: Mapping[Any, Any]) -> None:
+    for kind in set(map(type, members)):
+        # The hashes of tuples can be foreseen, so that a map of them can be made very slow.
+        if issubclass(kind, tuple | frozenset):
+            raise Misfit(
+                "", f"a key of a map is text, a number, bytes or None, and not a {kind.__name__}"
+            )
+
+
+def _held(value: Any) -> tuple[Collection[Any], ...] | None:
+    """Return what a value holds, a map's keys too; None where that cannot be seen."""
+    kind = _kind_of(value)
+    if kind is dict:
+        if len(value) > _COPIED_MAX:
+            return value.keys(), value.values()
+        return ([*value, *value.values()],)
+    if kind is list or kind is tuple or kind in _SETS:
+        return (value,)
+    if isinstance(value, _NUMBERS):
+        return ()
+    if (names := getattr(kind, "__struct_fields__", None)) is None:
+        names = getattr(kind, "__dataclass_fields__", None)
+    if names is not None:
+        return ([getattr(value, name, None) for name in names],)
+    if isinstance(value, Mapping):
+        mapping = cast(Mapping[Any, Any], value)
+        return mapping.keys(), mapping.values()
+    if isinstance(value, _COLLECTIONS):
+        return (cast(Collection[Any], value),)
+    if hasattr(kind, "model_fields"):
+        extra = cast(dict[str, Any] | None, value.__pydantic_extra__)
+        return cast(dict[str, Any], vars(value)).values(), (extra or {}).values()
+    return None
+
+
+def _of_kinds(values: Collection[Any], wanted: Set[type], kinds: set[type]) -> Iterable[Any]:
+    """Return those values that are of the wanted types, where these are the types of all."""
+    return (
+        values if kinds <= wanted else compress(values, map(wanted.__contains__, map(type, values)))
     )
 
 
-def _holds_set(value: Any) -> bool:
-    level = [value]
-    for _ in range(_NESTED_MAX):
-        if not _SETS.isdisjoint(map(type, level)):
-            return True
-        level = _within(level)
-        # A list that holds itself twice would grow without end, and is refused anyway.
-        if not level or len(level) > _LEVEL_MAX:
-            break
-    return False
+# As it is, but without a word on what may be inside.
+_kind_of = cast(Callable[[Any], Any], type)
 
-
+_ONLY_TEXT = frozenset({str})
 _TEXTS = frozenset({str, bytes})
 _SETS = frozenset({frozenset, set})
-_CONTAINERS = frozenset({dict, list, tuple}) | _SETS
+# What a key of a map is kept as.
+_KEYS = frozenset({bool, bytes, float, int, str, type(None)})
+# What holds nothing else, and is kept as one scalar.
+_PLAIN = _KEYS | frozenset(_OBJECTS) - {bytearray}
+# Of these there are types without end, none of which holds anything.
+_NUMBERS = (int, float, enum.Enum)
+_COLLECTIONS = (list, tuple, Set)
+# One list of a map's keys and values costs less than two walks, as long as it is short.
+_COPIED_MAX = 100
 _LEVEL_MAX = 100_000
-
-
-def _within(level: list[Any]) -> list[Any]:
-    """Return the containers that these containers hold."""
-    found: list[Any] = []
-    for parent in level:
-        if type(parent) is dict:
-            children = cast(dict[Any, Any], parent).values()
-        elif type(parent) is list or type(parent) is tuple:
-            children = cast(list[Any], parent)
-        else:
-            continue
-        # Long lists of numbers are common, and this looks at them without a step of Python each.
-        if not _CONTAINERS.isdisjoint(map(type, children)):
-            found.extend(child for child in children if type(child) in _CONTAINERS)
-    return found
 
 
 def _misfit(message: str) -> Misfit:
@@ -386,4 +505,7 @@ def _misfit(message: str) -> Misfit:
         path, message = found[1], message[: found.start()]
     if missing := _MISSING.fullmatch(message):
         path, message = f"{path}.{missing[1]}", "it is missing"
+    for beginning, rule in _QUOTED.items():
+        if message.startswith(beginning):
+            message = rule
     return Misfit(path, message)

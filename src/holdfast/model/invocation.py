@@ -319,7 +319,7 @@ def parsed_json(text: str) -> Any:
         except ValueError as error:
             reason = error
     # It says where the JSON breaks, and quotes nothing: an answer may hold anything.
-    raise InvalidAnswer(f"the answer is not JSON: {reason}")
+    raise InvalidAnswer(f"the answer is not JSON: {reason}; it has {len(text):,} letters")
 
 
 def _kept(text: str) -> Any:

@@ -14,30 +14,32 @@ _MB = 1024 * 1024
 class PayloadLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits on what callers, nodes and models hand in, in bytes before compression.
 
-    A value is measured as MessagePack. It may also hold at most one list or map for each 16 bytes
-    of its limit: an empty one has one byte and takes 70 times as much memory.
+    A value is measured as MessagePack. For each 8 bytes of its limit it may hold one element of a
+    list, key or value of a map, and for each 16 bytes one list or map: small ones take up to 70
+    times as much memory as they have bytes.
 
     All processes that use a store should have the same limits. A process with lower ones refuses
     to read what one with higher ones wrote.
     """
 
-    input_bytes_max: int = 8 * _MB
+    input_bytes_max: int = 4 * _MB
     """The state with which a run starts; also the input of a child."""
     signal_bytes_max: int = _MB
-    """The payload of a signal, and the result that a person gives for a call."""
-    state_bytes_max: int = 16 * _MB
+    """The payload of a signal."""
+    state_bytes_max: int = 8 * _MB
     """The state of a run after a node; also the result of a child. While a worker drives it, a run
     holds at most twice as much: its state, what its branches changed, and the answers of the waits
     and calls of nodes that are not over."""
-    answer_bytes_max: int = 8 * _MB
-    """What one call of a node returns: a tool's result, or a model's answer."""
-    arguments_bytes_max: int = 8 * _MB
+    answer_bytes_max: int = 4 * _MB
+    """What one call of a node returns: a tool's result, or a model's answer. Also the result that a
+    person gives for a call."""
+    arguments_bytes_max: int = 4 * _MB
     """The arguments of one call, or the prompt of a model."""
     inbox_items_max: int = 1_000
     """How many signals of callers may wait in the inbox of one run."""
     inbox_bytes_max: int = 16 * _MB
     """How many bytes the payloads of those signals may have together."""
-    record_bytes_max: int = 64 * _MB
+    record_bytes_max: int = 32 * _MB
     """What is unpacked of one stored record or blob. Larger ones are not written, nor read."""
 
     def __post_init__(self) -> None:

@@ -36,7 +36,11 @@ _ZSTD = b"\x01"
 _COMPRESSED_BYTES_MIN = 96
 _LEVEL = 3
 # What a record has once it is unpacked, unless its reader says otherwise.
-_PLAIN_BYTES_MAX = 64 * 1024 * 1024
+_PLAIN_BYTES_MAX = 32 * 1024 * 1024
+
+# How deep arguments are looked at that MessagePack has no form for: they may hold themselves.
+_DEPTH_MAX = 100
+_BIG_INT, _NO_UNICODE = 1, 2
 
 _encoder = msgspec.msgpack.Encoder()
 _sorting_encoder = msgspec.msgpack.Encoder(order="sorted")
@@ -141,19 +145,74 @@ def arguments_digest(arguments: Any, bytes_max: int | None = None) -> bytes:
     try:
         data = _arguments_encoder.encode(arguments)
     except (TypeError, ValueError, OverflowError, RecursionError):
-        data = b"unfit"
+        data = _unfit(arguments, _PLAIN_BYTES_MAX if bytes_max is None else bytes_max)
     if bytes_max is not None and len(data) > bytes_max:
-        raise ArgumentsTooLarge(
-            f"the arguments of a call have {len(data):,} bytes, and arguments_bytes_max is "
-            f"{bytes_max:,}",
-            size=len(data),
-            limit=bytes_max,
-        )
+        raise _too_large(len(data), bytes_max)
     return hashlib.blake2b(data, digest_size=8).digest()
 
 
 def _kind_of(value: Any) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _too_large(size: int, limit: int) -> ArgumentsTooLarge:
+    return ArgumentsTooLarge(
+        f"the arguments of a call have {size:,} bytes, and arguments_bytes_max is {limit:,}",
+        size=size,
+        limit=limit,
+    )
+
+
+def _unfit(arguments: Any, bytes_max: int) -> bytes:
+    """Return bytes for arguments that MessagePack has no form for; they are only hashed.
+
+    There may be ints beyond 64 bits in them, text that is not Unicode, or what holds itself.
+
+    Raises:
+        ArgumentsTooLarge: they have more than ``bytes_max`` bytes.
+    """
+    tokens: list[bytes] = []
+    size = 0
+    left: list[tuple[Any, int]] = [(arguments, 0)]
+    while left:
+        value, depth = left.pop()
+        held = _parts(value)
+        token = _token(value) if held is None else _encoder.encode([_kind_of(value), len(held)])
+        tokens.append(token)
+        size += len(token)
+        if held is None or depth > _DEPTH_MAX:
+            continue
+        if size + len(held) > bytes_max:
+            raise _too_large(size + len(held), bytes_max)
+        left += [(each, depth + 1) for each in held]
+    return b"".join(tokens)
+
+
+def _parts(value: Any) -> Sequence[Any] | None:
+    """Return what a value holds, in an order that is always the same; None where it is a scalar."""
+    if isinstance(value, list | tuple):
+        return cast(Sequence[Any], value)
+    if isinstance(value, dict):
+        members = cast(dict[Any, Any], value)
+        keys = sorted(members, key=_token)
+        return [*keys, *(members[key] for key in keys)]
+    if isinstance(value, set | frozenset):
+        return sorted(cast(set[Any], value), key=_token)
+    names = getattr(value, "__struct_fields__", None) or getattr(value, "__dataclass_fields__", ())
+    return [getattr(value, name, None) for name in names] or None
+
+
+def _token(value: Any) -> bytes:
+    try:
+        return _arguments_encoder.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        if isinstance(value, int):
+            data = value.to_bytes(value.bit_length() // 8 + 1, signed=True)
+            return _encoder.encode(msgspec.msgpack.Ext(_BIG_INT, data))
+        if isinstance(value, str):
+            data = value.encode(errors="surrogatepass")
+            return _encoder.encode(msgspec.msgpack.Ext(_NO_UNICODE, data))
+        return _encoder.encode(_kind_of(value))
 
 
 _arguments_encoder = msgspec.msgpack.Encoder(order="deterministic", enc_hook=_kind_of)
