@@ -78,6 +78,12 @@ def test_what_may_be_written_may_be_read(name: str) -> None:
         PayloadLimits(**{f"{name}_bytes_max": 32 * KB * KB + 1})
 
 
+def test_a_snapshot_of_all_that_a_run_holds_can_be_written() -> None:
+    with pytest.raises(InvalidRequest, match="at least twice state_bytes_max") as refused:
+        PayloadLimits(state_bytes_max=16 * KB * KB + 1)
+    assert refused.value.field == "state_bytes_max"
+
+
 def test_an_inbox_must_have_room_for_one_signal() -> None:
     with pytest.raises(InvalidRequest, match="must not be more than inbox_bytes_max"):
         PayloadLimits(signal_bytes_max=17 * KB * KB)

@@ -59,6 +59,14 @@ class PayloadLimits(msgspec.Struct, frozen=True, kw_only=True):
                     size=value,
                     limit=self.record_bytes_max,
                 )
+        if self.held_bytes_max > self.record_bytes_max:
+            raise InvalidRequest(
+                "record_bytes_max must be at least twice state_bytes_max, which a run may hold and a "
+                f"snapshot of it has: got {self.record_bytes_max:,} and {self.state_bytes_max:,}",
+                field="state_bytes_max",
+                size=self.held_bytes_max,
+                limit=self.record_bytes_max,
+            )
         if self.signal_bytes_max > self.inbox_bytes_max:
             raise InvalidRequest(
                 "signal_bytes_max must not be more than inbox_bytes_max, which is "
