@@ -61,8 +61,8 @@ class PayloadLimits(msgspec.Struct, frozen=True, kw_only=True):
                 )
         if self.held_bytes_max > self.record_bytes_max:
             raise InvalidRequest(
-                "record_bytes_max must be at least twice state_bytes_max, which a run may hold and a "
-                f"snapshot of it has: got {self.record_bytes_max:,} and {self.state_bytes_max:,}",
+                "record_bytes_max must be at least twice state_bytes_max, since a run may hold as "
+                f"much: got {self.record_bytes_max:,} and {self.state_bytes_max:,}",
                 field="state_bytes_max",
                 size=self.held_bytes_max,
                 limit=self.record_bytes_max,
