@@ -91,7 +91,7 @@ class _Shown:
 def _bounded(value: object, shown: Callable[[object], str]) -> str:
     try:
         text = shown(value)
-    except Exception as error:  # an error of somebody else's class may not even have a text
+    except Exception as error:  # an error of another library may not even have a text
         return f"<{type(value).__name__} that cannot be shown: {type(error).__name__}>"
     told = printable(excerpt(text, _VALUE_LETTERS_MAX))
     return told if len(text) <= _VALUE_LETTERS_MAX else f"{told}… ({len(text):,} characters)"

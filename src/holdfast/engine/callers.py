@@ -84,7 +84,7 @@ def admitted_key(key: object) -> str:
 
 
 def check_handed(tool: Tool[..., Any], kwargs: Mapping[str, Any]) -> None:
-    """Check that nobody gives a tool what the engine hands to it.
+    """Check that a caller does not give a tool what the engine hands to it.
 
     Raises:
         InvalidRequest: an argument has such a name.

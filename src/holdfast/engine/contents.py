@@ -117,7 +117,7 @@ async def compressed(kernel: Kernel, plain: bytes) -> bytes:
     """Return encoded bytes as they are kept; large ones do not hold up the event loop.
 
     Raises:
-        ResultTooLarge: nobody could read them again.
+        ResultTooLarge: no process could read them again.
     """
     limit = kernel.limits.record_bytes_max
     if len(plain) > limit:

@@ -1,7 +1,7 @@
 """What is accepted of a model's answer at most.
 
 An answer comes from outside: from a service that may be broken or hostile, or from a model that
-follows whoever wrote into its prompt. What exceeds a bound is refused, and asked for only once:
+follows the text in its prompt. What exceeds a bound is refused, and asked for only once:
 `AnswerTooLarge`. The bounds are far above what any model in use answers.
 """
 

@@ -197,17 +197,17 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def miscounts(self) -> bool:
-        """Whether somebody paused it who knows nothing of the counters, and they are not 0."""
+        """Whether an owner paused it that knows nothing of the counters, and they are not 0."""
         return (
             self.inbox_items > 0
             and self.is_paused
-            and not self.torn  # it was paused by nobody
+            and not self.torn  # it was not paused
             and self.inbox_epoch != self.epoch
         )
 
     @property
     def is_paused(self) -> bool:
-        """Whether it waits, and nobody holds it."""
+        """Whether it waits, and has no owner."""
         return self.status == "waiting" and self.owner is None
 
     @property

@@ -204,7 +204,7 @@ class FolderBlobs:
                 pass
 
     def folders(self) -> list[str]:
-        """Return the names in the folder that are ours and nobody else's: folders, and the mark.
+        """Return the names in the folder that are ours alone: folders, and the mark.
 
         A file there may be another program's.
         """
@@ -266,7 +266,7 @@ class FolderBlobs:
     def _make_private(self, root: int) -> None:
         """Take the rights of others away from a folder of ours, once a process.
 
-        One that is a link to elsewhere was made by somebody, and may hold other things.
+        One that is a link leads to a folder that may hold other things.
         """
         self._own = False
         found = os.fstat(root)
