@@ -10,7 +10,7 @@ that can be opened as it is. No row in it names a blob that is missing:
    file is copied once more, in which nothing names it. What two copies in a row name and the store
    does not have is missing in the store itself.
 
-A restore copies in the same way, into new names, and then swaps, while no process can open the store.
+A restore copies in the same way, into new names, and then swaps, while no process can open it.
 The marker ``runs.db.restoring`` stands there meanwhile, and says how far it is:
 
 1. What stands there is moved aside: the file, its log, which SQLite would take for that of the new
@@ -105,7 +105,7 @@ def backup_store(url: str, to: str | Path) -> Copied:
 
 
 def restore_store(backup: str | Path, url: str) -> Copied:
-    """Put a copy of a backup in the place of the store at that address, which no process may have open.
+    """Put a copy of a backup in the place of the store at that address; no process may have it open.
 
     It blocks. What stood there is moved aside, and is a store of its own there. Cut short it
     leaves the store so that nothing opens it; done again it finishes.
