@@ -105,7 +105,7 @@ def backup_store(url: str, to: str | Path) -> Copied:
 
 
 def restore_store(backup: str | Path, url: str) -> Copied:
-    """Put a copy of a backup in the place of the store at that address; no process may have it open.
+    """Put a copy of a backup in the place of the store at that address, which must not be open.
 
     It blocks. What stood there is moved aside, and is a store of its own there. Cut short it
     leaves the store so that nothing opens it; done again it finishes.
