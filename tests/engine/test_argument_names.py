@@ -109,6 +109,34 @@ async def test_what_the_engine_hands_cannot_be_given(house: House, name: str) ->
         await outcome(house.open(), node)
 
 
+@pytest.mark.parametrize("once", [False, True])
+async def test_an_option_that_is_given_as_an_argument_is_refused(house: House, once: bool) -> None:
+    """One that is called at most once is not taken for a call that may have been made."""
+
+    @tool(name="pay", at_most_once=once)
+    async def pay(amount: int) -> None:
+        raise AssertionError("it must not be called")
+
+    async def node(state: Any, ctx: Any) -> Any:
+        await ctx.call(pay, 3, timeout=5)
+
+    told = r"InvalidRequest: 'pay' cannot be called so: .* given before the call: ctx.with_options"
+    with pytest.raises(RunFailed, match=told):
+        await outcome(house.open(), node)
+
+
+async def test_arguments_are_looked_at_before_a_call_is_intended(house: House) -> None:
+    @tool(name="pay", at_most_once=True)
+    async def pay(amount: int, *, idempotency_key: str) -> None:
+        raise AssertionError("it must not be called")
+
+    async def node(state: Any, ctx: Any) -> Any:
+        await ctx.call(pay)
+
+    with pytest.raises(RunFailed, match="InvalidRequest: 'pay' cannot be called so: missing"):
+        await outcome(house.open(), node)
+
+
 async def test_every_name_works_in_an_input(house: House) -> None:
     given_input = {name: name for name in [*NAMES, "ctx", "labels", "budget", "session", "user"]}
     inner = Graph("inner", dict)

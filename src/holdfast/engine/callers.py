@@ -26,7 +26,7 @@ __all__ = [
     "Caller",
     "admitted_key",
     "admitted_options",
-    "check_handed",
+    "check_arguments",
 ]
 
 
@@ -83,19 +83,35 @@ def admitted_key(key: object) -> str:
     return key
 
 
-def check_handed(tool: Tool[..., Any], kwargs: Mapping[str, Any]) -> None:
-    """Check that a caller does not give a tool what the engine hands to it.
+def check_arguments(tool: Tool[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Check that a tool takes these arguments, and that none is what the engine hands to it.
+
+    One that is called at most once would wait for a person otherwise: that its function raised is
+    no proof that nothing happened.
 
     Raises:
-        InvalidRequest: an argument has such a name.
+        InvalidRequest: it does not take them.
     """
     for name, handed in (("ctx", tool.takes_context), ("idempotency_key", tool.takes_key)):
         if handed and name in kwargs:
             raise InvalidRequest(
-                f"{name} must not be given to {tool.name!r}: Holdfast hands it to the function; "
-                "ctx.with_options(key=…) chooses the idempotency key",
+                f"{name} must not be given to {tool.name!r}: Holdfast hands it to the function"
+                + ("; ctx.with_options(key=…) chooses it" if name == "idempotency_key" else ""),
                 field=name,
             )
+    if tool.signature is None:
+        return
+    handed = {name for name in ("ctx", "idempotency_key") if name in tool.signature.parameters}
+    try:
+        tool.signature.bind(*args, **{**dict.fromkeys(handed), **kwargs})
+    except TypeError as error:
+        options = [name for name in CallOptions.__struct_fields__ if name in kwargs]
+        options += ["timeout"] if "timeout" in kwargs else []
+        hints = [f"; options are given before the call: ctx.with_options({o}=…)" for o in options]
+        raise InvalidRequest(
+            f"{tool.name!r} cannot be called so: {error}{''.join(hints[:1])}",
+            field="".join(options[:1]) or None,
+        ) from None
 
 
 class Caller:

@@ -14,7 +14,7 @@ from holdfast.engine.callers import (
     Caller,
     CallOptions,
     admitted_options,
-    check_handed,
+    check_arguments,
 )
 from holdfast.engine.calls import Asked, Calls
 from holdfast.engine.children import Wanted
@@ -145,8 +145,8 @@ class Context:
         options: CallOptions,
     ) -> Coroutine[Any, Any, Any]:
         tool, handed = tool_of(function), self
-        if kwargs:
-            check_handed(tool, kwargs)
+        if kwargs or tool.at_most_once:
+            check_arguments(tool, args, kwargs)
         if tool.plain:
             loop = asyncio.get_running_loop()
             handed = BlockingContext(self, loop, self._visit.threads)

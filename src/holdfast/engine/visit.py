@@ -355,14 +355,14 @@ class Visit:
     async def admit_result(self, value: Any) -> None:
         """Check that what a node returned can be encoded; then its state is measured exactly.
 
-        A state may have more than ``state_bytes_max`` if it had so before, but never more than a
-        record.
+        A run that holds more than ``state_bytes_max`` already may go on returning as much.
 
         Raises:
             ResultTooLarge: it is larger than any state can be.
         """
         try:
-            await self.hold.kernel.heavy.admitted(value, self.limits.record_bytes_max)
+            bytes_max = max(self.limits.state_bytes_max, self.hold.weight.bytes)
+            await self.hold.kernel.heavy.admitted(value, bytes_max)
         except Oversize as error:
             message = f"what node {self.node!r} returned is too large: {error}"
             raise ResultTooLarge(message, size=error.size, limit=error.limit) from None

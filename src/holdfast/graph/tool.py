@@ -100,7 +100,9 @@ class Tool(Generic[P, R]):
         self.quota = admitted_quota(quota)
         self.timeout_ms = None if timeout is None else milliseconds_of(timeout, "timeout")
         self.plain = is_plain(function)
-        parameters = _parameters(function)
+        self.signature = _signature(function)
+        """What it takes; None where the function does not tell."""
+        parameters = frozenset(() if self.signature is None else self.signature.parameters)
         self.takes_key = "idempotency_key" in parameters
         """Whether it wants to be handed its idempotency key."""
         self.takes_context = "ctx" in parameters
@@ -239,8 +241,8 @@ def _is_name(name: object) -> bool:
     return "#" not in name and _OF_A_LINE.match(name) is None
 
 
-def _parameters(function: Function) -> frozenset[str]:
+def _signature(function: Function) -> inspect.Signature | None:
     try:
-        return frozenset(inspect.signature(function).parameters)
+        return inspect.signature(function)
     except (TypeError, ValueError):  # a builtin that does not tell
-        return frozenset()
+        return None
