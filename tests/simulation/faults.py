@@ -26,6 +26,7 @@ drawn.
 ``table_outage``          for seconds each operation of a process, or of all, raises what a store
                           raises that is full, read-only or refuses access (a rate of fleets)
 ``blob_outage``           the same of blobs alone (a rate of fleets)
+``small_blobs``           in how many of those most records need a blob, those of calls as well
 ``crash``                 the process ends as by kill -9, at some moment of the await
 ``stall``                 the process stands still as by SIGSTOP, from some moment of the await on
 ``sluggish``              the process wakes late from every sleep and hears every answer late, as on
@@ -89,6 +90,7 @@ class FaultPlan:
     blob_lost_answer: float = 0
     table_outage: float = 0
     blob_outage: float = 0
+    small_blobs: float = 0.5
     """How many fleets have times in which their stores cannot be used: see `outages`."""
     crash: float = 0
     stall: float = 0

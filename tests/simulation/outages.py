@@ -52,8 +52,6 @@ _SECONDS: dict[Part, tuple[float, ...]] = {
     "table": (1.0, 5.0, 15.0, 40.0),
     "blobs": (3.0, 15.0, 60.0, 120.0),
 }
-_SMALL = 0.5
-"""In how many fleets without blobs most records need one, those of calls as well."""
 _SPILL_BYTES = 150
 _ALL = 0.4
 """How many windows are those of all processes."""
@@ -111,7 +109,7 @@ def drawn_outages(
             whose = None if chance.random() < _ALL else chance.choice(processes)
             ends = min(begins + lasts, seconds)
             windows.append(Window(part, begins, ends, whose, chance.choice(_ERRORS)))
-    small = any(window.part == "blobs" for window in windows) and chance.random() < _SMALL
+    small = any(window.part == "blobs" for window in windows) and chance.random() < plan.small_blobs
     return Outages(windows, spill_bytes=_SPILL_BYTES if small else None)
 
 

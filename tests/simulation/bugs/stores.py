@@ -79,7 +79,7 @@ def claims_by_a_worker_that_cannot_drive_runs(patch: pytest.MonkeyPatch) -> None
     patch.setattr(health.Outages, "__contains__", lambda self, what: False)
 
 
-@bug("calling", **_ONLY_BLOBS)
+@bug("calling", **_ONLY_BLOBS, small_blobs=1.0)
 def a_run_that_goes_on_without_what_could_not_be_written(patch: pytest.MonkeyPatch) -> None:
     def deaf(self: Any, error: BaseException) -> None:
         if isinstance(error, Conflict):
