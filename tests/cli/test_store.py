@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from holdfast.storage import Put
+from holdfast.storage import open as open_store
 
 
 def holdfast(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -56,6 +60,30 @@ def test_sweep_deletes_what_nothing_names(tmp_path: Path) -> None:
     early = holdfast("store", "sweep", url, "--older-than-days", "0.5", cwd=tmp_path)
     assert early.returncode == 2
     assert "0.5 is not in the range" in early.stderr
+
+
+def test_a_copy_without_its_blobs_is_made_only_when_asked_for(tmp_path: Path) -> None:
+    asyncio.run(fill(f"sqlite:///{tmp_path}/runs.db?blobs={tmp_path}/named"))
+    url = "sqlite:///runs.db"
+    asked = ["--missing-blobs"]
+    refused = holdfast("store", "backup", url, "copy.db", cwd=tmp_path)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "did you forget ?blobs= in the address?" in refused.stderr.lower()
+    assert "[store_corrupt]" in refused.stderr
+    made = holdfast("store", "backup", url, "copy.db", *asked, cwd=tmp_path)
+    assert "1 blobs, 1 of them missing in the store itself" in made.stdout, made.stderr
+    refused = holdfast("store", "restore", "copy.db", url, cwd=tmp_path)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "--missing-blobs" in refused.stderr
+    restored = holdfast("store", "restore", "copy.db", url, *asked, cwd=tmp_path)
+    assert "1 of them missing in the backup itself" in restored.stdout, restored.stderr
+
+
+async def fill(url: str) -> None:
+    """Write an item that names a blob."""
+    async with open_store(url) as opened:
+        ref = await opened.blobs.put(b"x", key="scans/42")
+        await opened.table.write(Put({"PK": "p", "SK": "s", "scan": ref.as_item()}))
 
 
 def test_check_makes_nothing(tmp_path: Path) -> None:

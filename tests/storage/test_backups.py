@@ -18,14 +18,18 @@ from typing import Any
 import pytest
 
 from holdfast import Graph, Holdfast, signal
+from holdfast.clock import SystemClock
+from holdfast.engine import removal
 from holdfast.errors import (
     InvalidUrl,
     StoreCorrupt,
     StoreInUse,
     StoreNotFound,
+    StoreReplaced,
     StoreUnusable,
 )
-from holdfast.storage import Blobs, Meter, backup_store, backups, restore_store
+from holdfast.storage import Blobs, Meter, Put, backup_store, backups, restore_store
+from holdfast.storage import open as open_store
 from holdfast.storage.files import FolderBlobs
 from holdfast.storage.sqlite.copying import items_in
 
@@ -184,10 +188,60 @@ def skipping_first(copy_blobs: Any) -> Any:
     return copy
 
 
-async def test_what_the_store_itself_lacks_is_told(store: Path, tmp_path: Path) -> None:
-    await started(url_of(store), "a", "bb")
-    os.unlink(inputs_of(store)[0])
-    assert backup_store(url_of(store), tmp_path / "copy.db").missing == 1
+async def test_a_store_that_lacks_blobs_is_not_backed_up(store: Path, tmp_path: Path) -> None:
+    folder, copy = tmp_path / "named", tmp_path / "copy.db"
+    url = f"{url_of(store)}?blobs={folder}"
+    await started(url, "a", "bb")
+    before = names_in(tmp_path)
+    with pytest.raises(StoreCorrupt, match=r"2 of 2 blobs .* Did you forget \?blobs= in the addr"):
+        backup_store(url_of(store), copy)
+    os.unlink(next(folder.rglob("input")))
+    with pytest.raises(StoreCorrupt, match=r"1 of 2 blobs .* no backup was made\. To"):
+        backup_store(url, copy)
+    assert names_in(tmp_path) == before
+    assert backup_store(url, copy, missing_blobs=True).missing == 1
+    assert len(inputs_of(copy)) == 1
+
+
+async def test_a_backup_that_lacks_blobs_is_not_restored(store: Path, tmp_path: Path) -> None:
+    url, copy = url_of(store), tmp_path / "copy.db"
+    await started(url, "a", "bb")
+    backup_store(url, copy)
+    inputs_of(copy)[0].write_bytes(b"damaged")
+    with pytest.raises(StoreCorrupt, match=r"1 of 2 blobs .* in the backup, .*nothing was repl"):
+        restore_store(copy, url)
+    shutil.rmtree(f"{copy}.blobs")
+    with pytest.raises(StoreCorrupt, match=r"2 of 2 blobs .* in the backup, .*nothing was repl"):
+        restore_store(copy, url)
+    assert names_in(tmp_path) == ["copy.db", "runs.db", "runs.db.blobs"]
+    assert await ids_in(url) == {"a", "bb"}
+    assert restore_store(copy, url, missing_blobs=True).missing == 2
+    assert inputs_of(store) == []
+
+
+async def named_by(url: str, **attributes: Any) -> None:
+    """Write an item that names a blob, and delete the blob."""
+    async with open_store(url) as opened:
+        ref = await opened.blobs.put(b"x", key=f"blobs/{len(attributes)}")
+        await opened.table.write(
+            Put({"PK": "p", "SK": "record", "blob": ref.as_item()} | attributes)
+        )
+        await opened.blobs.delete(ref.key)
+
+
+async def test_blobs_of_runs_that_are_freed_may_be_missing(store: Path, tmp_path: Path) -> None:
+    """A worker deletes them an hour before the ttl, or when the run expires: that is no damage."""
+    url, now = url_of(store), SystemClock().now_ms() // 1000
+    assert backups._FREED_BEFORE_TTL_SECONDS * 1000 == removal._BEFORE_TTL_MS
+    await named_by(url, ttl=now + 1800)
+    assert backup_store(url, tmp_path / "near.db").missing == 0
+    await named_by(url, ttl=now + 86_400)
+    with pytest.raises(StoreCorrupt, match="1 of 1 blobs"):
+        backup_store(url, tmp_path / "copy.db")
+    for number, row in enumerate(({"freed": True}, {"status": "expired"})):
+        async with open_store(url) as opened:
+            await opened.table.write(Put({"PK": "p", "SK": "RUN"} | row))
+        assert backup_store(url, tmp_path / f"freed{number}.db").missing == 0
 
 
 async def test_a_store_in_use_is_not_restored(store: Path, tmp_path: Path) -> None:
@@ -257,8 +311,9 @@ async def test_a_restore_that_is_cut_short_is_finished_by_another(
     done = await asyncio.to_thread(subprocess.run, command, timeout=60)
     assert done.returncode == (9 if cut < 7 else 0)
     if cut < 7:
-        with pytest.raises(StoreUnusable, match="cut short"):
+        with pytest.raises(StoreUnusable, match="cut short") as caught:
             Holdfast(url)
+        assert "remove" not in str(caught.value)  # a worker would begin with an empty store
         restore_store(copy, url)
     assert await ids_in(url) == {"a"}
     # What stood there is whole, with its log and its blobs, and nothing else is left.
@@ -492,6 +547,42 @@ async def test_a_backup_of_a_store_that_is_deleted_meanwhile(
         backup_store(url_of(store), tmp_path / "copy.db")
     assert content(store) is None
     assert content(f"{store}-wal") == log
+
+
+async def test_a_file_that_was_moved_is_moved_back(store: Path, tmp_path: Path) -> None:
+    url = url_of(store)
+    hf = Holdfast(url)
+    await hf.start(GRAPH, {"x": text_of(1)}, id="a")
+    os.rename(store, tmp_path / "elsewhere.db")
+    with pytest.raises(
+        StoreReplaced, match=r"move the file back to .*runs\.db, and start it again"
+    ):
+        await hf.start(GRAPH, {}, id="nowhere")
+    await hf.close()
+    with pytest.raises(
+        StoreNotFound, match=r"move the file back to .*If .* gone, restore a backup"
+    ):
+        Holdfast(url)
+    os.rename(tmp_path / "elsewhere.db", store)
+    assert await ids_in(url) == {"a"}
+
+
+async def test_the_old_file_is_opened_beside_its_log(store: Path, tmp_path: Path) -> None:
+    """As the operator's guide says: under the name of the log, with the blobs where they stood."""
+    url, copy = url_of(store), tmp_path / "copy.db"
+    await started(url, "a")
+    backup_store(url, copy)
+    hf = Holdfast(url)
+    await hf.start(GRAPH, {"x": text_of(1)}, id="in the log")
+    os.rename(store, tmp_path / "old.db")
+    os.rename(copy, store)
+    with pytest.raises(StoreReplaced, match=r"open it with \?blobs="):
+        await hf.start(GRAPH, {}, id="nowhere")
+    await hf.close()
+    (log,) = find(tmp_path, "runs.db.replaced-*-wal")
+    replaced = str(log).removesuffix("-wal")
+    os.rename(tmp_path / "old.db", replaced)
+    assert await ids_in(f"sqlite:///{replaced}?blobs={store}.blobs") == {"a", "in the log"}
 
 
 def test_from_the_command_line(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -25,6 +26,10 @@ _ADDRESSES = "\b\nA store's address looks so:\n" + FORMS
 _BACKUP_EXAMPLE = example("holdfast store backup sqlite:///runs.db copy.db") + "\n\n"
 _RESTORE_EXAMPLE = example("holdfast store restore copy.db sqlite:///runs.db") + "\n\n"
 _SHARDS_EXAMPLE = example("holdfast store shards sqlite:///runs.db --grow 16") + "\n\n"
+
+
+def _missing_blobs_option(help: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return click.option("--missing-blobs", is_flag=True, help=help)
 
 
 @click.group(epilog=_ADDRESSES)
@@ -65,36 +70,39 @@ async def check(url: str) -> None:
 @store.command(epilog=_BACKUP_EXAMPLE + _ADDRESSES)
 @click.argument("url")
 @click.argument("file", type=file_path)
-def backup(url: str, file: Path) -> None:
+@_missing_blobs_option("Make the copy although blobs that runs need are missing in the store.")
+def backup(url: str, file: Path, *, missing_blobs: bool) -> None:
     """Copy the SQLite store at URL to FILE and FILE.blobs, while everything runs.
 
-    The copy is checked, and is a store by itself. Nothing is overwritten.
+    The copy is checked, and is a store by itself. Nothing is overwritten. Where blobs that runs
+    need are missing, no copy is made.
     """
     with showing_errors():
-        copied = backup_store(url, file)
-    say(f"{file} is a copy of {url}: {_told(copied)}")
+        copied = backup_store(url, file, missing_blobs=missing_blobs)
+    say(f"{file} is a copy of {url}: {_told(copied, 'store')}")
 
 
 @store.command(epilog=_RESTORE_EXAMPLE + _ADDRESSES)
 @click.argument("file", type=file_path)
 @click.argument("url")
-def restore(file: Path, url: str) -> None:
+@_missing_blobs_option("Restore the backup although blobs that runs need are missing in it.")
+def restore(file: Path, url: str, *, missing_blobs: bool) -> None:
     """Put a copy of the backup FILE in the place of the SQLite store at URL.
 
     Stop all workers and clients first. The store that stood there is moved aside, with its log and
-    its blobs. Cut short it can be repeated.
+    its blobs. Cut short it can be repeated. A backup that lacks blobs which runs need is refused.
     """
     with showing_errors():
-        copied = restore_store(file, url)
-    say(f"{url} is a copy of {file}: {_told(copied)}")
+        copied = restore_store(file, url, missing_blobs=missing_blobs)
+    say(f"{url} is a copy of {file}: {_told(copied, 'backup')}")
     if copied.aside is not None:
         say(f"what stood there is {copied.aside}, its blobs {copied.aside_blobs}", err=True)
 
 
-def _told(copied: Copied) -> str:
+def _told(copied: Copied, source: str) -> str:
     told = f"{copied.items} items, {copied.blobs} blobs"
     if copied.missing:
-        told += f", {copied.missing} of them missing in the store itself"
+        told += f", {copied.missing} of them missing in the {source} itself"
     if copied.damaged:
         told += f", {copied.damaged} damaged items"
     return told

@@ -1,14 +1,15 @@
 """`backup_store` and `restore_store`: a store on this machine as a copy that is whole by itself.
 
 A copy of ``runs.db`` is a file and its folder of blobs, ``copy.db`` and ``copy.db.blobs``: a store
-that can be opened as it is. No row in it names a blob that is missing:
+that can be opened as it is. No row in it needs a blob that is missing:
 
 1. Most blobs are copied before the file, so that one which is deleted meanwhile is there.
 2. The file is copied as it is at one moment.
 3. The blobs that were put since are copied. All that the copy names stood there at that moment.
 4. Whatever it names is looked for. What was put and deleted between 1 and 3 is missing: then the
    file is copied once more, in which nothing names it. What two copies in a row name and the store
-   does not have is missing in the store itself.
+   does not have is missing in the store itself: then there is no copy, unless the caller wants one
+   without these blobs. Blobs of runs that are being freed may be missing.
 
 A restore copies in the same way, into new names, and then swaps, while no process can open it.
 The marker ``runs.db.restoring`` stands there meanwhile, and says how far it is:
@@ -32,15 +33,17 @@ import shutil
 import stat
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
+from decimal import Decimal
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
 import msgspec
 
-from holdfast.clock import SystemIds
+from holdfast.clock import SystemClock, SystemIds
 from holdfast.display import log_named
 from holdfast.errors import (
     InvalidItem,
+    StoreCorrupt,
     StoreInUse,
     StoreNotFound,
     StoreUnavailable,
@@ -60,6 +63,8 @@ _log = log_named("holdfast.storage")
 _ATTEMPTS_MAX = 5
 _PARTIAL = "partial-"
 _BEFORE = "before-"
+# A worker frees the blobs of a run so long before the ttl of the items that name them.
+_FREED_BEFORE_TTL_SECONDS = 3600
 
 
 class Copied(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +74,10 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
     blobs: int
     """How many blobs the items name."""
     missing: int
-    """How many of them were missing in the store itself: those of runs that are being freed."""
+    """How many of them are missing or damaged; above 0 only where the caller allowed it.
+
+    Blobs of runs that are being freed do not count.
+    """
     damaged: int
     """How many items cannot be read."""
     aside: str | None = None
@@ -78,14 +86,16 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
     """The folder of its blobs there."""
 
 
-def backup_store(url: str, to: str | Path) -> Copied:
+def backup_store(url: str, to: str | Path, *, missing_blobs: bool = False) -> Copied:
     """Copy the store at that address, which may be in use, to a new file and its folder of blobs.
 
-    It blocks. The copy is checked: its structure, its schema, and the hash of each blob.
+    It blocks. The copy is checked: its structure, its schema, and the hash of each blob. With
+    ``missing_blobs`` it is made although blobs that the store's runs need are missing.
 
     Raises:
         InvalidUrl: the address is not that of a file.
         StoreNotFound: there is no such store, or no folder for the copy.
+        StoreCorrupt: blobs that the store's runs need are missing or damaged; there is no copy.
         StoreUnusable: something stands where the copy is to be; or the store is damaged.
     """
     file, folder = located(url)
@@ -97,23 +107,27 @@ def backup_store(url: str, to: str | Path) -> Copied:
             if os.path.lexists(each):
                 raise StoreUnusable(f"{each} exists; a backup overwrites nothing")
         with _Partial(place) as partial:
-            copied = _copy(file, folder, partial)
+            copied, needed = _copy(file, folder, partial)
+            if copied.missing and not missing_blobs:
+                raise _lacking_in_store(copied.missing, needed, folder)
             os.rename(partial.blobs, place.blobs)
             os.rename(partial.file, target)
             _sync(target.parent)
     return copied
 
 
-def restore_store(backup: str | Path, url: str) -> Copied:
+def restore_store(backup: str | Path, url: str, *, missing_blobs: bool = False) -> Copied:
     """Put a copy of a backup in the place of the store at that address, which must not be open.
 
     It blocks. What stood there is moved aside, and is a store of its own there. Cut short it
-    leaves the store so that nothing opens it; done again it finishes.
+    leaves the old store in its place, or leaves the store so that nothing opens it; done again it
+    finishes. With ``missing_blobs`` it restores a backup that lacks blobs which its runs need.
 
     Raises:
         InvalidUrl: the address is not that of a file.
         StoreNotFound: there is no such backup, or no folder for the store.
         StoreInUse: a process has the store open, or restores it.
+        StoreCorrupt: blobs that the backup's runs need are missing in it; nothing was moved.
         StoreUnusable: the backup is damaged, or is the store itself; or a name cannot be used.
     """
     file, folder = located(url)
@@ -125,15 +139,17 @@ def restore_store(backup: str | Path, url: str) -> Copied:
             raise StoreUnusable(f"{backup} is the store itself, and not a backup of it")
         if os.path.lexists(target) and not stat.S_ISREG(os.lstat(target).st_mode):
             raise StoreUnusable(f"{file} is not a regular file; a restore replaces no other")
-        return _restored(source, _place_of(target, folder))
+        return _restored(source, _place_of(target, folder), missing_blobs=missing_blobs)
 
 
-def _restored(source: Path, place: _Place) -> Copied:
+def _restored(source: Path, place: _Place, *, missing_blobs: bool) -> Copied:
     target = str(place.file)
     with alone_with(target):
         pass  # before anything is copied
     with _Partial(place) as partial:
-        copied = _copy(str(source), f"{source}.blobs", partial)
+        copied, needed = _copy(str(source), f"{source}.blobs", partial)
+        if copied.missing and not missing_blobs:
+            raise _lacking_in_backup(copied.missing, needed, source)
         with _Marker(place) as marker:
             with alone_with(target):
                 _recover(marker, place)
@@ -144,6 +160,23 @@ def _restored(source: Path, place: _Place) -> Copied:
         return copied
     aside, blobs = str(swap.aside), str(swap.aside_blobs)
     return msgspec.structs.replace(copied, aside=aside, aside_blobs=blobs)
+
+
+def _lacking_in_store(missing: int, needed: int, folder: str) -> StoreCorrupt:
+    forgot = " Did you forget ?blobs= in the address?" if missing == needed else ""
+    return StoreCorrupt(
+        f"{missing} of {needed} blobs that the store's runs need are missing or damaged in "
+        f"{folder}; no backup was made.{forgot} To make one without these blobs pass "
+        "missing_blobs=True (--missing-blobs)"
+    )
+
+
+def _lacking_in_backup(missing: int, needed: int, source: Path) -> StoreCorrupt:
+    return StoreCorrupt(
+        f"{missing} of {needed} blobs that the backup's runs need are missing or damaged in the "
+        f"backup, in {source}.blobs; nothing was replaced. Restore another backup; to restore this "
+        "one without these blobs pass missing_blobs=True (--missing-blobs)"
+    )
 
 
 def _admitted(name: str | Path) -> Path:
@@ -274,20 +307,22 @@ def _listed(folder: Path) -> list[str]:
         return []
 
 
-def _copy(file: str, folder: str, partial: _Partial) -> Copied:
+def _copy(file: str, folder: str, partial: _Partial) -> tuple[Copied, int]:
+    """Copy a store; return what was copied, and how many blobs its runs need."""
     if not os.path.isfile(file):
         raise StoreNotFound(f"there is no file {file}")
     source, copy = FolderBlobs(Path(folder)), FolderBlobs(partial.blobs)
     _copy_blobs(source, copy)
-    before: set[str] | None = None
+    before: set[BlobRef] | None = None
     for _ in range(_ATTEMPTS_MAX):
         partial.remove_file()
         copy_file(file, str(partial.file))
         _copy_blobs(source, copy)
-        items, damaged, refs = _contents(str(partial.file))
-        missing = {ref.key for ref in refs if not _is_there(source, copy, ref)}
+        items, damaged, refs, needed = _contents(str(partial.file))
+        missing = {ref for ref in refs if not _is_there(source, copy, ref)} & needed
         if not missing or missing == before:
-            return Copied(items=items, blobs=len(refs), missing=len(missing), damaged=damaged)
+            copied = Copied(items=items, blobs=len(refs), missing=len(missing), damaged=damaged)
+            return copied, len(needed)
         before = missing
     raise StoreUnavailable(f"blobs of {file} are deleted faster than they are copied; try again")
 
@@ -316,18 +351,57 @@ def _entries(blobs: FolderBlobs) -> Iterator[BlobEntry]:
             return
 
 
-def _contents(path: str) -> tuple[int, int, set[BlobRef]]:
-    """Return how many items a file has, how many cannot be read, and the blobs that it names."""
+class _Contents(NamedTuple):
+    """What a file has."""
+
+    items: int
+    damaged: int
+    """How many items cannot be read."""
+    refs: set[BlobRef]
+    """The blobs that the items name."""
+    needed: set[BlobRef]
+    """Those of them that are not being freed."""
+
+
+def _contents(path: str) -> _Contents:
     items = damaged = 0
     refs: set[BlobRef] = set()
+    lasting: dict[BlobRef, set[str]] = {}
+    freed: set[str] = set()
+    lasts_from = SystemClock().now_ms() // 1000 + _FREED_BEFORE_TTL_SECONDS
     for item in items_in(path):
         items += 1
-        damaged += item is None
-        for value in (item or {}).values():
-            if type(value) is dict and "key" in value and "size" in value:
-                with suppress(InvalidItem):
-                    refs.add(BlobRef.from_item(cast(Item, value)))
-    return items, damaged, refs
+        if item is None:
+            damaged += 1
+            continue
+        partition = str(item["PK"])
+        if _is_freed(item):
+            freed.add(partition)
+        found = set(_refs_in(item))
+        refs |= found
+        if _lasts(item, lasts_from):
+            for ref in found:
+                lasting.setdefault(ref, set()).add(partition)
+    needed = {ref for ref, partitions in lasting.items() if partitions - freed}
+    return _Contents(items, damaged, refs, needed)
+
+
+def _refs_in(item: Item) -> Iterator[BlobRef]:
+    for value in item.values():
+        if type(value) is dict and "key" in value and "size" in value:
+            with suppress(InvalidItem):
+                yield BlobRef.from_item(cast(Item, value))
+
+
+def _is_freed(item: Item) -> bool:
+    """Return whether it is the row of a run that keeps no blobs; its last record may name one."""
+    return item.get("freed") is True or item.get("status") == "expired"
+
+
+def _lasts(item: Item, lasts_from: int) -> bool:
+    """Return whether the blobs that an item names must be there: its ttl is not near or past."""
+    ttl = item.get("ttl")
+    return not isinstance(ttl, int | float | Decimal) or ttl > lasts_from
 
 
 def _is_there(source: FolderBlobs, copy: FolderBlobs, ref: BlobRef) -> bool:
@@ -411,7 +485,11 @@ def _read_progress(place: _Place) -> _Progress | None:
     except FileNotFoundError:
         return None
     except msgspec.MsgspecError:
-        raise StoreUnusable(f"{path} is damaged; remove it, and look what stands there") from None
+        raise StoreUnusable(
+            f"{path} is damaged. Look for {place.file.name}.{_BEFORE}… and {place.file.name}."
+            f"{_PARTIAL}…, and move one of them to {place.file} if nothing stands there; "
+            "then remove it"
+        ) from None
     if progress is None:
         return None
     if _ID.fullmatch(progress.id) is None or progress.blobs != str(place.blobs):

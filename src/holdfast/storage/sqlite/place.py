@@ -89,8 +89,10 @@ def prepare(path: str, *, make: bool) -> None:
     if left and (found is None or f"{path}-wal" in left):
         raise StoreNotFound(
             f"{path} {'is missing' if found is None else 'is empty'}, but {left[0]} stands there: "
-            "the file was deleted or emptied, perhaps while a process has it open. Stop that "
-            f"process; then restore a backup, or remove {', '.join(left)} to begin with a new store"
+            "the file was deleted, moved or emptied, perhaps while a process has it open. Stop "
+            f"that process; then move the file back to {path}, beside its log, and no run is lost. "
+            "If the file is gone, restore a backup. To begin with a new store, without any run, "
+            f"remove {', '.join(left)}"
         )
     if found is None:
         if not make:
@@ -108,7 +110,7 @@ def check_place(path: str) -> None:
     if os.path.lexists(real + RESTORING):
         raise StoreUnusable(
             f"{path} is being restored, or a restore of it was cut short: run holdfast store "
-            f"restore again, which finishes it, or remove {path}{RESTORING}"
+            "restore again, which finishes it"
         )
     found = _found(real)
     if found is None:
@@ -238,7 +240,14 @@ class FileGuard:
             left = self._leave()
         if left:
             self._lost += f" What was not yet written back to the old file is in {', '.join(left)}."
-        return StoreReplaced(f"{self._lost} Restart this process: it opens what stands there then")
+            self._lost += (
+                " Its blobs stand where they stood: open it with ?blobs= and their folder."
+            )
+        if _found(self._name) is None:
+            todo = f"Stop this process, move the file back to {self._name}, and start it again"
+        else:
+            todo = "Restart this process: it opens what stands there then"
+        return StoreReplaced(f"{self._lost} {todo}")
 
     def _fate(self, name: str) -> str:
         found = _found(name)
