@@ -138,7 +138,7 @@ growing = Graph("growing", dict)
 
 @growing.node
 async def grow(state):
-    return {"text": "a" * 2_000}
+    return {"text": "a" * 1_500}
 """
 
 
