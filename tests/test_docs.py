@@ -69,6 +69,14 @@ def test_the_reference_names_nothing_that_is_gone() -> None:
     assert named == {name.rpartition(".")[2] for name in NAMES}
 
 
+@pytest.mark.parametrize("module", PUBLIC)
+def test_the_reference_lists_a_name_under_its_module(module: str) -> None:
+    reference = (ROOT / "docs" / "reference.md").read_text()
+    section = reference.partition(f"(`{module}`)\n")[2].partition("\n## ")[0]
+    named = re.findall(r"^\| `(\w+)", section, re.MULTILINE)
+    assert sorted(named) == sorted(importlib.import_module(module).__all__)
+
+
 def examples() -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for page in PAGES:

@@ -17,7 +17,7 @@ import pytest
 
 from holdfast import Graph, Holdfast
 from holdfast.cli.targets import load_graph
-from holdfast.errors import RunQuarantined
+from holdfast.errors import RunFailed, RunQuarantined
 
 DEADLINE_SECONDS = 60
 URL = "sqlite:///runs.db"
@@ -126,6 +126,19 @@ asking = Graph("asking", dict)
 @asking.node
 async def ask(state, ctx):
     return {"text": (await ctx.model("cheap", "Is it?")).text}
+"""
+
+
+SIZES = """
+from holdfast import Graph, PayloadLimits
+
+LIMITS = PayloadLimits(state_bytes_max=1_000)
+growing = Graph("growing", dict)
+
+
+@growing.node
+async def grow(state):
+    return {"text": "a" * 1_500}
 """
 
 
@@ -258,6 +271,16 @@ async def test_its_nodes_ask_the_models_that_it_is_given(hf: Holdfast, folder: P
         assert (await run.get()).tokens > 0
 
 
+async def test_it_keeps_the_limits_that_it_is_given(hf: Holdfast, folder: Path) -> None:
+    (folder / "sizes.py").write_text(SIZES)
+    options = ("--poll-seconds", "0.01", "--limits", "sizes:LIMITS")
+    async with working("sizes:growing", *options) as worker:
+        await worker.told()
+        run = await hf.start(load_graph("sizes:growing"))
+        with pytest.raises(RunFailed, match="state_bytes_max is 1,000"):
+            await run.result()
+
+
 async def test_it_leaves_while_it_has_nothing_to_do(hf: Holdfast) -> None:
     async with working("flows:asking", "flows.py:failing") as worker:
         assert " runs asking, failing on " in await worker.told()
@@ -360,6 +383,8 @@ async def test_two_signals_end_it_even_if_a_node_blocks_the_loop(hf: Holdfast) -
         (["flows", "--url", "sqlite:///none/runs.db"], "[store_not_found]", 1),
         (["flows", "--url", "runs.db"], "it has no scheme", 1),
         (["flows", "--url", "sqlite:///flows.py"], "[store_corrupt]", 1),
+        (["flows", "--limits", "flows:number"], "is of the type 'int' [invalid_request]", 1),
+        (["flows", "--user-key-file", "none"], "the user key cannot be read", 1),
         (["flows", "--concurrency", "0"], "0 is not in the range", 2),
         (["flows", "--pool", "a/b"], "[invalid_name]", 1),
         (["flows", "--lease-seconds", "0"], "0.0 is not in the range", 2),

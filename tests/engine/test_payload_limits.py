@@ -113,7 +113,7 @@ async def test_limits_must_be_payload_limits(house: House) -> None:
 )
 async def test_a_large_input_is_refused_and_nothing_is_written(house: House, input: Any) -> None:
     hf = house.open(limits=TIGHT)
-    with pytest.raises(PayloadTooLarge, match="the input") as refused:
+    with pytest.raises(PayloadTooLarge, match=r"the input: .+input_bytes_max sets") as refused:
         await hf.start(graph_of(takes_one), input, id="doc-42")
     assert refused.value.field == "input"
     assert (refused.value.size or 0) > (refused.value.limit or 0) > 0
@@ -165,7 +165,7 @@ async def test_a_large_payload_is_refused_and_nothing_is_written(house: House) -
     run = await hf.start(graph_of(takes_one), id="doc-42")
     before = await item_of_head(hf, "doc-42")
     for payload in ("a" * 17 * KB, [[]] * 2 * KB):
-        with pytest.raises(PayloadTooLarge, match="the payload") as refused:
+        with pytest.raises(PayloadTooLarge, match=r"the payload: .+signal_bytes_max") as refused:
             await run.signal("decision", payload)
         assert refused.value.field == "payload"
     assert await item_of_head(hf, "doc-42") == before
@@ -313,7 +313,8 @@ async def test_a_large_answer_fails_its_call(house: House) -> None:
         return "a" * 33 * KB
 
     async def calls(state: Any, ctx: Any) -> Any:
-        with pytest.raises(CallFailed, match="the limit is 32,768") as failed:
+        expected = r"the limit is 32,768; PayloadLimits\.answer_bytes_max sets"
+        with pytest.raises(CallFailed, match=expected) as failed:
             await ctx.call(bomb)
         assert failed.value.is_a(ResultTooLarge)
         return {"caught": True}
@@ -333,7 +334,8 @@ async def test_large_arguments_are_refused_and_nothing_is_called(house: House) -
         called.append(text)
 
     async def calls(state: Any, ctx: Any) -> Any:
-        with pytest.raises(ArgumentsTooLarge, match="arguments_bytes_max is 8,192") as refused:
+        expected = r"a call of '.+keeps' have .+\.arguments_bytes_max is 8,192"
+        with pytest.raises(ArgumentsTooLarge, match=expected) as refused:
             await ctx.call(keeps, "a" * 9 * KB)
         assert refused.value.limit == 8 * KB
         await ctx.call(keeps, "small")

@@ -74,7 +74,7 @@ def test_what_holds_itself_has_a_digest() -> None:
 )
 def test_what_has_no_form_in_messagepack_has_a_size(args: Any) -> None:
     assert arguments_digest((args, {}), 100_000)
-    with pytest.raises(ArgumentsTooLarge) as refused:
-        arguments_digest((args, {}), 4_096)
+    with pytest.raises(ArgumentsTooLarge, match="of a call of 'pay' have") as refused:
+        arguments_digest((args, {}), 4_096, tool="pay")
     assert refused.value.limit == 4_096
     assert (refused.value.size or 0) > 4_096

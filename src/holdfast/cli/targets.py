@@ -1,4 +1,4 @@
-"""Finds graphs and models by what is written on the command line: a module and a name in it."""
+"""Finds graphs, models and limits by what the command line names: a module and a name in it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from typing import Any, cast
 
 import click
 
+from holdfast.errors import InvalidRequest
 from holdfast.graph import Graph
+from holdfast.model.limits import PayloadLimits
 
-__all__ = ["FORMS", "load_graph", "load_graphs", "load_named"]
+__all__ = ["FORMS", "load_graph", "load_graphs", "load_limits", "load_named"]
 
 FORMS = """\
   package.module               all graphs in a module
@@ -67,13 +69,34 @@ def load_named(target: str) -> dict[str, Any]:
     Raises:
         ClickException: it cannot be found, or is no dict.
     """
-    place, attribute = _parts(target)
-    if not attribute:
-        raise click.ClickException(f"{target!r} names no dict; that looks so: {place}:attribute")
-    value = _attribute(_imported(place), place, attribute)
+    value = _named(target, "dict")
     if not isinstance(value, dict):
         raise click.ClickException(f"{target} is not a dict: {value!r:.80}")
     return cast(dict[str, Any], value)
+
+
+def load_limits(target: str) -> PayloadLimits:
+    """Return the limits that a target names.
+
+    Raises:
+        ClickException: they cannot be found.
+        InvalidRequest: the target names something else.
+    """
+    value = _named(target, "PayloadLimits")
+    if not isinstance(value, PayloadLimits):
+        raise InvalidRequest(
+            f"--limits must name PayloadLimits, and {target} is of the type "
+            f"{type(value).__name__!r}",
+            field="limits",
+        )
+    return value
+
+
+def _named(target: str, what: str) -> Any:
+    place, attribute = _parts(target)
+    if not attribute:
+        raise click.ClickException(f"{target!r} names no {what}; that looks so: {place}:attribute")
+    return _attribute(_imported(place), place, attribute)
 
 
 def _parts(target: str) -> tuple[str, str]:

@@ -17,12 +17,14 @@ import click
 
 from holdfast.app import Holdfast
 from holdfast.cli.failures import showing_errors
-from holdfast.cli.parameters import example, url_option
+from holdfast.cli.opening import common_options
+from holdfast.cli.parameters import example
 from holdfast.cli.targets import FORMS, load_graphs, load_named
 from holdfast.cli.text import say
 from holdfast.engine.worker import Worker, WorkerOptions
 from holdfast.errors import StoreError
 from holdfast.graph import Graph
+from holdfast.model.limits import PayloadLimits
 
 __all__ = ["worker"]
 
@@ -47,7 +49,7 @@ _EPILOG = (
 
 @click.command(epilog=_EPILOG)
 @click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
-@url_option
+@common_options
 @click.option(
     "--concurrency",
     type=click.IntRange(min=1),
@@ -108,6 +110,8 @@ _EPILOG = (
 def worker(
     targets: Sequence[str],
     url: str,
+    limits: PayloadLimits | None,
+    user_key: bytes | None,
     concurrency: int,
     pools: Sequence[str],
     models: str | None,
@@ -124,6 +128,8 @@ def worker(
         means = {
             "models": None if models is None else load_named(models),
             "quotas": None if quotas is None else load_named(quotas),
+            "limits": limits,
+            "user_key": user_key,
         }
         options = WorkerOptions(
             concurrency=concurrency,

@@ -8,7 +8,7 @@ from typing import Any
 from holdfast.engine import runs
 from holdfast.engine.hands import Hands
 from holdfast.engine.kernel import Kernel
-from holdfast.errors import ItemDamaged, JournalDamaged, NotAmbiguous
+from holdfast.errors import ItemDamaged, JournalDamaged, NotAmbiguous, PayloadTooLarge
 from holdfast.model.call import settled_signal
 from holdfast.model.run import AmbiguousCall
 from holdfast.records.ambiguity import call_in
@@ -90,18 +90,27 @@ async def resolve(
         RunEnded: it has ended.
         NotAmbiguous: the call does not wait for that.
         AlreadyExists: somebody said something else before.
+        PayloadTooLarge: the result has more bytes than it may have.
         InvalidInput: the result cannot be kept.
     """
     head = await runs.read(kernel, run)
     if await kernel.lists.get(call_key(run, head.generation, call)) is None:
         raise NotAmbiguous(f"no call {call!r} of run {run.id!r} waits for a resolution")
     name = settled_signal(call)
-    await runs.send(
-        kernel,
-        hands,
-        run,
-        name=name,
-        id=_RESOLUTION,
-        payload=dict(resolution),
-        bytes_max=kernel.limits.answer_bytes_max,
-    )
+    try:
+        await runs.send(
+            kernel,
+            hands,
+            run,
+            name=name,
+            id=_RESOLUTION,
+            payload=dict(resolution),
+            bytes_max=kernel.limits.answer_bytes_max,
+        )
+    except PayloadTooLarge as error:
+        raise PayloadTooLarge(
+            f"{error}; PayloadLimits.answer_bytes_max sets the limit",
+            field=error.field,
+            size=error.size,
+            limit=error.limit,
+        ) from None

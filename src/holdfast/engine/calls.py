@@ -196,7 +196,7 @@ class Calls:
             InvalidResult: what it returned cannot be kept.
         """
         limit = self._visit.limits.arguments_bytes_max
-        digest = arguments_digest((asked.args, asked.kwargs), limit)
+        digest = arguments_digest((asked.args, asked.kwargs), limit, tool=asked.tool.name)
         known = self._known(call)
         if known is not None and known.over:
             self._visit.saved(known.spent + known.saved)
@@ -513,6 +513,7 @@ def _outcome(known: Call, tool: Tool[..., Any]) -> Any:
 def _refused(tool: Tool[..., Any], error: Misfit) -> InvalidResult:
     message = f"what {tool.name!r} returned: {error}"
     if isinstance(error, Oversize):
+        message += "; PayloadLimits.answer_bytes_max sets the limit"
         return ResultTooLarge(message, size=error.size, limit=error.limit)
     return InvalidResult(message)
 

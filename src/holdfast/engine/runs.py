@@ -325,8 +325,11 @@ async def _packed(kernel: Kernel, signal: _Sent) -> Packed:
     try:
         return await packed(kernel, signal.payload, bytes_max=signal.bytes_max)
     except Oversize as error:
+        message = f"the payload: {error}"
+        if is_callers(signal.name):  # others have limits of their own
+            message += "; PayloadLimits.signal_bytes_max sets the limit"
         raise PayloadTooLarge(
-            f"the payload: {error}", field="payload", size=error.size, limit=error.limit
+            message, field="payload", size=error.size, limit=error.limit
         ) from None
     except (InvalidResult, Misfit) as error:
         raise InvalidInput(f"the payload: {error}", field="payload") from None

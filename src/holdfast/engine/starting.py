@@ -135,7 +135,12 @@ def _prepared(graph: Graph, input: Any, session: str | None, bytes_max: int) -> 
 
 
 def _too_large(error: Oversize) -> PayloadTooLarge:
-    return PayloadTooLarge(f"the input: {error}", field="input", size=error.size, limit=error.limit)
+    return PayloadTooLarge(
+        f"the input: {error}; PayloadLimits.input_bytes_max sets the limit",
+        field="input",
+        size=error.size,
+        limit=error.limit,
+    )
 
 
 async def start(

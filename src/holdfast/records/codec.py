@@ -136,8 +136,10 @@ def canonical_hash(parts: Sequence[Any]) -> bytes:
     return hashlib.sha256(data).digest()[:16]
 
 
-def arguments_digest(arguments: Any, bytes_max: int | None = None) -> bytes:
+def arguments_digest(arguments: Any, bytes_max: int | None = None, *, tool: str = "") -> bytes:
     """Return a hash of what a call is made with; what cannot be kept counts as its kind.
+
+    The error names the ``tool``.
 
     Raises:
         ArgumentsTooLarge: that has more than ``bytes_max`` bytes.
@@ -145,9 +147,9 @@ def arguments_digest(arguments: Any, bytes_max: int | None = None) -> bytes:
     try:
         data = _arguments_encoder.encode(arguments)
     except (TypeError, ValueError, OverflowError, RecursionError):
-        data = _unfit(arguments, _PLAIN_BYTES_MAX if bytes_max is None else bytes_max)
+        data = _unfit(arguments, _PLAIN_BYTES_MAX if bytes_max is None else bytes_max, tool)
     if bytes_max is not None and len(data) > bytes_max:
-        raise _too_large(len(data), bytes_max)
+        raise _too_large(len(data), bytes_max, tool)
     return hashlib.blake2b(data, digest_size=8).digest()
 
 
@@ -155,15 +157,17 @@ def _kind_of(value: Any) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
-def _too_large(size: int, limit: int) -> ArgumentsTooLarge:
+def _too_large(size: int, limit: int, tool: str) -> ArgumentsTooLarge:
+    whose = f"a call of {tool!r}" if tool else "a call"
     return ArgumentsTooLarge(
-        f"the arguments of a call have {size:,} bytes, and arguments_bytes_max is {limit:,}",
+        f"the arguments of {whose} have {size:,} bytes, and PayloadLimits.arguments_bytes_max is "
+        f"{limit:,}",
         size=size,
         limit=limit,
     )
 
 
-def _unfit(arguments: Any, bytes_max: int) -> bytes:
+def _unfit(arguments: Any, bytes_max: int, tool: str) -> bytes:
     """Return bytes for arguments that MessagePack has no form for; they are only hashed.
 
     There may be ints beyond 64 bits in them, text that is not Unicode, or what holds itself.
@@ -183,7 +187,7 @@ def _unfit(arguments: Any, bytes_max: int) -> bytes:
         if held is None or depth > _DEPTH_MAX:
             continue
         if size + len(held) > bytes_max:
-            raise _too_large(size + len(held), bytes_max)
+            raise _too_large(size + len(held), bytes_max, tool)
         left += [(each, depth + 1) for each in held]
     return b"".join(tokens)
 
