@@ -276,7 +276,7 @@ async def test_damaged_records_end_their_own_runs_only(either: House) -> None:
 
     waits = chain("w", 2, lambda n: {"text": incompressible(n, 500)}, node1=waiting)
     limits = PayloadLimits(
-        state_bytes_max=MB, input_bytes_max=MB, answer_bytes_max=MB, record_bytes_max=MB
+        state_bytes_max=MB // 2, input_bytes_max=MB, answer_bytes_max=MB, record_bytes_max=MB
     )
     hf = either.open(limits=limits)
     async with either.worker(hf, waits, resumes_max=1) as worker:
