@@ -32,11 +32,11 @@ LEASE_SECONDS = 10.0
 MB_MAX = 200
 DELAY_MAX = 1.0
 SIGNAL_BYTES = PayloadLimits().signal_bytes_max
-# Both have as many bytes as a signal may have: the first compresses to almost nothing, the second
-# takes as much memory as there is in so many bytes.
+# The first has as many bytes as a signal may have, and compresses to almost nothing; the second has
+# as many elements, and takes as much memory as an allowed signal can.
 SHAPES: dict[str, Any] = {
     "text": "a" * (SIGNAL_BYTES - 16),
-    "lists": [[["ab", "cd"], 300, "ef", "gh", "ij"]] * (SIGNAL_BYTES // 32),
+    "lists": [[["ab", "cd"], 300, "ef", "gh", "ij"]] * (SIGNAL_BYTES // 64 - 1),
 }
 
 
