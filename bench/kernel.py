@@ -81,7 +81,7 @@ class Contestant:
 
 # So many workflows that a turn takes some eight seconds.
 OURS = {"Holdfast": Contestant(Path(sys.executable), "holdfast_runner.py", 5_000)}
-SHORT = Contestant(Path(sys.executable), "holdfast_runner.py", 1_500)
+SHORT = Contestant(Path(sys.executable), "holdfast_runner.py", 600)
 PEERS = {
     "DBOS, tuned": Contestant(PEERS_PYTHON, "dbos_runner.py", 300),
     "DBOS, as it comes": Contestant(PEERS_PYTHON, "dbos_runner.py", 100, ("--as-it-comes",)),

@@ -10,20 +10,21 @@ from contextlib import contextmanager
 from math import nan
 from pathlib import Path
 
-from bench.figures import Figure, in_turns, show
+from bench.figures import Figure, ratio, show
 
 ROOT = Path(__file__).parents[1]
 COST_BEFORE = os.environ.get("COST_BEFORE", "e5412b5")
 """What the CPU is compared with: the last revision that did not check sizes, users and files."""
-ROUNDS = 10
+ROUNDS = 20
 COST_MAX = 1.03
 
 
 def cost_beside(what: str, cpu_ms: Callable[[Path], float]) -> Figure:
     """Return how much more CPU something takes than it took before.
 
-    ``cpu_ms`` measures it with the sources in a folder. Other programs on the machine can only add
-    to what it takes; so the least of each is compared, and not the middle.
+    ``cpu_ms`` measures it with the sources in a folder. A machine may be faster for some seconds
+    and slower for others: so the two take turns, each begins every other round, and a ratio is that
+    of one round.
     """
     figure = f"{what} / that of {COST_BEFORE}"
     with tree(COST_BEFORE) as before:
@@ -31,13 +32,12 @@ def cost_beside(what: str, cpu_ms: Callable[[Path], float]) -> Figure:
             print(f"  Nothing to compare {what} with: {missing(COST_BEFORE, 'COST_BEFORE')}")
             return Figure(figure, nan, at_most=COST_MAX)
         sources = {COST_BEFORE: before / "src", "now": ROOT / "src"}
-        rounds = in_turns(
-            {name: lambda folder=folder: cpu_ms(folder) for name, folder in sources.items()},
-            ROUNDS,
-        )
+        orders = [list(sources.items()), list(reversed(sources.items()))]
+        rounds = [
+            {name: cpu_ms(folder) for name, folder in orders[turn % 2]} for turn in range(ROUNDS)
+        ]
     show(rounds, what, digits=3)
-    least = {name: min(results[name] for results in rounds) for name in sources}
-    return Figure(figure, least["now"] / least[COST_BEFORE], at_most=COST_MAX)
+    return Figure(figure, ratio(rounds, "now", COST_BEFORE), at_most=COST_MAX)
 
 
 def missing(revision: str, variable: str) -> str:
