@@ -24,6 +24,9 @@ from holdfast.model.failure import failure_of
 
 __all__ = ["perform"]
 
+_FEW_FIELDS = 8
+_SHORT_LETTERS = 8_192
+_SCALARS = frozenset({int, float, bool, type(None)})
 _NOT_OF_THE_NODE = KeyboardInterrupt | SystemExit | GeneratorExit | Dropped | Overtaken
 
 
@@ -47,13 +50,13 @@ async def perform(
     began = clock.monotonic()
     task = asyncio.current_task()
     try:
-        if is_light(visit.hold.weight.bytes):
+        if visit.hold.weight.bytes <= LARGE_BYTES:
             state = graph.enter(execution, visit.branch)
         else:
             state = await visit.apart(graph.enter, execution, visit.branch)
         value = await _called(node, state, visit, threads)
         visit.check()
-        if is_light(visit.hold.weight.bytes) and is_light(glimpse(value, LARGE_BYTES)):
+        if visit.hold.weight.bytes <= LARGE_BYTES and _is_light(value):
             delta = graph.delta(execution, visit.branch, value)
         else:
             await visit.admit_result(value)
@@ -77,6 +80,20 @@ async def perform(
             return Raised(failure_of(error), covered, _since(began, clock))
         finally:
             del error  # or it would keep alive what its traceback does, and that would keep it
+
+
+def _is_light(value: Any) -> bool:
+    # Most nodes return some fields with a number or a short text each: no more is spent on these.
+    if type(value) is dict and len(fields := cast(dict[Any, Any], value)) <= _FEW_FIELDS:
+        for each in fields.values():
+            if type(each) is str:
+                if len(each) > _SHORT_LETTERS:
+                    break
+            elif type(each) not in _SCALARS:
+                break
+        else:
+            return True
+    return is_light(glimpse(value, LARGE_BYTES))
 
 
 async def _called(node: Node, state: Any, visit: Visit, threads: NodeThreads) -> Any:
