@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from holdfast import END, Graph, Holdfast, PayloadLimits, signal
+from holdfast.engine import branches
 from holdfast.engine.heavy import LARGE_BYTES, Heavy
 from holdfast.engine.hold import Hold
 from holdfast.errors import CallFailed, RunFailed
 from tests.engine.branching import each, nothing
-from tests.engine.support import House
+from tests.engine.support import Gate, House
 
 MB = 1024 * 1024
 SIGNALS = 16
@@ -165,6 +166,51 @@ async def test_what_was_read_back_counts(house: House) -> None:
         await run.signal("msg", PART)
         with pytest.raises(RunFailed, match="the run would hold"):
             await run.result()
+
+
+# --- branches have copies of the state ------------------------------------------------------------
+
+
+async def test_few_branches_of_a_large_state_are_performed_at_a_time(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(branches, "COPIES_BYTES_MAX", 350 * KB)
+    gate = Gate()
+
+    async def work(state: Any) -> Any:
+        await gate.pass_through()
+
+    graph, hf = each(work), house.open()
+    async with hf.worker([graph]):
+        await hf.start(graph, {"items": list(range(9)), "ballast": "x" * 100 * KB}, id="doc-42")
+        await gate.waited_at(3)
+        gate.open()
+        await hf.run("doc-42").result(timeout=60)
+    assert gate.entered == 9
+    assert gate.most == 3  # three copies of 100 KB, and the fourth would be too many
+
+
+@pytest.mark.parametrize(("kilobytes", "apart"), [(1, False), (300, True)])
+async def test_a_large_state_is_copied_in_a_thread(
+    house: House, monkeypatch: pytest.MonkeyPatch, kilobytes: int, apart: bool
+) -> None:
+    threads: dict[str, str] = {}
+    for name in ("enter", "delta"):
+        monkeypatch.setattr(Graph, name, _watched(threads, name, getattr(Graph, name)))
+    graph, hf = Graph("g", dict), house.open()
+    graph.node(name="node")(nothing)
+    async with hf.worker([graph]):
+        await (await hf.start(graph, {"ballast": "x" * kilobytes * KB})).result()
+    here = threading.current_thread().name
+    assert [threads[name] != here for name in ("enter", "delta")] == [apart, apart]
+
+
+def _watched(threads: dict[str, str], name: str, function: Any) -> Any:
+    def watched(*args: Any) -> Any:
+        threads.setdefault(name, threading.current_thread().name)
+        return function(*args)
+
+    return watched
 
 
 # --- and lets go of it ----------------------------------------------------------------------------

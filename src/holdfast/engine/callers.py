@@ -92,8 +92,10 @@ def check_arguments(tool: Tool[..., Any], args: tuple[Any, ...], kwargs: Mapping
     Raises:
         InvalidRequest: it does not take them.
     """
-    for name, handed in (("ctx", tool.takes_context), ("idempotency_key", tool.takes_key)):
-        if handed and name in kwargs:
+    takes = (("ctx", tool.takes_context), ("idempotency_key", tool.takes_key))
+    handed = [name for name, taken in takes if taken]
+    for name in handed:
+        if name in kwargs:
             raise InvalidRequest(
                 f"{name} must not be given to {tool.name!r}: Holdfast hands it to the function"
                 + ("; ctx.with_options(key=…) chooses it" if name == "idempotency_key" else ""),
@@ -101,7 +103,6 @@ def check_arguments(tool: Tool[..., Any], args: tuple[Any, ...], kwargs: Mapping
             )
     if tool.signature is None:
         return
-    handed = {name for name in ("ctx", "idempotency_key") if name in tool.signature.parameters}
     try:
         tool.signature.bind(*args, **{**dict.fromkeys(handed), **kwargs})
     except TypeError as error:

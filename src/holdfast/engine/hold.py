@@ -183,7 +183,7 @@ class Hold:
             if durable or not journal.hold(events):
                 await journal.append(events)
         finally:
-            del self._under_way[id(events)]
+            self._under_way.pop(id(events), None)  # the empty tuple is one for all
         self._fold(events)
 
     async def record(
