@@ -18,7 +18,7 @@ from typing import Any, TypedDict
 from bench.figures import Figure
 from holdfast import Context, Graph, Holdfast, RunHandle, signal
 from holdfast.clock import SystemClock
-from holdfast.engine.leaving import Leaving
+from holdfast.engine.execution.run_exit import Leaving
 from holdfast.records.settings import SHARDS
 from holdfast.storage import PRICES
 

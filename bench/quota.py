@@ -24,8 +24,8 @@ from typing import Any
 
 from bench.figures import Figure
 from holdfast.clock import SystemClock, SystemIds
-from holdfast.engine.kernel import Kernel
-from holdfast.engine.quotas import Later, QuotaDesk
+from holdfast.engine.effects.quotas import Later, QuotaDesk
+from holdfast.engine.kernel.kernel import Kernel
 from holdfast.model.quota import Quota
 from holdfast.records.quota import key_of, level_of
 from holdfast.storage import Store

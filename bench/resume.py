@@ -17,10 +17,10 @@ from typing import Any
 from bench.figures import Figure
 from holdfast import Graph, Holdfast, RunHandle
 from holdfast.clock import SystemClock, SystemIds
-from holdfast.engine import contents
-from holdfast.engine.kernel import Kernel
-from holdfast.engine.loading import Loaded, load
-from holdfast.engine.reaping import requeue
+from holdfast.engine.journal import payloads
+from holdfast.engine.journal.reader import Loaded, load
+from holdfast.engine.kernel.kernel import Kernel
+from holdfast.engine.worker.reaper import requeue
 from holdfast.records.changes import claimed
 from holdfast.records.head import Head, head_of
 from holdfast.records.keys import RunKey, journal_range
@@ -77,15 +77,15 @@ def measure() -> list[Figure]:
 async def _measured(url: str) -> list[Figure]:
     async with Holdfast(url) as hf:
         run = await _paused(hf)
-    as_it_is = contents._BLOBS_AT_ONCE
+    as_it_is = payloads._BLOBS_AT_ONCE
     taken: dict[int, list[float]] = {1: [], as_it_is: []}
     async with open_store(url) as store:
         reader = Reader(store, RunKey(run.tenant, run.id))
         for _ in range(READS + WARM_UP):
             for at_once, times in taken.items():
-                contents._BLOBS_AT_ONCE = at_once
+                payloads._BLOBS_AT_ONCE = at_once
                 times.append(await reader.read())
-        contents._BLOBS_AT_ONCE = as_it_is
+        payloads._BLOBS_AT_ONCE = as_it_is
         print(f"  {reader.told}")
     for at_once, times in taken.items():
         times[:] = sorted(times[WARM_UP:])

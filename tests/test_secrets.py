@@ -28,7 +28,7 @@ from click.testing import CliRunner
 from holdfast import Context, Graph, Holdfast, signal, tool
 from holdfast.cli import main
 from holdfast.clock import SystemClock, SystemIds
-from holdfast.engine.kernel import Kernel
+from holdfast.engine.kernel.kernel import Kernel
 from holdfast.errors import HoldfastError, InvalidUrl
 from holdfast.integrations.offline import Offline
 from holdfast.integrations.openai import OpenAI

@@ -61,9 +61,9 @@ def test_every_log_of_ours_escapes_what_it_shows() -> None:
 # Lines about a worker, a file, a folder or a bucket. That of a damaged item names the item's key,
 # in which the tenant and the run stand.
 LOGS_OF_NO_RUN = {
-    "engine/health.py": {"failed", "works"},
-    "engine/reaping.py": {"_take_turn"},
-    "engine/worker.py": {"_beat", "_forever"},
+    "engine/worker/health.py": {"failed", "works"},
+    "engine/worker/reaper.py": {"_take_turn"},
+    "engine/worker/worker.py": {"_beat", "_forever"},
     "storage/backups.py": {"_recover"},
     "storage/damage.py": {"note"},
     "storage/files.py": {"_make_private"},

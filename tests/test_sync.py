@@ -17,7 +17,7 @@ from typing import Any, TypedDict
 import pytest
 
 from holdfast import Budget, Context, Graph, Quota, app, days, signal, sync, tool
-from holdfast.engine import worker as engine
+from holdfast.engine.worker import worker as engine
 from holdfast.errors import (
     InvalidInput,
     InvalidRequest,

@@ -3,12 +3,12 @@
 # Before everything else: it mends the import path of python -m holdfast.
 from holdfast import importing as _importing  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from holdfast.app import Holdfast, RunHandle
-from holdfast.engine.agents import Agent, Conversation, agent
-from holdfast.engine.context import Context
-from holdfast.engine.health import WorkerHealth
-from holdfast.engine.options import WorkerOptions
-from holdfast.engine.savings import Saved
-from holdfast.engine.worker import Worker
+from holdfast.engine.effects.savings import Saved
+from holdfast.engine.execution.agents import Agent, Conversation, agent
+from holdfast.engine.execution.context import Context
+from holdfast.engine.worker.health import WorkerHealth
+from holdfast.engine.worker.options import WorkerOptions
+from holdfast.engine.worker.worker import Worker
 from holdfast.graph import END, Graph, Node, escalate, fail, restart
 from holdfast.graph.tool import UNKNOWN, VOID, Tool, done, tool
 from holdfast.model.budget import Budget

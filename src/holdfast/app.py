@@ -10,8 +10,19 @@ from typing import Any
 from msgspec import UNSET
 
 from holdfast.clock import Clock, Ids, SystemClock, SystemIds
-from holdfast.engine import ambiguity, bulk, lanes, lists, sharding, starting, sweep
-from holdfast.engine.arguments import (
+from holdfast.engine.client import bulk, sweep
+from holdfast.engine.client.awaiting import Awaiting
+from holdfast.engine.client.launching import Launching
+from holdfast.engine.client.process_workers import Crew
+from holdfast.engine.client.run_commands import Steering
+from holdfast.engine.client.shards import raise_shards
+from holdfast.engine.effects.resources import Means, check_means
+from holdfast.engine.effects.savings import Saved
+from holdfast.engine.history import lists
+from holdfast.engine.history.views import lane_entry_of
+from holdfast.engine.kernel.kernel import Kernel
+from holdfast.engine.runs import ambiguity, session_queue, starting
+from holdfast.engine.runs.argument_checks import (
     admitted_age,
     admitted_budget,
     admitted_bulk,
@@ -25,16 +36,8 @@ from holdfast.engine.arguments import (
     moment_ms,
     positive_ms,
 )
-from holdfast.engine.awaiting import Awaiting
-from holdfast.engine.crew import Crew
-from holdfast.engine.kernel import Kernel
-from holdfast.engine.launching import Launching
-from holdfast.engine.means import Means, check_means
-from holdfast.engine.options import WorkerOptions
-from holdfast.engine.savings import Saved
-from holdfast.engine.steering import Steering
-from holdfast.engine.views import lane_entry_of
-from holdfast.engine.worker import Worker
+from holdfast.engine.worker.options import WorkerOptions
+from holdfast.engine.worker.worker import Worker
 from holdfast.errors import InvalidRequest
 from holdfast.graph import Graph
 from holdfast.handle import RunHandle
@@ -239,7 +242,7 @@ class Holdfast:
         session = admit_name(session, "session")
         hash = None if of is None else await self._kernel.user_hash(of, tenant)
         key = LaneKey(tenant, "-" if hash is None else hash.unbound, session)
-        return [lane_entry_of(head) for head in await lanes.listed(self._kernel, key)]
+        return [lane_entry_of(head) for head in await session_queue.listed(self._kernel, key)]
 
     async def children(self, id: str, *, tenant: str | None = None) -> list[RunEntry]:
         """Return the runs that a run started, the oldest first.
@@ -548,7 +551,7 @@ class Holdfast:
         Raises:
             InvalidRequest: too many, or fewer than there are: the count only grows.
         """
-        await sharding.grow(self._kernel, shards)
+        await raise_shards(self._kernel, shards)
 
     async def close(self) -> None:
         """Stop the workers, and let go of the store."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from holdfast.engine.endings import Outcome, result_of
-from holdfast.engine.steering import Steering
+from holdfast.engine.client.run_commands import Steering
+from holdfast.engine.journal.endings import Outcome, result_of
 from holdfast.graph import Graph
 from holdfast.model.budget import Budget
 from holdfast.model.durations import Duration, milliseconds_of

@@ -16,7 +16,7 @@ FLOWS = """
 from typing import TypedDict
 
 from holdfast import Graph, Retry, signal
-from holdfast.engine.tokens import TokenWriter
+from holdfast.engine.history.text_stream import TokenWriter
 
 
 class State(TypedDict, total=False):

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast.cli.targets import load_graphs
-from holdfast.engine import runs
+from holdfast.engine.client import run_commands
 from holdfast.errors import AccessDenied, JournalDamaged
 from holdfast.records.keys import RunKey
 from holdfast.sync import Holdfast as Blocking
@@ -402,7 +402,7 @@ def many(holdfast: Holdfast, count: int) -> None:
 
 
 def test_all_of_a_filter_are_cancelled(holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.engine.bulk._RUNS_A_PAGE", 2)
+    monkeypatch.setattr("holdfast.engine.client.bulk._RUNS_A_PAGE", 2)
     many(holdfast, 3)
     asked = ["run", "cancel", "--all", "--graph", "asking", "--label", "k=v"]
     counted = holdfast(*asked, "--dry-run")
@@ -440,7 +440,7 @@ def test_the_exit_code_tells_of_failures(
     async def damaged(*arguments: object, **options: object) -> None:
         raise JournalDamaged("it is \x1b[31mdamaged")
 
-    monkeypatch.setattr("holdfast.engine.runs.cancel", damaged)
+    monkeypatch.setattr("holdfast.engine.client.run_commands.cancel_run", damaged)
     done = holdfast("run", "cancel", "--all", "--everything", "--yes")
     assert (done.exit_code, done.stdout) == (1, "2 seen, 0 cancelled, 0 refused, 2 failed\n")
     assert "run 'a0': it is \\x1b[31mdamaged [journal_damaged]" in done.stderr
@@ -450,9 +450,9 @@ def test_the_exit_code_tells_of_failures(
 def test_a_store_that_goes_away_leaves_a_cursor(
     holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.engine.bulk._RUNS_A_PAGE", 1)
+    monkeypatch.setattr("holdfast.engine.client.bulk._RUNS_A_PAGE", 1)
     many(holdfast, 2)
-    cancel, calls = runs.cancel, list[str]()
+    cancel, calls = run_commands.cancel_run, list[str]()
 
     async def once(kernel: Any, run: RunKey, **options: Any) -> Any:
         calls.append(run.id)
@@ -460,7 +460,7 @@ def test_a_store_that_goes_away_leaves_a_cursor(
             raise AccessDenied("the key was revoked")
         return await cancel(kernel, run, **options)
 
-    monkeypatch.setattr("holdfast.engine.runs.cancel", once)
+    monkeypatch.setattr("holdfast.engine.client.run_commands.cancel_run", once)
     done = holdfast("run", "cancel", "--all", "--graph", "asking", "--yes")
     assert (done.exit_code, done.stdout) == (1, "1 seen, 1 cancelled, 0 refused, 0 failed\n")
     assert re.search(r"there may be more: --cursor '\d{13}#a1'\n", done.stderr)

@@ -13,7 +13,7 @@ import os
 import sys
 
 from holdfast import Holdfast
-from holdfast.engine.sharing import SharedAnswers
+from holdfast.engine.effects.shared_answers import SharedAnswers
 
 DIGEST = b"a question"
 KEEP_MS = 3_600_000

@@ -13,8 +13,8 @@ import sys
 from contextlib import suppress
 
 from holdfast.clock import SystemClock, SystemIds
-from holdfast.engine.kernel import Kernel
-from holdfast.engine.quotas import Later, QuotaDesk
+from holdfast.engine.effects.quotas import Later, QuotaDesk
+from holdfast.engine.kernel.kernel import Kernel
 from holdfast.model.quota import Quota
 from holdfast.storage import open as open_store
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypedDict
 
 from holdfast import Context, Graph, Retry, signal, tool
 from holdfast.clock import SystemClock
-from holdfast.engine.tokens import TokenWriter
+from holdfast.engine.history.text_stream import TokenWriter
 from holdfast.model.invocation import Answer, Emit, Request
 from holdfast.model.pricing import ModelPrice, Usage
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import pytest
 
 from holdfast.clock import SystemClock, SystemIds
-from holdfast.engine.kernel import Kernel
-from holdfast.engine.quotas import Pass, QuotaDesk
+from holdfast.engine.effects.quotas import Pass, QuotaDesk
+from holdfast.engine.kernel.kernel import Kernel
 from holdfast.model.quota import Quota
 from holdfast.records.quota import key_of, level_of
 from holdfast.storage import Store

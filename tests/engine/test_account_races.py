@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from holdfast import Budget, Graph, Holdfast, signal
-from holdfast.engine import hold as holding
-from holdfast.engine.accounts import Accounts, Short, close, granted
-from holdfast.engine.hands import NOBODY
-from holdfast.engine.kernel import Dropped
-from holdfast.engine.runs import read
+from holdfast.engine.execution import claimed_run as holding
+from holdfast.engine.kernel.kernel import Dropped
+from holdfast.engine.runs.budget_accounts import Accounts, Short, close, granted
+from holdfast.engine.runs.local_workers import NOBODY
+from holdfast.engine.runs.rows import read_row
 from holdfast.errors import BudgetShared, ConditionFailed, RunFailed
 from holdfast.model.event import CallReserved
 from holdfast.model.spending import NOTHING, Spending
@@ -120,7 +120,7 @@ async def members(hf: Holdfast, *, usd: float = 1) -> tuple[Head, Head]:
     graph = graph_of(node)
     await hf.start(graph, id="root", budget=Budget(usd=usd))
     await hf.start(graph, id="child")
-    root, child = [await read(hf._kernel, tenant_key(id)) for id in ("root", "child")]
+    root, child = [await read_row(hf._kernel, tenant_key(id)) for id in ("root", "child")]
     assert root.budget is not None
     await Accounts(hf._kernel).open(root, root.budget, NOTHING)
     return root, msgspec.structs.replace(child, draws=Parent("root", root.generation))
@@ -215,7 +215,7 @@ async def test_what_was_spent_is_granted_though_the_budget_was_lowered(hf: Holdf
     accounts = Accounts(hf._kernel)
     root, child = await members(hf)
     await hf.set_budget("root", Budget(usd=50 / 1_000_000_000))
-    lowered = await read(hf._kernel, tenant_key("root"))
+    lowered = await read_row(hf._kernel, tenant_key("root"))
     assert lowered.budget is not None
     await accounts.open(claimed(lowered, 1), lowered.budget, nanodollars(100))
     assert await granted(hf._kernel, root) == nanodollars(100)
@@ -278,7 +278,7 @@ async def test_a_budget_that_arrives_late_does_not_undo_a_later_one(hf: Holdfast
 
     await hf.start(graph_of(node), id="root", budget=Budget(usd=1))
     for sent in (Budget(usd=2), Budget(usd=3)):  # the first one, and a further one
-        head = await read(hf._kernel, tenant_key("root"))
+        head = await read_row(hf._kernel, tenant_key("root"))
         late = changes.funded(head, sent.limits, now_ms=head.updated_ms, token="late")
         await hf.set_budget("root", Budget(usd=9))
         with pytest.raises(ConditionFailed):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, hours, minutes, signal
-from holdfast.engine import leaving, parking
+from holdfast.engine.execution import run_exit, waits
 from holdfast.errors import RunFailed
 from holdfast.model.event import Waiting
 from holdfast.model.signals import resolved
@@ -280,7 +280,7 @@ async def test_not_every_branch_is_asked_whenever_one_comes_to_wait(
         asked["waits"] += 1
         return resolved(wait, *rest)
 
-    for room in (leaving, parking):
+    for room in (run_exit, waits):
         monkeypatch.setattr(room, "resolved", counting)
     graph = each(waits_for("go"), at_once=1)
     async with house.worker(hf, graph) as worker:

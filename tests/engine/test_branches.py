@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import Graph, Holdfast, signal
 from holdfast.clock import ManualClock
-from holdfast.engine import branches
+from holdfast.engine.execution import branches
 from holdfast.errors import RunFailed
 from tests.engine.branching import each, entries, forked, logs, nothing, puts
 from tests.engine.support import (

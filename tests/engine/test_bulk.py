@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import BulkProgress, Graph, Holdfast, signal
-from holdfast.engine import bulk
+from holdfast.engine.client import bulk
 from holdfast.errors import (
     EndpointUnreachable,
     InvalidName,

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import END, Graph, Holdfast, Retry, signal
-from holdfast.engine.compaction import CEILING_BYTES, FLOOR_BYTES, Tail, due
-from holdfast.engine.kernel import Dropped, Kernel
-from holdfast.engine.ledger import Conflict, Journal
-from holdfast.engine.loading import begun, load
+from holdfast.engine.journal.reader import begun, load
+from holdfast.engine.journal.writer import Conflict, Journal
+from holdfast.engine.kernel.compaction import CEILING_BYTES, FLOOR_BYTES, Tail, due
+from holdfast.engine.kernel.kernel import Dropped, Kernel
 from holdfast.errors import ConditionFailed, JournalDamaged
 from holdfast.model.event import Event, Expired, Fenced, NodeFinished, Snapshot
 from holdfast.model.execution import Execution

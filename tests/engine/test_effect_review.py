@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from holdfast import Budget, Graph, Holdfast, Retry, days, done, hours, restart, signal, tool
-from holdfast.engine.accounts import Accounts, granted
-from holdfast.engine.runs import read
+from holdfast.engine.runs.budget_accounts import Accounts, granted
+from holdfast.engine.runs.rows import read_row
 from holdfast.errors import CallFailed, InvalidRequest, RunFailed
 from holdfast.model.spending import Spending
 from holdfast.storage import UpTo
@@ -496,7 +496,7 @@ async def test_an_account_that_was_opened_before_a_crash_catches_up(
 
     await hf.start(graph_of(node), id="doc-42", budget=Budget(usd=1))
     kernel, accounts = hf._kernel, Accounts(hf._kernel)
-    head = await read(kernel, tenant_key("doc-42"))
+    head = await read_row(kernel, tenant_key("doc-42"))
     assert head.budget is not None
     await accounts.open(head, head.budget, Spending(0, 10))
     await hf.set_budget("doc-42", Budget(usd=2))

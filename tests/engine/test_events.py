@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from holdfast import Graph, HistoryEntry, Holdfast, signal
-from holdfast.engine import events, views
-from holdfast.engine.ledger import Journal
-from holdfast.engine.loading import load
+from holdfast.engine.history import events, views
+from holdfast.engine.journal.reader import load
+from holdfast.engine.journal.writer import Journal
 from holdfast.errors import InvalidQuery, JournalDamaged, RunNotFound
 from holdfast.model.event import Event, NodeFinished
 from holdfast.records.codec import unpack_events

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast import Graph, Holdfast, Retry, days, hours, signal
-from holdfast.engine.ledger import Conflict, Journal
-from holdfast.engine.loading import load
+from holdfast.engine.journal.reader import load
+from holdfast.engine.journal.writer import Conflict, Journal
 from holdfast.errors import (
     RunEnded,
     RunExpired,

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from holdfast import Graph, Holdfast, days, fail, hours, signal
-from holdfast.engine.ledger import Conflict, Journal
-from holdfast.engine.loading import load
-from holdfast.engine.views import moment
+from holdfast.engine.history.views import moment
+from holdfast.engine.journal.reader import load
+from holdfast.engine.journal.writer import Conflict, Journal
 from holdfast.errors import (
     ExpiryNotLater,
     InvalidRequest,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast import Graph, Holdfast
-from holdfast.engine.rounds import Rounds
+from holdfast.engine.worker.poll_order import Rounds
 from holdfast.errors import Throttled
 from holdfast.records.keys import RunKey, shard_of_run
 from holdfast.storage import Update

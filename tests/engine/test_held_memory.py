@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from holdfast import END, Graph, Holdfast, PayloadLimits, signal
-from holdfast.engine import branches
-from holdfast.engine.heavy import LARGE_BYTES, Heavy
-from holdfast.engine.hold import Hold
+from holdfast.engine.execution import branches
+from holdfast.engine.execution.claimed_run import Hold
+from holdfast.engine.kernel.offload import LARGE_BYTES, Heavy
 from holdfast.errors import CallFailed, RunFailed
 from tests.engine.branching import each, nothing
 from tests.engine.support import Gate, House

@@ -10,9 +10,11 @@ import msgspec
 import pytest
 
 from holdfast import Graph, Holdfast, PayloadLimits, signal
-from holdfast.engine import payloads, runs
-from holdfast.engine.deliveries import AT_ONCE_MAX
-from holdfast.engine.hands import NOBODY
+from holdfast.engine.journal import signal_payloads
+from holdfast.engine.kernel.deliveries import AT_ONCE_MAX
+from holdfast.engine.runs import signalling
+from holdfast.engine.runs.cancelling import cancel_run
+from holdfast.engine.runs.local_workers import NOBODY
 from holdfast.errors import InboxFull
 from holdfast.model.child import childs_signal
 from holdfast.records import changes
@@ -234,7 +236,7 @@ async def test_what_an_owner_of_an_earlier_release_took_does_not_fill_an_inbox(
         assert (await counted(hf))[0] == 3  # what waits, as an owner of this release says
         with pytest.raises(InboxFull):
             await client.signal("doc-42", "msg", "b")
-        await runs.cancel(hf._kernel, RUN, reason="done")
+        await cancel_run(hf._kernel, RUN, reason="done")
         assert (await run.get()).status == "cancelled"
 
 
@@ -269,7 +271,7 @@ async def test_a_signal_whose_sender_died_is_counted_when_the_run_pauses(
         raise asyncio.CancelledError
 
     with monkeypatch.context() as patch:
-        patch.setattr(runs, "_tell_run", dies)
+        patch.setattr(signalling, "_tell_run", dies)
         with pytest.raises(asyncio.CancelledError):
             await run.signal("noise", "x", signal_id="s1")
     await run.signal("noise", "x", signal_id="s1")
@@ -397,7 +399,7 @@ async def test_an_owner_that_says_what_it_took_does_not_overlook_the_end_of_a_ch
                 house.clock.advance(0.005)
                 await item_of_head(client, "doc-42")
             end: dict[str, Any] = {"name": childs_signal("child"), "id": "end", "payload": {}}
-            await runs.send(client._kernel, NOBODY, RUN, **end, ends_child=True)
+            await signalling.send_signal(client._kernel, NOBODY, RUN, **end, ends_child=True)
             while held._taken.items:
                 house.clock.advance(0.005)
                 await item_of_head(client, "doc-42")
@@ -456,7 +458,7 @@ async def test_only_the_signal_that_is_taken_is_unpacked(
         unpacked.append(unpack_value(data, bytes_max))
         return unpacked[-1]
 
-    monkeypatch.setattr(payloads, "unpack_value", watched)
+    monkeypatch.setattr(signal_payloads, "unpack_value", watched)
     hf = either.open()
     run = await hf.start(GRAPH, id="doc-42")
     for number in range(5):
@@ -493,7 +495,7 @@ async def test_signals_sent_again_to_a_run_that_ended_read_it_two_at_a_time(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each reading takes as much memory as the run."""
-    hf, load, at_once, most = house.open(), runs.load_journal, 0, 0
+    hf, load, at_once, most = house.open(), signalling.load_journal, 0, 0
 
     async def watched(*args: Any) -> Any:
         nonlocal at_once, most
@@ -509,7 +511,7 @@ async def test_signals_sent_again_to_a_run_that_ended_read_it_two_at_a_time(
     async with house.worker(hf, GRAPH) as worker:
         await house.quiet(worker)
         await run.result(timeout=60)
-    monkeypatch.setattr(runs, "load_journal", watched)
+    monkeypatch.setattr(signalling, "load_journal", watched)
     again = [run.signal("msg", "end", signal_id="end") for _ in range(AT_ONCE_MAX)]
     await asyncio.gather(*again)
     assert most == 2

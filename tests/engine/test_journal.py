@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from holdfast.clock import ManualClock, SeededIds
-from holdfast.engine.kernel import Dropped, Kernel
-from holdfast.engine.ledger import GROUP_BYTES_MAX, Conflict, Journal
-from holdfast.engine.loading import begun
+from holdfast.engine.journal.reader import begun
+from holdfast.engine.journal.writer import GROUP_BYTES_MAX, Conflict, Journal
+from holdfast.engine.kernel.kernel import Dropped, Kernel
 from holdfast.errors import InvalidResult
 from holdfast.model.event import Event, NodeFinished
 from holdfast.model.execution import Execution

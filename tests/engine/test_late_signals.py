@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from holdfast import Graph, Holdfast, signal
-from holdfast.engine.hands import NOBODY
-from holdfast.engine.runs import send
-from holdfast.engine.views import moment
+from holdfast.engine.history.views import moment
+from holdfast.engine.runs.local_workers import NOBODY
+from holdfast.engine.runs.signalling import send_signal
 from holdfast.errors import AlreadyExists, OutcomeUnknown, RunClosing, RunEnded
 from holdfast.model.child import childs_signal
 from holdfast.records.keys import is_inbox
@@ -335,11 +335,11 @@ async def test_an_end_of_a_child_that_is_told_twice_leaves_no_blob(house: House)
     async with house.worker(hf, graph) as worker:
         await hf.start(graph, id="doc-42", expires=EXPIRES)
         await gate.waited_at()  # its owner has read the inbox
-        first = send(sender._kernel, NOBODY, tenant_key("doc-42"), payload=LARGE, **end)
+        first = send_signal(sender._kernel, NOBODY, tenant_key("doc-42"), payload=LARGE, **end)
         telling = asyncio.ensure_future(first)
         await put.reached()
         telling.cancel()
-        await send(hf._kernel, NOBODY, tenant_key("doc-42"), payload="small", **end)
+        await send_signal(hf._kernel, NOBODY, tenant_key("doc-42"), payload="small", **end)
         assert len(await blob_keys(hf)) == 1
         gate.open()
         await house.quiet(worker)

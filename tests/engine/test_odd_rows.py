@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import Graph, signal
-from holdfast.engine import lists
+from holdfast.engine.history import lists
 from holdfast.errors import HoldfastError, JournalDamaged, RunQuarantined
 from holdfast.records.keys import RunKey
 from holdfast.storage.sqlite.body import decoded, encoded

@@ -8,8 +8,8 @@ from typing import Any, TypedDict
 import pytest
 
 from holdfast import END, Context, Graph, Holdfast, Quota, Retry, signal
-from holdfast.engine.ledger import _UNWRITTEN_BYTES_MAX
-from holdfast.engine.views import moment
+from holdfast.engine.history.views import moment
+from holdfast.engine.journal.writer import _UNWRITTEN_BYTES_MAX
 from holdfast.errors import (
     AlreadyExists,
     InvalidGraph,

@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 import pytest
 
 from holdfast import Budget, Context, Graph, Holdfast, tool
-from holdfast.engine.views import moment
+from holdfast.engine.history.views import moment
 from holdfast.errors import AlreadyExists, RunFailed, StoreUnavailable
 from tests.engine.support import Gate, House, kill
 

@@ -11,9 +11,9 @@ import pytest
 
 from holdfast import Graph, Holdfast
 from holdfast.clock import ManualClock, SeededIds
-from holdfast.engine import leaving
-from holdfast.engine.kernel import Dropped, Kernel, Outage
-from holdfast.engine.ledger import Journal, _Entry
+from holdfast.engine.execution import run_exit
+from holdfast.engine.journal.writer import Journal, _Entry
+from holdfast.engine.kernel.kernel import Dropped, Kernel, Outage
 from holdfast.errors import (
     AccessDenied,
     CredentialsExpired,
@@ -304,8 +304,8 @@ async def test_a_run_whose_row_refuses_every_release_is_quarantined(
     def refused(*arguments: Any, **values: Any) -> Update:
         raise InvalidItem("node must not be empty")
 
-    monkeypatch.setattr(leaving.changes, "ended", refused)
-    monkeypatch.setattr(leaving.changes, "released", refused)
+    monkeypatch.setattr(run_exit.changes, "ended", refused)
+    monkeypatch.setattr(run_exit.changes, "released", refused)
     async with holding(place, graph, resumes_max=3) as worker:
         run = await place.hf.start(graph, {})
 

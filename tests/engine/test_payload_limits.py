@@ -12,7 +12,8 @@ import msgspec
 import pytest
 
 from holdfast import Graph, Holdfast, PayloadLimits, signal, tool
-from holdfast.engine import contents, payloads, starting
+from holdfast.engine.journal import payloads, signal_payloads
+from holdfast.engine.runs import starting
 from holdfast.errors import (
     ArgumentsTooLarge,
     CallFailed,
@@ -439,8 +440,10 @@ async def test_large_values_are_packed_and_unpacked_in_a_thread(
 
         return watching
 
-    monkeypatch.setattr(contents, "_packed", watched("packed", contents._packed))
-    monkeypatch.setattr(payloads, "unpack_value", watched("unpacked", payloads.unpack_value))
+    monkeypatch.setattr(payloads, "_packed", watched("packed", payloads._packed))
+    monkeypatch.setattr(
+        signal_payloads, "unpack_value", watched("unpacked", signal_payloads.unpack_value)
+    )
     hf = house.open()
     graph = graph_of(takes_one)
     run = await hf.start(graph, id="doc-42")

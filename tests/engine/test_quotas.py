@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from holdfast.clock import ManualClock, SeededIds
-from holdfast.engine.kernel import Kernel
-from holdfast.engine.quotas import Later, Pass, QuotaDesk
+from holdfast.engine.effects.quotas import Later, Pass, QuotaDesk
+from holdfast.engine.kernel.kernel import Kernel
 from holdfast.errors import (
     InvalidName,
     JournalDamaged,

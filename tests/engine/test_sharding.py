@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, signal
-from holdfast.engine import kernel as engine_kernel
+from holdfast.engine.kernel import kernel as engine_kernel
 from holdfast.errors import InvalidRequest, Throttled
 from holdfast.records.keys import SETTINGS
 from holdfast.storage import Update

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast import Budget, Graph, signal
-from holdfast.engine.accounts import Accounts
-from holdfast.engine.hands import NOBODY
+from holdfast.engine.runs.budget_accounts import Accounts
+from holdfast.engine.runs.local_workers import NOBODY
 from holdfast.errors import BudgetShared, InvalidRequest, RunFailed, StoreUnavailable
 from holdfast.records.head import head_of
 from holdfast.records.keys import account_key

@@ -10,8 +10,8 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.clock import SeededIds
-from holdfast.engine.kernel import Kernel
-from holdfast.engine.sharing import LEASE_SECONDS, SharedAnswers
+from holdfast.engine.effects.shared_answers import LEASE_SECONDS, SharedAnswers
+from holdfast.engine.kernel.kernel import Kernel
 from holdfast.errors import (
     ConditionFailed,
     InvalidResult,

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.engine.slots import Slots, may_take
+from holdfast.engine.worker.slots import Slots, may_take
 
 counts = st.integers(1, 2_000)
 

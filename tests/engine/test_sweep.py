@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, SweepProgress, days, hours, signal
-from holdfast.engine import starting
+from holdfast.engine.runs import starting
 from holdfast.errors import EndpointUnreachable, InvalidRequest, StoreUnavailable, StoreUnusable
 from holdfast.records.keys import RunBlobs, RunKey, blob_prefix, run_blobs_of
 from holdfast.storage import Delete, Update
@@ -243,7 +243,7 @@ async def test_cut_short_in_the_middle_it_is_finished_by_the_next(
         await self.delete(page.entries[0].key)
         return await asyncio.Event().wait()  # type: ignore[return-value]
 
-    monkeypatch.setattr("holdfast.engine.sweep._AT_ONCE", 1)
+    monkeypatch.setattr("holdfast.engine.client.sweep._AT_ONCE", 1)
     monkeypatch.setattr(blobs, "delete_all", dies)
     sweeping = asyncio.create_task(last(hf.sweep_blobs()))
     while len(await blob_keys(hf)) > 5 * BLOBS_A_RUN - 1:

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from holdfast import Holdfast, hours
-from holdfast.engine.spool import ITEM_BYTES_MAX, WRITE_SECONDS
-from holdfast.engine.tokens import TokenWriter
+from holdfast.engine.history.text_stream import TokenWriter
+from holdfast.engine.kernel.spool import ITEM_BYTES_MAX, WRITE_SECONDS
 from holdfast.errors import InvalidQuery, JournalDamaged, RunNotFound, StoreUnavailable
 from holdfast.model.run import TextPiece
 from holdfast.records.head import Head, head_of
@@ -108,8 +108,8 @@ def told(pieces: Iterable[TextPiece], before: dict[str, str] | None = None) -> d
 @pytest.fixture
 def asks_never(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever follows hears, or waits for ever."""
-    monkeypatch.setattr("holdfast.engine.tokens._ASK_FIRST_SECONDS", NEVER_SECONDS)
-    monkeypatch.setattr("holdfast.engine.tokens._ASK_MOST_SECONDS", NEVER_SECONDS)
+    monkeypatch.setattr("holdfast.engine.history.text_stream._ASK_FIRST_SECONDS", NEVER_SECONDS)
+    monkeypatch.setattr("holdfast.engine.history.text_stream._ASK_MOST_SECONDS", NEVER_SECONDS)
 
 
 # --- following ------------------------------------------------------------------------------------

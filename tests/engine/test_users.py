@@ -14,7 +14,7 @@ import pytest
 
 from holdfast import Context, Graph, Holdfast, signal
 from holdfast.clock import SystemIds
-from holdfast.engine.kernel import Kernel
+from holdfast.engine.kernel.kernel import Kernel
 from holdfast.errors import AlreadyExists
 from holdfast.records.keys import SETTINGS, LaneKey, RunKey
 from holdfast.records.settings import settings_of

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import pytest
 
-from holdfast.engine.quotas import Pass, QuotaDesk
-from holdfast.engine.waiters import Waiters
+from holdfast.engine.effects.quota_waiters import Waiters
+from holdfast.engine.effects.quotas import Pass, QuotaDesk
 from holdfast.model.level import LATE_US
 from holdfast.model.quota import Quota
 from tests.engine.fallible import Fallible

@@ -39,7 +39,7 @@ from holdfast.records.keys import call_key
 from tests.simulation.chronicle import Broken, Chronicle, Chronicles
 
 if TYPE_CHECKING:
-    from holdfast.engine.context import Context
+    from holdfast.engine.execution.context import Context
     from tests.simulation.world import World
 
 __all__ = ["RESOLUTION", "Effect", "Journey", "Once"]

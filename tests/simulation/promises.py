@@ -57,7 +57,7 @@ from tests.simulation.streams import Streams, is_text
 from tests.simulation.world import TTL_SWEEPER
 
 if TYPE_CHECKING:
-    from holdfast.engine.context import Context
+    from holdfast.engine.execution.context import Context
     from holdfast.storage.operations import Answer, WriteOperation
     from tests.simulation.lot import Lot
     from tests.simulation.truth import Step

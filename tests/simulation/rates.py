@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from holdfast.engine.kernel import Kernel
-from holdfast.engine.quotas import Later, Pass, QuotaDesk
+from holdfast.engine.effects.quotas import Later, Pass, QuotaDesk
+from holdfast.engine.kernel.kernel import Kernel
 from holdfast.errors import StoreUnavailable
 from holdfast.model.quota import Quota
 from tests.simulation.chronicle import Broken

@@ -19,7 +19,7 @@ from tests.simulation.chronicle import Broken, Chronicle
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from holdfast.engine.worker import Worker
+    from holdfast.engine.worker.worker import Worker
     from tests.simulation.lot import Lot
     from tests.simulation.process import Process
     from tests.simulation.world import World

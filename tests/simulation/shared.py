@@ -38,7 +38,7 @@ from tests.simulation.process import Process
 from tests.simulation.world import TTL_SWEEPER
 
 if TYPE_CHECKING:
-    from holdfast.engine.context import Context
+    from holdfast.engine.execution.context import Context
     from tests.simulation.world import World
 
 __all__ = ["KEEP_SECONDS", "SAGE", "SAGE_QUOTA", "TOPICS", "Question", "Shared", "sides"]

@@ -39,7 +39,7 @@ from tests.simulation.process import Process
 from tests.simulation.shared import TOPICS
 
 if TYPE_CHECKING:
-    from holdfast.engine.context import Context
+    from holdfast.engine.execution.context import Context
     from tests.simulation.world import World
 
 __all__ = ["NUMBER_LETTERS", "Screen", "Streams", "is_text"]

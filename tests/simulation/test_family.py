@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from holdfast import Graph, Retry, signal
-from holdfast.engine import children
-from holdfast.engine.kernel import Kernel
+from holdfast.engine.kernel.kernel import Kernel
+from holdfast.engine.runs import children
 from holdfast.records import changes
 from holdfast.records.child import child_item
 from holdfast.records.head import Head

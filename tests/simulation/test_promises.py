@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from holdfast import Graph, Holdfast
-from holdfast.engine.leaving import Leaving
+from holdfast.engine.execution.run_exit import Leaving
 from holdfast.model.event import Failure
 from holdfast.model.run import Status
 from holdfast.records import changes

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast import Graph, Holdfast, signal
-from holdfast.engine import extension, removal, runs
-from holdfast.engine.kernel import Kernel
+from holdfast.engine.kernel.kernel import Kernel
+from holdfast.engine.runs import extension, removal, signalling
 from holdfast.records.head import Head
 from holdfast.records.keys import RunKey, inbox_key
 from holdfast.storage import Put
@@ -87,7 +87,7 @@ def test_what_the_network_repeats_in_a_freed_run_is_not_the_engines(
     """A signal is deleted, and comes back before the row says that the run was freed."""
     remove = removal.remove
     sent: list[Put] = []
-    signal_item = runs.signal_item
+    signal_item = signalling.signal_item
 
     def remembered(*arguments: Any, **values: Any) -> Put:
         sent.append(signal_item(*arguments, **values))
@@ -103,12 +103,12 @@ def test_what_the_network_repeats_in_a_freed_run_is_not_the_engines(
             item = await kernel.inboxes.get(inbox_key(RUN, head.generation, "other", "s1"))
             assert item is not None
 
-        monkeypatch.setattr("holdfast.engine.leaving.remove", repeated)
+        monkeypatch.setattr("holdfast.engine.execution.run_exit.remove", repeated)
         async with hf.worker([GRAPH], poll_seconds=1.0):
             await process.clock.sleep(EXPIRES + 20)
         assert (await hf.get(RUN.id)).status == "expired"
 
-    monkeypatch.setattr(runs, "signal_item", remembered)
+    monkeypatch.setattr(signalling, "signal_item", remembered)
     if whose == "network":
         scene(during)
     else:
@@ -143,7 +143,7 @@ def test_only_what_a_refused_sender_left_itself_is_held_against_it(
             process.clock.jump(2 * EXPIRES)
             await remove(kernel, head)
 
-        monkeypatch.setattr("holdfast.engine.leaving.remove", refused)
+        monkeypatch.setattr("holdfast.engine.execution.run_exit.remove", refused)
         async with hf.worker([GRAPH], poll_seconds=1.0):
             await process.clock.sleep(EXPIRES + 20)
 

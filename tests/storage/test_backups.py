@@ -19,7 +19,7 @@ import pytest
 
 from holdfast import Graph, Holdfast, signal
 from holdfast.clock import SystemClock
-from holdfast.engine import removal
+from holdfast.engine.runs import removal
 from holdfast.errors import (
     InvalidUrl,
     StoreCorrupt,

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from holdfast.cli.text import columns, compact, say, utc, utc_of_ms
-from holdfast.engine.parking import reason_of
+from holdfast.engine.execution.waits import reason_of
 from holdfast.model.budget import Limits
 from holdfast.model.call import SETTLED
 from holdfast.model.child import CHILD, is_childs_signal

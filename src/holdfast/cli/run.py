@@ -29,7 +29,7 @@ from holdfast.cli.parameters import (
 from holdfast.cli.targets import FORMS, load_graph
 from holdfast.cli.text import columns, compact, pretty, say, utc
 from holdfast.display import printable
-from holdfast.engine.arguments import LIMIT_MAX
+from holdfast.engine.runs.argument_checks import LIMIT_MAX
 from holdfast.graph import Graph
 from holdfast.model.budget import Budget
 from holdfast.model.durations import days, hours

@@ -21,7 +21,7 @@ from holdfast.cli.opening import common_options
 from holdfast.cli.parameters import example
 from holdfast.cli.targets import FORMS, load_graphs, load_named
 from holdfast.cli.text import say
-from holdfast.engine.worker import Worker, WorkerOptions
+from holdfast.engine.worker.worker import Worker, WorkerOptions
 from holdfast.errors import StoreError
 from holdfast.graph import Graph
 from holdfast.model.limits import PayloadLimits

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from holdfast.addresses import excerpt
-from holdfast.engine.threads import NodeThreads
+from holdfast.engine.execution.node_threads import NodeThreads
 from holdfast.errors import HoldfastError, ModelRefused, ModelUnavailable
 from holdfast.integrations.converse import ANSWER_TOOL, converse_request
 from holdfast.integrations.reading import Size, bounded_time, retry_after_seconds, too_large

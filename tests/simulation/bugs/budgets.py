@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.engine import accounts, children, funding
+from holdfast.engine.runs import budget_accounts, budget_changes, children
 from holdfast.model.budget import Limits
 from holdfast.records import account, changes
 from tests.simulation.bugs.planting import bug
@@ -22,20 +22,20 @@ def a_late_worker_gives_back_what_a_retry_uses(patch: pytest.MonkeyPatch) -> Non
 def a_slice_that_is_raised(patch: pytest.MonkeyPatch) -> None:
     async def nothing(*arguments: Any) -> None: ...
 
-    patch.setattr(funding, "_check_slice", nothing)
+    patch.setattr(budget_changes, "_check_slice", nothing)
 
 
 @bug("calling", family_stall=0.6)
 def a_slice_that_is_drawn_on_after_it_was_settled(patch: pytest.MonkeyPatch) -> None:
     """A child tells its parent what was spent, and its own children draw more then."""
-    patch.setattr(children, "close", accounts.granted)
+    patch.setattr(children, "close", budget_accounts.granted)
 
 
 @bug("calling")
 def a_lower_budget_that_nobody_heeds(patch: pytest.MonkeyPatch) -> None:
     """What was once a run's to give is given, whatever its budget is by now."""
     highest: dict[tuple[str, str], Limits] = {}
-    read = accounts._read
+    read = budget_accounts._read
 
     async def generous(kernel: Any, holder: Any, draws: Any) -> Any:
         standing, grant = await read(kernel, holder, draws)
@@ -46,7 +46,7 @@ def a_lower_budget_that_nobody_heeds(patch: pytest.MonkeyPatch) -> None:
             standing = msgspec.structs.replace(standing, limits=highest[key])
         return standing, grant
 
-    patch.setattr(accounts, "_read", generous)
+    patch.setattr(budget_accounts, "_read", generous)
 
 
 @bug("calling", late_write=0.15, late_seconds_max=60.0)

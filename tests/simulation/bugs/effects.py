@@ -8,8 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.engine import accounts, calls, hold, kernel, ledger, outside, purse, quotas, visit
-from holdfast.engine.hold import Overtaken
+from holdfast.engine.effects import calls, quotas
+from holdfast.engine.execution import budget_guard, claimed_run, external_effects, visit
+from holdfast.engine.execution.claimed_run import Overtaken
+from holdfast.engine.journal import writer
+from holdfast.engine.kernel import kernel
+from holdfast.engine.runs import budget_accounts
 from holdfast.errors import ConditionFailed
 from holdfast.model import level
 from holdfast.model.event import CallIntended, CallReserved, Snapshot
@@ -28,7 +32,7 @@ def an_answer_used_before_it_is_recorded(patch: pytest.MonkeyPatch) -> None:
         if self.journal is None:
             raise Overtaken
 
-    patch.setattr(hold.Hold, "settled", hasty)
+    patch.setattr(claimed_run.Hold, "settled", hasty)
 
 
 @bug("calling", effect_lost=0.2, effect_stall=0.06)
@@ -76,23 +80,23 @@ def an_intent_that_is_not_durable(patch: pytest.MonkeyPatch) -> None:
 
 @bug("calling")
 def calls_that_a_resume_forgets(patch: pytest.MonkeyPatch) -> None:
-    take_in = hold.Hold.take_in
+    take_in = claimed_run.Hold.take_in
 
     def forgetful(self: Any, loaded: Any) -> None:
         blank = msgspec.structs.replace(loaded.execution, calls={})
         take_in(self, msgspec.structs.replace(loaded, execution=blank))
 
-    patch.setattr(hold.Hold, "take_in", forgetful)
+    patch.setattr(claimed_run.Hold, "take_in", forgetful)
 
 
 @bug("calling")
 def snapshot_without_calls(patch: pytest.MonkeyPatch) -> None:
-    snapshot = ledger.snapshot
+    snapshot = writer.snapshot
 
     def forgetful(execution: Execution, at_ms: int, **values: Any) -> Snapshot:
         return snapshot(msgspec.structs.replace(execution, calls={}), at_ms, **values)
 
-    patch.setattr(ledger, "snapshot", forgetful)
+    patch.setattr(writer, "snapshot", forgetful)
 
 
 @bug("calling")
@@ -126,7 +130,7 @@ def calls_told_apart_by_who_is_faster(patch: pytest.MonkeyPatch) -> None:
 def ambiguous_calls_that_nobody_finds(patch: pytest.MonkeyPatch) -> None:
     async def nothing(*arguments: Any) -> None: ...
 
-    patch.setattr(outside.Outside, "list_ambiguous", nothing)
+    patch.setattr(external_effects.Outside, "list_ambiguous", nothing)
 
 
 # --- budgets --------------------------------------------------------------------------------------
@@ -148,13 +152,13 @@ def set_aside_after_the_call(patch: pytest.MonkeyPatch) -> None:
 
 @bug("calling")
 def set_aside_but_not_durably(patch: pytest.MonkeyPatch) -> None:
-    record = hold.Hold.record
+    record = claimed_run.Hold.record
 
     async def hasty(self: Any, *events: Any, durable: bool) -> None:
         reserves = any(isinstance(event, CallReserved) for event in events)
         await record(self, *events, durable=durable and not reserves)
 
-    patch.setattr(hold.Hold, "record", hasty)
+    patch.setattr(claimed_run.Hold, "record", hasty)
 
 
 @bug("calling")
@@ -162,12 +166,12 @@ def a_lost_call_counts_as_unpaid(patch: pytest.MonkeyPatch) -> None:
     def instead(*arguments: Any) -> CallReserved:
         return CallReserved(*arguments, instead=True)
 
-    patch.setattr(purse, "CallReserved", instead)
+    patch.setattr(budget_guard, "CallReserved", instead)
 
 
 @bug("calling")
 def calls_side_by_side_that_do_not_see_each_other(patch: pytest.MonkeyPatch) -> None:
-    lacking, spend = purse.Purse._lacking, purse.Purse._spend
+    lacking, spend = budget_guard.Purse._lacking, budget_guard.Purse._spend
 
     async def blind(self: Any, *arguments: Any) -> str | None:
         self._pending.clear()
@@ -177,8 +181,8 @@ def calls_side_by_side_that_do_not_see_each_other(patch: pytest.MonkeyPatch) -> 
         await spend(self, *arguments)
         self._pending.clear()
 
-    patch.setattr(purse.Purse, "_spend", unseen)
-    patch.setattr(purse.Purse, "_lacking", blind)
+    patch.setattr(budget_guard.Purse, "_spend", unseen)
+    patch.setattr(budget_guard.Purse, "_lacking", blind)
 
 
 @bug("calling", effect_lost=0.6)
@@ -189,12 +193,12 @@ def set_aside_for_a_node_that_is_over(patch: pytest.MonkeyPatch) -> None:
         self._hold.check_alive()
         try:
             await self._hold.uncut(self._hold.write((event,)))
-        except ledger.Conflict:
+        except writer.Conflict:
             raise Overtaken from None
         finally:
             self._pending.pop(pending, None)
 
-    patch.setattr(purse.Purse, "_spend", heedless)
+    patch.setattr(budget_guard.Purse, "_spend", heedless)
 
 
 @bug("calling")
@@ -202,14 +206,14 @@ def a_budget_that_its_account_does_not_hear_of(patch: pytest.MonkeyPatch) -> Non
     async def nothing(*arguments: Any) -> list[str]:
         return []
 
-    patch.setattr(accounts.Accounts, "_agree", nothing)
+    patch.setattr(budget_accounts.Accounts, "_agree", nothing)
 
 
 @bug("calling")
 def a_slice_that_is_not_set_aside(patch: pytest.MonkeyPatch) -> None:
     async def nothing(*arguments: Any) -> None: ...
 
-    patch.setattr(purse.Purse, "grant", nothing)
+    patch.setattr(budget_guard.Purse, "grant", nothing)
 
 
 @bug("calling")
@@ -224,19 +228,19 @@ def accounts_that_are_not_compared(patch: pytest.MonkeyPatch) -> None:
 
 @bug("calling")
 def what_may_have_been_paid_is_given_back(patch: pytest.MonkeyPatch) -> None:
-    settle = accounts.Accounts.settle
+    settle = budget_accounts.Accounts.settle
 
     async def generous(self: Any, hands: Any, head: Any, spent: Any) -> None:
         await settle(self, hands, head, NOTHING)
 
-    patch.setattr(accounts.Accounts, "settle", generous)
+    patch.setattr(budget_accounts.Accounts, "settle", generous)
 
 
 @bug("calling")
 def nobody_gives_back(patch: pytest.MonkeyPatch) -> None:
     async def nothing(*arguments: Any) -> None: ...
 
-    patch.setattr(accounts.Accounts, "settle", nothing)
+    patch.setattr(budget_accounts.Accounts, "settle", nothing)
 
 
 # --- quotas ---------------------------------------------------------------------------------------
@@ -255,7 +259,7 @@ def a_slot_that_is_kept_though_the_run_was_lost(patch: pytest.MonkeyPatch) -> No
         held.check_alive()
         return admission
 
-    patch.setattr(outside.Outside, "admit", admit)
+    patch.setattr(external_effects.Outside, "admit", admit)
 
 
 @bug("calling")

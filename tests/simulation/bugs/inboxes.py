@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.engine import hold, runs
+from holdfast.engine.execution import claimed_run
+from holdfast.engine.runs import signalling
 from holdfast.records.head import InboxSize
 from tests.simulation.bugs.planting import bug
 
@@ -16,60 +17,60 @@ _CROWDS = {"crowds": 1.0}
 
 @bug(**_CROWDS)
 def an_inbox_without_a_bound(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(runs, "_overflow", lambda *args: None)
+    patch.setattr(signalling, "_overflow", lambda *args: None)
 
 
 @bug(**_CROWDS)
 def a_signal_that_is_sent_again_counts_again(patch: pytest.MonkeyPatch) -> None:
-    accept = runs._accept
+    accept = signalling._accept
 
     async def counting(*args: Any) -> Any:
         return msgspec.structs.replace(await accept(*args), adds=InboxSize(1, 1))
 
-    patch.setattr(runs, "_accept", counting)
+    patch.setattr(signalling, "_accept", counting)
 
 
 @bug(**_CROWDS)
 def a_signal_that_wakes_a_run_is_not_counted(patch: pytest.MonkeyPatch) -> None:
-    woken = runs.woken
+    woken = signalling.woken
 
     async def heedless(*args: Any, adds: InboxSize, **values: Any) -> Any:
         return await woken(*args, **values)
 
-    patch.setattr(runs, "woken", heedless)
+    patch.setattr(signalling, "woken", heedless)
 
 
 @bug(**_CROWDS)
 def a_pause_forgets_what_waits(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(hold.Hold, "inbox_size", lambda self: InboxSize())
+    patch.setattr(claimed_run.Hold, "inbox_size", lambda self: InboxSize())
 
 
 @bug(**_CROWDS)
 def a_pause_counts_what_was_taken(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(hold.Hold, "inbox_size", lambda self: hold._inbox_size(self.inbox))
+    patch.setattr(claimed_run.Hold, "inbox_size", lambda self: claimed_run._inbox_size(self.inbox))
 
 
 @bug(**_CROWDS)
 def an_owner_that_never_says_what_it_took(patch: pytest.MonkeyPatch) -> None:
     async def nothing(self: Any) -> None: ...
 
-    patch.setattr(hold.Hold, "relieve", nothing)
+    patch.setattr(claimed_run.Hold, "relieve", nothing)
 
 
 @bug(**_CROWDS)
 def an_owner_that_knows_only_what_it_took_itself(patch: pytest.MonkeyPatch) -> None:
-    take_in = hold.Hold.take_in
+    take_in = claimed_run.Hold.take_in
 
     def forgetful(self: Any, loaded: Any) -> None:
         take_in(self, loaded)
         self._taken = InboxSize()
 
-    patch.setattr(hold.Hold, "take_in", forgetful)
+    patch.setattr(claimed_run.Hold, "take_in", forgetful)
 
 
 @bug(**_CROWDS, crash=0.006, throttled=0.1)
 def what_is_not_durably_taken_counts_as_taken(patch: pytest.MonkeyPatch) -> None:
-    relieve = hold.Hold._relieve
+    relieve = claimed_run.Hold._relieve
 
     async def hasty(self: Any) -> None:
         async def at_once() -> None: ...
@@ -80,18 +81,20 @@ def what_is_not_durably_taken_counts_as_taken(patch: pytest.MonkeyPatch) -> None
         finally:
             del self.settled
 
-    patch.setattr(hold.Hold, "_relieve", hasty)
+    patch.setattr(claimed_run.Hold, "_relieve", hasty)
 
 
 @bug(**_CROWDS)
 def a_signal_that_lies_in_a_full_inbox_is_refused(patch: pytest.MonkeyPatch) -> None:
-    accept = runs._accept
+    accept = signalling._accept
 
     async def hasty(kernel: Any, head: Any, signal: Any) -> Any:
-        if runs.is_callers(signal.name):
-            full = runs._overflow(kernel.limits, head, await runs._packed(kernel, signal))
+        if signalling.is_callers(signal.name):
+            full = signalling._overflow(
+                kernel.limits, head, await signalling._packed(kernel, signal)
+            )
             if full is not None:
                 raise full
         return await accept(kernel, head, signal)
 
-    patch.setattr(runs, "_accept", hasty)
+    patch.setattr(signalling, "_accept", hasty)

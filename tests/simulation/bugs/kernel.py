@@ -12,26 +12,20 @@ import msgspec
 import pytest
 
 from holdfast.clock import Ids
-from holdfast.engine import (
+from holdfast.engine.execution import claimed_run, driver, external_effects, run_exit
+from holdfast.engine.journal import in_memory, reader, writer
+from holdfast.engine.kernel import kernel
+from holdfast.engine.runs import (
     children,
-    debts,
-    driver,
-    entering,
     extension,
-    hold,
-    kernel,
-    lanes,
-    lease,
-    leaving,
-    ledger,
-    loading,
-    outside,
+    obligations,
     removal,
-    runs,
+    session_entry,
+    session_queue,
+    signalling,
     starting,
-    unwritten,
-    worker,
 )
+from holdfast.engine.worker import lease, worker
 from holdfast.errors import (
     ConditionFailed,
     OutcomeUnknown,
@@ -71,7 +65,7 @@ def fence_before_head(patch: pytest.MonkeyPatch) -> None:
         item = await self._kernel.heads.get(run.head)
         if item is not None and item.get("torn"):
             head = head_of(item)
-            loaded = await loading.load(self._kernel, head)
+            loaded = await reader.load(self._kernel, head)
             put = record(
                 msgspec.structs.replace(head, epoch=epoch + 1),
                 loaded.context.position,
@@ -114,7 +108,7 @@ def no_nudge_on_a_repeated_signal(patch: pytest.MonkeyPatch) -> None:
     def stop(*arguments: Any) -> None:
         raise Repeated
 
-    send = runs.send
+    send = signalling._send
 
     async def once(*arguments: Any, **values: Any) -> Place | None:
         try:
@@ -122,19 +116,19 @@ def no_nudge_on_a_repeated_signal(patch: pytest.MonkeyPatch) -> None:
         except Repeated:
             return None
 
-    patch.setattr(runs, "_check_same", stop)
-    patch.setattr(runs, "send", once)
+    patch.setattr(signalling, "_check_same", stop)
+    patch.setattr(signalling, "_send", once)
 
 
 @bug()
 def acknowledge_before_commit(patch: pytest.MonkeyPatch) -> None:
-    append = ledger.Journal.append
+    append = writer.Journal.append
 
-    async def promise(self: ledger.Journal, events: Sequence[Event]) -> None:
+    async def promise(self: writer.Journal, events: Sequence[Event]) -> None:
         task = asyncio.ensure_future(append(self, events))
         task.add_done_callback(lambda task: task.cancelled() or task.exception())
 
-    patch.setattr(ledger.Journal, "append", promise)
+    patch.setattr(writer.Journal, "append", promise)
 
 
 @bug()
@@ -247,19 +241,19 @@ def free_the_fences(patch: pytest.MonkeyPatch) -> None:
 
 @bug()
 def snapshot_without_taken_signals(patch: pytest.MonkeyPatch) -> None:
-    snapshot = ledger.snapshot
+    snapshot = writer.snapshot
 
     def forgetful(execution: Execution, at_ms: int, **values: Any) -> Snapshot:
         blank = msgspec.structs.replace(execution, taken=frozenset())
         return snapshot(blank, at_ms, **values)
 
-    patch.setattr(ledger, "snapshot", forgetful)
+    patch.setattr(writer, "snapshot", forgetful)
 
 
 @bug()
 def compaction_that_deletes(patch: pytest.MonkeyPatch) -> None:
     """A freed position lets a stalled owner back in."""
-    point = ledger.Journal._point
+    point = writer.Journal._point
 
     async def tidy(self: Any, position: int) -> None:
         await point(self, position)
@@ -268,12 +262,12 @@ def compaction_that_deletes(patch: pytest.MonkeyPatch) -> None:
             key = journal_key(head.key, head.generation, covered)
             await self._kernel.journals.write(Delete(key))
 
-    patch.setattr(ledger.Journal, "_point", tidy)
+    patch.setattr(writer.Journal, "_point", tidy)
 
 
 @bug()
 def point_before_the_snapshot_stands(patch: pytest.MonkeyPatch) -> None:
-    content = ledger.Journal._content
+    content = writer.Journal._content
 
     async def hasty(self: Any, *arguments: Any) -> Any:
         made = await content(self, *arguments)
@@ -281,7 +275,7 @@ def point_before_the_snapshot_stands(patch: pytest.MonkeyPatch) -> None:
             await self._point(self.context.position)
         return made
 
-    patch.setattr(ledger.Journal, "_content", hasty)
+    patch.setattr(writer.Journal, "_content", hasty)
 
 
 @bug()
@@ -311,13 +305,13 @@ def a_signal_that_two_branches_take(patch: pytest.MonkeyPatch) -> None:
 
     Only a large signal is written at once; here all of them are.
     """
-    patch.setattr(ledger, "GROUP_BYTES_MAX", 0)
+    patch.setattr(writer, "GROUP_BYTES_MAX", 0)
 
-    def careless(self: hold.Hold) -> list[Signal]:
+    def careless(self: claimed_run.Hold) -> list[Signal]:
         taken = self.execution.taken
         return [signal for signal in self.inbox if (signal.name, signal.id) not in taken]
 
-    patch.setattr(hold.Hold, "free_signals", careless)
+    patch.setattr(claimed_run.Hold, "free_signals", careless)
 
 
 @bug()
@@ -354,7 +348,7 @@ def ticket_without_head(patch: pytest.MonkeyPatch) -> None:
 def leave_the_index_before_the_lane_is_passed_on(patch: pytest.MonkeyPatch) -> None:
     async def nothing(*arguments: Any, **values: Any) -> None: ...
 
-    patch.setattr(debts, "leave_lane", nothing)
+    patch.setattr(obligations, "leave_lane", nothing)
 
 
 @bug()
@@ -364,7 +358,7 @@ def reuse_a_number(patch: pytest.MonkeyPatch) -> None:
     def forgetful(lane: Lane) -> int:
         return max((ticket.number for ticket in lane.tickets), default=0) + 1
 
-    patch.setattr(entering, "next_number", forgetful)
+    patch.setattr(session_entry, "next_number", forgetful)
 
 
 @bug()
@@ -372,7 +366,7 @@ def begin_without_looking_at_those_before(patch: pytest.MonkeyPatch) -> None:
     async def careless(*arguments: Any) -> bool:
         return False
 
-    patch.setattr(leaving, "must_wait", careless)
+    patch.setattr(run_exit, "must_wait", careless)
 
 
 @bug()
@@ -384,9 +378,9 @@ def tell_nobody_that_it_stands_in_front(patch: pytest.MonkeyPatch) -> None:
     def never(head: Head, now_ms: int) -> int:
         return head.expires_ms
 
-    patch.setattr(lanes, "wake_queued", nothing)
-    patch.setattr(leaving, "asks_again_ms", never)
-    patch.setattr(entering, "asks_again_ms", never)
+    patch.setattr(session_queue, "wake_queued", nothing)
+    patch.setattr(run_exit, "asks_again_ms", never)
+    patch.setattr(session_entry, "asks_again_ms", never)
 
 
 @bug()
@@ -404,7 +398,7 @@ def leave_the_index_before_the_parent_is_told(patch: pytest.MonkeyPatch) -> None
     async def silent(kernel: Any, hands: Any, head: Head, execution: Any) -> None:
         await children._cancel_children(kernel, hands, head)
 
-    patch.setattr(leaving, "pay_family", silent)
+    patch.setattr(run_exit, "pay_family", silent)
 
 
 @bug()
@@ -420,7 +414,7 @@ def a_childs_head_before_its_item(patch: pytest.MonkeyPatch) -> None:
             await kernel.settle(kernel.journals, item)
         return head
 
-    patch.setattr(outside, "start_child", hasty)
+    patch.setattr(external_effects, "start_child", hasty)
 
 
 @bug(**_LATE)
@@ -448,4 +442,4 @@ def children_that_outlive_their_parent(patch: pytest.MonkeyPatch) -> None:
 def acknowledge_what_is_only_in_memory(patch: pytest.MonkeyPatch) -> None:
     async def hasty(self: Any) -> None: ...
 
-    patch.setattr(unwritten.Unwritten, "known", hasty)
+    patch.setattr(in_memory.Unwritten, "known", hasty)

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.engine import quotas, starting
+from holdfast.engine.effects import quotas
+from holdfast.engine.runs import starting
 from holdfast.model import level
 from tests.simulation.bugs.planting import bug
 

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine import health, hold, kernel, leaving
-from holdfast.engine.ledger import Conflict
+from holdfast.engine.execution import claimed_run, run_exit
+from holdfast.engine.journal.writer import Conflict
+from holdfast.engine.kernel import kernel
+from holdfast.engine.worker import health
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.model.execution import Execution, shown_nodes
 from holdfast.records import changes
@@ -71,7 +73,7 @@ def an_outage_counted_against_the_run(patch: pytest.MonkeyPatch) -> None:
         self._hold.journal = None
         await self.release("store_unusable", failures=self._hold.head.resume_failures + 1)
 
-    patch.setattr(leaving.Leaving, "step_back", unfair)
+    patch.setattr(run_exit.Leaving, "step_back", unfair)
 
 
 @bug(**_OUTAGES)
@@ -85,7 +87,7 @@ def a_run_that_goes_on_without_what_could_not_be_written(patch: pytest.MonkeyPat
         if isinstance(error, Conflict):
             self.journal = None
 
-    patch.setattr(hold.Hold, "_lose", deaf)
+    patch.setattr(claimed_run.Hold, "_lose", deaf)
 
 
 @bug(**_OUTAGES)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine import starting
+from holdfast.engine.runs import starting
 from holdfast.model import answers
 from holdfast.model.invocation import Answer
 from holdfast.model.pricing import Usage

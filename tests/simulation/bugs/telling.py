@@ -7,9 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.engine import calls, invocations, sharing, spool, steering, tokens, visit
-from holdfast.engine.outside import Outside
-from holdfast.records import sharing as shared_records
+from holdfast.engine.client import run_commands
+from holdfast.engine.effects import calls, invocations, shared_answers
+from holdfast.engine.execution import visit
+from holdfast.engine.execution.external_effects import Outside
+from holdfast.engine.history import text_stream
+from holdfast.engine.kernel import spool
+from holdfast.records import shared_answers as shared_records
 from holdfast.records.keys import answer_key
 from tests.simulation.bugs.planting import bug
 
@@ -48,7 +52,7 @@ def an_asker_that_fails_removes_what_stands(patch: pytest.MonkeyPatch) -> None:
 def a_lease_on_an_answer_that_is_not_renewed(patch: pytest.MonkeyPatch) -> None:
     async def nothing(*arguments: Any) -> None: ...
 
-    patch.setattr(sharing.SharedAnswers, "_renew", nothing)
+    patch.setattr(shared_answers.SharedAnswers, "_renew", nothing)
 
 
 @bug("telling")
@@ -62,13 +66,13 @@ def an_answer_that_counts_is_asked_for_again(patch: pytest.MonkeyPatch) -> None:
             return found
         return msgspec.structs.replace(found, until_ms=found.until_ms - 27_000)
 
-    patch.setattr(sharing, "standing_of", hasty)
+    patch.setattr(shared_answers, "standing_of", hasty)
     _blind(patch, "leased")
 
 
 @bug("telling")
 def tenants_that_share_answers(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(sharing, "answer_key", lambda tenant, digest: answer_key("acme", digest))
+    patch.setattr(shared_answers, "answer_key", lambda tenant, digest: answer_key("acme", digest))
 
 
 @bug("telling")
@@ -83,14 +87,14 @@ def a_shared_answer_that_each_run_pays(patch: pytest.MonkeyPatch) -> None:
 
 @bug("telling")
 def the_bytes_of_an_answer_that_are_freed(patch: pytest.MonkeyPatch) -> None:
-    content_of = sharing.SharedAnswers._content
+    content_of = shared_answers.SharedAnswers._content
 
     async def forgetful(self: Any, *arguments: Any) -> Any:
         content = await content_of(self, *arguments)
         await self._free(content)
         return content
 
-    patch.setattr(sharing.SharedAnswers, "_content", forgetful)
+    patch.setattr(shared_answers.SharedAnswers, "_content", forgetful)
 
 
 @bug("telling")
@@ -124,17 +128,17 @@ def an_answer_recorded_before_its_text_is_written(patch: pytest.MonkeyPatch) -> 
             self._say(self._stream, "", last=True)
             self.abandon()
 
-    patch.setattr(tokens.TokenWriter, "finish", hasty)
+    patch.setattr(text_stream.TokenWriter, "finish", hasty)
 
 
 @bug("telling")
 def an_attempt_that_begins_and_nobody_is_told(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(tokens._Reader, "_restarts", lambda *arguments: False)
+    patch.setattr(text_stream._Reader, "_restarts", lambda *arguments: False)
 
 
 @bug("telling")
 def a_cursor_that_names_the_piece_before(patch: pytest.MonkeyPatch) -> None:
-    cursor_of = steering.text_cursor_of
+    cursor_of = run_commands.text_cursor_of
 
     def earlier(*arguments: Any, **values: Any) -> Any:
         cursor = cursor_of(*arguments, **values)
@@ -142,7 +146,7 @@ def a_cursor_that_names_the_piece_before(patch: pytest.MonkeyPatch) -> None:
             return cursor
         return msgspec.structs.replace(cursor, index=cursor.index - 1)
 
-    patch.setattr(steering, "text_cursor_of", earlier)
+    patch.setattr(run_commands, "text_cursor_of", earlier)
 
 
 @bug("telling")
@@ -157,26 +161,26 @@ def text_said_while_an_item_is_written_goes_into_it(patch: pytest.MonkeyPatch) -
 
 @bug("telling")
 def text_that_outlasts_its_run(patch: pytest.MonkeyPatch) -> None:
-    text_item = tokens.text_item
+    text_item = text_stream.text_item
 
     def lasting(*arguments: Any, **values: Any) -> Any:
         put = text_item(*arguments, **values)
         item = {**put.item, "ttl": put.item["ttl"] + 30 * 24 * 3600}
         return msgspec.structs.replace(put, item=item)
 
-    patch.setattr(tokens, "text_item", lasting)
+    patch.setattr(text_stream, "text_item", lasting)
 
 
 @bug("telling", stream_stall=0.6)
 def an_owner_that_lost_the_run_is_heard_to_its_end(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(tokens._Reader, "see", lambda *arguments: None)
+    patch.setattr(text_stream._Reader, "see", lambda *arguments: None)
 
 
 @bug("telling", stream_stall=0.6)
 def an_owner_that_lost_the_run_writes_its_text(patch: pytest.MonkeyPatch) -> None:
     def text_writer(self: Any, call: str, name: str) -> Any:
         hold = self._hold
-        return tokens.TokenWriter(
+        return text_stream.TokenWriter(
             hold.kernel,
             hold.head,
             alive=lambda: True,

@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.engine import driver, lease, reaping
-from holdfast.records import reaping as turns
+from holdfast.engine.execution import driver
+from holdfast.engine.worker import lease, reaper
+from holdfast.records import reaper as turns
 from tests.simulation.bugs.planting import bug
 
 _DEAD = {"dead_workers": 1.0}
@@ -24,22 +25,22 @@ _DEADLY = {"crash": 0.003, "restart_seconds_max": 5.0}
 @bug()
 def dead_workers_are_not_swept_again(patch: pytest.MonkeyPatch) -> None:
     """What an index showed too late, or landed late, stays under a dead worker's name."""
-    patch.setattr(reaping.Reaper, "_begin_turn", lambda self: None)
+    patch.setattr(reaper.Reaper, "_begin_turn", lambda self: None)
 
 
 @bug(late_write=0.06, late_seconds_max=100.0, abandoned=0.8)
 def dead_workers_are_swept_again_only_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(reaping, "AGES_MS", (0,))
+    patch.setattr(reaper, "AGES_MS", (0,))
 
 
 @bug(**_DEAD)
 def a_turn_without_a_bound(patch: pytest.MonkeyPatch) -> None:
-    dead = reaping.Reaper._dead
+    dead = reaper.Reaper._dead
 
     async def all_of_them(self: Any, cursor: str, until_ms: int, most: int) -> Any:
         return await dead(self, cursor, until_ms, 1000)
 
-    patch.setattr(reaping.Reaper, "_dead", all_of_them)
+    patch.setattr(reaper.Reaper, "_dead", all_of_them)
 
 
 @bug()
@@ -47,7 +48,7 @@ def every_worker_takes_every_turn(patch: pytest.MonkeyPatch) -> None:
     def due(item: Any) -> turns.Turn:
         return msgspec.structs.replace(turns.turn_of(item), next_ms=0)
 
-    patch.setattr(reaping, "turn_of", due)
+    patch.setattr(reaper, "turn_of", due)
 
 
 @bug(**_FEW, late_write=0.06, late_seconds_max=60.0, abandoned=0.8)
@@ -55,7 +56,7 @@ def only_a_worker_that_lives_for_a_lease_takes_a_turn(patch: pytest.MonkeyPatch)
     def never_due(item: Any) -> turns.Turn:
         return msgspec.structs.replace(turns.turn_of(item), next_ms=10**15)
 
-    patch.setattr(reaping, "turn_of", never_due)
+    patch.setattr(reaper, "turn_of", never_due)
 
 
 # --- workers lost in a row ------------------------------------------------------------------------
@@ -80,9 +81,9 @@ def workers_count_as_lost_in_a_row_though_the_run_got_on(patch: pytest.MonkeyPat
 def a_lease_far_ahead_is_believed(patch: pytest.MonkeyPatch) -> None:
     async def nothing(self: Any, own: str) -> None: ...
 
-    patch.setattr(reaping.Reaper, "_reap_overdue", nothing)
+    patch.setattr(reaper.Reaper, "_reap_overdue", nothing)
     # Else a worker that lives on reaps its own former names.
-    patch.setattr(reaping.Reaper, "abandon", lambda self, worker: None)
+    patch.setattr(reaper.Reaper, "abandon", lambda self, worker: None)
 
 
 @bug(**_JUMPS)
@@ -92,9 +93,9 @@ def a_lease_stays_long_when_the_clock_is_set_right(patch: pytest.MonkeyPatch) ->
 
 @bug(**_JUMPS)
 def a_worker_reaps_itself_when_its_clock_jumps(patch: pytest.MonkeyPatch) -> None:
-    reap = reaping.Reaper.reap
+    reap = reaper.Reaper.reap
 
     async def blind(self: Any, own: str) -> None:
         await reap(self, "")
 
-    patch.setattr(reaping.Reaper, "reap", blind)
+    patch.setattr(reaper.Reaper, "reap", blind)

@@ -1,0 +1,1 @@
+"""What a node does to the world: calls, models, quotas and shared answers."""

@@ -1,0 +1,66 @@
+"""What the nodes of this process do something to the world with, besides the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from holdfast.engine.effects.quotas import QuotaDesk
+from holdfast.engine.effects.savings import Savings
+from holdfast.engine.effects.shared_answers import SharedAnswers
+from holdfast.engine.kernel.kernel import Kernel
+from holdfast.engine.runs.budget_accounts import Accounts
+from holdfast.errors import InvalidRequest
+from holdfast.model.invocation import Model
+from holdfast.model.quota import Quota
+
+__all__ = ["Means", "check_means"]
+
+_NAME_MAX = 58
+
+
+def check_means(models: Mapping[str, Model] | None, quotas: Mapping[str, Quota] | None) -> None:
+    """Check what nodes are to do something to the world with.
+
+    Raises:
+        InvalidRequest: one of them is not a model, or not a quota, or a quota of no model.
+    """
+    for field, given in (("models", models), ("quotas", quotas)):
+        if not isinstance(given, Mapping | None):
+            raise InvalidRequest(f"{field} are a dict by name, not {given!r:.80}", field=field)
+    for name, model in (models or {}).items():
+        if not isinstance(name, str) or not name:
+            raise InvalidRequest(f"a model's name is text, not {name!r:.80}", field="models")
+        if len(name) > _NAME_MAX or "#" in name:
+            raise InvalidRequest(
+                f"a model's name has at most {_NAME_MAX} letters, and no '#' among them: "
+                f"{name!r:.80} cannot be one",
+                field="models",
+            )
+        if not callable(getattr(model, "answer", None)):
+            raise InvalidRequest(f"{model!r:.80} is not a model", field="models")
+    for name, quota in (quotas or {}).items():
+        if not isinstance(quota, Quota):
+            raise InvalidRequest(f"{quota!r:.80} is not a quota", field="quotas")
+        if name not in (models or {}):
+            raise InvalidRequest(f"there is no model {name!r:.80} to limit", field="quotas")
+
+
+class Means:
+    """The models that can be asked, what limits that, and what is shared on the way."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        models: Mapping[str, Model] | None = None,
+        quotas: Mapping[str, Quota] | None = None,
+    ) -> None:
+        """Take models by the names under which nodes ask for them, and what limits each."""
+        self.models, self.quotas = dict(models or {}), dict(quotas or {})
+        self.accounts = Accounts(kernel)
+        self.answers = SharedAnswers(kernel)
+        self.desk = QuotaDesk(kernel)
+        self.savings = Savings()
+
+    async def close(self) -> None:
+        """Write down what quotas are given back."""
+        await self.desk.close()

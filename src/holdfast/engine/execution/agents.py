@@ -1,0 +1,223 @@
+"""A model that calls tools until it has an answer, in which every question and call is recorded.
+
+It is an ordinary function of a node: should the node run again, all that was answered before is
+answered from the journal, and the conversation goes on where it stood.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypedDict, Unpack
+
+import msgspec
+
+from holdfast.engine.effects.invocations import admitted_fallback
+from holdfast.engine.execution.context import Context
+from holdfast.errors import CallFailed, InvalidArguments, InvalidRequest, TurnsSpent
+from holdfast.graph import Graph
+from holdfast.graph.schemas import Convert, tool_of
+from holdfast.graph.tool import Tool
+from holdfast.graph.tool import tool_of as contract_of
+from holdfast.graph.values import durable
+from holdfast.model.durations import Duration
+from holdfast.model.invocation import Answer, ToolCall, ToolSpec, Usage
+from holdfast.model.policy import Retry
+from holdfast.model.prompt import admitted_messages
+
+__all__ = ["Agent", "Conversation", "agent"]
+
+_UNFIT = re.compile(r"[^a-zA-Z0-9_-]")
+_RESULT_LETTERS_MAX = 100_000
+
+
+class Conversation(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a conversation with an agent."""
+
+    text: str
+    """What the model said at last."""
+    value: Any = None
+    """The same as the type that was asked for."""
+    messages: list[dict[str, Any]]
+    """All that was said, by which it can be gone on with."""
+    turns: int
+    """How often the model was asked."""
+    usage: Usage = Usage()
+
+
+class QuestionOptions(TypedDict, total=False):
+    """How an agent asks each of its questions: see `Context.model`."""
+
+    tool_choice: str | None
+    check: Callable[[Answer], bool] | None
+    share: bool | Duration
+    stream: bool
+    retry: Retry | None
+    timeout: Duration | None
+    max_tokens: int | None
+    temperature: float | None
+    top_p: float | None
+    stop: str | Sequence[str] | None
+    seed: int | None
+    extra: Mapping[str, Any] | None
+
+
+class _Known(msgspec.Struct, frozen=True):
+    """A tool that the model may call."""
+
+    tool: Tool[..., Any]
+    spec: ToolSpec
+    convert: Convert
+
+
+class Agent:
+    """A model with tools: ``await support(ctx, "Where is my order?")`` inside a node."""
+
+    def __init__(
+        self,
+        model: str,
+        tools: Sequence[Callable[..., Any]] = (),
+        *,
+        system: str | None = None,
+        output: Any = None,
+        fallback: str | Sequence[str] = (),
+        turns_max: int = 20,
+        options: QuestionOptions | None = None,
+    ) -> None:
+        if type(turns_max) is not int or turns_max < 1:
+            raise InvalidRequest(
+                f"turns_max is a whole number from 1 on, not {turns_max!r:.80}", field="turns_max"
+            )
+        if not isinstance(tools, Sequence):
+            raise InvalidRequest(f"tools are a list of functions, not {tools!r:.80}", field="tools")
+        for name in options or ():
+            if name not in QuestionOptions.__annotations__:
+                known = ", ".join(QuestionOptions.__annotations__)
+                raise InvalidRequest(
+                    f"an agent has no option {name!r:.80}; it has: {known}. What only the service "
+                    "knows goes into extra={…}",
+                    field=name,
+                )
+        self.model = model
+        self.system = system
+        self.output = output
+        self.fallback = admitted_fallback(fallback)
+        self.turns_max = turns_max
+        self.options: QuestionOptions = {**options} if options else {}
+        self._tools: dict[str, _Known] = {}
+        for function in tools:
+            known = _known(function)
+            if self._tools.setdefault(known.spec.name, known) is not known:
+                raise InvalidRequest(f"two tools are called {known.spec.name!r}", field="tools")
+
+    async def __call__(self, ctx: Context, messages: Any) -> Conversation:
+        """Let the model answer, with as many calls of its tools as it needs.
+
+        Raises:
+            TurnsSpent: it still wanted to call tools after ``turns_max`` answers.
+            CallFailed, InvalidAnswer: as `Context.model` does.
+        """
+        said = admitted_messages(messages)
+        if self.system is not None and said[0]["role"] != "system":
+            said = [{"role": "system", "content": self.system}, *said]
+        usage = Usage()
+        for turn in range(1, self.turns_max + 1):
+            answer: Answer = await ctx.model(
+                self.model,
+                said,
+                tools=[known.spec for known in self._tools.values()],
+                output=self.output,
+                fallback=self.fallback,
+                **self.options,
+            )
+            said = [*said, answer.message()]
+            usage += answer.usage
+            if not answer.tool_calls:
+                return Conversation(
+                    text=answer.text, value=answer.value, messages=said, turns=turn, usage=usage
+                )
+            said += await asyncio.gather(*(self._called(ctx, call) for call in answer.tool_calls))
+        raise TurnsSpent(f"the agent wanted to go on after {self.turns_max} turns")
+
+    async def _called(self, ctx: Context, call: ToolCall) -> dict[str, Any]:
+        """Return the message that tells the model what became of a call."""
+        known = self._tools.get(call.name)
+        try:
+            if known is None:
+                names = ", ".join(self._tools) or "none"
+                raise InvalidArguments(f"there is no tool {call.name!r:.80}; there are: {names}")
+            if call.malformed:
+                raise InvalidArguments(f"this is not a JSON object: {call.malformed:.200}")
+            arguments = known.convert(call.arguments)
+            result = await ctx.call(known.tool, **arguments)
+        except (InvalidArguments, CallFailed) as error:
+            # The model may know another way.
+            return _result(call, str(error), error=True)
+        return _result(call, result if isinstance(result, str) else _text(result))
+
+    def graph(self, name: str, *, version: int = 1, **options: Any) -> Graph:
+        """Return a graph of one node, which answers the ``messages`` of its state.
+
+        It leaves ``messages``, ``text`` and ``value`` there. The options are those of a node.
+        """
+        graph = Graph(name, dict, version=version)
+
+        @graph.node(name="answer", **options)
+        async def answer(state: dict[str, Any], ctx: Context) -> dict[str, Any]:
+            told = await self(ctx, state["messages"])
+            return {"messages": told.messages, "text": told.text, "value": durable(told.value)}
+
+        return graph
+
+
+def agent(
+    model: str,
+    tools: Sequence[Callable[..., Any]] = (),
+    *,
+    system: str | None = None,
+    output: Any = None,
+    fallback: str | Sequence[str] = (),
+    turns_max: int = 20,
+    **options: Unpack[QuestionOptions],
+) -> Agent:
+    """Return a model with tools, to be called inside a node.
+
+    ``tools`` are functions, or what `holdfast.tool` made of them: their names, docstrings and
+    annotations tell the model how to call them. ``system`` is said first, unless the messages have
+    such a message. ``output``, ``fallback`` and the options are those of `Context.model`; there is
+    no ``key``, since an agent asks more than once.
+
+    Raises:
+        InvalidRequest: two tools have one name, or one takes what JSON cannot say.
+    """
+    return Agent(
+        model,
+        tools,
+        system=system,
+        output=output,
+        fallback=fallback,
+        turns_max=turns_max,
+        options=options,
+    )
+
+
+def _known(function: Callable[..., Any]) -> _Known:
+    tool = contract_of(function)
+    name = _UNFIT.sub("_", tool.name.rpartition(".")[2])
+    description = tool.description.split("\n\n")[0]
+    spec, convert = tool_of(tool.function, name=name, description=" ".join(description.split()))
+    return _Known(tool, spec, convert)
+
+
+def _result(call: ToolCall, content: str, *, error: bool = False) -> dict[str, Any]:
+    message: dict[str, Any] = {
+        "role": "tool",
+        "tool_call_id": call.id,
+        "content": content[:_RESULT_LETTERS_MAX],
+    }
+    return {**message, "error": True} if error else message
+
+
+def _text(result: Any) -> str:
+    return msgspec.json.encode(durable(result)).decode()

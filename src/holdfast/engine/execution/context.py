@@ -1,0 +1,464 @@
+"""What a node is handed besides the state: who it is, and how it waits, calls and starts others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from holdfast.engine.effects.call_options import (
+    NO_OPTIONS,
+    BlockingCaller,
+    Caller,
+    CallOptions,
+    admitted_options,
+    check_arguments,
+)
+from holdfast.engine.effects.calls import Asked, Calls
+from holdfast.engine.effects.invocations import Invocation, admitted_fallback, invoked
+from holdfast.engine.execution.node_threads import NodeThreads
+from holdfast.engine.execution.visit import Visit
+from holdfast.engine.journal.endings import result_of
+from holdfast.engine.runs.argument_checks import admitted_budget
+from holdfast.engine.runs.children import Wanted
+from holdfast.errors import InvalidRequest, WaitTimedOut
+from holdfast.graph import Graph
+from holdfast.graph.tool import tool_of
+from holdfast.model.budget import Budget
+from holdfast.model.durations import Duration, days, milliseconds_of
+from holdfast.model.event import BranchFailed, TimerFired
+from holdfast.model.invocation import Answer, ToolSpec
+from holdfast.model.policy import Retry, admitted_retry
+from holdfast.model.quota import Quota
+from holdfast.model.signals import SignalName
+from holdfast.records.names import admit_labels, admit_name
+
+__all__ = ["BlockingChild", "BlockingContext", "Child", "Context"]
+
+T = TypeVar("T")
+
+_A_DAY = days(1)
+
+
+class Context:
+    """The run, as one of its nodes sees it."""
+
+    def __init__(self, visit: Visit) -> None:
+        self._visit = visit
+        self._calls = Calls(visit)
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run."""
+        return self._visit.hold.head.key.id
+
+    @property
+    def tenant(self) -> str:
+        """Whose run it is."""
+        return self._visit.hold.head.key.tenant
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """The labels with which the run was started."""
+        return dict(self._visit.hold.head.labels)
+
+    @property
+    def node(self) -> str:
+        """The name of the node."""
+        return self._visit.node
+
+    @property
+    def branch(self) -> str:
+        """Which branch of the run the node is in; empty where the run has not forked."""
+        return self._visit.branch
+
+    @property
+    def visit(self) -> int:
+        """Which visit of a node this is, counted over the branch: the same after a resume."""
+        return self._visit.visit
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt of this visit this is, from 1 on."""
+        return self._visit.strand.failed_attempts + 1
+
+    @property
+    def key(self) -> str:
+        """What names this visit of a node, and no other: an idempotency key for what it does."""
+        return self._visit.key
+
+    @property
+    def failures(self) -> tuple[BranchFailed, ...]:
+        """The branches that failed before this join, and were to spare the others."""
+        return self._visit.strand.failures
+
+    @property
+    def expires_at(self) -> datetime:
+        """When the run expires."""
+        return datetime.fromtimestamp(self._visit.hold.head.expires_ms / 1000, UTC)
+
+    # --- calls ------------------------------------------------------------------------------------
+
+    # Positional only, so that a function may have parameters of these names, too.
+    async def call(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Call a function that does something to the world, and write down what it returned.
+
+        All arguments are the function's. `with_options` gives the call a key, retries, a timeout or
+        a quota. A node that runs again is given what was written down. The function may be plain
+        or a coroutine function. If it has a parameter ``idempotency_key``, it is handed the key of
+        this call, which is the same whenever the call has to be made again; one named ``ctx`` is
+        handed this context.
+
+        Raises:
+            CallFailed: it raised, and was not to be made again.
+            InvalidRequest: an argument is named ``ctx`` or ``idempotency_key``, which are handed.
+            InvalidResult: what it returned cannot be kept.
+        """
+        return await self._call(function, args, kwargs, NO_OPTIONS)
+
+    def with_options(
+        self,
+        *,
+        key: str | None = None,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+        quota: Quota | None = None,
+    ) -> Caller:
+        """Return what makes a call with options: ``ctx.with_options(timeout=5).call(fetch, url)``.
+
+        ``key`` replaces the key that follows from the call's place in the node, for calls in no
+        fixed order, or with a name of their own in the business. ``retry``, ``timeout`` and
+        ``quota`` replace what `holdfast.tool` declared.
+
+        Raises:
+            InvalidRequest: an option makes no sense.
+        """
+        options = admitted_options(key=key, retry=retry, timeout=timeout, quota=quota)
+        return Caller(self._call, options)
+
+    def _call(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        options: CallOptions,
+    ) -> Coroutine[Any, Any, Any]:
+        tool, handed = tool_of(function), self
+        if kwargs or tool.at_most_once:
+            check_arguments(tool, args, kwargs)
+        if tool.plain:
+            loop = asyncio.get_running_loop()
+            handed = BlockingContext(self, loop, self._visit.threads)
+        asked = Asked(
+            tool=tool,
+            args=args,
+            kwargs=kwargs,
+            key=options.key,
+            retry=options.retry or tool.retry,
+            timeout_ms=tool.timeout_ms if options.timeout_ms is None else options.timeout_ms,
+            context=handed,
+            quota=options.quota or tool.quota,
+        )
+        return self._calls.call(self._calls.name(tool.name, options.key), asked)
+
+    async def model(
+        self,
+        name: str,
+        messages: Any,
+        *,
+        output: Any = None,
+        tools: Sequence[ToolSpec] = (),
+        tool_choice: str | None = None,
+        check: Callable[[Answer], bool] | None = None,
+        fallback: str | Sequence[str] = (),
+        share: bool | Duration = False,
+        stream: bool = False,
+        key: str | None = None,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,  # noqa: ASYNC109
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+        top_p: float | None = None,
+        stop: str | Sequence[str] | None = None,
+        seed: int | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> Answer:
+        """Ask a model, and write down what it answered; a node that runs again is given that.
+
+        ``messages`` is a text, or a list of ``{"role": …, "content": …}``. With ``output``, a type,
+        the answer's ``value`` is one of it. ``check`` is handed the answer; where it returns False,
+        or the answer does not fit, or the model cannot answer at all, the next one of ``fallback``
+        is asked. With ``share`` all runs of the tenant that ask the same are given one answer, for
+        a day, or for as long as it says. With ``stream`` its text can be followed as it comes, with
+        `Holdfast.tokens`. ``extra`` are parameters that only the service knows; they share no names
+        with the options here. Before it is asked, what it may cost is set aside from the run's
+        budget.
+
+        Raises:
+            UnknownModel: no model was given this name.
+            InvalidPrompt: what is asked is malformed.
+            CallFailed: it could not answer; ``is_a(ModelRefused)`` says whether it ever will.
+            InvalidAnswer: its answer does not fit, or did not pass the check.
+            PriceUnknown: there is a budget in dollars, and nobody said what the model costs.
+        """
+        asked = Invocation(
+            messages=messages,
+            tools=tools,
+            tool_choice=tool_choice,
+            output=output,
+            check=check,
+            params={
+                "max_tokens": max_tokens,
+                "temperature": temperature,
+                "top_p": top_p,
+                "stop": stop,
+                "seed": seed,
+                "extra": extra,
+            },
+            key=key,
+            retry=None if retry is None else admitted_retry(retry),
+            timeout_ms=None if timeout is None else milliseconds_of(timeout, "timeout"),
+            share_ms=_share_ms(share),
+            stream=stream,
+        )
+        names = (name, *admitted_fallback(fallback))
+        return await invoked(self._visit, self._calls, names, asked)
+
+    # --- waiting ----------------------------------------------------------------------------------
+
+    async def wait(self, condition: SignalName, *, max_wait: Duration | None = None) -> Any:
+        """Return the payload of the next signal of that name; pause the run until there is one.
+
+        Raises:
+            WaitTimedOut: none came within ``max_wait``.
+            WaitBeyondExpiry: ``max_wait`` would outlast the run.
+            NotPausable: the node was declared with ``pausable="no"``.
+        """
+        if not isinstance(condition, SignalName):
+            raise InvalidRequest(f'wait takes signal("name"), not {condition!r:.80}')
+        visit, name = self._visit, admit_name(condition.name, "a signal's name")
+        key = visit.next_key(name)
+        limit = None if max_wait is None else milliseconds_of(max_wait, "max_wait")
+        answer = visit.strand.answers.get(key)
+        if answer is None:
+            answer = await visit.answer(await visit.begin_wait(key, name, limit))
+        if isinstance(answer, TimerFired):
+            raise WaitTimedOut(f"no signal {name!r} came in time")
+        return answer.payload
+
+    async def sleep(self, duration: Duration) -> None:
+        """Return after that time; the run is let go of meanwhile, unless it is short.
+
+        Raises:
+            WaitBeyondExpiry: the run would have expired by then.
+            NotPausable: it is not short, and the node was declared with ``pausable="no"``.
+        """
+        visit = self._visit
+        key = visit.next_key("")
+        span = milliseconds_of(duration, "sleep")
+        if key in visit.strand.answers:
+            return
+        if span <= visit.hold_ms:
+            await visit.hold.sleep(span / 1000)
+            await visit.record(visit.fired(key), durable=False)
+            return
+        await visit.answer(await visit.begin_wait(key, None, span))
+
+    # --- children ---------------------------------------------------------------------------------
+
+    async def start(
+        self,
+        graph: Graph,
+        input: Any = None,
+        *,
+        id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        pool: str | None = None,
+        budget: Budget | None = None,
+    ) -> Child:
+        """Start a run that is a child of this one, and return a handle to await its result.
+
+        A node that runs again finds the child that it started before. A child has the tenant and
+        the user of this run, expires with it, and is cancelled if this run ends before it. Without
+        an ``id`` it gets one of its own. It shares the budget of this run, or has one of its own:
+        that much is then set aside from this one's.
+
+        Raises:
+            InvalidInput: the input does not fit the graph's state.
+            InvalidGraph: the graph cannot be run.
+            InvalidName: the id, the pool or a label cannot be one.
+            AlreadyExists: there is a run of this id, which is no child of this one.
+        """
+        visit = self._visit
+        visit.check_open()
+        if not isinstance(graph, Graph):
+            raise InvalidRequest(f"a graph is started, not {graph!r:.80}", field="graph")
+        number, strand = visit.next_child(), visit.strand
+        if number in strand.children:
+            return Child(self, strand.children[number], graph)
+        graph.check()
+        wanted = Wanted(
+            graph=graph,
+            prepared=await visit.prepare(graph, {} if input is None else input),
+            branch=visit.branch,
+            visit=visit.visit,
+            number=number,
+            id=None if id is None else admit_name(id, "id"),
+            labels=admit_labels(labels, pool=pool),
+            budget=admitted_budget(budget),
+        )
+        return Child(self, await visit.start_child(wanted), graph)
+
+    async def run(
+        self,
+        graph: Graph,
+        input: Any = None,
+        *,
+        id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        pool: str | None = None,
+        budget: Budget | None = None,
+    ) -> Any:
+        """Start a child and return its result; see `start` and `Child.result`."""
+        child = await self.start(graph, input, id=id, labels=labels, pool=pool, budget=budget)
+        return await child.result()
+
+    def child(self, id: str, graph: Graph | None = None) -> Child:
+        """Return a handle on a child that an earlier node started.
+
+        Raises:
+            InvalidName: that cannot be an id.
+        """
+        return Child(self, admit_name(id, "id"), graph)
+
+    async def result_of(self, child: Child) -> Any:
+        """Return a child's result; see `Child.result`."""
+        return result_of(child.id, await self._visit.child_outcome(child.id), child.graph)
+
+
+def _share_ms(share: bool | Duration) -> int | None:
+    if share is False:
+        return None
+    return milliseconds_of(_A_DAY if share is True else share, "share")
+
+
+class Child:
+    """A run that a node started."""
+
+    def __init__(self, context: Context, id: str, graph: Graph | None) -> None:
+        self._context = context
+        self.graph = graph
+        """Its graph, where that is known."""
+        self.id = id
+        """The id of the run."""
+
+    async def result(self) -> Any:
+        """Return the child's state once it has finished; pause this run until it has ended.
+
+        Raises:
+            RunFailed, RunCancelled, RunExpired, RunQuarantined: it ended otherwise.
+            NotPausable: the node was declared with ``pausable="no"``.
+            RunNotFound: there is no such child, or its result is no longer kept.
+            ResultTaken: another visit of a node was told, and nobody retried the child since.
+        """
+        return await self._context.result_of(self)
+
+    def __repr__(self) -> str:
+        return f"<child {self.id!r}>"
+
+
+class BlockingContext:
+    """The context of a node that is a plain function: the same, but its waits block its thread."""
+
+    def __init__(
+        self, context: Context, loop: asyncio.AbstractEventLoop, threads: NodeThreads
+    ) -> None:
+        self._context = context
+        self._loop = loop
+        self._threads = threads
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    def call(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Do as `Context.call` does."""
+        return self._blocking(self._context.call(function, *args, **kwargs))
+
+    def with_options(
+        self,
+        *,
+        key: str | None = None,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+        quota: Quota | None = None,
+    ) -> BlockingCaller:
+        """Do as `Context.with_options` does."""
+        caller = self._context.with_options(key=key, retry=retry, timeout=timeout, quota=quota)
+        return BlockingCaller(caller, self._blocking)
+
+    def model(self, name: str, messages: Any, **options: Any) -> Answer:
+        """Do as `Context.model` does."""
+        return self._blocking(self._context.model(name, messages, **options))
+
+    def wait(self, condition: SignalName, *, max_wait: Duration | None = None) -> Any:
+        """Do as `Context.wait` does."""
+        return self._blocking(self._context.wait(condition, max_wait=max_wait))
+
+    def sleep(self, duration: Duration) -> None:
+        """Do as `Context.sleep` does."""
+        return self._blocking(self._context.sleep(duration))
+
+    def start(
+        self,
+        graph: Graph,
+        input: Any = None,
+        *,
+        id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        pool: str | None = None,
+        budget: Budget | None = None,
+    ) -> BlockingChild:
+        """Do as `Context.start` does."""
+        start = self._context.start(graph, input, id=id, labels=labels, pool=pool, budget=budget)
+        return BlockingChild(self, self._blocking(start))
+
+    def run(
+        self,
+        graph: Graph,
+        input: Any = None,
+        *,
+        id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        pool: str | None = None,
+        budget: Budget | None = None,
+    ) -> Any:
+        """Do as `Context.run` does."""
+        return self.start(graph, input, id=id, labels=labels, pool=pool, budget=budget).result()
+
+    def child(self, id: str, graph: Graph | None = None) -> BlockingChild:
+        """Do as `Context.child` does."""
+        return BlockingChild(self, self._context.child(id, graph))
+
+    def result_of(self, child: Child) -> Any:
+        """Wait for the end of a child."""
+        return self._blocking(self._context.result_of(child))
+
+    def _blocking(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        # Which may be for a plain function that needs a thread.
+        with self._threads.blocked():
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+
+class BlockingChild:
+    """A run that a plain function started."""
+
+    def __init__(self, context: BlockingContext, child: Child) -> None:
+        self._context = context
+        self._child = child
+        self.id = child.id
+        """The id of the run."""
+
+    def result(self) -> Any:
+        """Do as `Child.result` does."""
+        return self._context.result_of(self._child)

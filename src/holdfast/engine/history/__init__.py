@@ -1,0 +1,1 @@
+"""What a run did, as callers read it: events, lists and streamed text."""

@@ -1,0 +1,24 @@
+"""Lists the children of a run."""
+
+from __future__ import annotations
+
+from holdfast.engine.history.views import entry_of
+from holdfast.engine.kernel.kernel import Kernel
+from holdfast.engine.runs.children import child_rows
+from holdfast.engine.runs.rows import read_row
+from holdfast.model.run import RunEntry
+from holdfast.records.keys import RunKey
+
+__all__ = ["list_children"]
+
+
+async def list_children(kernel: Kernel, run: RunKey) -> list[RunEntry]:
+    """Return the children of a run, the oldest first.
+
+    Raises:
+        RunNotFound: there is no such run.
+    """
+    parent = await read_row(kernel, run)
+    found = await child_rows(kernel, parent)
+    entries = [entry_of(item) for _, _, item in found if item is not None]
+    return sorted(entries, key=lambda entry: (entry.created_at, entry.id))

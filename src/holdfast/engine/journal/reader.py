@@ -1,0 +1,190 @@
+"""A run as its journal tells it: read from the last snapshot on, and folded."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.engine.journal.in_memory import Unwritten
+from holdfast.engine.journal.payloads import contents_of, unpacked
+from holdfast.engine.kernel.compaction import Tail
+from holdfast.engine.kernel.kernel import Kernel
+from holdfast.errors import BlobNotFound, JournalDamaged
+from holdfast.model.event import Event, Fenced, Snapshot
+from holdfast.model.execution import Execution, folded, restored
+from holdfast.model.signals import Signal
+from holdfast.records.codec import plain_bytes, unpack_events, unpack_value
+from holdfast.records.head import Context, Head
+from holdfast.records.journal import (
+    Content,
+    accepted_ms_of,
+    content_of,
+    followed,
+    grown,
+    payload_bytes,
+    signal_in,
+    stamp_of,
+)
+from holdfast.records.keys import (
+    inbox_range,
+    is_inbox,
+    journal_range,
+    position_in,
+    records_range,
+)
+from holdfast.storage import Between
+
+__all__ = ["Loaded", "begun", "load", "load_journal", "read_inbox"]
+
+# What is in memory at a time of what records are kept in: so many bytes, or one record.
+_BYTES_AT_ONCE = 8 * 1024**2
+# How many bytes are unpacked, record by record, before others have their turn.
+_BYTES_BETWEEN = 1024**2
+
+
+class Loaded(msgspec.Struct):
+    """A run as its journal tells it."""
+
+    execution: Execution
+    context: Context
+    inbox: list[Signal]
+    tail: Tail
+    fence: int = 0
+    """The highest epoch of the fences that were read."""
+    unwritten: Unwritten | None = None
+    """Where nothing of it is written down yet."""
+    plain_bytes: int = 0
+    """How many bytes were read of it, before compression: no less than it holds."""
+
+
+def begun(execution: Execution, context: Context, input_bytes: int, *, plain_bytes: int) -> Loaded:
+    """Return a run of which nothing stands yet but its input."""
+    return Loaded(execution, context, [], Tail(input_bytes), plain_bytes=plain_bytes)
+
+
+async def load(kernel: Kernel, head: Head) -> Loaded:
+    """Read a run's journal from its last snapshot on, and its inbox.
+
+    It is one consistent Query, and a page for each MB more. A fence before the snapshot is not
+    read, and need not be: whoever holds a row with this pointer saw it when its epoch was the
+    highest that there was, so a fence of a higher one can only have been written after it.
+
+    Nothing of the inbox is unpacked: see `Payloads`.
+
+    Raises:
+        JournalDamaged: a record is missing or cannot be read.
+    """
+    return await _load(kernel, head, journal_range(head.generation, head.snapshot))
+
+
+async def load_journal(kernel: Kernel, head: Head) -> Loaded:
+    """Read a run's journal from its last snapshot on, without its inbox.
+
+    Raises:
+        JournalDamaged: a record is missing or cannot be read.
+    """
+    return await _load(kernel, head, records_range(head.generation, head.snapshot))
+
+
+async def _load(kernel: Kernel, head: Head, where: Between) -> Loaded:
+    loaded: Loaded | None = None
+    if not head.snapshot and head.input is not None:
+        loaded = await _from_input(kernel, head, head.input)
+    portion: list[dict[str, Any]] = []
+    inbox: list[Signal] = []
+    size, blobs = 0, head.context.blobs
+    async for item in kernel.journals.every(head.key.pk, where):
+        if is_inbox(item["SK"]):
+            # Records come before the inbox, whose keys are greater: all that was taken is known.
+            loaded, portion = await _grown(kernel, head, loaded, portion), []
+            blobs = blobs or "blob" in item
+            inbox += _untaken(head, item, () if loaded is None else loaded.execution.taken)
+            continue
+        size += content_of(item).size
+        if size > _BYTES_AT_ONCE:
+            loaded, portion = await _grown(kernel, head, loaded, portion), []
+            size = content_of(item).size
+        portion.append(item)
+    loaded = await _grown(kernel, head, loaded, portion)
+    if loaded is None:
+        missing = f"record {head.snapshot}" if head.snapshot else "the input"
+        raise JournalDamaged(f"{missing} of run {head.key.id!r} is missing")
+    loaded.inbox = inbox
+    loaded.context = msgspec.structs.replace(loaded.context, blobs=loaded.context.blobs or blobs)
+    return loaded
+
+
+async def _grown(
+    kernel: Kernel, head: Head, loaded: Loaded | None, items: Sequence[dict[str, Any]]
+) -> Loaded | None:
+    """Return a run as it is after some more records; what they are kept in is read at once."""
+    if not items:
+        return loaded
+    try:
+        contents = await contents_of(kernel, [content_of(item) for item in items])
+    except BlobNotFound as error:
+        raise JournalDamaged(f"what run {head.key.id!r} keeps is not whole: {error}") from error
+    since = 0
+    for item, data in zip(items, contents, strict=True):
+        since += plain_bytes(data)
+        if since > _BYTES_BETWEEN:
+            await kernel.clock.sleep(0)  # others have their turn, too
+            since = 0
+        content, position = content_of(item), position_in(item["SK"])
+        if position == 0:
+            loaded = await _from_input(kernel, head, data)
+            loaded.context = grown(loaded.context, content)
+        else:
+            events = await unpacked(kernel, data, unpack_events)
+            loaded = _after(head, loaded, position, content, events)
+            loaded.plain_bytes += plain_bytes(data)
+    return loaded
+
+
+async def _from_input(kernel: Kernel, head: Head, data: bytes) -> Loaded:
+    state = await unpacked(kernel, data, unpack_value)
+    execution = Execution(seed=head.seed, state=state, node=head.first)
+    return begun(execution, Context(), len(data), plain_bytes=plain_bytes(data))
+
+
+def _after(
+    head: Head, loaded: Loaded | None, position: int, content: Content, events: list[Event]
+) -> Loaded:
+    """Return a run as it is after one more record; the first one read may be its snapshot."""
+    expected = head.snapshot if loaded is None else loaded.context.position
+    first = events[0] if events else None
+    if position != expected or (loaded is None and not isinstance(first, Snapshot)):
+        raise JournalDamaged(f"record {expected} of run {head.key.id!r} is missing")
+    if isinstance(first, Snapshot):
+        context, read = Context(position, first.size, first.blobs), 0
+        tail = Tail(content.size)
+        execution = folded(restored(first), events[1:])
+    else:
+        assert loaded is not None
+        context, read = loaded.context, loaded.plain_bytes
+        tail, execution = loaded.tail.grown(content.size), folded(loaded.execution, events)
+    fences = [event.epoch for event in events if isinstance(event, Fenced)]
+    fence = max((0 if loaded is None else loaded.fence, *fences))
+    return Loaded(execution, followed(context, content), [], tail, fence, plain_bytes=read)
+
+
+async def read_inbox(
+    kernel: Kernel, head: Head, taken: Collection[tuple[str, str]]
+) -> list[Signal]:
+    """Read which signals lie in a run's inbox and were not taken, consistently."""
+    items = kernel.inboxes.every(head.key.pk, inbox_range(head.generation))
+    return [signal async for item in items for signal in _untaken(head, item, taken)]
+
+
+def _untaken(
+    head: Head, item: dict[str, Any], taken: Collection[tuple[str, str]]
+) -> tuple[Signal, ...]:
+    """Return the signal that an item is, unless it was taken, or came after the run expired."""
+    name, id = signal_in(item)
+    accepted_ms = accepted_ms_of(item)
+    if accepted_ms >= head.expires_ms or (name, id) in taken:
+        return ()
+    body = content_of(item)
+    return (Signal(name, id, accepted_ms, body, stamp_of(item), payload_bytes(item)),)

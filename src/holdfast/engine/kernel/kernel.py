@@ -1,0 +1,308 @@
+"""What every part of the engine shares: the store by purpose, the clock, the ids, the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from holdfast.clock import Clock, Ids
+from holdfast.engine.kernel.compaction import FLOOR_BYTES
+from holdfast.engine.kernel.deliveries import Deliveries
+from holdfast.engine.kernel.news import News
+from holdfast.engine.kernel.offload import Heavy
+from holdfast.engine.kernel.spool import Spools
+from holdfast.errors import (
+    ConditionFailed,
+    HoldfastError,
+    InvalidRequest,
+    ItemDamaged,
+    OutcomeUnknown,
+    Refused,
+    StoreClosed,
+    StoreError,
+    StoreNotFound,
+    StoreUnavailable,
+    TransactionCancelled,
+)
+from holdfast.model.limits import PayloadLimits
+from holdfast.records import settings
+from holdfast.records.codec import spill_bytes
+from holdfast.records.head import Head
+from holdfast.records.keys import SETTINGS
+from holdfast.records.reaping import SWEEPS_MAX
+from holdfast.records.settings import Settings, UserHash
+from holdfast.storage import Blobs, Delete, Put, Store, Table, Update
+from holdfast.storage.layout import TOKEN
+
+__all__ = ["PATIENCE_SECONDS", "Dropped", "Kernel", "Outage"]
+
+T = TypeVar("T")
+
+_FIRST_PAUSE_SECONDS = 0.02
+_MOST_PAUSE_SECONDS = 2.0
+# How old the settings may be by which somebody goes on.
+_SETTINGS_SECONDS = 60.0
+PATIENCE_SECONDS = 30.0
+"""How long a caller without a lease tries to learn what became of a write."""
+
+
+class Dropped(BaseException):
+    """This process no longer holds the run, and must not touch it again.
+
+    A BaseException, so that no ``except Exception`` in a node can swallow it.
+    """
+
+
+class Outage(Dropped):
+    """The store could not be used for so long that this process gives the run up.
+
+    The driver of the run releases it, so that a process that can use the store goes on with it.
+    """
+
+    def __init__(self, error: StoreError) -> None:
+        super().__init__(str(error))
+        self.error = error
+        """What the store raised last."""
+
+
+class Kernel:
+    """The store and the time, as the engine sees them."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        ids: Ids,
+        user_key: bytes | None = None,
+        *,
+        limits: PayloadLimits | None = None,
+    ) -> None:
+        self.store = store
+        self.clock = clock
+        self.ids = ids
+        self.limits = limits or PayloadLimits()
+        self.heavy = Heavy()
+        self.deliveries = Deliveries()
+        self.spill_bytes = spill_bytes()
+        self.snapshot_floor_bytes = FLOOR_BYTES
+        self.sweeps_max = SWEEPS_MAX
+        self.heads = store.records("head")
+        self.journals = store.records("journal")
+        self.inboxes = store.records("inbox")
+        self.due = store.records("due")
+        self.workers = store.records("worker")
+        self.reaping = store.records("reaping")
+        self.lists = store.records("list")
+        self.texts = store.records("text")
+        self.news = News()
+        self.spools = Spools()
+        self.agreed = store.records("settings")
+        self.lanes = store.records("lane")
+        self.accounts = store.records("account")
+        self._user_key = user_key
+        self._settings: Settings | None = None
+        self._settings_asked = 0.0
+
+    @property
+    def blobs(self) -> Blobs | None:
+        """Where large values go; None where the store has no room for them."""
+        return self.store.blobs.purpose("journal") if self.store.has_blobs else None
+
+    def note_damage(self, item: Mapping[str, Any], error: Exception) -> ItemDamaged:
+        """Take in that a row, or its entry in an index, makes no sense; return the error for it."""
+        key = (str(item.get("PK", "")), str(item.get("SK", "")))
+        damaged = ItemDamaged(f"the item {key[0]!r:.200} / {key[1]!r:.200}: {error}", key=key)
+        self.store.damage.note(damaged)
+        return damaged
+
+    async def settings(self, *, seconds_old_max: float = _SETTINGS_SECONDS) -> Settings:
+        """Return what all who use the store agreed on; the first to ask settles it.
+
+        They may be somewhat old. Only the count of shards ever changes, and it only grows: whoever
+        goes by an old one puts runs into the old shards, at which every worker looks for ever. A
+        run in a new shard waits until a worker has heard of it; so workers ask more often.
+        """
+        known, now = self._settings, self.clock.monotonic()
+        if known is None:
+            return self.learn(await self._settled())
+        if now - self._settings_asked < seconds_old_max:
+            return known
+        self._settings_asked = now  # one asks for all
+        with suppress(StoreError):  # then the old ones do
+            item = await self.agreed.get(SETTINGS, eventual=True)
+            if item is not None:
+                return self.learn(settings.settings_of(item))
+        return known
+
+    def learn(self, standing: Settings) -> Settings:
+        """Go by these settings from now on, unless newer ones are known; return the newer ones."""
+        if self._settings is None or self._settings.shards <= standing.shards:
+            self._settings, self._settings_asked = standing, self.clock.monotonic()
+        return self._settings
+
+    async def _settled(self) -> Settings:
+        item = await self.agreed.get(SETTINGS)
+        if item is None:
+            made = settings.made(self.ids.key(), token=self.ids.new())
+            with suppress(ConditionFailed):  # somebody else was faster, and is right
+                await self.settle(self.agreed, made)
+            item = await self.agreed.get(SETTINGS)
+            if item is None:
+                raise StoreNotFound("the store does not keep what is written to it")
+        return settings.settings_of(item)
+
+    async def user_hash(self, user: str, tenant: str) -> UserHash:
+        """Return what is kept of a user of a tenant."""
+        return settings.user_hash(user, tenant, key=await self._hash_key())
+
+    async def shown_user(self, head: Head) -> str | None:
+        """Return the hash of a run's user as callers see it: always bound to the tenant."""
+        if head.user is None or settings.is_bound(head.user):
+            return head.user
+        return settings.bound(head.user, head.key.tenant, key=await self._hash_key())
+
+    async def _hash_key(self) -> bytes:
+        return self._user_key or (await self.settings()).user_key
+
+    async def settle(
+        self,
+        table: Table,
+        write: Put | Update | Delete,
+        *,
+        alive: Callable[[], bool] | None = None,
+        stands: Callable[[dict[str, Any]], bool] | None = None,
+        failed: Callable[[HoldfastError], None] | None = None,
+    ) -> dict[str, Any]:
+        """Carry out a write, re-sent byte for byte until its fate is known; return the new item.
+
+        ``alive`` says whether to go on trying; without it there is a limit to the patience.
+        ``stands`` tells from the standing item that this very write was carried out, where a later
+        one may have replaced its token. ``failed`` is told of each error after which it is sent
+        again.
+
+        Raises:
+            ConditionFailed: it was not carried out, and never will be.
+            ItemDamaged: what stands there cannot be read.
+            Dropped: ``alive`` said no, and nothing is known.
+            StoreUnavailable, StoreUnusable, OutcomeUnknown: the patience is at its end.
+        """
+        pauses = self._pauses()
+        until = self.clock.monotonic() + PATIENCE_SECONDS
+        token = None if isinstance(write, Delete) else write.token
+        sent_before = False
+        while True:
+            try:
+                return await table.write(write, returning="new") or {}
+            except ConditionFailed as refused:
+                if refused.item is not None and sent_before:
+                    ours = refused.item.get(TOKEN) == token
+                    if ours or (stands is not None and stands(dict(refused.item))):
+                        return dict(refused.item)
+                raise
+            except (InvalidRequest, Refused, StoreClosed):
+                raise
+            except HoldfastError as error:
+                sent_before = True
+                if failed is not None:
+                    failed(error)
+                if alive is None and not self._may_yet_answer(error, until):
+                    raise
+                await self._pause(next(pauses), alive, error)
+
+    async def settle_together(self, table: Table, writes: Sequence[Put | Update]) -> None:
+        """Carry out a transaction, re-sent byte for byte until its fate is known.
+
+        Raises:
+            TransactionCancelled: it is not carried out; what stood in the way may be what an
+                earlier sending of it has written.
+            StoreUnavailable, StoreUnusable, OutcomeUnknown: the patience is at its end.
+        """
+        pauses = self._pauses()
+        until = self.clock.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                return await table.transact(writes)
+            except (InvalidRequest, StoreClosed):
+                raise
+            except TransactionCancelled as cancelled:
+                # Where every condition held it only met another one; an earlier sending may stand.
+                if cancelled.failed or self.clock.monotonic() >= until:
+                    raise
+            except HoldfastError as error:
+                if not self._may_yet_answer(error, until):
+                    raise
+            await self.clock.sleep(next(pauses))
+
+    def _may_yet_answer(self, error: HoldfastError, until: float) -> bool:
+        waits = isinstance(error, StoreUnavailable | OutcomeUnknown)
+        return waits and self.clock.monotonic() < until
+
+    async def patiently(
+        self,
+        action: Callable[[], Awaitable[T]],
+        alive: Callable[[], bool],
+        *,
+        seconds_max: float = PATIENCE_SECONDS,
+    ) -> T:
+        """Repeat what may be repeated for a held run until the store can be used.
+
+        This is the one rule for every error of the store that a run meets: whatever ails the
+        store, it is not the run's fault, and may pass.
+
+        Raises:
+            Outage: the store failed for ``seconds_max``.
+            Dropped: ``alive`` said no.
+        """
+        pauses = self._pauses()
+        until: float | None = None
+        while True:
+            try:
+                return await action()
+            except StoreClosed:
+                raise
+            except StoreError as error:
+                now = self.clock.monotonic()
+                until = now + seconds_max if until is None else until
+                if now >= until and alive():
+                    raise Outage(error) from error
+                # A sleep beyond it would hold the run.
+                await self._pause(min(next(pauses), until - now), alive, error)
+
+    async def persistently(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Repeat what may be repeated until the store answers, for a while.
+
+        Raises:
+            StoreUnavailable: the patience is at its end.
+        """
+        pauses = self._pauses()
+        until = self.clock.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                return await call()
+            except StoreUnavailable:
+                if self.clock.monotonic() >= until:
+                    raise
+            await self.clock.sleep(next(pauses))
+
+    async def _pause(
+        self, seconds: float, alive: Callable[[], bool] | None, error: HoldfastError
+    ) -> None:
+        """Sleep before the next try, as long as the run is ours.
+
+        Raises:
+            Dropped: ``alive`` said no, before or after. A process may be stalled while it sleeps,
+                and another one may have freed the run by then: nothing may be sent any more.
+        """
+        if alive is not None and not alive():
+            raise Dropped from error
+        await self.clock.sleep(seconds)
+        if alive is not None and not alive():
+            raise Dropped from error
+
+    def _pauses(self) -> Iterator[float]:
+        """Yield how long to wait before each further try: longer and longer, and not in step."""
+        pause = _FIRST_PAUSE_SECONDS
+        while True:
+            yield pause * (0.5 + self.ids.random())
+            pause = min(pause * 2, _MOST_PAUSE_SECONDS)

@@ -1,0 +1,1 @@
+"""Operations on one run: start, signal, wake, cancel, retry, extend, remove."""

@@ -1,0 +1,216 @@
+"""Gives a run more time, so that nothing of it is gone before that time is over.
+
+Everything that a run keeps was written with the ttl of its old expiry, and no write changes them
+all. So the order of the steps is the protocol; whoever dies between two of them has changed
+nothing that counts, and to ask again finishes it:
+
+1. The row names the retention class under which new blobs will lie, so that they can be freed.
+2. A snapshot stands in the journal with the new ttl, and with it what that ttl is: whoever writes
+   after it read it, and uses the new one. What is before it may vanish.
+3. The row gets the new ttl, and readers begin at the snapshot. Whoever puts a signal into the inbox
+   compares the ttl afterwards: from here on each lasts, or its sender mends that.
+4. Its place in its session is given the new ttl, and so are what lies beside its row (children,
+   calls in doubt, what it and they may spend) and the signals that were there before.
+5. Only now does the row say that the run expires later. Where a signal came too late for the old
+   expiry, as the end of a child can, the same write wakes the run.
+
+The row alone decides: an owner that is closing the run compares its expiry, and whoever comes
+first wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from contextlib import suppress
+
+import msgspec
+
+from holdfast.engine.journal.payloads import spilled
+from holdfast.engine.journal.reader import Loaded, load_journal
+from holdfast.engine.kernel.kernel import Kernel
+from holdfast.engine.runs.inbox import prolong_all
+from holdfast.engine.runs.rows import read_row
+from holdfast.engine.runs.session_queue import keep_place
+from holdfast.engine.runs.waking import standing_row
+from holdfast.errors import (
+    ConditionFailed,
+    ExpiryNotLater,
+    InvalidRequest,
+    InvalidResult,
+    JournalDamaged,
+    RunEnded,
+)
+from holdfast.model.event import Extended
+from holdfast.model.execution import snapshot
+from holdfast.records import changes
+from holdfast.records.codec import pack
+from holdfast.records.head import OPEN, Head, head_of
+from holdfast.records.journal import prolonged, record
+from holdfast.records.keys import RunKey, beside_range
+from holdfast.records.lifetime import longer_class, retention_class, ttl_of
+from holdfast.records.moments import moment
+from holdfast.storage import Update
+
+__all__ = ["extend"]
+
+
+class _Lifetime(msgspec.Struct, frozen=True):
+    """Until when a run is to last."""
+
+    expires_ms: int
+    ttl: int
+    kept: str
+
+
+async def extend(kernel: Kernel, run: RunKey, *, expires_ms: int) -> Head:
+    """Let a run expire later; return its row.
+
+    Raises:
+        RunNotFound: there is no such run.
+        RunEnded: it has ended, or expired.
+        ExpiryNotLater: it expires later than that as it is.
+        InvalidRequest: its state is too large to be kept without a bucket.
+    """
+    head = await read_row(kernel, run)
+    _check_open(kernel, head)
+    if expires_ms == head.expires_ms:
+        return head
+    if expires_ms < head.expires_ms:
+        raise ExpiryNotLater(
+            f"run {run.id!r} expires at {moment(head.expires_ms)}, and an expiry is never "
+            f"shortened: {moment(expires_ms)} is before that"
+        )
+    asked = _lifetime(head, expires_ms, kernel.clock.now_ms())
+
+    def reclassed(head: Head) -> Update:
+        return changes.reclassed(
+            head, asked.kept, now_ms=kernel.clock.now_ms(), token=kernel.ids.new()
+        )
+
+    def fits(head: Head) -> bool:
+        return longer_class(head.kept, asked.kept) == head.kept
+
+    head = await _until(kernel, head, fits, reclassed)
+    loaded = await _secured(kernel, head, asked)
+    position = loaded.context.position
+
+    def lasting(head: Head) -> Update:
+        return changes.lasting(
+            head,
+            ttl=max(asked.ttl, head.ttl),
+            expires_ms=max(asked.expires_ms, head.extends_ms),
+            snapshot=position,
+            now_ms=kernel.clock.now_ms(),
+            token=kernel.ids.new(),
+        )
+
+    def lasts(head: Head) -> bool:
+        return head.ttl >= asked.ttl and head.snapshot >= position
+
+    head = await _until(kernel, head, lasts, lasting)
+    await keep_place(kernel, head)
+    await _prolong_beside(kernel, head)
+    return await _extended(kernel, head, expires_ms, taken=loaded.execution.taken)
+
+
+async def _extended(
+    kernel: Kernel, head: Head, expires_ms: int, *, taken: Collection[tuple[str, str]]
+) -> Head:
+    """Let the signals last, then let the run expire later; return its row."""
+    wakes = await prolong_all(kernel, head, taken)
+    while head.expires_ms < expires_ms:
+        _check_open(kernel, head)
+        write = changes.extended(
+            head,
+            expires_ms=expires_ms,
+            wakes=wakes,
+            now_ms=kernel.clock.now_ms(),
+            token=kernel.ids.new(),
+        )
+        try:
+            return head_of(await kernel.settle(kernel.heads, write))
+        except ConditionFailed as failed:
+            head = standing_row(head, failed)
+        if head.status == "waiting" and head.owner is None:
+            # It may have looked at a late signal meanwhile, and waits again.
+            wakes = await prolong_all(kernel, head, taken)
+    return head
+
+
+def _lifetime(head: Head, expires_ms: int, now_ms: int) -> _Lifetime:
+    # Its ttl may be that of an expiry which somebody asked for and did not come to write down.
+    retention = head.ttl - ttl_of(max(head.expires_ms, head.extends_ms), 0)
+    ttl = max(ttl_of(expires_ms, retention), head.ttl)
+    kept = longer_class(head.kept, retention_class(ttl - now_ms // 1000))
+    return _Lifetime(expires_ms, ttl, kept)
+
+
+async def _secured(kernel: Kernel, head: Head, asked: _Lifetime) -> Loaded:
+    """Write a snapshot that lasts; return what it is of, and so where it stands."""
+    while True:
+        loaded = await _loaded(kernel, head)
+        if loaded.execution.ending is not None:
+            status = loaded.execution.ending
+            raise RunEnded(f"run {head.key.id!r} is {status}", status=status)
+        now, context = kernel.clock.now_ms(), loaded.context
+        # Somebody may have promised more, and died.
+        ttl = max(asked.ttl, loaded.execution.ttl)
+        lasting = msgspec.structs.replace(head, ttl=ttl)
+        events = [
+            snapshot(loaded.execution, now, size=context.size, blobs=context.blobs),
+            Extended(now, asked.expires_ms, ttl, head.kept),
+        ]
+        # Not under the name of a record's blob: the owner may be writing that one just now.
+        name = f"snapshot-{kernel.ids.new()}"
+        try:
+            content = await spilled(kernel, lasting, pack(events), name)
+        except InvalidResult as error:
+            raise InvalidRequest(f"run {head.key.id!r} cannot be extended: {error}") from None
+        token = kernel.ids.new()
+        put = record(lasting, context.position, content, token=token)
+        try:
+            await kernel.settle(kernel.journals, put)
+        except ConditionFailed:
+            # Another record stands there, or the place of one where the run was freed.
+            if content.blob is not None and kernel.blobs is not None:
+                await kernel.blobs.delete(content.blob.key)
+            head = await read_row(kernel, head.key)
+            _check_open(kernel, head)
+            continue
+        return loaded
+
+
+async def _prolong_beside(kernel: Kernel, head: Head) -> None:
+    async for item in kernel.journals.every(head.key.pk, beside_range()):
+        if item["ttl"] < head.ttl and item["SK"].split("#")[1] == head.generation:
+            with suppress(ConditionFailed):  # it lasts long enough, or is gone
+                await kernel.settle(kernel.journals, prolonged(item, head.ttl))
+
+
+async def _loaded(kernel: Kernel, head: Head) -> Loaded:
+    try:
+        return await load_journal(kernel, head)
+    except JournalDamaged:
+        # It may have expired, and been freed, since its row was read.
+        _check_open(kernel, await read_row(kernel, head.key))
+        raise
+
+
+async def _until(
+    kernel: Kernel, head: Head, done: Callable[[Head], bool], write: Callable[[Head], Update]
+) -> Head:
+    """Change the row until it says so, as long as the run is open; return it."""
+    while not done(head):
+        _check_open(kernel, head)
+        try:
+            head = head_of(await kernel.settle(kernel.heads, write(head)))
+        except ConditionFailed as failed:
+            head = standing_row(head, failed)
+    return head
+
+
+def _check_open(kernel: Kernel, head: Head) -> None:
+    expired = kernel.clock.now_ms() >= head.expires_ms or head.status == "closing"
+    if expired or head.status not in OPEN:
+        status = "expired" if head.status in OPEN or head.status == "closing" else head.status
+        raise RunEnded(f"run {head.key.id!r} is {status}", status=status)

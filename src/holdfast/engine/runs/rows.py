@@ -1,0 +1,44 @@
+"""Reads the row of a run."""
+
+from __future__ import annotations
+
+from holdfast.engine.kernel.kernel import Kernel
+from holdfast.errors import (
+    RunEnded,
+    RunNotFound,
+)
+from holdfast.records.head import (
+    Head,
+    head_of,
+    is_over,
+)
+from holdfast.records.keys import RunKey
+
+__all__ = ["check_not_freed", "is_freed", "read_row"]
+
+
+async def read_row(kernel: Kernel, run: RunKey) -> Head:
+    """Return a run's row, consistently.
+
+    Raises:
+        RunNotFound: there is none, or its time is over.
+    """
+    item = await kernel.heads.get(run.head)
+    if item is None or is_over(item, kernel.clock.now_ms()):
+        raise RunNotFound(f"there is no run {run.id!r} of tenant {run.tenant!r}")
+    return head_of(item)
+
+
+def is_freed(head: Head) -> bool:
+    return head.freed or head.status == "expired"
+
+
+async def check_not_freed(kernel: Kernel, run: RunKey) -> None:
+    """Check that what a run keeps was not freed while it was read_row.
+
+    Raises:
+        RunEnded: it was.
+    """
+    head = await read_row(kernel, run)
+    if is_freed(head):
+        raise RunEnded(f"run {run.id!r} is {head.status}", status=head.status)

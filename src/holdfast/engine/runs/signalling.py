@@ -1,0 +1,360 @@
+"""Sends signals: puts one into the inbox of a run, and wakes the run."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import msgspec
+
+from holdfast.engine.journal.payloads import Packed, contents_of, packed, spilled, unpacked
+from holdfast.engine.journal.reader import load_journal
+from holdfast.engine.kernel.kernel import Kernel
+from holdfast.engine.runs.inbox import prolong
+from holdfast.engine.runs.local_workers import Hands
+from holdfast.engine.runs.rows import check_not_freed, is_freed, read_row
+from holdfast.engine.runs.waking import changed, woken
+from holdfast.errors import (
+    AlreadyExists,
+    BlobNotFound,
+    ConditionFailed,
+    InboxFull,
+    InvalidInput,
+    InvalidResult,
+    JournalDamaged,
+    PayloadTooLarge,
+    RunClosing,
+    RunEnded,
+    RunNotFound,
+)
+from holdfast.graph.values import Misfit, Oversize
+from holdfast.model.limits import PayloadLimits
+from holdfast.model.signals import is_callers
+from holdfast.records import changes
+from holdfast.records.codec import canonical_hash, unpack_value
+from holdfast.records.head import (
+    OPEN,
+    Head,
+    InboxSize,
+)
+from holdfast.records.journal import (
+    Content,
+    accepted_ms_of,
+    content_of,
+    signal_item,
+    ttl_of_signal,
+)
+from holdfast.records.keys import RunKey, inbox_key
+from holdfast.storage import Delete, Key, Put
+
+__all__ = ["send_signal"]
+
+
+async def send_signal(
+    kernel: Kernel,
+    hands: Hands,
+    run: RunKey,
+    *,
+    name: str,
+    id: str,
+    payload: Any,
+    ends_child: bool = False,
+    bytes_max: int | None = None,
+) -> None:
+    """Put a signal into a run's inbox, and wake the run if it waits.
+
+    First the inbox, then the row: so the run finds the signal, or whoever sends it finds the run
+    waiting. A repeated one wakes the run again, since the first sender may have died in between.
+
+    One that ``ends_child`` is put there although the run's time is over by our clock: it counts if
+    the run is extended by a clock that is behind ours. If it lies there with another payload, that
+    one counts: what a child spent may be less by now, since its own children gave something back.
+
+    ``bytes_max`` is what the payload may have, where it is not a caller's.
+
+    Raises:
+        RunNotFound: there is no such run.
+        RunEnded: it has ended, or expired, and did not take the signal before.
+        AlreadyExists: a signal of this id is there, with another payload.
+        PayloadTooLarge: the payload has more bytes than it may have.
+        InvalidInput: the payload cannot be kept.
+        InboxFull: as many signals as there may be wait in the inbox.
+        RunClosing: it is past its expiry and carries out what it holds, perhaps this signal.
+        OutcomeUnknown: the store does not say.
+    """
+    limit = kernel.limits.signal_bytes_max if bytes_max is None else bytes_max
+    signal = _Sent(name, id, payload, ends_child, limit)
+    if not is_callers(name):
+        return await _send(kernel, hands, run, signal)
+    async with kernel.deliveries.turn(run):
+        await _send(kernel, hands, run, signal)
+
+
+async def _send(kernel: Kernel, hands: Hands, run: RunKey, signal: _Sent) -> None:
+    remembered = hands.recall(run)
+    if remembered is not None:
+        # Perhaps another run has the id by now, or room was made since.
+        with suppress(RunNotFound, RunEnded, InboxFull):
+            return await _deliver(kernel, hands, remembered, signal)
+    await _deliver(kernel, hands, await read_row(kernel, run), signal)
+
+
+class _Sent(msgspec.Struct, frozen=True):
+    """A signal on its way."""
+
+    name: str
+    id: str
+    payload: Any
+    ends_child: bool
+    bytes_max: int
+
+
+class _Lying(msgspec.Struct, frozen=True):
+    """A signal that lies in the inbox."""
+
+    ttl: int
+    spilled: bool
+    put: Put | None = None
+    """The write that we sent, though it may not be what put it there."""
+    adds: InboxSize = InboxSize()
+    """What the row has to count of it. Whoever only sends it again counts nothing: the sender that
+    put it there did, or died before that, and then the run itself counts it when it pauses."""
+
+
+async def _deliver(kernel: Kernel, hands: Hands, head: Head, signal: _Sent) -> None:
+    if head.status not in OPEN and await _has_counted(kernel, head, signal):
+        return
+    _check_open(head)
+    if kernel.clock.now_ms() >= head.expires_ms and not signal.ends_child:
+        lying = await _accepted_before(kernel, head, signal)
+    else:
+        lying = await _accept(kernel, head, signal)
+    if lying is None:
+        standing = await read_row(kernel, head.key)
+        if standing.expires_ms > head.expires_ms:  # it was extended since its row was read_row
+            return await _deliver(kernel, hands, standing, signal)
+        raise RunEnded(f"run {head.key.id!r} has expired", status="expired")
+    async with _withdrawn_if_over(kernel, lying.put):
+        await _tell_run(kernel, hands, head, signal, lying)
+
+
+async def _accept(kernel: Kernel, head: Head, signal: _Sent) -> _Lying | None:
+    """Put a signal into the inbox, unless it lies there; return None where it is too late.
+
+    Raises:
+        InboxFull: it does not, and there is no room for it.
+    """
+    made = await _packed(kernel, signal)
+    callers = is_callers(signal.name)
+    full = _overflow(kernel.limits, head, made) if callers else None
+    if full is not None:
+        item = await kernel.inboxes.get(_key(head, signal))
+        if item is None:
+            raise full
+        return _Lying(
+            await _check_same(kernel, head, item, signal), content_of(item).blob is not None
+        )
+    content = await _kept(kernel, head, made)
+    spilled = content.blob is not None
+    put = signal_item(
+        head,
+        name=signal.name,
+        id=signal.id,
+        content=content,
+        plain_bytes=made.plain_bytes,
+        accepted_ms=kernel.clock.now_ms(),
+        token=kernel.ids.new(),
+    )
+    if put.item["accepted_ms"] >= head.expires_ms and not signal.ends_child:
+        await _discard(kernel, content)  # it took so long to keep the payload
+        return None
+    try:
+        await kernel.settle(kernel.inboxes, put)
+    except ConditionFailed as failed:
+        async with _withdrawn_if_over(kernel, put):
+            ttl = await _check_same(kernel, head, failed.item or {}, signal)
+        # What lies there may be larger than what we sent, where it is the end of a child.
+        return _Lying(ttl, spilled or "blob" in (failed.item or {}), put)
+    return _Lying(
+        head.ttl, spilled, put, InboxSize(1, made.plain_bytes) if callers else InboxSize()
+    )
+
+
+async def _accepted_before(kernel: Kernel, head: Head, signal: _Sent) -> _Lying | None:
+    """Return a signal that was accepted before the run expired, and is only sent again."""
+    item = await kernel.inboxes.get(_key(head, signal))
+    if item is None or accepted_ms_of(item) >= head.expires_ms:
+        return None
+    return _Lying(await _check_same(kernel, head, item, signal), content_of(item).blob is not None)
+
+
+async def _tell_run(kernel: Kernel, hands: Hands, head: Head, signal: _Sent, lying: _Lying) -> None:
+    """Let a run know of a signal that lies in its inbox; return when it counts.
+
+    From here on the row decides, and not our clock: the signal may be taken already.
+    """
+    row: Head | None = head
+    ttl, spilled, adds = lying.ttl, lying.spilled, lying.adds
+    while row is not None:
+        if row.status not in OPEN and await _was_taken(kernel, row, signal.name, signal.id):
+            return
+        _check_open(row)
+        if ttl < row.ttl:  # the run was extended meanwhile, which may have missed the signal
+            await prolong(kernel, row, name=signal.name, id=signal.id)
+            ttl = row.ttl
+        if row.awaits_signal:
+            row = await woken(kernel, hands, row, spilled=spilled, adds=adds)
+        else:
+            now = kernel.clock.now_ms()
+            token = kernel.ids.new()
+            write = changes.signalled(row, spilled=spilled, adds=adds, now_ms=now, token=token)
+            row = await changed(kernel, row, write)
+            hands.hear(head.key)
+
+
+@asynccontextmanager
+async def _withdrawn_if_over(kernel: Kernel, put: Put | None) -> AsyncGenerator[None, None]:
+    """Take a signal that we sent back where its run turns out to be over for good."""
+    try:
+        yield
+    except RunNotFound:
+        await _withdraw(kernel, put)
+        raise
+    except RunEnded as ended:
+        if ended.status == "expired":
+            await _withdraw(kernel, put)
+        raise
+
+
+async def _withdraw(kernel: Kernel, put: Put | None) -> None:
+    """Take a signal out of the inbox of a run that is over for good.
+
+    The worker that frees the run may have gone through the inbox before the signal came. That may
+    also be so where it lay there already: our payload may have come later, and our first sending
+    may be carried out after a further one was refused.
+    """
+    if put is not None:
+        await kernel.settle(kernel.inboxes, Delete(put.key))
+        await _discard(kernel, content_of(put.item))
+
+
+async def _discard(kernel: Kernel, content: Content) -> None:
+    """Delete a payload that nothing names."""
+    blob, blobs = content.blob, kernel.blobs
+    if blob is not None and blobs is not None:
+        await kernel.persistently(lambda: blobs.delete(blob.key))
+
+
+async def _has_counted(kernel: Kernel, head: Head, signal: _Sent) -> bool:
+    """Return whether a run that takes no signals any more took this very one before."""
+    item = await kernel.inboxes.get(_key(head, signal))
+    if item is None or not await _was_taken(kernel, head, signal.name, signal.id):
+        return False
+    try:
+        await _check_same(kernel, head, item, signal)
+    except InvalidInput:  # what cannot be kept was not sent before
+        return False
+    return True
+
+
+async def _was_taken(kernel: Kernel, head: Head, name: str, id: str) -> bool:
+    if is_freed(head):
+        return False
+    try:
+        async with kernel.deliveries.reading:
+            return (name, id) in (await load_journal(kernel, head)).execution.taken
+    except JournalDamaged:
+        if is_freed(await read_row(kernel, head.key)):
+            return False  # while it was read_row
+        raise
+
+
+def _key(head: Head, signal: _Sent) -> Key:
+    return inbox_key(head.key, head.generation, signal.name, signal.id)
+
+
+async def _packed(kernel: Kernel, signal: _Sent) -> Packed:
+    """Return the payload of a signal as it is kept.
+
+    Raises:
+        PayloadTooLarge: it has more bytes than it may have.
+        InvalidInput: it cannot be kept.
+    """
+    try:
+        return await packed(kernel, signal.payload, bytes_max=signal.bytes_max)
+    except Oversize as error:
+        message = f"the payload: {error}"
+        if is_callers(signal.name):  # others have limits of their own
+            message += "; PayloadLimits.signal_bytes_max sets the limit"
+        raise PayloadTooLarge(
+            message, field="payload", size=error.size, limit=error.limit
+        ) from None
+    except (InvalidResult, Misfit) as error:
+        raise InvalidInput(f"the payload: {error}", field="payload") from None
+
+
+async def _kept(kernel: Kernel, head: Head, made: Packed) -> Content:
+    try:
+        return await spilled(kernel, head, made.data, f"signal-{kernel.ids.new()}")
+    except InvalidResult as error:
+        raise InvalidInput(f"the payload: {error}", field="payload") from None
+
+
+def _overflow(limits: PayloadLimits, head: Head, made: Packed) -> InboxFull | None:
+    """Return why a run's inbox has no room for a payload, None where it has."""
+    run, waits = head.key.id, head.inbox
+    items = waits.items + 1
+    if items > limits.inbox_items_max:
+        limit = limits.inbox_items_max
+        return InboxFull(
+            f"{waits.items:,} signals wait in the inbox of run {run!r}, and inbox_items_max "
+            f"is {limit:,}; send_signal this one again later",
+            size=items,
+            limit=limit,
+        )
+    total = waits.bytes + made.plain_bytes
+    if total > limits.inbox_bytes_max:
+        limit = limits.inbox_bytes_max
+        return InboxFull(
+            f"signals of {waits.bytes:,} bytes wait in the inbox of run {run!r}, this one has "
+            f"{made.plain_bytes:,}, and inbox_bytes_max is {limit:,}; send_signal it again later",
+            size=total,
+            limit=limit,
+        )
+    return None
+
+
+def _check_open(head: Head) -> None:
+    if head.status == "closing":
+        raise RunClosing(
+            f"run {head.key.id!r} is past its expiry and carries out what it holds, perhaps this "
+            "signal: send_signal it again later, with the same signal_id"
+        )
+    if head.status not in OPEN:
+        raise RunEnded(f"run {head.key.id!r} is {head.status}", status=head.status)
+
+
+async def _check_same(kernel: Kernel, head: Head, item: Mapping[str, Any], signal: _Sent) -> int:
+    """Check that a signal which is there already is this one; return its ttl.
+
+    Raises:
+        AlreadyExists: it is another one.
+        RunEnded: the run has expired, and was freed meanwhile.
+    """
+    if signal.ends_child:
+        return ttl_of_signal(item)
+    try:
+        (data,) = await contents_of(kernel, [content_of(item)])
+    except BlobNotFound:
+        await check_not_freed(kernel, head.key)
+        raise
+    made = await _packed(kernel, signal)
+    # Not by ==, to which 0 and False are the same.
+    if data != made.data and canonical_hash([made.value]) != canonical_hash(
+        [await unpacked(kernel, data, unpack_value)]
+    ):
+        raise AlreadyExists(
+            f"a signal {signal.name!r} of the id {signal.id!r} is there, with another payload"
+        ) from None
+    return ttl_of_signal(item)

@@ -1,0 +1,31 @@
+"""Which runs a list shows, or a bulk action acts on."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.model.run import RunEntry
+
+__all__ = ["RunFilter"]
+
+
+class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which runs a list shows."""
+
+    statuses: frozenset[str] | None = None
+    graph: str | None = None
+    labels: dict[str, str] = {}
+    since_ms: int = 0
+    until_ms: int = 9_999_999_999_999
+
+    def among(self, statuses: frozenset[str]) -> RunFilter:
+        """Return this filter for runs of these statuses only."""
+        return msgspec.structs.replace(self, statuses=statuses)
+
+    def fits(self, entry: RunEntry) -> bool:
+        """Return whether a run is to be shown."""
+        return (
+            (self.statuses is None or entry.status in self.statuses)
+            and (self.graph is None or entry.graph == self.graph)
+            and self.labels.items() <= entry.labels.items()
+        )
