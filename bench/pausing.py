@@ -18,7 +18,7 @@ from typing import Any, TypedDict
 from bench.figures import Figure
 from holdfast import Context, Graph, Holdfast, RunHandle, signal
 from holdfast.clock import SystemClock
-from holdfast.engine.execution.run_exit import Leaving
+from holdfast.engine.execution.run_exit import RunExit
 from holdfast.records.settings import SHARDS
 from holdfast.storage import PRICES
 
@@ -103,19 +103,19 @@ async def _in_process(url: str) -> list[Figure]:
 @contextmanager
 def _timed_pauses() -> Iterator[list[float]]:
     """Time every pause, from the wait that is reached to the row that says so."""
-    pause = Leaving.pause
+    pause = RunExit.pause
     taken: list[float] = []
 
-    async def timed(leaving: Leaving, waits: Any) -> None:
+    async def timed(leaving: RunExit, waits: Any) -> None:
         began = perf_counter()
         await pause(leaving, waits)
         taken.append((perf_counter() - began) * 1000)
 
-    Leaving.pause = timed
+    RunExit.pause = timed
     try:
         yield taken
     finally:
-        Leaving.pause = pause
+        RunExit.pause = pause
 
 
 async def _signalled(hf: Holdfast) -> float:

@@ -24,10 +24,10 @@ from typing import Any
 
 from bench.figures import Figure
 from holdfast.clock import SystemClock, SystemIds
-from holdfast.engine.effects.quotas import Later, QuotaDesk
+from holdfast.engine.effects.quotas import PermitDelay, QuotaLimiter
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.model.quota import Quota
-from holdfast.records.quota import key_of, level_of
+from holdfast.records.quota import level_of, quota_item_key
 from holdfast.storage import Store
 from holdfast.storage import open as open_store
 
@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[1]
 CACHE = ROOT / ".cache"
 TENANT = "bench"
 LIMIT = 100
-QUOTA = Quota("callee", requests=LIMIT, per=1, at_once=LIMIT)
+QUOTA = Quota("callee", requests=LIMIT, per=1, concurrency=LIMIT)
 WORKERS = 10
 KILLED = 3
 CALLERS = 30
@@ -140,8 +140,8 @@ async def _measured(url: str) -> dict[str, Any]:
 
 
 async def _slots(store: Store, clock: SystemClock) -> set[str]:
-    level = level_of(await store.table.get(key_of(QUOTA, TENANT)))
-    return {token for token, slot in level.slots.items() if slot.until_ms > clock.now_ms()}
+    level = level_of(await store.table.get(quota_item_key(QUOTA, TENANT)))
+    return {token for token, slot in level.permits.items() if slot.expires_ms > clock.now_ms()}
 
 
 @asynccontextmanager
@@ -202,7 +202,7 @@ async def worker(url: str, port: int) -> None:
     """Call as often as the quota lets it, until told to stop; say what that took."""
     async with open_store(url) as store:
         clock = SystemClock()
-        desk = QuotaDesk(Kernel(store, clock, SystemIds()), lease_seconds=LEASE_SECONDS)
+        desk = QuotaLimiter(Kernel(store, clock, SystemIds()), lease_seconds=LEASE_SECONDS)
         _, callee = await asyncio.open_connection("127.0.0.1", port)
         stopped = asyncio.Event()
         print("ready", flush=True)
@@ -218,7 +218,7 @@ async def worker(url: str, port: int) -> None:
 
 
 async def _call(
-    desk: QuotaDesk,
+    desk: QuotaLimiter,
     clock: SystemClock,
     callee: asyncio.StreamWriter,
     stopped: asyncio.Event,
@@ -226,9 +226,9 @@ async def _call(
     told_ms: int | None = None
     await clock.sleep(SPREAD_SECONDS * SystemIds().random())
     while not stopped.is_set():
-        answer = await desk.admit(QUOTA, TENANT, told_ms=told_ms)
-        if isinstance(answer, Later):
-            told_ms = answer.until_ms
+        answer = await desk.acquire(QUOTA, TENANT, retry_at_ms=told_ms)
+        if isinstance(answer, PermitDelay):
+            told_ms = answer.retry_at_ms
             with suppress(TimeoutError):
                 seconds = (told_ms - clock.now_ms()) / 1000
                 await asyncio.wait_for(stopped.wait(), max(seconds, 0))

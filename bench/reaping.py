@@ -117,12 +117,12 @@ async def _plant(url: str) -> None:
             writes: list[Awaitable[Any]] = []
             for number in range(start, start + 50):
                 until_ms = now - 1000 - number * (DAY_MS // DEAD)
-                row = rows.registered(
+                row = rows.register_write(
                     ids.new(),
                     lease_ms=lease_ms,
-                    until_ms=until_ms,
+                    expires_ms=until_ms,
                     now_ms=until_ms - lease_ms,
-                    about={"host": "bench", "pid": number},
+                    details={"host": "bench", "pid": number},
                     token=ids.new(),
                 )
                 writes.append(store.table.write(row))

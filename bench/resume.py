@@ -18,12 +18,12 @@ from bench.figures import Figure
 from holdfast import Graph, Holdfast, RunHandle
 from holdfast.clock import SystemClock, SystemIds
 from holdfast.engine.journal import payloads
-from holdfast.engine.journal.reader import Loaded, load
+from holdfast.engine.journal.reader import LoadedRun, load_run
 from holdfast.engine.kernel.kernel import Kernel
-from holdfast.engine.worker.reaper import requeue
-from holdfast.records.changes import claimed
+from holdfast.engine.worker.reaper import requeue_run
 from holdfast.records.head import Head, head_of
 from holdfast.records.keys import RunKey, journal_range
+from holdfast.records.run_writes import claim_write
 from holdfast.storage.open import open as open_store
 
 # Not in /tmp, which on some machines is memory.
@@ -77,15 +77,15 @@ def measure() -> list[Figure]:
 async def _measured(url: str) -> list[Figure]:
     async with Holdfast(url) as hf:
         run = await _paused(hf)
-    as_it_is = payloads._BLOBS_AT_ONCE
+    as_it_is = payloads._CONCURRENT_READS_MAX
     taken: dict[int, list[float]] = {1: [], as_it_is: []}
     async with open_store(url) as store:
         reader = Reader(store, RunKey(run.tenant, run.id))
         for _ in range(READS + WARM_UP):
             for at_once, times in taken.items():
-                payloads._BLOBS_AT_ONCE = at_once
+                payloads._CONCURRENT_READS_MAX = at_once
                 times.append(await reader.read())
-        payloads._BLOBS_AT_ONCE = as_it_is
+        payloads._CONCURRENT_READS_MAX = as_it_is
         print(f"  {reader.told}")
     for at_once, times in taken.items():
         times[:] = sorted(times[WARM_UP:])
@@ -135,26 +135,26 @@ class Reader:
         """Return how many milliseconds it took."""
         kernel, run = self._kernel, self._run
         item = await kernel.heads.get(run.head)
-        place = head_of(item or {}).place
+        place = head_of(item or {}).index_key
         assert place is not None
         began = perf_counter()
-        write = claimed(place, run, worker="bench", now_ms=0, token=kernel.ids.new())
-        head = head_of(await kernel.settle(kernel.heads, write))
-        loaded = await load(kernel, head)
+        write = claim_write(place, run, worker="bench", now_ms=0, token=kernel.ids.new())
+        head = head_of(await kernel.resolve_write(kernel.heads, write))
+        loaded = await load_run(kernel, head)
         taken = (perf_counter() - began) * 1000
         if not self.told:
             self.told = f"{_seen(loaded)}, in {await self._blobs(head)} blobs"
-        assert head.place is not None
-        await requeue(kernel, head.place, lost=True)
+        assert head.index_key is not None
+        await requeue_run(kernel, head.index_key, lost=True)
         return taken
 
     async def _blobs(self, head: Head) -> int:
         records = journal_range(head.generation, head.snapshot)
-        items = [item async for item in self._kernel.journals.every(head.key.pk, records)]
+        items = [item async for item in self._kernel.journals.query_all(head.key.pk, records)]
         return sum("blob" in item for item in items)
 
 
-def _seen(loaded: Loaded) -> str:
+def _seen(loaded: LoadedRun) -> str:
     kept = sum(len(value) for value in loaded.execution.state.values())
     told = sum(len(signal.payload["state"]["answer"]) for signal in loaded.inbox)
     assert kept + told >= 2_000_000

@@ -33,13 +33,13 @@ from bench.peers.ten_steps import text
 from holdfast import Context, Graph, Holdfast, signal
 from holdfast.clock import SystemClock, SystemIds
 from holdfast.records.head import Head, head_of
-from holdfast.records.keys import HEAD, RunKey, list_place, shard_of_run
+from holdfast.records.keys import HEAD, RunKey, list_index_key, shard_of_run
 from holdfast.records.settings import SHARDS
 from holdfast.storage import Absent, Put
 from holdfast.storage.layout import LAYOUT
 from holdfast.storage.open import open as open_store
 from holdfast.storage.operations import WriteItems
-from holdfast.storage.sqlite.core import SqliteCore
+from holdfast.storage.sqlite.writer import SqliteWriter
 
 Item: TypeAlias = dict[str, Any]
 
@@ -148,7 +148,7 @@ class Paused:
         """Make as many paused runs as are missing."""
         made = [self._new.new() for _ in range(self._runs - len(self._ids))]
         writes = (put for id in made for put in self._template.copied(id))
-        core = SqliteCore(str(self._file), layout=LAYOUT, clock=SystemClock())
+        core = SqliteWriter(str(self._file), layout=LAYOUT, clock=SystemClock())
         while batch := tuple(islice(writes, BATCH)):
             (answer,) = core.apply([WriteItems(batch)])
             assert answer.error is None, answer.error
@@ -184,8 +184,8 @@ class Template:
 
 
 def _placed(head: Head) -> Item:
-    due = head.due(head.expires_ms, head.epoch)
-    list_pk, list_sk = list_place(head.key, head.created_ms, head.list_shards, trouble=False)
+    due = head.due_index_key(head.expires_ms, head.epoch)
+    list_pk, list_sk = list_index_key(head.key, head.created_ms, head.list_shards, trouble=False)
     return {
         "PK": head.key.pk,
         "generation": head.generation,
@@ -203,7 +203,9 @@ async def _template(url: str) -> Template:
         while (await run.get()).status != "waiting":
             await SystemClock().sleep(0.01)
     async with open_store(url) as store:
-        return Template([item async for item in store.table.every(RunKey(run.tenant, run.id).pk)])
+        return Template(
+            [item async for item in store.table.query_all(RunKey(run.tenant, run.id).pk)]
+        )
 
 
 class Measured:

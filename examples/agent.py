@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from holdfast import UNKNOWN, Budget, Context, Graph, Holdfast, agent, done, tool
-from holdfast.integrations.offline import Offline, Said
+from holdfast.integrations.offline import Offline, OfflineAnswer
 from holdfast.model.invocation import Request, ToolCall
 from holdfast.model.pricing import ModelPrice
 
@@ -25,7 +25,7 @@ QUESTION = "Where is my order 42?"
 # How long after a worker's last sign of life others may take over what it held. It is short here,
 # so that nobody has to watch a minute go by.
 LEASE_SECONDS = 2
-PRICE = ModelPrice.a_million(3, 15)
+PRICE = ModelPrice.per_million(3, 15)
 DRESS = {"order": 42, "what": "a dress", "status": "lost by the carrier", "price": 60}
 
 
@@ -47,13 +47,13 @@ class Shop:
 
     def model(self) -> Offline:
         """Return a model that knows what to do next."""
-        steps: list[Said] = [
+        steps: list[OfflineAnswer] = [
             ToolCall("1", "look_up", {"order": 42}),
             ToolCall("2", "refund", {"order": 42, "amount": 60}),
             "The carrier has lost your dress. The 60 dollars are on their way back to you.",
         ]
 
-        def answer(request: Request) -> Said:
+        def answer(request: Request) -> OfflineAnswer:
             told = sum(message["role"] == "tool" for message in request.messages)
             self._note("questions", f"question {told + 1}")
             return steps[told]

@@ -191,7 +191,7 @@ class Round:
         """Keep all that stands in the store of the runs that the messages name."""
         for run in evidence.runs:
             if any(run in message for message in broken):
-                items = [i async for i in evidence.store.table.every(RunKey("default", run).pk)]
+                items = [i async for i in evidence.store.table.query_all(RunKey("default", run).pk)]
                 journal = await journal_of(evidence.store, run)
                 lines = [*map(str, items), *map(str, journal)]
                 (self.folder / f"{run}.txt").write_text("\n".join(lines))

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from holdfast import Holdfast, addresses
-from holdfast.addresses import without_credentials
+from holdfast import Holdfast, redaction
 from holdfast.cli import main
 from holdfast.errors import CallFailed, EndpointUnreachable, HoldfastError, InvalidUrl
 from holdfast.model.failure import failure_of
-from holdfast.storage.dynamodb.credentials import Route
+from holdfast.redaction import without_credentials
+from holdfast.storage.dynamodb.credentials import ConnectionSettings
 
 
 @pytest.mark.parametrize(
@@ -63,13 +63,13 @@ def test_credentials_are_hidden(text: str, shown: str) -> None:
 )
 def test_each_part_of_a_text_is_looked_at_once(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     handed: list[int] = []
-    hide = vars(addresses)["_hidden_address"]
+    hide = vars(redaction)["_redacted_address"]
 
     def counted(address: str, *, open_end: bool) -> str:
         handed.append(len(address))
         return hide(address, open_end=open_end)
 
-    monkeypatch.setattr(addresses, "_hidden_address", counted)
+    monkeypatch.setattr(redaction, "_redacted_address", counted)
     without_credentials(text * 10_000)
     assert 0 < sum(handed) <= len(text) * 10_000
 
@@ -113,4 +113,4 @@ def test_a_stores_address_shows_none(url: str, tmp_path: Path) -> None:
 
 
 def test_a_route_shows_none() -> None:
-    assert "secret" not in repr(Route("http://user:secret@proxy:3128", None))
+    assert "secret" not in repr(ConnectionSettings("http://user:secret@proxy:3128", None))

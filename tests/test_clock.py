@@ -17,7 +17,7 @@ from holdfast.clock import (
     SeededIds,
     SystemClock,
     SystemIds,
-    _Sequence,
+    _IdSequence,
 )
 
 
@@ -116,7 +116,7 @@ def test_ids_of_one_process_are_in_their_order_though_several_parts_make_them() 
 def test_ids_of_two_processes_are_in_the_order_of_their_clocks_within_a_millisecond() -> None:
     """Two on one machine see the same clock, which tells less than a microsecond."""
     now_ns = 1_234_567_890_123_000_000
-    one, other = _Sequence(lambda: now_ns), _Sequence(lambda: now_ns)
+    one, other = _IdSequence(lambda: now_ns), _IdSequence(lambda: now_ns)
     made: list[str] = []
     for _ in range(400):
         for sequence in (one, other):
@@ -179,7 +179,7 @@ def test_an_id_does_not_help_to_guess_the_next_one() -> None:
 
 def test_a_clock_that_goes_on_catches_up_with_the_ids() -> None:
     now_ns = 1_234_567_890_123_000_000
-    sequence = _Sequence(lambda: now_ns)
+    sequence = _IdSequence(lambda: now_ns)
     for _ in range(100):
         sequence.new()
     now_ns += 1_000_000

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.cli.text import compact, pretty
-from holdfast.display import log_named, printable
+from holdfast.display import get_logger, printable
 
 HOSTILE = [
     "\x1b[2J", "\x9b31m", "\x7f", "\u202e", "\u2066x\u2069", "\u200f", "\u061c", "\u200b", "\ufeff",
@@ -40,7 +40,7 @@ def log() -> Iterator[tuple[logging.Logger, io.StringIO]]:
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
-    found = log_named("holdfast.test_display")
+    found = get_logger("holdfast.test_display")
     found.propagate = False
     found.addHandler(handler)
     yield found, stream
@@ -149,7 +149,7 @@ def test_handlers_that_keep_errors_apart_find_them_as_they_were(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     raised = ValueError("a\nb")
-    log_named("holdfast.worker").error("%s broke", "run x\n", exc_info=raised)
+    get_logger("holdfast.worker").error("%s broke", "run x\n", exc_info=raised)
     (record,) = caplog.records
     assert record.msg == "%s broke"
     assert record.exc_info is not None

@@ -215,9 +215,9 @@ async def the_key_of_users(seen: Seen) -> None:
         seen.use("stored", "stored, as bytes")
         row = await hf._store.table.get(RunKey("default", run.id).head)
         assert row is not None
-        if user_hash("ann", "default", key=given.encode() * 2).names(row["user"]):
+        if user_hash("ann", "default", key=given.encode() * 2).matches(row["user"]):
             seen.use("given")
-        seen.show(settings_of(item), [settings_of(item)], await kernel.settings())
+        seen.show(settings_of(item), [settings_of(item)], await kernel.get_settings())
     for name, key in (("short", short.encode()), ("text", text)):
 
         async def opened(key: Any = key) -> None:
@@ -241,7 +241,7 @@ async def the_names_of_users(seen: Seen) -> None:
         seen.show(hf, run, await run.get(), await hf.lane("chat", user=ann), await hf.list())
         seen.show((await hf.history("x")).entries)
         for pk in ("RUN#default#x", "RUN#default#y", "SETTINGS"):
-            seen.show([item async for item in hf._store.table.every(pk)])
+            seen.show([item async for item in hf._store.table.query_all(pk)])
     for typed in (["run", "show", "x"], ["run", "history", "x", "--json"], ["run", "list"]):
         await seen.typed(*typed, "--url", seen.url)
     await seen.typed("run", "lane", "chat", "--user", ann, "--json", "--url", seen.url)

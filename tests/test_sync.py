@@ -247,7 +247,7 @@ def test_a_run_asks_within_its_budget_and_its_text_can_be_followed(url: str) -> 
         ctx.wait(signal("go on"))
         return {"answer": " ".join(answer.text for answer in answers)}
 
-    model = Offline(["yes", "no"], price=ModelPrice.a_million(1, 1))
+    model = Offline(["yes", "no"], price=ModelPrice.per_million(1, 1))
     quota = Quota("cheap", requests=100, per=60)
     with Holdfast(url, models={"cheap": model}, quotas={"cheap": quota}) as hf:
         with hf.worker([graph]):
@@ -407,7 +407,7 @@ def test_a_stream_that_is_left_early_listens_no_longer(hf: Holdfast) -> None:
         run.result(timeout=DEADLINE_SECONDS)
         stream = run.events()
         assert next(stream).kind == "node"
-        listeners = hf._holdfast._kernel.news._listeners
+        listeners = hf._holdfast._kernel.notifier._listeners
         assert len(listeners) == 1
         stream.close()
         assert listeners == {}

@@ -17,7 +17,7 @@ class PaidModel:
     def __init__(self, effect: Callable[[int, int, str | None], Awaitable[str]]) -> None:
         self._effect = effect
 
-    def tokens_at_most(self, request: Request) -> tuple[int, int]:
+    def tokens_max(self, request: Request) -> tuple[int, int]:
         return 1_000, self.max_tokens
 
     async def answer(self, request: Request, emit: Emit | None) -> Answer:

@@ -1,7 +1,7 @@
 """Holdfast runs agent workflows that can stop at any moment and go on at the exact node."""
 
 # Before everything else: it mends the import path of python -m holdfast.
-from holdfast import importing as _importing  # noqa: F401  # pyright: ignore[reportUnusedImport]
+from holdfast import import_path as _import_path  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from holdfast.app import Holdfast, RunHandle
 from holdfast.engine.effects.savings import Saved
 from holdfast.engine.execution.agents import Agent, Conversation, agent
@@ -14,7 +14,7 @@ from holdfast.graph.tool import UNKNOWN, VOID, Tool, done, tool
 from holdfast.model.budget import Budget
 from holdfast.model.durations import days, hours, minutes, seconds
 from holdfast.model.invocation import Answer, Model
-from holdfast.model.limits import PayloadLimits
+from holdfast.model.payload_limits import PayloadLimits
 from holdfast.model.policy import Retry
 from holdfast.model.pricing import ModelPrice
 from holdfast.model.progress import BulkProgress, SweepProgress
@@ -23,10 +23,10 @@ from holdfast.model.run import (
     AmbiguousCall,
     HistoryEntry,
     HistoryPage,
-    LaneEntry,
     Run,
     RunEntry,
     RunPage,
+    SessionQueueEntry,
     TextPiece,
 )
 from holdfast.model.signals import signal
@@ -47,7 +47,6 @@ __all__ = [
     "HistoryEntry",
     "HistoryPage",
     "Holdfast",
-    "LaneEntry",
     "Model",
     "ModelPrice",
     "Node",
@@ -59,6 +58,7 @@ __all__ = [
     "RunHandle",
     "RunPage",
     "Saved",
+    "SessionQueueEntry",
     "Spending",
     "SweepProgress",
     "TextPiece",

@@ -11,30 +11,30 @@ from msgspec import UNSET
 
 from holdfast.clock import Clock, Ids, SystemClock, SystemIds
 from holdfast.engine.client import bulk, sweep
-from holdfast.engine.client.awaiting import Awaiting
-from holdfast.engine.client.launching import Launching
-from holdfast.engine.client.process_workers import Crew
-from holdfast.engine.client.run_commands import Steering
+from holdfast.engine.client.awaiting import RunOutcomes
+from holdfast.engine.client.launching import RunLauncher
+from holdfast.engine.client.process_workers import ProcessWorkers
+from holdfast.engine.client.run_commands import RunControl
 from holdfast.engine.client.shards import raise_shards
-from holdfast.engine.effects.resources import Means, check_means
+from holdfast.engine.effects.resources import Resources, check_resources
 from holdfast.engine.effects.savings import Saved
 from holdfast.engine.history import lists
-from holdfast.engine.history.views import lane_entry_of
+from holdfast.engine.history.views import queue_entry_of
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs import ambiguity, session_queue, starting
 from holdfast.engine.runs.argument_checks import (
-    admitted_age,
-    admitted_budget,
-    admitted_bulk,
-    admitted_durability,
-    admitted_filter,
-    admitted_limit,
-    admitted_limits,
-    admitted_on_busy,
-    admitted_reason,
-    admitted_user,
     moment_ms,
     positive_ms,
+    validated_age_ms,
+    validated_budget,
+    validated_bulk,
+    validated_durability,
+    validated_filter,
+    validated_limit,
+    validated_limits,
+    validated_on_busy,
+    validated_reason,
+    validated_user,
 )
 from holdfast.engine.worker.options import WorkerOptions
 from holdfast.engine.worker.worker import Worker
@@ -44,7 +44,7 @@ from holdfast.handle import RunHandle
 from holdfast.model.budget import Budget
 from holdfast.model.durations import Duration, days, milliseconds_of
 from holdfast.model.invocation import Model
-from holdfast.model.limits import PayloadLimits
+from holdfast.model.payload_limits import PayloadLimits
 from holdfast.model.policy import Durability
 from holdfast.model.progress import BulkProgress, SweepProgress
 from holdfast.model.quota import Quota
@@ -52,18 +52,18 @@ from holdfast.model.run import (
     AmbiguousCall,
     HistoryEntry,
     HistoryPage,
-    LaneEntry,
     OnBusy,
     Run,
     RunEntry,
     RunPage,
+    SessionQueueEntry,
     Status,
     TextPiece,
 )
 from holdfast.model.spending import Spending
-from holdfast.records.head import OPEN, TROUBLE
-from holdfast.records.keys import LaneKey, RunKey
-from holdfast.records.names import admit_labels, admit_name, admit_tenant
+from holdfast.records.head import OPEN, TROUBLED
+from holdfast.records.keys import RunKey, SessionQueueKey
+from holdfast.records.names import validated_labels, validated_name, validated_tenant
 from holdfast.storage import Meter, Store
 from holdfast.storage import open as open_store
 
@@ -107,18 +107,18 @@ class Holdfast:
         """
         if user_key is not None and (not isinstance(user_key, bytes) or len(user_key) < 16):
             raise InvalidRequest("user_key is bytes, at least 16 of them", field="user_key")
-        self._tenant = admit_tenant(tenant)
-        check_means(models, quotas)
+        self._tenant = validated_tenant(tenant)
+        check_resources(models, quotas)
         clock = clock or SystemClock()
         self._store = store or open_store(url, clock=clock)
         self._kernel = Kernel(
-            self._store, clock, ids or SystemIds(clock), user_key, limits=admitted_limits(limits)
+            self._store, clock, ids or SystemIds(clock), user_key, limits=validated_limits(limits)
         )
-        self._means = Means(self._kernel, models, quotas)
-        self._crew = Crew()
-        self._launching = Launching(self._kernel, self._crew)
-        self._awaiting = Awaiting(self._kernel, self._crew)
-        self._steering = Steering(self._kernel, self._crew, self._means, self._awaiting)
+        self._resources = Resources(self._kernel, models, quotas)
+        self._workers = ProcessWorkers()
+        self._launching = RunLauncher(self._kernel, self._workers)
+        self._awaiting = RunOutcomes(self._kernel, self._workers)
+        self._steering = RunControl(self._kernel, self._workers, self._resources, self._awaiting)
 
     @property
     def meter(self) -> Meter:
@@ -128,7 +128,7 @@ class Holdfast:
     @property
     def saved(self) -> Saved:
         """What this process did not pay, since the answers were known."""
-        return self._means.savings.sum
+        return self._resources.savings.total
 
     # --- runs -------------------------------------------------------------------------------------
 
@@ -177,17 +177,17 @@ class Holdfast:
         """
         if not isinstance(graph, Graph):
             raise InvalidRequest(f"a graph is started, not {graph!r:.80}", field="graph")
-        asked = starting.Start(
+        asked = starting.StartRequest(
             run=self._key(self._kernel.ids.new() if id is None else id, tenant),
-            user=admitted_user(user),
-            labels=admit_labels(labels, pool=pool),
+            user=validated_user(user),
+            labels=validated_labels(labels, pool=pool),
             starts_ms=None if start_at is None else moment_ms(start_at, "start_at"),
             expires_in_ms=positive_ms(expires, "expires"),
             retention_ms=milliseconds_of(retention, "retention"),
-            session=None if session is None else admit_name(session, "session"),
-            on_busy=admitted_on_busy(on_busy, session),
-            budget=admitted_budget(budget),
-            on_pause=admitted_durability(durability, graph) == "on_pause",
+            session=None if session is None else validated_name(session, "session"),
+            on_busy=validated_on_busy(on_busy, session),
+            budget=validated_budget(budget),
+            on_pause=validated_durability(durability, graph) == "on_pause",
         )
         graph.check()
         launched = await self._launching.start(graph, {} if input is None else input, asked)
@@ -224,25 +224,27 @@ class Holdfast:
         Raises:
             InvalidQuery: a wrong limit, status or cursor.
         """
-        limit = admitted_limit(limit)
-        asked = admitted_filter(status=status, graph=graph, labels=labels, since=since, until=until)
-        return await lists.listed(
-            self._kernel, self._admitted_tenant(tenant), asked, limit=limit, cursor=cursor
+        limit = validated_limit(limit)
+        asked = validated_filter(
+            status=status, graph=graph, labels=labels, since=since, until=until
+        )
+        return await lists.list_runs(
+            self._kernel, self._tenant_or_default(tenant), asked, limit=limit, cursor=cursor
         )
 
     async def lane(
         self, session: str, *, user: str | None = None, tenant: str | None = None
-    ) -> list[LaneEntry]:
+    ) -> list[SessionQueueEntry]:
         """Return the runs of a session that have not ended, in their order.
 
         Raises:
             InvalidName: the session, the user or the tenant cannot be one.
         """
-        of, tenant = admitted_user(user), self._admitted_tenant(tenant)
-        session = admit_name(session, "session")
-        hash = None if of is None else await self._kernel.user_hash(of, tenant)
-        key = LaneKey(tenant, "-" if hash is None else hash.unbound, session)
-        return [lane_entry_of(head) for head in await session_queue.listed(self._kernel, key)]
+        of, tenant = validated_user(user), self._tenant_or_default(tenant)
+        session = validated_name(session, "session")
+        hash = None if of is None else await self._kernel.hash_user(of, tenant)
+        key = SessionQueueKey(tenant, "-" if hash is None else hash.unbound, session)
+        return [queue_entry_of(head) for head in await session_queue.list_queue(self._kernel, key)]
 
     async def children(self, id: str, *, tenant: str | None = None) -> list[RunEntry]:
         """Return the runs that a run started, the oldest first.
@@ -250,7 +252,7 @@ class Holdfast:
         Raises:
             RunNotFound: there is no such run.
         """
-        return await self._steering.children(self._key(id, tenant))
+        return await self._steering.list_children(self._key(id, tenant))
 
     async def history(
         self, id: str, *, tenant: str | None = None, limit: int = 100, cursor: str | None = None
@@ -261,7 +263,7 @@ class Holdfast:
             RunNotFound: there is no such run, or its journal is no longer kept.
             InvalidQuery: a wrong limit, or a cursor that is not one of this run.
         """
-        return await self._steering.history(self._key(id, tenant), limit=limit, cursor=cursor)
+        return await self._steering.read_history(self._key(id, tenant), limit=limit, cursor=cursor)
 
     def events(
         self,
@@ -281,7 +283,7 @@ class Holdfast:
             RunNotFound: there is no such run, or its journal is no longer kept.
             InvalidQuery: a cursor that is not one of this run.
         """
-        return self._steering.events(self._key(id, tenant), after=after, follow=follow)
+        return self._steering.stream_events(self._key(id, tenant), after=after, follow=follow)
 
     def tokens(
         self,
@@ -302,7 +304,7 @@ class Holdfast:
             RunNotFound: there is no such run, or what it kept is gone.
             InvalidQuery: a cursor that is not one of this run.
         """
-        return self._steering.tokens(self._key(id, tenant), after=after, follow=follow)
+        return self._steering.stream_text(self._key(id, tenant), after=after, follow=follow)
 
     async def signal(
         self,
@@ -328,7 +330,7 @@ class Holdfast:
             InvalidInput: the payload cannot be kept.
             InboxFull: as many signals as there may be wait in its inbox: send it again later.
         """
-        await self._steering.signal(self._key(id, tenant), name, payload, signal_id=signal_id)
+        await self._steering.send_signal(self._key(id, tenant), name, payload, signal_id=signal_id)
 
     async def set_budget(self, id: str, budget: Budget, *, tenant: str | None = None) -> None:
         """Give a run another budget, in the place of what it had; if it waits for one, it goes on.
@@ -351,11 +353,11 @@ class Holdfast:
         Raises:
             RunNotFound: there is no such run.
         """
-        return await self._steering.spending(self._key(id, tenant))
+        return await self._steering.read_spending(self._key(id, tenant))
 
     def ambiguous(self, *, tenant: str | None = None) -> AsyncGenerator[AmbiguousCall, None]:
         """Yield the calls that may have been made, and wait for somebody to `resolve` them."""
-        return ambiguity.listed(self._kernel, self._admitted_tenant(tenant))
+        return ambiguity.list_ambiguous_calls(self._kernel, self._tenant_or_default(tenant))
 
     async def resolve(
         self,
@@ -381,7 +383,7 @@ class Holdfast:
             InvalidInput: the result cannot be kept.
             InvalidRequest: nothing is said, or two things.
         """
-        await self._steering.resolve(
+        await self._steering.resolve_call(
             self._key(id, tenant), call, result=result, error=error, void=void
         )
 
@@ -446,17 +448,17 @@ class Holdfast:
             InvalidQuery: no filter, a status in which nothing can be cancelled, a wrong cursor.
             StoreUnavailable: the store did not answer for a while; go on from the last cursor.
         """
-        asked = admitted_bulk(
+        asked = validated_bulk(
             among=OPEN | {"closing"}, everything=everything, limit=limit, status=status,
             graph=graph, labels=labels, since=since, until=until,
         )  # fmt: skip
-        reason = admitted_reason(reason)
+        reason = validated_reason(reason)
 
         async def cancel(run: RunKey) -> None:
             await self.cancel(run.id, reason=reason, tenant=run.tenant)
 
-        act, whose = None if dry_run else cancel, self._admitted_tenant(tenant)
-        return bulk.acted(self._kernel, whose, asked, act, limit=limit, cursor=cursor)
+        act, whose = None if dry_run else cancel, self._tenant_or_default(tenant)
+        return bulk.act_on_runs(self._kernel, whose, asked, act, limit=limit, cursor=cursor)
 
     def retry_all(
         self,
@@ -478,16 +480,16 @@ class Holdfast:
             InvalidQuery: no filter, a status in which nothing can be retried, a wrong cursor.
             StoreUnavailable: the store did not answer for a while; go on from the last cursor.
         """
-        asked = admitted_bulk(
-            among=TROUBLE, everything=everything, limit=limit, status=status,
+        asked = validated_bulk(
+            among=TROUBLED, everything=everything, limit=limit, status=status,
             graph=graph, labels=labels, since=since, until=until,
         )  # fmt: skip
 
         async def retry(run: RunKey) -> None:
             await self.retry(run.id, tenant=run.tenant)
 
-        act, whose = None if dry_run else retry, self._admitted_tenant(tenant)
-        return bulk.acted(self._kernel, whose, asked, act, limit=limit, cursor=cursor)
+        act, whose = None if dry_run else retry, self._tenant_or_default(tenant)
+        return bulk.act_on_runs(self._kernel, whose, asked, act, limit=limit, cursor=cursor)
 
     def sweep_blobs(
         self, *, older_than: Duration = _TWO_DAYS, dry_run: bool = False
@@ -502,8 +504,8 @@ class Holdfast:
             StoreUnavailable: the store did not answer for a while; do it again later.
             StoreUnusable: the store has no room for blobs, or somebody has to mend it.
         """
-        age_ms = admitted_age(older_than)
-        return sweep.swept(self._kernel, older_than_ms=age_ms, dry_run=dry_run)
+        age_ms = validated_age_ms(older_than)
+        return sweep.sweep_blobs(self._kernel, older_than_ms=age_ms, dry_run=dry_run)
 
     # --- workers ----------------------------------------------------------------------------------
 
@@ -530,12 +532,12 @@ class Holdfast:
             self._kernel,
             graphs,
             options,
-            ended=self._awaiting.ended,
-            paused=self._crew.remember,
-            hands=self._crew,
-            means=self._means,
+            on_ended=self._awaiting.notify_ended,
+            on_paused=self._workers.cache_head,
+            local_workers=self._workers,
+            resources=self._resources,
         )
-        self._crew.join(worker)
+        self._workers.add(worker)
         return worker
 
     async def create(self) -> None:
@@ -555,8 +557,8 @@ class Holdfast:
 
     async def close(self) -> None:
         """Stop the workers, and let go of the store."""
-        await self._crew.stop()
-        await self._means.close()
+        await self._workers.stop()
+        await self._resources.close()
         await self._store.close()
 
     async def __aenter__(self) -> Holdfast:
@@ -571,7 +573,7 @@ class Holdfast:
         await self.close()
 
     def _key(self, id: str, tenant: str | None) -> RunKey:
-        return RunKey(self._admitted_tenant(tenant), admit_name(id, "id"))
+        return RunKey(self._tenant_or_default(tenant), validated_name(id, "id"))
 
-    def _admitted_tenant(self, tenant: str | None) -> str:
-        return self._tenant if tenant is None else admit_tenant(tenant)
+    def _tenant_or_default(self, tenant: str | None) -> str:
+        return self._tenant if tenant is None else validated_tenant(tenant)

@@ -117,7 +117,7 @@ def _uuid7_text(now_ms: int, free: int) -> str:
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
-class _Sequence:
+class _IdSequence:
     """Strictly increasing ids by one clock; safe in threads.
 
     Only the tick orders them. The random bits are drawn anew for each id, so that an id tells
@@ -143,7 +143,7 @@ class _Sequence:
 
 # All who use the machine's clock share it: ids of one process are in the order in which they were
 # made, whichever of its parts made them.
-_MACHINE = _Sequence(time.time_ns)
+_SYSTEM_SEQUENCE = _IdSequence(time.time_ns)
 
 
 class SystemIds:
@@ -151,9 +151,9 @@ class SystemIds:
 
     def __init__(self, clock: Clock | None = None) -> None:
         if clock is None or isinstance(clock, SystemClock):
-            self._sequence = _MACHINE
+            self._sequence = _SYSTEM_SEQUENCE
         else:
-            self._sequence = _Sequence(lambda: clock.now_ms() * 1_000_000)
+            self._sequence = _IdSequence(lambda: clock.now_ms() * 1_000_000)
 
     def new(self) -> str:
         return self._sequence.new()
@@ -171,11 +171,11 @@ class SeededIds:
     def __init__(self, seed: int, clock: Clock) -> None:
         self._random = random.Random(seed)
         self._clock = clock
-        self._made = itertools.count()
+        self._counter = itertools.count()
         self._last_ms = 0
 
     def new(self) -> str:
-        free = (next(self._made) << 42) | self._random.getrandbits(42)
+        free = (next(self._counter) << 42) | self._random.getrandbits(42)
         # As those of a machine: in their order also when the clock was set back.
         self._last_ms = max(self._clock.now_ms(), self._last_ms)
         return _uuid7_text(self._last_ms, free & ((1 << _FREE_BITS) - 1))

@@ -13,9 +13,9 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from types import TracebackType
 
-from holdfast.addresses import excerpt
+from holdfast.redaction import excerpt
 
-__all__ = ["escaped_json", "log_named", "printable"]
+__all__ = ["escaped_json", "get_logger", "printable"]
 
 _VALUE_LETTERS_MAX = 2_000
 _TRACE_LINES_MAX = 200
@@ -68,27 +68,27 @@ def _is_visible(text: str, at: int) -> bool:
     return unicodedata.category(text[at - 1]) == "So" and _INVISIBLE.match(text[at - 1]) is None
 
 
-def log_named(name: str) -> logging.Logger:
+def get_logger(name: str) -> logging.Logger:
     """Return a log whose lines have what they were given escaped, errors and tracebacks too."""
     log = logging.getLogger(name)
-    log.addFilter(_ESCAPING)
+    log.addFilter(_ESCAPING_FILTER)
     return log
 
 
-class _Shown:
+class _SafeValue:
     """A value that a log line shows."""
 
     def __init__(self, value: object) -> None:
         self._value = value
 
     def __str__(self) -> str:
-        return _bounded(self._value, str)
+        return _safe_text(self._value, str)
 
     def __repr__(self) -> str:
-        return _bounded(self._value, repr)
+        return _safe_text(self._value, repr)
 
 
-def _bounded(value: object, shown: Callable[[object], str]) -> str:
+def _safe_text(value: object, shown: Callable[[object], str]) -> str:
     try:
         text = shown(value)
     except Exception as error:  # an error of another library may not even have a text
@@ -97,25 +97,25 @@ def _bounded(value: object, shown: Callable[[object], str]) -> str:
     return told if len(text) <= _VALUE_LETTERS_MAX else f"{told}… ({len(text):,} characters)"
 
 
-class _Escaping(logging.Filter):
+class _EscapingFilter(logging.Filter):
     """Changes what a record shows, but not the template and the error that handlers may want."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if isinstance(record.args, Mapping):
-            record.args = {name: _shown(value) for name, value in record.args.items()}
+            record.args = {name: _safe_value(value) for name, value in record.args.items()}
         elif record.args:
-            record.args = tuple(map(_shown, record.args))
+            record.args = tuple(map(_safe_value, record.args))
         if isinstance(record.exc_info, tuple) and record.exc_info[1] is not None:
             # Formatters take it as it is where it is set.
-            record.exc_text = _traceback(record.exc_info[1], record.exc_info[2])
+            record.exc_text = _safe_traceback(record.exc_info[1], record.exc_info[2])
         return True
 
 
-def _shown(value: object) -> object:
-    return value if isinstance(value, int | float) else _Shown(value)
+def _safe_value(value: object) -> object:
+    return value if isinstance(value, int | float) else _SafeValue(value)
 
 
-def _traceback(error: BaseException, trace: TracebackType | None) -> str:
+def _safe_traceback(error: BaseException, trace: TracebackType | None) -> str:
     """Return a traceback, each of whose lines is indented: none looks like the line of a log."""
     try:
         told = "".join(traceback.format_exception(type(error), error, trace))
@@ -125,7 +125,7 @@ def _traceback(error: BaseException, trace: TracebackType | None) -> str:
     if len(lines) > _TRACE_LINES_MAX:
         half = _TRACE_LINES_MAX // 2
         lines = [*lines[:half], f"… {len(lines) - 2 * half} lines …", *lines[-half:]]
-    return "\n".join(f"  {_bounded(line, str)}" for line in lines)
+    return "\n".join(f"  {_safe_text(line, str)}" for line in lines)
 
 
-_ESCAPING = _Escaping()
+_ESCAPING_FILTER = _EscapingFilter()

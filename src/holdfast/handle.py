@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from holdfast.engine.client.run_commands import Steering
-from holdfast.engine.journal.endings import Outcome, result_of
+from holdfast.engine.client.run_commands import RunControl
+from holdfast.engine.journal.endings import RunOutcome, result_of
 from holdfast.graph import Graph
 from holdfast.model.budget import Budget
 from holdfast.model.durations import Duration, milliseconds_of
@@ -21,10 +21,10 @@ class RunHandle:
 
     def __init__(
         self,
-        steering: Steering,
+        steering: RunControl,
         key: RunKey,
         graph: Graph | None,
-        outcome: Outcome | None = None,
+        outcome: RunOutcome | None = None,
     ) -> None:
         self._outcome = outcome  # of a run that nobody wrote down
         self._steering = steering
@@ -52,7 +52,7 @@ class RunHandle:
         limit = None if timeout is None else milliseconds_of(timeout, "timeout") / 1000
         if self._outcome is not None:
             return result_of(self.id, self._outcome, self._graph)
-        outcome = await self._steering.outcome(self._key, within=limit)
+        outcome = await self._steering.wait_for_outcome(self._key, timeout_seconds=limit)
         return result_of(self.id, outcome, self._graph)
 
     async def get(self) -> Run:
@@ -61,23 +61,23 @@ class RunHandle:
 
     async def history(self, *, limit: int = 100, cursor: str | None = None) -> HistoryPage:
         """Return a page of what happened to the run; see `Holdfast.history`."""
-        return await self._steering.history(self._key, limit=limit, cursor=cursor)
+        return await self._steering.read_history(self._key, limit=limit, cursor=cursor)
 
     def events(
         self, *, after: str | None = None, follow: bool = True
     ) -> AsyncGenerator[HistoryEntry, None]:
         """Yield what happens to the run until it has ended; see `Holdfast.events`."""
-        return self._steering.events(self._key, after=after, follow=follow)
+        return self._steering.stream_events(self._key, after=after, follow=follow)
 
     def tokens(
         self, *, after: str | None = None, follow: bool = True
     ) -> AsyncGenerator[TextPiece, None]:
         """Yield the text of the run's answers as it comes; see `Holdfast.tokens`."""
-        return self._steering.tokens(self._key, after=after, follow=follow)
+        return self._steering.stream_text(self._key, after=after, follow=follow)
 
     async def signal(self, name: str, payload: Any = None, *, signal_id: str | None = None) -> None:
         """Send the run a signal; see `Holdfast.signal`."""
-        await self._steering.signal(self._key, name, payload, signal_id=signal_id)
+        await self._steering.send_signal(self._key, name, payload, signal_id=signal_id)
 
     async def extend(self, expires: Duration) -> None:
         """Let the run expire later; see `Holdfast.extend`."""

@@ -18,7 +18,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 # How long tasks have to end once the loop is to end: one of a node's may not mind being cancelled.
-_FAREWELL_SECONDS = 1.0
+_CANCEL_SECONDS_MAX = 1.0
 
 
 class Portal:
@@ -28,9 +28,9 @@ class Portal:
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._closed = False
-        self._broken: BaseException | None = None
+        self._loop_error: BaseException | None = None
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._work, name="holdfast-sync", daemon=True)
+        self._thread = threading.Thread(target=self._run_loop, name="holdfast-sync", daemon=True)
         self._thread.start()
 
     def check(self) -> None:
@@ -49,10 +49,10 @@ class Portal:
                 "itself; make the node a plain function"
             )
         if self._closed:
-            raise self._reason_of_closing()
+            raise self._closed_error()
 
     @property
-    def over(self) -> bool:
+    def is_closed(self) -> bool:
         """Whether nothing works here any more: it was closed, or stayed behind at a fork."""
         return self._closed or os.getpid() != self._process
 
@@ -67,11 +67,11 @@ class Portal:
         self.check()
         with self._lock:
             if self._closed:
-                raise self._reason_of_closing()
+                raise self._closed_error()
             future = asyncio.run_coroutine_threadsafe(function(*args, **kwargs), self._loop)
-        return self._result(future)
+        return self._wait_for(future)
 
-    def each(
+    def iterate(
         self, function: Callable[P, AsyncGenerator[T, None]], /, *args: P.args, **kwargs: P.kwargs
     ) -> Generator[T, None, None]:
         """Have the loop yield one after the other, each when it is asked for.
@@ -80,18 +80,18 @@ class Portal:
             StoreClosed: after `end`, or if it comes meanwhile; or after a fork.
         """
         self.check()
-        return self._drawn(function(*args, **kwargs))
+        return self._iterate(function(*args, **kwargs))
 
-    def _drawn(self, source: AsyncGenerator[T, None]) -> Generator[T, None, None]:
+    def _iterate(self, source: AsyncGenerator[T, None]) -> Generator[T, None, None]:
         try:
-            while (drawn := self.call(_next, source)) is not None:
-                yield drawn.item
+            while (yielded := self.call(_next_item, source)) is not None:
+                yield yielded.item
         finally:
             # Closed, or on the loop's own thread: there it ends with the loop.
             with contextlib.suppress(StoreClosed, InvalidRequest):
-                self.call(_close, source)
+                self.call(_close_source, source)
 
-    def end(self, farewell: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def close(self, last_call: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Take no further calls, have the loop carry out a last one, and end it."""
         if os.getpid() != self._process:
             return  # what there is to close belongs to the process that opened it
@@ -101,10 +101,10 @@ class Portal:
             future = None
             if not self._closed:
                 self._closed = True
-                future = asyncio.run_coroutine_threadsafe(farewell(), self._loop)
+                future = asyncio.run_coroutine_threadsafe(last_call(), self._loop)
         try:
             if future is not None:
-                self._result(future)
+                self._wait_for(future)
         finally:
             if future is not None:
                 # It may have ended by itself: a node raised SystemExit.
@@ -112,58 +112,58 @@ class Portal:
                     self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
-    def _result(self, future: concurrent.futures.Future[T]) -> T:
+    def _wait_for(self, future: concurrent.futures.Future[T]) -> T:
         try:
             return future.result()
         except concurrent.futures.CancelledError:
-            raise self._reason_of_closing() from self._broken
+            raise self._closed_error() from self._loop_error
         except BaseException:
             # Ctrl-C interrupts the wait, not the loop; there nobody needs an answer any more.
             if not future.done():
                 future.cancel()
             raise
 
-    def _reason_of_closing(self) -> StoreClosed:
-        if self._broken is None:
+    def _closed_error(self) -> StoreClosed:
+        if self._loop_error is None:
             return StoreClosed("Holdfast was used after it was closed")
-        return StoreClosed(f"the event loop of Holdfast was ended by {self._broken!r:.200}")
+        return StoreClosed(f"the event loop of Holdfast was ended by {self._loop_error!r:.200}")
 
-    def _work(self) -> None:
+    def _run_loop(self) -> None:
         try:
             self._loop.run_forever()
         except BaseException as error:
             # A coroutine's SystemExit leaves the loop: without it the callers would wait forever.
-            self._broken = error
+            self._loop_error = error
         with self._lock:
             self._closed = True
         try:
-            self._cancel_what_is_left()
+            self._cancel_tasks()
         finally:
             self._loop.close()
 
-    def _cancel_what_is_left(self) -> None:
+    def _cancel_tasks(self) -> None:
         while tasks := asyncio.all_tasks(self._loop):
             for task in tasks:
                 task.cancel()
-            waiting = asyncio.wait(tasks, timeout=_FAREWELL_SECONDS)
+            waiting = asyncio.wait(tasks, timeout=_CANCEL_SECONDS_MAX)
             with contextlib.suppress(SystemExit, KeyboardInterrupt):
                 self._loop.run_until_complete(waiting)
                 break
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
 
 
-class _Drawn(Generic[T]):
+class _Yielded(Generic[T]):
     """One of the values of an asynchronous generator."""
 
     def __init__(self, item: T) -> None:
         self.item = item
 
 
-async def _next(source: AsyncGenerator[T, None]) -> _Drawn[T] | None:
+async def _next_item(source: AsyncGenerator[T, None]) -> _Yielded[T] | None:
     async for item in source:
-        return _Drawn(item)
+        return _Yielded(item)
     return None
 
 
-async def _close(source: AsyncGenerator[Any, None]) -> None:
+async def _close_source(source: AsyncGenerator[Any, None]) -> None:
     await source.aclose()

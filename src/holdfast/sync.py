@@ -25,7 +25,7 @@ from holdfast.graph import Graph
 from holdfast.model.budget import Budget
 from holdfast.model.durations import Duration, days
 from holdfast.model.invocation import Model
-from holdfast.model.limits import PayloadLimits
+from holdfast.model.payload_limits import PayloadLimits
 from holdfast.model.policy import Durability
 from holdfast.model.progress import BulkProgress, SweepProgress
 from holdfast.model.quota import Quota
@@ -33,11 +33,11 @@ from holdfast.model.run import (
     AmbiguousCall,
     HistoryEntry,
     HistoryPage,
-    LaneEntry,
     OnBusy,
     Run,
     RunEntry,
     RunPage,
+    SessionQueueEntry,
     Status,
     TextPiece,
 )
@@ -90,13 +90,13 @@ class RunHandle:
         self, *, after: str | None = None, follow: bool = True
     ) -> Generator[HistoryEntry, None, None]:
         """Yield what happens to the run until it has ended; see `holdfast.Holdfast.events`."""
-        return self._portal.each(self._handle.events, after=after, follow=follow)
+        return self._portal.iterate(self._handle.events, after=after, follow=follow)
 
     def tokens(
         self, *, after: str | None = None, follow: bool = True
     ) -> Generator[TextPiece, None, None]:
         """Yield the text of the run's answers as it comes; see `holdfast.Holdfast.tokens`."""
-        return self._portal.each(self._handle.tokens, after=after, follow=follow)
+        return self._portal.iterate(self._handle.tokens, after=after, follow=follow)
 
     def signal(self, name: str, payload: Any = None, *, signal_id: str | None = None) -> None:
         """Send the run a signal; see `holdfast.Holdfast.signal`."""
@@ -157,7 +157,7 @@ class Worker:
 
         Interrupted by Ctrl-C it leaves at once.
         """
-        if self._portal.over:
+        if self._portal.is_closed:
             return  # closing stops the workers, and a fork does not take them along
         self._portal.call(self._worker.stop, drain_seconds=drain_seconds)
 
@@ -315,7 +315,7 @@ class Holdfast:
 
     def lane(
         self, session: str, *, user: str | None = None, tenant: str | None = None
-    ) -> list[LaneEntry]:
+    ) -> list[SessionQueueEntry]:
         """Return the runs of a session that have not ended, in their order.
 
         Raises:
@@ -360,7 +360,7 @@ class Holdfast:
             RunNotFound: there is no such run, or its journal is no longer kept.
             InvalidQuery: a cursor that is not one of this run.
         """
-        return self._portal.each(
+        return self._portal.iterate(
             self._holdfast.events, id, tenant=tenant, after=after, follow=follow
         )
 
@@ -380,7 +380,7 @@ class Holdfast:
             RunNotFound: there is no such run, or what it kept is gone.
             InvalidQuery: a cursor that is not one of this run.
         """
-        return self._portal.each(
+        return self._portal.iterate(
             self._holdfast.tokens, id, tenant=tenant, after=after, follow=follow
         )
 
@@ -428,7 +428,7 @@ class Holdfast:
 
     def ambiguous(self, *, tenant: str | None = None) -> Generator[AmbiguousCall, None, None]:
         """Yield the calls that may have been made, and wait for somebody to `resolve` them."""
-        return self._portal.each(self._holdfast.ambiguous, tenant=tenant)
+        return self._portal.iterate(self._holdfast.ambiguous, tenant=tenant)
 
     def resolve(
         self,
@@ -511,7 +511,7 @@ class Holdfast:
             InvalidQuery: no filter, a status in which nothing can be cancelled, a wrong cursor.
             StoreUnavailable: the store did not answer for a while; go on from the last cursor.
         """
-        return self._portal.each(
+        return self._portal.iterate(
             self._holdfast.cancel_all,
             tenant=tenant,
             status=status,
@@ -546,7 +546,7 @@ class Holdfast:
             InvalidQuery: no filter, a status in which nothing can be retried, a wrong cursor.
             StoreUnavailable: the store did not answer for a while; go on from the last cursor.
         """
-        return self._portal.each(
+        return self._portal.iterate(
             self._holdfast.retry_all,
             tenant=tenant,
             status=status,
@@ -570,7 +570,9 @@ class Holdfast:
             StoreUnavailable: the store did not answer for a while; do it again later.
             StoreUnusable: the store has no room for blobs, or somebody has to mend it.
         """
-        return self._portal.each(self._holdfast.sweep_blobs, older_than=older_than, dry_run=dry_run)
+        return self._portal.iterate(
+            self._holdfast.sweep_blobs, older_than=older_than, dry_run=dry_run
+        )
 
     # --- workers ----------------------------------------------------------------------------------
 
@@ -600,7 +602,7 @@ class Holdfast:
 
     def close(self) -> None:
         """Stop the workers, and let go of the store; interrupted by Ctrl-C it leaves at once."""
-        self._portal.end(self._holdfast.close)
+        self._portal.close(self._holdfast.close)
 
     def __enter__(self) -> Holdfast:
         return self

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast import Quota
-from holdfast.cli.targets import load_graph, load_graphs, load_named
+from holdfast.cli.targets import load_dict, load_graph, load_graphs
 from holdfast.sync import Holdfast as Blocking
 from tests.cli.conftest import Holdfast
 
@@ -30,7 +30,7 @@ PRICE = ModelPrice(1_000_000, 1_000_000)  # a tenth of a cent a token
 
 
 class Cheap(Offline):
-    def tokens_at_most(self, request):
+    def tokens_max(self, request):
         return 5, 5
 
 
@@ -90,9 +90,9 @@ def shop(folder: Path) -> None:
 @contextmanager
 def working(*, quotas: bool = False) -> Iterator[Blocking]:
     """Run what is started in the store."""
-    means: dict[str, Any] = {"models": load_named("shop:MODELS")}
+    means: dict[str, Any] = {"models": load_dict("shop:MODELS")}
     if quotas:
-        means["quotas"] = load_named("shop:QUOTAS")
+        means["quotas"] = load_dict("shop:QUOTAS")
     with Blocking(URL, **means) as hf, hf.worker(load_graphs(["shop"]), poll_seconds=0.01):
         yield hf
 
@@ -350,8 +350,8 @@ def test_the_help_has_an_example(holdfast: Holdfast, arguments: list[str]) -> No
 
 
 def test_models_and_quotas_are_named_by_a_target() -> None:
-    assert list(load_named("shop:MODELS")) == ["cheap", "busy"]
-    assert load_named("shop.py:QUOTAS") == {"cheap": Quota("cheap", tokens=10, per=3600)}
+    assert list(load_dict("shop:MODELS")) == ["cheap", "busy"]
+    assert load_dict("shop.py:QUOTAS") == {"cheap": Quota("cheap", tokens=10, per=3600)}
     assert load_graph("shop:asking").name == "asking"
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from holdfast import Holdfast
 from holdfast.cli import main
 from holdfast.cli import worker as worker_command
-from holdfast.cli.failures import showing_errors
+from holdfast.cli.failures import show_errors
 
 STARTED = ("doc-1", "doc-2")
 ODD = [
@@ -132,7 +132,7 @@ def place(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     # They would wait for what never comes.
     for name in ("watch", "tokens"):
         monkeypatch.setattr(COMMANDS["run", name], "callback", _ended)
-    monkeypatch.setattr(worker_command, "_work", _work)
+    monkeypatch.setattr(worker_command, "_run_worker", _work)
     monkeypatch.setattr(worker_command, "logging", _NoLogging)
     return folder
 
@@ -161,7 +161,7 @@ def _ended(**given: Any) -> None:
             async for _ in opened.tokens(given["id"], after=after, follow=False):
                 pass
 
-    with showing_errors():
+    with show_errors():
         asyncio.run(look())
 
 

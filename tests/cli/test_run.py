@@ -402,7 +402,7 @@ def many(holdfast: Holdfast, count: int) -> None:
 
 
 def test_all_of_a_filter_are_cancelled(holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.engine.client.bulk._RUNS_A_PAGE", 2)
+    monkeypatch.setattr("holdfast.engine.client.bulk._RUNS_PER_PAGE", 2)
     many(holdfast, 3)
     asked = ["run", "cancel", "--all", "--graph", "asking", "--label", "k=v"]
     counted = holdfast(*asked, "--dry-run")
@@ -450,7 +450,7 @@ def test_the_exit_code_tells_of_failures(
 def test_a_store_that_goes_away_leaves_a_cursor(
     holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.engine.client.bulk._RUNS_A_PAGE", 1)
+    monkeypatch.setattr("holdfast.engine.client.bulk._RUNS_PER_PAGE", 1)
     many(holdfast, 2)
     cancel, calls = run_commands.cancel_run, list[str]()
 

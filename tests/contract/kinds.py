@@ -8,7 +8,7 @@ from pathlib import Path
 
 from holdfast.clock import Clock, SystemIds
 from holdfast.storage.dynamodb import DynamoEngine
-from holdfast.storage.operations import Engine
+from holdfast.storage.operations import TableEngine
 from holdfast.storage.sqlite import MEMORY, SqliteEngine
 
 
@@ -17,7 +17,7 @@ class Kind:
     """One kind of engine; `open` makes an engine on the same data each time, where data is kept."""
 
     name: str
-    open: Callable[..., Engine]
+    open: Callable[..., TableEngine]
 
     def has(self, feature: str) -> bool:
         """Return whether it does this as the service of today does."""
@@ -69,8 +69,8 @@ def moto(endpoint: str, table: str) -> Kind:
     return Kind("moto", _dynamodb(endpoint, table))
 
 
-def _dynamodb(endpoint: str, table: str) -> Callable[..., Engine]:
-    def opened(clock: Clock | None = None) -> Engine:
+def _dynamodb(endpoint: str, table: str) -> Callable[..., TableEngine]:
+    def opened(clock: Clock | None = None) -> TableEngine:
         return DynamoEngine(table, region="us-east-1", endpoint=endpoint)
 
     return opened

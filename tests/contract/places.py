@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from holdfast.storage.blobs import BlobEngine
-from holdfast.storage.files import FolderBlobs
+from holdfast.storage.folder_blobs import FolderBlobs
 from holdfast.storage.s3 import S3Blobs
 
 PLACES = ("folder", "bucket")

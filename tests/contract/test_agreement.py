@@ -25,7 +25,7 @@ from holdfast.storage.layout import Key
 from holdfast.storage.meter import Meter
 from holdfast.storage.ranges import ALL, At, Between, From, Prefix, Range, UpTo
 from holdfast.storage.table import Table
-from holdfast.storage.units import FREE, Units, read_units
+from holdfast.storage.units import NO_UNITS, Units, read_units
 from holdfast.storage.writes import (
     Absent,
     AllOf,
@@ -38,7 +38,7 @@ from holdfast.storage.writes import (
     Less,
     Present,
     Put,
-    Touch,
+    TransactionWrite,
     Update,
 )
 from tests.contract import kinds
@@ -216,10 +216,10 @@ class Agreement(RuleBasedStateMachine):
         )
     )
     def transact(self, drawn: Any) -> None:
-        writes: list[Touch] = []
+        writes: list[TransactionWrite] = []
         for sk, kind, put, update in drawn:
             key, condition = Key(self.pk, sk), put[2]
-            made: Touch | None
+            made: TransactionWrite | None
             if kind == "put":
                 made = self.put(sk, put)
             elif kind == "update":
@@ -311,7 +311,7 @@ class Agreement(RuleBasedStateMachine):
     def read_everything(self) -> None:
         empty = not self.standing()
         self.agree(
-            lambda table: all_of(table.every(self.pk)),
+            lambda table: all_of(table.query_all(self.pk)),
             local=lambda units: query_on_local(units, 1 if empty else 0, None),
         )
 
@@ -390,7 +390,7 @@ def transaction_on_local(_: Units) -> Units:
 def refusal_on_local(outcome: Outcome) -> Units:
     """It does not say what stood in the way of a single write, so our engine reads it."""
     if outcome.error != ConditionFailed.code:
-        return FREE
+        return NO_UNITS
     return read_units(outcome.obstacle, eventual=False)
 
 

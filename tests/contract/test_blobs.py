@@ -97,13 +97,13 @@ async def keys_of(blobs: Blobs, prefix: str = "") -> list[str]:
 async def test_tidying_touches_no_blob_and_nothing_foreign(
     blobs: Blobs, place: Place, meter: Meter
 ) -> None:
-    assert await blobs.tidy(before_ms=10**13) == 0  # also where nothing was ever put
+    assert await blobs.remove_leftovers(before_ms=10**13) == 0  # also where nothing was ever put
     refs = [await blobs.put(DATA, key=key) for key in ("a", "a/b", "x/y/z")]
     await blobs.put(DATA, key="gone/soon")
     await blobs.delete("gone/soon")
     place.litter()
     before = place.names()
-    assert await blobs.tidy(before_ms=10**13) == 0
+    assert await blobs.remove_leftovers(before_ms=10**13) == 0
     assert place.names() == before
     assert [await blobs.get(ref) for ref in refs] == [DATA] * 3
     (row,) = [row for row in meter.report().rows if row.operation == "blob_tidy"]
@@ -113,7 +113,7 @@ async def test_tidying_touches_no_blob_and_nothing_foreign(
 @pytest.mark.parametrize("moment", [-1, 1.5, "now", None, True], ids=repr)
 async def test_tidying_needs_a_time(blobs: Blobs, moment: Any) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        await blobs.tidy(before_ms=moment)
+        await blobs.remove_leftovers(before_ms=moment)
     assert refused.value.field == "before_ms"
 
 
@@ -371,7 +371,7 @@ async def test_an_awkward_key_is_a_key(blobs: Blobs, place: Place, key: str) -> 
 
 def fits(key: str) -> bool:
     try:
-        return bool(blobs_module.admit_blob_key(key))
+        return bool(blobs_module.validate_blob_key(key))
     except InvalidBlobKey:
         return False
 
@@ -661,7 +661,7 @@ async def test_only_a_reference_is_got(blobs: Blobs) -> None:
 
 
 async def test_operations_are_counted_by_purpose(blobs: Blobs, meter: Meter) -> None:
-    documents = blobs.purpose("documents")
+    documents = blobs.with_purpose("documents")
     ref = await documents.put(DATA, key="a/b")
     await documents.get(ref)
     await documents.get(ref)
@@ -716,7 +716,7 @@ async def test_nothing_works_after_closing(place: Place, meter: Meter) -> None:
         lambda: blobs.delete_all("a/"),
         lambda: blobs.list(),
         lambda: blobs.create(),
-        lambda: blobs.purpose("other").list(),
+        lambda: blobs.with_purpose("other").list(),
     ):
         with pytest.raises(StoreClosed):
             await call()

@@ -154,7 +154,7 @@ async def test_get_many_takes_keys(table: Table) -> None:
     with pytest.raises(InvalidKey, match="several keys"):
         await table.get_many(None)  # type: ignore[arg-type]
     with pytest.raises(InvalidRequest, match="a purpose is a string"):
-        table.purpose(None)  # type: ignore[arg-type]
+        table.with_purpose(None)  # type: ignore[arg-type]
 
 
 async def test_the_longest_keys_are_taken(table: Table, pk: str) -> None:
@@ -318,20 +318,20 @@ async def test_a_bad_query_is_refused(table: Table, meter: Meter, pk: str) -> No
 
 async def test_changes_that_are_not_kept_cannot_be_read(table: Table) -> None:
     with pytest.raises(ChangesOff):
-        await table.changes()
+        await table.read_changes()
     with pytest.raises(InvalidQuery, match="1 to 1000"):
-        await table.changes(limit=1001)
+        await table.read_changes(limit=1001)
 
 
 async def test_operations_are_metered_under_their_purpose(
     table: Table, meter: Meter, pk: str
 ) -> None:
-    journal = table.purpose("journal")
+    journal = table.with_purpose("journal")
     await journal.write(Put({"PK": pk, "SK": "a"}, NEW))
     with pytest.raises(ConditionFailed):
         await journal.write(Put({"PK": pk, "SK": "a"}, NEW))
     await table.get(Key(pk, "a"))
-    await table.purpose("lists").query(pk)
+    await table.with_purpose("lists").query(pk)
     rows = [(row.purpose, row.operation, row.calls) for row in meter.report().rows]
     assert rows == [("journal", "write", 2), ("lists", "query", 1), ("other", "get", 1)]
     assert meter.report().by_purpose()["journal"].writes == 2

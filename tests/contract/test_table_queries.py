@@ -12,7 +12,7 @@ from holdfast.storage.cursors import cursor_at, position_of
 from holdfast.storage.item import Item
 from holdfast.storage.layout import LAYOUT, Key
 from holdfast.storage.meter import Meter
-from holdfast.storage.operations import Answer, Engine, Page
+from holdfast.storage.operations import Page, Reply, TableEngine
 from holdfast.storage.ranges import ALL, At, Between, From, Prefix, Range, UpTo
 from holdfast.storage.table import Table
 from holdfast.storage.writes import (
@@ -84,7 +84,7 @@ async def test_a_query_reads_its_range_in_order(
         if cursor is None:
             break
     assert found == expected
-    everything = [item["SK"] async for item in table.every(partition, where, forward=forward)]
+    everything = [item["SK"] async for item in table.query_all(partition, where, forward=forward)]
     assert everything == expected
 
 
@@ -100,7 +100,7 @@ async def test_a_page_ends_where_it_reaches_a_megabyte(kind: Kind, table: Table,
             break
     # Four items of 300 KB are the first to reach a megabyte; what is read last may be nothing.
     assert sizes in ([4, 4], [4, 4, 0]) if kind.has("pages") else sizes == [3, 3, 2]
-    assert len([item async for item in table.every(pk)]) == 8
+    assert len([item async for item in table.query_all(pk)]) == 8
 
 
 async def test_a_cursor_stays_good_when_its_item_is_deleted(table: Table, pk: str) -> None:
@@ -208,10 +208,10 @@ class _Returning:
         self._places = itertools.cycle(places)
         self._asked = 0
 
-    async def perform(self, operation: Any) -> Answer:
+    async def perform(self, operation: Any) -> Reply:
         self._asked += 1
         assert self._asked < 20, "it is read for ever"
-        return Answer(Page([], cursor_at(next(self._places), operation.index)))
+        return Reply(Page([], cursor_at(next(self._places), operation.index)))
 
 
 @pytest.mark.parametrize("forward", [True, False])
@@ -221,9 +221,9 @@ async def test_a_page_that_leads_back_is_an_error(
     places: str, index: str | None, forward: bool
 ) -> None:
     ends = [{"PK": "p", "SK": sk, "GSI1PK": "p", "GSI1SK": sk} for sk in places]
-    table = Table(cast("Engine", _Returning(ends)), Meter())
+    table = Table(cast(TableEngine, _Returning(ends)), Meter())
     with pytest.raises(StoreCorrupt, match="ends where it began"):
-        async for _ in table.every("p", index=index, forward=forward):
+        async for _ in table.query_all("p", index=index, forward=forward):
             pass
 
 

@@ -40,7 +40,7 @@ async def main(url: str, count: int, lease_seconds: float, file: str) -> None:
         answers = SharedAnswers(hf._kernel, lease_seconds=lease_seconds)
         say("ready")
         await lines.readline()
-        calls = (answers.answered("default", DIGEST, ask, keep_ms=KEEP_MS) for _ in range(count))
+        calls = (answers.get_or_ask("default", DIGEST, ask, keep_ms=KEEP_MS) for _ in range(count))
         say(json.dumps(await asyncio.gather(*calls)))
 
 

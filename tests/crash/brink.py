@@ -11,10 +11,10 @@ from holdfast.storage import Meter, Put, Store, Update
 from holdfast.storage import open as open_store
 from holdfast.storage.layout import Key, Layout
 from holdfast.storage.operations import (
-    Answer,
     ChangePage,
-    Engine,
     Operation,
+    Reply,
+    TableEngine,
     TransactItems,
     WriteItem,
     WriteItems,
@@ -27,7 +27,7 @@ class Brink:
     """Hands everything on to another engine, and counts the writes."""
 
     def __init__(
-        self, engine: Engine, number: int, side: Side, told: Callable[[str], None]
+        self, engine: TableEngine, number: int, side: Side, told: Callable[[str], None]
     ) -> None:
         """Die at the write of that number, counted from 1; at none if it is 0."""
         self._engine = engine
@@ -40,7 +40,7 @@ class Brink:
     def layout(self) -> Layout:
         return self._engine.layout
 
-    async def perform(self, operation: Operation) -> Answer:
+    async def perform(self, operation: Operation) -> Reply:
         if not isinstance(operation, WriteItem | TransactItems | WriteItems) or _is_beat(operation):
             return await self._engine.perform(operation)
         self._writes += 1
@@ -53,8 +53,8 @@ class Brink:
             _die()
         return answer
 
-    async def changes(self, after: str | None, limit: int) -> ChangePage:
-        return await self._engine.changes(after, limit)
+    async def read_changes(self, after: str | None, limit: int) -> ChangePage:
+        return await self._engine.read_changes(after, limit)
 
     async def create(self) -> None:
         await self._engine.create()

@@ -13,14 +13,14 @@ import sys
 from contextlib import suppress
 
 from holdfast.clock import SystemClock, SystemIds
-from holdfast.engine.effects.quotas import Later, QuotaDesk
+from holdfast.engine.effects.quotas import PermitDelay, QuotaLimiter
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.model.quota import Quota
 from holdfast.storage import open as open_store
 
 LIMIT = 50
 AT_ONCE = 40
-QUOTA = Quota("callee", requests=LIMIT, per=1, at_once=AT_ONCE)
+QUOTA = Quota("callee", requests=LIMIT, per=1, concurrency=AT_ONCE)
 TENANT = "acme"
 LEASE_SECONDS = 2.0
 CALLERS = 15
@@ -35,20 +35,20 @@ async def main(url: str, port: int) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as callee:
         callee.connect(("127.0.0.1", port))
         async with open_store(url) as store:
-            desk = QuotaDesk(Kernel(store, clock, SystemIds()), lease_seconds=LEASE_SECONDS)
+            desk = QuotaLimiter(Kernel(store, clock, SystemIds()), lease_seconds=LEASE_SECONDS)
             print("ready", flush=True)
             await asyncio.gather(*(calls(desk, clock, callee, stopped) for _ in range(CALLERS)))
             await desk.close()
 
 
 async def calls(
-    desk: QuotaDesk, clock: SystemClock, callee: socket.socket, stopped: asyncio.Event
+    desk: QuotaLimiter, clock: SystemClock, callee: socket.socket, stopped: asyncio.Event
 ) -> None:
     told_ms: int | None = None
     while not stopped.is_set():
-        answer = await desk.admit(QUOTA, TENANT, told_ms=told_ms)
-        if isinstance(answer, Later):
-            told_ms = answer.until_ms
+        answer = await desk.acquire(QUOTA, TENANT, retry_at_ms=told_ms)
+        if isinstance(answer, PermitDelay):
+            told_ms = answer.retry_at_ms
             with suppress(TimeoutError):
                 seconds = max(told_ms - clock.now_ms(), 0) / 1000
                 await asyncio.wait_for(stopped.wait(), seconds)

@@ -201,9 +201,14 @@ speaking = Graph("speaking", Trail)
 
 @speaking.node
 async def speak(state: Trail, ctx: Context) -> Trail:
-    hold: Any = ctx._visit.hold
+    hold: Any = ctx._visit.claimed
     async with TokenWriter(
-        hold.kernel, hold.head, alive=hold.alive, lost=hold.lost, call="answer", name="model"
+        hold.kernel,
+        hold.head,
+        is_claimed=hold.alive,
+        is_lost=hold.is_lost,
+        call="answer",
+        name="model",
     ) as answer:
         answer.emit(f"{os.getpid()} says: ")
         await passed_gate()
@@ -426,7 +431,7 @@ class PaidModel:
     price = ModelPrice(1_000, 1_000)
     max_tokens = TOKENS_A_QUESTION // 2
 
-    def tokens_at_most(self, request: Request) -> tuple[int, int]:
+    def tokens_max(self, request: Request) -> tuple[int, int]:
         return TOKENS_A_QUESTION - self.max_tokens, self.max_tokens
 
     async def answer(self, request: Request, emit: Emit | None) -> Answer:

@@ -12,8 +12,8 @@ from holdfast.records.keys import (
     WORKERS,
     RunKey,
     is_inbox,
+    journal_position,
     journal_range,
-    position_in,
     worker_key,
 )
 from holdfast.storage import Key, Store
@@ -39,13 +39,13 @@ async def journal_of(store: Store, run: str) -> list[Record]:
     key = RunKey("default", run)
     generation = (await head_of(store, run))["generation"]
     records: list[Record] = []
-    async for item in store.table.every(key.pk, journal_range(generation)):
+    async for item in store.table.query_all(key.pk, journal_range(generation)):
         if is_inbox(item["SK"]):
             continue
         content = content_of(item)
         data = await store.blobs.get(content.blob) if content.blob else content.data
         events = unpack_events(data or b"")
-        records.append(Record(position_in(item["SK"]), item["epoch"], events))
+        records.append(Record(journal_position(item["SK"]), item["epoch"], events))
     return records
 
 
@@ -88,7 +88,7 @@ async def workers_of(store: Store, pid: int) -> list[dict[str, Any]]:
     """Return the rows of the workers that a process was, the oldest first."""
     found: list[dict[str, Any]] = []
     for partition in (WORKERS, REAPED):
-        async for entry in store.table.every(partition, index="GSI1"):
+        async for entry in store.table.query_all(partition, index="GSI1"):
             row = await store.table.get(Key(entry["PK"], entry["SK"]))
             if row is not None and row["pid"] == pid:
                 found.append(row)

@@ -80,7 +80,7 @@ async def check_family(hf: Holdfast, store: Store, parent: str) -> None:
     head = await head_of(store, parent)
     named = [
         item["SK"].split("#", 2)[2]
-        async for item in store.table.every(head["PK"], children_range(head["generation"]))
+        async for item in store.table.query_all(head["PK"], children_range(head["generation"]))
     ]
     assert sorted(named) == sorted(child.id for child in children)
     for id in (parent, *named):
@@ -92,7 +92,7 @@ async def check_family(hf: Holdfast, store: Store, parent: str) -> None:
 async def check_lane(hf: Holdfast, store: Store, session: str, *runs: str) -> None:
     """Check that runs of a session began one after the other, and that nobody stands in it."""
     assert await hf.lane(session) == []
-    left = [item["SK"] async for item in store.table.every(f"LANE#default#-#{session}")]
+    left = [item["SK"] async for item in store.table.query_all(f"LANE#default#-#{session}")]
     assert left == ["LAST"]
     ended_ms = 0
     for run in runs:
@@ -211,7 +211,7 @@ async def journals_in(store: Store) -> Any:
         head = await head_of(store, RUN)
     except (AssertionError, RunNotFound):
         return
-    named = store.table.every(head["PK"], children_range(head["generation"]))
+    named = store.table.query_all(head["PK"], children_range(head["generation"]))
     ids += [item["SK"].split("#", 2)[2] async for item in named]
     for id in dict.fromkeys(ids):
         if await store.table.get(RunKey("default", id).head) is not None:

@@ -14,10 +14,10 @@ from typing import NamedTuple
 import pytest
 
 from holdfast.clock import SystemClock, SystemIds
-from holdfast.engine.effects.quotas import Pass, QuotaDesk
+from holdfast.engine.effects.quotas import Permit, QuotaLimiter
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.model.quota import Quota
-from holdfast.records.quota import key_of, level_of
+from holdfast.records.quota import level_of, quota_item_key
 from holdfast.storage import Store
 from holdfast.storage import open as open_store
 from tests.crash.caller import AT_ONCE, LEASE_SECONDS, LIMIT, QUOTA, TENANT
@@ -124,10 +124,10 @@ async def test_a_quota_whose_users_are_killed(tmp_path: Path) -> None:
         )
         assert await slots(store, clock) == set()
         assert callee.most_in_a_second() <= LIMIT
-        desk = QuotaDesk(Kernel(store, clock, SystemIds()), lease_seconds=LEASE_SECONDS)
-        unpaced = Quota(QUOTA.name, at_once=AT_ONCE)
+        desk = QuotaLimiter(Kernel(store, clock, SystemIds()), lease_seconds=LEASE_SECONDS)
+        unpaced = Quota(QUOTA.name, concurrency=AT_ONCE)
         for _ in range(AT_ONCE):
-            assert isinstance(await desk.admit(unpaced, TENANT, told_ms=None), Pass)
+            assert isinstance(await desk.acquire(unpaced, TENANT, retry_at_ms=None), Permit)
         await desk.close()
 
 
@@ -137,5 +137,5 @@ def pids(callee: Callee, since: int) -> set[int]:
 
 async def slots(store: Store, clock: SystemClock) -> set[str]:
     """Return the slots that are held."""
-    level = level_of(await store.table.get(key_of(QUOTA, TENANT)))
-    return {token for token, slot in level.slots.items() if slot.until_ms > clock.now_ms()}
+    level = level_of(await store.table.get(quota_item_key(QUOTA, TENANT)))
+    return {token for token, slot in level.permits.items() if slot.expires_ms > clock.now_ms()}

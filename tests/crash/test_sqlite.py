@@ -49,7 +49,7 @@ async def rest_of(process: Process) -> list[str]:
 
 async def whole_pairs(table: Table, name: str) -> set[int]:
     """Return the numbers of the pairs that stand; fail if one stands by half."""
-    halves = [item async for item in table.every(f"pair-{name}")]
+    halves = [item async for item in table.query_all(f"pair-{name}")]
     first, second = halves[0::2], halves[1::2]
     assert [half["SK"][:-1] for half in first] == [half["SK"][:-1] for half in second]
     assert [half["mark"] for half in first] == [half["mark"] for half in second]
@@ -90,7 +90,7 @@ async def check(table: Table, name: str, lines: list[str]) -> None:
         for kind in ("pair", "put")
     }
     pairs = await whole_pairs(table, name)
-    puts = {int(item["SK"]) async for item in table.every(f"put-{name}")}
+    puts = {int(item["SK"]) async for item in table.query_all(f"put-{name}")}
     total = await table.get(Key("sum", name))
     assert total is not None
     added = Counter(lines)["add"]

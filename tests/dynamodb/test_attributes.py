@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.storage.dynamodb.attributes import attributes_of, item_of, typed, untyped
-from holdfast.storage.item import canonical_item, canonical_value, same
+from holdfast.storage.item import canonical_item, canonical_value, same_value
 
 numbers = st.one_of(
     st.integers(-(10**38) + 1, 10**38 - 1),
@@ -42,7 +42,7 @@ values = st.recursive(
 def test_an_item_comes_back_as_it_was(item: dict[str, Any]) -> None:
     item = canonical_item(item)
     sent = msgspec.json.encode(attributes_of(item))
-    assert same(item_of(msgspec.json.decode(sent)), item)
+    assert same_value(item_of(msgspec.json.decode(sent)), item)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_an_item_comes_back_as_it_was(item: dict[str, Any]) -> None:
 )
 def test_a_value_stands_under_the_letter_of_its_type(value: Any, attribute: Any) -> None:
     assert typed(value) == attribute
-    assert same(untyped(attribute), value)
+    assert same_value(untyped(attribute), value)
 
 
 @pytest.mark.parametrize("text", ["1.0", "1E0", "+1", "100E-2", "01"])

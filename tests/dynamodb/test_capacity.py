@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from holdfast.storage.dynamodb.capacity import Kind, reported_units
-from holdfast.storage.units import FREE, Units
+from holdfast.storage.units import NO_UNITS, Units
 
 
 @pytest.mark.parametrize(
     ("capacity", "kind", "units"),
     [
-        (None, "write", FREE),
-        ([], "write", FREE),
+        (None, "write", NO_UNITS),
+        ([], "write", NO_UNITS),
         ({"CapacityUnits": 0.5}, "read", Units(read=0.5)),
         ({"CapacityUnits": 3.0, "Table": {"CapacityUnits": 3.0}}, "write", Units(write=3)),
         (

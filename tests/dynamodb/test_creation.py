@@ -17,8 +17,8 @@ from holdfast.errors import (
     StoreMismatched,
     StoreUnavailable,
 )
-from holdfast.storage.dynamodb import DynamoEngine, definition, template
-from holdfast.storage.dynamodb.definition import differences
+from holdfast.storage.dynamodb import DynamoEngine, cloudformation_template, create_table_params
+from holdfast.storage.dynamodb.table_definition import differences
 from holdfast.storage.layout import LAYOUT, Index, Layout
 from tests.dynamodb.conftest import LeapingClock, Open
 from tests.servers.stub_dynamodb import Asked, Said, Stub, answer, fault, forward, say
@@ -240,21 +240,23 @@ def test_further_indexes_do_not_count(table: Any) -> None:
 def test_the_definition_is_what_the_service_takes(dynamodb_local: str) -> None:
     client = boto3.client("dynamodb", endpoint_url=dynamodb_local)
     try:
-        client.create_table(**definition("by-hand"))  # boto3 checks every field's name and type
+        client.create_table(
+            **create_table_params("by-hand")
+        )  # boto3 checks every field's name and type
     finally:
         client.close()
     assert differences(described(dynamodb_local, "by-hand"), LAYOUT) == []
 
 
 async def test_the_template_makes_the_same_table(moto_server: str, open_engine: Open) -> None:
-    text = json.dumps(template("by-template"))
+    text = json.dumps(cloudformation_template("by-template"))
     client = boto3.client("cloudformation", endpoint_url=moto_server)
     try:
         client.create_stack(StackName="stack", TemplateBody=text)
     finally:
         client.close()
     assert differences(described(moto_server, "by-template"), LAYOUT) == []
-    properties = template("by-template")["Resources"]["Table"]["Properties"]
+    properties = cloudformation_template("by-template")["Resources"]["Table"]["Properties"]
     assert properties["TimeToLiveSpecification"] == {"AttributeName": "ttl", "Enabled": True}
     assert properties["PointInTimeRecoverySpecification"] == {"PointInTimeRecoveryEnabled": True}
     await open_engine(moto_server, table="by-template").create()

@@ -96,7 +96,7 @@ async def test_without_a_region_the_error_says_where_to_name_it(open_engine: Ope
     with pytest.raises(InvalidUrl, match="AWS_REGION"):
         await open_engine(region=None).perform(GET)
     with pytest.raises(InvalidUrl, match="AWS_REGION"):
-        await chain_of(None, None).place()
+        await chain_of(None, None).load_endpoint()
 
 
 @pytest.mark.usefixtures("no_region")
@@ -111,7 +111,7 @@ async def test_credentials_are_not_looked_for_to_find_the_place(
 
     monkeypatch.setattr(botocore.session.Session, "get_credentials", look)
     with nullcontext() if region else pytest.raises(InvalidUrl, match="AWS_REGION"):
-        assert (await chain_of(region, None).place()).region == region
+        assert (await chain_of(region, None).load_endpoint()).region == region
 
 
 @pytest.mark.usefixtures("no_region")
@@ -120,16 +120,16 @@ async def test_a_region_from_the_environment(
     variable: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(variable, "cn-north-1")
-    place = await chain_of(None, None).place()
+    place = await chain_of(None, None).load_endpoint()
     assert place.region == "cn-north-1"
     assert place.endpoint == "https://dynamodb.cn-north-1.amazonaws.com.cn"
-    place = await chain_of(None, "http://x").place()
+    place = await chain_of(None, "http://x").load_endpoint()
     assert (place.region, place.endpoint) == ("cn-north-1", "http://x")
 
 
 async def test_an_endpoint_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", "http://127.0.0.1:9")
-    place = await chain_of("eu-west-1", None).place()
+    place = await chain_of("eu-west-1", None).load_endpoint()
     assert place.endpoint == "http://127.0.0.1:9"
 
 
@@ -213,7 +213,7 @@ async def test_credentials_that_can_be_renewed_are_renewed_before_they_expire(
     assert [asked.access_key for asked in stub.asked] == ["FIRST", "SECOND", "SECOND"]
     # Until then they are at hand, and botocore is not asked.
     chain = chain_of("us-east-1", stub.endpoint)
-    assert await chain.keys() is await chain.keys()
+    assert await chain.load_keys() is await chain.load_keys()
 
 
 class Renewable:
@@ -245,15 +245,15 @@ async def test_keys_that_are_still_good_are_used_while_new_ones_are_found(
     clock = ManualClock()
     chain = chain_of("r", "http://e", clock)
     monkeypatch.setattr(
-        chain, "_session", lambda: SimpleNamespace(get_credentials=lambda: renewable)
+        chain, "_create_session", lambda: SimpleNamespace(get_credentials=lambda: renewable)
     )
-    first = [await chain.keys() for _ in range(5)]
+    first = [await chain.load_keys() for _ in range(5)]
     assert {keys.access_key for keys in first} == {"KEY1"}
     renewable.may_answer.set()
     async with asyncio.timeout(30):
-        while (await chain.keys()).access_key == "KEY1":
+        while (await chain.load_keys()).access_key == "KEY1":
             await asyncio.to_thread(lambda: None)
-    assert (await chain.keys()).access_key == "KEY2"
+    assert (await chain.load_keys()).access_key == "KEY2"
     assert renewable.asked == 2
 
 
@@ -264,21 +264,21 @@ async def test_a_renewal_that_fails_is_tried_now_and_then(monkeypatch: pytest.Mo
     clock = ManualClock()
     chain = chain_of("r", "http://e", clock)
     monkeypatch.setattr(
-        chain, "_session", lambda: SimpleNamespace(get_credentials=lambda: renewable)
+        chain, "_create_session", lambda: SimpleNamespace(get_credentials=lambda: renewable)
     )
     for _ in range(50):
-        assert (await chain.keys()).access_key == "KEY1"
+        assert (await chain.load_keys()).access_key == "KEY1"
         await asyncio.to_thread(lambda: None)
     assert renewable.asked <= 2
     clock.advance(31)
     async with asyncio.timeout(30):
         while renewable.asked < 3:
-            assert (await chain.keys()).access_key == "KEY1"
+            assert (await chain.load_keys()).access_key == "KEY1"
             await asyncio.to_thread(lambda: None)
     # At the very end it is told.
     renewable.seconds_left = 10
     with pytest.raises(AccessDenied, match="metadata service is down"):
-        await chain.keys()
+        await chain.load_keys()
 
 
 @pytest.mark.usefixtures("no_keys")

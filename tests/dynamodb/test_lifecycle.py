@@ -169,7 +169,7 @@ async def test_connections_are_kept(engine: DynamoEngine, stub: Stub) -> None:
 
 async def test_the_change_feed_comes_later(engine: DynamoEngine) -> None:
     with pytest.raises(ChangesOff, match="later release"):
-        await engine.changes(None, 10)
+        await engine.read_changes(None, 10)
 
 
 def test_an_engine_belongs_to_one_event_loop(dynamodb_local: str) -> None:

@@ -24,8 +24,8 @@ from holdfast.storage.dynamodb import DynamoEngine
 from holdfast.storage.item import Item
 from holdfast.storage.layout import TOKEN, Key
 from holdfast.storage.operations import (
-    Answer,
     GetItem,
+    Reply,
     Returning,
     TransactItems,
     WriteItem,
@@ -70,7 +70,7 @@ def update(**options: Any) -> Update:
     return Update(key=KEY, **options)
 
 
-async def written(engine: DynamoEngine, write: Write, returning: Returning = "nothing") -> Answer:
+async def written(engine: DynamoEngine, write: Write, returning: Returning = "nothing") -> Reply:
     return await engine.perform(WriteItem(write, returning))
 
 
@@ -106,7 +106,7 @@ def assert_sent_again_byte_for_byte(stub: Stub, operation: str, times: int = 2) 
     assert stub.planned() == 0
 
 
-def assert_unknown(answer: Answer, item: Item | None) -> None:
+def assert_unknown(answer: Reply, item: Item | None) -> None:
     assert isinstance(answer.error, OutcomeUnknown)
     assert answer.error.item == item
 
@@ -120,7 +120,7 @@ async def test_an_unconditional_put_is_sent_again(
 ) -> None:
     engine = open_engine(timeout_seconds=1)
     stub.plan("PutItem", loss)
-    assert await written(engine, put()) == Answer(units=Units(write=1))
+    assert await written(engine, put()) == Reply(units=Units(write=1))
     assert await standing(other) == ITEM
     assert_sent_again_byte_for_byte(stub, "PutItem")
 
@@ -195,7 +195,7 @@ async def test_what_was_replaced_is_told_by_its_token(
 
 async def test_nothing_was_replaced_where_nothing_stood(engine: DynamoEngine, stub: Stub) -> None:
     stub.plan("PutItem", drop)
-    assert await written(engine, put(), "old") == Answer(units=Units(write=1))
+    assert await written(engine, put(), "old") == Reply(units=Units(write=1))
 
 
 async def test_what_was_deleted_is_known_if_it_was_still_there(
@@ -220,7 +220,7 @@ async def test_our_token_says_that_the_item_is_ours(
     stub.plan("PutItem", loss)
     answer = await written(engine, put(condition=Absent("PK"), token="ours"), "new")
     # The write, the condition that failed when it was sent again, and the look at the item.
-    assert answer == Answer({**ITEM, TOKEN: "ours"}, Units(write=2, read=1))
+    assert answer == Reply({**ITEM, TOKEN: "ours"}, Units(write=2, read=1))
     assert_sent_again_byte_for_byte(stub, "PutItem")
 
 
@@ -229,7 +229,7 @@ async def test_a_conditional_put_that_did_not_happen_happens(
 ) -> None:
     stub.plan("PutItem", drop)
     answer = await written(engine, put(condition=Absent("PK"), token="ours"))
-    assert answer == Answer(units=Units(write=1))
+    assert answer == Reply(units=Units(write=1))
     assert_sent_again_byte_for_byte(stub, "PutItem")
 
 
@@ -348,7 +348,7 @@ async def test_our_token_says_that_an_addition_happened(
     engine = open_engine(timeout_seconds=1)
     stub.plan("UpdateItem", loss)
     answer = await written(engine, update(add={"n": 5}, token="ours"), "new")
-    assert answer == Answer({**ITEM, "n": 6, TOKEN: "ours"}, Units(read=1, write=1))
+    assert answer == Reply({**ITEM, "n": 6, TOKEN: "ours"}, Units(read=1, write=1))
     assert await standing(other) == {**ITEM, "n": 6, TOKEN: "ours"}
     assert_sent_again_byte_for_byte(stub, "UpdateItem", times=1)
 

@@ -26,7 +26,7 @@ from holdfast.errors import (
 )
 from holdfast.storage.dynamodb import DynamoEngine
 from holdfast.storage.layout import Key
-from holdfast.storage.operations import Answer, GetItem, TransactItems, WriteItem
+from holdfast.storage.operations import GetItem, Reply, TransactItems, WriteItem
 from holdfast.storage.units import Units
 from holdfast.storage.writes import Delete, Put, Update
 from tests.dynamodb.certificates import self_signed
@@ -81,7 +81,7 @@ async def test_a_busy_service_is_asked_again(
     engine: DynamoEngine, stub: Stub, clock: LeapingClock, busy: Said
 ) -> None:
     stub.plan("PutItem", say(busy), say(busy), say(busy))
-    assert await engine.perform(PUT) == Answer(units=Units(write=1))
+    assert await engine.perform(PUT) == Reply(units=Units(write=1))
     assert len(clock.slept) == 3
 
 
@@ -352,4 +352,4 @@ async def test_where_nothing_can_be_learnt_the_table_is_missing(
 async def test_an_index_that_is_being_filled_is_awaited(engine: DynamoEngine, stub: Stub) -> None:
     message = "Cannot read from backfilling global secondary index: GSI1"
     stub.plan("GetItem", say(fault("ValidationException", message)))
-    assert await engine.perform(GET) == Answer(units=Units(read=1))
+    assert await engine.perform(GET) == Reply(units=Units(read=1))

@@ -11,7 +11,7 @@ from botocore.credentials import Credentials
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.storage.dynamodb.signing import Keys, Signer
+from holdfast.storage.dynamodb.signing import AccessKeys, Signer
 
 printable = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1)
 hosts = st.sampled_from(
@@ -21,11 +21,11 @@ regions = st.sampled_from(["us-east-1", "eu-west-1", "cn-north-1", "us-gov-west-
 targets = st.sampled_from(["DynamoDB_20120810.PutItem", "DynamoDB_20120810.TransactWriteItems"])
 # From 2001 to 2065, and in whole seconds, as a signature has them.
 seconds = st.integers(10**9, 3 * 10**9)
-keys = st.builds(Keys, printable, printable, st.none() | printable)
+keys = st.builds(AccessKeys, printable, printable, st.none() | printable)
 
 
 def reference(
-    host: str, region: str, target: str, body: bytes, keys: Keys, second: int
+    host: str, region: str, target: str, body: bytes, keys: AccessKeys, second: int
 ) -> dict[str, str]:
     """Return what botocore makes of the same request at the same time."""
     request = AWSRequest(
@@ -48,9 +48,9 @@ def reference(
 
 @given(hosts, regions, targets, st.binary(max_size=2000), keys, seconds)
 def test_it_is_the_signature_that_botocore_makes(
-    host: str, region: str, target: str, body: bytes, keys: Keys, second: int
+    host: str, region: str, target: str, body: bytes, keys: AccessKeys, second: int
 ) -> None:
-    ours = Signer(host, region).headers(
+    ours = Signer(host, region).signed_headers(
         target=target, body=body, keys=keys, now_ms=second * 1000 + 999
     )
     assert ours == reference(host, region, target, body, keys, second)
@@ -58,18 +58,18 @@ def test_it_is_the_signature_that_botocore_makes(
 
 @given(st.lists(st.tuples(keys, st.integers(0, 20 * 86400), st.binary()), min_size=2, max_size=5))
 def test_what_is_kept_never_outlives_its_day_or_its_keys(
-    requests: list[tuple[Keys, int, bytes]],
+    requests: list[tuple[AccessKeys, int, bytes]],
 ) -> None:
     host, region, target = "127.0.0.1:8000", "us-east-1", "DynamoDB_20120810.GetItem"
     signer = Signer(host, region)
     for keys, offset, body in requests:
         second = 1_700_000_000 + offset
-        ours = signer.headers(target=target, body=body, keys=keys, now_ms=second * 1000)
+        ours = signer.signed_headers(target=target, body=body, keys=keys, now_ms=second * 1000)
         assert ours == reference(host, region, target, body, keys, second)
 
 
 def test_keys_do_not_show_their_secrets() -> None:
-    shown = repr(Keys("AKIA", "the secret", "the token"))
+    shown = repr(AccessKeys("AKIA", "the secret", "the token"))
     assert "AKIA" in shown
     assert "secret" not in shown
     assert "token" not in shown

@@ -34,7 +34,7 @@ class Cents:
         self.max_tokens = 50
         self._says = says
 
-    def tokens_at_most(self, request: Request) -> tuple[int, int]:
+    def tokens_max(self, request: Request) -> tuple[int, int]:
         return 50, 50
 
     async def answer(self, request: Request, emit: Emit | None) -> Answer:

@@ -9,7 +9,7 @@ from holdfast.clock import ManualClock
 from holdfast.errors import EndpointUnreachable, HoldfastError, OutcomeUnknown
 from holdfast.storage import Layout
 from holdfast.storage.blobs import BlobContent
-from holdfast.storage.operations import Answer, ChangePage, Operation, WriteItem
+from holdfast.storage.operations import ChangePage, Operation, Reply, WriteItem
 from holdfast.storage.sqlite import SqliteEngine
 from tests.simulation.blobs import MemoryBlobs
 
@@ -43,21 +43,21 @@ class Fallible:
     def layout(self) -> Layout:
         return self._engine.layout
 
-    async def perform(self, operation: Operation) -> Answer:
+    async def perform(self, operation: Operation) -> Reply:
         self.under_way += 1
         try:
             if self.gone:
-                return Answer(error=EndpointUnreachable("gone"))
+                return Reply(error=EndpointUnreachable("gone"))
             if self.error is not None:
                 self.failed += 1
-                return Answer(error=self.error)
+                return Reply(error=self.error)
             if isinstance(operation, WriteItem):
                 return await self._write(operation)
             return await self._engine.perform(operation)
         finally:
             self.under_way -= 1
 
-    async def _write(self, operation: WriteItem) -> Answer:
+    async def _write(self, operation: WriteItem) -> Reply:
         self.writes.append(operation)
         while not self.open.is_set() and not self.passes:
             await ManualClock().sleep(0)
@@ -69,10 +69,10 @@ class Fallible:
         meanwhile, self.meanwhile = self.meanwhile, None
         if meanwhile is not None:
             await meanwhile()
-        return Answer(error=OutcomeUnknown("lost"))
+        return Reply(error=OutcomeUnknown("lost"))
 
-    async def changes(self, after: str | None, limit: int) -> ChangePage:
-        return await self._engine.changes(after, limit)
+    async def read_changes(self, after: str | None, limit: int) -> ChangePage:
+        return await self._engine.read_changes(after, limit)
 
     async def create(self) -> None: ...
 

@@ -54,15 +54,15 @@ async def attempted(call: Awaitable[Any]) -> str:
 
 def freeze(worker: Worker) -> None:
     """Stop a worker as SIGSTOP would, but for what it is in the middle of."""
-    assert worker._beating is not None
-    for task in (worker._beating, *worker._seeking):
+    assert worker._heartbeat_task is not None
+    for task in (worker._heartbeat_task, *worker._background_tasks):
         task.cancel()
 
 
 async def named_children(hf: Holdfast, id: str = PARENT) -> list[str]:
     """Return what a run's partition says about its children."""
     head = await item_of_head(hf, id)
-    items = store_of(hf).table.every(tenant_key(id).pk, children_range(head["generation"]))
+    items = store_of(hf).table.query_all(tenant_key(id).pk, children_range(head["generation"]))
     return [item["SK"].split("#", 2)[2] async for item in items]
 
 

@@ -40,7 +40,7 @@ from holdfast.integrations.offline import Offline
 from holdfast.integrations.openai import OpenAI
 from holdfast.records.codec import unpack_events, unpack_value
 from holdfast.records.keys import shard_of
-from holdfast.storage.sqlite.body import Unreadable, decoded, encoded
+from holdfast.storage.sqlite.item_codec import Unreadable, decode_attributes, encode_attributes
 from tests import hostile
 from tests.confinement import MB, confine, mapped_bytes, peak_bytes
 
@@ -356,7 +356,7 @@ ASKS: dict[str, Callable[[Holdfast, Any], Coroutine[Any, Any, object]]] = {
     "lane of a user": lambda hf, cursor: hf.lane("chat", user=cursor),
     "table": lambda hf, cursor: hf._store.table.query("RUN#default#doc-1", cursor=cursor),
     "index": lambda hf, cursor: hf._store.table.query("WORKERS", index="GSI1", cursor=cursor),
-    "changes": lambda hf, cursor: hf._store.table.changes(cursor),
+    "changes": lambda hf, cursor: hf._store.table.read_changes(cursor),
     "blobs": lambda hf, cursor: hf._store.blobs.list(after=cursor),
 }
 
@@ -488,14 +488,14 @@ def spoil(connection: sqlite3.Connection, id: str, at: int, kind: str, damage: A
     pk, sk, body = rows[at % len(rows)]
     if kind != "body":
         try:
-            item = decoded(body)
+            item = decode_attributes(body)
         except Unreadable:
             return  # an answer that was spoilt before
         if kind == "row":
             item = damage.done_to(item, kept=lambda name: name.startswith("GSI"))
         elif "input" in item or "data" in item:
             item["input" if "input" in item else "data"] = damage
-        damage = encoded(item)
+        damage = encode_attributes(item)
     connection.execute("UPDATE items SET body = ? WHERE pk = ? AND sk = ?", (damage, pk, sk))
 
 

@@ -12,10 +12,10 @@ from holdfast.storage import Meter, Store
 from holdfast.storage import open as open_store
 from holdfast.storage.layout import Layout
 from holdfast.storage.operations import (
-    Answer,
     ChangePage,
-    Engine,
     Operation,
+    Reply,
+    TableEngine,
     TransactItems,
     WriteItem,
     WriteItems,
@@ -51,7 +51,7 @@ class Hold:
 class Stage:
     """Hands everything on to another engine, but for what it was told."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: TableEngine) -> None:
         self._engine = engine
         self._holds: list[Hold] = []
         self._losses: list[tuple[Which, bool]] = []
@@ -81,7 +81,7 @@ class Stage:
         """Let the process end at no write any more."""
         self._death = None
 
-    async def perform(self, operation: Operation) -> Answer:
+    async def perform(self, operation: Operation) -> Reply:
         hold = next((hold for hold in self._holds if hold.which(operation)), None)
         if hold is not None:
             self._holds.remove(hold)
@@ -93,12 +93,12 @@ class Stage:
         number = self._numbered(operation)
         await self._survive(number, "before")
         if loss is not None and not loss[1]:
-            return Answer(error=OutcomeUnknown("lost on its way"))
+            return Reply(error=OutcomeUnknown("lost on its way"))
         answer = await self._engine.perform(operation)
         await self._survive(number, "after")
         if hold is not None and hold.side == "after":
             await hold.pass_through()
-        return answer if loss is None else Answer(error=OutcomeUnknown("the answer was lost"))
+        return answer if loss is None else Reply(error=OutcomeUnknown("the answer was lost"))
 
     def _numbered(self, operation: Operation) -> int:
         if not is_write(operation):
@@ -111,8 +111,8 @@ class Stage:
             self._death[2]()
             await asyncio.Event().wait()  # who died hears of nothing any more
 
-    async def changes(self, after: str | None, limit: int) -> ChangePage:
-        return await self._engine.changes(after, limit)
+    async def read_changes(self, after: str | None, limit: int) -> ChangePage:
+        return await self._engine.read_changes(after, limit)
 
     async def create(self) -> None:
         await self._engine.create()
@@ -148,7 +148,7 @@ def staged(house: House, **options: Any) -> tuple[Holdfast, Stage]:
 async def played(house: House, worker: Worker, moves: Iterable[float]) -> bool:
     """Let a worker run a scene while the clock moves; return whether it lived to see its end."""
     await worker.start()
-    gone = asyncio.ensure_future(worker._gone.wait())
+    gone = asyncio.ensure_future(worker._stopped.wait())
     for seconds in moves:
         scene = asyncio.ensure_future(house.move(seconds, worker))
         await asyncio.wait({gone, scene}, return_when=asyncio.FIRST_COMPLETED)

@@ -131,20 +131,20 @@ class House:
 
 def work_of(worker: Worker) -> list[asyncio.Task[None]]:
     """Return the runs that a worker drives, what it is about to claim, and its turn to reap."""
-    turn = worker._reaper._turn
+    turn = worker._reaper._turn_task
     turns = [] if turn is None or turn.done() else [turn]
-    return [*worker._tasks.values(), *worker._claims, *turns]
+    return [*worker._tasks.values(), *worker._claim_tasks, *turns]
 
 
 def kill(worker: Worker) -> None:
     """End a worker as kill -9 would: it releases nothing, and says goodbye to nobody."""
-    assert worker._beating is not None
+    assert worker._heartbeat_task is not None
     # Writes are tasks of their own, which outlive the node that asked for them; not the process.
-    writes = [write for driver in worker._drivers.values() for write in driver.hold._writing]
-    for task in (worker._beating, *worker._seeking, *work_of(worker), *writes):
+    writes = [write for driver in worker._drivers.values() for write in driver.claimed._writing]
+    for task in (worker._heartbeat_task, *worker._background_tasks, *work_of(worker), *writes):
         task.cancel()
-    worker._beating = None
-    worker._gone.set()
+    worker._heartbeat_task = None
+    worker._stopped.set()
 
 
 async def reached(hf: Holdfast, id: str, status: str, *, node: str | None = None) -> Run:
@@ -177,7 +177,7 @@ async def journal_items(hf: Holdfast, id: str) -> list[dict[str, Any]]:
     head = await item_of_head(hf, id)
     key = tenant_key(id)
     table = store_of(hf).table
-    return [item async for item in table.every(key.pk, journal_range(head["generation"]))]
+    return [item async for item in table.query_all(key.pk, journal_range(head["generation"]))]
 
 
 async def blob_keys(hf: Holdfast) -> list[str]:

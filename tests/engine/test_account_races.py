@@ -11,15 +11,20 @@ import pytest
 
 from holdfast import Budget, Graph, Holdfast, signal
 from holdfast.engine.execution import claimed_run as holding
-from holdfast.engine.kernel.kernel import Dropped
-from holdfast.engine.runs.budget_accounts import Accounts, Short, close, granted
-from holdfast.engine.runs.local_workers import NOBODY
+from holdfast.engine.kernel.kernel import ClaimLost
+from holdfast.engine.runs.budget_accounts import (
+    Accounts,
+    InsufficientBudget,
+    close_account,
+    read_granted,
+)
+from holdfast.engine.runs.local_workers import NO_WORKERS
 from holdfast.engine.runs.rows import read_row
 from holdfast.errors import BudgetShared, ConditionFailed, RunFailed
 from holdfast.model.event import CallReserved
-from holdfast.model.spending import NOTHING, Spending
-from holdfast.records import changes
-from holdfast.records.head import Head, Parent
+from holdfast.model.spending import NO_SPENDING, Spending
+from holdfast.records import run_writes
+from holdfast.records.head import Head, RunRef
 from holdfast.storage.operations import Operation, TransactItems
 from tests.engine.asking import Cents, graph_of
 from tests.engine.families import freeze
@@ -122,8 +127,8 @@ async def members(hf: Holdfast, *, usd: float = 1) -> tuple[Head, Head]:
     await hf.start(graph, id="child")
     root, child = [await read_row(hf._kernel, tenant_key(id)) for id in ("root", "child")]
     assert root.budget is not None
-    await Accounts(hf._kernel).open(root, root.budget, NOTHING)
-    return root, msgspec.structs.replace(child, draws=Parent("root", root.generation))
+    await Accounts(hf._kernel).open(root, root.budget, NO_SPENDING)
+    return root, msgspec.structs.replace(child, payer=RunRef("root", root.generation))
 
 
 def claimed(head: Head, more: int) -> Head:
@@ -135,16 +140,16 @@ async def test_a_retry_that_finds_enough_makes_it_its_own(hf: Holdfast) -> None:
     """Nobody settled what the run was given, and so the retry has nothing to draw."""
     accounts = Accounts(hf._kernel)
     root, child = await members(hf)
-    draws = Parent("root", root.generation)
-    assert await accounts.draw(child, draws, NOTHING, nanodollars(10)) == nanodollars(10)
+    draws = RunRef("root", root.generation)
+    assert await accounts.reserve(child, draws, NO_SPENDING, nanodollars(10)) == nanodollars(10)
     retried = claimed(child, 2)
-    found = await accounts.draw(retried, draws, nanodollars(4), nanodollars(5))
+    found = await accounts.reserve(retried, draws, nanodollars(4), nanodollars(5))
     assert found == nanodollars(10)
-    with pytest.raises(Dropped):
-        await accounts.settle(NOBODY, child, nanodollars(4))
-    assert await granted(hf._kernel, root) == nanodollars(10)
-    await accounts.settle(NOBODY, retried, nanodollars(7))
-    assert await granted(hf._kernel, root) == nanodollars(7)
+    with pytest.raises(ClaimLost):
+        await accounts.release_unspent(NO_WORKERS, child, nanodollars(4))
+    assert await read_granted(hf._kernel, root) == nanodollars(10)
+    await accounts.release_unspent(NO_WORKERS, retried, nanodollars(7))
+    assert await read_granted(hf._kernel, root) == nanodollars(7)
 
 
 async def test_a_worker_that_wakes_late_draws_nothing_once_its_run_is_settled(
@@ -153,27 +158,27 @@ async def test_a_worker_that_wakes_late_draws_nothing_once_its_run_is_settled(
     """Nobody would give it back."""
     accounts = Accounts(hf._kernel)
     root, child = await members(hf)
-    draws = Parent("root", root.generation)
-    await accounts.draw(child, draws, NOTHING, nanodollars(10))
-    await accounts.settle(NOBODY, claimed(child, 1), nanodollars(6))
-    with pytest.raises(Dropped):
-        await accounts.draw(child, draws, nanodollars(6), nanodollars(10))
-    assert await granted(hf._kernel, root) == nanodollars(6)
+    draws = RunRef("root", root.generation)
+    await accounts.reserve(child, draws, NO_SPENDING, nanodollars(10))
+    await accounts.release_unspent(NO_WORKERS, claimed(child, 1), nanodollars(6))
+    with pytest.raises(ClaimLost):
+        await accounts.reserve(child, draws, nanodollars(6), nanodollars(10))
+    assert await read_granted(hf._kernel, root) == nanodollars(6)
 
 
 async def test_what_a_namesake_spent_is_not_spent_again(hf: Holdfast) -> None:
     """A run whose child's row is over its time may start another one of the same id."""
     accounts = Accounts(hf._kernel)
     root, child = await members(hf)
-    draws = Parent("root", root.generation)
-    await accounts.draw(child, draws, NOTHING, nanodollars(10))
-    await accounts.settle(NOBODY, child, nanodollars(8))
+    draws = RunRef("root", root.generation)
+    await accounts.reserve(child, draws, NO_SPENDING, nanodollars(10))
+    await accounts.release_unspent(NO_WORKERS, child, nanodollars(8))
     other = msgspec.structs.replace(child, generation="another", epoch=1)
-    assert await accounts.draw(other, draws, NOTHING, nanodollars(5)) == nanodollars(5)
-    assert await granted(hf._kernel, root) == nanodollars(13)
-    await accounts.settle(NOBODY, child, NOTHING)
-    await accounts.settle(NOBODY, other, nanodollars(1))
-    assert await granted(hf._kernel, root) == nanodollars(9)
+    assert await accounts.reserve(other, draws, NO_SPENDING, nanodollars(5)) == nanodollars(5)
+    assert await read_granted(hf._kernel, root) == nanodollars(13)
+    await accounts.release_unspent(NO_WORKERS, child, NO_SPENDING)
+    await accounts.release_unspent(NO_WORKERS, other, nanodollars(1))
+    assert await read_granted(hf._kernel, root) == nanodollars(9)
 
 
 # --- what is set aside ----------------------------------------------------------------------------
@@ -185,7 +190,7 @@ async def test_what_is_set_aside_counts_once_when_the_account_is_opened(
     """A child is started just when another task's reservation is in the fold."""
     model, set_aside = Cents(), asyncio.Event()
     model.held = asyncio.Event()
-    fold = holding.Hold._fold
+    fold = holding.ClaimedRun._fold
 
     def told(self: Any, events: Any) -> None:
         fold(self, events)
@@ -202,7 +207,7 @@ async def test_what_is_set_aside_counts_once_when_the_account_is_opened(
         await asyncio.gather(ctx.model("cheap", "Is it?"), start())
         return {}
 
-    monkeypatch.setattr(holding.Hold, "_fold", told)
+    monkeypatch.setattr(holding.ClaimedRun, "_fold", told)
     graph, hf = graph_of(begin, "family"), house.open(models={"cheap": model})
     async with house.worker(hf, graph, ASKING):
         run = await hf.start(graph, id="root", budget=Budget(usd=0.05))
@@ -218,21 +223,25 @@ async def test_what_was_spent_is_granted_though_the_budget_was_lowered(hf: Holdf
     lowered = await read_row(hf._kernel, tenant_key("root"))
     assert lowered.budget is not None
     await accounts.open(claimed(lowered, 1), lowered.budget, nanodollars(100))
-    assert await granted(hf._kernel, root) == nanodollars(100)
-    with pytest.raises(Short, match="are left"):
-        await accounts.draw(child, Parent("root", root.generation), NOTHING, nanodollars(10))
+    assert await read_granted(hf._kernel, root) == nanodollars(100)
+    with pytest.raises(InsufficientBudget, match="are left"):
+        await accounts.reserve(child, RunRef("root", root.generation), NO_SPENDING, nanodollars(10))
 
 
 async def test_nothing_is_drawn_on_an_account_that_was_closed(hf: Holdfast) -> None:
     accounts = Accounts(hf._kernel)
     root, child = await members(hf)
-    draws = Parent("root", root.generation)
-    await accounts.draw(child, draws, NOTHING, nanodollars(10))
-    assert await close(hf._kernel, root) == await close(hf._kernel, root) == nanodollars(10)
-    with pytest.raises(Short, match="settled"):
-        await accounts.draw(child, draws, nanodollars(10), nanodollars(1))
-    await accounts.settle(NOBODY, child, nanodollars(3))
-    assert await granted(hf._kernel, root) == nanodollars(3)
+    draws = RunRef("root", root.generation)
+    await accounts.reserve(child, draws, NO_SPENDING, nanodollars(10))
+    assert (
+        await close_account(hf._kernel, root)
+        == await close_account(hf._kernel, root)
+        == nanodollars(10)
+    )
+    with pytest.raises(InsufficientBudget, match="settled"):
+        await accounts.reserve(child, draws, nanodollars(10), nanodollars(1))
+    await accounts.release_unspent(NO_WORKERS, child, nanodollars(3))
+    assert await read_granted(hf._kernel, root) == nanodollars(3)
 
 
 async def test_a_child_that_told_what_it_spent_leaves_nothing_to_its_own_children(
@@ -279,7 +288,7 @@ async def test_a_budget_that_arrives_late_does_not_undo_a_later_one(hf: Holdfast
     await hf.start(graph_of(node), id="root", budget=Budget(usd=1))
     for sent in (Budget(usd=2), Budget(usd=3)):  # the first one, and a further one
         head = await read_row(hf._kernel, tenant_key("root"))
-        late = changes.funded(head, sent.limits, now_ms=head.updated_ms, token="late")
+        late = run_writes.budget_write(head, sent.limits, now_ms=head.updated_ms, token="late")
         await hf.set_budget("root", Budget(usd=9))
         with pytest.raises(ConditionFailed):
             await hf._kernel.heads.write(late)

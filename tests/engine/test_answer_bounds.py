@@ -8,8 +8,8 @@ import pytest
 
 from holdfast import Answer, Budget, Context
 from holdfast.errors import AnswerTooLarge, InvalidRequest, RunFailed
-from holdfast.model.answers import admitted_answer
-from holdfast.model.bounds import ANSWER_BYTES_MAX, MODEL_LETTERS_MAX
+from holdfast.model.answer_limits import ANSWER_BYTES_MAX, MODEL_NAME_CHARS_MAX
+from holdfast.model.answer_validation import validated_answer
 from holdfast.model.invocation import ToolCall
 from holdfast.model.pricing import Usage
 from tests.engine.asking import Cents, graph_of
@@ -31,7 +31,7 @@ CALL = ToolCall("1", "pay")
     ],
 )
 def test_no_answer_is_free(answer: Answer, charged: Usage) -> None:
-    assert admitted_answer(answer, (50, 60)).usage == charged
+    assert validated_answer(answer, (50, 60)).usage == charged
 
 
 async def test_usage_of_zero_does_not_stretch_a_budget(house: House) -> None:
@@ -52,12 +52,12 @@ async def test_usage_of_zero_does_not_stretch_a_budget(house: House) -> None:
 
 @pytest.mark.parametrize(
     ("model", "kept"),
-    [("m" * 5_000, "m" * MODEL_LETTERS_MAX), ("a\ud800b", "a?b"), (None, ""), ("m", "m")],
+    [("m" * 5_000, "m" * MODEL_NAME_CHARS_MAX), ("a\ud800b", "a?b"), (None, ""), ("m", "m")],
     ids=["long", "half", "none", "plain"],
 )
 def test_the_name_of_a_model_can_be_kept(model: Any, kept: str) -> None:
     answer = Answer(text="yes", usage=Usage(1, 1), model=model)
-    assert admitted_answer(answer, (50, 50)).model == kept
+    assert validated_answer(answer, (50, 50)).model == kept
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_the_name_of_a_model_can_be_kept(model: Any, kept: str) -> None:
 )
 def test_calls_count_as_part_of_an_answer(call: ToolCall) -> None:
     with pytest.raises(AnswerTooLarge) as refused:
-        admitted_answer(Answer(tool_calls=(call,), usage=Usage(1, 1)), (50, 50))
+        validated_answer(Answer(tool_calls=(call,), usage=Usage(1, 1)), (50, 50))
     assert (refused.value.field, refused.value.limit) == ("tool_calls", ANSWER_BYTES_MAX)
 
 

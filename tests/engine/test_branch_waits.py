@@ -11,8 +11,8 @@ import pytest
 from holdfast import Holdfast, hours, minutes, signal
 from holdfast.engine.execution import run_exit, waits
 from holdfast.errors import RunFailed
-from holdfast.model.event import Waiting
-from holdfast.model.signals import resolved
+from holdfast.model.event import WaitsRecorded
+from holdfast.model.signals import resolved_wait
 from holdfast.records.codec import unpack_events
 from holdfast.records.journal import content_of
 from tests.engine.branching import counted, each, entries, forked, through, waits_for
@@ -139,7 +139,7 @@ async def waits_in_journal(hf: Holdfast) -> list[Any]:
         if "#IN#" in item["SK"] or data is None or item["SK"].endswith("#00000000"):
             continue
         for event in unpack_events(data):
-            if isinstance(event, Waiting):
+            if isinstance(event, WaitsRecorded):
                 found += event.waits
     return found
 
@@ -278,10 +278,10 @@ async def test_not_every_branch_is_asked_whenever_one_comes_to_wait(
 
     def counting(wait: Any, *rest: Any) -> Any:
         asked["waits"] += 1
-        return resolved(wait, *rest)
+        return resolved_wait(wait, *rest)
 
     for room in (run_exit, waits):
-        monkeypatch.setattr(room, "resolved", counting)
+        monkeypatch.setattr(room, "resolved_wait", counting)
     graph = each(waits_for("go"), at_once=1)
     async with house.worker(hf, graph) as worker:
         run = await hf.start(graph, {"items": list(range(200))}, id="r")

@@ -178,7 +178,7 @@ async def test_whoever_ends_makes_room_while_another_takes_long(house: House, hf
 async def test_who_has_begun_goes_before_those_who_have_not(
     house: House, hf: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(branches, "AT_ONCE_MAX", 1)
+    monkeypatch.setattr(branches, "CONCURRENT_BRANCHES_MAX", 1)
     order: list[tuple[str, int]] = []
 
     async def work(state: Any, ctx: Any) -> None:
@@ -251,7 +251,7 @@ async def test_a_branch_that_waits_leaves_its_room_to_others(house: House, hf: H
 async def test_a_worker_performs_so_many_at_once_and_no_more(
     house: House, hf: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(branches, "AT_ONCE_MAX", 4)
+    monkeypatch.setattr(branches, "CONCURRENT_BRANCHES_MAX", 4)
     crowd = Crowd()
 
     async def work(state: Any) -> Any:

@@ -118,7 +118,7 @@ async def test_all_that_failed_are_retried(
 async def test_one_that_fails_again_at_once_is_retried_once(
     house: House, hf: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulk, "_RUNS_A_PAGE", 2)
+    monkeypatch.setattr(bulk, "_RUNS_PER_PAGE", 2)
     ids = await started(hf, house, BREAKS, 5)
     async with house.worker(hf, BREAKS, concurrency=10) as worker:
         steps: list[BulkProgress] = []
@@ -138,7 +138,7 @@ async def test_one_that_fails_again_at_once_is_retried_once(
 async def test_progress_comes_after_each_page_and_can_be_gone_on_from(
     house: House, hf: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulk, "_RUNS_A_PAGE", 4)
+    monkeypatch.setattr(bulk, "_RUNS_PER_PAGE", 4)
     ids = await started(hf, house, ASKS, 10)
     stream = hf.cancel_all(graph="asks")
     first = await anext(stream)
@@ -156,7 +156,7 @@ async def test_progress_comes_after_each_page_and_can_be_gone_on_from(
 async def test_a_limit_bounds_how_many(
     house: House, hf: Holdfast, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
-    monkeypatch.setattr(bulk, "_RUNS_A_PAGE", 4)
+    monkeypatch.setattr(bulk, "_RUNS_PER_PAGE", 4)
     ids = await started(hf, house, ASKS, 10)
     progress = await last(hf.cancel_all(graph="asks", limit=limit))
     assert (progress.seen, progress.done) == (limit, limit)
@@ -199,7 +199,7 @@ async def test_what_ended_since_the_list_was_read_is_refused(
     async def old_list(*arguments: Any, **options: Any) -> Any:
         return stale
 
-    monkeypatch.setattr(bulk, "listed", old_list)
+    monkeypatch.setattr(bulk, "list_runs", old_list)
     async with house.worker(hf, ASKS) as worker:
         await hf.signal(ids[1], "never")
         await house.quiet(worker)
@@ -255,7 +255,7 @@ async def test_a_store_that_does_not_answer_is_waited_for_a_while(
 async def test_a_store_that_stays_away_is_raised_and_the_last_cursor_goes_on(
     house: House, hf: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulk, "_RUNS_A_PAGE", 2)
+    monkeypatch.setattr(bulk, "_RUNS_PER_PAGE", 2)
     ids = await started(hf, house, ASKS, 6)
     steps: list[BulkProgress] = []
 

@@ -11,17 +11,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import END, Graph, Holdfast, Retry, signal
-from holdfast.engine.journal.reader import begun, load
-from holdfast.engine.journal.writer import Conflict, Journal
-from holdfast.engine.kernel.compaction import CEILING_BYTES, FLOOR_BYTES, Tail, due
-from holdfast.engine.kernel.kernel import Dropped, Kernel
+from holdfast.engine.journal.reader import load_run, new_run
+from holdfast.engine.journal.writer import JournalWriter, PositionTaken
+from holdfast.engine.kernel.compaction import (
+    SNAPSHOT_CEILING_BYTES,
+    SNAPSHOT_FLOOR_BYTES,
+    JournalTail,
+    needs_snapshot,
+)
+from holdfast.engine.kernel.kernel import ClaimLost, Kernel
 from holdfast.errors import ConditionFailed, JournalDamaged
 from holdfast.model.event import Event, Expired, Fenced, NodeFinished, Snapshot
 from holdfast.model.execution import Execution
-from holdfast.records import changes
+from holdfast.records import run_writes
 from holdfast.records.codec import unpack_events
-from holdfast.records.head import Context, Head, head_of
-from holdfast.records.keys import journal_key, position_in
+from holdfast.records.head import Head, JournalExtent, head_of
+from holdfast.records.keys import journal_key, journal_position
 from holdfast.storage import Delete, Update
 from tests.engine.support import (
     Gate,
@@ -48,10 +53,10 @@ sizes = st.integers(0, 2**22)
 
 @given(sizes, sizes)
 def test_a_snapshot_is_due_once_it_is_outweighed(snapshot_bytes: int, since_bytes: int) -> None:
-    wanted = due(Tail(snapshot_bytes, since_bytes))
-    if since_bytes <= FLOOR_BYTES:
+    wanted = needs_snapshot(JournalTail(snapshot_bytes, since_bytes))
+    if since_bytes <= SNAPSHOT_FLOOR_BYTES:
         assert not wanted
-    elif since_bytes > CEILING_BYTES:
+    elif since_bytes > SNAPSHOT_CEILING_BYTES:
         assert wanted
     else:
         assert wanted == (since_bytes > snapshot_bytes)
@@ -95,7 +100,7 @@ async def snapshots_of(hf: Holdfast, id: str) -> list[int]:
     """Return the positions of a run's snapshots."""
     items = [item for item in await journal_items(hf, id) if "#IN#" not in item["SK"]]
     return [
-        position_in(item["SK"])
+        journal_position(item["SK"])
         for item in items
         if "data" in item and isinstance(unpack_events(item["data"])[0], Snapshot)
     ]
@@ -121,7 +126,7 @@ async def test_a_thousand_nodes_with_4_kb_of_state_cost_at_most_1100_units(
     snapshots = await snapshots_of(hf, "doc-42")
     assert pointer == snapshots[-1] > 800
     follows = [item for item in await journal_items(hf, "doc-42") if item["SK"][-8:].isdigit()]
-    read = [item for item in follows if position_in(item["SK"]) >= pointer]
+    read = [item for item in follows if journal_position(item["SK"]) >= pointer]
     async with house.worker(second, graph) as worker:
         await second.signal("doc-42", "decision", True)
         await house.quiet(worker)
@@ -181,7 +186,7 @@ async def test_an_input_counts_as_the_first_snapshot(house: House, hf: Holdfast)
     head = head_of(await item_of_head(hf, "doc-42"))
     assert head.snapshot == 0
     # So it does where the run is read again.
-    assert (await load(hf._kernel, head)).tail.snapshot_bytes > 200_000
+    assert (await load_run(hf._kernel, head)).tail.snapshot_bytes > 200_000
 
 
 # --- nobody can tell ------------------------------------------------------------------------------
@@ -233,7 +238,7 @@ async def test_nothing_is_deleted_and_the_history_shows_no_snapshots(house: Hous
         run = await hf.start(graph, {"n": 0}, id="doc-42")
         await house.quiet(worker)
     assert len(await snapshots_of(hf, "doc-42")) > 2
-    positions = [position_in(item["SK"]) for item in await journal_items(hf, "doc-42")]
+    positions = [journal_position(item["SK"]) for item in await journal_items(hf, "doc-42")]
     assert positions == list(range(1, 42))
     kinds = [entry.kind for entry in (await run.history()).entries]
     assert kinds == ["node"] * 41 + ["finished"]
@@ -322,10 +327,10 @@ async def test_a_crash_before_the_pointer_moved_only_means_to_read_more(house: H
         change = {"remove": ("snapshot",)} if pointer is None else {"set": {"snapshot": pointer}}
         await store_of(hf).table.write(Update(key=tenant_key("doc-42").head, **change))
         head = head_of(await item_of_head(hf, "doc-42"))
-        loaded = await load(hf._kernel, head)
+        loaded = await load_run(hf._kernel, head)
         assert loaded.execution.nodes_run == 40
-        assert loaded.context.size == bytes_before
-        assert loaded.context.position == 41
+        assert loaded.extent.size == bytes_before
+        assert loaded.extent.position == 41
     async with house.worker(hf, graph) as worker:
         await run.signal("decision", "yes")
         await house.quiet(worker)
@@ -343,7 +348,7 @@ async def test_a_cancellation_and_a_result_read_from_the_snapshot(house: House) 
         await house.quiet(worker)
     for id in ("done", "stopped"):
         assert await forget_what_is_covered(hf, id) > 1
-    loaded = await load(client._kernel, head_of(await item_of_head(client, "done")))
+    loaded = await load_run(client._kernel, head_of(await item_of_head(client, "done")))
     assert ("decision", "s1") in loaded.execution.taken
     await client.cancel("stopped", reason="enough")
     assert (await client.get("stopped")).status == "cancelled"
@@ -403,8 +408,10 @@ class Table:
     async def head(self) -> Head:
         return head_of(await item_of_head(self.hf, "doc-42"))
 
-    async def resumed(self, head: Head) -> Journal:
-        return Journal(self.kernel, head, await load(self.kernel, head), alive=lambda: True)
+    async def resumed(self, head: Head) -> JournalWriter:
+        return JournalWriter(
+            self.kernel, head, await load_run(self.kernel, head), alive=lambda: True
+        )
 
     async def events(self) -> list[list[Event]]:
         return [unpack_events(item["data"]) for item in await journal_items(self.hf, "doc-42")]
@@ -446,7 +453,7 @@ async def test_records_under_way_are_not_lost_to_a_snapshot_made_meanwhile(house
     journal = await table.resumed(await table.started())
     await asyncio.gather(*(journal.append([node(number)]) for number in range(20)))
     await journal.append([node(20)])
-    loaded = await load(table.kernel, await table.head())
+    loaded = await load_run(table.kernel, await table.head())
     assert (await table.head()).snapshot > 1
     assert loaded.execution.nodes_run == 21
 
@@ -454,8 +461,8 @@ async def test_records_under_way_are_not_lost_to_a_snapshot_made_meanwhile(house
 async def test_the_pointer_never_goes_back(house: House) -> None:
     table = Table(house)
     head = await table.started()
-    late = changes.pointed(head, 2, now_ms=1, token="t")
-    await table.kernel.heads.write(changes.pointed(head, 5, now_ms=1, token="u"))
+    late = run_writes.snapshot_pointer_write(head, 2, now_ms=1, token="t")
+    await table.kernel.heads.write(run_writes.snapshot_pointer_write(head, 5, now_ms=1, token="u"))
     with pytest.raises(ConditionFailed):
         await table.kernel.heads.write(late)
     assert (await table.head()).snapshot == 5
@@ -467,7 +474,7 @@ async def test_an_owner_that_lost_its_run_learns_so_from_the_pointer(house: Hous
     journal = await table.resumed(head)
     await journal.append([node(0)])
     await table.kernel.heads.write(Update(key=head.key.head, set={"epoch": head.epoch + 1}))
-    with pytest.raises(Dropped):
+    with pytest.raises(ClaimLost):
         await journal.append([node(1)])
     assert (await table.head()).snapshot == 0
 
@@ -486,11 +493,11 @@ async def test_a_stalled_owner_meets_the_fence_though_snapshots_came_after_it(
         await successor.append([node(number)])
     fenced, pointer = 2, (await table.head()).snapshot
     assert pointer > fenced  # whoever begins there does not see the fence, and need not
-    assert (await load(table.kernel, await table.head())).fence == 0
-    with pytest.raises(Conflict):
+    assert (await load_run(table.kernel, await table.head())).fence == 0
+    with pytest.raises(PositionTaken):
         await stalled.append([node(9)])
     # It reads from where its own row pointed, which was before any fence of a higher epoch.
-    assert (await load(table.kernel, head)).fence == head.epoch + 1
+    assert (await load_run(table.kernel, head)).fence == head.epoch + 1
 
 
 async def test_a_pointer_to_what_is_no_snapshot_is_damage(house: House) -> None:
@@ -502,9 +509,9 @@ async def test_a_pointer_to_what_is_no_snapshot_is_damage(house: House) -> None:
         update = Update(key=head.key.head, set={"snapshot": wrong})
         await table.kernel.heads.write(update)
         with pytest.raises(JournalDamaged, match=f"record {wrong} of run 'doc-42' is missing"):
-            await load(table.kernel, await table.head())
+            await load_run(table.kernel, await table.head())
 
 
 def test_a_new_run_has_only_its_input_to_read() -> None:
-    loaded = begun(Execution(seed="s", state={}, node="a"), Context(), 123, plain_bytes=0)
-    assert (loaded.tail, loaded.fence, loaded.inbox) == (Tail(123), 0, [])
+    loaded = new_run(Execution(seed="s", state={}, node="a"), JournalExtent(), 123, plain_bytes=0)
+    assert (loaded.tail, loaded.fence, loaded.inbox) == (JournalTail(123), 0, [])

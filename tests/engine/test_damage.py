@@ -27,7 +27,7 @@ from holdfast.errors import (
 )
 from holdfast.records.keys import RunKey
 from holdfast.storage import Key
-from holdfast.storage.sqlite.body import decoded, encoded
+from holdfast.storage.sqlite.item_codec import decode_attributes, encode_attributes
 from tests import hostile
 from tests.confinement import MB
 from tests.engine.support import WAIT_SECONDS_MAX, House, chain, incompressible, kill
@@ -96,14 +96,14 @@ def change(house: House, pk: str, by: Callable[[dict[str, Any]], None], sk: str 
         (body,) = connection.execute(
             "SELECT body FROM items WHERE pk = ? AND sk = ?", (pk, sk)
         ).fetchone()
-        item = decoded(body)
+        item = decode_attributes(body)
         by(item)
         ttl = item.get("ttl")
         if isinstance(ttl, int) and ttl >= 2**63:
             ttl = None  # no column can hold it
         connection.execute(
             "UPDATE items SET body = ?, GSI1SK = ?, GSI2SK = ?, ttl = ? WHERE pk = ? AND sk = ?",
-            (encoded(item), item.get("GSI1SK"), item.get("GSI2SK"), ttl, pk, sk),
+            (encode_attributes(item), item.get("GSI1SK"), item.get("GSI2SK"), ttl, pk, sk),
         )
 
 
@@ -286,7 +286,7 @@ async def test_damaged_records_end_their_own_runs_only(either: House) -> None:
         await either.quiet(worker)
         for id, kind in bad.items():
             key = RunKey("victim", id)
-            rows = [item async for item in hf._store.table.every(key.pk)]
+            rows = [item async for item in hf._store.table.query_all(key.pk)]
             (record, *_) = [row for row in rows if row["SK"].startswith("J#")]
             await change_item(either, hf, Key(record["PK"], record["SK"]), RECORDS[kind])
         for id in (*bad, "good"):
@@ -415,7 +415,7 @@ async def test_a_worker_stops_when_its_file_is_gone(
         await hf.start(GRAPH, {}, id="nowhere")
     house.clock.advance(60)
     async with asyncio.timeout(WAIT_SECONDS_MAX):
-        error = await worker.broken()
+        error = await worker.wait_closed()
     assert isinstance(error, StoreReplaced)
     assert isinstance(worker.health.error, StoreReplaced)
     told = [record for record in caplog.records if "cannot use its store" in record.getMessage()]

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from holdfast import Budget, Graph, Holdfast, Retry, days, done, hours, restart, signal, tool
-from holdfast.engine.runs.budget_accounts import Accounts, granted
+from holdfast.engine.runs.budget_accounts import Accounts, read_granted
 from holdfast.engine.runs.rows import read_row
 from holdfast.errors import CallFailed, InvalidRequest, RunFailed
 from holdfast.model.spending import Spending
@@ -307,7 +307,7 @@ async def test_what_lies_beside_the_row_of_an_extended_run_lasts_as_well(either:
         await either.quiet(worker)
         await run.extend(expires=days(300))
         ttl = (await item_of_head(hf, "root"))["ttl"]
-        items = store_of(hf).table.every(tenant_key("root").pk, UpTo("GRANT#~"))
+        items = store_of(hf).table.query_all(tenant_key("root").pk, UpTo("GRANT#~"))
         lasting = {item["SK"].split("#")[0]: item["ttl"] == ttl async for item in items}
         assert lasting == dict.fromkeys(("ACCOUNT", "CALL", "CHILD", "GRANT"), True)
 
@@ -502,7 +502,7 @@ async def test_an_account_that_was_opened_before_a_crash_catches_up(
     await hf.set_budget("doc-42", Budget(usd=2))
     later = msgspec.structs.replace(head, epoch=head.epoch + 1)
     await accounts.open(later, head.budget, Spending(0, 30))
-    assert await granted(kernel, head) == Spending(0, 30)
+    assert await read_granted(kernel, head) == Spending(0, 30)
 
 
 async def test_a_call_in_doubt_is_listed_while_another_branch_goes_on(

@@ -12,8 +12,8 @@ import pytest
 
 from holdfast import Graph, HistoryEntry, Holdfast, signal
 from holdfast.engine.history import events, views
-from holdfast.engine.journal.reader import load
-from holdfast.engine.journal.writer import Journal
+from holdfast.engine.journal.reader import load_run
+from holdfast.engine.journal.writer import JournalWriter
 from holdfast.errors import InvalidQuery, JournalDamaged, RunNotFound
 from holdfast.model.event import Event, NodeFinished
 from holdfast.records.codec import unpack_events
@@ -81,7 +81,7 @@ async def recorded(hf: Holdfast, id: str) -> list[tuple[int, int, Event]]:
 
 
 def listeners(hf: Holdfast) -> dict[Any, Any]:
-    return hf._kernel.news._listeners
+    return hf._kernel.notifier._listeners
 
 
 # --- live -----------------------------------------------------------------------------------------
@@ -90,7 +90,7 @@ def listeners(hf: Holdfast) -> dict[Any, Any]:
 async def test_who_follows_in_the_same_process_is_woken_by_every_commit(
     house: House, hf: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "_ASK_FIRST_SECONDS", NEVER_SECONDS)  # asking would find it too
+    monkeypatch.setattr(events, "_POLL_FIRST_SECONDS", NEVER_SECONDS)  # asking would find it too
     gates = [Gate(), Gate()]
 
     def gated(gate: Gate) -> Any:
@@ -115,7 +115,7 @@ async def test_who_follows_in_the_same_process_is_woken_by_every_commit(
 async def test_who_follows_in_the_same_process_hears_of_a_cancellation(
     house: House, hf: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "_ASK_FIRST_SECONDS", NEVER_SECONDS)
+    monkeypatch.setattr(events, "_POLL_FIRST_SECONDS", NEVER_SECONDS)
     run = await hf.start(grouped(), id="doc-42")
     following = asyncio.create_task(collected(run.events()))
     while not listeners(hf):
@@ -257,7 +257,7 @@ async def test_who_follows_a_run_that_expires_sees_that_and_later_comers_find_no
 async def test_who_comes_too_late_for_a_record_is_told_that_it_is_gone(
     house: House, hf: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "_RECORDS_A_PAGE", 1)
+    monkeypatch.setattr(events, "_RECORDS_PER_PAGE", 1)
     graph = chain("g", 4, lambda number: {}, node3=waits)
     async with house.worker(hf, graph) as worker:
         await hf.start(graph, id="doc-42", expires=3600)
@@ -273,7 +273,7 @@ async def test_who_comes_too_late_for_a_record_is_told_that_it_is_gone(
 async def test_a_blob_that_was_freed_meanwhile_is_no_damage(
     house: House, hf: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "_BYTES_AT_ONCE", 1)
+    monkeypatch.setattr(events, "_BATCH_BYTES_MAX", 1)
     graph = chain("g", 3, lambda number: {"blob": incompressible(number, 20_000)})
     await _finished(hf, house, graph)
     stream = hf.events("doc-42")
@@ -402,7 +402,7 @@ async def test_what_is_for_the_engine_alone_is_not_shown(
 ) -> None:
     await _finished(hf, house, grouped())
     whole = await collected(hf.events("doc-42"))
-    monkeypatch.setattr(views, "_HIDDEN", frozenset({"node"}))
+    monkeypatch.setattr(views, "_HIDDEN_KINDS", frozenset({"node"}))
     assert await collected(hf.events("doc-42")) == whole[-1:]
     assert (await hf.history("doc-42", cursor=whole[0].cursor)).entries == whole[-1:]
 
@@ -413,7 +413,7 @@ async def test_what_is_for_the_engine_alone_is_not_shown(
 async def test_a_long_journal_is_read_a_page_at_a_time(
     house: House, hf: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "_RECORDS_A_PAGE", 5)
+    monkeypatch.setattr(events, "_RECORDS_PER_PAGE", 5)
     graph = chain("g", 40, lambda number: {})
     await _finished(hf, house, graph)
     hf.meter.reset()
@@ -437,7 +437,7 @@ async def test_a_long_journal_is_read_a_page_at_a_time(
 async def test_large_records_are_in_memory_a_few_at_a_time(
     house: House, hf: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "_BYTES_AT_ONCE", 50_000)
+    monkeypatch.setattr(events, "_BATCH_BYTES_MAX", 50_000)
     graph = chain("g", 8, lambda number: {"blob": incompressible(number, 20_000)})
     await _finished(hf, house, graph)
     hf.meter.reset()
@@ -457,9 +457,9 @@ async def test_over_all_reconnects_the_stream_is_the_journal(
 ) -> None:
     """Append and hold at random, and follow from here and from elsewhere, broken off at random."""
     random = Random(seed)
-    monkeypatch.setattr(events, "_RECORDS_A_PAGE", random.choice([1, 2, 3, 200]))
-    monkeypatch.setattr(events, "_ASK_FIRST_SECONDS", 0.001)
-    monkeypatch.setattr(events, "_ASK_MOST_SECONDS", 0.002)
+    monkeypatch.setattr(events, "_RECORDS_PER_PAGE", random.choice([1, 2, 3, 200]))
+    monkeypatch.setattr(events, "_POLL_FIRST_SECONDS", 0.001)
+    monkeypatch.setattr(events, "_POLL_SECONDS_MAX", 0.002)
     writer, other = house.open(), house.open()
     await writer.start(grouped(), id="doc-42")
     head = head_of(await item_of_head(writer, "doc-42"))
@@ -480,7 +480,7 @@ async def test_over_all_reconnects_the_stream_is_the_journal(
 
 
 async def _appended(hf: Holdfast, head: Head, random: Random) -> None:
-    journal = Journal(hf._kernel, head, await load(hf._kernel, head), alive=lambda: True)
+    journal = JournalWriter(hf._kernel, head, await load_run(hf._kernel, head), alive=lambda: True)
     number = 0
     under_way: set[asyncio.Task[None]] = set()
     while number < 60:
@@ -488,7 +488,7 @@ async def _appended(hf: Holdfast, head: Head, random: Random) -> None:
         some = [NodeFinished(0, "n", number + n, {}, "n") for n in range(size)]
         number += size
         if random.random() < 0.3:
-            journal.hold(some)
+            journal.buffer(some)
         else:
             # In the order in which they are begun; several may share a Put.
             under_way.add(asyncio.create_task(journal.append(some)))

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast import Graph, Holdfast, Retry, days, hours, signal
-from holdfast.engine.journal.reader import load
-from holdfast.engine.journal.writer import Conflict, Journal
+from holdfast.engine.journal.reader import load_run
+from holdfast.engine.journal.writer import JournalWriter, PositionTaken
 from holdfast.errors import (
     RunEnded,
     RunExpired,
@@ -144,12 +144,12 @@ async def test_a_late_write_finds_its_place_taken_when_the_run_was_freed(house: 
     graph, hf = chain("g", 2, lambda number: {"page": number}, node1=waits), house.open()
     await hf.start(graph, id="doc-42", expires=3600)
     head = head_of(await item_of_head(hf, "doc-42"))
-    late = Journal(hf._kernel, head, await load(hf._kernel, head), alive=lambda: True)
+    late = JournalWriter(hf._kernel, head, await load_run(hf._kernel, head), alive=lambda: True)
     async with house.worker(hf, graph) as worker:
         await house.quiet(worker)
         await house.move(3601, worker)
     assert (await hf.get("doc-42")).status == "expired"
-    with pytest.raises(Conflict):
+    with pytest.raises(PositionTaken):
         await late.append([NodeFinished(0, "node0", 0, {"page": 7}, "node1")])
     assert all(item["stays"] for item in await journal_items(hf, "doc-42"))
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from holdfast import Graph, Holdfast, days, fail, hours, signal
-from holdfast.engine.history.views import moment
-from holdfast.engine.journal.reader import load
-from holdfast.engine.journal.writer import Conflict, Journal
+from holdfast.engine.history.views import utc_datetime
+from holdfast.engine.journal.reader import load_run
+from holdfast.engine.journal.writer import JournalWriter, PositionTaken
 from holdfast.errors import (
     ExpiryNotLater,
     InvalidRequest,
@@ -276,7 +276,7 @@ async def test_a_run_with_more_waits_than_its_row_may_show_finds_out_by_itself(
 
 
 async def test_a_scheduled_run_starts_when_it_was_to(house: House, hf: Holdfast) -> None:
-    starts = moment(house.clock.now_ms() + HOUR * 1000)
+    starts = utc_datetime(house.clock.now_ms() + HOUR * 1000)
     run = await hf.start(GRAPH, id="doc-42", start_at=starts, expires=HOUR)
     await run.extend(days(5))
     assert (await run.get()).due_at == starts
@@ -327,7 +327,7 @@ async def test_a_run_that_has_ended_in_its_journal_is_refused(house: House, hf: 
     """Its owner died before the row said so."""
     graph, dead = chain("g", 1, text), asyncio.Event()
     lost = house.worker(hf, graph)
-    settle = hf._kernel.settle
+    settle = hf._kernel.resolve_write
 
     async def dying(table: Any, write: Any, **options: Any) -> Any:
         if table is hf._kernel.heads and "status" in getattr(write, "set", {}):
@@ -335,7 +335,7 @@ async def test_a_run_that_has_ended_in_its_journal_is_refused(house: House, hf: 
             await asyncio.Event().wait()
         return await settle(table, write, **options)
 
-    hf._kernel.settle = dying  # type: ignore[method-assign]
+    hf._kernel.resolve_write = dying  # type: ignore[method-assign]
     await lost.start()
     await hf.start(graph, id="doc-42")
     async with asyncio.timeout(60):
@@ -401,14 +401,14 @@ async def test_a_signal_that_is_put_while_the_run_is_extended_lasts(house: House
         run = await hf.start(graph, id="doc-42", expires=HOUR)
         await house.quiet(worker)
     ttl = (await item_of_head(hf, "doc-42"))["ttl"]
-    settle = sender._kernel.settle
+    settle = sender._kernel.resolve_write
 
     async def stalled(table: Any, write: Any, **options: Any) -> Any:
         if table is sender._kernel.inboxes and not hasattr(write, "set"):
             await client.extend("doc-42", expires=days(30))
         return await settle(table, write, **options)
 
-    sender._kernel.settle = stalled  # type: ignore[method-assign]
+    sender._kernel.resolve_write = stalled  # type: ignore[method-assign]
     await sender.signal("doc-42", "decision", incompressible(5, 50_000))
     assert (await item_of_head(hf, "doc-42"))["ttl"] > ttl
     assert await sweep_what_was_to_expire(house, hf, ttl) == 0
@@ -424,14 +424,14 @@ async def test_a_signal_sent_again_after_its_sender_died_lasts(house: House) -> 
         run = await hf.start(graph, id="doc-42", expires=HOUR)
         await house.quiet(worker)
     ttl = (await item_of_head(hf, "doc-42"))["ttl"]
-    settle = sender._kernel.settle
+    settle = sender._kernel.resolve_write
 
     async def dying(table: Any, write: Any, **options: Any) -> Any:
         await client.extend("doc-42", expires=days(30))
         await settle(table, write, **options)
         raise Killed
 
-    sender._kernel.settle = dying  # type: ignore[method-assign]
+    sender._kernel.resolve_write = dying  # type: ignore[method-assign]
     with pytest.raises(Killed):
         await sender.signal("doc-42", "decision", "yes", signal_id="s1")
     await client.signal("doc-42", "decision", "yes", signal_id="s1")
@@ -473,7 +473,7 @@ def around_each_write(
 
         return instead
 
-    for name in ("settle", "settle_together"):
+    for name in ("resolve_write", "resolve_transaction"):
         setattr(hf._kernel, name, handed_over(getattr(hf._kernel, name)))
 
 
@@ -643,12 +643,12 @@ async def test_an_owner_that_slept_through_it_all_finds_its_place_taken(house: H
     hf = house.open()
     await hf.start(GRAPH, id="doc-42", expires=HOUR)
     head = head_of(await item_of_head(hf, "doc-42"))
-    slept = Journal(hf._kernel, head, await load(hf._kernel, head), alive=lambda: True)
+    slept = JournalWriter(hf._kernel, head, await load_run(hf._kernel, head), alive=lambda: True)
     await hf.extend("doc-42", expires=days(5))
     async with house.worker(hf, GRAPH) as worker:
         await house.move(days(5).total_seconds() + 1, worker)
     assert (await hf.get("doc-42")).status == "expired"
-    with pytest.raises(Conflict):
+    with pytest.raises(PositionTaken):
         await slept.append([NodeFinished(0, "node0", 0, text(0), "node1")])
     (place, end) = await journal_items(hf, "doc-42")
     assert (place["stays"], end["stays"]) == ("emptied", "whole")

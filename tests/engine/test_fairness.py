@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast import Graph, Holdfast
-from holdfast.engine.worker.poll_order import Rounds
+from holdfast.engine.worker.poll_order import PartitionOrder
 from holdfast.errors import Throttled
 from holdfast.records.keys import RunKey, shard_of_run
 from holdfast.storage import Update
@@ -168,15 +168,15 @@ async def test_a_full_partition_keeps_no_other_one_waiting(house: House) -> None
 
 
 def test_who_was_served_last_comes_last() -> None:
-    rounds = Rounds(["a", "b"], [None, "gpu"])
-    order = rounds.order("w", 4)
+    rounds = PartitionOrder(["a", "b"], [None, "gpu"])
+    order = rounds.partitions("w", 4)
     assert len(order) == len(set(order)) == 16
-    rounds.served(order[5])
-    turned = rounds.order("w", 4)
+    rounds.rotate_past(order[5])
+    turned = rounds.partitions("w", 4)
     assert turned == [*order[6:], *order[:6]]
-    assert sorted(rounds.order("w", 8))[:1] == ["DUE#a#000"]
-    assert len(rounds.order("w", 8)) == 32
-    assert rounds.order("another", 8) != rounds.order("w", 8)
+    assert sorted(rounds.partitions("w", 8))[:1] == ["DUE#a#000"]
+    assert len(rounds.partitions("w", 8)) == 32
+    assert rounds.partitions("another", 8) != rounds.partitions("w", 8)
 
 
 async def test_a_shard_that_cannot_be_read_hides_no_other(

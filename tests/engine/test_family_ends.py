@@ -9,10 +9,10 @@ import pytest
 
 from holdfast import Graph, Holdfast, signal
 from holdfast.errors import RunCancelled, RunFailed
-from holdfast.model.child import childs_signal
+from holdfast.model.child import child_signal
 from holdfast.records.codec import encode, pack
 from holdfast.records.head import head_of
-from holdfast.records.journal import Content, signal_item
+from holdfast.records.journal import Content, signal_write
 from holdfast.records.keys import journal_range
 from holdfast.storage import Delete, Key, Put
 from holdfast.storage.operations import GetItem, QueryItems
@@ -125,11 +125,11 @@ async def test_a_parent_is_woken_though_its_child_spent_less_than_it_was_first_t
         await house.quiet(worker)
     head = head_of(await item_of_head(hf, PARENT))
     told = {"status": "finished", "state": {"n": 2}, "failure": None, "spent": [700, 0]}
-    await hf._kernel.settle(
+    await hf._kernel.resolve_write(
         hf._kernel.inboxes,
-        signal_item(
+        signal_write(
             head,
-            name=childs_signal("kid"),
+            name=child_signal("kid"),
             id="end",
             content=Content(pack(told)),
             plain_bytes=len(encode(told)),
@@ -326,7 +326,7 @@ async def test_a_child_whose_parent_is_gone_ends_quietly(house: House, gone: str
         assert await later.run("child").result(timeout=60) == {"answer": 1}
         await house.quiet(worker)
     assert (await later.get("child")).due_at is None
-    items = [item async for item in table.every(tenant_key(PARENT).pk)]
+    items = [item async for item in table.query_all(tenant_key(PARENT).pk)]
     assert not [item for item in items if "#IN#" in item["SK"]]
 
 
@@ -554,6 +554,6 @@ async def test_nothing_of_a_child_is_left_when_its_time_is_over(house: House, hf
         assert [row.due_at for row in rows] == [None, None]
     head = await item_of_head(hf, PARENT)
     table = store_of(hf).table
-    journal = [i async for i in table.every(head["PK"], journal_range(head["generation"]))]
+    journal = [i async for i in table.query_all(head["PK"], journal_range(head["generation"]))]
     assert [item for item in journal if not item.get("stays")] == []
     assert await table.get(Key(head["PK"], f"CHILD#{head['generation']}#child")) is not None

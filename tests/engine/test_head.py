@@ -46,7 +46,9 @@ async def largest_head(hf: Holdfast, house: House, graph: Graph, input: Any = No
         await house.quiet(worker)
     (item,) = [
         item
-        async for item in store_of(hf).table.every(f"RUN#{LARGEST_TENANT}#{LARGEST_START['id']}")
+        async for item in store_of(hf).table.query_all(
+            f"RUN#{LARGEST_TENANT}#{LARGEST_START['id']}"
+        )
         if item["SK"] == "HEAD"
     ]
     return item_bytes(item)
@@ -232,7 +234,7 @@ async def test_a_user_is_kept_as_a_keyed_hash_and_nowhere_else(house: House) -> 
     assert (await another.get()).user not in hashes
     table = store_of(one).table
     for number in range(5):
-        async for item in table.every(f"RUN#default#doc-{number}"):
+        async for item in table.query_all(f"RUN#default#doc-{number}"):
             assert user not in repr(item)
             assert user.encode() not in b"".join(v for v in item.values() if isinstance(v, bytes))
     assert user not in repr(await table.query("SETTINGS"))

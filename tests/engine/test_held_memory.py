@@ -13,8 +13,8 @@ import pytest
 
 from holdfast import END, Graph, Holdfast, PayloadLimits, signal
 from holdfast.engine.execution import branches
-from holdfast.engine.execution.claimed_run import Hold
-from holdfast.engine.kernel.offload import LARGE_BYTES, Heavy
+from holdfast.engine.execution.claimed_run import ClaimedRun
+from holdfast.engine.kernel.offload import LARGE_BYTES, ThreadOffload
 from holdfast.errors import CallFailed, RunFailed
 from tests.engine.branching import each, nothing
 from tests.engine.support import Gate, House
@@ -174,7 +174,7 @@ async def test_what_was_read_back_counts(house: House) -> None:
 async def test_few_branches_of_a_large_state_are_performed_at_a_time(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(branches, "COPIES_BYTES_MAX", 350 * KB)
+    monkeypatch.setattr(branches, "STATE_COPIES_BYTES_MAX", 350 * KB)
     gate = Gate()
 
     async def work(state: Any) -> Any:
@@ -241,12 +241,12 @@ async def test_a_run_that_paused_or_ended_is_freed_at_once(house: House) -> None
 
 
 def _held(hf: Holdfast) -> int:
-    held = [each for each in gc.get_objects() if isinstance(each, Hold)]
+    held = [each for each in gc.get_objects() if isinstance(each, ClaimedRun)]
     return sum(each.kernel is hf._kernel for each in held)
 
 
 async def test_work_on_large_values_is_done_by_two_also_if_callers_go_away() -> None:
-    heavy, gate = Heavy(), threading.Event()
+    heavy, gate = ThreadOffload(), threading.Event()
     at_work, both = list[int](), threading.Barrier(3, timeout=30)
 
     def work(number: int) -> None:

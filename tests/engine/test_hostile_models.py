@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from holdfast import Answer, Budget, Holdfast, Quota, agent
 from holdfast.errors import AnswerTooLarge, InvalidAnswer, ModelUnavailable, RunFailed
 from holdfast.integrations.offline import Offline
-from holdfast.model.answers import admitted_answer
-from holdfast.model.bounds import ANSWER_BYTES_MAX, RETRY_AFTER_SECONDS_MAX, TOOL_CALLS_MAX
+from holdfast.model.answer_limits import ANSWER_BYTES_MAX, RETRY_AFTER_SECONDS_MAX, TOOL_CALLS_MAX
+from holdfast.model.answer_validation import validated_answer
 from holdfast.model.invocation import Request, ToolCall
 from holdfast.model.pricing import Usage
 from tests import hostile
@@ -112,7 +112,7 @@ class Says:
         self.answers = list(answers)
         self.asked: list[Request] = []
 
-    def tokens_at_most(self, request: Request) -> tuple[int, int]:
+    def tokens_max(self, request: Request) -> tuple[int, int]:
         return 1_000_000, 100
 
     async def answer(self, request: Request, emit: Any) -> Any:
@@ -222,7 +222,7 @@ def test_any_answer_is_admitted_or_a_typed_error(
 ) -> None:
     answer = Answer(text=text, tool_calls=tuple(calls), usage=usage)
     try:
-        kept = admitted_answer(answer, (50, 50))
+        kept = validated_answer(answer, (50, 50))
     except InvalidAnswer:
         return
     assert kept.usage == usage or kept.usage == Usage(50, 50)

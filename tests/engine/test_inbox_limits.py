@@ -11,13 +11,13 @@ import pytest
 
 from holdfast import Graph, Holdfast, PayloadLimits, signal
 from holdfast.engine.journal import signal_payloads
-from holdfast.engine.kernel.deliveries import AT_ONCE_MAX
+from holdfast.engine.kernel.deliveries import CONCURRENT_DELIVERIES_MAX
 from holdfast.engine.runs import signalling
 from holdfast.engine.runs.cancelling import cancel_run
-from holdfast.engine.runs.local_workers import NOBODY
+from holdfast.engine.runs.local_workers import NO_WORKERS
 from holdfast.errors import InboxFull
-from holdfast.model.child import childs_signal
-from holdfast.records import changes
+from holdfast.model.child import child_signal
+from holdfast.records import run_writes
 from holdfast.records.codec import unpack_value
 from holdfast.records.keys import RunKey, inbox_key
 from holdfast.storage import Update
@@ -178,9 +178,9 @@ async def test_senders_of_one_process_overshoot_by_few(house: House) -> None:
     )
     accepted = sum(each is None for each in sent)
     assert {type(each) for each in sent} == {type(None), InboxFull}
-    assert 3 <= accepted <= 2 + AT_ONCE_MAX
+    assert 3 <= accepted <= 2 + CONCURRENT_DELIVERIES_MAX
     assert await counted(hf) == (accepted, accepted)
-    assert not hf._kernel.deliveries._rooms
+    assert not hf._kernel.delivery_limiter._semaphores
 
 
 # --- counting -------------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ async def test_a_row_without_counters_is_counted_when_the_run_pauses(house: Hous
 def pause_as_earlier_releases(patch: pytest.MonkeyPatch) -> None:
     """Let owners pause runs without a word about the counters."""
     counters = ("inbox_items", "inbox_bytes", "inbox_epoch")
-    paused = changes.paused
+    paused = run_writes.pause_write
 
     def unaware(*args: Any, **options: Any) -> Update:
         write = paused(*args, **options)
@@ -214,7 +214,7 @@ def pause_as_earlier_releases(patch: pytest.MonkeyPatch) -> None:
             remove=tuple(name for name in write.remove if name not in counters),
         )
 
-    patch.setattr(changes, "paused", unaware)
+    patch.setattr(run_writes, "pause_write", unaware)
 
 
 async def test_what_an_owner_of_an_earlier_release_took_does_not_fill_an_inbox(
@@ -271,7 +271,7 @@ async def test_a_signal_whose_sender_died_is_counted_when_the_run_pauses(
         raise asyncio.CancelledError
 
     with monkeypatch.context() as patch:
-        patch.setattr(signalling, "_tell_run", dies)
+        patch.setattr(signalling, "_notify_run", dies)
         with pytest.raises(asyncio.CancelledError):
             await run.signal("noise", "x", signal_id="s1")
     await run.signal("noise", "x", signal_id="s1")
@@ -391,16 +391,16 @@ async def test_an_owner_that_says_what_it_took_does_not_overlook_the_end_of_a_ch
     async with house.worker(hf, graph) as worker:
         await hf.start(graph, id="doc-42")
         await gate.waited_at()
-        held = worker._drivers[RUN].hold
+        held = worker._drivers[RUN].claimed
         async with asyncio.timeout(60):
             for number in range(2):
                 await client.signal("doc-42", "msg", number)
             while not lost.is_set():
                 house.clock.advance(0.005)
                 await item_of_head(client, "doc-42")
-            end: dict[str, Any] = {"name": childs_signal("child"), "id": "end", "payload": {}}
-            await signalling.send_signal(client._kernel, NOBODY, RUN, **end, ends_child=True)
-            while held._taken.items:
+            end: dict[str, Any] = {"name": child_signal("child"), "id": "end", "payload": {}}
+            await signalling.send_signal(client._kernel, NO_WORKERS, RUN, **end, ends_child=True)
+            while held._taken_since_update.items:
                 house.clock.advance(0.005)
                 await item_of_head(client, "doc-42")
         assert held.head.signals < (await item_of_head(client, "doc-42"))["signals"]
@@ -512,6 +512,6 @@ async def test_signals_sent_again_to_a_run_that_ended_read_it_two_at_a_time(
         await house.quiet(worker)
         await run.result(timeout=60)
     monkeypatch.setattr(signalling, "load_journal", watched)
-    again = [run.signal("msg", "end", signal_id="end") for _ in range(AT_ONCE_MAX)]
+    again = [run.signal("msg", "end", signal_id="end") for _ in range(CONCURRENT_DELIVERIES_MAX)]
     await asyncio.gather(*again)
     assert most == 2

@@ -10,14 +10,14 @@ import msgspec
 import pytest
 
 from holdfast.clock import ManualClock, SeededIds
-from holdfast.engine.journal.reader import begun
-from holdfast.engine.journal.writer import GROUP_BYTES_MAX, Conflict, Journal
-from holdfast.engine.kernel.kernel import Dropped, Kernel
+from holdfast.engine.journal.reader import new_run
+from holdfast.engine.journal.writer import GROUP_BYTES_MAX, JournalWriter, PositionTaken
+from holdfast.engine.kernel.kernel import ClaimLost, Kernel
 from holdfast.errors import InvalidResult
 from holdfast.model.event import Event, NodeFinished
 from holdfast.model.execution import Execution
 from holdfast.records.codec import pack, unpack_events
-from holdfast.records.head import Context, Head
+from holdfast.records.head import Head, JournalExtent
 from holdfast.records.journal import content_of
 from holdfast.records.keys import RunKey, journal_key, journal_range
 from holdfast.storage import Meter, Put, Store
@@ -45,8 +45,10 @@ def kernel(engine: Fallible) -> Kernel:
 
 
 @pytest.fixture
-def journal(kernel: Kernel) -> Journal:
-    return Journal(kernel, head(), begun(EMPTY, Context(), 0, plain_bytes=0), alive=lambda: True)
+def journal(kernel: Kernel) -> JournalWriter:
+    return JournalWriter(
+        kernel, head(), new_run(EMPTY, JournalExtent(), 0, plain_bytes=0), alive=lambda: True
+    )
 
 
 def head() -> Head:
@@ -78,7 +80,7 @@ def event(number: int, text: str = "") -> Event:
 
 async def stored(kernel: Kernel) -> list[list[int]]:
     """Return the visits that each record carries."""
-    items = [item async for item in kernel.journals.every(RUN.pk, journal_range(GENERATION))]
+    items = [item async for item in kernel.journals.query_all(RUN.pk, journal_range(GENERATION))]
     contents = [content_of(item).data or b"" for item in items]
     return [
         [e.visit for e in unpack_events(data) if isinstance(e, NodeFinished)] for data in contents
@@ -92,7 +94,7 @@ async def settled() -> None:
 
 
 async def test_what_becomes_ready_while_a_put_is_under_way_shares_the_next(
-    kernel: Kernel, engine: Fallible, journal: Journal
+    kernel: Kernel, engine: Fallible, journal: JournalWriter
 ) -> None:
     appends = [asyncio.create_task(journal.append([event(n)])) for n in range(32)]
     await settled()
@@ -100,11 +102,11 @@ async def test_what_becomes_ready_while_a_put_is_under_way_shares_the_next(
     engine.open.set()
     await asyncio.gather(*appends)
     assert await stored(kernel) == [[0], list(range(1, 32))]
-    assert journal.context.position == 3
+    assert journal.extent.position == 3
 
 
 async def test_a_group_is_capped_and_the_rest_takes_the_next_position(
-    kernel: Kernel, engine: Fallible, journal: Journal
+    kernel: Kernel, engine: Fallible, journal: JournalWriter
 ) -> None:
     # Text that does not compress and yet stays inline here: this store has no blobs.
     large = Random(1).randbytes(GROUP_BYTES_MAX // 4).hex()[: GROUP_BYTES_MAX // 3]
@@ -118,7 +120,7 @@ async def test_a_group_is_capped_and_the_rest_takes_the_next_position(
 
 
 async def test_whoever_was_first_does_not_write_for_those_that_keep_coming(
-    kernel: Kernel, engine: Fallible, journal: Journal
+    kernel: Kernel, engine: Fallible, journal: JournalWriter
 ) -> None:
     first = asyncio.create_task(journal.append([event(0)]))
     await settled()
@@ -139,7 +141,7 @@ async def test_whoever_was_first_does_not_write_for_those_that_keep_coming(
 
 
 async def test_whoever_waits_for_what_another_task_writes_hears_of_a_conflict(
-    kernel: Kernel, engine: Fallible, journal: Journal
+    kernel: Kernel, engine: Fallible, journal: JournalWriter
 ) -> None:
     first = asyncio.create_task(journal.append([event(0)]))
     await settled()
@@ -153,13 +155,13 @@ async def test_whoever_waits_for_what_another_task_writes_hears_of_a_conflict(
     await engine._engine.perform(msgspec.structs.replace(engine.writes[0], write=Put(item)))
     engine.open.set()
     results = await asyncio.gather(*others, return_exceptions=True)
-    assert [type(result) for result in results] == [Conflict, Conflict]
+    assert [type(result) for result in results] == [PositionTaken, PositionTaken]
     assert await stored(kernel) == [[0], [100]]
-    assert not journal.undecided
+    assert not journal.outcome_unknown
 
 
 async def test_whoever_is_cancelled_takes_nobody_along_whose_record_is_written_by_another(
-    kernel: Kernel, engine: Fallible, journal: Journal
+    kernel: Kernel, engine: Fallible, journal: JournalWriter
 ) -> None:
     first = asyncio.create_task(journal.append([event(0)]))
     await settled()
@@ -177,7 +179,7 @@ async def test_whoever_is_cancelled_takes_nobody_along_whose_record_is_written_b
 
 
 async def test_if_the_first_is_cancelled_all_that_wait_hear_of_it(
-    engine: Fallible, journal: Journal
+    engine: Fallible, journal: JournalWriter
 ) -> None:
     first = asyncio.create_task(journal.append([event(0)]))
     await settled()
@@ -185,12 +187,16 @@ async def test_if_the_first_is_cancelled_all_that_wait_hear_of_it(
     await settled()
     first.cancel()
     results = await asyncio.gather(first, *others, return_exceptions=True)
-    assert [type(result) for result in results] == [asyncio.CancelledError, Conflict, Conflict]
-    assert journal.undecided
+    assert [type(result) for result in results] == [
+        asyncio.CancelledError,
+        PositionTaken,
+        PositionTaken,
+    ]
+    assert journal.outcome_unknown
 
 
 async def test_what_is_too_large_is_refused_alone_and_the_rest_is_written(
-    kernel: Kernel, engine: Fallible, journal: Journal
+    kernel: Kernel, engine: Fallible, journal: JournalWriter
 ) -> None:
     large = Random(1).randbytes(400 * 1024)  # more than an item holds, and there are no blobs
     unfit = NodeFinished(0, "a", 7, {"data": large}, "a")
@@ -213,21 +219,21 @@ async def test_what_is_too_large_is_refused_alone_and_the_rest_is_written(
 
 
 async def test_what_is_large_is_not_held_back(
-    kernel: Kernel, engine: Fallible, journal: Journal
+    kernel: Kernel, engine: Fallible, journal: JournalWriter
 ) -> None:
     engine.open.set()
-    assert journal.hold([event(0)])
-    assert not journal.hold([event(1, "x" * GROUP_BYTES_MAX)])
+    assert journal.buffer([event(0)])
+    assert not journal.buffer([event(1, "x" * GROUP_BYTES_MAX)])
     await journal.flush()
     assert await stored(kernel) == [[0]]
 
 
 async def test_what_is_held_back_travels_with_the_next_that_must_be_durable(
-    kernel: Kernel, engine: Fallible, journal: Journal
+    kernel: Kernel, engine: Fallible, journal: JournalWriter
 ) -> None:
     engine.open.set()
-    journal.hold([event(0)])
-    journal.hold([event(1)])
+    journal.buffer([event(0)])
+    journal.buffer([event(1)])
     assert await stored(kernel) == []
     await journal.append([event(2)])
     assert await stored(kernel) == [[0, 1, 2]]
@@ -236,12 +242,12 @@ async def test_what_is_held_back_travels_with_the_next_that_must_be_durable(
 
 
 async def test_all_who_wait_for_what_is_held_back_share_one_put_that_no_cancelling_cuts_short(
-    kernel: Kernel, engine: Fallible, journal: Journal
+    kernel: Kernel, engine: Fallible, journal: JournalWriter
 ) -> None:
-    journal.hold([event(0)])
-    waits = [asyncio.ensure_future(_awaited(journal.flushed())) for _ in range(3)]
+    journal.buffer([event(0)])
+    waits = [asyncio.ensure_future(_awaited(journal.request_flush())) for _ in range(3)]
     await settled()
-    assert [len(engine.writes), journal.holds_back, journal.holds] == [1, False, True]
+    assert [len(engine.writes), journal.has_buffered, journal.has_unwritten] == [1, False, True]
     waits[0].cancel()
     engine.open.set()
     results = await asyncio.gather(*waits, return_exceptions=True)
@@ -251,14 +257,16 @@ async def test_all_who_wait_for_what_is_held_back_share_one_put_that_no_cancelli
 
 
 async def test_whoever_waits_for_what_is_held_back_hears_that_the_position_is_lost(
-    kernel: Kernel, engine: Fallible, journal: Journal
+    kernel: Kernel, engine: Fallible, journal: JournalWriter
 ) -> None:
     engine.open.set()
-    rival = Journal(kernel, head(), begun(EMPTY, Context(), 0, plain_bytes=0), alive=lambda: True)
+    rival = JournalWriter(
+        kernel, head(), new_run(EMPTY, JournalExtent(), 0, plain_bytes=0), alive=lambda: True
+    )
     await rival.append([event(100)])
-    journal.hold([event(0)])
-    with pytest.raises(Conflict):
-        await journal.flushed()
+    journal.buffer([event(0)])
+    with pytest.raises(PositionTaken):
+        await journal.request_flush()
     assert await stored(kernel) == [[100]]
 
 
@@ -267,7 +275,7 @@ async def _awaited(future: asyncio.Future[None]) -> None:
 
 
 async def test_what_cannot_be_kept_is_refused_alone(
-    kernel: Kernel, engine: Fallible, journal: Journal
+    kernel: Kernel, engine: Fallible, journal: JournalWriter
 ) -> None:
     engine.open.set()
     unfit = NodeFinished(0, "a", 7, {"n": 2**80}, "a")
@@ -282,22 +290,24 @@ async def test_what_cannot_be_kept_is_refused_alone(
 
 
 async def test_whoever_loses_a_position_writes_nothing_and_all_of_its_group_hear_of_it(
-    kernel: Kernel, engine: Fallible, journal: Journal
+    kernel: Kernel, engine: Fallible, journal: JournalWriter
 ) -> None:
     engine.open.set()
-    rival = Journal(kernel, head(), begun(EMPTY, Context(), 0, plain_bytes=0), alive=lambda: True)
+    rival = JournalWriter(
+        kernel, head(), new_run(EMPTY, JournalExtent(), 0, plain_bytes=0), alive=lambda: True
+    )
     await rival.append([event(100)])
     engine.open.clear()
     appends = [asyncio.create_task(journal.append([event(n)])) for n in range(3)]
     await settled()
     engine.open.set()
     results = await asyncio.gather(*appends, return_exceptions=True)
-    assert [type(result) for result in results] == [Conflict] * 3
+    assert [type(result) for result in results] == [PositionTaken] * 3
     assert await stored(kernel) == [[100]]
 
 
 async def test_a_lost_answer_is_asked_for_again_byte_for_byte(
-    kernel: Kernel, engine: Fallible, journal: Journal
+    kernel: Kernel, engine: Fallible, journal: JournalWriter
 ) -> None:
     clock = kernel.clock
     assert isinstance(clock, ManualClock)
@@ -313,7 +323,7 @@ async def test_a_lost_answer_is_asked_for_again_byte_for_byte(
     assert first == second
     assert first.key == journal_key(RUN, GENERATION, 1)
     assert await stored(kernel) == [[0]]
-    assert journal.context.position == 2
+    assert journal.extent.position == 2
 
 
 async def test_nothing_is_concluded_from_a_lost_answer_once_the_lease_is_over(
@@ -321,8 +331,8 @@ async def test_nothing_is_concluded_from_a_lost_answer_once_the_lease_is_over(
 ) -> None:
     engine.open.set()
     engine.lost = 1
-    journal = Journal(
-        kernel, head(), begun(EMPTY, Context(), 0, plain_bytes=0), alive=lambda: False
+    journal = JournalWriter(
+        kernel, head(), new_run(EMPTY, JournalExtent(), 0, plain_bytes=0), alive=lambda: False
     )
-    with pytest.raises(Dropped):
+    with pytest.raises(ClaimLost):
         await journal.append([event(0)])

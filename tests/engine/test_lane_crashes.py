@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast import Graph, Holdfast, signal
-from holdfast.records import lane as lane_records
+from holdfast.records import session_queue as lane_records
 from tests.engine.staging import Side, played, staged
 from tests.engine.support import House, kill, store_of
 
@@ -24,8 +24,8 @@ WRITES_MIN = 15
 @pytest.fixture(autouse=True)
 def no_net(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no queued run ask by itself: it must be told."""
-    monkeypatch.setattr(lane_records, "_ASK_FIRST_MS", 10**12)
-    monkeypatch.setattr(lane_records, "_ASK_MOST_MS", 10**12)
+    monkeypatch.setattr(lane_records, "_RECHECK_MS_MIN", 10**12)
+    monkeypatch.setattr(lane_records, "_RECHECK_MS_MAX", 10**12)
 
 
 class Scene:
@@ -78,5 +78,5 @@ async def check(hf: Holdfast, scene: Scene) -> None:
     assert {"a", "c"} <= set(scene.told)  # the other one may have expired before its turn
     assert await hf.lane(SESSION) == []
     tenant = (await hf.get("a")).tenant
-    partition = store_of(hf).table.every(f"LANE#{tenant}#-#{SESSION}")
+    partition = store_of(hf).table.query_all(f"LANE#{tenant}#-#{SESSION}")
     assert [item["SK"] async for item in partition] == ["LAST"]

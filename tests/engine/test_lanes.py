@@ -22,8 +22,8 @@ from holdfast.errors import (
     SessionBusy,
     TransactionCancelled,
 )
-from holdfast.records import lane as lane_records
-from holdfast.records.keys import LaneKey, Place
+from holdfast.records import session_queue as lane_records
+from holdfast.records.keys import IndexKey, SessionQueueKey
 from holdfast.storage import Delete, Key, Put
 from tests.engine.staging import staged, transaction, write_of
 from tests.engine.support import (
@@ -84,22 +84,22 @@ TWICE = chain("twice", 1, lambda number: {}, node0=asks_twice)
 @pytest.fixture
 def no_net(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no queued run ask by itself: it must be told."""
-    monkeypatch.setattr(lane_records, "_ASK_FIRST_MS", 10**12)
-    monkeypatch.setattr(lane_records, "_ASK_MOST_MS", 10**12)
+    monkeypatch.setattr(lane_records, "_RECHECK_MS_MIN", 10**12)
+    monkeypatch.setattr(lane_records, "_RECHECK_MS_MAX", 10**12)
 
 
 async def lane_ids(hf: Holdfast, **of: Any) -> list[str]:
     return [entry.id for entry in await hf.lane(SESSION, **of)]
 
 
-async def place_of(hf: Holdfast, id: str) -> Place:
+async def place_of(hf: Holdfast, id: str) -> IndexKey:
     row = await item_of_head(hf, id)
-    return Place(row["GSI1PK"], row["GSI1SK"])
+    return IndexKey(row["GSI1PK"], row["GSI1SK"])
 
 
 async def tickets(hf: Holdfast) -> list[dict[str, Any]]:
-    key = LaneKey("default", "-", SESSION)
-    return [item async for item in store_of(hf).table.every(key.pk) if item["SK"] != "LAST"]
+    key = SessionQueueKey("default", "-", SESSION)
+    return [item async for item in store_of(hf).table.query_all(key.pk) if item["SK"] != "LAST"]
 
 
 # --- the order ------------------------------------------------------------------------------------
@@ -262,7 +262,7 @@ async def test_a_quarantined_run_can_be_retried_while_its_lane_is_passed_on(hous
         await house.quiet(worker)
         head = await item_of_head(hf, "front")
         await store_of(hf).table.write_many([_damaged(head)])
-        hold = stage.hold(write_of(*LaneKey("default", "-", SESSION).ticket(1)))
+        hold = stage.hold(write_of(*SessionQueueKey("default", "-", SESSION).ticket(1)))
         await front.signal("answer", 42)
         await house.quiet(worker)
         house.clock.advance(1)
@@ -523,7 +523,7 @@ async def test_a_lost_start_that_meets_another_transaction_does_not_replace_itse
     talk = Talk()
     hf = house.open()
     await hf.start(ASKING, id="front", session=SESSION)
-    lanes = hf._kernel.lanes
+    lanes = hf._kernel.session_queues
     transact = lanes.transact
     answers = [OutcomeUnknown("lost"), TransactionCancelled("met another one")]
 
@@ -888,7 +888,7 @@ async def test_the_counting_is_kept_as_long_as_who_was_given_more_time(house: Ho
     await other.extend("a", expires=days(40))
     hold.release()
     await starting
-    kept = await store_of(hf).table.get(LaneKey("default", "-", SESSION).last)
+    kept = await store_of(hf).table.get(SessionQueueKey("default", "-", SESSION).last)
     assert kept is not None
     assert kept["ttl"] == (await item_of_head(hf, "a"))["ttl"]
     assert await lane_ids(hf) == ["a", "b"]

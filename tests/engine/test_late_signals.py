@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from holdfast import Graph, Holdfast, signal
-from holdfast.engine.history.views import moment
-from holdfast.engine.runs.local_workers import NOBODY
+from holdfast.engine.history.views import utc_datetime
+from holdfast.engine.runs.local_workers import NO_WORKERS
 from holdfast.engine.runs.signalling import send_signal
 from holdfast.errors import AlreadyExists, OutcomeUnknown, RunClosing, RunEnded
-from holdfast.model.child import childs_signal
+from holdfast.model.child import child_signal
 from holdfast.records.keys import is_inbox
 from holdfast.storage import Put, Update
 from holdfast.storage.operations import GetItem, Operation, WriteItem, WriteItems
@@ -330,16 +330,16 @@ async def test_an_end_of_a_child_that_is_told_twice_leaves_no_blob(house: House)
     graph = chain("g", 1, lambda number: {}, node0=goes_on)
     hf = house.open()
     sender, stage = staged(house)
-    end: dict[str, Any] = {"name": childs_signal("child"), "id": "end", "ends_child": True}
+    end: dict[str, Any] = {"name": child_signal("child"), "id": "end", "ends_child": True}
     put = stage.hold(is_signal, side="after")
     async with house.worker(hf, graph) as worker:
         await hf.start(graph, id="doc-42", expires=EXPIRES)
         await gate.waited_at()  # its owner has read the inbox
-        first = send_signal(sender._kernel, NOBODY, tenant_key("doc-42"), payload=LARGE, **end)
+        first = send_signal(sender._kernel, NO_WORKERS, tenant_key("doc-42"), payload=LARGE, **end)
         telling = asyncio.ensure_future(first)
         await put.reached()
         telling.cancel()
-        await send_signal(hf._kernel, NOBODY, tenant_key("doc-42"), payload="small", **end)
+        await send_signal(hf._kernel, NO_WORKERS, tenant_key("doc-42"), payload="small", **end)
         assert len(await blob_keys(hf)) == 1
         gate.open()
         await house.quiet(worker)
@@ -363,7 +363,7 @@ async def test_an_extension_reads_the_inbox_once_where_the_run_goes_on_meanwhile
 
     graph = chain("g", 2, lambda number: {}, node0=waits, node1=goes_on)
     hf, client = house.open(), house.open()
-    settle = client._kernel.settle
+    settle = client._kernel.resolve_write
 
     async def overtaken(table: Any, write: Any, **options: Any) -> Any:
         if "expires_ms" in getattr(write, "set", ()) and not gate.entered:
@@ -371,14 +371,14 @@ async def test_an_extension_reads_the_inbox_once_where_the_run_goes_on_meanwhile
             await gate.waited_at()
         return await settle(table, write, **options)
 
-    client._kernel.settle = overtaken  # type: ignore[method-assign]
+    client._kernel.resolve_write = overtaken  # type: ignore[method-assign]
     async with house.worker(hf, graph) as worker:
         await hf.start(graph, id="doc-42", expires=EXPIRES)
         await house.quiet(worker)
         await client.extend("doc-42", expires=2 * EXPIRES)
         assert calls_of(client, "inbox") == {("inbox", "query"): 1}
         row = await hf.get("doc-42")
-        assert row.expires_at == moment(house.clock.now_ms() + 2 * EXPIRES * 1000)
+        assert row.expires_at == utc_datetime(house.clock.now_ms() + 2 * EXPIRES * 1000)
         gate.open()
         await house.quiet(worker)
 

@@ -66,9 +66,9 @@ async def test_a_slot_given_to_a_worker_that_lost_its_run_is_free_again(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its process goes on, and would renew the slot for as long as it lives."""
-    quota, hf = Quota("slow", at_once=1), house.open()
-    desk, made = hf._means.desk, list[int]()
-    admit, lost = desk.admit, asyncio.Event()
+    quota, hf = Quota("slow", concurrency=1), house.open()
+    desk, made = hf._resources.quota_limiter, list[int]()
+    admit, lost = desk.acquire, asyncio.Event()
 
     async def call() -> None:
         made.append(1)
@@ -78,11 +78,11 @@ async def test_a_slot_given_to_a_worker_that_lost_its_run_is_free_again(
 
     async def late(*arguments: Any, **options: Any) -> Any:
         granted = await admit(*arguments, **options)
-        worker._lease._until = 0.0
+        worker._lease._deadline = 0.0
         lost.set()
         return granted
 
-    monkeypatch.setattr(desk, "admit", late)
+    monkeypatch.setattr(desk, "acquire", late)
     graph = graph_of(node)
     async with house.worker(hf, graph) as worker:
         await hf.start(graph, id="doc-42")
@@ -90,12 +90,12 @@ async def test_a_slot_given_to_a_worker_that_lost_its_run_is_free_again(
             await lost.wait()
         await asyncio.wait(work_of(worker))
         assert made == []
-        assert [list(counter.held) for counter in desk._counters.values()] == [[]]
+        assert [list(counter.held_permits) for counter in desk._items.values()] == [[]]
 
 
 async def test_slots_are_given_back_whatever_becomes_of_the_call(house: House) -> None:
     under_way, most = [], []
-    quota = Quota("slow", at_once=2)
+    quota = Quota("slow", concurrency=2)
 
     async def slow(n: int) -> int:
         under_way.append(n)
@@ -283,12 +283,12 @@ async def test_a_call_whose_intent_took_too_long_asks_its_quota_again(house: Hou
         intent = stage.hold(lambda operation: is_record(operation, row.pk))
         run = await hf.start(graph, id="doc-42")
         await intent.reached()
-        assert hf._means.desk.counts["admitted"] == 1
+        assert hf._resources.quota_limiter.counts["admitted"] == 1
         house.clock.advance(1)
         intent.release()
         await house.quiet(worker)
         assert (await run.get()).status == "finished"
-    assert hf._means.desk.counts["admitted"] == 2
+    assert hf._resources.quota_limiter.counts["admitted"] == 2
     assert len(made) == 1
 
 

@@ -61,7 +61,7 @@ async def test_pages_bring_every_run_once_the_newest_first(
     house: House, monkeypatch: pytest.MonkeyPatch, pages_of: int
 ) -> None:
     monkeypatch.setattr(
-        "holdfast.engine.history.lists._PART", 5
+        "holdfast.engine.history.lists._QUERY_ITEMS_MAX", 5
     )  # so that each partition has pages too
     hf = house.open()
     every = await started(hf, house, 50)
@@ -131,7 +131,7 @@ async def test_runs_of_one_moment_are_all_there(hf: Holdfast) -> None:
 async def test_many_that_do_not_fit_give_a_cursor_rather_than_a_long_read(
     house: House, hf: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.engine.history.lists._ENTRIES_A_PAGE_MAX", 10)
+    monkeypatch.setattr("holdfast.engine.history.lists._PAGE_ENTRIES_MAX", 10)
     await started(hf, house, 25)
     page = await hf.list(graph="nothing")
     assert (page.runs, page.cursor is None) == ([], False)

@@ -13,7 +13,7 @@ from holdfast import Graph, signal
 from holdfast.engine.history import lists
 from holdfast.errors import HoldfastError, JournalDamaged, RunQuarantined
 from holdfast.records.keys import RunKey
-from holdfast.storage.sqlite.body import decoded, encoded
+from holdfast.storage.sqlite.item_codec import decode_attributes, encode_attributes
 from tests.engine.support import House, chain
 
 GRAPH = chain("g", 1, lambda n: {"n": n})
@@ -100,7 +100,7 @@ async def test_one_in_the_partition_of_a_run_quarantines_that_run_alone(house: H
 async def test_a_list_names_so_many_damaged_runs_and_goes_past_the_others(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lists, "_DAMAGED_A_PAGE_MAX", 120)
+    monkeypatch.setattr(lists, "_PAGE_DAMAGED_MAX", 120)
     hf = house.open()
     await hf.start(GRAPH, {}, id="x")
     for kind in ("RUNS", "TROUBLE"):
@@ -132,9 +132,9 @@ async def test_a_signal_without_an_end_that_is_sent_again(
     path = house.url.removeprefix("sqlite:///")
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         ((row, body),) = connection.execute("SELECT id, body FROM items WHERE sk LIKE 'J#%#IN#%'")
-        item = decoded(body)
+        item = decode_attributes(body)
         spoil(item)
-        connection.execute("UPDATE items SET body = ? WHERE id = ?", (encoded(item), row))
+        connection.execute("UPDATE items SET body = ? WHERE id = ?", (encode_attributes(item), row))
     with pytest.raises(JournalDamaged, match="the signal at RUN#default#x"):
         await hf.signal("x", "go", 1, signal_id="s")
 
@@ -148,7 +148,7 @@ async def test_a_record_at_no_position(house: House, position: str) -> None:
     insert(
         house,
         "INSERT INTO items (pk, sk, body) VALUES ('RUN#default#x', ?, ?)",
-        (f"J#{generation}#{position}", encoded({"data": b"\x00\x90"})),
+        (f"J#{generation}#{position}", encode_attributes({"data": b"\x00\x90"})),
     )
     with pytest.raises(JournalDamaged):
         await hf.history("x")

@@ -8,8 +8,8 @@ from typing import Any, TypedDict
 import pytest
 
 from holdfast import END, Context, Graph, Holdfast, Quota, Retry, signal
-from holdfast.engine.history.views import moment
-from holdfast.engine.journal.writer import _UNWRITTEN_BYTES_MAX
+from holdfast.engine.history.views import utc_datetime
+from holdfast.engine.journal.writer import _IN_MEMORY_BYTES_MAX
 from holdfast.errors import (
     AlreadyExists,
     InvalidGraph,
@@ -209,7 +209,7 @@ async def test_where_it_cannot_be_in_memory_it_is_durable_at_once(house: House, 
     options: dict[str, dict[str, Any]] = {
         "session": {"session": "chat"},
         "declared": {"durability": "every_node"},
-        "later": {"start_at": moment(house.clock.now_ms() + 60_000)},
+        "later": {"start_at": utc_datetime(house.clock.now_ms() + 60_000)},
     }
     if how == "no worker":
         await hf.start(graph, {"text": "go"}, id="doc-42")
@@ -243,7 +243,7 @@ async def test_a_long_loop_in_memory_keeps_where_it_stands_and_not_how_it_came_t
 ) -> None:
     graph = Graph("loop", Notes, durability="on_pause")
     filler = "x" * 1_000
-    most = _UNWRITTEN_BYTES_MAX // len(filler) + 10
+    most = _IN_MEMORY_BYTES_MAX // len(filler) + 10
 
     @graph.node
     async def turn(state: Notes, ctx: Context) -> Notes:

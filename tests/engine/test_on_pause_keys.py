@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 import pytest
 
 from holdfast import Budget, Context, Graph, Holdfast, tool
-from holdfast.engine.history.views import moment
+from holdfast.engine.history.views import utc_datetime
 from holdfast.errors import AlreadyExists, RunFailed, StoreUnavailable
 from tests.engine.support import Gate, House, kill
 
@@ -120,7 +120,7 @@ async def in_a_session_elsewhere(house: House, hf: Holdfast, graph: Graph) -> No
 
 async def later(house: House, hf: Holdfast, graph: Graph) -> None:
     async with house.worker(hf, graph) as worker:
-        start_at = moment(house.clock.now_ms() + 60_000)
+        start_at = utc_datetime(house.clock.now_ms() + 60_000)
         run = await hf.start(graph, INPUT, id=ID, start_at=start_at)
         await house.quiet(worker)
         await house.move(61, worker)

@@ -12,8 +12,8 @@ import pytest
 from holdfast import Graph, Holdfast
 from holdfast.clock import ManualClock, SeededIds
 from holdfast.engine.execution import run_exit
-from holdfast.engine.journal.writer import Journal, _Entry
-from holdfast.engine.kernel.kernel import Dropped, Kernel, Outage
+from holdfast.engine.journal.writer import JournalWriter, _PendingAppend
+from holdfast.engine.kernel.kernel import ClaimLost, Kernel, StoreOutage
 from holdfast.errors import (
     AccessDenied,
     CredentialsExpired,
@@ -140,7 +140,7 @@ async def test_a_run_whose_worker_cannot_use_blobs_is_left_to_others(
     run = await good.hf.start(graph, {"text": incompressible(1, 20_000)}, id="large")
     bad.blobs.error = EndpointUnreachable("no answer from the bucket")
     async with holding(bad, graph) as cut_off:
-        cut_off.patience_seconds = 20.0
+        cut_off.store_retry_seconds = 20.0
         with caplog.at_level(logging.WARNING, "holdfast.worker"):
 
             async def let_go() -> bool:
@@ -195,7 +195,7 @@ async def test_a_result_that_cannot_be_written_in_time_is_asked_for_again_under_
     bad.blobs.error = StoreFull("full")
     run = await good.hf.start(graph, {}, id="one")
     async with holding(bad, graph) as cut_off:
-        cut_off.patience_seconds = 20.0
+        cut_off.store_retry_seconds = 20.0
         await street.until(lambda: cut_off.counts["cut off"] == 1)
         assert len(keys) == 1
         async with holding(good, graph):
@@ -207,18 +207,18 @@ async def test_a_result_that_cannot_be_written_in_time_is_asked_for_again_under_
 async def test_a_shared_answer_waits_until_the_table_can_be_used(street: Street) -> None:
     place = street.place()
     kernel = place.hf._kernel
-    answers, asked = place.hf._means.answers, list[str]()
+    answers, asked = place.hf._resources.shared_answers, list[str]()
 
     async def ask() -> str:
         asked.append("asked")
         return "answer"
 
     def patiently(action: Any, /) -> Any:
-        return kernel.patiently(action, lambda: True)
+        return kernel.retry_store_errors(action, lambda: True)
 
     place.table.error = StoreFull("full")
     found = asyncio.ensure_future(
-        answers.answered("t", b"digest", ask, keep_ms=1_000_000, patiently=patiently)
+        answers.get_or_ask("t", b"digest", ask, keep_ms=1_000_000, retry_store=patiently)
     )
     await street.until(lambda: place.table.failed >= 4)
     assert not asked
@@ -304,8 +304,8 @@ async def test_a_run_whose_row_refuses_every_release_is_quarantined(
     def refused(*arguments: Any, **values: Any) -> Update:
         raise InvalidItem("node must not be empty")
 
-    monkeypatch.setattr(run_exit.changes, "ended", refused)
-    monkeypatch.setattr(run_exit.changes, "released", refused)
+    monkeypatch.setattr(run_exit.run_writes, "end_write", refused)
+    monkeypatch.setattr(run_exit.run_writes, "release_write", refused)
     async with holding(place, graph, resumes_max=3) as worker:
         run = await place.hf.start(graph, {})
 
@@ -330,7 +330,7 @@ async def test_no_record_of_the_product_holds_an_empty_text(street: Street, give
     with pytest.raises(InvalidItem, match="node must not be or hold empty text"):
         await records.write(Update(key=Key("a", "b"), set={"node": given}))
     with pytest.raises(InvalidItem, match="node must not be or hold empty text"):
-        await records.purpose("list").transact([Put({"PK": "a", "SK": "b", "node": given})])
+        await records.with_purpose("list").transact([Put({"PK": "a", "SK": "b", "node": given})])
 
 
 # --- workers --------------------------------------------------------------------------------------
@@ -446,10 +446,12 @@ async def test_a_process_that_stalls_between_two_tries_sends_nothing_more(how: s
 
     kernel.texts.write = fails  # type: ignore[method-assign]
     again = {
-        "settle": lambda: kernel.settle(kernel.texts, Put({"PK": "a", "SK": "b"}), alive=alive),
-        "patiently": lambda: kernel.patiently(fails, alive),
+        "settle": lambda: kernel.resolve_write(
+            kernel.texts, Put({"PK": "a", "SK": "b"}), alive=alive
+        ),
+        "patiently": lambda: kernel.retry_store_errors(fails, alive),
     }
-    with pytest.raises(Dropped):
+    with pytest.raises(ClaimLost):
         await again[how]()
     assert tries == 1
 
@@ -465,8 +467,8 @@ async def test_a_store_is_waited_for_until_the_deadline_and_not_longer() -> None
         tries += 1
         raise Throttled("the table is too busy")
 
-    with pytest.raises(Outage):
-        await kernel.patiently(fails, lambda: True, seconds_max=20.0)
+    with pytest.raises(StoreOutage):
+        await kernel.retry_store_errors(fails, lambda: True, seconds_max=20.0)
     assert clock.monotonic() - began == pytest.approx(20.0)
     assert tries > 5
 
@@ -474,23 +476,23 @@ async def test_a_store_is_waited_for_until_the_deadline_and_not_longer() -> None
 async def test_an_outage_is_noted_before_those_hear_of_it_who_wait_for_the_same_write() -> None:
     """A caller that hears of it may go on at once, and must not write without what is lost."""
     noted: list[BaseException] = []
-    journal = object.__new__(Journal)
-    entry = _Entry((), b"", asyncio.get_running_loop().create_future())
-    journal._waiting, journal._writing, journal._lost = [entry], True, noted.append
+    journal = object.__new__(JournalWriter)
+    entry = _PendingAppend((), b"", asyncio.get_running_loop().create_future())
+    journal._queued, journal._writing, journal._on_failure = [entry], True, noted.append
 
     async def fails(group: Any, until: Any) -> None:
-        raise Outage(Throttled("the table is too busy"))
+        raise StoreOutage(Throttled("the table is too busy"))
 
     async def caller() -> list[BaseException]:
         assert entry.done is not None
-        with pytest.raises(Outage):
+        with pytest.raises(StoreOutage):
             await entry.done
         return list(noted)
 
     hears = asyncio.ensure_future(caller())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(journal, "_write", fails)
+        patch.setattr(journal, "_write_group", fails)
         writing = asyncio.ensure_future(journal._write_all())
-        assert [type(error) for error in await hears] == [Outage]
-        with pytest.raises(Outage):
+        assert [type(error) for error in await hears] == [StoreOutage]
+        with pytest.raises(StoreOutage):
             await writing

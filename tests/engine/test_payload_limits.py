@@ -26,7 +26,7 @@ from holdfast.errors import (
     RunFailed,
     RunNotFound,
 )
-from holdfast.graph.values import Oversize, durable, glimpse
+from holdfast.graph.values import TooLarge, durable, estimated_size
 from holdfast.records.codec import pack, plain_bytes, unpack_events, unpack_value
 from holdfast.records.keys import RunKey, inbox_key, journal_key
 from holdfast.storage import Put
@@ -440,7 +440,7 @@ async def test_large_values_are_packed_and_unpacked_in_a_thread(
 
         return watching
 
-    monkeypatch.setattr(payloads, "_packed", watched("packed", payloads._packed))
+    monkeypatch.setattr(payloads, "_pack", watched("packed", payloads._pack))
     monkeypatch.setattr(
         signal_payloads, "unpack_value", watched("unpacked", signal_payloads.unpack_value)
     )
@@ -461,13 +461,13 @@ async def test_a_large_object_is_handled_in_a_thread(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: set[str] = set()
-    prepared = starting._prepared
+    prepared = starting._prepare
 
     def watching(*args: Any) -> Any:
         threads.add(threading.current_thread().name)
         return prepared(*args)
 
-    monkeypatch.setattr(starting, "_prepared", watching)
+    monkeypatch.setattr(starting, "_prepare", watching)
     graph = Graph("g", Holder)
     graph.node(name="node")(takes_one)
     hf = house.open()
@@ -494,7 +494,7 @@ async def test_few_large_values_are_handled_at_once(
         under_way -= 1
 
     monkeypatch.setattr(asyncio, "to_thread", to_thread)
-    await asyncio.gather(*(hf._kernel.heavy.run(10**6, int) for _ in range(6)))
+    await asyncio.gather(*(hf._kernel.offload.run(10**6, int) for _ in range(6)))
     assert most == 2
 
 
@@ -505,20 +505,20 @@ async def test_few_large_values_are_handled_at_once(
     "value", [None, 1, "text", b"bytes", [1, [2, {"a": "b"}]], {"k": ("x", None)}, {1: 2.5}]
 )
 def test_at_least_so_many_bytes_is_never_more_than_there_are(value: Any) -> None:
-    assert glimpse(value, 10**6).bytes <= len(msgspec.msgpack.encode(value))
-    assert glimpse(value, 10**6).whole
+    assert estimated_size(value, 10**6).bytes <= len(msgspec.msgpack.encode(value))
+    assert estimated_size(value, 10**6).is_complete
 
 
 def test_counting_stops_early_also_in_what_holds_itself() -> None:
     endless: list[Any] = []
     endless.append(endless)
-    assert glimpse(endless, 100) == (14, False)  # no value of 100 bytes may hold 13 elements
-    assert glimpse([[0] * 1_000] * 1_000, 500).bytes <= 2_000
-    assert glimpse(endless, 10**9) == (4_097, False)
-    assert glimpse([["a" * 100]] * 10_000, 10**9).bytes < 500_000
+    assert estimated_size(endless, 100) == (14, False)  # no value of 100 bytes may hold 13 elements
+    assert estimated_size([[0] * 1_000] * 1_000, 500).bytes <= 2_000
+    assert estimated_size(endless, 10**9) == (4_097, False)
+    assert estimated_size([["a" * 100]] * 10_000, 10**9).bytes < 500_000
 
 
 def test_a_value_of_few_bytes_may_not_hold_many_containers() -> None:
     assert durable([[]] * 60, bytes_max=1_000)
-    with pytest.raises(Oversize, match="lists and maps"):
+    with pytest.raises(TooLarge, match="lists and maps"):
         durable([[]] * 70, bytes_max=1_000)

@@ -133,7 +133,7 @@ async def test_a_row_that_had_the_label_before_there_were_pools_stays_where_it_i
     await hf.start(GRAPH, id="doc-42", labels={"desk": "sales"})
     item = await item_of_head(hf, "doc-42")
     old = head_of({**item, "show": {**item["show"], "labels": {"pool": "gpu"}}})
-    assert old.due(5, 1).pk == item["GSI1PK"]
+    assert old.due_index_key(5, 1).pk == item["GSI1PK"]
 
 
 @pytest.mark.parametrize("labels", [{"pool": "cpu"}, {"pool": ""}])

@@ -10,8 +10,8 @@ from typing import Any
 
 from holdfast import Graph, Holdfast, Worker, signal
 from holdfast.records import worker as worker_rows
-from holdfast.records.changes import claimed
-from holdfast.records.keys import REAPED, REAPING, WORKERS, Place, worker_key
+from holdfast.records.keys import REAPED, REAPING, WORKERS, IndexKey, worker_key
+from holdfast.records.run_writes import claim_write
 from holdfast.storage import Put
 from tests.engine.support import (
     Gate,
@@ -33,8 +33,8 @@ LEASE_SECONDS = 60
 
 async def in_index(hf: Holdfast, partition: str) -> list[str]:
     """Return the workers that stand in one partition of the due index, in order."""
-    entries = store_of(hf).table.every(partition, index="GSI1")
-    return [Place(partition, entry["GSI1SK"]).worker_parts()[1] async for entry in entries]
+    entries = store_of(hf).table.query_all(partition, index="GSI1")
+    return [IndexKey(partition, entry["GSI1SK"]).worker_parts()[1] async for entry in entries]
 
 
 async def lose_workers(hf: Holdfast, graph: Graph, count: int) -> None:
@@ -192,8 +192,8 @@ async def claim_late(either: House, spoil: Callable[[], None]) -> None:
         spoil()
         run = await client.start(graph, id="doc-42")
         item = await item_of_head(client, "doc-42")
-        late = claimed(
-            Place(item["GSI1PK"], item["GSI1SK"]),
+        late = claim_write(
+            IndexKey(item["GSI1PK"], item["GSI1SK"]),
             tenant_key("doc-42"),
             worker=lost.id,
             now_ms=either.clock.now_ms(),
@@ -213,10 +213,10 @@ async def test_another_worker_goes_on_where_the_one_that_buried_it_died(house: H
     hf = house.open()
     house.clock.advance(LEASE_SECONDS + 1)
     row = await row_of(hf, lost)
-    lapsed_ms, _ = Place(WORKERS, row["GSI1SK"]).worker_parts()
+    lapsed_ms, _ = IndexKey(WORKERS, row["GSI1SK"]).worker_parts()
     now_ms = house.clock.now_ms()
     await store_of(hf).table.write(
-        worker_rows.buried(
+        worker_rows.begin_reap_write(
             lost.id, lapsed_ms=lapsed_ms, now_ms=now_ms, next_ms=now_ms + 60_000, token="t"
         )
     )
@@ -387,7 +387,7 @@ async def test_a_row_that_does_not_say_how_long_a_lease_is_hides_no_dead_worker(
     hf = either.open()
     # They come before the dead one: its lease ends at the same time, or later.
     for number, lease_ms in enumerate(["x", None, [], {"ms": 1}, b"1"]):
-        place = Place.of_worker(f"odd{number}", clock.now_ms() + 600_000)
+        place = IndexKey.worker(f"odd{number}", clock.now_ms() + 600_000)
         key = worker_key(f"odd{number}")
         row = {"PK": key.pk, "SK": key.sk, "GSI1PK": place.pk, "GSI1SK": place.sk}
         await store_of(hf).table.write(Put({**row, "lease_ms": lease_ms}))
@@ -435,7 +435,7 @@ async def test_a_clock_that_jumps_ahead_does_not_make_a_worker_bury_itself(
         await idle(house, 15)
         assert worker.id == name
         # The next beat after the clock was set right sets the lease right, too.
-        until_ms, _ = Place(WORKERS, (await row_of(hf, worker))["GSI1SK"]).worker_parts()
+        until_ms, _ = IndexKey(WORKERS, (await row_of(hf, worker))["GSI1SK"]).worker_parts()
         assert until_ms - clock.now_ms() == LEASE_SECONDS * 1000
         gate.open()
         assert await run.result(timeout=60) == {"done": True}

@@ -71,7 +71,7 @@ async def test_a_long_backoff_is_parked(either: House) -> None:
             raise OSError("not yet")
         return {"done": True}
 
-    policy = Retry(attempts=3, first_seconds=100, factor=3, most_seconds=200, jitter=0)
+    policy = Retry(attempts=3, first_seconds=100, factor=3, max_seconds=200, jitter=0)
     hf = either.open()
     async with either.worker(hf, graph_of(flaky, retry=policy)) as worker:
         run = await hf.start(graph_of(flaky, retry=policy), id="doc-42")

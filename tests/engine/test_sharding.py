@@ -141,8 +141,8 @@ async def test_what_an_old_read_shows_does_not_undo_what_is_known(house: House) 
     await hf.grow_shards(16)
     old = Update(key=SETTINGS, set={"shards": 8})  # as an eventual read would still show it
     await store_of(hf).table.write(old)
-    house.clock.advance(engine_kernel._SETTINGS_SECONDS)
-    assert (await hf._kernel.settings()).shards == 16
+    house.clock.advance(engine_kernel._SETTINGS_AGE_SECONDS_MAX)
+    assert (await hf._kernel.get_settings()).shards == 16
 
 
 async def test_a_store_that_does_not_answer_leaves_the_count_as_it_is_known(
@@ -154,7 +154,7 @@ async def test_a_store_that_does_not_answer_leaves_the_count_as_it_is_known(
     async def busy(*arguments: Any, **options: Any) -> Any:
         raise Throttled
 
-    monkeypatch.setattr(hf._kernel.agreed, "get", busy)
-    house.clock.advance(engine_kernel._SETTINGS_SECONDS)
+    monkeypatch.setattr(hf._kernel.settings_table, "get", busy)
+    house.clock.advance(engine_kernel._SETTINGS_AGE_SECONDS_MAX)
     await hf.start(GRAPH, id="later")
     assert (await hf.get("later")).status == "running"

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import Budget, Graph, signal
 from holdfast.engine.runs.budget_accounts import Accounts
-from holdfast.engine.runs.local_workers import NOBODY
+from holdfast.engine.runs.local_workers import NO_WORKERS
 from holdfast.errors import BudgetShared, InvalidRequest, RunFailed, StoreUnavailable
 from holdfast.records.head import head_of
 from holdfast.records.keys import account_key
@@ -111,7 +111,7 @@ async def test_whoever_read_an_older_budget_does_not_undo_a_newer_one(
 
     monkeypatch.setattr(stalled._kernel.heads, "get", get)
     with contextlib.suppress(StoreUnavailable):
-        await Accounts(stalled._kernel).fund(NOBODY, old)
+        await Accounts(stalled._kernel).fund(NO_WORKERS, old)
     assert answers == []
     account = await store_of(hf).table.get(account_key(old.key, old.generation))
     assert account is not None

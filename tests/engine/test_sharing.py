@@ -70,7 +70,7 @@ def stalling(hf: Holdfast) -> SharedAnswers:
     async def renew(*_: object) -> None:
         pass
 
-    answers._renew = renew  # type: ignore[method-assign]
+    answers._renew_lease = renew  # type: ignore[method-assign]
     return answers
 
 
@@ -83,7 +83,7 @@ async def ask(
     keep_ms: int = HOUR_MS,
 ) -> tuple[Any, bool]:
     async with asyncio.timeout(WAIT_SECONDS_MAX):
-        return await answers.answered(tenant, digest, model, keep_ms=keep_ms)
+        return await answers.get_or_ask(tenant, digest, model, keep_ms=keep_ms)
 
 
 async def item_of(hf: Holdfast, tenant: str = "default") -> dict[str, Any] | None:
@@ -294,7 +294,7 @@ async def test_a_lease_is_renewed_as_long_as_the_call_takes(either: House) -> No
 
 async def dead(hf: Holdfast) -> None:
     """Take the lease, and never be heard of again."""
-    await shared(hf)._take(answer_key("default", DIGEST), instead_of=None)
+    await shared(hf)._take_lease(answer_key("default", DIGEST), instead_of=None)
 
 
 async def test_the_lease_of_the_dead_lapses_and_one_takes_over(either: House) -> None:

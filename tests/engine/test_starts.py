@@ -262,7 +262,7 @@ async def test_a_tenant_sees_and_touches_nothing_of_another(either: House) -> No
 
 
 async def item_of_tenant(hf: Holdfast, tenant: str) -> list[dict[str, Any]]:
-    return [item async for item in store_of(hf).table.every(f"RUN#{tenant}#doc-42")]
+    return [item async for item in store_of(hf).table.query_all(f"RUN#{tenant}#doc-42")]
 
 
 async def waiting(state: Any, ctx: Any) -> Any:

@@ -175,7 +175,7 @@ async def test_a_start_that_is_under_way_keeps_its_input(
     """The blob stands, and the row does not yet: nothing names the blob, and it must stay."""
     hf, sweeper = house.open(), house.open()
     between, go_on = asyncio.Event(), asyncio.Event()
-    settle = hf._kernel.settle
+    settle = hf._kernel.resolve_write
 
     async def slow(table: Any, write: Any, **options: Any) -> Any:
         if table is hf._kernel.heads:
@@ -183,7 +183,7 @@ async def test_a_start_that_is_under_way_keeps_its_input(
             await go_on.wait()
         return await settle(table, write, **options)
 
-    monkeypatch.setattr(hf._kernel, "settle", slow)
+    monkeypatch.setattr(hf._kernel, "resolve_write", slow)
     starting_run = asyncio.create_task(
         hf.start(GRAPH, {"input": incompressible(9, 20_000)}, id="doc-42")
     )
@@ -243,7 +243,7 @@ async def test_cut_short_in_the_middle_it_is_finished_by_the_next(
         await self.delete(page.entries[0].key)
         return await asyncio.Event().wait()  # type: ignore[return-value]
 
-    monkeypatch.setattr("holdfast.engine.client.sweep._AT_ONCE", 1)
+    monkeypatch.setattr("holdfast.engine.client.sweep._CONCURRENT_MAX", 1)
     monkeypatch.setattr(blobs, "delete_all", dies)
     sweeping = asyncio.create_task(last(hf.sweep_blobs()))
     while len(await blob_keys(hf)) > 5 * BLOBS_A_RUN - 1:

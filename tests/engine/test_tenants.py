@@ -76,12 +76,12 @@ async def test_no_method_shows_or_changes_a_run_of_another_tenant(house: House, 
     async with house.worker(hf, GRAPH) as worker:
         await hf.start(GRAPH, id=RUN, session=SESSION, user=USER, budget=Budget(usd=1))
         await house.quiet(worker)
-        before = [item async for item in store_of(hf).table.every(f"RUN#acme#{RUN}")]
+        before = [item async for item in store_of(hf).table.query_all(f"RUN#acme#{RUN}")]
         if name in OF_ONE_RUN:
             with pytest.raises(RunNotFound):
                 await OF_ONE_RUN[name](other)
         else:
             assert await OF_MANY[name](other) == []
         await house.quiet(worker)
-        assert [item async for item in store_of(hf).table.every(f"RUN#acme#{RUN}")] == before
+        assert [item async for item in store_of(hf).table.query_all(f"RUN#acme#{RUN}")] == before
         assert (await hf.get(RUN)).status == "waiting"

@@ -17,7 +17,7 @@ from holdfast.engine.kernel.spool import ITEM_BYTES_MAX, WRITE_SECONDS
 from holdfast.errors import InvalidQuery, JournalDamaged, RunNotFound, StoreUnavailable
 from holdfast.model.run import TextPiece
 from holdfast.records.head import Head, head_of
-from holdfast.records.keys import SpoolKey, text_key, text_of_key, text_range
+from holdfast.records.keys import SpoolKey, parsed_text_key, text_key, text_range
 from holdfast.storage import Key, Prefix, Table, Update
 from tests.engine.support import (
     WAIT_SECONDS_MAX,
@@ -58,14 +58,14 @@ def speaker(
     hf: Holdfast, head: Head, owned: list[bool], call: str = "c", name: str = "small"
 ) -> TokenWriter:
     """Return a writer of one whose lease holds, or is lost, as the two values tell."""
-    held: dict[str, Any] = {"alive": lambda: owned[0], "lost": lambda: owned[1]}
+    held: dict[str, Any] = {"is_claimed": lambda: owned[0], "is_lost": lambda: owned[1]}
     return TokenWriter(hf._kernel, head, **held, call=call, name=name)
 
 
 async def text_items(hf: Holdfast) -> list[dict[str, Any]]:
     head = head_of(await item_of_head(hf, RUN))
     where = text_range(head.generation, SpoolKey(0, ""), 0)
-    return [item async for item in store_of(hf).table.every(head.key.pk, where)]
+    return [item async for item in store_of(hf).table.query_all(head.key.pk, where)]
 
 
 async def there(hf: Holdfast, after: str | None = None) -> list[TextPiece]:
@@ -85,8 +85,8 @@ async def written(hf: Holdfast, head: Head) -> None:
     clock = hf._kernel.clock
     assert isinstance(clock, StepClock)
     async with asyncio.timeout(WAIT_SECONDS_MAX):
-        while (spool := hf._kernel.spools.of(head.key)) is not None:
-            if spool._speakers and spool._unwritten() is None:
+        while (spool := hf._kernel.spools.get(head.key)) is not None:
+            if spool._open_streams and spool._first_unwritten() is None:
                 return
             clock.advance(WRITE_SECONDS)
             await store_of(hf).table.get(head.key.head)
@@ -108,8 +108,8 @@ def told(pieces: Iterable[TextPiece], before: dict[str, str] | None = None) -> d
 @pytest.fixture
 def asks_never(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever follows hears, or waits for ever."""
-    monkeypatch.setattr("holdfast.engine.history.text_stream._ASK_FIRST_SECONDS", NEVER_SECONDS)
-    monkeypatch.setattr("holdfast.engine.history.text_stream._ASK_MOST_SECONDS", NEVER_SECONDS)
+    monkeypatch.setattr("holdfast.engine.history.text_stream._POLL_FIRST_SECONDS", NEVER_SECONDS)
+    monkeypatch.setattr("holdfast.engine.history.text_stream._POLL_SECONDS_MAX", NEVER_SECONDS)
 
 
 # --- following ------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ async def test_news_that_is_none_for_the_text_is_asked_about_once(house: House) 
             for _ in range(10):
                 await store_of(hf).table.get(head.key.head)
             assert calls_of(hf, "text") == {("text", "query"): reads}
-            hf._kernel.news.tell(head.key)
+            hf._kernel.notifier.notify(head.key)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
@@ -325,7 +325,7 @@ async def test_one_that_lost_the_run_and_got_it_again_speaks_behind_all_others(
         assert told(await there(one)) == {"c": "third"}
         await lost._spool.flush()
         lost.abandon()
-        assert one._kernel.spools.of(head.key) is not None
+        assert one._kernel.spools.get(head.key) is not None
     assert told(await there(other)) == {"c": "third"}
 
 
@@ -388,7 +388,7 @@ async def test_who_is_far_behind_reads_the_table(house: House) -> None:
             speaking.emit(f"{number} ")
             await house.clock.asleep(1)
             house.clock.advance(WRITE_SECONDS)
-        spool = hf._kernel.spools.of(head.key)
+        spool = hf._kernel.spools.get(head.key)
         assert spool is not None
         assert spool.oldest > 100  # it is not all kept in memory
         while not got[-1].text.endswith("199 "):
@@ -407,7 +407,7 @@ async def test_much_at_once_goes_into_several_items(either: House) -> None:
         speaking.emit(much)
         assert told(await there(one)) == {"c": much}
         await written(one, head)
-        assert speaking._spool._kept_bytes <= 256 * 1024
+        assert speaking._spool._buffered_bytes <= 256 * 1024
     assert told(await there(other)) == {"c": much}
     items = await text_items(one)
     assert len(items) > len(much.encode()) / ITEM_BYTES_MAX
@@ -417,8 +417,8 @@ async def test_much_at_once_goes_into_several_items(either: House) -> None:
 async def test_of_the_parts_of_much_text_one_is_the_first_and_one_the_last(house: House) -> None:
     hf = house.open()
     speaking = writer(hf, await started(hf))
-    speaking._spool.say(0, "x" * 60_000, first=True, last=True)
-    flags = [(entry.first, entry.last) for _, _, entry in speaking._spool.since(0, 0)]
+    speaking._spool.append(0, "x" * 60_000, first=True, last=True)
+    flags = [(entry.first, entry.last) for _, _, entry in speaking._spool.entries_since(0, 0)]
     assert flags == [(True, False), (False, False), (False, True)]
 
 
@@ -456,7 +456,7 @@ async def test_nothing_is_left_in_memory_nor_asleep(house: House) -> None:
     await late.finish()
     await written(hf, head)
     assert house.clock.sleeping == 0
-    assert hf._kernel.spools.news._listeners == {}
+    assert hf._kernel.spools.notifier._listeners == {}
     assert "".join(piece.text for piece in await there(hf)) == "xy"
 
 
@@ -498,7 +498,7 @@ async def test_text_goes_with_what_an_expired_run_kept_and_costs_no_further_requ
     assert calls_of(hf, "journal", "text")[("journal", "query")] <= 2
     assert ("text", "query") not in calls_of(hf, "text")
     generation = (await item_of_head(hf, RUN))["generation"]
-    left = store_of(hf).table.every(tenant_key(RUN).pk, Prefix(f"J#{generation}#"))
+    left = store_of(hf).table.query_all(tenant_key(RUN).pk, Prefix(f"J#{generation}#"))
     assert [item async for item in left if not item.get("stays")] == []
     with pytest.raises(RunNotFound):
         await there(hf)
@@ -518,7 +518,7 @@ async def test_an_owner_that_lost_the_run_writes_no_more_of_its_text(house: Hous
     await speaking.finish()
     assert told(await there(hf)) == {"c": "one "}
     assert len(await text_items(hf)) == 1
-    assert hf._kernel.spools.of(head.key) is None
+    assert hf._kernel.spools.get(head.key) is None
 
 
 @pytest.mark.parametrize("when", ["before it writes", "while it writes"])
@@ -578,7 +578,7 @@ async def test_text_waits_half_a_minute_for_a_lease_that_no_worker_renews(
     pieces = await there(hf)
     assert told(pieces) == {"c": "one two" if renewed else "one "}
     assert pieces[-1].last == renewed
-    assert hf._kernel.spools.of(head.key) is None
+    assert hf._kernel.spools.get(head.key) is None
 
 
 async def test_before_a_run_is_freed_the_fate_of_all_its_text_is_known(house: House) -> None:
@@ -708,13 +708,13 @@ async def test_a_store_that_is_down_ends_the_text_and_not_the_call(
     finishing = asyncio.ensure_future(speaking.finish())
     await advancing(house.clock, finishing, 1)
     await finishing
-    assert f"{head.key.told}: text cannot be written" in caplog.text
+    assert f"{head.key.log_name}: text cannot be written" in caplog.text
     hf._kernel.texts = table
     async with writer(hf, head, "later") as again:
         again.emit("heard")
         beside.emit("lost, too")
         beside.abandon()
-    assert hf._kernel.spools.of(head.key) is None
+    assert hf._kernel.spools.get(head.key) is None
     assert told(await there(hf)) == {"later": "heard"}
 
 
@@ -738,4 +738,4 @@ async def test_who_is_cancelled_while_it_finishes_leaves_the_rest_to_be_written(
 def test_a_key_of_text_tells_what_it_was_made_of() -> None:
     spool = SpoolKey(7, "0190b0a0-0000-7000-8000-000000000000")
     key = text_key(tenant_key(RUN), "g", spool, 12)
-    assert text_of_key(key.sk) == (spool, 12)
+    assert parsed_text_key(key.sk) == (spool, 12)

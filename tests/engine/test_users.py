@@ -16,7 +16,7 @@ from holdfast import Context, Graph, Holdfast, signal
 from holdfast.clock import SystemIds
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.errors import AlreadyExists
-from holdfast.records.keys import SETTINGS, LaneKey, RunKey
+from holdfast.records.keys import SETTINGS, RunKey, SessionQueueKey
 from holdfast.records.settings import settings_of
 from holdfast.storage import Put, Update
 from tests.engine.support import Gate, House, chain, incompressible, store_of
@@ -239,7 +239,7 @@ async def test_a_session_has_one_queue_whichever_release_made_the_store(
     assert old == OLD_HASHES[ANN] or made_by == "this release"
     for tenant in ("a", "b"):
         queued = await hf.start(GRAPH, id="queued", session="chat", user=ANN, tenant=tenant)
-        tickets = [item async for item in table.every(f"LANE#{tenant}#{old}#chat")]
+        tickets = [item async for item in table.query_all(f"LANE#{tenant}#{old}#chat")]
         assert [item.get("run") for item in tickets] == [None, "queued"]
         assert [entry.id for entry in await hf.lane("chat", user=ANN, tenant=tenant)] == ["queued"]
         # What callers see is bound to the tenant nevertheless.
@@ -285,8 +285,8 @@ async def test_a_session_of_an_earlier_release_goes_on_in_its_order(house: House
         assert [(await hf.get(id)).status for id in ("one", "two")] == ["finished", "waiting"]
         await hf.signal("two", "go")
         await house.quiet(worker)
-    left = LaneKey("default", OLD_HASHES[ANN], "chat")
-    assert [item["SK"] async for item in table.every(left.pk)] == ["LAST"]
+    left = SessionQueueKey("default", OLD_HASHES[ANN], "chat")
+    assert [item["SK"] async for item in table.query_all(left.pk)] == ["LAST"]
     assert await hf.lane("chat", user=ANN) == []
 
 

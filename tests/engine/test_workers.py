@@ -12,8 +12,8 @@ from holdfast import Graph, Holdfast, Worker, signal
 from holdfast.clock import ManualClock
 from holdfast.errors import InvalidGraph, InvalidRequest
 from holdfast.records import worker as worker_rows
-from holdfast.records.changes import claimed
-from holdfast.records.keys import Place, RunKey, worker_key
+from holdfast.records.keys import IndexKey, RunKey, worker_key
+from holdfast.records.run_writes import claim_write
 from tests.engine.support import (
     Gate,
     House,
@@ -97,7 +97,7 @@ async def test_a_slot_that_was_kept_in_vain_is_for_who_was_refused_it(
         run = await hf.start(graph, {})
         await house.quiet(worker)
         assert (await run.get()).status == "running"
-        room.give_back()
+        room.release()
         assert await run.result(timeout=60) == {"done": True}
 
 
@@ -335,9 +335,9 @@ async def test_a_worker_that_was_buried_takes_a_new_id_and_drops_what_it_held(
         run = await hf.start(graph, id="doc-42")
         await gate.waited_at()
         buried = worker.id
-        lapsed_ms, _ = Place("WORKERS", (await row_of(hf, worker))["GSI1SK"]).worker_parts()
+        lapsed_ms, _ = IndexKey("WORKERS", (await row_of(hf, worker))["GSI1SK"]).worker_parts()
         now_ms = either.clock.now_ms()
-        burial = worker_rows.buried(
+        burial = worker_rows.begin_reap_write(
             buried, lapsed_ms=lapsed_ms, now_ms=now_ms, next_ms=now_ms + 30_000, token="t"
         )
         await store_of(hf).table.write(burial)
@@ -363,8 +363,8 @@ async def test_a_claim_whose_answer_never_came_is_found_by_the_audit(either: Hou
         await either.quiet(worker)
         run = await client.start(graph, id="doc-42")
         item = await item_of_head(client, "doc-42")
-        place = Place(item["GSI1PK"], item["GSI1SK"])
-        claim = claimed(
+        place = IndexKey(item["GSI1PK"], item["GSI1SK"])
+        claim = claim_write(
             place,
             tenant_key("doc-42"),
             worker=worker.id,

@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.errors import UnknownNode
 from holdfast.graph import END, Graph, restart
-from holdfast.graph.program import BRANCHES_MAX
-from holdfast.model.decision import Outcome, Raised, Returned, RunNode, WentStale
+from holdfast.graph.transitions import BRANCHES_MAX
+from holdfast.model.decision import NodeOutcome, Raised, Returned, RunNode, WentStale
 from holdfast.model.event import (
     AttemptFailed,
     BranchFailed,
@@ -23,7 +23,7 @@ from holdfast.model.event import (
     Rerouted,
     SignalTaken,
 )
-from holdfast.model.execution import Execution, folded, shown_nodes
+from holdfast.model.execution import Execution, folded, nodes_summary
 from holdfast.model.policy import Retry
 
 NOW_MS = 1_700_000_000_000
@@ -60,7 +60,7 @@ class Walk:
         self.graph = graph
         self.execution = graph.start(input or {}, "seed")
 
-    def step(self, branch: str = "", outcome: Outcome | None = None) -> Event:
+    def step(self, branch: str = "", outcome: NodeOutcome | None = None) -> Event:
         """Carry out an outcome in a branch; return the first event."""
         outcome = Returned({"log": [branch]}) if outcome is None else outcome
         decision = self.graph.step(self.execution, branch, outcome, NOW_MS)
@@ -82,7 +82,7 @@ def test_a_fork_is_part_of_what_its_node_finished() -> None:
         RunNode("left", 0, 0, "0.0"),
         RunNode("right", 0, 0, "0.1"),
     )
-    assert shown_nodes(walk.execution) == "left, right"
+    assert nodes_summary(walk.execution) == "left, right"
 
 
 def test_branches_of_branches_until_all_are_joined() -> None:
@@ -90,20 +90,20 @@ def test_branches_of_branches_until_all_are_joined() -> None:
     walk.step()
     walk.step("0.0")
     assert walk.stands == {"0.1": "right", "0.0/0.0": "a", "0.0/0.1": "b"}
-    assert list(walk.execution.near("0.0")) == ["0.0/0.0", "0.0/0.1"]
+    assert list(walk.execution.strands_after("0.0")) == ["0.0/0.0", "0.0/0.1"]
     walk.step("0.0/0.1")
-    assert list(walk.execution.near("0.0/0.1")) == []
-    assert walk.execution.view("0.0/0.0") == {"log": ["", "0.0"]}
+    assert list(walk.execution.strands_after("0.0/0.1")) == []
+    assert walk.execution.visible_state("0.0/0.0") == {"log": ["", "0.0"]}
     walk.step("0.0/0.0")
-    assert list(walk.execution.near("0.0/0.0")) == ["0.0"]
+    assert list(walk.execution.strands_after("0.0/0.0")) == ["0.0"]
     assert walk.stands == {"0.0": "inner_join", "0.1": "right"}
-    assert walk.execution.view("0.0") == {"log": ["", "0.0", "0.0/0.0", "0.0/0.1"]}
-    assert walk.execution.view("0.1") == {"log": [""]}
+    assert walk.execution.visible_state("0.0") == {"log": ["", "0.0", "0.0/0.0", "0.0/0.1"]}
+    assert walk.execution.visible_state("0.1") == {"log": [""]}
     last = walk.step("0.0")
     assert isinstance(last, NodeFinished)
     assert (last.to, last.visit, last.branch) == (None, 1, "0.0")
     walk.step("0.1")
-    assert list(walk.execution.near("0.1")) == [""]
+    assert list(walk.execution.strands_after("0.1")) == [""]
     assert walk.stands == {"": "join"}
     assert walk.execution.state == {"log": ["", "0.0", "0.0/0.0", "0.0/0.1", "0.0", "0.1"]}
     assert walk.step() == NodeFinished(NOW_MS, "join", 1, {"log": [""]}, None, ops=APPENDS)
@@ -132,8 +132,8 @@ def test_a_branch_for_each_item(items: list[Any]) -> None:
         "": "join"
     }
     for number, item in enumerate(items):
-        assert walk.execution.view(f"0.{number}")["item"] == item
-        assert walk.execution.at_once(f"0.{number}") == 7
+        assert walk.execution.visible_state(f"0.{number}")["item"] == item
+        assert walk.execution.max_concurrent_branches(f"0.{number}") == 7
         walk.step(f"0.{number}", Returned({"item": "changed", "log": [item]}))
     assert walk.stands == {"": "join"}
     assert walk.execution.state == {"items": items, **({"log": items} if items else {})}
@@ -301,7 +301,7 @@ def test_a_stale_branch_goes_where_its_rule_says_and_leaves_the_others() -> None
     strand = walk.execution.strand("0.0")
     assert strand is not None
     assert strand.visit == 2
-    assert walk.execution.view("0.0") == {"log": ["0.0"]}
+    assert walk.execution.visible_state("0.0") == {"log": ["0.0"]}
 
 
 def test_a_branch_that_is_not_there_is_no_branch() -> None:
@@ -394,14 +394,14 @@ def test_a_retry_from_a_node_over_items_sends_all_back_that_are_not_over() -> No
 
 def test_where_a_run_stands_is_told_shortly() -> None:
     walk = Walk(over_items(), {"items": list(range(12))})
-    assert shown_nodes(walk.execution) == "first"
+    assert nodes_summary(walk.execution) == "first"
     walk.step("", Returned({}))
     walk.step("0.3")
-    assert shown_nodes(walk.execution) == "read x11"
+    assert nodes_summary(walk.execution) == "read x11"
     many = {f"0.{n}": f"node{n}" for n in range(100)}
     execution = Execution(seed="s", state={}, node="n", fork=Fork(tuple(many.values())))
     branch = walk.execution.branches["0.0"]
     branches = {path: msgspec.structs.replace(branch, node=node) for path, node in many.items()}
     execution = msgspec.structs.replace(execution, branches=branches)
-    assert len(shown_nodes(execution)) == 200
-    assert shown_nodes(execution).endswith("…")
+    assert len(nodes_summary(execution)) == 200
+    assert nodes_summary(execution).endswith("…")

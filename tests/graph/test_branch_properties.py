@@ -12,18 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.graph import Graph
-from holdfast.model.decision import Outcome, Raised, Returned, RunNode
+from holdfast.model.decision import NodeOutcome, Raised, Returned, RunNode
 from holdfast.model.event import (
     BranchFailed,
     Event,
     Failure,
     NodeFinished,
     SignalTaken,
-    Waiting,
+    WaitsRecorded,
 )
 from holdfast.model.execution import Execution, folded, is_within, restored, snapshot
 from holdfast.model.policy import Retry
-from holdfast.model.reducing import REDUCERS, misfit, reduced
+from holdfast.model.reducers import REDUCERS, mismatch, reduced
 from holdfast.model.wait import Wait
 
 REDUCED = {
@@ -116,7 +116,7 @@ def graph_of(shape: Shape, name: str = "g") -> Graph:
     return graph.check()
 
 
-def outcome(graph: Graph, effect: RunNode, execution: Execution) -> Outcome:
+def outcome(graph: Graph, effect: RunNode, execution: Execution) -> NodeOutcome:
     """Return what comes of a node: always the same for the same visit of the same branch."""
     draw = zlib.crc32(f"{effect.branch}#{effect.visit}#{effect.node}".encode())
     attempts = execution.strand(effect.branch)
@@ -158,7 +158,7 @@ def events_of(graph: Graph, execution: Execution, effect: RunNode) -> tuple[Even
         wait = Wait(visit=effect.visit, key="go#1", branch=effect.branch, signal="go", since_ms=1)
         id = f"{effect.branch}#{effect.visit}"
         taken = SignalTaken(0, effect.node, effect.visit, "go#1", "go", id, None, effect.branch)
-        before = (Waiting(0, (wait,)), taken)
+        before = (WaitsRecorded(0, (wait,)), taken)
         execution = folded(execution, before)
     decision = graph.step(execution, effect.branch, outcome(graph, effect, execution), 0)
     return (*before, *decision.events)
@@ -259,13 +259,17 @@ def test_what_an_event_leads_to_is_near_it(shape: Shape, data: st.DataObject) ->
     walk = list(run(graph, chooser(data)))
     for (before, events), (after, _) in itertools.pairwise(walk):
         path: str = next(e.branch for e in map(cast_any, events) if hasattr(e, "branch"))
-        stood = {(name, strand.visit) for name, strand in before.open()}
-        new = {name for name, strand in after.open() if (name, strand.visit) not in stood}
-        near = set(after.near(path)) if after.ending is None else set[str]()
+        stood = {(name, strand.visit) for name, strand in before.runnable_strands()}
+        new = {
+            name for name, strand in after.runnable_strands() if (name, strand.visit) not in stood
+        }
+        near = set(after.strands_after(path)) if after.ending is None else set[str]()
         assert new <= near
-        assert all(after.stands(name) for name in near)
-        assert {name for name, _ in after.open()} == {
-            name for name in ("", *after.branches) if after.ending is None and after.stands(name)
+        assert all(after.is_at_node(name) for name in near)
+        assert {name for name, _ in after.runnable_strands()} == {
+            name
+            for name in ("", *after.branches)
+            if after.ending is None and after.is_at_node(name)
         }
 
 
@@ -298,7 +302,7 @@ def test_contributions_may_be_brought_together_before_they_are_brought_in(
     first, second, third = (data.draw(VALUES[op]) for _ in range(3))
     ops = {"f": op}
     state = {"f": first} if there else {}
-    assert misfit(op, first, second) is None
+    assert mismatch(op, first, second) is None
     one_by_one = reduced(reduced(state, {"f": second}, ops), {"f": third}, ops)
     together = reduced(state, reduced({"f": second}, {"f": third}, ops), ops)
     if op == "union" and not there:

@@ -431,7 +431,7 @@ def test_what_a_node_writes_is_declared_or_told_by_what_it_returns() -> None:
         "none": frozenset(),
         "declared": {"text"},
     }
-    assert [name for name, node in graph.nodes.items() if node.bound] == ["declared"]
+    assert [name for name, node in graph.nodes.items() if node.writes_declared] == ["declared"]
 
 
 @pytest.mark.parametrize("writes", ["notes", [5]])
@@ -583,7 +583,7 @@ def test_a_graph_may_be_inside_twice_and_inside_one_that_is_inside() -> None:
     while effects := graph.outstanding(execution):
         (effect,) = effects
         walked.append((effect.branch, effect.node))
-        score = execution.view(effect.branch)["score"]
+        score = execution.visible_state(effect.branch)["score"]
         delta = {"score": score + 1} if effect.node.endswith("only") else {}
         decision = graph.step(execution, effect.branch, Returned(delta), 0)
         execution = folded(execution, decision.events)

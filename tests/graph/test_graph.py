@@ -69,12 +69,12 @@ def test_the_example_of_the_architecture() -> None:
     assert (graph.name, graph.version, graph.state_type) == ("warranty", 2, Warranty)
     assert list(graph.nodes) == ["read", "review", "remind"]
     first, second, third = graph.nodes.values()
-    assert (first.function, first.plain, first.takes_context) == (read, False, True)
+    assert (first.function, first.is_sync, first.takes_context) == (read, False, True)
     assert (first.pausable, first.retry.attempts, first.timeout_ms) == ("yes", 3, None)
     assert (second.pausable, second.retry, second.timeout_ms) == ("blocking", ONCE, 5000)
     assert second.max_pause_ms == 7 * 24 * 3600 * 1000
     assert second.on_stale == OnStale("restart", "read")
-    assert (third.plain, third.takes_context) == (True, False)
+    assert (third.is_sync, third.takes_context) == (True, False)
 
 
 async def test_a_node_stays_the_function_that_it_was() -> None:
@@ -121,7 +121,7 @@ def test_what_is_called_and_how(function: Any, plain: bool, takes_context: bool)
     graph = Graph("test", dict)
     graph.node(name="node")(function)
     node = graph.check().nodes["node"]
-    assert (node.plain, node.takes_context) == (plain, takes_context)
+    assert (node.is_sync, node.takes_context) == (plain, takes_context)
 
 
 def test_the_first_node_is_the_start_unless_another_is_named() -> None:

@@ -239,7 +239,7 @@ def test_a_node_that_raised_is_tried_again() -> None:
     execution = at("first")
     for failed in (1, 2):
         decision = graph.step(execution, "", Raised(FAILURE, covered=True, spent_ms=4), NOW_MS)
-        pause_ms = RETRY.pause_ms(failed, "seed#7")
+        pause_ms = RETRY.backoff_ms(failed, "seed#7")
         assert decision == Decision(
             (AttemptFailed(NOW_MS, "first", 7, FAILURE, NOW_MS + pause_ms, 4),), checkpoint=True
         )

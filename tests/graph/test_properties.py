@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from holdfast.errors import InvalidGraph
 from holdfast.graph import END, Graph, escalate, fail, restart
-from holdfast.graph.state import State
-from holdfast.model.decision import Outcome, Raised, Returned, WentStale
+from holdfast.graph.state_codec import StateCodec
+from holdfast.model.decision import NodeOutcome, Raised, Returned, WentStale
 from holdfast.model.event import Event, Failure, TimerFired
 from holdfast.model.execution import Execution, folded
 from holdfast.model.policy import Retry
@@ -229,27 +229,27 @@ def of_kind(kind: Any, value: Struct) -> Any:
 @given(value=structs, other=structs)
 def test_what_is_kept_comes_back(name: str, value: Struct, other: Struct) -> None:
     kind = KINDS[name]
-    state = State(kind)
+    state = StateCodec(kind)
     before = state.initial(of_kind(kind, value))
-    assert state.entered(before) == of_kind(kind, value)
+    assert state.typed(before) == of_kind(kind, value)
     delta = state.delta(of_kind(kind, other), before)
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(delta)) == delta
     after = {**before, **delta}
-    assert state.entered(after) == of_kind(kind, other)
+    assert state.typed(after) == of_kind(kind, other)
     # Nothing is written that stands already, and nothing comes of returning what was entered.
     assert state.delta(of_kind(kind, other), after) == {}
-    assert state.delta(state.entered(after), after) == {}
+    assert state.delta(state.typed(after), after) == {}
 
 
 @settings(deadline=None)
 @given(json_like | st.floats(), json_like)
 def test_anything_comes_back_from_a_plain_dict(value: Any, other: Any) -> None:
-    state = State(dict)
+    state = StateCodec(dict)
     before = state.initial({"x": value})
-    back = state.entered(before)["x"]
+    back = state.typed(before)["x"]
     assert back == value or math.isnan(value)
     after = {**before, **state.delta({"x": other}, before)}
-    assert state.entered(after) == {"x": other}
+    assert state.typed(after) == {"x": other}
 
 
 class Counted(TypedDict, total=False):
@@ -278,7 +278,7 @@ def course_graph() -> Graph:
 
 COURSE = course_graph()
 FAILURE = Failure("ValueError", "no")
-outcomes: st.SearchStrategy[Outcome | Event] = st.one_of(
+outcomes: st.SearchStrategy[NodeOutcome | Event] = st.one_of(
     st.builds(
         Returned,
         st.fixed_dictionaries(

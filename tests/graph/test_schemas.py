@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from holdfast.errors import InvalidAnswer, InvalidArguments, InvalidPrompt, InvalidRequest
 from holdfast.graph.schemas import arguments_schema, schema_of, tool_of, validated
-from holdfast.integrations.samples import smallest
+from holdfast.integrations.schema_samples import smallest_value
 
 
 class Keyed(TypedDict):
@@ -102,7 +102,7 @@ def test_the_whole_says_that_it_is_an_object(kind: Any) -> None:
     "kind", [Keyed, Tree, Held, Outer, Open, Recursive, Mixed, list[int], dict[str, Tree]]
 )
 def test_the_smallest_value_of_a_schema_fits_the_type(kind: Any) -> None:
-    validated(smallest(schema_of(kind)), kind)
+    validated(smallest_value(schema_of(kind)), kind)
 
 
 def test_fields_come_in_the_order_in_which_they_were_written() -> None:

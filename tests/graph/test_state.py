@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import InvalidInput, InvalidResult, InvalidState
-from holdfast.graph.state import State
+from holdfast.graph.state_codec import StateCodec
 from tests.graph.states import (
     CLASSES,
     EVERY,
@@ -28,7 +28,7 @@ from tests.graph.states import (
 
 
 def test_a_field_comes_back_as_the_type_that_it_was_declared_with() -> None:
-    state = State(Keyed)
+    state = StateCodec(Keyed)
     given: Keyed = {
         "id": 1,
         "note": "ü",
@@ -46,7 +46,7 @@ def test_a_field_comes_back_as_the_type_that_it_was_declared_with() -> None:
     kept = state.initial(given)
     assert kept == packed(kept)
     assert kept["due"] == "2026-01-02T12:00:00+02:00"
-    entered = state.entered(kept)
+    entered = state.typed(kept)
     assert entered == {**given, "free": [None, {"a": [1, 2.5]}]}
     assert entered["due"].utcoffset() == datetime.timedelta(hours=2)
     assert str(entered["price"]) == "1.50"
@@ -56,18 +56,18 @@ def test_a_field_comes_back_as_the_type_that_it_was_declared_with() -> None:
 
 @pytest.mark.parametrize("kind", CLASSES)
 def test_an_object_is_filled_with_its_defaults(kind: Any) -> None:
-    state = State(kind)
+    state = StateCodec(kind)
     kept = state.initial({"id": 5})
     assert kept == {"id": 5, "due": None, "tags": [], "lines": [], "free": None}
-    assert state.entered(kept) == kind(id=5)
+    assert state.typed(kept) == kind(id=5)
     assert state.initial(kind(id=5)) == kept
 
 
 @pytest.mark.parametrize("kind", CLASSES)
 def test_a_node_may_return_a_whole_state_and_only_what_differs_counts(kind: Any) -> None:
-    state = State(kind)
+    state = StateCodec(kind)
     before = state.initial({"id": 5, "free": {"a": [1]}})
-    entered = state.entered(before)
+    entered = state.typed(before)
     assert state.delta(entered, before) == {}
     entered.due = NOON
     entered.free["a"].append(2)
@@ -80,7 +80,7 @@ def test_a_node_may_return_a_whole_state_and_only_what_differs_counts(kind: Any)
 
 @pytest.mark.parametrize("kind", EVERY)
 def test_a_node_may_return_some_fields_or_nothing(kind: Any) -> None:
-    state = State(kind)
+    state = StateCodec(kind)
     before = state.initial({"id": 5})
     assert state.delta(None, before) == {}
     assert state.delta({}, before) == {}
@@ -97,7 +97,7 @@ def test_a_node_may_return_some_fields_or_nothing(kind: Any) -> None:
     ("before", "after"), [(1, True), (1, 1.0), (0.0, -0.0), ([1], [True]), ({"a": 0}, {"a": 0.0})]
 )
 def test_what_is_equal_is_not_always_the_same(before: Any, after: Any) -> None:
-    state = State(dict)
+    state = StateCodec(dict)
     (changed,) = state.delta({"x": after}, {"x": before}).values()
     assert repr(changed) == repr(after)
     assert state.delta({"x": after}, {"x": changed}) == {}
@@ -105,9 +105,9 @@ def test_what_is_equal_is_not_always_the_same(before: Any, after: Any) -> None:
 
 @pytest.mark.parametrize("kind", [*EVERY, dict, dict[str, Any]], ids=repr)
 def test_a_node_cannot_change_what_is_kept_by_changing_what_it_sees(kind: Any) -> None:
-    state = State(kind)
+    state = StateCodec(kind)
     kept = state.initial({"id": 1, "free": {"a": [1]}})
-    entered = state.entered(kept)
+    entered = state.typed(kept)
     free = entered["free"] if isinstance(entered, dict) else entered.free
     free["a"].append(2)
     free["b"] = 3
@@ -116,7 +116,7 @@ def test_a_node_cannot_change_what_is_kept_by_changing_what_it_sees(kind: Any) -
 
 @pytest.mark.parametrize("kind", [*EVERY, dict])
 def test_nor_by_changing_what_it_returned(kind: Any) -> None:
-    state = State(kind)
+    state = StateCodec(kind)
     free = {"a": [1]}
     delta = state.delta({"free": free}, state.initial({"id": 1}))
     free["a"].append(2)
@@ -144,7 +144,7 @@ def test_inputs_that_do_not_fit_are_refused_by_field(kind: Any, given: Any, fiel
     # A model reads its input as it was told to, which is not strictly by default.
     strict = StrictModel if kind is Model else kind
     with pytest.raises(InvalidInput, match=field) as caught:
-        State(strict).initial(given)
+        StateCodec(strict).initial(given)
     assert caught.value.field is not None
     assert caught.value.field.startswith(field)
 
@@ -153,19 +153,19 @@ def test_inputs_that_do_not_fit_are_refused_by_field(kind: Any, given: Any, fiel
 @pytest.mark.parametrize("given", [None, 5, "text", [("id", 1)], {1: 2}], ids=str)
 def test_inputs_that_are_no_fields_at_all(kind: Any, given: Any) -> None:
     with pytest.raises(InvalidInput):
-        State(kind).initial(given)
+        StateCodec(kind).initial(given)
 
 
 @pytest.mark.parametrize("kind", EVERY)
 def test_an_input_may_have_come_as_json(kind: Any) -> None:
-    kept = State(kind).initial({"id": 1, "due": "2026-01-02T12:00:00+02:00"})
+    kept = StateCodec(kind).initial({"id": 1, "due": "2026-01-02T12:00:00+02:00"})
     assert kept["due"] == "2026-01-02T12:00:00+02:00"
 
 
 def test_a_strict_model_is_entered_all_the_same() -> None:
-    state = State(StrictModel)
+    state = StateCodec(StrictModel)
     kept = state.initial({"id": 1, "due": NOON, "tags": {"a"}})
-    assert state.entered(kept) == StrictModel(id=1, due=NOON, tags={"a"})
+    assert state.typed(kept) == StrictModel(id=1, due=NOON, tags={"a"})
 
 
 def circle() -> list[Any]:
@@ -222,7 +222,7 @@ class Hostile:
     ids=map(str, range(28)),
 )
 def test_results_that_do_not_fit(kind: Any, returned: Any, reason: str) -> None:
-    state = State(kind)
+    state = StateCodec(kind)
     with pytest.raises(InvalidResult, match=reason) as caught:
         state.delta(returned, state.initial({"id": 1}))
     assert len(str(caught.value)) < 1000
@@ -230,7 +230,7 @@ def test_results_that_do_not_fit(kind: Any, returned: Any, reason: str) -> None:
 
 @pytest.mark.parametrize("kind", CLASSES)
 def test_an_object_can_hold_what_its_class_would_not_let_in(kind: Any) -> None:
-    state = State(kind)
+    state = StateCodec(kind)
     before = state.initial({"id": 1})
     for name, value in (("id", "1"), ("tags", 5), ("lines", [{"price": None}])):
         wrong = kind(id=1)
@@ -250,24 +250,24 @@ def test_a_coroutine_that_was_not_awaited_is_named_and_closed() -> None:
 
     coroutine = node()
     with pytest.raises(InvalidResult, match="got coroutine"):
-        State(dict).delta(coroutine, {})
+        StateCodec(dict).delta(coroutine, {})
     with pytest.raises(RuntimeError, match="cannot reuse"):
         coroutine.send(None)
 
 
 @pytest.mark.parametrize("kind", EVERY)
 def test_what_was_kept_under_another_type_is_refused_on_entering(kind: Any) -> None:
-    state = State(kind)
+    state = StateCodec(kind)
     with pytest.raises(InvalidState, match="id"):
-        state.entered({"id": "one"})
+        state.typed({"id": "one"})
     with pytest.raises(InvalidState, match="id"):
-        state.entered({})
+        state.typed({})
     with pytest.raises(InvalidState, match="due"):
-        state.entered({"id": 1, "due": "yesterday"})
+        state.typed({"id": 1, "due": "yesterday"})
 
 
 @pytest.mark.parametrize("kind", EVERY)
 def test_a_field_that_the_type_no_longer_has_is_left_out(kind: Any) -> None:
-    state = State(kind)
-    entered = state.entered({"id": 1, "gone": 2})
+    state = StateCodec(kind)
+    entered = state.typed({"id": 1, "gone": 2})
     assert state.delta(entered, {"id": 1, "gone": 2}).get("gone") is None

@@ -18,7 +18,7 @@ import typing_extensions
 
 from holdfast.errors import InvalidGraph, InvalidInput, InvalidResult, InvalidState
 from holdfast.graph import Graph
-from holdfast.graph.state import State, faults_of
+from holdfast.graph.state_codec import StateCodec, state_faults
 from tests.graph.states import (
     EVERY,
     NOON,
@@ -49,7 +49,7 @@ class Extended(typing_extensions.TypedDict):
 
 @pytest.mark.parametrize("kind", [Derived, Extended])
 def test_qualifiers_of_keys(kind: Any) -> None:
-    state = State(kind)
+    state = StateCodec(kind)
     assert state.initial({"a": 1, "d": 2}) == {"a": 1, "d": 2}
     assert state.delta({"b": "abc"}, {"a": 1, "d": 2}) == {"b": "abc"}
     for missing, given in (("a", {"d": 1}), ("d", {"a": 1})):
@@ -68,11 +68,11 @@ class Named(
 
 
 def test_a_struct_that_has_other_names_for_its_fields() -> None:
-    state = State(Named)
+    state = StateCodec(Named)
     assert state.initial({}) == {"dueDate": None}
     before = state.initial({"dueDate": "2026-01-02"})
     assert before == {"dueDate": "2026-01-02"}
-    assert state.entered(before) == Named(due_date=datetime.date(2026, 1, 2))
+    assert state.typed(before) == Named(due_date=datetime.date(2026, 1, 2))
     assert state.delta({"due_date": None}, before) == {"dueDate": None}
     assert state.delta(Named(), before) == {"dueDate": None}
     assert state.delta({"how_many": 3}, before) == {"howMany": 3}
@@ -108,7 +108,7 @@ class OrderedModel(pydantic.BaseModel):
 
 @pytest.mark.parametrize("kind", [Ordered, OrderedModel])
 def test_fields_that_do_not_fit_together(kind: Any) -> None:
-    state = State(kind)
+    state = StateCodec(kind)
     before = state.initial({})
     assert state.delta({"low": 20, "high": 30}, before) == {"low": 20, "high": 30}
     with pytest.raises(InvalidResult, match="low is over high"):
@@ -116,7 +116,7 @@ def test_fields_that_do_not_fit_together(kind: Any) -> None:
     with pytest.raises(InvalidInput, match="low is over high"):
         state.initial({"low": 20})
     with pytest.raises(InvalidState, match="low is over high"):
-        state.entered({"low": 20})
+        state.typed({"low": 20})
     with pytest.raises(InvalidInput, match="RuntimeError: too high"):
         state.initial({"high": 2000})
 
@@ -135,7 +135,7 @@ class Rich(pydantic.BaseModel):
 
 
 def test_a_pydantic_model_with_everything() -> None:
-    state = State(Rich)
+    state = StateCodec(Rich)
     before = state.initial(
         {"site": "https://example.com", "theLongName": 3, "raw": b"\xff", "x": 1}
     )
@@ -146,7 +146,7 @@ def test_a_pydantic_model_with_everything() -> None:
         "raw": b"\xff",
         "x": 1,
     }
-    entered = state.entered(before)
+    entered = state.typed(before)
     assert entered.site.host == "example.com"
     assert entered.double == 6
     assert state.delta({"short": 4, "more": [1]}, before) == {"short": 4, "more": [1]}
@@ -163,24 +163,24 @@ class Holder(TypedDict, total=False):
 
 
 def test_a_pydantic_model_inside_of_another_state() -> None:
-    state = State(Holder)
+    state = StateCodec(Holder)
     delta = state.delta({"models": [Model(id=1, due=NOON)]}, {})
     assert packed(delta) == delta
-    assert state.entered(delta) == {"models": [Model(id=1, due=NOON)]}
+    assert state.typed(delta) == {"models": [Model(id=1, due=NOON)]}
     with pytest.raises(InvalidResult, match=r"model: id: Input should be a valid integer"):
         state.delta({"model": {"id": "x"}}, {})
 
 
 def test_a_plain_dict_takes_any_key() -> None:
-    state = State(dict[str, int])
+    state = StateCodec(dict[str, int])
     assert state.initial({"a": 1}) == {"a": 1}
-    assert state.entered({"a": 1}) == {"a": 1}
+    assert state.typed({"a": 1}) == {"a": 1}
     with pytest.raises(InvalidResult, match="b: "):
         state.delta({"b": "1"}, {})
     with pytest.raises(InvalidResult, match="surrogate"):
         state.delta({"\ud800": 1}, {})
     with pytest.raises(InvalidState, match="a"):
-        state.entered({"a": "1"})
+        state.typed({"a": "1"})
 
 
 class Aliased(pydantic.BaseModel):
@@ -193,14 +193,14 @@ class HoldsAliased(TypedDict):
 
 
 def test_a_model_inside_is_kept_by_the_names_of_its_fields() -> None:
-    state = State(HoldsAliased)
+    state = StateCodec(HoldsAliased)
     kept = state.initial({"inner": Aliased(theLongName=1)})
     assert kept == {"inner": {"short": 1}}
-    assert state.entered(kept) == {"inner": Aliased(theLongName=1)}
+    assert state.typed(kept) == {"inner": Aliased(theLongName=1)}
 
 
 def test_a_model_takes_fields_by_their_names_and_by_their_aliases() -> None:
-    state = State(Aliased)
+    state = StateCodec(Aliased)
     for name in ("short", "theLongName"):
         assert state.initial({name: 1}) == {"short": 1}
         assert state.delta({name: 2}, {"short": 1}) == {"short": 2}
@@ -217,15 +217,15 @@ class Mixed(TypedDict, total=False):
 
 
 def test_a_dict_that_could_be_a_scalar_is_a_copy_too() -> None:
-    state = State(Open)
+    state = StateCodec(Open)
     kept = state.initial({"some": {"a": [1]}})
-    state.entered(kept)["some"]["a"].append(2)
+    state.typed(kept)["some"]["a"].append(2)
     assert kept == {"some": {"a": [1]}}
 
 
 @pytest.mark.parametrize("field", ["words", "free"])
 def test_equal_sets_are_kept_alike(field: str) -> None:
-    state = State(Mixed)
+    state = StateCodec(Mixed)
     words = [f"word {number}" for number in range(100)]
     kept = state.delta({field: set(words)}, {})
     assert kept == {field: sorted(words)}
@@ -234,10 +234,10 @@ def test_equal_sets_are_kept_alike(field: str) -> None:
 
 
 def test_sets_of_what_cannot_be_compared_are_kept_as_they_come() -> None:
-    state = State(Mixed)
+    state = StateCodec(Mixed)
     given = {"either": frozenset({1, "a"}), "free": {1, "a", None}}
     kept = state.delta(given, {})
-    assert state.entered(kept)["either"] == {1, "a"}
+    assert state.typed(kept)["either"] == {1, "a"}
     assert set(kept["free"]) == {1, "a", None}
 
 
@@ -271,7 +271,7 @@ def test_what_becomes_of_values_without_a_declared_type() -> None:
         "bytes": b"\xff",
         "ints": {1: 2},
     }
-    kept = State(dict).delta(given, {})
+    kept = StateCodec(dict).delta(given, {})
     assert math.isnan(kept.pop("nan"))
     assert kept == packed(kept)
     assert kept == {
@@ -295,7 +295,7 @@ def test_what_becomes_of_values_without_a_declared_type() -> None:
 
 
 def test_large_values_are_no_trouble() -> None:
-    state = State(Keyed)
+    state = StateCodec(Keyed)
     text = "ü" * 1_000_000
     assert state.delta({"note": text, "free": [text] * 3}, {})["free"][2] == text
     assert len(state.delta({"free": list(range(200_000))}, {})["free"]) == 200_000
@@ -343,7 +343,7 @@ class ArrayLike(msgspec.Struct, array_like=True):
     ids=map(str, range(11)),
 )
 def test_types_that_could_not_be_kept(kind: Any, reasons: list[str]) -> None:
-    found = list(faults_of(kind))
+    found = list(state_faults(kind))
     assert len(found) == len(reasons), found
     for fault, reason in zip(found, reasons, strict=True):
         assert re.search(reason, fault)
@@ -363,4 +363,4 @@ def test_an_old_pydantic_is_named() -> None:
         @classmethod
         def model_validate(cls, values: Any, *, strict: bool | None = None) -> None: ...
 
-    assert list(faults_of(Old)) == ["Old needs pydantic 2.11 or newer"]
+    assert list(state_faults(Old)) == ["Old needs pydantic 2.11 or newer"]

@@ -14,7 +14,7 @@ from holdfast.integrations import completions
 from holdfast.integrations.bedrock import Bedrock
 from holdfast.integrations.completions import Completion
 from holdfast.integrations.openai import OpenAI
-from holdfast.model.bounds import JSON_CONTAINERS_MAX, MODEL_LETTERS_MAX, TOOL_CALLS_MAX
+from holdfast.model.answer_limits import JSON_CONTAINERS_MAX, MODEL_NAME_CHARS_MAX, TOOL_CALLS_MAX
 from holdfast.model.invocation import Answer, Request, parsed_json
 from holdfast.model.pricing import Usage
 from tests.integrations import dialects
@@ -41,13 +41,13 @@ async def test_the_name_of_the_model_is_cut(stream: bool) -> None:
         delta = {"delta": {"content": "yes"}, "finish_reason": "stop"}
         body = dialects.event({"model": "://:" * 100_000, "choices": [delta]})
     answer = await answered(body, stream=stream)
-    assert (answer.text, len(answer.model)) == ("yes", MODEL_LETTERS_MAX)
+    assert (answer.text, len(answer.model)) == ("yes", MODEL_NAME_CHARS_MAX)
 
 
 @pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": 3}, {"completion_tokens": None}])
 async def test_an_endpoint_that_does_not_count_is_counted_for(usage: Any) -> None:
     answer = await answered(json.dumps(dialects.completion("x" * 700, usage=usage)).encode())
-    assert answer.usage == Usage(OpenAI("m").tokens_at_most(REQUEST)[0], 700)
+    assert answer.usage == Usage(OpenAI("m").tokens_max(REQUEST)[0], 700)
 
 
 def _body(choices: str) -> bytes:
@@ -71,7 +71,7 @@ def test_no_more_calls_and_choices_are_made_than_may_be_there() -> None:
     assert said.choices.first is not None
     with pytest.raises(AnswerTooLarge):
         said.choices.first.message.calls()
-    kept = vars(completions)["_CALLS"].decode(said.choices.first.message.tool_calls)
+    kept = vars(completions)["_CALLS_DECODER"].decode(said.choices.first.message.tool_calls)
     assert len(msgspec.structs.astuple(kept)) == TOOL_CALLS_MAX + 1
 
 

@@ -397,4 +397,4 @@ def test_its_price_is_the_listed_one_or_the_given() -> None:
 def test_a_document_may_take_all_that_can_be_read() -> None:
     part = {"type": "document", "media_type": "application/pdf", "data": b"%PDF"}
     request = Request.of(MODEL, [{"role": "user", "content": [part]}])
-    assert Bedrock(MODEL, context_tokens=200_000).tokens_at_most(request) == (200_000, 4096)
+    assert Bedrock(MODEL, context_tokens=200_000).tokens_max(request) == (200_000, 4096)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import ModelRefused, ModelUnavailable
-from holdfast.integrations.bedrock import Bedrock, _Listener
+from holdfast.integrations.bedrock import Bedrock, _Emitter
 from holdfast.integrations.converse import ANSWER_TOOL
 from holdfast.model.invocation import Request, ToolCall, ToolSpec
 from tests.integrations import dialects
@@ -96,9 +96,9 @@ async def test_a_thread_whose_caller_is_gone_says_nothing_more_and_ends() -> Non
 async def test_what_is_under_way_when_the_caller_goes_is_not_told() -> None:
     """A piece that the thread has handed over already, while the loop was busy cancelling."""
     heard: list[str] = []
-    listener = _Listener(asyncio.get_running_loop(), heard.append)
-    listener.tell("late")
-    listener.leave()
+    listener = _Emitter(asyncio.get_running_loop(), heard.append)
+    listener.emit("late")
+    listener.stop()
     handed_over = asyncio.Event()
     asyncio.get_running_loop().call_soon(handed_over.set)
     await handed_over.wait()

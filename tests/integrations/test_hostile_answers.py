@@ -26,11 +26,10 @@ from holdfast.errors import (
     ModelUnavailable,
 )
 from holdfast.graph.values import durable
-from holdfast.integrations import reading
+from holdfast.integrations import responses
 from holdfast.integrations.bedrock import Bedrock
 from holdfast.integrations.openai import OpenAI
-from holdfast.model.answers import admitted_answer
-from holdfast.model.bounds import (
+from holdfast.model.answer_limits import (
     ANSWER_BYTES_MAX,
     BODY_BYTES_MAX,
     JSON_DEPTH_MAX,
@@ -38,6 +37,7 @@ from holdfast.model.bounds import (
     RETRY_AFTER_SECONDS_MAX,
     TOOL_CALLS_MAX,
 )
+from holdfast.model.answer_validation import validated_answer
 from holdfast.model.invocation import Answer, Request, ToolCall, parsed_json
 from tests import hostile
 from tests.confinement import confine, run_confined
@@ -71,7 +71,7 @@ async def answered(
         model = OpenAI("m", client=client, **how)
         answer = await model.answer(REQUEST, told.append if stream else None)
     assert not stream or "".join(told) == answer.text
-    return admitted_answer(answer, model.tokens_at_most(REQUEST))
+    return validated_answer(answer, model.tokens_max(REQUEST))
 
 
 def delta(**fields: Any) -> bytes:
@@ -163,7 +163,7 @@ async def test_a_stream_without_an_end_is_refused(piece: bytes, field: str) -> N
 
 
 async def test_a_stream_that_drips_for_ever_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "ANSWER_SECONDS_MAX", 0.01)
+    monkeypatch.setattr(responses, "ANSWER_SECONDS_MAX", 0.01)
 
     async def drip() -> AsyncIterator[bytes]:
         yield b": still here\n"
@@ -185,7 +185,7 @@ async def test_a_long_line_in_many_pieces_takes_no_longer_than_in_one() -> None:
             return self
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "bytearray", Counted, raising=False)
+        patch.setattr(responses, "bytearray", Counted, raising=False)
         with pytest.raises(ModelUnavailable, match="broke off"):
             await answered(
                 lambda: httpx.Response(200, headers=SSE, content=pieces(*[b"d" * 16] * 30_000)),
@@ -308,7 +308,7 @@ async def test_anything_may_come_from_bedrock(value: Any, at: int, stream: bool)
     model = Bedrock("m", client=Client(frames if stream else hostile.converse(value, at)))
     with suppress(HoldfastError):
         answer = await model.answer(REQUEST, (lambda text: None) if stream else None)
-        durable(admitted_answer(answer, model.tokens_at_most(REQUEST)))
+        durable(validated_answer(answer, model.tokens_max(REQUEST)))
     await model.close()
 
 

@@ -179,7 +179,7 @@ async def test_cancelled_it_says_nothing_more(kind: Kind) -> None:
 def test_more_is_reserved_than_can_be_taken(kind: Kind) -> None:
     short = Request.of(kind.model.name, "x" * 100, max_tokens=7)
     long = Request.of(kind.model.name, "é" * 1000, tools=[TOOL], output=OUTPUT)
-    assert kind.model.tokens_at_most(short)[0] >= 100
-    assert kind.model.tokens_at_most(short)[1] == 7
-    assert kind.model.tokens_at_most(long)[0] >= 2000
-    assert kind.model.tokens_at_most(long)[1] == kind.model.max_tokens > 0
+    assert kind.model.tokens_max(short)[0] >= 100
+    assert kind.model.tokens_max(short)[1] == 7
+    assert kind.model.tokens_max(long)[0] >= 2000
+    assert kind.model.tokens_max(long)[1] == kind.model.max_tokens > 0

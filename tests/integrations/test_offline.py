@@ -111,7 +111,7 @@ async def test_what_is_too_long_is_cut() -> None:
 
 async def test_with_a_clock_each_word_takes_its_time() -> None:
     clock = ManualClock()
-    model = Offline(["one two three"], clock=clock, seconds_a_word=2)
+    model = Offline(["one two three"], clock=clock, seconds_per_word=2)
     heard: list[str] = []
     task = asyncio.create_task(model.answer(Request.of("offline", "Tell me."), heard.append))
     for expected in ([], ["one"], ["one", " two"]):
@@ -143,7 +143,7 @@ def test_it_takes_no_more_than_is_reserved(
     how: dict[str, Any] = {"tools": [WEATHER], "output": SCHEMA} if tools else {}
     request = Request.of("offline", [{"role": "user", "content": parts}], max_tokens=most, **how)
     usage = asyncio.run(model.answer(request, None)).usage
-    read, made = model.tokens_at_most(request)
+    read, made = model.tokens_max(request)
     assert usage.input_tokens <= read
     assert usage.output_tokens <= made == most
 

@@ -452,7 +452,7 @@ async def test_who_does_not_count_is_counted_for(endpoint: Endpoint, model: Open
     endpoint.plan(stub_http.say(dialects.completion("é" * 10, usage=None)))
     request = Request.of("m", "Tell me.")
     answer = await model.answer(request, None)
-    assert answer.usage == Usage(model.tokens_at_most(request)[0], 20)
+    assert answer.usage == Usage(model.tokens_max(request)[0], 20)
 
 
 async def test_a_price_is_only_that_of_openai_itself(endpoint: Endpoint) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.integrations.samples import smallest
+from holdfast.integrations.schema_samples import smallest_value
 
 NODE = {
     "type": "object",
@@ -46,9 +46,9 @@ NODE = {
     ids=str,
 )
 def test_the_smallest_value(schema: dict[str, Any], value: Any) -> None:
-    assert smallest(schema) == value
+    assert smallest_value(schema) == value
 
 
 def test_what_has_no_end_is_left_off() -> None:
     forever = {"type": "object", "properties": {"a": {"$ref": "#/$defs/F"}}, "required": ["a"]}
-    assert smallest({**forever, "$defs": {"F": forever}})["a"]["a"]
+    assert smallest_value({**forever, "$defs": {"F": forever}})["a"]["a"]

@@ -6,11 +6,11 @@ import logging
 
 import pytest
 
-from holdfast import addresses
-from holdfast.addresses import excerpt
-from holdfast.display import log_named
+from holdfast import redaction
+from holdfast.display import get_logger
 from holdfast.errors import CallFailed
 from holdfast.model.failure import failure_of
+from holdfast.redaction import excerpt
 
 MB = 2**20
 
@@ -19,13 +19,13 @@ MB = 2**20
 def searched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How long the texts were in which credentials were looked for."""
     lengths: list[int] = []
-    hidden = vars(addresses)["_hidden"]
+    hidden = vars(redaction)["_redacted"]
 
     def counted(text: str, *, cut: bool) -> str:
         lengths.append(len(text))
         return hidden(text, cut=cut)
 
-    monkeypatch.setattr(addresses, "_hidden", counted)
+    monkeypatch.setattr(redaction, "_redacted", counted)
     return lengths
 
 
@@ -37,7 +37,7 @@ def test_a_long_error_takes_no_more_work_than_a_short_one(searched: list[int], t
     except RuntimeError as error:
         failure = failure_of(error)
     CallFailed(long)
-    log_named("holdfast.test_failure").warning("%s", long)
+    get_logger("holdfast.test_failure").warning("%s", long)
     assert sum(searched) < 50_000
     assert (len(failure.message), len(failure.trace)) <= (2_000, 8_000)
 
@@ -46,7 +46,7 @@ def test_a_long_error_takes_no_more_work_than_a_short_one(searched: list[int], t
 def test_a_cut_splits_no_credential(before: int, caplog: pytest.LogCaptureFixture) -> None:
     text = "x" * before + " http://ann:hunter2@proxy:3128/ " + "y" * 5_000
     caplog.set_level(logging.WARNING)
-    log_named("holdfast.test_failure").warning("%s", text)
+    get_logger("holdfast.test_failure").warning("%s", text)
     shown = f"{failure_of(ValueError(text))}{caplog.text}"
     assert "xxx" in shown
     assert not any(part in shown for part in ("ann", "hunt", "nter2", "ter2@"))

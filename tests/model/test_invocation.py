@@ -17,11 +17,11 @@ from holdfast.model.invocation import (
     ToolCall,
     ToolSpec,
     Usage,
-    input_tokens_at_most,
+    input_tokens_max,
     parsed_json,
 )
-from holdfast.model.prompt import admitted_messages, admitted_params
-from holdfast.records.invocation import prompt_hash
+from holdfast.model.prompt import validated_messages, validated_params
+from holdfast.records.prompt_hash import prompt_hash
 
 CALL = {"id": "c1", "name": "look_up", "arguments": {"a": [1, None]}}
 PICTURE = {"type": "image", "media_type": "image/png", "data": b"\x89PNG"}
@@ -32,7 +32,7 @@ def user(content: Any) -> dict[str, Any]:
 
 
 def test_a_text_is_one_message_of_the_user() -> None:
-    assert admitted_messages("Hello.") == [{"role": "user", "content": "Hello."}]
+    assert validated_messages("Hello.") == [{"role": "user", "content": "Hello."}]
 
 
 def test_messages_are_kept_as_they_are_sent() -> None:
@@ -44,7 +44,7 @@ def test_messages_are_kept_as_they_are_sent() -> None:
         {"role": "tool", "tool_call_id": "c1", "content": [PICTURE], "error": False},
         {"role": "assistant", "content": "Done."},
     ]
-    kept = admitted_messages(messages)
+    kept = validated_messages(messages)
     assert kept == [
         {"role": "system", "content": "Be brief."},
         {
@@ -60,19 +60,19 @@ def test_messages_are_kept_as_they_are_sent() -> None:
         {"role": "tool", "tool_call_id": "c1", "content": [PICTURE]},
         {"role": "assistant", "content": "Done."},
     ]
-    assert admitted_messages(kept) == kept
+    assert validated_messages(kept) == kept
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(kept)) == kept
 
 
 def test_bytes_and_base64_are_the_same() -> None:
     text = base64.b64encode(PICTURE["data"]).decode()
     encoded = {"type": "image", "media_type": "image/png", "data": text}
-    assert admitted_messages([user([encoded])]) == admitted_messages([user([PICTURE])])
+    assert validated_messages([user([encoded])]) == validated_messages([user([PICTURE])])
 
 
 def test_a_call_may_be_given_as_it_came() -> None:
     calls = [ToolCall("c1", "look_up", {"a": 1}), ToolCall("c2", "f", malformed="{")]
-    (kept,) = admitted_messages([{"role": "assistant", "content": "", "tool_calls": calls}])
+    (kept,) = validated_messages([{"role": "assistant", "content": "", "tool_calls": calls}])
     assert kept["tool_calls"] == [
         {"id": "c1", "name": "look_up", "arguments": {"a": 1}},
         {"id": "c2", "name": "f", "arguments": {}},
@@ -82,7 +82,7 @@ def test_a_call_may_be_given_as_it_came() -> None:
 def test_an_answer_is_the_message_by_which_it_goes_on() -> None:
     answer = Answer(text="I look.", tool_calls=(ToolCall("c1", "look_up", {"a": 1}),))
     result = {"role": "tool", "tool_call_id": "c1", "content": "found"}
-    kept = admitted_messages([answer.message(), result])
+    kept = validated_messages([answer.message(), result])
     assert kept[0]["tool_calls"][0]["name"] == "look_up"
 
 
@@ -164,13 +164,13 @@ def test_an_answer_is_the_message_by_which_it_goes_on() -> None:
 )
 def test_a_message_that_makes_no_sense_is_named(messages: Any, field: str) -> None:
     with pytest.raises(InvalidPrompt) as caught:
-        admitted_messages(messages)
+        validated_messages(messages)
     assert caught.value.field == field
 
 
 def test_too_many_are_named_with_their_limit() -> None:
     with pytest.raises(InvalidPrompt) as caught:
-        admitted_messages([user("a")] * 10_001)
+        validated_messages([user("a")] * 10_001)
     assert (caught.value.size, caught.value.limit) == (10_001, 10_000)
     with pytest.raises(InvalidPrompt) as caught:
         Request.of("m", "a", tools=[ToolSpec(f"t{number}") for number in range(129)])
@@ -180,10 +180,10 @@ def test_too_many_are_named_with_their_limit() -> None:
 def test_what_only_the_service_knows_is_extra() -> None:
     # Whatever the service calls them: also as an option or a parameter here is called.
     extra = {"effort": "low", "key": "k", "timeout": 5, "stream": True, "seed": "a", "extra": 1}
-    kept = admitted_params(temperature=1, stop="END", extra=extra, seed=None)
+    kept = validated_params(temperature=1, stop="END", extra=extra, seed=None)
     assert kept == {"temperature": 1.0, "stop": ["END"], "extra": extra}
     assert type(kept["temperature"]) is float
-    assert admitted_params() == {}
+    assert validated_params() == {}
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_what_only_the_service_knows_is_extra() -> None:
 )
 def test_a_parameter_that_makes_no_sense_is_named(params: dict[str, Any]) -> None:
     with pytest.raises(InvalidPrompt) as caught:
-        admitted_params(**params)
+        validated_params(**params)
     assert caught.value.field == next(iter(params))
 
 
@@ -358,7 +358,7 @@ def test_an_answer_comes_back_as_it_was(
 def test_what_is_reserved_covers_each_part() -> None:
     def bound(content: Any, **how: Any) -> int:
         request = Request.of("m", [user(content)], **how)
-        return input_tokens_at_most(request, image_tokens=1_000, document_tokens=9_000)
+        return input_tokens_max(request, image_tokens=1_000, document_tokens=9_000)
 
     def document(kind: str) -> list[dict[str, Any]]:
         return [{"type": "document", "media_type": kind, "data": b"x" * 500, "name": "n"}]
@@ -372,4 +372,4 @@ def test_what_is_reserved_covers_each_part() -> None:
     assert bound("", output={"type": "object", "description": "x" * 300}) - empty >= 1_300
     called = [{"role": "assistant", "tool_calls": [{**CALL, "arguments": {"a": "x" * 400}}]}]
     request = Request.of("m", called)
-    assert input_tokens_at_most(request, image_tokens=0, document_tokens=0) > 400
+    assert input_tokens_max(request, image_tokens=0, document_tokens=0) > 400

@@ -13,19 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import QuotaTooSmall
-from holdfast.model.level import (
+from holdfast.model.quota import Cost, Quota
+from holdfast.model.quota_level import (
     HORIZON_US,
-    Granted,
-    Later,
-    Level,
-    asked,
-    lasts_until_us,
+    PermitDeferred,
+    PermitGranted,
+    QuotaLevel,
+    acquired,
+    reconciled,
     released,
     renewed,
-    settled,
-    slack_us_for,
+    resets_at_us,
+    slack_needed_us,
 )
-from holdfast.model.quota import Cost, Quota
 
 NOW_US = 1_700_000_000_000_000
 SECOND_US = 1_000_000
@@ -59,7 +59,7 @@ class Fleet:
 
     def __init__(self, quota: Quota) -> None:
         self.quota = quota
-        self.level = Level()
+        self.level = QuotaLevel()
         self.arrivals: list[Arrival] = []
         self.waited_us: list[int] = []
         self.asks = 0
@@ -94,17 +94,19 @@ class Fleet:
         self.asks += 1
         behind_us = caller.behind_us
         now_us -= behind_us
-        self.level, answer = asked(
+        self.level, answer = acquired(
             self.level,
             self.quota,
             caller.cost,
             now_us=now_us,
-            told_us=told_us,
+            retry_at_us=told_us,
             slack_us=caller.slack_us,
         )
-        if isinstance(answer, Later):
-            assert answer.until_us > now_us
-            self._at(answer.until_us + behind_us, self._ask, caller, answer.until_us, times + 1)
+        if isinstance(answer, PermitDeferred):
+            assert answer.retry_at_us > now_us
+            self._at(
+                answer.retry_at_us + behind_us, self._ask, caller, answer.retry_at_us, times + 1
+            )
             return
         assert now_us <= answer.at_us <= now_us + HORIZON_US
         assert answer.slack_us == caller.slack_us
@@ -120,7 +122,7 @@ class Fleet:
         self._at(arrives_us + caller.lasts_us, self._settle, caller.cost, used, answer.counted_us)
 
     def _settle(self, now_us: int, reserved: Cost, used: Cost, at_us: int) -> None:
-        self.level = settled(
+        self.level = reconciled(
             self.level, self.quota, reserved, used=used, at_us=at_us, now_us=now_us
         )
 
@@ -129,15 +131,15 @@ class Holders:
     """Callers that hold a slot for a while, and ask for the next one in the write that frees it."""
 
     def __init__(self, quota: Quota, lasts_ms: int) -> None:
-        assert quota.at_once is not None
+        assert quota.concurrency is not None
         self.quota = quota
-        self.level = Level()
+        self.level = QuotaLevel()
         self.calls = Counter[str]()
         self.now_us = NOW_US
-        self._places = quota.at_once
+        self._places = quota.concurrency
         self._lasts_us = lasts_ms * 1000
         self._held_us = 0
-        self._dice = Random(quota.at_once)
+        self._dice = Random(quota.concurrency)
         self._agenda: list[tuple[int, str, int | None]] = []
 
     def come(self, at_us: int, name: str, *, told_us: int | None = None) -> None:
@@ -147,13 +149,13 @@ class Holders:
         while self.calls.total() < calls:
             self.now_us, name, told_us = heapq.heappop(self._agenda)
             self.level = released(self.level, [name], now_ms=self.now_us // 1000)
-            self.level, answer = asked(
-                self.level, self.quota, Cost(), now_us=self.now_us, told_us=told_us, token=name
+            self.level, answer = acquired(
+                self.level, self.quota, Cost(), now_us=self.now_us, retry_at_us=told_us, token=name
             )
-            if isinstance(answer, Later):
-                self.come(answer.until_us, name, told_us=answer.until_us)
+            if isinstance(answer, PermitDeferred):
+                self.come(answer.retry_at_us, name, told_us=answer.retry_at_us)
                 continue
-            assert len(self.level.slots) <= self._places
+            assert len(self.level.permits) <= self._places
             self.calls[name] += 1
             lasts_us = int(self._lasts_us * self._dice.uniform(0.5, 1.5))
             self._held_us += lasts_us
@@ -203,7 +205,7 @@ def scenes(draw: st.DrawFn) -> tuple[Quota, list[Caller]]:
                 draw(shares | st.sampled_from([0.0, 1.0])),
                 draw(shares),
                 lasts_us,
-                slack_us=slack_us_for(quota, tardy_us),
+                slack_us=slack_needed_us(quota, tardy_us),
             )
         )
     return quota, callers
@@ -286,15 +288,15 @@ def test_what_is_reserved_and_not_used_counts_no_more() -> None:
 
 def test_what_is_used_beyond_what_was_reserved_counts_too() -> None:
     quota = Quota("q", tokens=100, per=60)
-    level, answer = asked(Level(), quota, Cost(tokens=10), now_us=NOW_US)
-    assert isinstance(answer, Granted)
-    level = settled(
+    level, answer = acquired(QuotaLevel(), quota, Cost(tokens=10), now_us=NOW_US)
+    assert isinstance(answer, PermitGranted)
+    level = reconciled(
         level, quota, Cost(tokens=10), used=Cost(tokens=95), at_us=answer.at_us, now_us=NOW_US + 5
     )
-    level, answer = asked(level, quota, Cost(tokens=6), now_us=NOW_US + 10)
-    assert isinstance(answer, Later)
-    _, answer = asked(level, quota, Cost(tokens=5), now_us=NOW_US + 10)
-    assert isinstance(answer, Granted)
+    level, answer = acquired(level, quota, Cost(tokens=6), now_us=NOW_US + 10)
+    assert isinstance(answer, PermitDeferred)
+    _, answer = acquired(level, quota, Cost(tokens=5), now_us=NOW_US + 10)
+    assert isinstance(answer, PermitGranted)
 
 
 @pytest.mark.parametrize(
@@ -322,31 +324,31 @@ def test_one_that_needs_all_of_it_gets_it_among_many_that_need_little(
 
 
 def test_newcomers_do_not_overtake_those_who_were_told_to_come_back() -> None:
-    quota, level = Quota("q", requests=100), Level()
+    quota, level = Quota("q", requests=100), QuotaLevel()
     told: list[int] = []
     for _ in range(300):
-        level, answer = asked(level, quota, Cost(), now_us=NOW_US)
-        if isinstance(answer, Later):
-            told.append(answer.until_us)
+        level, answer = acquired(level, quota, Cost(), now_us=NOW_US)
+        if isinstance(answer, PermitDeferred):
+            told.append(answer.retry_at_us)
     assert told == sorted(told)
     now_us = told[0]
-    _, newcomer = asked(level, quota, Cost(), now_us=now_us)
-    assert isinstance(newcomer, Later)
-    assert newcomer.until_us >= told[-1]
-    _, returning = asked(level, quota, Cost(), now_us=now_us, told_us=told[0])
-    assert isinstance(returning, Granted)
+    _, newcomer = acquired(level, quota, Cost(), now_us=now_us)
+    assert isinstance(newcomer, PermitDeferred)
+    assert newcomer.retry_at_us >= told[-1]
+    _, returning = acquired(level, quota, Cost(), now_us=now_us, retry_at_us=told[0])
+    assert isinstance(returning, PermitGranted)
     # What nobody uses is for whoever comes.
-    _, newcomer = asked(level, quota, Cost(), now_us=NOW_US + 2 * SECOND_US)
-    assert isinstance(newcomer, Granted)
+    _, newcomer = acquired(level, quota, Cost(), now_us=NOW_US + 2 * SECOND_US)
+    assert isinstance(newcomer, PermitGranted)
 
 
 def test_who_is_never_said_to_have_been_told_still_gets_on() -> None:
     """Should nobody say that it was told, what nobody uses goes to whoever comes."""
-    quota, level = Quota("q", requests=10), Level()
+    quota, level = Quota("q", requests=10), QuotaLevel()
     waiting, now_us = 100, NOW_US
     while waiting and now_us < NOW_US + 100 * SECOND_US:
-        level, answer = asked(level, quota, Cost(), now_us=now_us)
-        waiting -= isinstance(answer, Granted)
+        level, answer = acquired(level, quota, Cost(), now_us=now_us)
+        waiting -= isinstance(answer, PermitGranted)
         now_us += 50_000
     assert waiting == 0
 
@@ -357,19 +359,19 @@ def test_who_is_never_said_to_have_been_told_still_gets_on() -> None:
 def test_slack_is_given_in_few_sizes_to_those_who_are_later_than_the_grace() -> None:
     quota = Quota("q", requests=40, per=2)
     grace_us = quota.grace_us
-    assert slack_us_for(quota, grace_us) == 0
-    given = {slack_us_for(quota, tardy_us) for tardy_us in range(0, 5 * SECOND_US, 1_000)}
+    assert slack_needed_us(quota, grace_us) == 0
+    given = {slack_needed_us(quota, tardy_us) for tardy_us in range(0, 5 * SECOND_US, 1_000)}
     assert len(given) <= 8
     assert max(given) == quota.slack_us_max == quota.window_us
     for tardy_us in range(grace_us + 1, SECOND_US, 10_000):
-        assert grace_us + slack_us_for(quota, tardy_us) >= min(2 * tardy_us, quota.slack_us_max)
+        assert grace_us + slack_needed_us(quota, tardy_us) >= min(2 * tardy_us, quota.slack_us_max)
 
 
 @pytest.mark.parametrize("slow", [1, 4])
 def test_slack_costs_others_no_more_than_it_must(slow: int) -> None:
     """One slow caller of four, or all of them: the pace is that of a window longer by the slack."""
     quota = Quota("q", requests=100, per=2)
-    slack_us = slack_us_for(quota, 300_000)
+    slack_us = slack_needed_us(quota, 300_000)
     random = Random(1)
     fleet = Fleet(quota)
     fleet.run(
@@ -385,21 +387,21 @@ def test_slack_costs_others_no_more_than_it_must(slow: int) -> None:
 
 def test_the_pace_is_as_before_once_no_slack_is_in_force() -> None:
     quota = Quota("q", requests=40, per=2)
-    level, answer = asked(Level(), quota, Cost(), now_us=NOW_US, slack_us=SECOND_US)
-    assert isinstance(answer, Granted)
+    level, answer = acquired(QuotaLevel(), quota, Cost(), now_us=NOW_US, slack_us=SECOND_US)
+    assert isinstance(answer, PermitGranted)
     assert level.tat_us == NOW_US + quota.pace_us(1, SECOND_US) > NOW_US + quota.pace_us(1)
     over_us = NOW_US + 2 * quota.span_us + SECOND_US
-    level, answer = asked(level, quota, Cost(), now_us=over_us)
+    level, answer = acquired(level, quota, Cost(), now_us=over_us)
     assert level.slacks == ()
     assert level.tat_us == over_us + quota.pace_us(1)
 
 
 def test_less_slack_does_not_make_more_of_it_last_longer() -> None:
     quota = Quota("q", requests=40, per=2)
-    level, _ = asked(Level(), quota, Cost(), now_us=NOW_US, slack_us=2 * SECOND_US)
-    over_us = level.slacks[0].until_us + quota.pace_us(quota.burst)
+    level, _ = acquired(QuotaLevel(), quota, Cost(), now_us=NOW_US, slack_us=2 * SECOND_US)
+    over_us = level.slacks[0].expires_us + quota.pace_us(quota.burst)
     for now_us in range(NOW_US, over_us + SECOND_US, 100_000):
-        level, _ = asked(level, quota, Cost(), now_us=now_us, slack_us=40_000)
+        level, _ = acquired(level, quota, Cost(), now_us=now_us, slack_us=40_000)
         assert len(level.slacks) <= 2
     assert [slack.slack_us for slack in level.slacks] == [40_000]
 
@@ -425,94 +427,96 @@ def test_another_limit_counts_from_the_next_window_on(after: int) -> None:
 
 @pytest.mark.parametrize("ahead_seconds", [120, 3600, 10**9])
 def test_a_clock_that_was_far_ahead_is_forgotten(ahead_seconds: int) -> None:
-    quota = Quota("q", requests=10, tokens=100, at_once=20)
+    quota = Quota("q", requests=10, tokens=100, concurrency=20)
     wrong_us = NOW_US + ahead_seconds * SECOND_US
-    level = Level()
+    level = QuotaLevel()
     for number in range(20):
-        level, _ = asked(level, quota, Cost(tokens=10), now_us=wrong_us, token=f"{number}")
-    level, answer = asked(level, quota, Cost(tokens=10), now_us=NOW_US, token="a")
-    assert isinstance(answer, Later)
+        level, _ = acquired(level, quota, Cost(tokens=10), now_us=wrong_us, token=f"{number}")
+    level, answer = acquired(level, quota, Cost(tokens=10), now_us=NOW_US, token="a")
+    assert isinstance(answer, PermitDeferred)
     until_us = NOW_US + 60 * SECOND_US + 5 * quota.span_us
-    level, answer = asked(
-        level, quota, Cost(tokens=10), now_us=until_us, told_us=answer.until_us, token="b"
+    level, answer = acquired(
+        level, quota, Cost(tokens=10), now_us=until_us, retry_at_us=answer.retry_at_us, token="b"
     )
     if ahead_seconds > 3600:
-        assert isinstance(answer, Granted)
-    level, answer = asked(level, quota, Cost(), now_us=until_us + 130 * SECOND_US, token="c")
-    assert isinstance(answer, Granted)
+        assert isinstance(answer, PermitGranted)
+    level, answer = acquired(level, quota, Cost(), now_us=until_us + 130 * SECOND_US, token="c")
+    assert isinstance(answer, PermitGranted)
 
 
 def test_a_clock_that_is_set_back_only_delays() -> None:
     quota = Quota("q", requests=10)
-    level, first = asked(Level(), quota, Cost(), now_us=NOW_US)
-    level, second = asked(level, quota, Cost(), now_us=NOW_US - 500_000)
-    assert isinstance(first, Granted)
-    assert isinstance(second, Granted)
+    level, first = acquired(QuotaLevel(), quota, Cost(), now_us=NOW_US)
+    level, second = acquired(level, quota, Cost(), now_us=NOW_US - 500_000)
+    assert isinstance(first, PermitGranted)
+    assert isinstance(second, PermitGranted)
     assert second.at_us >= first.at_us + quota.pace_us(1)
-    _, third = asked(level, quota, Cost(), now_us=NOW_US - 30 * SECOND_US)
-    assert isinstance(third, Later)
+    _, third = acquired(level, quota, Cost(), now_us=NOW_US - 30 * SECOND_US)
+    assert isinstance(third, PermitDeferred)
 
 
 def test_a_level_that_lasts_no_longer_is_that_of_a_new_quota() -> None:
-    quota = Quota("q", requests=5, tokens=100, at_once=5)
-    level = Level()
+    quota = Quota("q", requests=5, tokens=100, concurrency=5)
+    level = QuotaLevel()
     for number in range(8):
-        level, _ = asked(level, quota, Cost(tokens=20), now_us=NOW_US, token=f"{number}")
-    over_us = lasts_until_us(level, quota)
+        level, _ = acquired(level, quota, Cost(tokens=20), now_us=NOW_US, token=f"{number}")
+    over_us = resets_at_us(level, quota)
     assert over_us >= NOW_US + 60 * SECOND_US
     for cost in (Cost(), Cost(tokens=100), Cost(5, 100)):
-        late = asked(level, quota, cost, now_us=over_us + 1, token="x")[1]
-        assert late == asked(Level(), quota, cost, now_us=over_us + 1, token="x")[1]
+        late = acquired(level, quota, cost, now_us=over_us + 1, token="x")[1]
+        assert late == acquired(QuotaLevel(), quota, cost, now_us=over_us + 1, token="x")[1]
 
 
 # --- slots ----------------------------------------------------------------------------------------
 
 
 def test_slots_are_leased_and_released_once() -> None:
-    quota = Quota("q", at_once=2)
-    level = Level()
+    quota = Quota("q", concurrency=2)
+    level = QuotaLevel()
     for token in ("a", "b"):
-        level, answer = asked(level, quota, Cost(), now_us=NOW_US, token=token)
-        assert isinstance(answer, Granted)
-    level, answer = asked(level, quota, Cost(), now_us=NOW_US, token="c")
-    assert isinstance(answer, Later)
-    assert set(level.slots) == {"a", "b"}
+        level, answer = acquired(level, quota, Cost(), now_us=NOW_US, token=token)
+        assert isinstance(answer, PermitGranted)
+    level, answer = acquired(level, quota, Cost(), now_us=NOW_US, token="c")
+    assert isinstance(answer, PermitDeferred)
+    assert set(level.permits) == {"a", "b"}
     now_ms = NOW_US // 1000
     level = released(level, ["a", "a", "unknown"], now_ms=now_ms + 5)
     level = released(level, ["a"], now_ms=now_ms + 6)
-    told_us = answer.until_us
-    level, answer = asked(level, quota, Cost(), now_us=NOW_US + 7_000, told_us=told_us, token="c")
-    assert isinstance(answer, Granted)
-    assert set(level.slots) == {"b", "c"}
+    told_us = answer.retry_at_us
+    level, answer = acquired(
+        level, quota, Cost(), now_us=NOW_US + 7_000, retry_at_us=told_us, token="c"
+    )
+    assert isinstance(answer, PermitGranted)
+    assert set(level.permits) == {"b", "c"}
 
 
 def test_a_slot_whose_lease_lapsed_counts_no_more() -> None:
-    quota = Quota("q", at_once=1)
-    level, _ = asked(Level(), quota, Cost(), now_us=NOW_US, token="a", lease_ms=1_000)
-    level = renewed(level, ["a", "gone"], until_ms=NOW_US // 1000 + 3_000)
-    assert set(level.slots) == {"a"}
-    _, answer = asked(level, quota, Cost(), now_us=NOW_US + 2_999_000, token="b", lease_ms=1_000)
-    assert isinstance(answer, Later)
-    level, answer = asked(
+    quota = Quota("q", concurrency=1)
+    level, _ = acquired(QuotaLevel(), quota, Cost(), now_us=NOW_US, token="a", lease_ms=1_000)
+    level = renewed(level, ["a", "gone"], expires_ms=NOW_US // 1000 + 3_000)
+    assert set(level.permits) == {"a"}
+    _, answer = acquired(level, quota, Cost(), now_us=NOW_US + 2_999_000, token="b", lease_ms=1_000)
+    assert isinstance(answer, PermitDeferred)
+    level, answer = acquired(
         level, quota, Cost(), now_us=NOW_US + 3_000_000, token="b", lease_ms=1_000
     )
-    assert isinstance(answer, Granted)
-    assert set(level.slots) == {"b"}
+    assert isinstance(answer, PermitGranted)
+    assert set(level.permits) == {"b"}
 
 
 def test_those_who_wait_for_a_slot_come_back_as_slots_become_free() -> None:
-    quota = Quota("q", at_once=4)
-    level, now_ms = Level(), NOW_US // 1000
+    quota = Quota("q", concurrency=4)
+    level, now_ms = QuotaLevel(), NOW_US // 1000
     for number in range(40):
-        level, _ = asked(level, quota, Cost(), now_us=NOW_US, token=f"{number}")
+        level, _ = acquired(level, quota, Cost(), now_us=NOW_US, token=f"{number}")
         level = released(level, [f"{number}"], now_ms=now_ms + 20_000)
     for number in range(4):
-        level, _ = asked(level, quota, Cost(), now_us=NOW_US, token=f"{number}")
+        level, _ = acquired(level, quota, Cost(), now_us=NOW_US, token=f"{number}")
     told: list[int] = []
     for _ in range(5):
-        level, answer = asked(level, quota, Cost(), now_us=NOW_US, token="x")
-        assert isinstance(answer, Later)
-        told.append(answer.until_us)
+        level, answer = acquired(level, quota, Cost(), now_us=NOW_US, token="x")
+        assert isinstance(answer, PermitDeferred)
+        told.append(answer.retry_at_us)
     # A slot becomes free every 5 seconds. They come twice as often, lest it stands free for long.
     assert all(
         2_250_000 <= after - before <= 2_550_000 for before, after in itertools.pairwise(told)
@@ -526,7 +530,7 @@ def test_who_asks_again_as_it_releases_does_not_keep_a_slot_for_ever(
 ) -> None:
     """As many as there are slots release theirs and ask anew in one write; three others wait."""
     others = 3
-    fleet = Holders(Quota("q", at_once=at_once), lasts_ms)
+    fleet = Holders(Quota("q", concurrency=at_once), lasts_ms)
     for number in range(at_once + others):
         # All of the others come last, while all slots are taken.
         fleet.come(NOW_US + number, f"{number}")
@@ -540,27 +544,29 @@ def test_who_asks_again_as_it_releases_does_not_keep_a_slot_for_ever(
 @pytest.mark.parametrize("lasts_ms", [200, 30_000])
 @pytest.mark.parametrize("at_once", [1, 2, 40])
 def test_a_line_of_those_who_died_keeps_no_slot_for_long(at_once: int, lasts_ms: int) -> None:
-    fleet = Holders(Quota("q", at_once=at_once), lasts_ms)
+    fleet = Holders(Quota("q", concurrency=at_once), lasts_ms)
     for number in range(at_once):
         fleet.come(NOW_US, f"{number}")
     fleet.run(calls=at_once * 10)
     full = fleet.level
     for _ in range(1_000):
-        full, _ = asked(full, fleet.quota, Cost(), now_us=fleet.now_us, token="dead")
-    assert full.line_us > fleet.now_us + 100 * lasts_ms * 1000 // at_once
-    level = released(full, list(full.slots), now_ms=fleet.now_us // 1000)
-    _, answer = asked(level, fleet.quota, Cost(), now_us=fleet.now_us, token="new")
-    if isinstance(answer, Later):
-        told_us = answer.until_us
+        full, _ = acquired(full, fleet.quota, Cost(), now_us=fleet.now_us, token="dead")
+    assert full.queue_end_us > fleet.now_us + 100 * lasts_ms * 1000 // at_once
+    level = released(full, list(full.permits), now_ms=fleet.now_us // 1000)
+    _, answer = acquired(level, fleet.quota, Cost(), now_us=fleet.now_us, token="new")
+    if isinstance(answer, PermitDeferred):
+        told_us = answer.retry_at_us
         assert told_us <= fleet.now_us + lasts_ms * 1000 + 200_000
-        _, answer = asked(level, fleet.quota, Cost(), now_us=told_us, told_us=told_us, token="new")
-    assert isinstance(answer, Granted)
+        _, answer = acquired(
+            level, fleet.quota, Cost(), now_us=told_us, retry_at_us=told_us, token="new"
+        )
+    assert isinstance(answer, PermitGranted)
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 5])
 def test_short_calls_do_not_wait_for_a_guess_of_how_long_they_take(at_once: int) -> None:
     """30 callers, each in a process of its own, make one call of 0.1 s each."""
-    quota, level = Quota("q", at_once=at_once), Level()
+    quota, level = Quota("q", concurrency=at_once), QuotaLevel()
     agenda: list[tuple[int, int, int | None, bool]] = [(NOW_US, n, None, False) for n in range(30)]
     now_us, asks = NOW_US, 0
     while agenda:
@@ -569,62 +575,66 @@ def test_short_calls_do_not_wait_for_a_guess_of_how_long_they_take(at_once: int)
             level = released(level, [f"{caller}"], now_ms=now_us // 1000)
             continue
         asks += 1
-        level, answer = asked(
-            level, quota, Cost(), now_us=now_us, told_us=told_us, token=f"{caller}"
+        level, answer = acquired(
+            level, quota, Cost(), now_us=now_us, retry_at_us=told_us, token=f"{caller}"
         )
-        if isinstance(answer, Granted):
+        if isinstance(answer, PermitGranted):
             heapq.heappush(agenda, (answer.at_us + 100_000, caller, None, True))
         else:
-            heapq.heappush(agenda, (answer.until_us, caller, answer.until_us, False))
+            heapq.heappush(agenda, (answer.retry_at_us, caller, answer.retry_at_us, False))
     assert now_us - NOW_US <= 1.5 * 30 * 100_000 / at_once
     assert asks <= 3.5 * 30
 
 
 def test_callers_ask_less_and_less_often_before_the_first_release() -> None:
-    quota, level = Quota("q", at_once=2), Level()
+    quota, level = Quota("q", concurrency=2), QuotaLevel()
     for token in ("a", "b"):
-        level, _ = asked(level, quota, Cost(), now_us=NOW_US, token=token)
+        level, _ = acquired(level, quota, Cost(), now_us=NOW_US, token=token)
     agenda: list[tuple[int, int | None]] = [(NOW_US, None)] * 28
     asks = Counter[int]()
     while agenda[0][0] < NOW_US + 40 * SECOND_US:
         now_us, told_us = heapq.heappop(agenda)
         asks[(now_us - NOW_US) // (10 * SECOND_US)] += 1
-        level, answer = asked(level, quota, Cost(), now_us=now_us, told_us=told_us, token="x")
-        assert isinstance(answer, Later)
-        heapq.heappush(agenda, (answer.until_us, answer.until_us))
+        level, answer = acquired(
+            level, quota, Cost(), now_us=now_us, retry_at_us=told_us, token="x"
+        )
+        assert isinstance(answer, PermitDeferred)
+        heapq.heappush(agenda, (answer.retry_at_us, answer.retry_at_us))
     # As soon as short calls would be over, and after 10 s hardly more often than long ones end.
     assert asks[0] <= 4 * 28
     assert max(asks[n] for n in (1, 2, 3)) <= 20
 
 
 def test_the_first_release_tells_how_long_slots_are_held() -> None:
-    quota, now_ms = Quota("q", at_once=2), NOW_US // 1000
-    level, _ = asked(Level(), quota, Cost(), now_us=NOW_US, token="a")
+    quota, now_ms = Quota("q", concurrency=2), NOW_US // 1000
+    level, _ = acquired(QuotaLevel(), quota, Cost(), now_us=NOW_US, token="a")
     level = released(level, ["a"], now_ms=now_ms + 8_000)
     assert level.held_ms == 8_000
-    level, _ = asked(level, quota, Cost(), now_us=NOW_US, token="b")
+    level, _ = acquired(level, quota, Cost(), now_us=NOW_US, token="b")
     level = released(level, ["b"], now_ms=now_ms + 4_000)
     assert level.held_ms == 7_000
 
 
 def test_who_asks_before_its_time_and_finds_no_slot_keeps_its_place() -> None:
-    quota, level = Quota("q", at_once=1), Level()
-    level, _ = asked(level, quota, Cost(), now_us=NOW_US, token="a")
+    quota, level = Quota("q", concurrency=1), QuotaLevel()
+    level, _ = acquired(level, quota, Cost(), now_us=NOW_US, token="a")
     told: list[int] = []
     for token in ("b", "c"):
-        level, answer = asked(level, quota, Cost(), now_us=NOW_US, token=token)
-        assert isinstance(answer, Later)
-        told.append(answer.until_us)
+        level, answer = acquired(level, quota, Cost(), now_us=NOW_US, token=token)
+        assert isinstance(answer, PermitDeferred)
+        told.append(answer.retry_at_us)
     for told_us in told:
         before = level
-        level, answer = asked(level, quota, Cost(), now_us=NOW_US, told_us=told_us, token="x")
-        assert answer == Later(told_us, "slot")
+        level, answer = acquired(
+            level, quota, Cost(), now_us=NOW_US, retry_at_us=told_us, token="x"
+        )
+        assert answer == PermitDeferred(told_us, "slot")
         assert level == before
     # In its turn it goes to the end of the line, and so does one with another place.
     for told_us in (told[0], told[1] + SECOND_US):
-        _, answer = asked(level, quota, Cost(), now_us=told[0], told_us=told_us, token="b")
-        assert isinstance(answer, Later)
-        assert told[1] < answer.until_us < told[1] + SECOND_US
+        _, answer = acquired(level, quota, Cost(), now_us=told[0], retry_at_us=told_us, token="b")
+        assert isinstance(answer, PermitDeferred)
+        assert told[1] < answer.retry_at_us < told[1] + SECOND_US
 
 
 def test_a_cost_over_the_limit_is_refused_with_both() -> None:
@@ -635,6 +645,6 @@ def test_a_cost_over_the_limit_is_refused_with_both() -> None:
         (Cost(nanodollars=500_000_001), "nanodollars", 500_000_000),
     ]:
         with pytest.raises(QuotaTooSmall) as refused:
-            asked(Level(), quota, cost, now_us=NOW_US)
+            acquired(QuotaLevel(), quota, cost, now_us=NOW_US)
         assert (refused.value.field, refused.value.limit) == (field, limit)
         assert refused.value.size == limit + 1

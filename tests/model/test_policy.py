@@ -25,15 +25,15 @@ from holdfast.model.policy import Retry
 def test_a_pause_lies_between_the_whole_and_what_the_jitter_leaves(
     failed: int, first: float, factor: float, most: float, jitter: float, seed: str
 ) -> None:
-    retry = Retry(first_seconds=first, factor=factor, most_seconds=most, jitter=jitter)
+    retry = Retry(first_seconds=first, factor=factor, max_seconds=most, jitter=jitter)
     full_ms = min(first * factor ** min(failed - 1, 64), most) * 1000
-    pause = retry.pause_ms(failed, seed)
+    pause = retry.backoff_ms(failed, seed)
     assert full_ms * (1 - jitter) - 1 <= pause <= full_ms + 1
-    assert pause == retry.pause_ms(failed, seed)
+    assert pause == retry.backoff_ms(failed, seed)
 
 
 def test_runs_that_failed_together_do_not_come_back_together() -> None:
-    pauses = {Retry(first_seconds=100).pause_ms(1, f"run {number}") for number in range(50)}
+    pauses = {Retry(first_seconds=100).backoff_ms(1, f"run {number}") for number in range(50)}
     assert len(pauses) > 40
 
 
@@ -44,7 +44,7 @@ def test_runs_that_failed_together_do_not_come_back_together() -> None:
         {"attempts": 1.5},
         {"first_seconds": -1},
         {"factor": 0.5},
-        {"most_seconds": -1},
+        {"max_seconds": -1},
         {"jitter": 1.1},
         {"jitter": float("nan")},
         {"on": ValueError},

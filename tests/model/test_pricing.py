@@ -15,7 +15,7 @@ from holdfast.model.pricing import MODEL_PRICES, ModelPrice, Usage, price_of
 
 
 def test_a_cost_is_whole_nanodollars() -> None:
-    price = ModelPrice.a_million(3, 15, cached_input="0.3")
+    price = ModelPrice.per_million(3, 15, cached_input="0.3")
     assert price == ModelPrice(3_000, 15_000, 300)
     assert price.cost(Usage(1_000_000, 0)) == 3_000_000_000
     assert price.cost(Usage(100, 10, 40)) == 60 * 3_000 + 40 * 300 + 10 * 15_000
@@ -39,13 +39,13 @@ def test_more_from_the_cache_than_was_read_is_not_paid_back() -> None:
     ],
 )
 def test_dollars_a_million_are_rounded_up(dollars: Any, nanodollars: int) -> None:
-    assert ModelPrice.a_million(dollars, 0).input == nanodollars
+    assert ModelPrice.per_million(dollars, 0).input == nanodollars
 
 
 @pytest.mark.parametrize("dollars", [-1, "much", float("nan"), float("inf")])
 def test_what_is_no_sum_of_money(dollars: Any) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        ModelPrice.a_million(1, dollars)
+        ModelPrice.per_million(1, dollars)
     assert caught.value.field == "output"
 
 
@@ -68,7 +68,7 @@ def test_a_long_prompt_has_another_price_as_a_whole() -> None:
     price = ModelPrice(1, 10, long_above=100, long=ModelPrice(2, 15))
     assert price.cost(Usage(100, 1)) == 100 + 10
     assert price.cost(Usage(101, 1)) == 202 + 15
-    assert price.cost_at_most((101, 1)) == 202 + 15
+    assert price.max_cost((101, 1)) == 202 + 15
 
 
 tokens = st.integers(0, 10**7)
@@ -83,7 +83,7 @@ def test_nothing_costs_more_than_its_reservation(
     dear = ModelPrice(price.input + more, price.output + more, price.cached_input)
     both = ModelPrice(price.input, price.output, price.cached_input, 10**6, dear)
     taken = Usage(int(read * share), int(made * share), int(read * share * cached))
-    assert both.cost(taken) <= both.cost_at_most((read, made))
+    assert both.cost(taken) <= both.max_cost((read, made))
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from holdfast.model.quota import Cost, Quota
 
 
 def test_a_quota_is_a_value() -> None:
-    quota = Quota("model", requests=100, tokens=40_000, dollars=0.25, per=minutes(1), at_once=8)
+    quota = Quota("model", requests=100, tokens=40_000, dollars=0.25, per=minutes(1), concurrency=8)
     assert quota == Quota(
-        "model", requests=100, tokens=40_000, dollars=0.25, per=timedelta(seconds=60), at_once=8
+        "model", requests=100, tokens=40_000, dollars=0.25, per=timedelta(seconds=60), concurrency=8
     )
     assert hash(quota) == hash(quota)
     assert quota.nanodollars == 250_000_000
@@ -42,8 +42,8 @@ def test_a_quota_is_a_value() -> None:
         ("dollars", {"dollars": float("nan")}),
         ("dollars", {"dollars": float("inf")}),
         ("dollars", {"dollars": "5"}),
-        ("at_once", {"at_once": 0}),
-        ("at_once", {"at_once": 1_001}),
+        ("concurrency", {"concurrency": 0}),
+        ("concurrency", {"concurrency": 1_001}),
         ("per", {"requests": 1, "per": 0}),
         ("per", {"requests": 1, "per": 0.5}),
         ("per", {"requests": 1, "per": days(32)}),

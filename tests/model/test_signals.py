@@ -12,12 +12,12 @@ from holdfast.model.execution import Execution, folded
 from holdfast.model.signals import (
     Pending,
     Signal,
-    Stale,
-    Take,
+    TakeSignal,
     TimeOut,
     Wait,
-    holds_decision,
-    resolved,
+    WaitStale,
+    continues_past_expiry,
+    resolved_wait,
 )
 
 names = st.sampled_from(["go", "pay"])
@@ -50,22 +50,22 @@ def test_the_first_that_fits_and_came_in_time_is_taken(
         and (signal.name, signal.id) not in taken
         and signal.accepted_ms < over
     ]
-    answer = resolved(wait, inbox, taken, now)
+    answer = resolved_wait(wait, inbox, taken, now)
     if in_time:
-        assert answer == Take(min(in_time)[2])
+        assert answer == TakeSignal(min(in_time)[2])
     elif now < over:
         assert answer == Pending(min(ends, default=None))
     else:
-        assert answer == (TimeOut() if wait.until_ms == over else Stale())
+        assert answer == (TimeOut() if wait.until_ms == over else WaitStale())
 
 
 @given(waits, signals, st.integers(0, 25), st.integers(0, 25))
 def test_time_alone_never_takes_an_answer_back(
     wait: Wait, inbox: list[Signal], now: int, later: int
 ) -> None:
-    first = resolved(wait, inbox, set(), now)
+    first = resolved_wait(wait, inbox, set(), now)
     if not isinstance(first, Pending):
-        assert resolved(wait, inbox, set(), max(now, later)) == first
+        assert resolved_wait(wait, inbox, set(), max(now, later)) == first
 
 
 def test_signals_count_in_the_order_of_their_stamps() -> None:
@@ -78,7 +78,7 @@ def test_signals_count_in_the_order_of_their_stamps() -> None:
     assert in_order(inbox[::-1]) == ["c", "a", "b", "0"]
     # One that came after the time was up does not keep those off that came in time.
     late = msgspec.structs.replace(waiting("go"), until_ms=95)
-    assert resolved(late, inbox, set(), 200) == Take(inbox[-1])
+    assert resolved_wait(late, inbox, set(), 200) == TakeSignal(inbox[-1])
 
 
 def test_signals_without_a_stamp_count_by_their_millisecond_and_their_id() -> None:
@@ -93,7 +93,7 @@ def test_signals_without_a_stamp_count_by_their_millisecond_and_their_id() -> No
 def in_order(inbox: list[Signal]) -> list[str]:
     """Return the ids of signals as waits take them, one after the other."""
     taken: list[tuple[str, str]] = []
-    while isinstance(answer := resolved(waiting("go"), inbox, taken, 200), Take):
+    while isinstance(answer := resolved_wait(waiting("go"), inbox, taken, 200), TakeSignal):
         taken.append(("go", answer.signal.id))
     return [id for _, id in taken]
 
@@ -108,24 +108,24 @@ def at(visit: int = 0) -> Execution:
 
 def test_past_its_expiry_a_run_goes_on_for_the_signal_that_it_waits_for() -> None:
     in_time, late = Signal("go", "a", 9), Signal("go", "b", 10)
-    assert holds_decision([waiting("go")], [in_time], at(), 10)
-    assert not holds_decision([waiting("go")], [late], at(), 10)
-    assert not holds_decision([waiting("pay")], [in_time], at(), 10)
+    assert continues_past_expiry([waiting("go")], [in_time], at(), 10)
+    assert not continues_past_expiry([waiting("go")], [late], at(), 10)
+    assert not continues_past_expiry([waiting("pay")], [in_time], at(), 10)
 
 
 def test_past_its_expiry_a_run_goes_on_that_a_signal_had_brought_under_way() -> None:
     taken = SignalTaken(5, "n", 0, "go#1", "go", "a")
     under_way = folded(at(), [taken])
-    assert holds_decision([waiting("go")], [Signal("go", "a", 5)], under_way, 10)
-    assert not holds_decision([], [], at(), 10)
-    assert holds_decision([], [Signal("go", "early", 5)], at(), 10)
+    assert continues_past_expiry([waiting("go")], [Signal("go", "a", 5)], under_way, 10)
+    assert not continues_past_expiry([], [], at(), 10)
+    assert continues_past_expiry([], [Signal("go", "early", 5)], at(), 10)
 
 
 def test_a_timer_that_runs_does_not_undo_a_decision_that_was_taken() -> None:
     taken = SignalTaken(5, "n", 0, "go#1", "go", "a")
     retrying = Wait(visit=0, key="retry", since_ms=6, until_ms=12)
-    assert holds_decision([retrying], [], folded(at(), [taken]), 10)
-    assert not holds_decision([retrying], [], at(), 10)
+    assert continues_past_expiry([retrying], [], folded(at(), [taken]), 10)
+    assert not continues_past_expiry([retrying], [], at(), 10)
 
 
 def test_a_retry_where_the_run_stood_keeps_the_visit_and_its_answers() -> None:

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from holdfast.errors import InvalidName, JournalDamaged
 from holdfast.records.keys import (
-    Place,
-    Queue,
+    DueQueue,
+    IndexKey,
     RunKey,
     is_record,
-    position_in,
+    journal_position,
+    parsed_text_key,
     shard_of_run,
-    text_of_key,
     ticket_number,
 )
-from holdfast.records.names import LABELS_MAX, admit_labels
+from holdfast.records.names import LABELS_MAX, validated_labels
 from holdfast.records.settings import SHARDS, SHARDS_MAX
 
 names = st.text("abcdefghij-.@0123456789äß ", min_size=1, max_size=20)
@@ -64,45 +64,45 @@ def test_tenants_and_their_runs_are_spread_evenly(shards: int) -> None:
 def test_a_place_tells_what_it_was_made_of(
     graph: str, pool: str | None, shard: int, tenant: str, id: str
 ) -> None:
-    queue, run = Queue(graph, pool, shard), RunKey(tenant, id)
-    due = Place.due(queue, 1_700_000_000_000, run, 7)
+    queue, run = DueQueue(graph, pool, shard), RunKey(tenant, id)
+    due = IndexKey.due(queue, 1_700_000_000_000, run, 7)
     assert due.due_queue() == queue
     assert due.due_parts() == (1_700_000_000_000, run, 7)
-    assert Place.owned("w", queue, run, 8).owned_parts() == (queue, run, 8)
+    assert IndexKey.owned("w", queue, run, 8).owned_parts() == (queue, run, 8)
 
 
 def test_the_places_of_the_pool_without_a_name_are_what_they_were() -> None:
     run = RunKey("acme", "doc-42")
-    unnamed, named = Queue("warranty", None, 2), Queue("warranty", "gpu", 2)
-    assert Place.due(unnamed, 5, run, 7) == ("DUE#warranty#002", "0000000000005#acme#doc-42#7")
-    assert Place.owned("w", unnamed, run, 7) == ("OWN#w", "warranty#002#acme#doc-42#7")
-    assert Place.due(named, 5, run, 7).pk == "DUE#warranty@gpu#002"
-    assert Place.owned("w", named, run, 7) == ("OWN#w", "warranty@gpu#002#acme#doc-42#7")
+    unnamed, named = DueQueue("warranty", None, 2), DueQueue("warranty", "gpu", 2)
+    assert IndexKey.due(unnamed, 5, run, 7) == ("DUE#warranty#002", "0000000000005#acme#doc-42#7")
+    assert IndexKey.owned("w", unnamed, run, 7) == ("OWN#w", "warranty#002#acme#doc-42#7")
+    assert IndexKey.due(named, 5, run, 7).pk == "DUE#warranty@gpu#002"
+    assert IndexKey.owned("w", named, run, 7) == ("OWN#w", "warranty@gpu#002#acme#doc-42#7")
 
 
 # --- the label ------------------------------------------------------------------------------------
 
 
 def test_a_pool_is_a_label() -> None:
-    assert admit_labels(None, pool="gpu") == {"pool": "gpu"}
-    assert admit_labels({"pool": "gpu"}, pool="gpu") == admit_labels({"pool": "gpu"})
-    assert admit_labels({"desk": "sales"}, pool="gpu") == {"desk": "sales", "pool": "gpu"}
-    assert admit_labels(None) == {}
+    assert validated_labels(None, pool="gpu") == {"pool": "gpu"}
+    assert validated_labels({"pool": "gpu"}, pool="gpu") == validated_labels({"pool": "gpu"})
+    assert validated_labels({"desk": "sales"}, pool="gpu") == {"desk": "sales", "pool": "gpu"}
+    assert validated_labels(None) == {}
 
 
 @pytest.mark.parametrize("pool", ["", " gpu", "g#pu", "x" * 65, 7, "a/b"])
 def test_what_cannot_be_a_pool_is_refused(pool: object) -> None:
     with pytest.raises(InvalidName) as refused:
-        admit_labels(None, pool=pool)  # type: ignore[arg-type]
+        validated_labels(None, pool=pool)  # type: ignore[arg-type]
     assert refused.value.field == "pool"
 
 
 def test_two_pools_and_one_label_too_many_are_refused() -> None:
     with pytest.raises(InvalidName, match="the pool is 'gpu', and the label 'pool' says 'cpu'"):
-        admit_labels({"pool": "cpu"}, pool="gpu")
+        validated_labels({"pool": "cpu"}, pool="gpu")
     full = {f"label-{number}": "x" for number in range(LABELS_MAX)}
     with pytest.raises(InvalidName, match="at most 10 labels, not 11"):
-        admit_labels(full, pool="gpu")
+        validated_labels(full, pool="gpu")
 
 
 # --- keys that are none ---------------------------------------------------------------------------
@@ -114,18 +114,18 @@ def test_two_pools_and_one_label_too_many_are_refused() -> None:
 def test_a_number_in_a_key_is_digits_of_ascii(number: str) -> None:
     """Python's own int() takes five of these, and isdigit() six."""
     places = [
-        lambda: Place("DUE#g#000", f"{number}#t#id#1").due_parts(),
-        lambda: Place("DUE#g#000", f"1#t#id#{number}").due_parts(),
-        lambda: Place(f"DUE#g#{number}", "1#t#id#1").due_queue(),
-        lambda: Place("OWN#w", f"g#{number}#t#id#1").owned_parts(),
-        lambda: Place("WORKERS", f"{number}#w").worker_parts(),
+        lambda: IndexKey("DUE#g#000", f"{number}#t#id#1").due_parts(),
+        lambda: IndexKey("DUE#g#000", f"1#t#id#{number}").due_parts(),
+        lambda: IndexKey(f"DUE#g#{number}", "1#t#id#1").due_queue(),
+        lambda: IndexKey("OWN#w", f"g#{number}#t#id#1").owned_parts(),
+        lambda: IndexKey("WORKERS", f"{number}#w").worker_parts(),
         lambda: ticket_number(f"T#{number}"),
     ]
     for place in places:
         with pytest.raises(ValueError, match=r"not a number|digits"):
             place()
     with pytest.raises(JournalDamaged):
-        text_of_key(f"J#generation#~{number}#id#1")
+        parsed_text_key(f"J#generation#~{number}#id#1")
     with pytest.raises(JournalDamaged):
-        position_in(f"J#generation#{number}")
+        journal_position(f"J#generation#{number}")
     assert is_record(f"J#generation#{number}") == (number == "9" * 5000)

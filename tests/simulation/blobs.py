@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from holdfast.errors import EndpointUnreachable, StoreClosed, StoreError
 from holdfast.storage.blobs import BlobContent, BlobEntry, BlobPage
-from holdfast.storage.threads import Threads
+from holdfast.storage.thread_pool import ThreadPool
 from tests.simulation.faults import drawn
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class MemoryBlobs:
     def write(self, key: str, data: bytes, sha256: str) -> None:
         self.contents[key] = data
 
-    def holds(self, key: str, size: int, sha256: str) -> bool:
+    def confirm_stored(self, key: str, size: int, sha256: str) -> bool:
         data = self.contents.get(key)
         return data is not None and hashlib.sha256(data).hexdigest() == sha256
 
@@ -61,7 +61,7 @@ class MemoryBlobs:
             del self.contents[key]
         return len(doomed)
 
-    def page(self, prefix: str, after: str | None, limit: int) -> BlobPage:
+    def list_page(self, prefix: str, after: str | None, limit: int) -> BlobPage:
         keys = [key for key in self.keys(prefix) if after is None or key > after]
         entries = [BlobEntry(key, len(self.contents[key])) for key in keys[:limit]]
         return BlobPage(entries, entries[-1].key if len(keys) > limit else None)
@@ -70,10 +70,10 @@ class MemoryBlobs:
         """Return the keys that begin so, in order."""
         return sorted(key for key in self.contents if key.startswith(prefix))
 
-    def tells_names_apart(self) -> bool:
+    def probe_exact_keys(self) -> bool:
         return True
 
-    def tidy(self, before_ms: int) -> int:
+    def remove_leftovers(self, before_ms: int) -> int:
         return 0
 
     def create(self) -> None: ...
@@ -81,7 +81,7 @@ class MemoryBlobs:
     def close(self) -> None: ...
 
 
-class HostileCalls(Threads):
+class HostileCalls(ThreadPool):
     """Stands where the threads would stand in which `Blobs` calls its engine."""
 
     def __init__(self, process: Process) -> None:

@@ -120,9 +120,9 @@ class Chronicles:
 
     def is_seen_to(self, head: Head) -> bool:
         """Return whether a worker holds a run, or will take it soon."""
-        if head.place is None or not head.place.pk.startswith("DUE#"):
-            return head.place is not None
-        return head.place.due_parts()[0] <= self._world.now_ms() + SOON_MS + self._skew_ms
+        if head.index_key is None or not head.index_key.pk.startswith("DUE#"):
+            return head.index_key is not None
+        return head.index_key.due_parts()[0] <= self._world.now_ms() + SOON_MS + self._skew_ms
 
     def has_left(self, chronicle: Chronicle) -> bool:
         """Return whether nobody has to wait for a run any more: it has ended, or is gone."""

@@ -404,7 +404,7 @@ class Outside:
         In a run that is begun again it is the same call: how the kernel tells lives apart, and
         whether it names them alike, is not asked.
         """
-        head = ctx._visit.hold.head
+        head = ctx._visit.claimed.head
         life = head.key.id if head.key.id in self.begun_again else head.seed
         return f"{life}.{ctx.branch}.{ctx.visit}.{number}"
 

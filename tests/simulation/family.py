@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from holdfast.model.child import CHILD, childs_signal, is_childs_signal
+from holdfast.model.child import CHILD_SIGNAL_PREFIX, child_signal, is_child_signal
 from holdfast.model.event import SignalTaken
 from holdfast.model.execution import Execution
-from holdfast.records.head import ENDED, OPEN, TROUBLE, Head
+from holdfast.records.head import ENDED, OPEN, TROUBLED, Head
 from holdfast.records.keys import RunKey, child_key
 from tests.simulation.chronicle import Broken, Chronicle, Chronicles
 
@@ -99,7 +99,7 @@ class Family:
             return False  # one that failed, and was retried, asks
         if parent.expires_ms <= self._world.now_ms() + self._skew_ms:
             return False  # it may take nothing any more
-        return not any(name == childs_signal(head.key.id) for name, _ in chronicle.accepted)
+        return not any(name == child_signal(head.key.id) for name, _ in chronicle.accepted)
 
     def _unsettled(self, head: Head) -> list[str]:
         """Return the children that go on, or may yet be made, though nobody has told them."""
@@ -125,15 +125,17 @@ class Family:
 
     def taken(self, chronicle: Chronicle, event: SignalTaken, what: object) -> None:
         """Check that what a parent hears of its child is true."""
-        if not is_childs_signal(event.name):
+        if not is_child_signal(event.name):
             return
         self._seen["child heard of"] += 1
         self._seen[f"child {event.payload['status']}"] += 1
-        row = self._runs.row(RunKey(chronicle.key.tenant, event.name.removeprefix(CHILD)))
+        row = self._runs.row(
+            RunKey(chronicle.key.tenant, event.name.removeprefix(CHILD_SIGNAL_PREFIX))
+        )
         if row is None or row.parent is None or row.parent.generation != chronicle.generation:
             raise Broken(f"{what}, which is no child of it")
         execution = self._runs.of_row(row).execution
-        if event.payload["status"] in TROUBLE and (row.retry or _was_retried(execution)):
+        if event.payload["status"] in TROUBLED and (row.retry or _was_retried(execution)):
             return  # it had failed before it was retried
         ending = row.status if execution is None else execution.ending or row.status
         if event.payload["status"] != ending:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["QUOTA", "Gate", "Passage"]
 
-QUOTA = Quota("gate", requests=15, per=10, at_once=6)
+QUOTA = Quota("gate", requests=15, per=10, concurrency=6)
 _WINDOW_MS = (QUOTA.span_us - QUOTA.grace_us) // 1000 - 2
 """Without what is lost because a clock shows whole milliseconds."""
 
@@ -59,12 +59,12 @@ class Gate:
         """Hear what stands in a quota's item."""
         if not key.pk.endswith(f"#{QUOTA.name}"):
             return
-        slots = {} if new is None else level_of(new).slots
+        slots = {} if new is None else level_of(new).permits
         self._slots = len(slots)
-        self._held_until_ms = max((slot.until_ms for slot in slots.values()), default=0)
-        if self._slots > (QUOTA.at_once or 0):
+        self._held_until_ms = max((slot.expires_ms for slot in slots.values()), default=0)
+        if self._slots > (QUOTA.concurrency or 0):
             raise Broken(f"the quota {QUOTA.name} has {self._slots} slots taken")
-        self._seen["all slots taken"] += self._slots == QUOTA.at_once
+        self._seen["all slots taken"] += self._slots == QUOTA.concurrency
 
     def passes(self, process: Process) -> Passage:
         """Hear that a call sets out, and check that all that are under way have slots."""

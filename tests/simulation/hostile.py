@@ -23,19 +23,19 @@ from holdfast.errors import (
 from holdfast.storage.item import Item
 from holdfast.storage.layout import TOKEN, Layout
 from holdfast.storage.operations import (
-    Answer,
     ChangePage,
     GetItems,
     Operation,
     QueryItems,
     ReadOperation,
+    Reply,
     TransactItems,
     WriteItem,
     WriteItems,
     WriteOperation,
 )
 from holdfast.storage.ranges import Prefix
-from holdfast.storage.units import FREE, cancelled_units
+from holdfast.storage.units import NO_UNITS, cancelled_units
 from holdfast.storage.writes import Put, Update, Write
 from tests.simulation.faults import drawn
 from tests.simulation.trace import described
@@ -68,7 +68,7 @@ class HostileEngine:
         self._closed = False
         self.layout: Layout = self._world.truth.layout
 
-    def perform(self, operation: Operation) -> Awaitable[Answer]:
+    def perform(self, operation: Operation) -> Awaitable[Reply]:
         process, world = self._process, self._world
         if self._closed:
             raise StoreClosed("the table was used after it was closed")
@@ -93,7 +93,7 @@ class HostileEngine:
             self._send(operation, future, latency)
         return future
 
-    def _send(self, operation: Operation, future: Future[Answer], latency: float) -> None:
+    def _send(self, operation: Operation, future: Future[Reply], latency: float) -> None:
         if type(operation) is QueryItems:  # most of what is asked: workers look for what is due
             self._send_read(operation, future, latency)
             return
@@ -108,7 +108,7 @@ class HostileEngine:
             case _:
                 self._send_read(operation, future, latency)
 
-    async def changes(self, after: str | None, limit: int) -> ChangePage:
+    async def read_changes(self, after: str | None, limit: int) -> ChangePage:
         process, world = self._process, self._world
         if self._closed:
             raise StoreClosed("the table was used after it was closed")
@@ -120,7 +120,7 @@ class HostileEngine:
             world.note(process, fault, "changes", count=True)
             error = Throttled if fault == "throttled" else EndpointUnreachable
             raise error("changes: simulated")
-        return world.changes(after, limit)
+        return world.read_changes(after, limit)
 
     async def create(self) -> None: ...
 
@@ -129,7 +129,7 @@ class HostileEngine:
 
     # --- reads ------------------------------------------------------------------------------------
 
-    def _send_read(self, operation: ReadOperation, future: Future[Answer], latency: float) -> None:
+    def _send_read(self, operation: ReadOperation, future: Future[Reply], latency: float) -> None:
         world, random = self._world, self._world.random.random
         moment = world.loop.now + latency
         fault = drawn(world.plan.reads, random())
@@ -141,7 +141,7 @@ class HostileEngine:
         else:
             world.loop.call_at(moment, self._see, operation, future, context=self._process.context)
 
-    def _see(self, operation: ReadOperation, future: Future[Answer]) -> None:
+    def _see(self, operation: ReadOperation, future: Future[Reply]) -> None:
         if not future.done():
             answer = self._world.read(self._process, operation)
             self._deliver(future, operation, answer)
@@ -164,7 +164,7 @@ class HostileEngine:
         return True
 
     def _send_write(
-        self, operation: WriteItem | TransactItems, future: Future[Answer], latency: float
+        self, operation: WriteItem | TransactItems, future: Future[Reply], latency: float
     ) -> None:
         self._world.tell_sent(self._process, operation)
         world = self._world
@@ -202,7 +202,7 @@ class HostileEngine:
         self,
         moment: float,
         operation: WriteItem | TransactItems,
-        future: Future[Answer],
+        future: Future[Reply],
         answered: float,
         fault: str | None,
     ) -> None:
@@ -215,7 +215,7 @@ class HostileEngine:
         self,
         flight: int,
         operation: WriteItem | TransactItems,
-        future: Future[Answer],
+        future: Future[Reply],
         answered: float,
         fault: str | None,
     ) -> None:
@@ -243,24 +243,24 @@ class HostileEngine:
     # --- lost answers, as holdfast.storage.dynamodb.writer reports them ---------------------------
 
     def _lose(
-        self, future: Future[Answer], operation: WriteItem | TransactItems, answer: Answer
+        self, future: Future[Reply], operation: WriteItem | TransactItems, answer: Reply
     ) -> None:
         if future.done():
             return
         world = self._world
-        reported: Answer | HoldfastError = _unknown(operation)
+        reported: Reply | HoldfastError = _unknown(operation)
         if world.random.random() < world.plan.settled:
             reported = self._settled(operation, answer)
         lost = isinstance(reported, HoldfastError) or reported.error is not None
         kind = "lost_answer" if lost else "lost_answer_settled"
         self._deliver(future, operation, reported, kind)
 
-    def _settled(self, operation: WriteItem | TransactItems, first: Answer) -> Answer:
+    def _settled(self, operation: WriteItem | TransactItems, first: Reply) -> Reply:
         """Return what the engine learns when it asks again."""
         if isinstance(operation, TransactItems):
             # By its client token the service tells that it was carried out, and does not do it
             # twice. A refusal may be one of a repetition.
-            return first if first.error is None else Answer(error=_outcome_unknown(operation))
+            return first if first.error is None else Reply(error=_outcome_unknown(operation))
         write = operation.write
         if _adds(write):
             standing = fresh(self._world.item(write.key))
@@ -268,41 +268,39 @@ class HostileEngine:
             again = self._world.apply(self._process, operation)
             if not isinstance(again.error, ConditionFailed):
                 lost = operation.returning == "old" and again.error is None
-                return Answer(error=_outcome_unknown(operation)) if lost else again
+                return Reply(error=_outcome_unknown(operation)) if lost else again
             standing = None if again.error.item is None else dict(again.error.item)
         if standing is None or not _is_ours(write, standing):
-            return Answer(error=_outcome_unknown(operation, standing))
+            return Reply(error=_outcome_unknown(operation, standing))
         match operation.returning:
             case "old":
-                return Answer(error=_outcome_unknown(operation, standing))
+                return Reply(error=_outcome_unknown(operation, standing))
             case "new":
-                return Answer(standing)
+                return Reply(standing)
             case "nothing":
-                return Answer()
+                return Reply()
 
     # --- batches ----------------------------------------------------------------------------------
 
-    def _send_batch(self, batch: WriteItems, future: Future[Answer], latency: float) -> None:
+    def _send_batch(self, batch: WriteItems, future: Future[Reply], latency: float) -> None:
         """Carry out each write for itself: a batch is not a transaction."""
         process, world = self._process, self._world
         sent = world.loop.now
         fault = drawn(world.plan.adding_writes, world.random.random())
-        spent: list[Answer] = []
+        spent: list[Reply] = []
 
         def carry_out(flight: int, part: WriteItems) -> None:
             process.in_flight.pop(flight, None)
             spent.append(world.apply(process, part))
 
         def deliver() -> None:
-            units = sum((answer.units for answer in spent), start=FREE)
+            units = sum((answer.units for answer in spent), start=NO_UNITS)
             if fault is None:
-                self._deliver(future, batch, Answer(units=units))
+                self._deliver(future, batch, Reply(units=units))
                 return
             error = _error(Throttled if fault == "throttled" else EndpointUnreachable, batch)
             known = None if fault == "late_write" else fault
-            self._deliver(
-                future, batch, Answer(units=units, error=error) if spent else error, known
-            )
+            self._deliver(future, batch, Reply(units=units, error=error) if spent else error, known)
 
         for write in batch.writes:
             part = WriteItems((write,))
@@ -319,9 +317,9 @@ class HostileEngine:
     def _deliver_at(
         self,
         moment: float,
-        future: Future[Answer],
+        future: Future[Reply],
         operation: Operation,
-        answer: Answer | HoldfastError,
+        answer: Reply | HoldfastError,
         fault: str | None = None,
     ) -> None:
         self._world.loop.call_at(
@@ -330,9 +328,9 @@ class HostileEngine:
 
     def _deliver(
         self,
-        future: Future[Answer],
+        future: Future[Reply],
         operation: Operation,
-        answer: Answer | HoldfastError,
+        answer: Reply | HoldfastError,
         fault: str | None = None,
     ) -> None:
         if future.done():  # whoever asked was cancelled
@@ -363,13 +361,13 @@ def _is_ours(write: Write, standing: Item) -> bool:
     return token is not None and standing.get(TOKEN) == token
 
 
-def _unknown(operation: WriteItem | TransactItems) -> Answer | HoldfastError:
+def _unknown(operation: WriteItem | TransactItems) -> Reply | HoldfastError:
     """Return what a caller learns who is not to know whether the write was carried out."""
     if isinstance(operation, WriteItem):
         write = operation.write
         if write.condition is None and not _adds(write):
             return _error(EndpointUnreachable, operation)
-    return Answer(error=_outcome_unknown(operation))
+    return Reply(error=_outcome_unknown(operation))
 
 
 def _signal_in(operation: WriteOperation) -> Put | None:
@@ -386,8 +384,8 @@ def _error(kind: type[HoldfastError], operation: Operation) -> HoldfastError:
     return kind(f"{described(operation)}: simulated")
 
 
-def _cancelled(operation: TransactItems) -> Answer:
-    return Answer(
+def _cancelled(operation: TransactItems) -> Reply:
+    return Reply(
         units=cancelled_units(operation.writes, {}),
         error=TransactionCancelled(f"{described(operation)}: in conflict with another"),
     )

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from holdfast import PayloadLimits
 from holdfast.errors import InboxFull, RunEnded, RunNotFound, StoreError
 from holdfast.model.event import Event, SignalTaken
-from holdfast.model.signals import is_callers
+from holdfast.model.signals import is_caller_signal
 from holdfast.records.head import OPEN, Head
 from holdfast.records.keys import RunKey, inbox_key
 from holdfast.storage.item import Item
@@ -194,7 +194,7 @@ class Inboxes:
         counting = self._of(chronicle)
         let_go = before.owner is not None and head.owner is None
         # What a reaper makes due again is torn, and a worker that hands it on opens it.
-        paused = let_go and head.status == "waiting" and not head.torn
+        paused = let_go and head.status == "waiting" and not head.needs_fence
         if paused or head.inbox_items < before.inbox_items:
             execution = chronicle.execution
             taken = frozenset[tuple[str, str]]() if execution is None else execution.taken
@@ -260,4 +260,4 @@ class Inboxes:
 
 def _callers(chronicle: Chronicle) -> set[tuple[str, str]]:
     """Return what callers sent a run."""
-    return {signal for signal in chronicle.accepted if is_callers(signal[0])}
+    return {signal for signal in chronicle.accepted if is_caller_signal(signal[0])}

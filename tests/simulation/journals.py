@@ -30,16 +30,16 @@ from holdfast.model.event import (
     SignalTaken,
     Snapshot,
     TimerFired,
-    Waiting,
+    WaitsRecorded,
 )
 from holdfast.model.execution import Branch, Execution, folded, restored, snapshot
 from holdfast.model.signals import Signal as InboxSignal
-from holdfast.model.signals import Take, is_open, resolved
+from holdfast.model.signals import TakeSignal, is_open_wait, resolved_wait
 from holdfast.model.wait import Wait
 from holdfast.records.codec import unpack_events
 from holdfast.records.head import ENDED, Head
 from holdfast.records.journal import content_of, is_emptied
-from holdfast.records.keys import position_in
+from holdfast.records.keys import journal_position
 from holdfast.storage.item import Item
 from holdfast.storage.layout import TOKEN, Key
 from tests.simulation.chronicle import Broken, Chronicle, Chronicles
@@ -127,7 +127,7 @@ class Journals:
         if head is None or head.status in ENDED or head.ttl * 1000 <= self._world.now_ms():
             return
         if taken is None:
-            needed = position_in(key.sk) >= head.snapshot
+            needed = journal_position(key.sk) >= head.snapshot
         else:
             needed = execution is not None and taken not in execution.taken
         if needed:
@@ -137,7 +137,7 @@ class Journals:
         self, key: Key, old: Item | None, new: Item | None, process: str, now_ms: int
     ) -> None:
         """Check a write into a journal."""
-        generation, position = key.sk.split("#")[1], position_in(key.sk)
+        generation, position = key.sk.split("#")[1], journal_position(key.sk)
         chronicle = self._runs.of(key.pk, generation)
         where = f"record {position} of {chronicle.key.id}"
         if new is None:
@@ -213,7 +213,7 @@ class Journals:
         self._seen["snapshot of branches"] += bool(chronicle.execution.branches)
         self._seen["snapshot of taken signals"] += bool(chronicle.execution.taken)
         self._seen["snapshot of calls"] += any(
-            strand.calls for _, strand in chronicle.execution.open()
+            strand.calls for _, strand in chronicle.execution.runnable_strands()
         )
 
     def _check_event(self, chronicle: Chronicle, event: Event, epoch: int, what: object) -> None:
@@ -238,7 +238,7 @@ class Journals:
             raise Broken(f"P2: {what}, in epoch {epoch}, behind the fence of {chronicle.fence}")
         if epoch < chronicle.performed:
             raise Broken(f"P2: {what}, in epoch {epoch}, when {chronicle.performed} was at work")
-        if head is None or (head.epoch > epoch and not head.torn):
+        if head is None or (head.epoch > epoch and not head.needs_fence):
             raise Broken(f"P2: {what}, in epoch {epoch}, after it had let go of the run")
         self._check_branch(execution, event, what)
         if isinstance(event, SignalTaken):
@@ -273,8 +273,8 @@ class Journals:
                 branch = execution.branches.get(event.branch)
                 if branch is None or branch.over:
                     raise Broken(f"P2: {what}, where the branch is {branch}")
-            case Waiting():
-                if not all(is_open(wait, execution) for wait in event.waits):
+            case WaitsRecorded():
+                if not all(is_open_wait(wait, execution) for wait in event.waits):
                     raise Broken(f"P2: {what}, and some of that is over")
             case Finished():
                 if execution.branches:
@@ -300,7 +300,9 @@ class Journals:
             and stamps[name, id] < stamps[event.name, event.id]
         ]
         # Each branch beside this one may be about to take one of them.
-        beside = sum(1 for path, _ in chronicle.execution.open() if path != event.branch)
+        beside = sum(
+            1 for path, _ in chronicle.execution.runnable_strands() if path != event.branch
+        )
         if len(earlier) > beside:
             raise Broken(f"P4: {what}, and {earlier} came before it")
         untimely = self._senders.check_order(chronicle, event, beside=beside)
@@ -316,7 +318,9 @@ class Journals:
         if head.waits:
             chronicle.waits = head.waits
         if any(
-            isinstance(resolved(wait, signals, chronicle.execution.taken, head.expires_ms), Take)
+            isinstance(
+                resolved_wait(wait, signals, chronicle.execution.taken, head.expires_ms), TakeSignal
+            )
             for wait in self.all_waits(chronicle.execution, chronicle.waits)
         ):
             raise Broken(f"P7: {what}, though a signal was accepted in time")
@@ -332,11 +336,11 @@ class Journals:
 
     def all_waits(self, execution: Execution, waits: Iterable[Wait]) -> list[Wait]:
         """Return what a run waits for: what its row says, and what only its journal does."""
-        journalled = [wait for _, strand in execution.open() for wait in strand.waits]
+        journalled = [wait for _, strand in execution.runnable_strands() for wait in strand.waits]
         return [
             wait
             for wait in (*waits, *journalled)
-            if is_open(wait, execution) and not self._once.is_moot(wait, execution)
+            if is_open_wait(wait, execution) and not self._once.is_moot(wait, execution)
         ]
 
     def _removed(

@@ -87,12 +87,12 @@ def plant_dead(world: World, lot: Lot, lease_seconds: float) -> None:
     past = world.process("past")
     for number in range(lot.dead):
         until_ms = EPOCH_MS - round(world.random.random() * DAY_MS)
-        row = rows.registered(
+        row = rows.register_write(
             f"dead-{number:02d}",
             lease_ms=round(lease_seconds * 1000),
-            until_ms=until_ms,
+            expires_ms=until_ms,
             now_ms=until_ms - round(lease_seconds * 1000),
-            about={},
+            details={},
             token=f"dead-{number:02d}",
         )
         world.apply(past, WriteItem(row, "nothing"))

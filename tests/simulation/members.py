@@ -23,7 +23,7 @@ from holdfast.errors import (
     StoreError,
 )
 from holdfast.graph import Graph
-from holdfast.model.call import settled_signal
+from holdfast.model.call import resolution_signal
 from holdfast.model.run import AmbiguousCall
 from holdfast.records.head import ENDED
 from holdfast.records.keys import RunKey
@@ -293,7 +293,7 @@ class Fleet:
             await hf.resolve(call.run, call.call, **self.outside.said_of(call.key))
         except (RunEnded, RunNotFound, NotAmbiguous):
             return
-        self.promises.signalled(RunKey(TENANT, call.run), settled_signal(call.call), RESOLUTION)
+        self.promises.signalled(RunKey(TENANT, call.run), resolution_signal(call.call), RESOLUTION)
 
     async def start(
         self, hf: Holdfast, run: str, wish: Wish, *, user: str | None = OWN

@@ -20,7 +20,7 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from holdfast.model.call import is_ambiguous
+from holdfast.model.call import is_resolution_signal
 from holdfast.model.event import (
     CallFinished,
     CallIntended,
@@ -32,7 +32,7 @@ from holdfast.model.event import (
 )
 from holdfast.model.execution import Execution
 from holdfast.model.invocation import Answer
-from holdfast.model.signals import is_open
+from holdfast.model.signals import is_open_wait
 from holdfast.model.wait import Wait
 from holdfast.records.head import ENDED, Head
 from holdfast.records.keys import call_key
@@ -112,7 +112,7 @@ class Once:
         self, context: Context, tool: str, of: str, *, digest: bytes, key: str, once: bool
     ) -> Journey:
         """Hear that a call sets out, and check that it may."""
-        head = context._visit.hold.head
+        head = context._visit.claimed.head
         chronicle = self._runs.of_row(head)
         row = self._runs.own_row(chronicle)
         effect = self._effect(digest)
@@ -191,7 +191,7 @@ class Once:
 
     def answered(self, context: Context, digest: bytes, answer: Any, *, inside: bool) -> None:
         """Hear what a node was answered, and whether it made the call itself just now."""
-        effect, head = self._effects[digest], context._visit.hold.head
+        effect, head = self._effects[digest], context._visit.claimed.head
         row = self._runs.row(head.key)
         if row is None or row.epoch > head.epoch:
             return  # what an owner is told that has lost its run comes to nothing
@@ -251,7 +251,9 @@ class Once:
         if head.owner is not None or head.status in ENDED or execution is None:
             return []  # what a run waits for that somebody holds, its row need not tell
         return [
-            wait for wait in head.waits if is_ambiguous(wait.signal) and is_open(wait, execution)
+            wait
+            for wait in head.waits
+            if is_resolution_signal(wait.signal) and is_open_wait(wait, execution)
         ]
 
     def put(self, events: list[Event]) -> None:
@@ -271,7 +273,7 @@ class Once:
                 self._finished(event, what)
             case CallRetried():
                 self._seen["call failed, to be made again"] += 1
-            case SignalTaken() if is_ambiguous(event.name) and event.id != RESOLUTION:
+            case SignalTaken() if is_resolution_signal(event.name) and event.id != RESOLUTION:
                 raise Broken(f"P3: {what}, which nobody said of that call")
             case NodeFinished():
                 self._check_none_left(chronicle, event, what)

@@ -21,7 +21,7 @@ from holdfast.model.budget import Budget
 from holdfast.model.event import CallFinished, Event
 from holdfast.model.invocation import Answer, Emit, Request
 from holdfast.model.pricing import ModelPrice, Usage
-from holdfast.model.spending import NANODOLLARS, NOTHING, Spending
+from holdfast.model.spending import NANODOLLARS_PER_DOLLAR, NO_SPENDING, Spending
 from holdfast.records.codec import arguments_digest
 from holdfast.records.head import ENDED, Head
 from holdfast.records.keys import RunKey, account_key, grant_key
@@ -72,7 +72,7 @@ class Oracle:
         self._ask = ask
         self._tell = tell
 
-    def tokens_at_most(self, request: Request) -> tuple[int, int]:
+    def tokens_max(self, request: Request) -> tuple[int, int]:
         return _HALF_TOKENS, _HALF_TOKENS
 
     async def answer(self, request: Request, emit: Emit | None) -> Answer:
@@ -167,10 +167,10 @@ class Books:
 
     def _pay(self, chronicle: Chronicle, cost: Spending) -> None:
         name = payer = (chronicle.key.pk, chronicle.generation)
-        own = self._own[name] = self._own.get(name, NOTHING) + cost
+        own = self._own[name] = self._own.get(name, NO_SPENDING) + cost
         limited = name in self._drawing
         while True:
-            paid = self._paid[payer] = self._paid.get(payer, NOTHING) + cost
+            paid = self._paid[payer] = self._paid.get(payer, NO_SPENDING) + cost
             if payer in self._may:
                 limited = True
                 if paid.tokens > self._may[payer]:
@@ -183,14 +183,14 @@ class Books:
             self._check_written(name, chronicle, own)
 
     def _check_written(self, name: Name, chronicle: Chronicle, own: Spending) -> None:
-        written = chronicle.execution.spent if chronicle.execution is not None else NOTHING
+        written = chronicle.execution.spent if chronicle.execution is not None else NO_SPENDING
         if own.tokens > written.tokens or own.nanodollars > written.nanodollars:
             raise Broken(f"{chronicle.key.id} paid {own}, and its journal says {written}")
         drawn = None if chronicle.execution is None else chronicle.execution.drawn
         if name in self._drawing or (name in self._accounts and drawn is not None):
             self._seen["paid out of a shared budget"] += 1
             owner = self._drawing.get(name, name)
-            given = self._grants.get(owner, {}).get(chronicle.key.id, NOTHING)
+            given = self._grants.get(owner, {}).get(chronicle.key.id, NO_SPENDING)
             if own.tokens > given.tokens or own.nanodollars > given.nanodollars:
                 raise Broken(f"{chronicle.key.id} paid {own}, and was given {given}")
 
@@ -203,9 +203,9 @@ class Books:
             parent = RunKey(head.key.tenant, head.parent.id)
             self._parents[name] = (parent.pk, head.parent.generation)
             self._check_slice(head, self._runs.of(*self._parents[name]))
-        if head.draws is not None:
-            owner = RunKey(head.key.tenant, head.draws.id)
-            self._drawing[name] = (owner.pk, head.draws.generation)
+        if head.payer is not None:
+            owner = RunKey(head.key.tenant, head.payer.id)
+            self._drawing[name] = (owner.pk, head.payer.generation)
             if head.status in ENDED and not self._runs.is_seen_to(head) and self.owes(head):
                 raise Broken(f"{head.key.id} is {head.status}, and gives nothing back")
         if head.budget is not None and head.budget.tokens is not None:
@@ -214,7 +214,7 @@ class Books:
                 raise Broken(f"{head.key.id} may spend more than the slice {self._slices[name]}")
         if head.owner is None and any(wait.key.startswith("%budget") for wait in head.waits):
             self._seen["out of money"] += 1
-            self._seen["out of shared money"] += head.draws is not None
+            self._seen["out of shared money"] += head.payer is not None
 
     def _check_slice(self, head: Head, parent: Chronicle) -> None:
         """What a child may spend of its own its parent has set aside."""
@@ -225,16 +225,16 @@ class Books:
         self._seen["child with a slice"] += 1
         self._slices[head.key.pk, head.generation] = head.budget.tokens or 0
         slices = {} if parent.execution is None else parent.execution.slices
-        if slices.get(head.key.id, NOTHING).tokens < (head.budget.tokens or 0):
+        if slices.get(head.key.id, NO_SPENDING).tokens < (head.budget.tokens or 0):
             raise Broken(f"{head.key.id} may spend {head.budget}, and set aside is {slices}")
 
     def owes(self, head: Head) -> bool:
         """Return whether a run that has ended has not given back what it did not need."""
-        if head.draws is None or head.status not in ("finished", "failed", "cancelled"):
+        if head.payer is None or head.status not in ("finished", "failed", "cancelled"):
             return False
-        owner = RunKey(head.key.tenant, head.draws.id)
-        grant = self._world.truth.item(grant_key(owner, head.draws.generation, head.key.id))
-        account = self._world.truth.item(account_key(owner, head.draws.generation))
+        owner = RunKey(head.key.tenant, head.payer.id)
+        grant = self._world.truth.item(grant_key(owner, head.payer.generation, head.key.id))
+        account = self._world.truth.item(account_key(owner, head.payer.generation))
         return grant is not None and account is not None and not grant.get("closed")
 
     def account(self, key: Key, new: Item | None) -> None:
@@ -248,19 +248,23 @@ class Books:
             self._account(name, new)
         else:
             grants, total = self._grants.setdefault(name, {}), Spending(*new["total"])
-            if total.tokens > grants.get(holder[0], NOTHING).tokens:
+            if total.tokens > grants.get(holder[0], NO_SPENDING).tokens:
                 self._raised.setdefault(name, set()).add(holder[0])
             grants[holder[0]] = total
             self._seen["gave back"] += new.get("closed", False)
             row = self._runs.row(RunKey(key.pk.split("#")[1], holder[0]))
-            paid = NOTHING if row is None else self._own.get((row.key.pk, row.generation), NOTHING)
+            paid = (
+                NO_SPENDING
+                if row is None
+                else self._own.get((row.key.pk, row.generation), NO_SPENDING)
+            )
             if total.tokens < paid.tokens:
                 raise Broken(f"{holder[0]} paid {paid}, and keeps {total}")
         self._changed.add(name)
 
     def _account(self, name: Name, new: Item) -> None:
         """Check that an account gives no more than it ever might, nor what was given back."""
-        before, granted = self._accounts.get(name, NOTHING), Spending(*new["granted"])
+        before, granted = self._accounts.get(name, NO_SPENDING), Spending(*new["granted"])
         self._accounts[name] = granted
         limit, more = new["limits"]["tokens"], granted.tokens > before.tokens
         if granted.tokens > self._may[name]:
@@ -271,7 +275,7 @@ class Books:
         row = self._runs.own_row(self._runs.of(*name))
         if more and row is not None and row.parent is not None and name in self._slices:
             parent = self._runs.of(*self._parents[name]).execution
-            left = NOTHING if parent is None else parent.slices.get(row.key.id, NOTHING)
+            left = NO_SPENDING if parent is None else parent.slices.get(row.key.id, NO_SPENDING)
             if granted.tokens > left.tokens:
                 raise Broken(f"{row.key.id} gave {granted}, and its parent keeps {left} for it")
 
@@ -285,7 +289,7 @@ class Books:
         self._beyond.clear()
         self._raised.clear()
         for name in self._changed:
-            given = sum(self._grants.get(name, {}).values(), NOTHING)
+            given = sum(self._grants.get(name, {}).values(), NO_SPENDING)
             if name in self._accounts and self._accounts[name] != given:
                 raise Broken(f"{name} gave {given}, and its account says {self._accounts[name]}")
         self._changed.clear()
@@ -303,7 +307,7 @@ def cost_of(usage: Usage) -> Spending:
 
 def budget_of(tokens: int) -> Budget:
     """Return a budget of so many tokens, and of what they cost."""
-    return Budget(tokens=tokens, usd=tokens * NANODOLLARS_A_TOKEN / NANODOLLARS)
+    return Budget(tokens=tokens, usd=tokens * NANODOLLARS_A_TOKEN / NANODOLLARS_PER_DOLLAR)
 
 
 def asked_of(request: Request) -> str:

@@ -9,7 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from holdfast.records.head import ENDED, Head
-from holdfast.records.keys import LaneKey, RunKey
+from holdfast.records.keys import RunKey, SessionQueueKey
 from holdfast.storage.item import Item
 from holdfast.storage.layout import Key
 from tests.simulation.chronicle import Broken, Chronicle, Chronicles
@@ -80,11 +80,11 @@ class Order:
 
     def row(self, before: Head | None, head: Head) -> None:
         """Check a row that was written: it has a ticket when it is made, and until it has paid."""
-        if head.lane is None:
+        if head.session_queue is None:
             return
         if before is None:
             self._seen["ticket"] += 1
-            if not self._is_at(head.lane.pk, head.ticket):
+            if not self._is_at(head.session_queue.pk, head.ticket):
                 raise Broken(f"P5: {head.key.id} was made, and has no ticket")
         if head.reason == "queued" and (before is None or before.reason != "queued"):
             self._seen["queued"] += 1
@@ -97,7 +97,7 @@ class Order:
         if not self._runs.is_seen_to(head):
             raise Broken(
                 f"{head.key.id} is {head.status} and stands in its lane, and nobody will see to "
-                f"it: its place is {head.place}"
+                f"it: its place is {head.index_key}"
             )
 
     def _check_cancelled(self, head: Head, reason: str) -> None:
@@ -106,21 +106,26 @@ class Order:
             return
         self._seen["replaced"] += 1
         by = self._runs.row(RunKey(head.key.tenant, reason.removeprefix(REPLACED).strip("'")))
-        if by is None or by.lane != head.lane or by.ticket <= head.ticket or not by.replaces:
+        if (
+            by is None
+            or by.session_queue != head.session_queue
+            or by.ticket <= head.ticket
+            or not by.replaces
+        ):
             raise Broken(f"P5: {head.key.id} ({head.ticket}) is {reason}, which is {by}")
 
     def owes(self, head: Head) -> bool:
         """Return whether a run's ticket stands."""
-        if head.lane is None:
+        if head.session_queue is None:
             return False
-        ticket = self._world.truth.item(head.lane.ticket(head.ticket))
+        ticket = self._world.truth.item(head.session_queue.ticket(head.ticket))
         return ticket is not None and ticket["generation"] == head.generation
 
     def check_lasts(self, head: Head) -> None:
         """Check that an extended run keeps its place in its lane as long as it lasts."""
-        if head.lane is None or head.status in ENDED:
+        if head.session_queue is None or head.status in ENDED:
             return
-        for key in (head.lane.ticket(head.ticket), head.lane.last):
+        for key in (head.session_queue.ticket(head.ticket), head.session_queue.last):
             item = self._world.truth.item(key)
             if item is None or item["ttl"] < head.ttl:
                 raise Broken(f"P5: {head.key.id} is extended, and {key} does not last")
@@ -129,7 +134,7 @@ class Order:
 
     def began(self, head: Head, chronicle: Chronicle) -> Broken | None:
         """Hear that a node of a run begins; return what is wrong with that."""
-        lane = head.lane
+        lane = head.session_queue
         execution = chronicle.execution
         if lane is None or execution is None or execution.ending is not None or chronicle.over:
             return None  # it is over, and its owner will learn of it; or it was retried
@@ -148,28 +153,32 @@ class Order:
 
     def started(self, head: Head) -> None:
         """Hear that a start was acknowledged; those of one lane are so one after the other."""
-        if head.lane is None:
+        if head.session_queue is None:
             return
-        last = self._acknowledged.get(head.lane.pk, 0)
+        last = self._acknowledged.get(head.session_queue.pk, 0)
         chronicle = self._runs.of_row(head)
         if chronicle.acknowledged_start:
             return
         chronicle.acknowledged_start = True
         if head.ticket <= last:
             raise Broken(
-                f"P5: {head.key.id} was started after number {last} of {head.lane.pk}, and has "
-                f"the number {head.ticket}"
+                f"P5: {head.key.id} was started after number {last} of "
+                f"{head.session_queue.pk}, and has the number {head.ticket}"
             )
-        self._acknowledged[head.lane.pk] = head.ticket
+        self._acknowledged[head.session_queue.pk] = head.ticket
 
     def is_in_front(self, head: Head) -> bool:
         """Return whether no other run stands before a queued one."""
-        assert head.lane is not None
-        given = self._given.get(head.lane.pk, {})
+        assert head.session_queue is not None
+        given = self._given.get(head.session_queue.pk, {})
         return all(
-            number >= head.ticket or not self._is_at(head.lane.pk, number) for number in given
+            number >= head.ticket or not self._is_at(head.session_queue.pk, number)
+            for number in given
         )
 
     def _is_at(self, pk: str, number: int) -> bool:
         _, tenant, user, session = pk.split("#")
-        return self._world.truth.item(LaneKey(tenant, user, session).ticket(number)) is not None
+        return (
+            self._world.truth.item(SessionQueueKey(tenant, user, session).ticket(number))
+            is not None
+        )

@@ -21,18 +21,18 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from holdfast.model.budget import Budget
-from holdfast.model.call import is_ambiguous
-from holdfast.model.child import is_childs_signal
+from holdfast.model.call import is_resolution_signal
+from holdfast.model.child import is_child_signal
 from holdfast.model.execution import Execution
 from holdfast.model.signals import Signal as InboxSignal
-from holdfast.model.signals import Take, resolved
+from holdfast.model.signals import TakeSignal, resolved_wait
 from holdfast.records.codec import unpack_value
 from holdfast.records.head import ENDED, OPEN, Head
 from holdfast.records.journal import is_emptied
 from holdfast.records.keys import (
     HEAD,
     REAPING,
-    Place,
+    IndexKey,
     RunKey,
     blob_prefix,
     inbox_key,
@@ -58,7 +58,7 @@ from tests.simulation.world import TTL_SWEEPER
 
 if TYPE_CHECKING:
     from holdfast.engine.execution.context import Context
-    from holdfast.storage.operations import Answer, WriteOperation
+    from holdfast.storage.operations import Reply, WriteOperation
     from tests.simulation.lot import Lot
     from tests.simulation.truth import Step
     from tests.simulation.world import World
@@ -161,7 +161,7 @@ class Promises:
 
     def entered(self, context: Context, held: bool) -> None:
         """Hear that a node begins: whatever came before it must be durable, unless it is held."""
-        head = context._visit.hold.head
+        head = context._visit.claimed.head
         chronicle = self._runs.of_row(head)
         chronicle.performed = max(chronicle.performed, head.epoch)
         broken = self._order.began(head, chronicle) or self._begins_too_early(
@@ -203,7 +203,7 @@ class Promises:
         """Return whether a run becomes due within that time, or is so by now."""
         until_ms = self._world.now_ms() + round(seconds * 1000)
         rows = [self._runs.own_row(chronicle) for chronicle in self._open.values()]
-        places = [row.place for row in rows if row is not None and row.place is not None]
+        places = [row.index_key for row in rows if row is not None and row.index_key is not None]
         return any(_is_due(place) and place.due_parts()[0] <= until_ms for place in places)
 
     def dismissed(self) -> None:
@@ -243,7 +243,7 @@ class Promises:
         now_ms: int,
         process: str,
         operation: WriteOperation,
-        answer: Answer,
+        answer: Reply,
         steps: list[Step],
     ) -> None:
         self.steps += 1
@@ -395,7 +395,7 @@ class Promises:
             assert item is not None
             chronicle.execution = self._begun(head, self._journals.data(item))
         # What began in memory wrote records before its row.
-        early = len(chronicle.early) if head.context.position > 1 else 0
+        early = len(chronicle.early) if head.extent.position > 1 else 0
         if len(chronicle.written.keys() - {INPUT}) > early:
             raise Broken(f"P2: {head.key.id} is new, and finds records of another run")
         self.seen["begun in memory"] += early > 0
@@ -427,9 +427,9 @@ class Promises:
         now = self._world.now_ms()
         allowed = 0 if at_rest else self._stuck_ms
         since = chronicle.moved_ms
-        due = head.place is not None and _is_due(head.place)
-        if due and head.place is not None:
-            since = max(since, head.place.due_parts()[0])
+        due = head.index_key is not None and _is_due(head.index_key)
+        if due and head.index_key is not None:
+            since = max(since, head.index_key.due_parts()[0])
         execution = chronicle.execution
         assert execution is not None
         waiting = due and since > now
@@ -440,7 +440,8 @@ class Promises:
         if not waiting and now - since >= allowed:
             raise Broken(
                 f"P6: {chronicle.key.id} is {head.status} at {execution.node} and stuck for "
-                f"{(now - since) / 1000:.0f} s; its place is {head.place}, its waits {head.waits}"
+                f"{(now - since) / 1000:.0f} s; its place is "
+                f"{head.index_key}, its waits {head.waits}"
             )
 
     def _is_awaited(self, chronicle: Chronicle, head: Head, execution: Execution) -> bool:
@@ -450,10 +451,12 @@ class Promises:
         signals = self._journals.untaken(chronicle, head) + [
             InboxSignal(name, id, accepted_ms)
             for (name, id), accepted_ms in chronicle.accepted.items()
-            if is_childs_signal(name) or is_ambiguous(name)
+            if is_child_signal(name) or is_resolution_signal(name)
         ]
         return any(
-            isinstance(resolved(wait, signals, execution.taken, self._world.now_ms()), Take)
+            isinstance(
+                resolved_wait(wait, signals, execution.taken, self._world.now_ms()), TakeSignal
+            )
             for wait in self._journals.all_waits(execution, head.waits)
         )
 
@@ -472,13 +475,13 @@ class Promises:
         }
         for kept in (head.kept, *head.kept_before):
             prefix = blob_prefix(kept, head.key, head.generation)
-            there |= {entry.key for entry in self._world.blobs.page(prefix, None, 100).entries}
+            there |= {entry.key for entry in self._world.blobs.list_page(prefix, None, 100).entries}
         if not head.freed:
             chronicle.to_be_freed = there
         elif left := there & chronicle.to_be_freed:
             raise Broken(f"P7: {head.key.id} has expired, and {sorted(left)} are still there")
 
 
-def _is_due(place: Place) -> bool:
+def _is_due(place: IndexKey) -> bool:
     """Return whether a place is in the due index, and not under a worker."""
     return place.pk.startswith("DUE#")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from holdfast.engine.effects.quotas import Later, Pass, QuotaDesk
+from holdfast.engine.effects.quotas import Permit, PermitDelay, QuotaLimiter
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.errors import StoreUnavailable
 from holdfast.model.quota import Quota
@@ -35,7 +35,7 @@ class Crowd:
         self.began: list[float] = []
         self._world = world
         self._quota = quota
-        self._desks: dict[str, QuotaDesk] = {}
+        self._desks: dict[str, QuotaLimiter] = {}
         self._waiting = 0
 
     async def call(self, process: Process) -> None:
@@ -44,14 +44,14 @@ class Crowd:
         told_ms: int | None = None
         while True:
             try:
-                answer = await self._desk(process).admit(self._quota, "acme", told_ms=told_ms)
+                answer = await self._desk(process).acquire(self._quota, "acme", retry_at_ms=told_ms)
             except StoreUnavailable:
                 continue
-            if isinstance(answer, Pass):
+            if isinstance(answer, Permit):
                 self._begins()
                 return
-            assert isinstance(answer, Later)
-            told_ms = answer.until_ms
+            assert isinstance(answer, PermitDelay)
+            told_ms = answer.retry_at_ms
             await process.clock.sleep((told_ms - process.clock.now_ms()) / 1000)
 
     def settled(self) -> None:
@@ -75,10 +75,10 @@ class Crowd:
             told = f"the quota {self._quota.name} of {self._quota.requests}: {within} calls began"
             self._world.loop.fail(Broken(f"{told} within {window:g} s"))
 
-    def _desk(self, process: Process) -> QuotaDesk:
+    def _desk(self, process: Process) -> QuotaLimiter:
         if process.name not in self._desks:
             kernel = Kernel(process.store, process.clock, process.ids)
-            self._desks[process.name] = QuotaDesk(kernel)
+            self._desks[process.name] = QuotaLimiter(kernel)
         return self._desks[process.name]
 
 

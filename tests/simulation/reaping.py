@@ -10,8 +10,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from holdfast.records.head import Head
-from holdfast.records.keys import REAPED, WORKERS, Place, worker_key
-from holdfast.records.reaping import turn_of
+from holdfast.records.keys import REAPED, WORKERS, IndexKey, worker_key
+from holdfast.records.reaping import sweep_turn_of
 from holdfast.storage.item import Item
 from holdfast.storage.layout import Key
 from tests.simulation.chronicle import Broken, Chronicle
@@ -79,7 +79,7 @@ class Reaping:
         wrong_seconds = self._world.loop.time() - process.clock.right_since
         if wrong_seconds < self._world.plan.late_seconds_max or row["GSI1PK"] != WORKERS:
             return  # it may have been sent when the clock was wrong
-        ahead_ms = Place(WORKERS, row["GSI1SK"]).worker_parts()[0] - now_ms
+        ahead_ms = IndexKey(WORKERS, row["GSI1SK"]).worker_parts()[0] - now_ms
         if ahead_ms > self._lease_ms + self._skew_ms:
             raise Broken(f"P6: {process.name} has a lease of {ahead_ms / 1000:.1f} s")
 
@@ -90,7 +90,7 @@ class Reaping:
         late_ms = round(2 * LOOK_SECONDS * 1000) + self._skew_ms
         wait_ms = 2 * self._lease_ms + late_ms
         for entry in self._world.truth.entries("GSI1", WORKERS):
-            until_ms, name = Place(WORKERS, entry["GSI1SK"]).worker_parts()
+            until_ms, name = IndexKey(WORKERS, entry["GSI1SK"]).worker_parts()
             lapsed = until_ms < now_ms - late_ms and self._stood_ms(name) > late_ms
             ahead = until_ms > now_ms + self._lease_ms + self._skew_ms
             if name not in alive and (lapsed or (ahead and self._stood_ms(name) > wait_ms)):
@@ -109,7 +109,7 @@ class Reaping:
 
     def turn(self, old: Item | None, new: Item | None, now_ms: int) -> None:
         """Check what happens to the item of the fleet's turns."""
-        before, after = turn_of(old), turn_of(new)
+        before, after = sweep_turn_of(old), sweep_turn_of(new)
         if after.number != before.number:
             self._turns.append(now_ms)
             self._seen["swept again"] += 1
@@ -141,7 +141,7 @@ class Reaping:
         row = self._world.truth.item(worker_key(before.owner))
         if row is None or "buried_ms" in row:
             chronicle.lost += 1
-        elif before.torn or not head.torn:  # else it was re-queued by its own worker
+        elif before.needs_fence or not head.needs_fence:  # else it was re-queued by its own worker
             self._seen["let go of between losses"] += chronicle.lost > 0
             chronicle.lost = 0
 

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING
 from holdfast.model.event import CallFinished, Event
 from holdfast.model.invocation import Answer, Request
 from holdfast.model.quota import Quota
-from holdfast.model.spending import NOTHING, Spending
+from holdfast.model.spending import NO_SPENDING, Spending
 from holdfast.records.codec import unpack_value
 from holdfast.records.head import Head
-from holdfast.records.invocation import prompt_hash
 from holdfast.records.journal import Content
 from holdfast.records.keys import answer_key
-from holdfast.records.sharing import Standing, standing_of
+from holdfast.records.prompt_hash import prompt_hash
+from holdfast.records.shared_answer import SharedAnswerRow, shared_answer_of
 from holdfast.storage.item import Item
 from holdfast.storage.layout import Key
 from holdfast.storage.operations import WriteItem, WriteOperation
@@ -116,7 +116,7 @@ class Shared:
         self, context: Context, process: Process, request: Request, sides: int
     ) -> Question:
         """Hear that a run asks for all, one of ``sides`` equal questions; check that it may."""
-        head = context._visit.hold.head
+        head = context._visit.claimed.head
         digest, name = digest_of(request), prompt_hash(request)
         self._digests[digest] = name
         question = Question(
@@ -187,8 +187,8 @@ class Shared:
 
     def item(self, key: Key, old: Item | None, new: Item | None, process: str) -> None:
         """Check what is written in the place of an answer."""
-        before = None if old is None else standing_of(old)
-        after = None if new is None else standing_of(new)
+        before = None if old is None else shared_answer_of(old)
+        after = None if new is None else shared_answer_of(new)
         if after is None:
             self._removed(key, before, process)
         elif after.state == "leased" and (before is None or before.id != after.id):
@@ -199,7 +199,7 @@ class Shared:
         else:
             self._answered(key, before, after, process)
 
-    def _removed(self, key: Key, before: Standing | None, process: str) -> None:
+    def _removed(self, key: Key, before: SharedAnswerRow | None, process: str) -> None:
         self._leases.pop(key, None)
         if before is None:
             return
@@ -207,23 +207,25 @@ class Shared:
             self._seen["asker gave up"] += 1
             if before.state != "leased":
                 raise Broken(f"shared answers: {process} removed {before!r:.200}")
-        elif before.until_ms > self._world.now_ms():
+        elif before.expires_ms > self._world.now_ms():
             raise Broken(f"shared answers: {before!r:.200} vanished before its time")
 
-    def _leased(self, key: Key, before: Standing | None, after: Standing, process: str) -> None:
+    def _leased(
+        self, key: Key, before: SharedAnswerRow | None, after: SharedAnswerRow, process: str
+    ) -> None:
         now = self._world.now_ms()
-        lapsed = before is None or before.until_ms <= now + self._skew_ms
+        lapsed = before is None or before.expires_ms <= now + self._skew_ms
         if before is not None and not lapsed:
             raise Broken(f"shared answers: {process} took the lease from {before!r:.200}")
         if before is not None and before.state == "leased":
             self._check_taken_over(key, before)
         self._seen["answer lapsed"] += before is not None and before.state == "answered"
-        if after.until_ms > now + self._skew_ms + 31_000:
-            raise Broken(f"shared answers: {process} took a lease until {after.until_ms}")
+        if after.expires_ms > now + self._skew_ms + 31_000:
+            raise Broken(f"shared answers: {process} took a lease until {after.expires_ms}")
         self._leases[key] = Lease(after.id, process, self._world.loop.time())
         self._taken[process, key] = self._world.loop.time()
 
-    def _check_taken_over(self, key: Key, before: Standing) -> None:
+    def _check_taken_over(self, key: Key, before: SharedAnswerRow) -> None:
         self._seen["lease taken over"] += 1
         lease = self._leases.get(key)
         for question in self._under_way:
@@ -236,7 +238,9 @@ class Shared:
                     f"shared answers: the lease of {question.of} lapsed, and it is being asked"
                 )
 
-    def _answered(self, key: Key, before: Standing | None, after: Standing, process: str) -> None:
+    def _answered(
+        self, key: Key, before: SharedAnswerRow | None, after: SharedAnswerRow, process: str
+    ) -> None:
         lease = self._leases.pop(key, None)
         if before is None or before.state != "leased" or lease is None or lease.id != before.id:
             raise Broken(f"shared answers: {process} answered without a lease: {before!r:.200}")
@@ -294,7 +298,7 @@ class Shared:
         if event.by == "cache":
             self._seen["shared answer used"] += 1
             self._seen["own answer found again"] += given.payers[text] == chronicle.key.pk
-            if event.spent != NOTHING or event.saved != cost:
+            if event.spent != NO_SPENDING or event.saved != cost:
                 raise Broken(f"shared answers: {what}, and another run paid {cost}")
         elif given.payers[text] != chronicle.key.pk or event.spent != cost:
             raise Broken(f"shared answers: {what}, and {given.payers[text]} paid {cost}")
@@ -302,7 +306,7 @@ class Shared:
     def row(self, head: Head) -> None:
         """Check a row: a run that waits for a quota has nothing reserved for that question."""
         execution = self._runs.of_row(head).execution
-        held = head.owner is not None or head.torn
+        held = head.owner is not None or head.needs_fence
         if head.reason != "quota" or held or execution is None:
             return
         for wait in head.waits:
@@ -312,7 +316,7 @@ class Shared:
             self._seen["shared question waits for a quota"] += 1
             strand = execution.strand(wait.branch)
             known = None if strand is None else strand.calls.get(call)
-            if known is not None and known.reserved != NOTHING:
+            if known is not None and known.reserved != NO_SPENDING:
                 raise Broken(f"shared answers: {head.key.id} waits to ask, and reserves {known}")
 
 

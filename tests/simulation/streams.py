@@ -139,7 +139,7 @@ class Streams:
 
     def answered(self, ctx: Context, text: str) -> None:
         """Hear that a node has an answer that could be followed."""
-        head = ctx._visit.hold.head
+        head = ctx._visit.claimed.head
         name = (head.key.pk, head.generation)
         self._told.add((name, ctx.branch, ctx.visit, text[:NUMBER_LETTERS]))
 

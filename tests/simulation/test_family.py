@@ -12,8 +12,8 @@ import pytest
 from holdfast import Graph, Retry, signal
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs import children
-from holdfast.records import changes
-from holdfast.records.child import child_item
+from holdfast.records import run_writes
+from holdfast.records.child import child_write
 from holdfast.records.head import Head
 from holdfast.records.keys import RunKey
 from tests.simulation.chronicle import Broken
@@ -72,18 +72,18 @@ def let_name(
     monkeypatch: pytest.MonkeyPatch, process: Process, *, then: Callable[[Kernel, Head], Any]
 ) -> None:
     """Let a process name a child right after the run that ends has listed its children."""
-    rows = children._rows
+    rows = children.load_child_rows
     kernel = Kernel(process.store, process.clock, process.ids)
 
     async def then_named(payer: Kernel, head: Head) -> Any:
         found = await rows(payer, head)
         if head.key.id == "doc-42":
-            item = child_item(head, LATE.id, graph="kid", token=kernel.ids.new())
+            item = child_write(head, LATE.id, graph="kid", token=kernel.ids.new())
             await kernel.journals.write(item)
             await then(kernel, head)
         return found
 
-    monkeypatch.setattr(children, "_rows", then_named)
+    monkeypatch.setattr(children, "load_child_rows", then_named)
 
 
 async def is_dropped(kernel: Kernel, parent: Head) -> None:
@@ -92,9 +92,9 @@ async def is_dropped(kernel: Kernel, parent: Head) -> None:
 
 async def makes_it(kernel: Kernel, parent: Head) -> None:
     """Do as a process that does not look whether it still holds the run."""
-    never = children._cancelled_before_made(kernel, parent, LATE, "kid")
+    never = children._cancelled_placeholder(kernel, parent, LATE, "kid")
     child = msgspec.structs.replace(never, status="running", freed=False, input=parent.input)
-    write = changes.created(child, now_ms=kernel.clock.now_ms(), token=kernel.ids.new())
+    write = run_writes.create_write(child, now_ms=kernel.clock.now_ms(), token=kernel.ids.new())
     await kernel.heads.write(write)
 
 

@@ -46,7 +46,7 @@ reads = pytest.mark.parametrize(
         pytest.param(lambda table: table.get_many([KEY]), id="get_many"),
         pytest.param(lambda table: table.query("p"), id="query"),
         pytest.param(lambda table: table.query("p", index="GSI1"), id="index"),
-        pytest.param(lambda table: table.changes(), id="changes"),
+        pytest.param(lambda table: table.read_changes(), id="changes"),
     ],
 )
 
@@ -424,7 +424,7 @@ def test_blobs_are_shared_and_work_as_blobs_do() -> None:
         one, two = world.process("one").store.blobs, world.process("two").store.blobs
         ref = await one.put(b"bytes", prefix="a/")
         await one.put(b"more", key="a/b")
-        assert await two.purpose("journal").get(ref) == b"bytes"
+        assert await two.with_purpose("journal").get(ref) == b"bytes"
         page = await two.list("a/", limit=1)
         assert len(page.entries) == 1
         page = await two.list("a/", after=page.cursor, limit=5)

@@ -273,7 +273,7 @@ def test_whoever_uses_a_crashed_process_from_outside_is_told() -> None:
             process.table.get(KEY),
             process.clock.sleep(1),
             process.store.blobs.put(b"x"),
-            process.table.changes(),
+            process.table.read_changes(),
         ):
             with pytest.raises(Crashed):
                 await use

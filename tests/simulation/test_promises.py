@@ -8,10 +8,10 @@ from typing import Any, cast
 import pytest
 
 from holdfast import Graph, Holdfast
-from holdfast.engine.execution.run_exit import Leaving
+from holdfast.engine.execution.run_exit import RunExit
 from holdfast.model.event import Failure
 from holdfast.model.run import Status
-from holdfast.records import changes
+from holdfast.records import run_writes
 from holdfast.records.head import Head
 from holdfast.records.keys import RunKey
 from holdfast.storage import Equals
@@ -94,10 +94,10 @@ def test_a_run_that_its_last_worker_still_holds_is_stuck(monkeypatch: pytest.Mon
         await process.clock.sleep(5)
         promises.settled()
 
-    async def never_pauses(leaving: Leaving, waits: Any) -> None:
-        await leaving._hold.sleep(1_000)
+    async def never_pauses(leaving: RunExit, waits: Any) -> None:
+        await leaving._claimed.sleep(1_000)
 
-    monkeypatch.setattr(Leaving, "pause", never_pauses)
+    monkeypatch.setattr(RunExit, "pause", never_pauses)
     with pytest.raises(Broken, match="doc-42 is running at naps and stuck for"):
         scene(during)
 
@@ -143,15 +143,15 @@ def test_a_run_that_is_to_be_cancelled_must_not_be_quarantined(
 ) -> None:
     other = Graph("naps", dict, version=2)  # lacks the node at which the run stands
     other.node(name="other")(naps)
-    end = Leaving.end
+    end = RunExit.end
 
     async def during(world: World, process: Process, hf: Holdfast, promises: Promises) -> None:
-        async def meanwhile(leaving: Leaving, status: Status, failure: Failure | None) -> None:
+        async def meanwhile(leaving: RunExit, status: Status, failure: Failure | None) -> None:
             if status == "quarantined":
                 await hf.cancel(RUN.id)
             await end(leaving, status, failure)
 
-        monkeypatch.setattr(Leaving, "end", meanwhile)
+        monkeypatch.setattr(RunExit, "end", meanwhile)
         async with hf.worker([other], resumes_max=1, poll_seconds=POLL_SECONDS):
             await process.clock.sleep(LEASE_SECONDS)
         assert statuses_of(world) == {RUN.id: "cancelled"}
@@ -160,7 +160,7 @@ def test_a_run_that_is_to_be_cancelled_must_not_be_quarantined(
         return Equals("epoch", head.epoch)
 
     if forgets:
-        monkeypatch.setattr(changes, "_cancel_known", as_it_is)
+        monkeypatch.setattr(run_writes, "_cancel_known", as_it_is)
         with pytest.raises(Broken, match="it is quarantined, and was to be cancelled"):
             scene(during)
     else:

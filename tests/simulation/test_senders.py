@@ -55,7 +55,7 @@ def test_a_signal_that_meets_an_extension_lasts_when_that_is_done(
 
     It must last as long as the run when the row says that the run expires later.
     """
-    prolong_all = extension.prolong_all
+    prolong_all = extension.extend_signals
     met: list[str] = []
 
     async def during(process: Process, hf: Holdfast, promises: Promises) -> None:
@@ -68,7 +68,7 @@ def test_a_signal_that_meets_an_extension_lasts_when_that_is_done(
             if walks:
                 await prolong_all(kernel, head, taken)
 
-        monkeypatch.setattr(extension, "prolong_all", between)
+        monkeypatch.setattr(extension, "extend_signals", between)
         await hf.extend(RUN.id, expires=1_000_000)
         promises.signalled(RUN, "go", "s1")
 
@@ -85,9 +85,9 @@ def test_what_the_network_repeats_in_a_freed_run_is_not_the_engines(
     monkeypatch: pytest.MonkeyPatch, whose: str
 ) -> None:
     """A signal is deleted, and comes back before the row says that the run was freed."""
-    remove = removal.remove
+    remove = removal.free_run
     sent: list[Put] = []
-    signal_item = signalling.signal_item
+    signal_item = signalling.signal_write
 
     def remembered(*arguments: Any, **values: Any) -> Put:
         sent.append(signal_item(*arguments, **values))
@@ -103,12 +103,12 @@ def test_what_the_network_repeats_in_a_freed_run_is_not_the_engines(
             item = await kernel.inboxes.get(inbox_key(RUN, head.generation, "other", "s1"))
             assert item is not None
 
-        monkeypatch.setattr("holdfast.engine.execution.run_exit.remove", repeated)
+        monkeypatch.setattr("holdfast.engine.execution.run_exit.free_run", repeated)
         async with hf.worker([GRAPH], poll_seconds=1.0):
             await process.clock.sleep(EXPIRES + 20)
         assert (await hf.get(RUN.id)).status == "expired"
 
-    monkeypatch.setattr(signalling, "signal_item", remembered)
+    monkeypatch.setattr(signalling, "signal_write", remembered)
     if whose == "network":
         scene(during)
     else:
@@ -124,7 +124,7 @@ def test_only_what_a_refused_sender_left_itself_is_held_against_it(
 
     The clock is set back before the signal is sent again, so that the first sending seems later.
     """
-    remove = removal.remove
+    remove = removal.free_run
     verdicts: list[str] = []
 
     async def during(process: Process, hf: Holdfast, promises: Promises) -> None:
@@ -143,7 +143,7 @@ def test_only_what_a_refused_sender_left_itself_is_held_against_it(
             process.clock.jump(2 * EXPIRES)
             await remove(kernel, head)
 
-        monkeypatch.setattr("holdfast.engine.execution.run_exit.remove", refused)
+        monkeypatch.setattr("holdfast.engine.execution.run_exit.free_run", refused)
         async with hf.worker([GRAPH], poll_seconds=1.0):
             await process.clock.sleep(EXPIRES + 20)
 

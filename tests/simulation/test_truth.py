@@ -9,25 +9,25 @@ import pytest
 
 from holdfast.clock import ManualClock
 from holdfast.errors import ConditionFailed, TransactionCancelled
-from holdfast.storage.admission import admit_batch, admit_transaction, admit_write
 from holdfast.storage.cursors import position_of
 from holdfast.storage.item import Item
 from holdfast.storage.layout import LAYOUT, Index, Key
 from holdfast.storage.operations import (
-    Answer,
     GetItem,
     GetItems,
     Operation,
     Page,
     QueryItems,
+    Reply,
     Returning,
     TransactItems,
     WriteItem,
     WriteItems,
 )
 from holdfast.storage.ranges import ALL, At, Between, From, Prefix, Range, UpTo
-from holdfast.storage.sqlite.core import SqliteCore
-from holdfast.storage.sqlite.reading import SqliteReader
+from holdfast.storage.sqlite.reader import SqliteReader
+from holdfast.storage.sqlite.writer import SqliteWriter
+from holdfast.storage.validation import validate_batch, validate_transaction, validate_write
 from holdfast.storage.writes import (
     Absent,
     Check,
@@ -56,18 +56,18 @@ class _Draw:
             case "write":
                 kinds: list[Returning] = ["nothing", "old", "new"]
                 returning = self._random.choice(kinds)
-                return WriteItem(admit_write(self._write(), LAYOUT), returning)
+                return WriteItem(validate_write(self._write(), LAYOUT), returning)
             case "transact":
                 writes = {write.key: write for write in [self._write() for _ in range(3)]}
                 check = Check(self._key(), self._condition() or Present("PK"))
                 writes.setdefault(check.key, check)  # type: ignore[arg-type]
-                return TransactItems(admit_transaction(list(writes.values()), LAYOUT))
+                return TransactItems(validate_transaction(list(writes.values()), LAYOUT))
             case "batch":
                 batch: dict[Key, Put | Delete] = {}
                 for _ in range(3):
                     put = Put(self._item())
                     batch[put.key] = put if self._random.random() < 0.7 else Delete(put.key)
-                return WriteItems(admit_batch(list(batch.values()), LAYOUT))
+                return WriteItems(validate_batch(list(batch.values()), LAYOUT))
             case "get":
                 return GetItem(self._key(), self._random.random() < 0.5)
             case "gets":
@@ -153,13 +153,13 @@ class _Both:
 
     def __init__(self) -> None:
         self.truth = Truth()
-        self._core = SqliteCore(":memory:", layout=LAYOUT, clock=ManualClock())
+        self._core = SqliteWriter(":memory:", layout=LAYOUT, clock=ManualClock())
         self._reader = SqliteReader(self._core.connection, ":memory:")
 
     def close(self) -> None:
         self._core.close()
 
-    def compare(self, operation: Operation) -> Answer:
+    def compare(self, operation: Operation) -> Reply:
         if isinstance(operation, GetItem | GetItems | QueryItems):
             theirs, ours = self._reader.read(operation), self.truth.read(operation)
         else:
@@ -169,7 +169,7 @@ class _Both:
         return ours
 
 
-def _told(answer: Answer) -> tuple[Any, ...]:
+def _told(answer: Reply) -> tuple[Any, ...]:
     error = answer.error
     details: Any = None
     if isinstance(error, ConditionFailed):
@@ -210,7 +210,7 @@ def test_the_truth_agrees_with_the_sqlite_core(seed: int) -> None:
 def test_nobody_can_change_the_truth_through_an_answer() -> None:
     truth = Truth()
     item = {"PK": "p", "SK": "s", "show": {"tags": ["a"]}, "list": [1, [2]]}
-    write = WriteItem(admit_write(Put(item), LAYOUT), "new")
+    write = WriteItem(validate_write(Put(item), LAYOUT), "new")
     answers = [truth.apply(write, at=0, at_ms=0)[0].value]
     answers.append(truth.read(GetItem(KEY, False)).value)
     refused, _ = truth.apply(WriteItem(Put(item, Absent("PK")), "nothing"), at=0, at_ms=0)
@@ -250,11 +250,11 @@ def test_the_feed_tells_what_changed() -> None:
         put = Put({"PK": "p", "SK": "s", "n": n})
         truth.apply(WriteItem(put, "nothing"), at=n, at_ms=n * 1000)
     truth.apply(WriteItem(Delete(KEY), "nothing"), at=3, at_ms=3000, expired=True)
-    first = truth.changes(None, 2)
-    rest = truth.changes(first.position, 10)
+    first = truth.read_changes(None, 2)
+    rest = truth.read_changes(first.position, 10)
     told = [
         (change.old and change.old["n"], change.new and change.new["n"], change.expired)
         for change in first.changes + rest.changes
     ]
     assert told == [(None, 1, False), (1, 2, False), (2, None, True)]
-    assert truth.changes("latest", 10).changes == []
+    assert truth.read_changes("latest", 10).changes == []

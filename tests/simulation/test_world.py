@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.storage.item import Item
 from holdfast.storage.layout import Key
-from holdfast.storage.operations import Answer, WriteItem, WriteOperation
+from holdfast.storage.operations import Reply, WriteItem, WriteOperation
 from holdfast.storage.writes import Absent, Delete, Equals, Put
 from tests.simulation.clock import EPOCH_MS
 from tests.simulation.counters import counted
@@ -117,7 +117,7 @@ def test_an_observer_is_told_of_each_applied_write_at_once() -> None:
 
     async def scenario(world: World) -> None:
         def observe(
-            at_ms: int, process: str, operation: WriteOperation, answer: Answer, steps: list[Step]
+            at_ms: int, process: str, operation: WriteOperation, answer: Reply, steps: list[Step]
         ) -> None:
             assert at_ms == world.now_ms()
             assert answer.error is None
@@ -191,7 +191,7 @@ def _expiring(seed: int, plan: FaultPlan) -> list[tuple[str, float]]:
 
     async def scenario(world: World) -> None:
         def observe(
-            at_ms: int, process: str, operation: WriteOperation, answer: Answer, steps: list[Step]
+            at_ms: int, process: str, operation: WriteOperation, answer: Reply, steps: list[Step]
         ) -> None:
             if process == TTL_SWEEPER:
                 gone.extend((key.sk, (at_ms - EPOCH_MS) / 1000) for key, _, _ in steps)
@@ -207,7 +207,7 @@ def _expiring(seed: int, plan: FaultPlan) -> list[tuple[str, float]]:
             for _ in range(12 if minute < 3 else 1):
                 await process.clock.sleep(5 if minute < 3 else 60)
                 await process.table.get(KEY)
-        page = await process.table.changes()
+        page = await process.table.read_changes()
         assert [change.key.sk for change in page.changes if change.expired] == [
             sk for sk, _ in gone
         ]

@@ -18,7 +18,6 @@ from holdfast.storage.item import ITEM_BYTES_MAX, Item, item_bytes
 from holdfast.storage.layout import LAYOUT, PK, SK, Index, Key, Layout
 from holdfast.storage.operations import (
     LATEST,
-    Answer,
     Change,
     ChangePage,
     GetItem,
@@ -26,26 +25,31 @@ from holdfast.storage.operations import (
     Page,
     QueryItems,
     ReadOperation,
+    Reply,
     Returning,
     TransactItems,
     WriteItem,
     WriteItems,
     WriteOperation,
 )
-from holdfast.storage.refusals import condition_failed, transaction_cancelled, update_too_large
 from holdfast.storage.units import (
-    FREE,
-    LEAST_WRITE,
+    NO_UNITS,
+    WRITE_UNITS_MIN,
     Units,
     cancelled_units,
     query_units,
     read_units,
     refused_units,
-    total,
-    transacted,
+    sum_units,
+    transaction_units,
     write_units,
 )
-from holdfast.storage.writes import Check, Touch, Update, Write, holds, outcome
+from holdfast.storage.write_errors import (
+    condition_failed_error,
+    transaction_cancelled_error,
+    update_too_large_error,
+)
+from holdfast.storage.writes import Check, TransactionWrite, Update, Write, holds, item_after
 from tests.simulation.partitions import Partition, Place, Since
 
 __all__ = ["Step", "Truth", "fresh"]
@@ -147,7 +151,7 @@ class Truth:
 
     def apply(
         self, operation: WriteOperation, *, at: float, at_ms: int, expired: bool = False
-    ) -> tuple[Answer, list[Step]]:
+    ) -> tuple[Reply, list[Step]]:
         """Carry out a write; return its answer, and what it did to which item."""
         steps: list[Step] = []
         match operation:
@@ -157,28 +161,28 @@ class Truth:
                 answer = self._transact(writes, steps)
             case WriteItems(writes):
                 answers = [self._write(write, "nothing", steps) for write in writes]
-                answer = Answer(units=total(each.units for each in answers))
+                answer = Reply(units=sum_units(each.units for each in answers))
         for key, old, new in steps:
             self._store(key, old, new, at)
             if old != new:
                 self._feed.append((key, old, new, at_ms, expired))
         return answer, steps
 
-    def _write(self, write: Write, returning: Returning, steps: list[Step]) -> Answer:
+    def _write(self, write: Write, returning: Returning, steps: list[Step]) -> Reply:
         key = write.key
         old = self.item(key)
         if not holds(write.condition, old):
             units = self._refused_units(write, old)
-            return Answer(error=condition_failed(key, fresh(old)), units=units)
+            return Reply(error=condition_failed_error(key, fresh(old)), units=units)
         try:
             new = self._outcome(write, old)
         except InvalidRequest as error:
-            return Answer(error=error, units=LEAST_WRITE)
+            return Reply(error=error, units=WRITE_UNITS_MIN)
         steps.append((key, old, new))
         value = old if returning == "old" else new if returning == "new" else None
-        return Answer(fresh(value), self._write_units(old, new, self.layout))
+        return Reply(fresh(value), self._write_units(old, new, self.layout))
 
-    def _transact(self, writes: Sequence[Touch], steps: list[Step]) -> Answer:
+    def _transact(self, writes: Sequence[TransactionWrite], steps: list[Step]) -> Reply:
         standing = [self.item(write.key) for write in writes]
         failed = {
             position: fresh(old)
@@ -187,13 +191,13 @@ class Truth:
         }
         if failed:
             units = cancelled_units(writes, failed)
-            return Answer(error=transaction_cancelled(writes, failed), units=units)
+            return Reply(error=transaction_cancelled_error(writes, failed), units=units)
         try:
             outcomes = [
                 self._outcome(write, old) for write, old in zip(writes, standing, strict=True)
             ]
         except InvalidRequest as error:
-            return Answer(error=error, units=cancelled_units(writes, {}))
+            return Reply(error=error, units=cancelled_units(writes, {}))
         spent = [
             self._write_units(old, new, self.layout)
             for old, new in zip(standing, outcomes, strict=True)
@@ -203,15 +207,15 @@ class Truth:
             for write, old, new in zip(writes, standing, outcomes, strict=True)
             if not isinstance(write, Check)
         ]
-        return Answer(units=transacted(total(spent)))
+        return Reply(units=transaction_units(sum_units(spent)))
 
-    def _outcome(self, write: Touch, old: Item | None) -> Item | None:
-        new = outcome(write, old)
+    def _outcome(self, write: TransactionWrite, old: Item | None) -> Item | None:
+        new = item_after(write, old)
         # Whatever else is written was weighed when it was admitted.
         if isinstance(write, Update) and new is not None:
             size = self.bytes_of(new)
             if size > ITEM_BYTES_MAX:
-                raise update_too_large(write.key, size)
+                raise update_too_large_error(write.key, size)
         return new
 
     def _store(self, key: Key, old: Item | None, new: Item | None, at: float) -> None:
@@ -240,18 +244,18 @@ class Truth:
 
     # --- reading ----------------------------------------------------------------------------------
 
-    def read(self, operation: ReadOperation, since: Since | None = None) -> Answer:
+    def read(self, operation: ReadOperation, since: Since | None = None) -> Reply:
         """Carry out a read; with ``since`` as though later changes had not happened."""
         match operation:
             case QueryItems():
                 return self._query(operation, since)
             case GetItem(key, eventual):
                 item = self._get(key, since)
-                return Answer(item, self._read_units(item, eventual=eventual))
+                return Reply(item, self._read_units(item, eventual=eventual))
             case GetItems(keys, eventual):
                 items = [self._get(key, since) for key in keys]
-                units = total(self._read_units(item, eventual=eventual) for item in items)
-                return Answer(items, units)
+                units = sum_units(self._read_units(item, eventual=eventual) for item in items)
+                return Reply(items, units)
 
     def _get(self, key: Key, since: Since | None) -> Item | None:
         partition = self._table.get(key.pk)
@@ -262,13 +266,13 @@ class Truth:
             return fresh(partition.items.get(place))
         return fresh(partition.item_as_of(place, since(place)))
 
-    def _query(self, query: QueryItems, since: Since | None) -> Answer:
+    def _query(self, query: QueryItems, since: Since | None) -> Reply:
         index = query.index
         partitions = self._indexes[index.name] if index else self._table
         partition = partitions.get(query.pk)
         if partition is None or partition.is_bare:
             units = self._query_units(0, eventual=query.eventual, index=index is not None)
-            return Answer(Page([], None), units)
+            return Reply(Page([], None), units)
         if since is not None:
             partition = partition.as_of(since)
         after = None if query.after is None else _place(query.after, index)
@@ -283,9 +287,9 @@ class Truth:
                 break
         cursor = cursor_at(items[-1], index) if cut else None
         units = self._query_units(size, eventual=query.eventual, index=index is not None)
-        return Answer(Page(items, cursor), units)
+        return Reply(Page(items, cursor), units)
 
-    def changes(self, after: str | None, limit: int) -> ChangePage:
+    def read_changes(self, after: str | None, limit: int) -> ChangePage:
         """Read the change feed, of which nothing is ever trimmed here."""
         if after is None:
             start = 0
@@ -305,7 +309,7 @@ class Truth:
 
 
 def _free(*_: Any, **__: Any) -> Units:
-    return FREE
+    return NO_UNITS
 
 
 def _partition(partitions: dict[str, Partition], pk: str) -> Partition:

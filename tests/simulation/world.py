@@ -16,9 +16,9 @@ from holdfast.records.keys import HEAD
 from holdfast.storage.item import Item
 from holdfast.storage.layout import LAYOUT, TTL, Key, Layout
 from holdfast.storage.operations import (
-    Answer,
     ChangePage,
     ReadOperation,
+    Reply,
     WriteItem,
     WriteOperation,
 )
@@ -38,7 +38,7 @@ __all__ = ["TTL_SWEEPER", "Applied", "Sent", "World", "simulate"]
 
 T = TypeVar("T")
 
-Applied: TypeAlias = Callable[[int, str, WriteOperation, Answer, list[Step]], None]
+Applied: TypeAlias = Callable[[int, str, WriteOperation, Reply, list[Step]], None]
 """Is told of a write: true time in ms, process, operation, answer, (key, old, new) of each item."""
 
 Sent: TypeAlias = Callable[[Process, WriteOperation], None]
@@ -179,7 +179,7 @@ class World:
         for observer in self._sent_observers:
             observer(process, operation)
 
-    def apply(self, process: Process, operation: WriteOperation) -> Answer:
+    def apply(self, process: Process, operation: WriteOperation) -> Reply:
         """Carry out a write, now, and tell whoever observes."""
         self._sweep()
         answer = self._apply(process.name, operation)
@@ -187,7 +187,7 @@ class World:
         self.trace.add(self.loop.now, process.name, outcome, operation)
         return answer
 
-    def read(self, process: Process, operation: ReadOperation) -> Answer:
+    def read(self, process: Process, operation: ReadOperation) -> Reply:
         """Carry out a read, now, of what is or of what was."""
         self._sweep()
         answer = self.truth.read(operation)
@@ -203,10 +203,10 @@ class World:
             self.note(process, kind, operation, count=True)
         return seen
 
-    def changes(self, after: str | None, limit: int) -> ChangePage:
+    def read_changes(self, after: str | None, limit: int) -> ChangePage:
         """Read the change feed, in which expiry is told as well."""
         self._sweep()
-        return self.truth.changes(after, limit)
+        return self.truth.read_changes(after, limit)
 
     def draw_latency(self, process: Process) -> float:
         """Return how long an operation takes; mostly little."""
@@ -262,7 +262,7 @@ class World:
 
         return since
 
-    def _apply(self, name: str, operation: WriteOperation, *, expired: bool = False) -> Answer:
+    def _apply(self, name: str, operation: WriteOperation, *, expired: bool = False) -> Reply:
         now, now_ms = self.loop.now, self.now_ms()
         self.truth.remember(self.plan.lag_seconds_max)
         answer, steps = self.truth.apply(operation, at=now, at_ms=now_ms, expired=expired)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from holdfast.storage.sqlite.body import decoded, encoded
+from holdfast.storage.sqlite.item_codec import decode_attributes, encode_attributes
 
 ITEM = {
     "text": "é",
@@ -39,8 +39,8 @@ SCHEMA_1 = (
 
 
 def test_bytes_of_schema_1_are_read() -> None:
-    assert decoded(bytes.fromhex(SCHEMA_1)) == ITEM
+    assert decode_attributes(bytes.fromhex(SCHEMA_1)) == ITEM
 
 
 def test_bytes_are_written_as_schema_1_has_them() -> None:
-    assert encoded(ITEM).hex() == SCHEMA_1
+    assert encode_attributes(ITEM).hex() == SCHEMA_1

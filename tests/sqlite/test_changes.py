@@ -39,7 +39,7 @@ async def test_the_feed_tells_old_and_new_in_the_order_of_commits(
     clock.advance(5)
     await table.write(Update(key=key, add={"n": 1}))
     await table.transact([Put({"PK": "p", "SK": "t", "n": 7}), Delete(key)])
-    page = await table.changes()
+    page = await table.read_changes()
     assert [change.key for change in page.changes] == [key, key, Key("p", "t"), key]
     assert images(page.changes) == [(None, 1), (1, 2), (None, 7), (2, None)]
     assert [change.at_ms - clock.now_ms() for change in page.changes] == [-5000, 0, 0, 0]
@@ -57,79 +57,79 @@ async def test_what_changed_nothing_is_not_in_the_feed(opened: Opened) -> None:
         await table.write(Put({"PK": "p", "SK": "s"}, Absent("PK")))
     with pytest.raises(ConditionFailed):
         await table.write(Update(key=Key("p", "s"), add={"a": 1}, condition=Equals("a", 9)))
-    assert len((await table.changes()).changes) == 1
+    assert len((await table.read_changes()).changes) == 1
 
 
 async def test_a_reader_goes_on_from_where_it_was(opened: Opened) -> None:
     table = opened(changes=True)
     for n in range(5):
         await table.write(Put({"PK": "p", "SK": "s", "n": n}))
-    first = await table.changes(limit=2)
-    second = await table.changes(first.position, limit=2)
-    third = await table.changes(second.position)
-    fourth = await table.changes(third.position)
+    first = await table.read_changes(limit=2)
+    second = await table.read_changes(first.position, limit=2)
+    third = await table.read_changes(second.position)
+    fourth = await table.read_changes(third.position)
     seen = [
         change.new and change.new["n"] for page in (first, second, third) for change in page.changes
     ]
     assert seen == [0, 1, 2, 3, 4]
     assert (fourth.changes, fourth.position) == ([], third.position)
     positions = [change.position for page in (first, second, third) for change in page.changes]
-    assert (await table.changes(positions[2])).changes == second.changes[1:] + third.changes
+    assert (await table.read_changes(positions[2])).changes == second.changes[1:] + third.changes
 
 
 async def test_latest_skips_what_there_is(opened: Opened) -> None:
     table = opened(changes=True)
-    start = await table.changes(LATEST)
+    start = await table.read_changes(LATEST)
     await table.write(Put({"PK": "p", "SK": "s", "n": 1}))
-    assert images((await table.changes(start.position)).changes) == [(None, 1)]
-    end = await table.changes(LATEST)
+    assert images((await table.read_changes(start.position)).changes) == [(None, 1)]
+    end = await table.read_changes(LATEST)
     assert end.changes == []
-    assert (await table.changes(end.position)).changes == []
+    assert (await table.read_changes(end.position)).changes == []
 
 
 async def test_the_feed_binds_everybody_who_has_the_file_open(opened: Opened) -> None:
     other = opened()
     with pytest.raises(ChangesOff, match="changes=on"):
-        await other.changes()
+        await other.read_changes()
     await other.write(Put({"PK": "p", "SK": "before", "n": 0}))
     table = opened(changes=True)
     await other.write(Put({"PK": "p", "SK": "after", "n": 1}))
-    assert images((await table.changes()).changes) == [(None, 1)]
-    assert images((await other.changes()).changes) == [(None, 1)]
+    assert images((await table.read_changes()).changes) == [(None, 1)]
+    assert images((await other.read_changes()).changes) == [(None, 1)]
     # Who does not ask leaves it as it is; who turns it off turns it off for all.
-    assert images((await opened().changes()).changes) == [(None, 1)]
+    assert images((await opened().read_changes()).changes) == [(None, 1)]
     opened(changes=False)
     with pytest.raises(ChangesOff):
-        await table.changes()
+        await table.read_changes()
 
 
 async def test_positions_are_never_given_out_twice(opened: Opened) -> None:
     table = opened(changes=True)
     await table.write(Put({"PK": "p", "SK": "s", "n": 1}))
-    position = (await table.changes()).position
+    position = (await table.read_changes()).position
     opened(changes=False)
     await table.write(Put({"PK": "p", "SK": "s", "n": 2}))
     opened(changes=True)
     # Somebody who was reading learns that there is a gap …
     with pytest.raises(ChangesTrimmed):
-        await table.changes(position)
+        await table.read_changes(position)
     # … also if nothing has been written since, and if there was nothing to read before.
     await table.write(Put({"PK": "p", "SK": "s", "n": 3}))
     with pytest.raises(ChangesTrimmed):
-        await table.changes(position)
-    page = await table.changes()
+        await table.read_changes(position)
+    page = await table.read_changes()
     assert images(page.changes) == [(2, 3)]
     assert int(page.changes[0].position) > int(position)
 
 
 async def test_a_gap_shows_also_in_a_feed_that_was_empty(opened: Opened) -> None:
     table = opened(changes=True)
-    position = (await table.changes(LATEST)).position
+    position = (await table.read_changes(LATEST)).position
     opened(changes=False)
     await table.write(Put({"PK": "p", "SK": "s", "n": 1}))
     opened(changes=True)
     with pytest.raises(ChangesTrimmed):
-        await table.changes(position)
+        await table.read_changes(position)
 
 
 async def test_a_clock_that_was_set_back_makes_no_gap(
@@ -145,18 +145,18 @@ async def test_a_clock_that_was_set_back_makes_no_gap(
     sweeper = SqliteEngine(path, clock=clock)
     await sweeper.sweep()
     await sweeper.close()
-    assert images((await table.changes()).changes) == [(None, 1), (1, 2), (2, 3)]
+    assert images((await table.read_changes()).changes) == [(None, 1), (1, 2), (2, 3)]
 
 
 async def test_a_page_of_changes_ends_where_it_reaches_a_megabyte(opened: Opened) -> None:
     table = opened(changes=True)
     for n in range(6):
         await table.write(Put({"PK": "p", "SK": "s", "n": n, "text": "x" * 300_000}))
-    first = await table.changes()
+    first = await table.read_changes()
     # Each record but the first has two images: 1 + 2 + 2 of 300 KB are the first to reach 1 MB.
     assert images(first.changes) == [(None, 0), (0, 1), (1, 2)]
-    second = await table.changes(first.position)
-    third = await table.changes(second.position)
+    second = await table.read_changes(first.position)
+    third = await table.read_changes(second.position)
     assert images(second.changes + third.changes) == [(2, 3), (3, 4), (4, 5)]
 
 
@@ -164,20 +164,20 @@ async def test_a_day_is_kept(opened: Opened, clock: ManualClock, path: str) -> N
     table = opened(changes=True)
     sweeper = SqliteEngine(path, clock=clock)
     await table.write(Put({"PK": "p", "SK": "s", "n": 1}))
-    old = (await table.changes()).position
+    old = (await table.read_changes()).position
     clock.advance(DAY_SECONDS / 2)
     await table.write(Put({"PK": "p", "SK": "s", "n": 2}))
-    recent = (await table.changes()).position
+    recent = (await table.read_changes()).position
     clock.advance(DAY_SECONDS / 2 + 1)
     await sweeper.sweep()
-    assert images((await table.changes()).changes) == [(1, 2)]
-    assert images((await table.changes(old)).changes) == [(1, 2)]
+    assert images((await table.read_changes()).changes) == [(1, 2)]
+    assert images((await table.read_changes(old)).changes) == [(1, 2)]
     clock.advance(DAY_SECONDS)
     await sweeper.sweep()
     with pytest.raises(ChangesTrimmed):
-        await table.changes(old)
-    assert (await table.changes(recent)).changes == []
-    assert (await table.changes()).changes == []
+        await table.read_changes(old)
+    assert (await table.read_changes(recent)).changes == []
+    assert (await table.read_changes()).changes == []
     await sweeper.close()
 
 
@@ -189,7 +189,7 @@ async def test_a_day_is_kept(opened: Opened, clock: ManualClock, path: str) -> N
 async def test_a_foreign_position_is_refused(opened: Opened, position: str) -> None:
     table = opened(changes=True)
     with pytest.raises(InvalidQuery, match="not a position"):
-        await table.changes(position)
+        await table.read_changes(position)
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -207,7 +207,7 @@ def test_the_feed_replays_to_what_stands(writes: list[tuple[str, int | None]], l
             await table.write(Delete(key) if n is None else Put({"PK": "p", "SK": sk, "n": n}))
         replayed: dict[Key, object] = {}
         position = None
-        while (page := await table.changes(position, limit=limit)).changes:
+        while (page := await table.read_changes(position, limit=limit)).changes:
             for change in page.changes:
                 assert replayed.get(change.key) == change.old
                 assert change.old != change.new

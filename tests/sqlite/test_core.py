@@ -15,39 +15,48 @@ from holdfast.errors import (
     StoreFull,
     TransactionCancelled,
 )
-from holdfast.storage.admission import admit_write
 from holdfast.storage.layout import LAYOUT, Key
 from holdfast.storage.operations import TransactItems, WriteItem, WriteItems
 from holdfast.storage.ranges import Prefix
-from holdfast.storage.sqlite.core import SqliteCore
+from holdfast.storage.sqlite.writer import SqliteWriter
 from holdfast.storage.table import Table
 from holdfast.storage.units import Units
-from holdfast.storage.writes import Absent, Check, Delete, Equals, Present, Put, Touch, Update
+from holdfast.storage.validation import validate_write
+from holdfast.storage.writes import (
+    Absent,
+    Check,
+    Delete,
+    Equals,
+    Present,
+    Put,
+    TransactionWrite,
+    Update,
+)
 
 Opened = Callable[..., Table]
 NEW = Absent("PK")
 
 
 @pytest.fixture
-def core(path: str, clock: ManualClock) -> Iterator[SqliteCore]:
-    core = SqliteCore(path, layout=LAYOUT, clock=clock)
+def core(path: str, clock: ManualClock) -> Iterator[SqliteWriter]:
+    core = SqliteWriter(path, layout=LAYOUT, clock=clock)
     yield core
     core.close()
 
 
 def put(sk: str, size: int = 0, **attributes: object) -> Put:
     write = Put({"PK": "p", "SK": sk, "text": "x" * size, **attributes}, NEW)
-    admitted = admit_write(write, LAYOUT)
+    admitted = validate_write(write, LAYOUT)
     assert isinstance(admitted, Put)
     return admitted
 
 
-def test_a_commit_is_synced(core: SqliteCore) -> None:
+def test_a_commit_is_synced(core: SqliteWriter) -> None:
     assert core.connection.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
     assert core.connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
-def test_a_batch_answers_each_operation_for_itself(core: SqliteCore) -> None:
+def test_a_batch_answers_each_operation_for_itself(core: SqliteWriter) -> None:
     answers = core.apply(
         [
             WriteItem(put("a", n=1), "new"),
@@ -69,7 +78,7 @@ def test_a_batch_answers_each_operation_for_itself(core: SqliteCore) -> None:
     assert rows == [("a",), ("c",)]
 
 
-def test_a_batch_is_one_commit(core: SqliteCore) -> None:
+def test_a_batch_is_one_commit(core: SqliteWriter) -> None:
     statements: list[str] = []
     core.connection.set_trace_callback(statements.append)
     core.apply([WriteItem(put(f"{n}"), "nothing") for n in range(50)])
@@ -78,14 +87,14 @@ def test_a_batch_is_one_commit(core: SqliteCore) -> None:
 
 
 def test_an_operation_that_breaks_fails_alone(
-    core: SqliteCore, monkeypatch: pytest.MonkeyPatch
+    core: SqliteWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def break_on(write: Touch, standing: object) -> object:
+    def break_on(write: TransactionWrite, standing: object) -> object:
         if write.key.sk == "bad":
             raise ZeroDivisionError
         return dict(write.item) if isinstance(write, Put) else None
 
-    monkeypatch.setattr("holdfast.storage.sqlite.core.outcome", break_on)
+    monkeypatch.setattr("holdfast.storage.sqlite.writer.item_after", break_on)
     good, bad = Put({"PK": "p", "SK": "good"}), Put({"PK": "p", "SK": "bad"})
     answers = core.apply([WriteItem(write, "nothing") for write in (good, bad, good)])
     assert [type(answer.error) for answer in answers] == [
@@ -118,7 +127,9 @@ class CommitFails:
         (sqlite3.SQLITE_FULL, StoreFull),
     ],
 )
-def test_a_commit_that_fails_fails_all(core: SqliteCore, code: int, error: type[Exception]) -> None:
+def test_a_commit_that_fails_fails_all(
+    core: SqliteWriter, code: int, error: type[Exception]
+) -> None:
     cursor = core._cursor
     core._cursor = CommitFails(cursor, code)  # type: ignore[assignment]
     answers = core.apply([WriteItem(put("a"), "nothing"), WriteItem(put("b"), "nothing")])
@@ -147,7 +158,7 @@ def test_a_commit_that_fails_fails_all(core: SqliteCore, code: int, error: type[
     ],
 )
 def test_what_an_operation_costs(
-    core: SqliteCore, operations: list[WriteItem], units: Units
+    core: SqliteWriter, operations: list[WriteItem], units: Units
 ) -> None:
     core.apply([WriteItem(put("standing", 2500), "nothing")])
     (answer,) = core.apply(operations)

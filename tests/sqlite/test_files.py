@@ -23,7 +23,7 @@ from holdfast.errors import (
 )
 from holdfast.storage.layout import Index, Key, Layout
 from holdfast.storage.sqlite import SqliteEngine, schema
-from holdfast.storage.sqlite.faults import fault
+from holdfast.storage.sqlite.errors import store_error
 from holdfast.storage.table import Table
 from holdfast.storage.writes import Absent, Put, Update
 
@@ -53,7 +53,7 @@ async def test_an_item_that_was_damaged(opened: Opened, path: str) -> None:
         table.query("p"),
         table.write(Update(key=Key("p", "bad"), set={"n": 1})),
         table.write(Update(key=Key("p", "good"), set={"n": 1})),
-        table.changes(),
+        table.read_changes(),
     ]
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
     broken = [isinstance(outcome, ItemDamaged) for outcome in outcomes]
@@ -211,14 +211,14 @@ def test_a_file_of_another_user(path: str, monkeypatch: pytest.MonkeyPatch, stan
     monkeypatch.setattr(os, "access", lambda name, mode: False)  # root may do everything
     refused = sqlite3.OperationalError("unable to open database file")
     refused.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
-    assert isinstance(fault(refused, path), AccessDenied)
-    assert isinstance(fault(refused, f"{path}/none/test.db"), StoreNotFound)
+    assert isinstance(store_error(refused, path), AccessDenied)
+    assert isinstance(store_error(refused, f"{path}/none/test.db"), StoreNotFound)
 
 
 def test_a_disk_without_room_for_the_index_of_the_log(path: str) -> None:
     full = sqlite3.OperationalError("disk I/O error")
     full.sqlite_errorcode = sqlite3.SQLITE_IOERR_SHMSIZE
-    assert isinstance(fault(full, path), StoreFull)
+    assert isinstance(store_error(full, path), StoreFull)
 
 
 async def test_a_full_disk(opened: Opened) -> None:
@@ -235,7 +235,7 @@ async def test_a_full_disk(opened: Opened) -> None:
         await fill()
     assert written > 10
     # What was acknowledged stands, what was refused does not, and reads go on.
-    keys = [item["SK"] async for item in table.every("p")]
+    keys = [item["SK"] async for item in table.query_all("p")]
     assert keys == [f"{n:04}" for n in range(written)]
     with pytest.raises(StoreFull):
         await table.transact(

@@ -21,7 +21,7 @@ from holdfast.storage.layout import Index, Key, Layout
 from holdfast.storage.operations import Page
 from holdfast.storage.ranges import At
 from holdfast.storage.sqlite import SqliteEngine, schema
-from holdfast.storage.sqlite.body import Unreadable, decoded, encoded
+from holdfast.storage.sqlite.item_codec import Unreadable, decode_attributes, encode_attributes
 from holdfast.storage.table import Table
 from holdfast.storage.writes import Absent, Check, Delete, Present, Put, Update
 
@@ -226,7 +226,7 @@ async def test_rows_at_one_place_whose_keys_are_no_text_do_not_lead_back(
         # Not all of them need be named; those that are, in text that can be written anywhere.
         assert len(bad) >= 100
         assert all(pk.encode() and pk.startswith(("kb", "b'kb")) for pk, _ in bad)
-    every = table.every("due", index="GSI1", forward=forward)
+    every = table.query_all("due", index="GSI1", forward=forward)
     assert [item["PK"] async for item in every] == expected
 
 
@@ -242,17 +242,17 @@ async def test_a_key_of_a_partition_that_is_no_text_is_the_fault_of_that_partiti
             await table.query("p")
         pk, sk = raised.value.key
         assert (pk, sk.encode()[:1]) == ("p", b"b")
-        assert [item["SK"] async for item in table.every("q")] == ["a", "b", "c"]
+        assert [item["SK"] async for item in table.query_all("q")] == ["a", "b", "c"]
     assert (await table.query("p", At("a"))).items == [{"PK": "p", "SK": "a"}]
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_an_item_or_unreadable(body: bytes) -> None:
     try:
-        item = decoded(body)
+        item = decode_attributes(body)
     except Unreadable:
         return
-    assert decoded(encoded(item)) == item
+    assert decode_attributes(encode_attributes(item)) == item
 
 
 def test_what_is_written_is_readable() -> None:
@@ -266,7 +266,7 @@ def test_what_is_written_is_readable() -> None:
         "large": 9 * 10**125,
         "small": Decimal("-1.5E-130"),
     }
-    assert decoded(encoded(item)) == item
+    assert decode_attributes(encode_attributes(item)) == item
 
 
 # --- the whole file ------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from holdfast.errors import StoreClosed, StoreUnavailable
-from holdfast.storage.sqlite.lanes import Lane
+from holdfast.storage.sqlite.job_threads import JobThreads
 
 SECONDS_MAX = 30
 
@@ -33,8 +33,8 @@ class Gate:
 
 async def test_what_is_submitted_in_one_turn_crosses_together() -> None:
     gate = Gate()
-    lane = Lane("test", [gate.run])
-    results = await asyncio.gather(*(lane.run(n) for n in range(5)))
+    lane = JobThreads("test", [gate.run])
+    results = await asyncio.gather(*(lane.submit(n) for n in range(5)))
     assert results == [0, 2, 4, 6, 8]
     assert gate.bundles == [[0, 1, 2, 3, 4]]
     lane.close()
@@ -43,13 +43,13 @@ async def test_what_is_submitted_in_one_turn_crosses_together() -> None:
 async def test_what_waits_becomes_the_next_bundle() -> None:
     gate = Gate()
     gate.open.clear()
-    lane = Lane("test", [gate.run])
-    first = lane.run(1)
+    lane = JobThreads("test", [gate.run])
+    first = lane.submit(1)
     await asyncio.to_thread(gate.entered.acquire, timeout=SECONDS_MAX)
     # Each in a turn of its own, while the first is under way.
     waiting: list[asyncio.Future[int]] = []
     for n in range(2, 5):
-        waiting.append(lane.run(n))
+        waiting.append(lane.submit(n))
         await asyncio.to_thread(lambda: None)
     gate.open.set()
     assert await asyncio.gather(first, *waiting) == [2, 4, 6, 8]
@@ -59,8 +59,8 @@ async def test_what_waits_becomes_the_next_bundle() -> None:
 
 async def test_a_bundle_is_bounded() -> None:
     gate = Gate()
-    lane = Lane("test", [gate.run])
-    await asyncio.gather(*(lane.run(n) for n in range(2500)))
+    lane = JobThreads("test", [gate.run])
+    await asyncio.gather(*(lane.submit(n) for n in range(2500)))
     assert sum(map(len, gate.bundles)) == 2500
     assert max(map(len, gate.bundles)) <= 2048
     lane.close()
@@ -68,13 +68,13 @@ async def test_a_bundle_is_bounded() -> None:
 
 async def test_closing_does_what_was_submitted() -> None:
     gate = Gate()
-    lane = Lane("test", [gate.run])
-    futures = [lane.run(n) for n in range(3)]
+    lane = JobThreads("test", [gate.run])
+    futures = [lane.submit(n) for n in range(3)]
     # Not even sent to the thread yet.
     await asyncio.to_thread(lane.close)
     assert await asyncio.gather(*futures) == [0, 2, 4]
     with pytest.raises(StoreClosed):
-        lane.run(1)
+        lane.submit(1)
     lane.close()
 
 
@@ -87,19 +87,19 @@ async def test_a_runner_that_fails_leaves_nobody_waiting() -> None:
             raise ZeroDivisionError
         return jobs
 
-    lane = Lane("test", [fail_once])
-    outcomes = await asyncio.gather(*(lane.run(n) for n in range(3)), return_exceptions=True)
+    lane = JobThreads("test", [fail_once])
+    outcomes = await asyncio.gather(*(lane.submit(n) for n in range(3)), return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [StoreUnavailable] * 3
     assert len({id(outcome) for outcome in outcomes}) == 3
-    assert await lane.run(7) == 7
+    assert await lane.submit(7) == 7
     lane.close()
 
 
 async def test_a_cancelled_caller_does_not_disturb_the_others() -> None:
     gate = Gate()
     gate.open.clear()
-    lane = Lane("test", [gate.run])
-    first, second = lane.run(1), lane.run(2)
+    lane = JobThreads("test", [gate.run])
+    first, second = lane.submit(1), lane.submit(2)
     await asyncio.to_thread(gate.entered.acquire, timeout=SECONDS_MAX)
     first.cancel()
     gate.open.set()
@@ -109,11 +109,11 @@ async def test_a_cancelled_caller_does_not_disturb_the_others() -> None:
 
 def test_two_event_loops_in_two_threads() -> None:
     gate = Gate()
-    lane = Lane("test", [gate.run])
+    lane = JobThreads("test", [gate.run])
     results: dict[int, list[int]] = {}
 
     async def work(start: int) -> list[int]:
-        return [await lane.run(n) for n in range(start, start + 50)]
+        return [await lane.submit(n) for n in range(start, start + 50)]
 
     def thread(start: int) -> None:
         results[start] = asyncio.run(work(start))
@@ -134,20 +134,20 @@ def test_what_comes_between_is_called_again_and_again() -> None:
         called.release()
         return 0.001
 
-    lane = Lane("test", [lambda jobs: jobs], between=between)
+    lane = JobThreads("test", [lambda jobs: jobs], after_batch=between)
     assert all(called.acquire(timeout=SECONDS_MAX) for _ in range(3))
     lane.close()
 
 
 def test_a_fork_is_told_to_open_the_store_anew() -> None:
-    lane = Lane("test", [lambda jobs: jobs])
+    lane = JobThreads("test", [lambda jobs: jobs])
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
 
         async def use() -> None:
             try:
-                await asyncio.wait_for(lane.run(1), 5)
+                await asyncio.wait_for(lane.submit(1), 5)
             except StoreClosed as error:
                 os.write(write, str(error).encode())
 

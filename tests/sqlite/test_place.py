@@ -20,8 +20,8 @@ from holdfast.errors import StoreNotFound, StoreReplaced, StoreUnusable
 from holdfast.storage.layout import LAYOUT, Key
 from holdfast.storage.meter import Meter
 from holdfast.storage.sqlite import SqliteEngine, schema
-from holdfast.storage.sqlite.core import SqliteCore
-from holdfast.storage.sqlite.place import FileGuard
+from holdfast.storage.sqlite.file_guard import FileGuard
+from holdfast.storage.sqlite.writer import SqliteWriter
 from holdfast.storage.table import Table
 from holdfast.storage.writes import Put
 
@@ -358,7 +358,7 @@ async def test_sqlite_makes_no_file(
     assert content(path + "-wal") == log
 
 
-@pytest.mark.parametrize("moment", ["connect", "check", "_switch_to_wal"])
+@pytest.mark.parametrize("moment", ["connect", "check_schema", "_switch_to_wal"])
 async def test_nothing_is_written_beside_a_file_that_is_restored_meanwhile(
     opened: Opened, path: str, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
@@ -442,7 +442,7 @@ async def test_a_file_that_is_replaced_while_it_is_opened(
     opened: Opened, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await opened().write(ITEM)
-    begin = FileGuard.begin
+    begin = FileGuard.watch_log
     times = 0
 
     def replace_first(guard: FileGuard) -> None:
@@ -454,7 +454,7 @@ async def test_a_file_that_is_replaced_while_it_is_opened(
         begin(guard)
 
     replaced = 1
-    monkeypatch.setattr(FileGuard, "begin", replace_first)
+    monkeypatch.setattr(FileGuard, "watch_log", replace_first)
     engine = SqliteEngine(path)
     assert times == 2
     await engine.close()
@@ -464,6 +464,6 @@ async def test_a_file_that_is_replaced_while_it_is_opened(
 
 
 def test_memory_has_no_place() -> None:
-    core = SqliteCore(":memory:", layout=LAYOUT, clock=ManualClock())
+    core = SqliteWriter(":memory:", layout=LAYOUT, clock=ManualClock())
     assert core.guard is None
     core.close()

@@ -84,11 +84,11 @@ async def test_the_feed_tells_expiry_from_deletion(
     engine = SqliteEngine(path, clock=clock)
     await table.write(Put({"PK": "p", "SK": "expires", "ttl": seconds(clock, 1)}))
     await table.write(Put({"PK": "p", "SK": "deleted"}))
-    start = (await table.changes()).position
+    start = (await table.read_changes()).position
     clock.advance(2)
     await engine.sweep()
     await table.write(Delete(Key("p", "deleted")))
-    changes = (await table.changes(start)).changes
+    changes = (await table.read_changes(start)).changes
     assert [(change.key.sk, change.expired, change.new) for change in changes] == [
         ("expires", True, None),
         ("deleted", False, None),
@@ -111,5 +111,5 @@ async def test_an_idle_engine_sweeps_when_it_is_opened(opened: Opened, clock: Ma
     clock.advance(31)
     table = opened()
     async with asyncio.timeout(30):
-        while not any(change.expired for change in (await table.changes()).changes):
+        while not any(change.expired for change in (await table.read_changes()).changes):
             pass

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.storage import files
+from holdfast.storage import folder_blobs
 
 
 class FoldingOs:
@@ -42,7 +42,7 @@ class FoldingOs:
 
 def fold(patch: pytest.MonkeyPatch) -> None:
     """Let folders of blobs lie on such a file system."""
-    patch.setattr(files, "os", FoldingOs())
+    patch.setattr(folder_blobs, "os", FoldingOs())
 
 
 def _there(name: Any, folder: int | None) -> Any:

@@ -30,8 +30,8 @@ from holdfast.errors import (
 )
 from holdfast.storage import Blobs, Meter, Put, backup_store, backups, restore_store
 from holdfast.storage import open as open_store
-from holdfast.storage.files import FolderBlobs
-from holdfast.storage.sqlite.copying import items_in
+from holdfast.storage.folder_blobs import FolderBlobs
+from holdfast.storage.sqlite.file_copy import read_items
 
 GRAPH = Graph("g", dict)
 
@@ -149,7 +149,7 @@ async def test_a_backup_while_runs_come_and_go(store: Path, tmp_path: Path) -> N
 
 
 def refs_in(copy: Path) -> list[Any]:
-    return sorted(backups._contents(str(copy))[2], key=lambda ref: ref.key)
+    return sorted(backups._read_contents(str(copy))[2], key=lambda ref: ref.key)
 
 
 async def test_a_blob_that_is_deleted_while_it_is_copied(
@@ -232,7 +232,7 @@ async def named_by(url: str, **attributes: Any) -> None:
 async def test_blobs_of_runs_that_are_freed_may_be_missing(store: Path, tmp_path: Path) -> None:
     """A worker deletes them an hour before the ttl, or when the run expires: that is no damage."""
     url, now = url_of(store), SystemClock().now_ms() // 1000
-    assert backups._FREED_BEFORE_TTL_SECONDS * 1000 == removal._BEFORE_TTL_MS
+    assert backups._BLOBS_FREED_BEFORE_TTL_SECONDS * 1000 == removal._FREE_BEFORE_TTL_MS
     await named_by(url, ttl=now + 1800)
     assert backup_store(url, tmp_path / "near.db").missing == 0
     await named_by(url, ttl=now + 86_400)
@@ -409,7 +409,7 @@ async def test_a_restore_leaves_a_named_folder_and_files_of_others_where_they_ar
 DIED = """
 import os, sys
 from holdfast.storage import backups
-backups._contents = lambda path: os._exit(9)
+backups._read_contents = lambda path: os._exit(9)
 backups.restore_store(sys.argv[1], sys.argv[2])
 """
 
@@ -422,8 +422,8 @@ async def test_copies_of_processes_that_died_are_removed(store: Path, tmp_path: 
     await asyncio.to_thread(subprocess.run, command, timeout=60)
     died_in = [name for name in names_in(tmp_path) if "partial" in name]
     assert len(died_in) == 2
-    place = backups._Place(store, Path(f"{store}.blobs"), whole=True)
-    with backups._Partial(place) as lives:
+    place = backups._StorePaths(store, Path(f"{store}.blobs"), owns_blobs_folder=True)
+    with backups._PartialCopy(place) as lives:
         restore_store(copy, url)
         assert lives.blobs.is_dir()
     assert not [name for name in names_in(tmp_path) if "partial" in name]
@@ -434,8 +434,8 @@ async def test_two_restores_do_not_meet(store: Path, tmp_path: Path) -> None:
     url, copy = url_of(store), tmp_path / "copy.db"
     await started(url, "a")
     backup_store(url, copy)
-    place = backups._Place(store, Path(f"{store}.blobs"), whole=True)
-    with backups._Marker(place), pytest.raises(StoreInUse, match="another process restores"):
+    place = backups._StorePaths(store, Path(f"{store}.blobs"), owns_blobs_folder=True)
+    with backups._RestoreMarker(place), pytest.raises(StoreInUse, match="another process restores"):
         restore_store(copy, url)
     assert await ids_in(url) == {"a"}
 
@@ -480,7 +480,7 @@ async def test_a_backup_that_is_damaged_is_not_restored(store: Path, tmp_path: P
     with pytest.raises(InvalidUrl):
         backup_store("sqlite://:memory:", tmp_path / "x.db")
     assert await ids_in(url) == {"a"}
-    assert [item for item in items_in(str(store)) if item is None] == []
+    assert [item for item in read_items(str(store)) if item is None] == []
 
 
 async def test_no_folder_is_made_and_no_backup_is_restored_over_itself(

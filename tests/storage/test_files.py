@@ -32,7 +32,7 @@ from holdfast.errors import (
     StoreUnusable,
 )
 from holdfast.storage.blobs import BlobPage, BlobRef, Blobs
-from holdfast.storage.files import ATTEMPTS_MAX, LEFTOVER_SECONDS, FolderBlobs
+from holdfast.storage.folder_blobs import ATTEMPTS_MAX, LEFTOVER_SECONDS, FolderBlobs
 from holdfast.storage.meter import Meter
 
 DATA = b"some bytes"
@@ -241,7 +241,7 @@ STOPPED_INSIDE = """
 import asyncio, os, sys
 from pathlib import Path
 from holdfast.storage.blobs import Blobs
-from holdfast.storage.files import FolderBlobs
+from holdfast.storage.folder_blobs import FolderBlobs
 from holdfast.storage.meter import Meter
 
 root, name = sys.argv[1:]
@@ -267,7 +267,7 @@ PUTTING = """
 import asyncio, json, sys
 from pathlib import Path
 from holdfast.storage.blobs import Blobs
-from holdfast.storage.files import FolderBlobs
+from holdfast.storage.folder_blobs import FolderBlobs
 from holdfast.storage.meter import Meter
 
 async def main():
@@ -366,9 +366,9 @@ async def test_tidying_removes_what_was_left_before_a_time(blobs: Blobs, root: P
         aged(path, 1_000)
     for young in ("young~", "x~/mixed~/young~", ".writing/now"):
         aged(root / young, 2_000)
-    assert await blobs.tidy(before_ms=1_000_000) == 0
+    assert await blobs.remove_leftovers(before_ms=1_000_000) == 0
     # A folder above an empty one goes with it; one that holds something stays, however old.
-    assert await blobs.tidy(before_ms=2_000_000) == 5
+    assert await blobs.remove_leftovers(before_ms=2_000_000) == 5
     left = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_dir()}
     assert left == {".writing", "x~", "x~/y~", "young~", "x~/mixed~", "x~/mixed~/young~"}
     assert files_in(root) == [".writing/now", "x~/y~/a"]
@@ -384,7 +384,7 @@ async def test_tidying_leaves_alone_what_is_not_ours(
     (root / "link~").symlink_to(tmp_path / "elsewhere~")
     (root / "file~").write_bytes(b"not a folder")
     before = set(root.rglob("*"))
-    assert await blobs.tidy(before_ms=10**13) == 0
+    assert await blobs.remove_leftovers(before_ms=10**13) == 0
     assert set(root.rglob("*")) == before
     assert (tmp_path / "elsewhere~" / "empty~").exists()
 
@@ -396,7 +396,7 @@ async def test_a_put_outlives_tidying(
 
     def tidy() -> None:
         if len(times) <= 2:
-            assert engine.tidy(10**13) >= 3
+            assert engine.remove_leftovers(10**13) >= 3
 
     times = before_replace(monkeypatch, tidy)
     assert await blobs.get(await blobs.put(DATA, key="a/b/c")) == DATA
@@ -524,7 +524,7 @@ import asyncio, json, os, sys
 from pathlib import Path
 from holdfast.errors import HoldfastError
 from holdfast.storage.blobs import BlobRef, Blobs
-from holdfast.storage.files import FolderBlobs
+from holdfast.storage.folder_blobs import FolderBlobs
 from holdfast.storage.meter import Meter
 
 async def main(root, mode, ref, nobody):
@@ -589,7 +589,7 @@ import asyncio, resource, sys
 from pathlib import Path
 from holdfast.errors import StoreFull
 from holdfast.storage.blobs import Blobs
-from holdfast.storage.files import FolderBlobs
+from holdfast.storage.folder_blobs import FolderBlobs
 from holdfast.storage.meter import Meter
 
 async def main():

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from holdfast import Graph, Holdfast, days, signal
 from holdfast.clock import ManualClock
 from holdfast.errors import StoreUnusable
-from holdfast.storage.files import FolderBlobs
-from holdfast.storage.names import Names
+from holdfast.storage.file_names import FileNames
+from holdfast.storage.folder_blobs import FolderBlobs
 from tests.storage.folding import fold
 
 KEYS = ["Acme/Run", "acme/run", "ACME/run", "acme/Run", "é", unicodedata.normalize("NFD", "é"), "É"]
@@ -85,8 +85,8 @@ def test_no_two_keys_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     for key in KEYS:
         blobs.write(key, key.encode(), "")
     again = FolderBlobs(tmp_path / "blobs")
-    assert again.tells_names_apart()
-    assert [entry.key for entry in again.page("", None, 100).entries] == sorted(
+    assert again.probe_exact_keys()
+    assert [entry.key for entry in again.list_page("", None, 100).entries] == sorted(
         KEYS, key=str.encode
     )
     for key in KEYS:
@@ -95,7 +95,7 @@ def test_no_two_keys_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         assert content.data == key.encode()
     again.delete("acme/Run")
     assert again.delete_all("ACME/") == 1
-    left = {entry.key for entry in FolderBlobs(tmp_path / "blobs").page("", None, 100).entries}
+    left = {entry.key for entry in FolderBlobs(tmp_path / "blobs").list_page("", None, 100).entries}
     assert left == {*KEYS} - {"acme/Run", "ACME/run"}
 
 
@@ -107,13 +107,13 @@ def test_a_folder_keeps_its_names_wherever_it_is_moved(
         FolderBlobs(tmp_path / "blobs").write("Acme/a", b"x", "")
     moved = FolderBlobs(tmp_path / "blobs")
     moved.write("acme/a", b"y", "")
-    assert [entry.key for entry in moved.page("", None, 9).entries] == ["Acme/a", "acme/a"]
+    assert [entry.key for entry in moved.list_page("", None, 9).entries] == ["Acme/a", "acme/a"]
     assert {path.name for path in (tmp_path / "blobs").iterdir()} >= {"acme~", ".folding"}
 
 
 @given(st.binary(min_size=1).filter(lambda name: b"/" not in name and b"\0" not in name))
 def test_a_name_stands_for_one_part_only(name: bytes) -> None:
-    for names in (Names(hashed=True), Names(hashed=False)):
+    for names in (FileNames(hashed=True), FileNames(hashed=False)):
         part = names.part(name)
         assert part is None or names.name(part) == name
         for mine in (name, name + b"/"):
@@ -143,7 +143,7 @@ def test_a_folder_of_ours_becomes_private(tmp_path: Path) -> None:
         folder = tmp_path / f"{own}"
         folder.mkdir()
         folder.chmod(0o755)
-        FolderBlobs(folder, own=own).write("a", b"x", "")
+        FolderBlobs(folder, exclusive=own).write("a", b"x", "")
         assert stat.S_IMODE(folder.stat().st_mode) == (0o700 if own else 0o755)
 
 
@@ -153,7 +153,7 @@ def test_a_folder_behind_a_link_keeps_its_mode(tmp_path: Path) -> None:
     shared.mkdir()
     shared.chmod(0o775)
     (tmp_path / "blobs").symlink_to(shared)
-    FolderBlobs(tmp_path / "blobs", own=True).write("a", b"x", "")
+    FolderBlobs(tmp_path / "blobs", exclusive=True).write("a", b"x", "")
     assert stat.S_IMODE(shared.stat().st_mode) == 0o775
 
 

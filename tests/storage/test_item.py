@@ -17,17 +17,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import InvalidItem, ItemTooLarge
-from holdfast.storage.admission import admit_write
 from holdfast.storage.item import (
     ITEM_BYTES_MAX,
     canonical_item,
     canonical_value,
+    comparable_type,
     item_bytes,
-    order_of,
-    same,
+    same_value,
 )
 from holdfast.storage.layout import LAYOUT
-from holdfast.storage.sqlite.body import decoded, encoded
+from holdfast.storage.sqlite.item_codec import decode_attributes, encode_attributes
+from holdfast.storage.validation import validate_write
 from holdfast.storage.writes import Put
 
 
@@ -80,9 +80,9 @@ def test_what_a_value_weighs(value: Any, size: int) -> None:
 def test_the_largest_item() -> None:
     item = {"PK": "a", "SK": "b", "text": ""}
     room = ITEM_BYTES_MAX - item_bytes(item)
-    admit_write(Put({**item, "text": "x" * room}), LAYOUT)
+    validate_write(Put({**item, "text": "x" * room}), LAYOUT)
     with pytest.raises(ItemTooLarge, match=r"'text' with 409,591 bytes") as error:
-        admit_write(Put({**item, "text": "x" * (room + 1)}), LAYOUT)
+        validate_write(Put({**item, "text": "x" * (room + 1)}), LAYOUT)
     assert (error.value.size, error.value.limit) == (409_601, 409_600)
 
 
@@ -135,29 +135,31 @@ values = st.recursive(
 def test_the_canonical_form_is_final_and_equal(value: Any) -> None:
     kept = canonical_value(value, "name")
     assert kept == value
-    assert same(canonical_value(kept, "name"), kept)
+    assert same_value(canonical_value(kept, "name"), kept)
 
 
 @given(value=values)
 def test_the_embedded_engines_bytes_give_back_the_same(value: Any) -> None:
     item = canonical_item({"value": value, "other": 1})
-    body = encoded(item)
-    assert same(decoded(body), item)
-    assert encoded(dict(reversed(item.items()))) == body
+    body = encode_attributes(item)
+    assert same_value(decode_attributes(body), item)
+    assert encode_attributes(dict(reversed(item.items()))) == body
 
 
 @given(left=values, right=values)
 def test_same_means_equal_and_of_the_same_types(left: Any, right: Any) -> None:
     left, right = canonical_value(left, "l"), canonical_value(right, "r")
-    assert same(left, right) == (encoded({"v": left}) == encoded({"v": right}))
-    assert same(left, left)
+    assert same_value(left, right) == (
+        encode_attributes({"v": left}) == encode_attributes({"v": right})
+    )
+    assert same_value(left, left)
 
 
 def test_true_is_not_one() -> None:
-    assert not same(True, 1)
-    assert not same([True], [1])
-    assert not same({"a": 0}, {"a": False})
-    assert order_of(True) is None
+    assert not same_value(True, 1)
+    assert not same_value([True], [1])
+    assert not same_value({"a": 0}, {"a": False})
+    assert comparable_type(True) is None
 
 
 @given(number=st.decimals(allow_nan=False, allow_infinity=False))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast.errors import InvalidUrl, StoreClosed, StoreFull, StoreNotFound, StoreUnusable
 from holdfast.storage import Key, Put, open
-from holdfast.storage.open import definition
+from holdfast.storage.open import cloudformation_template
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +73,7 @@ async def test_nothing_is_kept_in_memory(tmp_path: Path) -> None:
 async def test_the_options_of_a_file() -> None:
     async with open("sqlite:///runs.db?changes=on&max_bytes=200000") as store:
         await store.table.write(Put({"PK": "p", "SK": "s"}))
-        assert len((await store.table.changes()).changes) == 1
+        assert len((await store.table.read_changes()).changes) == 1
         with pytest.raises(StoreFull):
             await store.table.write(Put({"PK": "p", "SK": "t", "text": "x" * 300_000}))
 
@@ -188,14 +188,14 @@ def test_without_the_extra_one_is_told_what_to_install(monkeypatch: pytest.Monke
 
 
 def test_a_template_of_the_table() -> None:
-    template = definition("dynamodb://runs?region=eu-west-1")
+    template = cloudformation_template("dynamodb://runs?region=eu-west-1")
     properties = template["Resources"]["Table"]["Properties"]
     assert properties["TableName"] == "runs"
     assert properties["TimeToLiveSpecification"] == {"AttributeName": "ttl", "Enabled": True}
     with pytest.raises(InvalidUrl, match="a file needs no definition"):
-        definition("sqlite:///runs.db")
+        cloudformation_template("sqlite:///runs.db")
     with pytest.raises(InvalidUrl, match="3 to 255 letters"):
-        definition("dynamodb://a")
+        cloudformation_template("dynamodb://a")
 
 
 PIECES = st.sampled_from(

@@ -34,8 +34,8 @@ from holdfast.errors import (
 from holdfast.storage import Delete, Key, Put, s3
 from holdfast.storage import open as open_store
 from holdfast.storage.blobs import PART_BYTES, BlobRef, Blobs
+from holdfast.storage.bucket_owner import owner_key
 from holdfast.storage.meter import Meter
-from holdfast.storage.ownership import owner_key
 from holdfast.storage.s3 import S3Blobs
 from tests.servers.process import free_port
 
@@ -201,7 +201,7 @@ async def test_a_call_that_is_cut_short_is_finished_by_another(
             if sent == step:  # noqa: B023
                 raise Crash
 
-        engine._connected().meta.events.register("before-send.s3", die)
+        engine._connect().meta.events.register("before-send.s3", die)
         try:
             engine.create()
             break
@@ -227,7 +227,7 @@ async def test_the_table_comes_last(
         f"&bucket={bucket}&bucket_endpoint={moto_server}"
     )
     with monkeypatch.context() as patch:
-        patch.setattr(S3Blobs, "_set_up", cut_short)
+        patch.setattr(S3Blobs, "_configure_bucket", cut_short)
         async with open_store(url) as store:
             with pytest.raises(StoreUnavailable, match="cut short"):
                 await store.create()
@@ -249,7 +249,7 @@ async def test_every_request_says_whose_the_bucket_must_be(moto_server: str, buc
     def look(request: Any, operation_name: str, **_: Any) -> None:
         asked[operation_name] = request.headers.get("x-amz-expected-bucket-owner")
 
-    engine._connected().meta.events.register("before-sign.s3", look)
+    engine._connect().meta.events.register("before-sign.s3", look)
     blobs = Blobs(engine, Meter())
     await blobs.create()
     for call in calls_of(blobs):
@@ -273,7 +273,7 @@ def account(moto_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
 def owners(monkeypatch: pytest.MonkeyPatch) -> dict[str, str | None]:
     """Return whose bucket each kind of request demands, as they come."""
     asked: dict[str, str | None] = {}
-    connected = S3Blobs._connected
+    connected = S3Blobs._connect
 
     def look(request: Any, operation_name: str, **_: Any) -> None:
         asked[operation_name] = request.headers.get("x-amz-expected-bucket-owner")
@@ -283,7 +283,7 @@ def owners(monkeypatch: pytest.MonkeyPatch) -> dict[str, str | None]:
         client.meta.events.register("before-sign.s3", look, unique_id="look")
         return client
 
-    monkeypatch.setattr(S3Blobs, "_connected", watched)
+    monkeypatch.setattr(S3Blobs, "_connect", watched)
     return asked
 
 
@@ -462,7 +462,7 @@ def test_a_drip_is_no_answer() -> None:
     clock = ManualClock()
     drip = Drip(clock)
     with pytest.raises(ReadTimeoutError):
-        S3Blobs("blobs", clock=clock)._whole(drip, 100)
+        S3Blobs("blobs", clock=clock)._read_body(drip, 100)
     assert drip.sent == 3
 
 

@@ -15,10 +15,10 @@ from holdfast.storage.units import (
     query_units,
     read_units,
     refused_units,
-    transacted,
+    transaction_units,
     write_units,
 )
-from holdfast.storage.writes import Check, Delete, Present, Put, Touch, Update
+from holdfast.storage.writes import Check, Delete, Present, Put, TransactionWrite, Update
 
 KEY = {"PK": "p", "SK": "s"}
 PLACE = {"GSI1PK": "g", "GSI1SK": "1"}
@@ -91,13 +91,13 @@ def test_an_index_costs_by_what_changes_in_it(old: Any, new: Any, units: int) ->
     ],
 )
 def test_a_refused_write_costs_by_the_larger_of_what_stands_and_what_should(
-    write: Touch, standing: Any, units: int
+    write: TransactionWrite, standing: Any, units: int
 ) -> None:
     assert refused_units(write, standing) == Units(write=units)
 
 
 def test_a_transaction_doubles_the_table_but_not_its_indexes() -> None:
-    assert transacted(write_units(None, item(1500, **PLACE), LAYOUT)) == Units(
+    assert transaction_units(write_units(None, item(1500, **PLACE), LAYOUT)) == Units(
         write=4, index_write=1
     )
 
@@ -137,6 +137,6 @@ def test_the_report_is_priced_from_a_dated_list() -> None:
     # By AWS's price page: $0.625 and $0.125 a million since November 2024, twice that before.
     assert meter.report().dollars == pytest.approx(0.625 + 2 * 0.125)
     assert meter.report(PRICES_BEFORE_2024_11).dollars == pytest.approx(1.25 + 2 * 0.25)
-    assert meter.report().dollars_a_month(times_an_hour=2) == pytest.approx(0.875 * 2 * 730)
+    assert meter.report().dollars_per_month(times_per_hour=2) == pytest.approx(0.875 * 2 * 730)
     assert PRICES is PRICES_2024_11
     assert "since 2024-11-01" in str(meter.report())

@@ -26,8 +26,8 @@ from holdfast.model.event import (
 from holdfast.model.execution import Execution, restored
 from holdfast.model.wait import Wait
 from holdfast.records.codec import unpack_events
-from holdfast.records.head import Context, RetryRequest, head_of
-from holdfast.records.keys import Place, RunKey
+from holdfast.records.head import JournalExtent, RetryRequest, head_of
+from holdfast.records.keys import IndexKey, RunKey
 
 PLAIN = bytes.fromhex(
     "009a97a46e6f6465cf0000018bcfe56801a4726561640082a474657874a2c384a16e01a361736b0c97a7617474656d"
@@ -120,12 +120,12 @@ def test_compressed_events_are_read() -> None:
 def test_a_row_is_read() -> None:
     head = head_of(ROW)
     assert (head.key, head.graph, head.version) == (RunKey("acme", "doc-42"), "warranty", 3)
-    assert (head.status, head.epoch, head.owner, head.torn) == ("waiting", 7, None, True)
-    assert head.place == Place("DUE#warranty#002", "1700000600000#acme#doc-42#7")
+    assert (head.status, head.epoch, head.owner, head.needs_fence) == ("waiting", 7, None, True)
+    assert head.index_key == IndexKey("DUE#warranty#002", "1700000600000#acme#doc-42#7")
     assert head.waits == (
         Wait(visit=2, key="ok#1", signal="ok", since_ms=1, until_ms=1_700_000_600_000),
     )
-    assert head.context == Context(3, 99, True)
+    assert head.extent == JournalExtent(3, 99, True)
     assert head.retry == RetryRequest("r1", "read")
     assert head.failure == Failure("E", "m")
     assert (head.labels, head.signals, head.spilled) == ({"kind": "scan"}, 2, True)

@@ -15,7 +15,7 @@ from holdfast.display import printable
 from holdfast.errors import HoldfastError
 from holdfast.model.progress import BulkProgress
 
-__all__ = ["bulk_options", "shown"]
+__all__ = ["bulk_options", "run_bulk"]
 
 _FILTERS = ("status", "graph", "labels", "since", "until")
 _ONLY_WITH_ALL = (*_FILTERS, "limit", "cursor", "everything", "dry_run", "yes")
@@ -29,7 +29,7 @@ def bulk_options(
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         @wraps(function)
         def checked(*, id: str | None, every: bool, **given: Any) -> None:
-            _check(id, given, every=every)  # before the store is opened
+            _check_options(id, given, every=every)  # before the store is opened
             function(id=id, every=every, **given)
 
         for option in (
@@ -47,7 +47,7 @@ def bulk_options(
     return decorate
 
 
-def _check(id: str | None, given: dict[str, Any], *, every: bool) -> None:
+def _check_options(id: str | None, given: dict[str, Any], *, every: bool) -> None:
     if every and id is not None:
         raise click.UsageError("give the ID of one run, or --all and a filter, but not both")
     if every and not given["everything"] and not any(given[name] for name in _FILTERS):
@@ -60,7 +60,7 @@ def _check(id: str | None, given: dict[str, Any], *, every: bool) -> None:
         raise click.UsageError("--from-node is for one run")
 
 
-async def shown(
+async def run_bulk(
     verb: str,
     done: str,
     act: Callable[..., AsyncGenerator[BulkProgress, None]],
@@ -74,11 +74,11 @@ async def shown(
     """
     yes, dry_run = given.pop("yes"), given["dry_run"]
     if not yes and not dry_run:
-        click.confirm(printable(f"{verb} all runs {_told(given)}?"), abort=True, err=True)
+        click.confirm(printable(f"{verb} all runs {_filter_text(given)}?"), abort=True, err=True)
     progress = BulkProgress(cursor=given["cursor"])
     try:
         async for progress in act(**given):
-            click.echo(_line(progress, done, dry_run=dry_run))
+            click.echo(_progress_line(progress, done, dry_run=dry_run))
     except (HoldfastError, asyncio.CancelledError):
         _show_cursor(progress)
         raise
@@ -89,7 +89,7 @@ async def shown(
         raise click.ClickException(f"{progress.failed} of them failed")
 
 
-def _line(progress: BulkProgress, done: str, *, dry_run: bool) -> str:
+def _progress_line(progress: BulkProgress, done: str, *, dry_run: bool) -> str:
     if dry_run:
         return f"{progress.seen} would be {done}"
     return (
@@ -103,7 +103,7 @@ def _show_cursor(progress: BulkProgress) -> None:
         say(f"there may be more: --cursor '{progress.cursor}'", err=True)
 
 
-def _told(given: dict[str, Any]) -> str:
+def _filter_text(given: dict[str, Any]) -> str:
     """Return a filter in words."""
     parts = [f"{name} {given[name]}" for name in ("status", "graph") if given[name] is not None]
     parts += [f"label {name}={value}" for name, value in given["labels"].items()]

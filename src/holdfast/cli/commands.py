@@ -7,7 +7,7 @@ from io import TextIOWrapper
 
 import click
 
-from holdfast.cli.failures import Escaping
+from holdfast.cli.failures import EscapingGroup
 from holdfast.cli.run import run
 from holdfast.cli.store import store
 from holdfast.cli.worker import worker
@@ -15,7 +15,7 @@ from holdfast.cli.worker import worker
 __all__ = ["main"]
 
 
-@click.group(cls=Escaping, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=EscapingGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="holdfast")
 def main() -> None:
     """Agent workflows that can stop at any moment and go on at the exact node."""

@@ -9,13 +9,13 @@ from typing import Any
 import click
 
 from holdfast.app import Holdfast
-from holdfast.cli.facts import dollars, money_facts, needs_of
-from holdfast.cli.opening import on_store
-from holdfast.cli.parameters import budget_options, example, json_option, json_value
+from holdfast.cli.facts import budget_needs, dollars, money_facts
+from holdfast.cli.opening import with_holdfast
+from holdfast.cli.parameters import budget_options, example, json_option, parse_json
 from holdfast.cli.text import columns, pretty, say, utc
 from holdfast.model.budget import Budget
 from holdfast.model.run import AmbiguousCall, Run
-from holdfast.model.spending import NANODOLLARS, Spending
+from holdfast.model.spending import NANODOLLARS_PER_DOLLAR, Spending
 
 __all__ = ["ambiguous", "budget", "resolve"]
 
@@ -25,7 +25,7 @@ _WAYS = "say what became of it in one way: --result, --error or --void"
 
 @click.command(epilog=example("holdfast run ambiguous"))
 @json_option
-@on_store()
+@with_holdfast()
 async def ambiguous(holdfast: Holdfast, *, as_json: bool) -> None:
     """List the calls that may have been made, the oldest first; 'resolve' says what became of one.
 
@@ -51,7 +51,7 @@ def _call_rows(calls: Sequence[AmbiguousCall]) -> list[tuple[str, ...]]:
 
 def _result(context: click.Context, parameter: click.Parameter, given: str | None) -> Any:
     """Tell a result that is null from one that was not given."""
-    return _MISSING if given is None else json_value(given)
+    return _MISSING if given is None else parse_json(given)
 
 
 @click.command(
@@ -72,7 +72,7 @@ def _result(context: click.Context, parameter: click.Parameter, given: str | Non
 @click.option(
     "--void", is_flag=True, help="Nothing happened, nor will under its key: it is made again."
 )
-@on_store()
+@with_holdfast()
 async def resolve(
     holdfast: Holdfast, *, run: str, call: str, result: Any, error: str | None, void: bool
 ) -> None:
@@ -90,7 +90,7 @@ async def resolve(
 @click.argument("id")
 @budget_options
 @json_option
-@on_store()
+@with_holdfast()
 async def budget(
     holdfast: Holdfast,
     *,
@@ -118,7 +118,7 @@ async def budget(
     if (together.usd, together.tokens) != (row.cost_usd, row.tokens):
         told = f"{dollars(together.usd)}, {together.tokens:,} tokens: with the runs that it started"
         facts.append(("together", told))
-    for line in columns([*facts, *(("lacks", f"it {needs}") for needs in needs_of(row))]):
+    for line in columns([*facts, *(("lacks", f"it {needs}") for needs in budget_needs(row))]):
         click.echo(line)
 
 
@@ -127,7 +127,7 @@ def _changed(row: Run, usd: float | None, tokens: int | None, wall: timedelta | 
     before = row.budget
     if before is not None:
         if usd is None and before.nanodollars is not None:
-            usd = before.nanodollars / NANODOLLARS
+            usd = before.nanodollars / NANODOLLARS_PER_DOLLAR
         tokens = before.tokens if tokens is None else tokens
         if wall is None and before.wall_ms is not None:
             wall = timedelta(milliseconds=before.wall_ms)
@@ -143,5 +143,5 @@ def _spending(row: Run, together: Spending) -> dict[str, Any]:
         "tokens": row.tokens,
         "spent_seconds": row.spent_seconds,
         "together": {"cost_usd": together.usd, "tokens": together.tokens},
-        "lacks": needs_of(row),
+        "lacks": budget_needs(row),
     }

@@ -9,24 +9,24 @@ import click
 import msgspec
 
 from holdfast.cli.text import columns, compact, say, utc, utc_of_ms
-from holdfast.engine.execution.waits import reason_of
-from holdfast.model.budget import Limits
-from holdfast.model.call import SETTLED
-from holdfast.model.child import CHILD, is_childs_signal
+from holdfast.engine.execution.waits import pause_reason
+from holdfast.model.budget import BudgetLimits
+from holdfast.model.call import RESOLUTION_PREFIX
+from holdfast.model.child import CHILD_SIGNAL_PREFIX, is_child_signal
 from holdfast.model.event import Failure
-from holdfast.model.run import HistoryEntry, LaneEntry, Run, RunEntry
-from holdfast.model.spending import NANODOLLARS, NOTHING
+from holdfast.model.run import HistoryEntry, Run, RunEntry, SessionQueueEntry
+from holdfast.model.spending import NANODOLLARS_PER_DOLLAR, NO_SPENDING
 from holdfast.model.wait import Wait
 
 __all__ = [
+    "budget_needs",
     "dollars",
     "entry_of",
     "facts_of",
-    "lane_lines",
     "money_facts",
-    "needs_of",
     "row_of",
     "run_lines",
+    "session_queue_lines",
     "show_entries",
 ]
 
@@ -34,7 +34,7 @@ _DETAILS_MAX = 160
 # Where nothing is one of the things that can be said: to know of a no matters most.
 _ANSWERS = ("payload", "result")
 _FOR_MACHINES = ("digest", "kinds")
-_SAYS_NOTHING = (None, "", msgspec.structs.asdict(NOTHING))
+_SAYS_NOTHING = (None, "", msgspec.structs.asdict(NO_SPENDING))
 _TIMES = {
     "expires_ms": "expires_at",
     "retry_at_ms": "retry_at",
@@ -57,7 +57,7 @@ def run_lines(runs: Sequence[RunEntry], damaged: Sequence[str] = ()) -> Iterable
     return columns(rows)
 
 
-def lane_lines(entries: list[LaneEntry]) -> Iterable[str]:
+def session_queue_lines(entries: list[SessionQueueEntry]) -> Iterable[str]:
     """Return the runs of a session, in their order."""
     if not entries:
         return ()
@@ -70,8 +70,11 @@ def lane_lines(entries: list[LaneEntry]) -> Iterable[str]:
 
 def row_of(row: Run) -> dict[str, Any]:
     """Return a run's row with every time in ISO's form and every field by its name."""
-    shown = _named(msgspec.structs.asdict(row))
-    return {**shown, "waits": [_named(msgspec.structs.asdict(wait)) for wait in row.waits]}
+    shown = _readable_fields(msgspec.structs.asdict(row))
+    return {
+        **shown,
+        "waits": [_readable_fields(msgspec.structs.asdict(wait)) for wait in row.waits],
+    }
 
 
 def facts_of(row: Run) -> Iterator[tuple[str, str]]:
@@ -84,7 +87,7 @@ def facts_of(row: Run) -> Iterator[tuple[str, str]]:
     if row.reason is not None:
         yield "paused for", row.reason
     for wait in row.waits:
-        yield "waits for", _awaited(wait)
+        yield "waits for", _wait_text(wait)
     if row.due_at is not None:
         yield "due", utc(row.due_at)
     if row.owner is not None:
@@ -122,14 +125,14 @@ def money_facts(row: Run) -> Iterator[tuple[str, str]]:
         yield "spent", f"{dollars(row.cost_usd)}, {row.tokens:,} tokens"
 
 
-def needs_of(row: Run) -> list[str]:
+def budget_needs(row: Run) -> list[str]:
     """Return what a run lacks that waits for a larger budget."""
-    return [wait.about for wait in row.waits if reason_of([wait]) == "budget"]
+    return [wait.about for wait in row.waits if pause_reason([wait]) == "budget"]
 
 
-def _limits(limits: Limits) -> Iterator[str]:
+def _limits(limits: BudgetLimits) -> Iterator[str]:
     if limits.nanodollars is not None:
-        yield dollars(limits.nanodollars / NANODOLLARS)
+        yield dollars(limits.nanodollars / NANODOLLARS_PER_DOLLAR)
     if limits.tokens is not None:
         yield f"{limits.tokens:,} tokens"
     if limits.wall_ms is not None:
@@ -141,24 +144,24 @@ def dollars(amount: float) -> str:
     return f"${amount:,.6f}"
 
 
-def _awaited(wait: Wait) -> str:
-    told = f"{_cause(wait)}, since {utc_of_ms(wait.since_ms)}"
+def _wait_text(wait: Wait) -> str:
+    told = f"{_wait_cause(wait)}, since {utc_of_ms(wait.since_ms)}"
     if wait.until_ms is not None:
-        word = "asks again at" if wait.asks_again else "until"
+        word = "asks again at" if wait.needs_recheck else "until"
         told += f", {word} {utc_of_ms(wait.until_ms)}"
     if wait.stale_ms is not None:
         told += f", stale at {utc_of_ms(wait.stale_ms)}"
     return told
 
 
-def _cause(wait: Wait) -> str:
+def _wait_cause(wait: Wait) -> str:
     """Return what has to happen before a wait is over."""
     signal = wait.signal or ""
-    if is_childs_signal(signal):
-        return f"the end of run {signal.removeprefix(CHILD)}"
-    match reason_of([wait]):
+    if is_child_signal(signal):
+        return f"the end of run {signal.removeprefix(CHILD_SIGNAL_PREFIX)}"
+    match pause_reason([wait]):
         case "ambiguous":
-            call = signal.removeprefix(SETTLED)
+            call = signal.removeprefix(RESOLUTION_PREFIX)
             return f"somebody to say what became of call {call} ({wait.about})"
         case "budget":
             return f"a larger budget: it {wait.about}"
@@ -204,10 +207,10 @@ def _says_something(name: str, value: Any) -> bool:
 
 def entry_of(entry: HistoryEntry) -> dict[str, Any]:
     """Return what happened with every time in ISO's form and every field by its name."""
-    return {**msgspec.structs.asdict(entry), "details": _named(entry.details)}
+    return {**msgspec.structs.asdict(entry), "details": _readable_fields(entry.details)}
 
 
-def _named(values: dict[str, Any]) -> dict[str, Any]:
+def _readable_fields(values: dict[str, Any]) -> dict[str, Any]:
     """Return fields with the times among them in ISO's form, and the parts of a failure named."""
     shown: dict[str, Any] = {}
     for name, value in values.items():

@@ -10,17 +10,17 @@ from typing import Any, ParamSpec
 
 import click
 
-from holdfast.addresses import without_credentials
 from holdfast.display import printable
 from holdfast.errors import HoldfastError
+from holdfast.redaction import without_credentials
 
-__all__ = ["Escaping", "asynchronous", "showing_errors"]
+__all__ = ["EscapingGroup", "asynchronous", "show_errors"]
 
 Arguments = ParamSpec("Arguments")
 
 
 @contextmanager
-def showing_errors() -> Generator[None]:
+def show_errors() -> Generator[None]:
     """Show what Holdfast raises without a traceback, and with the code that machines read."""
     try:
         yield
@@ -28,22 +28,22 @@ def showing_errors() -> Generator[None]:
         raise click.ClickException(f"{error} [{error.code}]") from error
 
 
-class Escaping(click.Group):
+class EscapingGroup(click.Group):
     """A group whose errors steer no terminal: they quote arguments, and what others have stored."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        with _escaped():
+        with _escape_errors():
             return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with _escaped():
+        with _escape_errors():
             return super().invoke(ctx)
 
 
 @contextmanager
-def _escaped() -> Generator[None]:
+def _escape_errors() -> Generator[None]:
     try:
-        with _telling_of_output():
+        with _show_output_errors():
             yield
     except click.ClickException as error:
         # Some have several lines: an address that is not understood brings those that are.
@@ -53,7 +53,7 @@ def _escaped() -> Generator[None]:
 
 
 @contextmanager
-def _telling_of_output() -> Generator[None]:
+def _show_output_errors() -> Generator[None]:
     """Show in a line that output cannot be written; a pipe that was closed is click's."""
     try:
         yield
@@ -70,7 +70,7 @@ def asynchronous(
 
     @wraps(function)
     def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
-        with showing_errors():
+        with show_errors():
             asyncio.run(function(*args, **kwargs))
 
     return run

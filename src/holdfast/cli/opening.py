@@ -10,14 +10,14 @@ from typing import Any, TypeVar
 import click
 
 from holdfast.app import Holdfast
-from holdfast.cli.failures import asynchronous, showing_errors
-from holdfast.cli.parameters import file_path, tenant_option, url_option
+from holdfast.cli.failures import asynchronous, show_errors
+from holdfast.cli.parameters import parse_path, tenant_option, url_option
 from holdfast.cli.targets import load_limits
 from holdfast.errors import InvalidRequest
-from holdfast.model.limits import PayloadLimits
+from holdfast.model.payload_limits import PayloadLimits
 from holdfast.storage.open import open as open_store
 
-__all__ = ["common_options", "on_store"]
+__all__ = ["common_options", "with_holdfast"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 _KEY_BYTES_MIN = 16
@@ -25,20 +25,20 @@ _KEY_BYTES_MIN = 16
 _KEY_BYTES_MAX = 4096
 
 
-def _limits(
+def _load_limits_option(
     context: click.Context, parameter: click.Parameter, target: str | None
 ) -> PayloadLimits | None:
     """Import them before the store is opened, and outside of any event loop."""
-    with showing_errors():
+    with show_errors():
         return None if target is None else load_limits(target)
 
 
-def _user_key(
+def _load_user_key_option(
     context: click.Context, parameter: click.Parameter, file: Path | None
 ) -> bytes | None:
     if file is None:
         return None
-    with showing_errors():
+    with show_errors():
         return _read_key(file)
 
 
@@ -72,15 +72,15 @@ def common_options(function: F) -> F:
             "user_key",
             envvar="HOLDFAST_USER_KEY_FILE",
             show_envvar=True,
-            type=file_path,
-            callback=_user_key,
+            type=parse_path,
+            callback=_load_user_key_option,
             metavar="FILE",
             help="The key under which users are hashed: all bytes of the file.  [default: the "
             "store's own]",
         ),
         click.option(
             "--limits",
-            callback=_limits,
+            callback=_load_limits_option,
             metavar="TARGET",
             help="PayloadLimits: how large values may be (package.module:attribute).",
         ),
@@ -90,7 +90,7 @@ def common_options(function: F) -> F:
     return function
 
 
-def on_store(
+def with_holdfast(
     *, make: bool = False
 ) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], Callable[..., None]]:
     """Give a command the options that name the store, and hand it the Holdfast there.

@@ -18,13 +18,13 @@ from holdfast.model.durations import days, hours, minutes, seconds
 __all__ = [
     "budget_options",
     "example",
-    "file_path",
     "filter_options",
     "json_option",
-    "json_value",
     "labels_option",
-    "moment",
-    "span",
+    "parse_duration",
+    "parse_json",
+    "parse_path",
+    "parse_time",
     "tenant_option",
     "url_option",
 ]
@@ -52,7 +52,7 @@ def example(*lines: str) -> str:
     return "\n".join(["\b", "Example:", *(f"  {line}" for line in lines)])
 
 
-def moment(text: str) -> datetime:
+def parse_time(text: str) -> datetime:
     """Read a time in ISO's form; without a time zone it is in UTC.
 
     Raises:
@@ -67,7 +67,7 @@ def moment(text: str) -> datetime:
         ) from None
 
 
-def span(text: str) -> timedelta:
+def parse_duration(text: str) -> timedelta:
     """Read a span of time: a number and the letter of its unit.
 
     Raises:
@@ -82,7 +82,7 @@ def span(text: str) -> timedelta:
     raise click.BadParameter(f"{text!r} is not a span of time such as 90s, 30m, 12h or 3d")
 
 
-def file_path(text: str) -> Path:
+def parse_path(text: str) -> Path:
     """Read the name of a file.
 
     Raises:
@@ -97,7 +97,7 @@ def file_path(text: str) -> Path:
     return Path(text)
 
 
-def json_value(text: str) -> Any:
+def parse_json(text: str) -> Any:
     """Read a value as JSON, ``-`` from standard input.
 
     Raises:
@@ -145,9 +145,11 @@ def filter_options(*statuses: str) -> Callable[[F], F]:
 
     def decorate(function: F) -> F:
         for option in (
-            click.option("--until", type=moment, metavar="TIME", help="Started before then (UTC)."),
             click.option(
-                "--since", type=moment, metavar="TIME", help="Started then or later (UTC)."
+                "--until", type=parse_time, metavar="TIME", help="Started before then (UTC)."
+            ),
+            click.option(
+                "--since", type=parse_time, metavar="TIME", help="Started then or later (UTC)."
             ),
             labels_option,
             click.option("--graph", help="The graph's name."),
@@ -162,7 +164,9 @@ def filter_options(*statuses: str) -> Callable[[F], F]:
 def budget_options(function: F) -> F:
     """Give a command the options by which a run's spending is limited."""
     for option in (
-        click.option("--wall", type=span, metavar="SPAN", help="Time inside its nodes (30m, 2h)."),
+        click.option(
+            "--wall", type=parse_duration, metavar="SPAN", help="Time inside its nodes (30m, 2h)."
+        ),
         click.option("--tokens", type=click.IntRange(min=0), help="Tokens, in and out."),
         click.option("--usd", type=click.FloatRange(min=0), help="Dollars."),
     ):

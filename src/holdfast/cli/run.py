@@ -11,20 +11,27 @@ from typing import Any, TypeVar, get_args
 import click
 
 from holdfast.app import Holdfast
-from holdfast.cli.bulk import bulk_options, shown
+from holdfast.cli.bulk import bulk_options, run_bulk
 from holdfast.cli.effects import ambiguous, budget, resolve
-from holdfast.cli.facts import entry_of, facts_of, lane_lines, row_of, run_lines, show_entries
-from holdfast.cli.failures import showing_errors
-from holdfast.cli.opening import on_store
+from holdfast.cli.facts import (
+    entry_of,
+    facts_of,
+    row_of,
+    run_lines,
+    session_queue_lines,
+    show_entries,
+)
+from holdfast.cli.failures import show_errors
+from holdfast.cli.opening import with_holdfast
 from holdfast.cli.parameters import (
     budget_options,
     example,
     filter_options,
     json_option,
-    json_value,
     labels_option,
-    moment,
-    span,
+    parse_duration,
+    parse_json,
+    parse_time,
 )
 from holdfast.cli.targets import FORMS, load_graph
 from holdfast.cli.text import columns, compact, pretty, say, utc
@@ -57,7 +64,7 @@ for _command in (ambiguous, budget, resolve):
 @click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=100, show_default=True)
 @click.option("--cursor", help="Go on where another list ended.")
 @json_option
-@on_store()
+@with_holdfast()
 async def list_runs(holdfast: Holdfast, *, as_json: bool, **asked: Any) -> None:
     """List runs, the newest first.
 
@@ -78,7 +85,7 @@ async def list_runs(holdfast: Holdfast, *, as_json: bool, **asked: Any) -> None:
 @run.command(epilog=example("holdfast run show doc-42"))
 @click.argument("id")
 @json_option
-@on_store()
+@with_holdfast()
 async def show(holdfast: Holdfast, *, id: str, as_json: bool) -> None:
     """Show where the run ID stands, why it is paused, and what it has used."""
     row = await holdfast.get(id)
@@ -94,13 +101,13 @@ async def show(holdfast: Holdfast, *, id: str, as_json: bool) -> None:
 @click.option("--limit", type=click.IntRange(1), help="At most so many entries.")
 @click.option("--cursor", help="Go on after this entry.")
 @json_option
-@on_store()
+@with_holdfast()
 async def history(
     holdfast: Holdfast, *, id: str, limit: int | None, cursor: str | None, as_json: bool
 ) -> None:
     """Show what happened to the run ID, the oldest first."""
     before, found = "[", 0
-    async for page in _pages(holdfast, id, limit, cursor):
+    async for page in _read_pages(holdfast, id, limit, cursor):
         cursor, found = page.cursor, found + len(page.entries)
         if not as_json:
             show_entries(page.entries)
@@ -115,14 +122,14 @@ async def history(
         say(f"there may be more: --cursor {cursor}", err=True)
 
 
-async def _pages(
+async def _read_pages(
     holdfast: Holdfast, id: str, limit: int | None, cursor: str | None
 ) -> AsyncIterator[HistoryPage]:
     """Yield pages until there are so many entries, or no more."""
     left = limit
     while left is None or left > 0:
-        most = LIMIT_MAX if left is None else min(left, LIMIT_MAX)
-        page = await holdfast.history(id, limit=most, cursor=cursor)
+        page_limit = LIMIT_MAX if left is None else min(left, LIMIT_MAX)
+        page = await holdfast.history(id, limit=page_limit, cursor=cursor)
         yield page
         cursor = page.cursor
         left = None if left is None else left - len(page.entries)
@@ -134,7 +141,7 @@ async def _pages(
 @click.argument("id")
 @click.option("--after", metavar="CURSOR", help="Go on after this entry.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, a line for each entry.")
-@on_store()
+@with_holdfast()
 async def watch(holdfast: Holdfast, *, id: str, after: str | None, as_json: bool) -> None:
     """Show what happened to the run ID, then what happens, until it has ended.
 
@@ -151,7 +158,7 @@ async def watch(holdfast: Holdfast, *, id: str, after: str | None, as_json: bool
 @click.argument("id")
 @click.option("--after", metavar="CURSOR", help="Go on after this piece.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, a line for each piece.")
-@on_store()
+@with_holdfast()
 async def tokens(holdfast: Holdfast, *, id: str, after: str | None, as_json: bool) -> None:
     """Show the answers that the run ID streams, as their text comes, until the run has ended.
 
@@ -191,14 +198,14 @@ async def _until_interrupted(source: AsyncIterator[T], after: str | None) -> Asy
 @click.argument("session")
 @click.option("--user", help="Whose session it is.")
 @json_option
-@on_store()
+@with_holdfast()
 async def lane(holdfast: Holdfast, *, session: str, user: str | None, as_json: bool) -> None:
     """Show the runs of a SESSION that have not ended, in the order in which they go on."""
     entries = await holdfast.lane(session, user=user)
     if as_json:
         click.echo(pretty(entries))
         return
-    for line in lane_lines(entries):
+    for line in session_queue_lines(entries):
         click.echo(line)
     if not entries:
         click.echo("no runs", err=True)
@@ -207,7 +214,7 @@ async def lane(holdfast: Holdfast, *, session: str, user: str | None, as_json: b
 @run.command(epilog=example("holdfast run children doc-42"))
 @click.argument("id")
 @json_option
-@on_store()
+@with_holdfast()
 async def children(holdfast: Holdfast, *, id: str, as_json: bool) -> None:
     """List the runs that the run ID started, the oldest first."""
     entries = await holdfast.children(id)
@@ -223,9 +230,9 @@ async def children(holdfast: Holdfast, *, id: str, as_json: bool) -> None:
 # --- acting ---------------------------------------------------------------------------------------
 
 
-def _graph(context: click.Context, parameter: click.Parameter, target: str) -> Graph:
+def _load_graph_argument(context: click.Context, parameter: click.Parameter, target: str) -> Graph:
     """Import it before the store is opened, and outside of any event loop."""
-    with showing_errors():
+    with show_errors():
         return load_graph(target)
 
 
@@ -235,8 +242,8 @@ def _graph(context: click.Context, parameter: click.Parameter, target: str) -> G
     )
     + f"\n\n\b\nA target looks so:\n{FORMS}"
 )
-@click.argument("graph", metavar="TARGET", callback=_graph)
-@click.argument("input", type=json_value, required=False)
+@click.argument("graph", metavar="TARGET", callback=_load_graph_argument)
+@click.argument("input", type=parse_json, required=False)
 @click.option("--id", help="The same id and input give the same run, however often it is started.")
 @labels_option
 @click.option("--pool", help="Only workers of this pool take it; it is the label of that name.")
@@ -247,7 +254,7 @@ def _graph(context: click.Context, parameter: click.Parameter, target: str) -> G
     type=click.Choice(get_args(OnBusy)),
     help="What to do while another run of the session goes on.  [default: queue]",
 )
-@click.option("--start-at", type=moment, metavar="TIME", help="Not before then (UTC).")
+@click.option("--start-at", type=parse_time, metavar="TIME", help="Not before then (UTC).")
 @click.option(
     "--expires-hours",
     type=click.FloatRange(min=0, min_open=True),
@@ -257,7 +264,7 @@ def _graph(context: click.Context, parameter: click.Parameter, target: str) -> G
 )
 @budget_options
 @click.option("--wait", is_flag=True, help="Wait for the result that some worker comes to.")
-@on_store(make=True)
+@with_holdfast(make=True)
 async def start(
     holdfast: Holdfast,
     *,
@@ -303,9 +310,9 @@ async def start(
 @run.command(epilog=example("""holdfast run signal doc-42 decision '{"approved": true}'"""))
 @click.argument("id")
 @click.argument("name")
-@click.argument("payload", type=json_value, required=False)
+@click.argument("payload", type=parse_json, required=False)
 @click.option("--signal-id", help="Sent again with the same one, it counts once.")
-@on_store()
+@with_holdfast()
 async def signal(
     holdfast: Holdfast, *, id: str, name: str, payload: Any, signal_id: str | None
 ) -> None:
@@ -323,7 +330,7 @@ async def signal(
 @click.argument("id", required=False)
 @click.option("--reason", default="", help="Stands in the run's history.")
 @bulk_options("running", "waiting", "closing")
-@on_store()
+@with_holdfast()
 async def cancel(
     holdfast: Holdfast, *, id: str | None, every: bool, reason: str, **given: Any
 ) -> None:
@@ -333,7 +340,7 @@ async def cancel(
     is 1 if any failed.
     """
     if every:
-        await shown("Cancel", "cancelled", partial(holdfast.cancel_all, reason=reason), given)
+        await run_bulk("Cancel", "cancelled", partial(holdfast.cancel_all, reason=reason), given)
     elif id is not None:
         await holdfast.cancel(id, reason=reason)
         say(f"run {id} is cancelled")
@@ -341,8 +348,8 @@ async def cancel(
 
 @run.command(epilog=example("holdfast run extend doc-42 3d"))
 @click.argument("id")
-@click.argument("expires", type=span, metavar="SPAN")
-@on_store()
+@click.argument("expires", type=parse_duration, metavar="SPAN")
+@with_holdfast()
 async def extend(holdfast: Holdfast, *, id: str, expires: timedelta) -> None:
     """Let the run ID expire SPAN from now (90s, 30m, 12h, 3d), and not before."""
     await holdfast.extend(id, expires=expires)
@@ -358,7 +365,7 @@ async def extend(holdfast: Holdfast, *, id: str, expires: timedelta) -> None:
 @click.argument("id", required=False)
 @click.option("--from-node", metavar="NODE", help="Go on there, and not where it stopped.")
 @bulk_options("failed", "quarantined")
-@on_store()
+@with_holdfast()
 async def retry(
     holdfast: Holdfast, *, id: str | None, every: bool, from_node: str | None, **given: Any
 ) -> None:
@@ -367,7 +374,7 @@ async def retry(
     Of all runs those are refused that go on already. The exit code is 1 if any failed.
     """
     if every:
-        await shown("Retry", "retried", holdfast.retry_all, given)
+        await run_bulk("Retry", "retried", holdfast.retry_all, given)
     elif id is not None:
         await holdfast.retry(id, from_node=from_node)
         say(f"run {id} goes on")

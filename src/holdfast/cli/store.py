@@ -8,15 +8,15 @@ from pathlib import Path
 import click
 
 from holdfast.app import Holdfast
-from holdfast.cli.failures import asynchronous, showing_errors
-from holdfast.cli.parameters import example, file_path
+from holdfast.cli.failures import asynchronous, show_errors
+from holdfast.cli.parameters import example, parse_path
 from holdfast.cli.text import pretty, say
 from holdfast.model.durations import days
 from holdfast.records.keys import SETTINGS
 from holdfast.records.settings import SHARDS, settings_of
-from holdfast.storage import Copied, backup_store, restore_store
+from holdfast.storage import CopyReport, backup_store, restore_store
 from holdfast.storage.layout import Key
-from holdfast.storage.open import FORMS, definition
+from holdfast.storage.open import FORMS, cloudformation_template
 from holdfast.storage.open import open as open_store
 
 __all__ = ["store"]
@@ -52,7 +52,7 @@ async def create(url: str) -> None:
 @asynchronous
 async def show_definition(url: str) -> None:
     """Print a CloudFormation template of the table at URL, to be deployed by yourself."""
-    click.echo(pretty(definition(url)))
+    click.echo(pretty(cloudformation_template(url)))
 
 
 @store.command(epilog=_ADDRESSES)
@@ -69,7 +69,7 @@ async def check(url: str) -> None:
 
 @store.command(epilog=_BACKUP_EXAMPLE + _ADDRESSES)
 @click.argument("url")
-@click.argument("file", type=file_path)
+@click.argument("file", type=parse_path)
 @_missing_blobs_option("Make the copy although blobs that runs need are missing in the store.")
 def backup(url: str, file: Path, *, missing_blobs: bool) -> None:
     """Copy the SQLite store at URL to FILE and FILE.blobs, while everything runs.
@@ -77,13 +77,13 @@ def backup(url: str, file: Path, *, missing_blobs: bool) -> None:
     The copy is checked, and is a store by itself. Nothing is overwritten. Where blobs that runs
     need are missing, no copy is made.
     """
-    with showing_errors():
+    with show_errors():
         copied = backup_store(url, file, missing_blobs=missing_blobs)
-    say(f"{file} is a copy of {url}: {_told(copied, 'store')}")
+    say(f"{file} is a copy of {url}: {_copy_text(copied, 'store')}")
 
 
 @store.command(epilog=_RESTORE_EXAMPLE + _ADDRESSES)
-@click.argument("file", type=file_path)
+@click.argument("file", type=parse_path)
 @click.argument("url")
 @_missing_blobs_option("Restore the backup although blobs that runs need are missing in it.")
 def restore(file: Path, url: str, *, missing_blobs: bool) -> None:
@@ -92,14 +92,14 @@ def restore(file: Path, url: str, *, missing_blobs: bool) -> None:
     Stop all workers and clients first. The store that stood there is moved aside, with its log and
     its blobs. Cut short it can be repeated. A backup that lacks blobs which runs need is refused.
     """
-    with showing_errors():
+    with show_errors():
         copied = restore_store(file, url, missing_blobs=missing_blobs)
-    say(f"{url} is a copy of {file}: {_told(copied, 'backup')}")
+    say(f"{url} is a copy of {file}: {_copy_text(copied, 'backup')}")
     if copied.aside is not None:
         say(f"what stood there is {copied.aside}, its blobs {copied.aside_blobs}", err=True)
 
 
-def _told(copied: Copied, source: str) -> str:
+def _copy_text(copied: CopyReport, source: str) -> str:
     told = f"{copied.items} items, {copied.blobs} blobs"
     if copied.missing:
         told += f", {copied.missing} of them missing in the {source} itself"
@@ -127,11 +127,14 @@ async def sweep(url: str, older_than_days: float, dry_run: bool) -> None:
     done = "to be deleted" if dry_run else "deleted"
     async with open_store(url, make=False) as opened:
         holdfast = Holdfast(url, store=opened)
-        async for far in holdfast.sweep_blobs(older_than=days(older_than_days), dry_run=dry_run):
+        async for progress in holdfast.sweep_blobs(
+            older_than=days(older_than_days), dry_run=dry_run
+        ):
             click.echo(
-                f"{far.blobs} blobs seen, {far.deleted} {done} ({far.freed} runs), "
-                f"{far.kept} runs kept, {far.young} too young, {far.foreign} foreign blobs, "
-                f"{far.leftovers} leftovers removed"
+                f"{progress.blobs} blobs seen, {progress.deleted} {done} ({progress.freed} runs), "
+                f"{progress.kept} runs kept, {progress.young} too young, "
+                f"{progress.foreign} foreign blobs, "
+                f"{progress.leftovers} leftovers removed"
             )
 
 

@@ -17,9 +17,9 @@ import click
 
 from holdfast.errors import InvalidRequest
 from holdfast.graph import Graph
-from holdfast.model.limits import PayloadLimits
+from holdfast.model.payload_limits import PayloadLimits
 
-__all__ = ["FORMS", "load_graph", "load_graphs", "load_limits", "load_named"]
+__all__ = ["FORMS", "load_dict", "load_graph", "load_graphs", "load_limits"]
 
 FORMS = """\
   package.module               all graphs in a module
@@ -37,7 +37,7 @@ def load_graphs(targets: Sequence[str]) -> list[Graph]:
     """
     graphs: dict[tuple[str, int], Graph] = {}
     for target in targets:
-        for graph in _graphs_of(target):
+        for graph in _load_target(target):
             graph.check()
             if graphs.setdefault((graph.name, graph.version), graph) is not graph:
                 raise click.ClickException(
@@ -63,13 +63,13 @@ def load_graph(target: str) -> Graph:
     return graphs[0]
 
 
-def load_named(target: str) -> dict[str, Any]:
+def load_dict(target: str) -> dict[str, Any]:
     """Return the dict that a target names.
 
     Raises:
         ClickException: it cannot be found, or is no dict.
     """
-    value = _named(target, "dict")
+    value = _load_attribute(target, "dict")
     if not isinstance(value, dict):
         raise click.ClickException(f"{target} is not a dict: {value!r:.80}")
     return cast(dict[str, Any], value)
@@ -82,7 +82,7 @@ def load_limits(target: str) -> PayloadLimits:
         ClickException: they cannot be found.
         InvalidRequest: the target names something else.
     """
-    value = _named(target, "PayloadLimits")
+    value = _load_attribute(target, "PayloadLimits")
     if not isinstance(value, PayloadLimits):
         raise InvalidRequest(
             f"--limits must name PayloadLimits, and {target} is of the type "
@@ -92,48 +92,48 @@ def load_limits(target: str) -> PayloadLimits:
     return value
 
 
-def _named(target: str, what: str) -> Any:
-    place, attribute = _parts(target)
+def _load_attribute(target: str, what: str) -> Any:
+    source, attribute = _split_target(target)
     if not attribute:
-        raise click.ClickException(f"{target!r} names no {what}; that looks so: {place}:attribute")
-    return _attribute(_imported(place), place, attribute)
+        raise click.ClickException(f"{target!r} names no {what}; that looks so: {source}:attribute")
+    return _get_attribute(_import_source(source), source, attribute)
 
 
-def _parts(target: str) -> tuple[str, str]:
-    place, _, attribute = target.partition(":")
-    if not place or (":" in target and not attribute):
+def _split_target(target: str) -> tuple[str, str]:
+    source, _, attribute = target.partition(":")
+    if not source or (":" in target and not attribute):
         raise click.ClickException(f"{target!r} is not a target; one looks so:\n{FORMS}")
-    return place, attribute
+    return source, attribute
 
 
-def _imported(place: str) -> ModuleType:
+def _import_source(source: str) -> ModuleType:
     try:
-        _find_imports_in(Path.cwd())
+        _append_to_path(Path.cwd())
     except OSError as error:
         raise click.ClickException(f"the working folder cannot be used: {error}") from None
-    is_file = place.endswith(".py") or os.sep in place
-    return _file(Path(place)) if is_file else _module(place)
+    is_file = source.endswith(".py") or os.sep in source
+    return _import_file(Path(source)) if is_file else _import_module(source)
 
 
-def _attribute(module: ModuleType, place: str, attribute: str) -> Any:
+def _get_attribute(module: ModuleType, source: str, attribute: str) -> Any:
     value: Any = module
     for name in attribute.split("."):
         try:
             value = getattr(value, name)
         except AttributeError:
-            raise click.ClickException(f"{place} has no {attribute!r}") from None
+            raise click.ClickException(f"{source} has no {attribute!r}") from None
     return value
 
 
-def _graphs_of(target: str) -> list[Graph]:
-    place, attribute = _parts(target)
-    module = _imported(place)
+def _load_target(target: str) -> list[Graph]:
+    source, attribute = _split_target(target)
+    module = _import_source(source)
     if not attribute:
         graphs = [value for value in vars(module).values() if isinstance(value, Graph)]
         if not graphs:
-            raise click.ClickException(f"there is no graph in {place}")
+            raise click.ClickException(f"there is no graph in {source}")
         return graphs
-    return list(_graphs_in(_attribute(module, place, attribute), target))
+    return list(_graphs_in(_get_attribute(module, source, attribute), target))
 
 
 def _graphs_in(value: Any, target: str) -> Iterator[Graph]:
@@ -155,7 +155,7 @@ def _graphs_in(value: Any, target: str) -> Iterator[Graph]:
 # --- modules and files ----------------------------------------------------------------------------
 
 
-def _find_imports_in(folder: Path) -> None:
+def _append_to_path(folder: Path) -> None:
     """Look there for what is imported, after everywhere else.
 
     A folder may hold whatever was put there, also a file with the name of a module that Python, we
@@ -165,7 +165,7 @@ def _find_imports_in(folder: Path) -> None:
         sys.path.append(str(folder))
 
 
-def _module(name: str) -> ModuleType:
+def _import_module(name: str) -> ModuleType:
     if not all(part.isidentifier() for part in name.split(".")):
         raise click.ClickException(f"{name!r} is not the name of a module; a file ends with .py")
     try:
@@ -175,9 +175,9 @@ def _module(name: str) -> ModuleType:
             raise click.ClickException(
                 f"there is no module {error.name!r}, neither in {Path.cwd()} nor installed"
             ) from None
-        raise _broken(name, error) from error
+        raise _import_failed(name, error) from error
     except Exception as error:
-        raise _broken(name, error) from error
+        raise _import_failed(name, error) from error
     _check_not_hidden(name.partition(".")[0])
     return module
 
@@ -194,7 +194,7 @@ def _check_not_hidden(name: str) -> None:
             )
 
 
-def _file(path: Path) -> ModuleType:
+def _import_file(path: Path) -> ModuleType:
     """Import a file, by its own name if that leads to it: so others find it, and not a twin."""
     try:
         path = path.resolve()
@@ -203,7 +203,7 @@ def _file(path: Path) -> ModuleType:
         raise click.ClickException(f"there is no file {str(path)!r:.200}: {error}") from None
     if not is_file:
         raise click.ClickException(f"there is no file {path}")
-    _find_imports_in(path.parent)
+    _append_to_path(path.parent)
     try:
         if path.stem.isidentifier():
             found = importlib.util.find_spec(path.stem)
@@ -223,16 +223,18 @@ def _file(path: Path) -> ModuleType:
     except click.ClickException:
         raise
     except Exception as error:
-        raise _broken(str(path), error) from error
+        raise _import_failed(str(path), error) from error
 
 
-def _broken(name: str, error: Exception) -> click.ClickException:
+def _import_failed(name: str, error: Exception) -> click.ClickException:
     """Return what is shown of an error in somebody's own module: where it was raised, too."""
-    shown = "".join(traceback.format_exception(type(error), error, _beyond_us(error.__traceback__)))
+    shown = "".join(
+        traceback.format_exception(type(error), error, _user_frames(error.__traceback__))
+    )
     return click.ClickException(f"{name} cannot be imported:\n{shown.rstrip()}")
 
 
-def _beyond_us(trace: TracebackType | None) -> TracebackType | None:
+def _user_frames(trace: TracebackType | None) -> TracebackType | None:
     """Leave out our own frames, and those of Python's imports."""
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename

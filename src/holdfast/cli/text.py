@@ -9,8 +9,8 @@ from typing import Any
 import click
 import msgspec
 
-from holdfast.addresses import without_credentials
 from holdfast.display import escaped_json, printable
+from holdfast.redaction import without_credentials
 
 __all__ = ["columns", "compact", "pretty", "say", "utc", "utc_of_ms"]
 

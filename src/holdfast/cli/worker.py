@@ -16,24 +16,24 @@ from typing import Any
 import click
 
 from holdfast.app import Holdfast
-from holdfast.cli.failures import showing_errors
+from holdfast.cli.failures import show_errors
 from holdfast.cli.opening import common_options
 from holdfast.cli.parameters import example
-from holdfast.cli.targets import FORMS, load_graphs, load_named
+from holdfast.cli.targets import FORMS, load_dict, load_graphs
 from holdfast.cli.text import say
 from holdfast.engine.worker.worker import Worker, WorkerOptions
 from holdfast.errors import StoreError
 from holdfast.graph import Graph
-from holdfast.model.limits import PayloadLimits
+from holdfast.model.payload_limits import PayloadLimits
 
 __all__ = ["worker"]
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 # How long the process has to end after the drain, before it is ended.
-_FAREWELL_SECONDS = 3.0
+_EXIT_GRACE_SECONDS = 3.0
 # How long to wait before a store is opened again that may recover: longer and longer.
-_TROUBLE_SECONDS = 1.0
-_TROUBLE_SECONDS_MAX = 30.0
+_BACKOFF_SECONDS = 1.0
+_BACKOFF_SECONDS_MAX = 30.0
 _DEFAULTS = WorkerOptions()
 _EPILOG = (
     f"\b\nA target looks so:\n{FORMS}\n\n"
@@ -123,11 +123,11 @@ def worker(
     resumes_max: int,
 ) -> None:
     """Run the graphs of the TARGETs, for all tenants, until asked to end."""
-    with showing_errors():
+    with show_errors():
         graphs = load_graphs(targets)
-        means = {
-            "models": None if models is None else load_named(models),
-            "quotas": None if quotas is None else load_named(quotas),
+        settings = {
+            "models": None if models is None else load_dict(models),
+            "quotas": None if quotas is None else load_dict(quotas),
             "limits": limits,
             "user_key": user_key,
         }
@@ -142,63 +142,68 @@ def worker(
         )
         # Does nothing if one of the modules has set up its own.
         logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-        asyncio.run(_work(url, graphs, options, means))
+        asyncio.run(_run_worker(url, graphs, options, settings))
 
 
-async def _work(
-    url: str, graphs: Sequence[Graph], options: WorkerOptions, means: Mapping[str, Any]
+async def _run_worker(
+    url: str, graphs: Sequence[Graph], options: WorkerOptions, settings: Mapping[str, Any]
 ) -> None:
-    asked = asyncio.Event()
-    with _asked_to_end(asked.set):
-        opened = await _opened(url, means, asked)
+    stop_requested = asyncio.Event()
+    with _handle_signals(stop_requested.set):
+        opened = await _open_holdfast(url, settings, stop_requested)
         if opened is None:
             return
         async with opened as holdfast:
             working = holdfast.worker(graphs, options=options)
-            if not await _started(working, asked):
+            if not await _start_worker(working, stop_requested):
                 return
             names = ", ".join(sorted({graph.name for graph in graphs}))
             if working.id:
                 say(f"worker {working.id} runs {names} on {url}", err=True)
             else:  # its log has said why
                 say(f"worker waits until it can use {url}", err=True)
-            broken = await _until_asked(working, asked)
+            broken = await _wait_for_stop(working, stop_requested)
             drain = f"{options.drain_seconds:g} seconds"
             say(
                 f"worker {working.id} leaves: runs in hand {working.running}, drain {drain}",
                 err=True,
             )
             await working.stop()
-            _end_soon(0 if broken is None else 1)
-            say(f"worker {working.id} has left: {_told(working)}", err=True)
+            _exit_soon(0 if broken is None else 1)
+            say(f"worker {working.id} has left: {_counts_text(working)}", err=True)
             sys.stdout.flush()
             await holdfast.close()
             if broken is not None:
                 raise broken
 
 
-async def _opened(url: str, means: Mapping[str, Any], asked: asyncio.Event) -> Holdfast | None:
+async def _open_holdfast(
+    url: str, settings: Mapping[str, Any], stop_requested: asyncio.Event
+) -> Holdfast | None:
     """Open the store, again and again where it may recover; return None if asked to end."""
-    pause, told = _TROUBLE_SECONDS, ""
-    while not asked.is_set():
+    backoff_seconds, told = _BACKOFF_SECONDS, ""
+    while not stop_requested.is_set():
         try:
-            return Holdfast(url, **means)
+            return Holdfast(url, **settings)
         except StoreError as error:
-            if not error.may_pass:
+            if not error.is_transient:
                 raise
             if error.code != told:
                 say(f"worker waits until it can use {url}: {error}", err=True)
             told = error.code
-        ending = asyncio.ensure_future(asked.wait())
-        await asyncio.wait({ending}, timeout=pause)
+        ending = asyncio.ensure_future(stop_requested.wait())
+        await asyncio.wait({ending}, timeout=backoff_seconds)
         ending.cancel()
-        pause = min(2 * pause, _TROUBLE_SECONDS_MAX)
+        backoff_seconds = min(2 * backoff_seconds, _BACKOFF_SECONDS_MAX)
     return None
 
 
-async def _started(working: Worker, asked: asyncio.Event) -> bool:
+async def _start_worker(working: Worker, stop_requested: asyncio.Event) -> bool:
     """Start a worker; return False if it was asked to end before it had started."""
-    starting, ending = asyncio.ensure_future(working.start()), asyncio.ensure_future(asked.wait())
+    starting, ending = (
+        asyncio.ensure_future(working.start()),
+        asyncio.ensure_future(stop_requested.wait()),
+    )
     try:
         await asyncio.wait((starting, ending), return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
@@ -209,9 +214,12 @@ async def _started(working: Worker, asked: asyncio.Event) -> bool:
         ending.cancel()
 
 
-async def _until_asked(working: Worker, asked: asyncio.Event) -> StoreError | None:
+async def _wait_for_stop(working: Worker, stop_requested: asyncio.Event) -> StoreError | None:
     """Wait until the process is asked to end; return the error if the store went away instead."""
-    ending, broken = asyncio.ensure_future(asked.wait()), asyncio.ensure_future(working.broken())
+    ending, broken = (
+        asyncio.ensure_future(stop_requested.wait()),
+        asyncio.ensure_future(working.wait_closed()),
+    )
     try:
         await asyncio.wait((ending, broken), return_when=asyncio.FIRST_COMPLETED)
         return broken.result() if broken.done() and not ending.done() else None
@@ -221,20 +229,20 @@ async def _until_asked(working: Worker, asked: asyncio.Event) -> StoreError | No
 
 
 @contextmanager
-def _asked_to_end(ask: Callable[[], None]) -> Generator[None]:
+def _handle_signals(ask: Callable[[], None]) -> Generator[None]:
     """Hand on the first signal to end, and end the process at the second.
 
     The loop's own handlers would not do: a node that blocks the loop would block them, too.
     """
     loop = asyncio.get_running_loop()
-    asked = False
+    stop_requested = False
 
     def handle(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked:
+        nonlocal stop_requested
+        if stop_requested:
             os.write(2, b"worker ends at once: its lease has to lapse before others go on\n")
             os._exit(128 + number)
-        asked = True
+        stop_requested = True
         loop.call_soon_threadsafe(ask)
 
     before = {number: signal.signal(number, handle) for number in _SIGNALS}
@@ -245,17 +253,17 @@ def _asked_to_end(ask: Callable[[], None]) -> Generator[None]:
             signal.signal(number, handler)
 
 
-def _end_soon(code: int) -> None:
+def _exit_soon(code: int) -> None:
     """End the process in a moment, even if it waits for a thread.
 
     Nodes' threads are not waited for, but those that a node has made itself would be, and those of
     ``asyncio.to_thread``: by the loop when it ends, and by Python.
     """
-    timer = threading.Timer(_FAREWELL_SECONDS, os._exit, (code,))
+    timer = threading.Timer(_EXIT_GRACE_SECONDS, os._exit, (code,))
     timer.daemon = True
     timer.start()
 
 
-def _told(working: Worker) -> str:
+def _counts_text(working: Worker) -> str:
     told = [f"{count} {what}" for what, count in sorted(working.counts.items()) if count]
     return ", ".join(told) or "there was nothing to do"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from holdfast.errors.root import HoldfastError, Item
+from holdfast.errors.root import HoldfastError, ItemValues
 
 __all__ = [
     "AlreadyExists",
@@ -38,7 +38,7 @@ class ConditionFailed(Refused):
 
     code = "condition_failed"
 
-    def __init__(self, message: str | None = None, *, item: Item | None = None) -> None:
+    def __init__(self, message: str | None = None, *, item: ItemValues | None = None) -> None:
         super().__init__(message)
         self.item = item
         """The item that stood in the way; None where there was none."""
@@ -54,12 +54,12 @@ class TransactionCancelled(Refused):
         message: str | None = None,
         *,
         failed: Sequence[int] = (),
-        items: Mapping[int, Item] | None = None,
+        items: Mapping[int, ItemValues] | None = None,
     ) -> None:
         super().__init__(message)
         self.failed = tuple(failed)
         """Positions, in the transaction, of the writes whose condition did not hold."""
-        self.items: Mapping[int, Item] = dict(items or {})
+        self.items: Mapping[int, ItemValues] = dict(items or {})
         """The items that stood in the way, by those positions."""
 
 

@@ -6,11 +6,11 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeAlias
 
-from holdfast.addresses import excerpt
+from holdfast.redaction import excerpt
 
-__all__ = ["HoldfastError", "Item"]
+__all__ = ["HoldfastError", "ItemValues"]
 
-Item: TypeAlias = Mapping[str, Any]
+ItemValues: TypeAlias = Mapping[str, Any]
 """An item of a table, as plain Python values (storage/item.py says which)."""
 
 # An error may quote text from outside. No error of ours needs as much.
@@ -25,5 +25,5 @@ class HoldfastError(Exception):
 
     def __init__(self, message: str | None = None) -> None:
         # Here, since an error may quote any address, and any other error that does.
-        told = message or inspect.getdoc(type(self)) or self.code
-        super().__init__(excerpt(str(told), _MESSAGE_LETTERS_MAX))
+        text = message or inspect.getdoc(type(self)) or self.code
+        super().__init__(excerpt(str(text), _MESSAGE_LETTERS_MAX))

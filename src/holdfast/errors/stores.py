@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from holdfast.errors.root import HoldfastError, Item
+from holdfast.errors.root import HoldfastError, ItemValues
 
 __all__ = [
     "AccessDenied",
@@ -34,7 +34,7 @@ class StoreError(HoldfastError):
     """
 
     code = "store_error"
-    may_pass: ClassVar[bool] = False
+    is_transient: ClassVar[bool] = False
     """Whether a worker that starts waits for it to pass, although nobody changes its settings."""
 
 
@@ -45,9 +45,9 @@ class OutcomeUnknown(StoreError):
     """
 
     code = "outcome_unknown"
-    may_pass = True
+    is_transient = True
 
-    def __init__(self, message: str | None = None, *, item: Item | None = None) -> None:
+    def __init__(self, message: str | None = None, *, item: ItemValues | None = None) -> None:
         super().__init__(message)
         self.item = item
         """What stood under the key when it was read back, if it could be read."""
@@ -75,7 +75,7 @@ class StoreFull(StoreUnusable):
     """There is no room left for the store."""
 
     code = "store_full"
-    may_pass = True
+    is_transient = True
 
 
 class StoreCorrupt(StoreUnusable):
@@ -127,7 +127,7 @@ class CredentialsExpired(AccessDenied):
     """The credentials have expired."""
 
     code = "credentials_expired"
-    may_pass = True
+    is_transient = True
 
 
 class StoreUnavailable(StoreError):
@@ -135,7 +135,7 @@ class StoreUnavailable(StoreError):
 
     code = "store_unavailable"
     retryable = True
-    may_pass = True
+    is_transient = True
 
 
 class Throttled(StoreUnavailable):

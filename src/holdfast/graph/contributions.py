@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from holdfast.errors import InvalidResult
-from holdfast.model.reducing import misfit
+from holdfast.model.reducers import mismatch
 
 __all__ = ["contributions"]
 
@@ -31,7 +31,7 @@ def contributions(
         elif name in delta and name in before:
             added[name] = _difference(name, op, before[name], delta[name])
         if name in added and name in before:
-            reason = misfit(op, before[name], added[name])
+            reason = mismatch(op, before[name], added[name])
             if reason is not None:
                 raise InvalidResult(f"the field {name!r}: {reason}")
     return added

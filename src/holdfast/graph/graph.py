@@ -8,36 +8,41 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar, cast, get_args, overload
 
 from holdfast.errors import InvalidGraph, InvalidResult
-from holdfast.graph import program
-from holdfast.graph.choice import Chooser
+from holdfast.graph import transitions
+from holdfast.graph.chooser_targets import Chooser
 from holdfast.graph.contributions import contributions
-from holdfast.graph.draft import Branching, Exit, check_reference, wired
-from holdfast.graph.drawing import drawn
-from holdfast.graph.inclusion import Included, passage, unfolded
+from holdfast.graph.edge_resolution import (
+    EdgeDeclaration,
+    ForkOptions,
+    check_reference,
+    resolved_wiring,
+)
+from holdfast.graph.mermaid import flowchart
 from holdfast.graph.node import (
     END,
     Node,
     Reference,
-    fault_of_function,
-    fault_of_name,
-    is_plain,
+    function_fault,
+    is_sync_function,
+    name_fault,
     name_of,
     takes_context,
 )
-from holdfast.graph.plan import Plan, planned
-from holdfast.graph.regions import faults_of as faults_of_regions
+from holdfast.graph.plan import Plan, build_plan
+from holdfast.graph.regions import region_faults as faults_of_regions
 from holdfast.graph.regions import regions_of
-from holdfast.graph.state import State
-from holdfast.graph.state import faults_of as faults_of_state
+from holdfast.graph.state_codec import StateCodec
+from holdfast.graph.state_codec import state_faults as faults_of_state
+from holdfast.graph.subgraphs import Subgraph, passthrough_node, with_subgraphs
 from holdfast.graph.wiring import Wiring
-from holdfast.graph.wiring import faults_of as faults_of_wiring
-from holdfast.graph.writes import faults_of_reducers, written_by
-from holdfast.model.decision import Decision, Outcome, RunNode
+from holdfast.graph.wiring import wiring_faults as faults_of_wiring
+from holdfast.graph.writes import reducer_faults, written_by
+from holdfast.model.decision import Decision, NodeOutcome, RunNode
 from holdfast.model.durations import Duration, milliseconds_of
 from holdfast.model.event import Event
 from holdfast.model.execution import Execution
 from holdfast.model.policy import ONCE, Durability, OnFailure, OnStale, Pausable, Retry
-from holdfast.model.reducing import Reducer
+from holdfast.model.reducers import Reducer
 
 __all__ = ["Graph"]
 
@@ -77,9 +82,9 @@ class Graph:
         if not isinstance(reducers, Mapping | None):
             raise InvalidGraph(f"reducers are a dict by field, not {reducers!r:.80}")
         self._reducers: dict[str, str] = dict(reducers or {})
-        self._included: dict[str, _Inclusion] = {}
+        self._subgraphs: dict[str, _SubgraphDeclaration] = {}
         self._nodes: dict[str, Node] = {}
-        self._exits: list[Exit] = []
+        self._declarations: list[EdgeDeclaration] = []
         self._faults: list[str] = []
         self._plan: Plan | None = None
 
@@ -156,11 +161,11 @@ class Graph:
         """
 
         def register(function: F) -> F:
-            self._add(
+            self._add_node(
                 Node(
                     name=name_of(function) if name is None else name,
                     function=function,
-                    plain=is_plain(function),
+                    is_sync=is_sync_function(function),
                     takes_context=takes_context(function),
                     pausable=pausable,
                     retry=retry,
@@ -168,7 +173,7 @@ class Graph:
                     max_pause_ms=_positive_ms(max_pause, "max_pause"),
                     on_stale=on_stale,
                     writes=written_by(function, writes, self._state_type),
-                    bound=writes is not None,
+                    writes_declared=writes is not None,
                 )
             )
             return function
@@ -181,7 +186,7 @@ class Graph:
         Raises:
             InvalidGraph: fewer than two, something that is not a node, or the graph is in use.
         """
-        self._not_in_use()
+        self._check_mutable()
         if len(nodes) < 2:
             raise InvalidGraph("a route has at least two nodes")
         if any(node is END for node in nodes[:-1]):
@@ -189,7 +194,7 @@ class Graph:
         for node in nodes:
             check_reference(node)
         for source, to in itertools.pairwise(nodes):
-            self._exits.append(Exit(source, (to,)))
+            self._declarations.append(EdgeDeclaration(source, (to,)))
 
     def choose(
         self, node: Reference, chooser: Chooser, *, to: Iterable[Reference] | None = None
@@ -202,17 +207,17 @@ class Graph:
         Raises:
             InvalidGraph: something is not a node or not a function, or the graph is in use.
         """
-        self._not_in_use()
+        self._check_mutable()
         if not callable(chooser):
             raise InvalidGraph(f"a choice is made by a function, not by {chooser!r:.80}")
-        if not is_plain(chooser):
+        if not is_sync_function(chooser):
             raise InvalidGraph("a choice is made by a plain function, not by a coroutine function")
         targets = None if to is None else tuple(to)
         for reference in (node, *(targets or ())):
             check_reference(reference)
         if node is END:
             raise InvalidGraph("nothing can be chosen at the END")
-        self._exits.append(Exit(node, targets, chooser))
+        self._declarations.append(EdgeDeclaration(node, targets, chooser))
 
     def fork(
         self,
@@ -235,7 +240,7 @@ class Graph:
         starts = tuple(branches)
         if len(starts) < 2:
             raise InvalidGraph("a fork has at least two branches")
-        self._branch(node, starts, Branching(join=join, spares=_spares(on_failure)))
+        self._add_fork(node, starts, ForkOptions(join=join, spares=_validated_spares(on_failure)))
 
     def each(
         self,
@@ -261,10 +266,14 @@ class Graph:
                 raise InvalidGraph(f"over and into name fields of the state, not {field!r:.80}")
         if at_once is not None and (type(at_once) is not int or at_once < 1):
             raise InvalidGraph(f"at_once is a whole number from 1 on, not {at_once!r:.80}")
-        said = Branching(
-            join=join, over=over, into=into, spares=_spares(on_failure), at_once=at_once or 0
+        options = ForkOptions(
+            join=join,
+            over=over,
+            into=into,
+            spares=_validated_spares(on_failure),
+            at_once=at_once or 0,
         )
-        self._branch(node, (branch,), said)
+        self._add_fork(node, (branch,), options)
 
     def include(
         self,
@@ -288,8 +297,8 @@ class Graph:
         if graph is self or graph._includes(self):
             raise InvalidGraph(f"graph {graph.name!r:.80} would include itself")
         name = graph.name if name is None else name
-        self._add(passage(name))
-        self._included[name] = _Inclusion(graph, takes, gives)
+        self._add_node(passthrough_node(name))
+        self._subgraphs[name] = _SubgraphDeclaration(graph, takes, gives)
         return name
 
     def check(self) -> Graph:
@@ -299,7 +308,7 @@ class Graph:
             InvalidGraph: it cannot, and this is everything that is wrong with it.
         """
         if self._plan is None:
-            plan, faults = self._planned()
+            plan, faults = self._build_plan()
             if plan is None:
                 raise InvalidGraph(
                     f"graph {self._name!r:.80} cannot be run: " + "; ".join(faults), faults=faults
@@ -309,7 +318,7 @@ class Graph:
 
     def draw(self) -> str:
         """Return a Mermaid flowchart of the graph, also of one that is not finished."""
-        return drawn(self._wired()[0])
+        return flowchart(self._build_wiring()[0])
 
     def start(self, input: Any, seed: str) -> Execution:
         """Return a new run's execution.
@@ -318,16 +327,20 @@ class Graph:
             InvalidInput: the input does not fit the state.
             InvalidGraph: the graph cannot be run.
         """
-        plan = self._sound()
-        return Execution(state=plan.states[""].initial(input), seed=seed, node=plan.wiring.start)
+        plan = self._checked_plan()
+        return Execution(state=plan.codecs[""].initial(input), seed=seed, node=plan.wiring.start)
 
-    def step(self, execution: Execution, branch: str, outcome: Outcome, now_ms: int) -> Decision:
+    def step(
+        self, execution: Execution, branch: str, outcome: NodeOutcome, now_ms: int
+    ) -> Decision:
         """Decide what follows from what came of a branch's node.
 
         Raises:
             UnknownNode: it stands at a node that the graph does not have.
         """
-        return program.step(execution, branch, outcome, now_ms=now_ms, plan=self._sound())
+        return transitions.step(
+            execution, branch, outcome, now_ms=now_ms, plan=self._checked_plan()
+        )
 
     def outstanding(self, execution: Execution) -> tuple[RunNode, ...]:
         """Return what is to be performed, also after a resume; nothing where the run has ended.
@@ -335,13 +348,15 @@ class Graph:
         Raises:
             UnknownNode: the run stands at a node that the graph does not have.
         """
-        return program.outstanding(execution, self._sound())
+        return transitions.outstanding(execution, self._checked_plan())
 
     def retried(
         self, execution: Execution, node: str | None, request: str, now_ms: int
     ) -> tuple[Event, ...]:
         """Decide what follows from a request to let a failed run go on, at a node perhaps."""
-        return program.retried(execution, node, request, now_ms=now_ms, plan=self._sound())
+        return transitions.retry_events(
+            execution, node, request, now_ms=now_ms, plan=self._checked_plan()
+        )
 
     def effect(self, execution: Execution, branch: str) -> RunNode:
         """Return what is to be performed for one branch that stands at a node.
@@ -349,7 +364,7 @@ class Graph:
         Raises:
             UnknownNode: the graph does not have that node.
         """
-        return program.effect_of(execution, branch, self._sound())
+        return transitions.effect_of(execution, branch, self._checked_plan())
 
     def enter(self, execution: Execution, branch: str = "") -> Any:
         """Return the state as a branch's node sees it.
@@ -358,8 +373,8 @@ class Graph:
             InvalidState: what was kept does not match the type.
         """
         strand = execution.strand(branch)
-        state = self._sound().state("" if strand is None else strand.node)
-        return state.entered(execution.view(branch))
+        state = self._checked_plan().codec("" if strand is None else strand.node)
+        return state.typed(execution.visible_state(branch))
 
     def delta(self, execution: Execution, branch: str, returned: Any) -> dict[str, Any]:
         """Return what a branch's node changed in the state, in its durable form.
@@ -368,70 +383,72 @@ class Graph:
             InvalidResult: it does not fit the type, or cannot be kept.
         """
         strand = execution.strand(branch)
-        stage = self._sound().stage("" if strand is None else strand.node)
-        node, before = stage.node, execution.view(branch)
-        delta = stage.state.delta(returned, before)
-        if stage.ops:
-            delta = contributions(returned, delta, before, stage.ops)
-        held_to = node.bound or stage.join is not None
-        if held_to and node.writes is not None and not delta.keys() <= node.writes:
+        node_plan = self._checked_plan().node_plan("" if strand is None else strand.node)
+        node, before = node_plan.node, execution.visible_state(branch)
+        delta = node_plan.codec.delta(returned, before)
+        if node_plan.ops:
+            delta = contributions(returned, delta, before, node_plan.ops)
+        enforced = node.writes_declared or node_plan.join is not None
+        if enforced and node.writes is not None and not delta.keys() <= node.writes:
             undeclared = ", ".join(repr(name) for name in delta if name not in node.writes)
             raise InvalidResult(f"node {node.name!r} was not declared to write {undeclared}")
         return delta
 
-    def _branch(self, node: Reference, starts: tuple[Reference, ...], said: Branching) -> None:
-        self._not_in_use()
-        for reference in (node, *starts, said.join):
+    def _add_fork(
+        self, node: Reference, starts: tuple[Reference, ...], options: ForkOptions
+    ) -> None:
+        self._check_mutable()
+        for reference in (node, *starts, options.join):
             check_reference(reference)
             if reference is END:
                 raise InvalidGraph("a fork, its branches and its join are nodes, and not the END")
-        self._exits.append(Exit(node, starts, branching=said))
+        self._declarations.append(EdgeDeclaration(node, starts, fork_options=options))
 
-    def _wired(self) -> tuple[Wiring, list[str]]:
-        wiring, faults = wired(self._nodes, self._exits, self._start)
+    def _build_wiring(self) -> tuple[Wiring, list[str]]:
+        wiring, faults = resolved_wiring(self._nodes, self._declarations, self._start)
         included = [
-            Included(name, part.graph._wired()[0], *part.passed(self._state_type))
-            for name, part in self._included.items()
+            Subgraph(name, part.graph._build_wiring()[0], *part.field_mappings(self._state_type))
+            for name, part in self._subgraphs.items()
         ]
-        return unfolded(wiring, included), faults
+        return with_subgraphs(wiring, included), faults
 
-    def _planned(self) -> tuple[Plan | None, list[str]]:
+    def _build_plan(self) -> tuple[Plan | None, list[str]]:
         """Return how the graph is run, or everything that is wrong with it."""
-        wiring, faults = self._wired()
+        wiring, faults = self._build_wiring()
         faults = [*self._own_faults(), *faults, *faults_of_state(self._state_type)]
-        for name, part in self._included.items():
+        for name, part in self._subgraphs.items():
             faults += part.faults(name, self._state_type, self._reducers)
         if faults:
             return None, [*faults, *faults_of_wiring(wiring)]
-        states = {"": State(self._state_type)}
+        states = {"": StateCodec(self._state_type)}
         reducers = {"": self._reducers}
-        for name, part in self._included.items():
-            inner = part.graph._sound()
-            states |= {f"{name}/{scope}": state for scope, state in inner.states.items()}
+        for name, part in self._subgraphs.items():
+            inner = part.graph._checked_plan()
+            states |= {f"{name}/{scope}": state for scope, state in inner.codecs.items()}
             reducers |= {f"{name}/{scope}": ops for scope, ops in inner.reducers.items()}
         regions, faults = regions_of(wiring)
         faults += faults_of_wiring(wiring)
         fields = {scope: state.fields for scope, state in states.items()}
         faults += faults_of_regions(wiring, regions, fields, reducers)
-        faults += faults_of_reducers(self._reducers, fields[""])
-        return (None, faults) if faults else (planned(wiring, regions, states, reducers), [])
+        faults += reducer_faults(self._reducers, fields[""])
+        return (None, faults) if faults else (build_plan(wiring, regions, states, reducers), [])
 
     def _includes(self, graph: Graph) -> bool:
-        parts = [part.graph for part in self._included.values()]
+        parts = [part.graph for part in self._subgraphs.values()]
         return graph in parts or any(part._includes(graph) for part in parts)
 
-    def _sound(self) -> Plan:
+    def _checked_plan(self) -> Plan:
         plan = self._plan
         if plan is None:
             plan = cast(Plan, self.check()._plan)
         return plan
 
-    def _not_in_use(self) -> None:
+    def _check_mutable(self) -> None:
         if self._plan is not None:
             raise InvalidGraph(f"graph {self._name!r} is in use, and cannot be changed any more")
 
-    def _add(self, node: Node) -> None:
-        self._not_in_use()
+    def _add_node(self, node: Node) -> None:
+        self._check_mutable()
         if node.pausable not in _PAUSABLE:
             raise InvalidGraph(f"pausable is 'yes', 'no' or 'blocking', not {node.pausable!r:.80}")
         if not isinstance(node.retry, Retry):
@@ -450,7 +467,7 @@ class Graph:
             self._nodes[node.name] = node
 
     def _own_faults(self) -> Iterator[str]:
-        if fault := fault_of_name(self._name):
+        if fault := name_fault(self._name):
             yield f"the graph's name: {fault}"
         if type(self._version) is not int or self._version < 1:
             yield f"the version is a number from 1 on, not {self._version!r:.80}"
@@ -460,20 +477,20 @@ class Graph:
         if not self._nodes:
             yield "there are no nodes"
         for node in self._nodes.values():
-            if fault := fault_of_name(node.name):
+            if fault := name_fault(node.name):
                 yield f"a node's name: {fault}"
-            if fault := fault_of_function(node.function):
+            if fault := function_fault(node.function):
                 yield f"node {node.name!r:.80}: {fault}"
 
 
-class _Inclusion(NamedTuple):
+class _SubgraphDeclaration(NamedTuple):
     """A graph inside this one, as it was declared."""
 
     graph: Graph
     takes: Mapping[str, str] | None
     gives: Mapping[str, str] | None
 
-    def passed(self, outer: Any) -> tuple[dict[str, str], dict[str, str]]:
+    def field_mappings(self, outer: Any) -> tuple[dict[str, str], dict[str, str]]:
         """Return which fields are copied into it, and which out of it."""
         shared = _fields(outer) & _fields(self.graph.state_type)
         same = {name: name for name in sorted(shared)}
@@ -487,7 +504,7 @@ class _Inclusion(NamedTuple):
         except InvalidGraph as invalid:
             yield from (f"in {name!r:.80}: {fault}" for fault in invalid.faults)
             return
-        takes, gives = self.passed(outer)
+        takes, gives = self.field_mappings(outer)
         inner_fields, outer_fields = _fields(self.graph.state_type), _fields(outer)
         copies = [*((own, there) for own, there in takes.items())]
         copies += [(own, there) for there, own in gives.items()]
@@ -507,10 +524,10 @@ def _fields(kind: Any) -> frozenset[str]:
     """Return the names of a type's fields, as far as they are known."""
     if any(faults_of_state(kind)):
         return frozenset()
-    return State(kind).fields or frozenset()
+    return StateCodec(kind).fields or frozenset()
 
 
-def _spares(on_failure: OnFailure) -> bool:
+def _validated_spares(on_failure: OnFailure) -> bool:
     if on_failure not in ("cancel", "spare"):
         raise InvalidGraph(f"on_failure is 'cancel' or 'spare', not {on_failure!r:.80}")
     return on_failure == "spare"

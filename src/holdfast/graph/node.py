@@ -16,15 +16,15 @@ from holdfast.model.policy import ONCE, OnStale, Pausable, Retry
 
 __all__ = [
     "END",
-    "Function",
+    "AnyFunction",
     "Node",
     "Reference",
     "escalate",
     "fail",
-    "fault_of_function",
-    "fault_of_name",
-    "identity",
-    "is_plain",
+    "function_fault",
+    "function_identity",
+    "is_sync_function",
+    "name_fault",
     "name_of",
     "restart",
     "takes_context",
@@ -46,9 +46,9 @@ class _End(enum.Enum):
 END: Literal[_End.END] = _End.END
 """Where a run ends: the last of a route, or what a choice returns."""
 
-Function: TypeAlias = Callable[..., Any]
+AnyFunction: TypeAlias = Callable[..., Any]
 
-Reference: TypeAlias = Function | str | Literal[_End.END]
+Reference: TypeAlias = AnyFunction | str | Literal[_End.END]
 """A node by its function or its name, or the end."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -58,8 +58,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     """A node of a graph."""
 
     name: str
-    function: Function
-    plain: bool
+    function: AnyFunction
+    is_sync: bool
     """Whether it is a plain function, to be run in a thread, and not a coroutine function."""
     takes_context: bool
     """Whether it takes the context after the state."""
@@ -70,11 +70,11 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     on_stale: OnStale | None = None
     writes: frozenset[str] | None = None
     """The fields that it may change; None where that is not known."""
-    bound: bool = False
+    writes_declared: bool = False
     """Whether that was declared, and not only derived."""
 
 
-def restart(node: Function | str) -> OnStale:
+def restart(node: AnyFunction | str) -> OnStale:
     """Return the rule that a run whose pause took too long goes back to that node.
 
     A node that was registered under another name than its function's is given by that name.
@@ -82,7 +82,7 @@ def restart(node: Function | str) -> OnStale:
     return OnStale("restart", name_of(node))
 
 
-def escalate(node: Function | str) -> OnStale:
+def escalate(node: AnyFunction | str) -> OnStale:
     """Return the rule that a run whose pause took too long goes to a node that sees to that."""
     return OnStale("escalate", name_of(node))
 
@@ -92,7 +92,7 @@ def fail() -> OnStale:
     return OnStale("fail")
 
 
-def name_of(node: Function | str) -> str:
+def name_of(node: AnyFunction | str) -> str:
     """Return the name of a node, which is its function's unless another is given.
 
     Raises:
@@ -108,7 +108,7 @@ def name_of(node: Function | str) -> str:
     return name
 
 
-def identity(function: Any) -> tuple[int, ...]:
+def function_identity(function: Any) -> tuple[int, ...]:
     """Return what tells a function from any other, as long as it lives."""
     if inspect.ismethod(function):
         # Every look at a method of an object makes a new one.
@@ -116,32 +116,32 @@ def identity(function: Any) -> tuple[int, ...]:
     return (id(function),)
 
 
-def is_plain(function: Function) -> bool:
+def is_sync_function(function: AnyFunction) -> bool:
     """Return whether calling the function does its work, rather than returning a coroutine."""
-    return not _any_of(function, inspect.iscoroutinefunction)
+    return not _passes_any(function, inspect.iscoroutinefunction)
 
 
-def takes_context(function: Function) -> bool:
+def takes_context(function: AnyFunction) -> bool:
     """Return whether the function asks for something after the state.
 
     A second parameter that has a default does not, unless it is called ``ctx`` or ``context``: it
     may be how a loop hands its variable on.
     """
-    if not _takes(function, 2):
+    if not _accepts_positional(function, 2):
         return False
     second = list(inspect.signature(function).parameters.values())[1:2]
     has_default = any(parameter.default is not inspect.Parameter.empty for parameter in second)
     return not has_default or second[0].name in ("ctx", "context")
 
 
-def takes_state(function: Function) -> bool:
+def takes_state(function: AnyFunction) -> bool:
     """Return whether the function can be called with the state alone."""
-    return _takes(function, 1)
+    return _accepts_positional(function, 1)
 
 
-def fault_of_function(function: Function) -> str | None:
+def function_fault(function: AnyFunction) -> str | None:
     """Return what keeps a function from being a node."""
-    if _any_of(function, inspect.isgeneratorfunction, inspect.isasyncgenfunction):
+    if _passes_any(function, inspect.isgeneratorfunction, inspect.isasyncgenfunction):
         return "it is a generator function, and a node returns once"
     try:
         signature = inspect.signature(function)
@@ -154,7 +154,7 @@ def fault_of_function(function: Function) -> str | None:
     return None
 
 
-def fault_of_name(name: Any) -> str | None:
+def name_fault(name: Any) -> str | None:
     """Return what keeps a name from being that of a graph or a node."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         return (
@@ -165,7 +165,7 @@ def fault_of_name(name: Any) -> str | None:
     return None
 
 
-def _takes(function: Function, count: int) -> bool:
+def _accepts_positional(function: AnyFunction, count: int) -> bool:
     try:
         inspect.signature(function).bind(*[None] * count)
     except (TypeError, ValueError):
@@ -173,9 +173,9 @@ def _takes(function: Function, count: int) -> bool:
     return True
 
 
-def _any_of(function: Function, *tests: Callable[[Any], bool]) -> bool:
+def _passes_any(function: AnyFunction, *tests: Callable[[Any], bool]) -> bool:
     while isinstance(function, functools.partial):
-        function = cast(Function, function.func)
+        function = cast(AnyFunction, function.func)
     # An object is called as its type says.
     called = inspect.getattr_static(type(function), "__call__", None)
     return any(test(function) or test(called) for test in tests)

@@ -9,19 +9,19 @@ import msgspec
 from holdfast.errors import UnknownNode
 from holdfast.graph.node import Node
 from holdfast.graph.regions import Region
-from holdfast.graph.state import State
-from holdfast.graph.wiring import Way, Wiring
+from holdfast.graph.state_codec import StateCodec
+from holdfast.graph.wiring import Edge, Wiring
 
-__all__ = ["Plan", "Stage", "planned"]
+__all__ = ["NodePlan", "Plan", "build_plan"]
 
 
-class Stage(msgspec.Struct, frozen=True):
+class NodePlan(msgspec.Struct, frozen=True):
     """A node, and what is to be known when a run stands there."""
 
     node: Node
-    way: Way | None
+    edge: Edge | None
     """The way out; None where the run, or the branch, ends there."""
-    state: State
+    codec: StateCodec
     """The state that the node sees."""
     ops: Mapping[str, str]
     """The reducers of its fields."""
@@ -34,39 +34,41 @@ class Plan(msgspec.Struct, frozen=True):
 
     wiring: Wiring
     regions: Mapping[str, Region]
-    states: Mapping[str, State]
+    codecs: Mapping[str, StateCodec]
     """The state of the graph, and of those inside it, by their scope."""
     reducers: Mapping[str, Mapping[str, str]]
     """The reducers of their fields, by the same."""
-    stages: Mapping[str, Stage]
+    node_plans: Mapping[str, NodePlan]
 
-    def stage(self, name: str) -> Stage:
+    def node_plan(self, name: str) -> NodePlan:
         """Return what is to be known at a node.
 
         Raises:
             UnknownNode: the graph does not have it.
         """
-        stage = self.stages.get(name)
-        if stage is None:
+        node_plan = self.node_plans.get(name)
+        if node_plan is None:
             raise UnknownNode(f"the run stands at node {name!r:.80}, which the graph does not have")
-        return stage
+        return node_plan
 
-    def state(self, name: str) -> State:
+    def codec(self, name: str) -> StateCodec:
         """Return the state that a node sees, also of one that the graph does not have."""
-        stage = self.stages.get(name)
-        return self.states[self.wiring.scope_of(name)] if stage is None else stage.state
+        node_plan = self.node_plans.get(name)
+        return self.codecs[self.wiring.scope_of(name)] if node_plan is None else node_plan.codec
 
 
-def planned(
+def build_plan(
     wiring: Wiring,
     regions: Mapping[str, Region],
-    states: Mapping[str, State],
+    codecs: Mapping[str, StateCodec],
     reducers: Mapping[str, Mapping[str, str]],
 ) -> Plan:
     """Return how a sound graph is run."""
-    stages: dict[str, Stage] = {}
+    node_plans: dict[str, NodePlan] = {}
     for name, node in wiring.nodes.items():
         scope, region = wiring.scope_of(name), regions.get(name)
         join = None if region is None else region.join
-        stages[name] = Stage(node, wiring.ways.get(name), states[scope], reducers[scope], join)
-    return Plan(wiring, regions, states, reducers, stages)
+        node_plans[name] = NodePlan(
+            node, wiring.edges.get(name), codecs[scope], reducers[scope], join
+        )
+    return Plan(wiring, regions, codecs, reducers, node_plans)

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from holdfast.graph.wiring import Split, Wiring
+from holdfast.graph.wiring import ForkEdge, Wiring
 
-__all__ = ["Region", "faults_of", "regions_of"]
+__all__ = ["Region", "region_faults", "regions_of"]
 
 
 class Region(msgspec.Struct, frozen=True):
@@ -42,14 +42,14 @@ def regions_of(wiring: Wiring) -> tuple[dict[str, Region], list[str]]:
                 )
             continue
         found[name] = region
-        left += [(to, region) for to in wiring.beyond(name) if to is not None]
-        way = wiring.ways.get(name)
-        if isinstance(way, Split):
-            left += [(to, Region(name, n, way.join)) for n, to in enumerate(way.starts)]
+        left += [(to, region) for to in wiring.next_nodes(name) if to is not None]
+        edge = wiring.edges.get(name)
+        if isinstance(edge, ForkEdge):
+            left += [(to, Region(name, n, edge.join)) for n, to in enumerate(edge.starts)]
     return found, list(dict.fromkeys(faults))
 
 
-def faults_of(
+def region_faults(
     wiring: Wiring,
     regions: Mapping[str, Region],
     fields: Mapping[str, frozenset[str] | None],
@@ -67,30 +67,30 @@ def faults_of(
         stale = wiring.nodes[name].on_stale
         if stale is not None and stale.node and stale.node == region.join:
             yield f"on_stale of node {name!r} names {stale.node!r}, at which its branch is over"
-    for fork, way in wiring.ways.items():
-        if not isinstance(way, Split) or fork not in wiring.nodes:
+    for fork, edge in wiring.edges.items():
+        if not isinstance(edge, ForkEdge) or fork not in wiring.nodes:
             continue
         scope = wiring.scope_of(fork)
         known = fields.get(scope)
-        if len(set(way.starts)) < len(way.starts):
+        if len(set(edge.starts)) < len(edge.starts):
             yield f"two branches of the fork after {fork!r} begin with the same node"
-        if way.join in way.starts:
-            yield f"a branch of the fork after {fork!r} begins with its join, {way.join!r}"
+        if edge.join in edge.starts:
+            yield f"a branch of the fork after {fork!r} begins with its join, {edge.join!r}"
         around = regions.get(fork)
-        if around is not None and way.join == around.join:
+        if around is not None and edge.join == around.join:
             yield (
-                f"the fork after {fork!r} is inside a branch that is over at {way.join!r}: it "
+                f"the fork after {fork!r} is inside a branch that is over at {edge.join!r}: it "
                 "needs a join of its own, inside that branch"
             )
-        for name in (way.over, way.into):
+        for name in (edge.over, edge.into):
             if name and known is not None and name not in known:
                 yield f"the fork after {fork!r} names {name!r}, and the state has no such field"
-        if way.takes is not None:
+        if edge.takes is not None:
             continue  # it is alone
         writers: dict[str, list[str]] = {}
-        for number, _ in enumerate(way.starts):
+        for number, _ in enumerate(edge.starts):
             inside = members.get((fork, number), [])
-            written = _Writers(wiring, members, known).of(inside)
+            written = _WrittenFields(wiring, members, known).of(inside)
             if isinstance(written, str):
                 yield (
                     f"node {written!r} runs beside others, and what it writes is not known: "
@@ -98,18 +98,18 @@ def faults_of(
                 )
                 continue
             for name in written:
-                writers.setdefault(name, []).append(way.starts[number])
+                writers.setdefault(name, []).append(edge.starts[number])
         for name, starts in sorted(writers.items()):
-            many = len(starts) > 1 or bool(way.over)
-            if many and name != way.into and name not in reducers.get(scope, {}):
-                who = "every branch" if way.over else " and ".join(map(repr, starts))
+            many = len(starts) > 1 or bool(edge.over)
+            if many and name != edge.into and name not in reducers.get(scope, {}):
+                who = "every branch" if edge.over else " and ".join(map(repr, starts))
                 yield (
                     f"after {fork!r}, {who} may write the field {name!r} at the same time: give it "
                     "a reducer, or declare with writes=[...] what the nodes write"
                 )
 
 
-class _Writers:
+class _WrittenFields:
     """Tells what nodes write, and those in the branches that begin among them."""
 
     def __init__(
@@ -126,16 +126,16 @@ class _Writers:
         """Return the fields, or a node of which they are not known."""
         written: set[str] = set()
         for name in names:
-            way = self._wiring.ways.get(name)
-            if isinstance(way, Split) and way.takes is not None:
-                written |= set(way.gives)
+            edge = self._wiring.edges.get(name)
+            if isinstance(edge, ForkEdge) and edge.takes is not None:
+                written |= set(edge.gives)
                 continue
             writes = self._wiring.nodes[name].writes
             if writes is None and self._fields is None:
                 return name
             written |= (self._fields or frozenset()) if writes is None else writes
-            if isinstance(way, Split):
-                for number, _ in enumerate(way.starts):
+            if isinstance(edge, ForkEdge):
+                for number, _ in enumerate(edge.starts):
                     inner = self.of(self._members.get((name, number), []))
                     if isinstance(inner, str):
                         return inner

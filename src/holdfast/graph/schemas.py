@@ -12,19 +12,19 @@ import msgspec
 import msgspec.inspect
 
 from holdfast.errors import InvalidAnswer, InvalidArguments, InvalidRequest
-from holdfast.graph.models import is_model
-from holdfast.graph.slots import cleared, parts_of
-from holdfast.graph.values import Misfit, complaint, converted
+from holdfast.graph.fields import nested_types, normalized_typed_dict
+from holdfast.graph.pydantic_shape import is_pydantic_model
+from holdfast.graph.values import Mismatch, converted, pydantic_mismatch
 from holdfast.model.invocation import ToolSpec
 
-__all__ = ["Convert", "arguments_schema", "schema_of", "tool_of", "validated"]
+__all__ = ["ConvertArguments", "arguments_schema", "schema_of", "tool_of", "validated"]
 
-Convert: TypeAlias = Callable[[Mapping[str, Any]], dict[str, Any]]
+ConvertArguments: TypeAlias = Callable[[Mapping[str, Any]], dict[str, Any]]
 """Turns the arguments that a model gave into those that a function takes, or raises
 `InvalidArguments`, whose message can be told to the model."""
 
 # What the engine hands to a tool; no model is asked for it.
-_HANDED = frozenset({"ctx", "idempotency_key"})
+_INJECTED_PARAMETERS = frozenset({"ctx", "idempotency_key"})
 
 
 def schema_of(kind: Any) -> dict[str, Any]:
@@ -43,13 +43,15 @@ def validated(value: Any, kind: Any) -> Any:
         InvalidAnswer: it does not fit; ``field`` says where.
     """
     try:
-        if is_model(kind):
+        if is_pydantic_model(kind):
             try:
                 return kind.model_validate(value)
             except (TypeError, ValueError, RecursionError) as error:
-                raise complaint(error, kind) from None
-        return converted(value, cleared(kind) if typing.is_typeddict(kind) else kind, objects=False)
-    except Misfit as misfit:
+                raise pydantic_mismatch(error, kind) from None
+        return converted(
+            value, normalized_typed_dict(kind) if typing.is_typeddict(kind) else kind, objects=False
+        )
+    except Mismatch as misfit:
         raise InvalidAnswer(
             f"the answer does not fit {_name(kind)}: {misfit}", field=misfit.field
         ) from None
@@ -57,7 +59,7 @@ def validated(value: Any, kind: Any) -> Any:
 
 def tool_of(
     function: Callable[..., Any], *, name: str | None = None, description: str | None = None
-) -> tuple[ToolSpec, Convert]:
+) -> tuple[ToolSpec, ConvertArguments]:
     """Return a function as a tool: its name, what its docstring begins with, its parameters.
 
     Raises:
@@ -73,7 +75,7 @@ def tool_of(
 
 def arguments_schema(
     function: Callable[..., Any], *, name: str | None = None
-) -> tuple[dict[str, Any], Convert]:
+) -> tuple[dict[str, Any], ConvertArguments]:
     """Return the JSON schema of a function's parameters, and what makes arguments of an object.
 
     ``ctx`` and ``idempotency_key`` are left out. A text in ``Annotated`` describes a parameter.
@@ -103,7 +105,7 @@ def arguments_schema(
                 )
         try:
             return cast(dict[str, Any], converted(dict(arguments), kind, objects=False))
-        except Misfit as misfit:
+        except Mismatch as misfit:
             raise InvalidArguments(
                 f"{tool} cannot be called so: {misfit}", tool=tool, field=misfit.field
             ) from None
@@ -123,7 +125,7 @@ def _parameters(function: Callable[..., Any], tool: str) -> dict[str, tuple[Any,
         ) from None
     found: dict[str, tuple[Any, Any]] = {}
     for parameter in signature.parameters.values():
-        if parameter.name in _HANDED:
+        if parameter.name in _INJECTED_PARAMETERS:
             continue
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise InvalidRequest(
@@ -134,31 +136,31 @@ def _parameters(function: Callable[..., Any], tool: str) -> dict[str, tuple[Any,
     return found
 
 
-def _schema(kind: Any, complaint: str) -> dict[str, Any]:
+def _schema(kind: Any, error_prefix: str) -> dict[str, Any]:
     try:
-        if is_model(kind):
-            return _finished(kind.model_json_schema())
-        plain = cleared(kind) if typing.is_typeddict(kind) else kind
-        schema = msgspec.json.schema(plain, schema_hook=_foreign)
-        _put_in_order([schema, *schema.get("$defs", {}).values()], plain)
-        return _finished(schema)
+        if is_pydantic_model(kind):
+            return _normalized(kind.model_json_schema())
+        plain = normalized_typed_dict(kind) if typing.is_typeddict(kind) else kind
+        schema = msgspec.json.schema(plain, schema_hook=_schema_hook)
+        _restore_field_order([schema, *schema.get("$defs", {}).values()], plain)
+        return _normalized(schema)
     except (TypeError, ValueError, NameError) as error:
-        raise InvalidRequest(f"{complaint}: {error}") from None
+        raise InvalidRequest(f"{error_prefix}: {error}") from None
 
 
-def _foreign(kind: Any) -> dict[str, Any]:
+def _schema_hook(kind: Any) -> dict[str, Any]:
     """Return the schema of a type that msgspec does not know."""
-    if is_model(kind):
+    if is_pydantic_model(kind):
         return _inlined(cast(dict[str, Any], kind.model_json_schema()))
     raise TypeError(f"{_name(kind)} cannot be said in JSON")
 
 
-def _finished(schema: dict[str, Any]) -> dict[str, Any]:
+def _normalized(schema: dict[str, Any]) -> dict[str, Any]:
     """Return a schema whose root says what it is, and whose objects have no further fields."""
     definitions = cast(dict[str, Any], schema.pop("$defs", {}))
     root = schema.get("$ref")
     if root is not None:
-        schema = dict(definitions[_target(root)])
+        schema = dict(definitions[_definition_name(root)])
     needed: dict[str, Any] = {}
     left = _references(schema)
     while left:
@@ -174,13 +176,13 @@ def _finished(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def _put_in_order(schemas: list[dict[str, Any]], kind: Any) -> None:
+def _restore_field_order(schemas: list[dict[str, Any]], kind: Any) -> None:
     """Give the keys of TypedDicts the order in which they were written.
 
     msgspec sorts them; but a model answers in the order of the schema, and whoever lets it give its
     reasons before its verdict means that.
     """
-    for part in parts_of(kind):
+    for part in nested_types(kind):
         if not isinstance(part, msgspec.inspect.TypedDictType):
             continue
         order = list(typing.get_type_hints(part.cls))
@@ -206,10 +208,10 @@ def _schemas(part: Any) -> Iterator[dict[str, Any]]:
 
 def _references(schema: Any) -> list[str]:
     found = [each.get("$ref") for each in _schemas(schema)]
-    return [_target(reference) for reference in found if isinstance(reference, str)]
+    return [_definition_name(reference) for reference in found if isinstance(reference, str)]
 
 
-def _target(reference: str) -> str:
+def _definition_name(reference: str) -> str:
     return reference.rpartition("/")[2]
 
 
@@ -223,7 +225,7 @@ def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(part, dict):
             return part
         fields = cast(dict[str, Any], part)
-        name = _target(str(fields.get("$ref", "")))
+        name = _definition_name(str(fields.get("$ref", "")))
         if not name:
             return {key: resolved(each, seen) for key, each in fields.items() if key != "$defs"}
         if name in seen:

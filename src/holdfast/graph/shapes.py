@@ -7,12 +7,26 @@ from typing import Any, Protocol, TypeAlias, cast
 
 import msgspec
 
-from holdfast.graph.slots import Field, Slot, cleared, fields_of, slot_of, unknown_field
-from holdfast.graph.values import Misfit, converted, durable, plainly_durable, same, separate
+from holdfast.graph.fields import (
+    Field,
+    ValueType,
+    fields_of,
+    normalized_typed_dict,
+    unknown_field,
+    value_type_of,
+)
+from holdfast.graph.values import (
+    Mismatch,
+    converted,
+    deep_copied,
+    durable,
+    is_durable_scalar,
+    same_bytes,
+)
 
-__all__ = ["Anything", "Attributes", "Durable", "Keys", "Shape"]
+__all__ = ["DictShape", "DurableState", "ObjectShape", "Shape", "TypedDictShape"]
 
-Durable: TypeAlias = dict[str, Any]
+DurableState: TypeAlias = dict[str, Any]
 """A state as it is kept."""
 
 
@@ -24,44 +38,46 @@ class Shape(Protocol):
         """The keys that there can be; None where there may be any."""
         ...
 
-    def initial(self, given: Any) -> Durable:
+    def initial(self, given: Any) -> DurableState:
         """Return the state that a run starts with."""
         ...
 
-    def entered(self, state: Durable) -> Any:
+    def typed(self, state: DurableState) -> Any:
         """Return the state as its type has it, sharing nothing that can be changed."""
         ...
 
-    def delta(self, returned: Any, before: Durable) -> Durable:
+    def delta(self, returned: Any, before: DurableState) -> DurableState:
         """Return what is different after a node returned that."""
         ...
 
 
-class Keys:
+class TypedDictShape:
     """The shape of a TypedDict."""
 
     def __init__(self, kind: Any) -> None:
-        self._type = cleared(kind)
+        self._type = normalized_typed_dict(kind)
         self._fields = {field.key: field for field in fields_of(kind)}
-        self._sealed = all(field.slot.sealed for field in self._fields.values())
+        self._scalar_only = all(field.value_type.scalar_only for field in self._fields.values())
 
     @property
     def fields(self) -> frozenset[str]:
         return frozenset(self._fields)
 
-    def initial(self, given: Any) -> Durable:
-        state = _changed(given, self._fields, before={}, objects=False)
-        self.entered(state)
+    def initial(self, given: Any) -> DurableState:
+        state = _changed_fields(given, self._fields, before={}, objects=False)
+        self.typed(state)
         return state
 
-    def entered(self, state: Durable) -> Any:
-        return converted(state if self._sealed else separate(state), self._type, objects=False)
+    def typed(self, state: DurableState) -> Any:
+        return converted(
+            state if self._scalar_only else deep_copied(state), self._type, objects=False
+        )
 
-    def delta(self, returned: Any, before: Durable) -> Durable:
-        return _changed(returned, self._fields, before=before, objects=True)
+    def delta(self, returned: Any, before: DurableState) -> DurableState:
+        return _changed_fields(returned, self._fields, before=before, objects=True)
 
 
-class Attributes:
+class ObjectShape:
     """The shape of a struct or a dataclass."""
 
     def __init__(self, kind: Any) -> None:
@@ -70,89 +86,95 @@ class Attributes:
         # In Python a field goes by its name; JSON, and what is kept, may have another for it.
         self._named: dict[str, Field] = {field.name: field for field in self._fields}
         self._named |= {field.key: field for field in self._fields}
-        self._sealed = all(field.slot.sealed for field in self._fields)
-        self._judges = hasattr(kind, "__post_init__")
+        self._scalar_only = all(field.value_type.scalar_only for field in self._fields)
+        self._has_post_init = hasattr(kind, "__post_init__")
 
     @property
     def fields(self) -> frozenset[str]:
         return frozenset(field.key for field in self._fields)
 
-    def initial(self, given: Any) -> Durable:
+    def initial(self, given: Any) -> DurableState:
         if not isinstance(given, self._type):
-            given = self.entered(_changed(given, self._named, before={}, objects=False))
-        state = self._contents(given, {})
-        self.entered(state)
+            given = self.typed(_changed_fields(given, self._named, before={}, objects=False))
+        state = self._durable_contents(given, {})
+        self.typed(state)
         return state
 
-    def entered(self, state: Durable) -> Any:
-        return converted(state if self._sealed else separate(state), self._type, objects=False)
+    def typed(self, state: DurableState) -> Any:
+        return converted(
+            state if self._scalar_only else deep_copied(state), self._type, objects=False
+        )
 
-    def delta(self, returned: Any, before: Durable) -> Durable:
+    def delta(self, returned: Any, before: DurableState) -> DurableState:
         if isinstance(returned, self._type):
-            changed = self._contents(returned, before)
+            changed = self._durable_contents(returned, before)
         else:
-            changed = _changed(returned, self._named, before=before, objects=True)
-        if self._judges and changed:
+            changed = _changed_fields(returned, self._named, before=before, objects=True)
+        if self._has_post_init and changed:
             # Fields that fit one by one may not fit together.
-            self.entered({**before, **changed})
+            self.typed({**before, **changed})
         return changed
 
-    def _contents(self, given: Any, before: Durable) -> Durable:
-        changed: Durable = {}
+    def _durable_contents(self, given: Any, before: DurableState) -> DurableState:
+        changed: DurableState = {}
         for field in self._fields:
             value = getattr(given, field.name, msgspec.UNSET)
             if value is msgspec.UNSET:
                 if field.key in before:
-                    raise Misfit(field.key, "what was set cannot be unset; use None")
+                    raise Mismatch(field.key, "what was set cannot be unset; use None")
                 continue
-            kept = field.slot.kept(field.key, value, objects=True)
-            if field.key not in before or not same(kept, before[field.key]):
+            kept = field.value_type.durable_form(field.key, value, objects=True)
+            if field.key not in before or not same_bytes(kept, before[field.key]):
                 changed[field.key] = kept
         return changed
 
 
-class Anything:
+class DictShape:
     """The shape of a plain dict: any key, and values of one type or of any."""
 
     def __init__(self, values: Any) -> None:
-        self._slot: Slot = slot_of(values)
+        self._value_type: ValueType = value_type_of(values)
         self._type = dict[str, values]
 
     @property
     def fields(self) -> None:
         return None
 
-    def initial(self, given: Any) -> Durable:
-        return self._kept(_mapping(given), {}, objects=False)
+    def initial(self, given: Any) -> DurableState:
+        return self._changed_values(_mapping(given), {}, objects=False)
 
-    def entered(self, state: Durable) -> Any:
-        return converted(separate(state), self._type, objects=False)
+    def typed(self, state: DurableState) -> Any:
+        return converted(deep_copied(state), self._type, objects=False)
 
-    def delta(self, returned: Any, before: Durable) -> Durable:
-        return self._kept(_mapping(returned), before, objects=True)
+    def delta(self, returned: Any, before: DurableState) -> DurableState:
+        return self._changed_values(_mapping(returned), before, objects=True)
 
-    def _kept(self, given: Mapping[Any, Any], before: Durable, *, objects: bool) -> Durable:
-        changed: Durable = {}
+    def _changed_values(
+        self, given: Mapping[Any, Any], before: DurableState, *, objects: bool
+    ) -> DurableState:
+        changed: DurableState = {}
         for key, value in given.items():
             if not isinstance(key, str):
-                raise Misfit("", f"the keys of a state are text, not {type(key).__name__}")
-            name = key if plainly_durable(key) else durable(key)
-            kept = self._slot.kept(name, value, objects=objects)
-            if name not in before or not same(kept, before[name]):
+                raise Mismatch("", f"the keys of a state are text, not {type(key).__name__}")
+            name = key if is_durable_scalar(key) else durable(key)
+            kept = self._value_type.durable_form(name, value, objects=objects)
+            if name not in before or not same_bytes(kept, before[name]):
                 changed[name] = kept
         return changed
 
 
-def _changed(given: Any, fields: Mapping[str, Field], *, before: Durable, objects: bool) -> Durable:
+def _changed_fields(
+    given: Any, fields: Mapping[str, Field], *, before: DurableState, objects: bool
+) -> DurableState:
     """Return the durable form of what is given, without what stands already."""
-    changed: Durable = {}
+    changed: DurableState = {}
     for name, value in _mapping(given).items():
         field = fields.get(name)
         if field is None:
             raise unknown_field(name, fields)
         key = field.key
-        kept = field.slot.kept(key, value, objects=objects)
-        if key not in before or not same(kept, before[key]):
+        kept = field.value_type.durable_form(key, value, objects=objects)
+        if key not in before or not same_bytes(kept, before[key]):
             changed[key] = kept
     return changed
 
@@ -160,4 +182,4 @@ def _changed(given: Any, fields: Mapping[str, Field], *, before: Durable, object
 def _mapping(given: Any) -> Mapping[Any, Any]:
     if type(given) is dict or isinstance(given, Mapping):
         return cast(Mapping[Any, Any], given)
-    raise Misfit("", f"expected a dict of fields, got {type(given).__name__}")
+    raise Mismatch("", f"expected a dict of fields, got {type(given).__name__}")

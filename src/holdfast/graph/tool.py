@@ -23,20 +23,20 @@ from typing import (
 import msgspec
 
 from holdfast.errors import InvalidRequest
-from holdfast.graph.node import Function, is_plain
-from holdfast.graph.values import plainly_durable
+from holdfast.graph.node import AnyFunction, is_sync_function
+from holdfast.graph.values import is_durable_scalar
 from holdfast.model.durations import Duration, milliseconds_of
-from holdfast.model.policy import ONCE, Retry, admitted_retry
-from holdfast.model.quota import Quota, admitted_quota
+from holdfast.model.policy import ONCE, Retry, validated_retry
+from holdfast.model.quota import Quota, validated_tool_quota
 
-__all__ = ["UNKNOWN", "VOID", "Done", "Tool", "done", "tool", "tool_of"]
+__all__ = ["UNKNOWN", "VOID", "Done", "Tool", "contract_of", "done", "tool"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_NAME_MAX = 64
-_KNOWN_MAX = 4_096
-_OF_A_LINE = re.compile(r"=|\d+/")
+_NAME_CHARS_MAX = 64
+_CACHED_TOOLS_MAX = 4_096
+_CALL_ID_PREFIX = re.compile(r"=|\d+/")
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -45,7 +45,7 @@ class Done(msgspec.Struct, frozen=True):
     result: Any = None
 
 
-class _Finding(enum.Enum):
+class _ProbeFinding(enum.Enum):
     """What else a probe can say."""
 
     VOID = "void"
@@ -55,12 +55,12 @@ class _Finding(enum.Enum):
         return self.name
 
 
-VOID: Final = _Finding.VOID
+VOID: Final = _ProbeFinding.VOID
 """A probe's promise: the call was not carried out, and its key is burned, so it never will be."""
-UNKNOWN: Final = _Finding.UNKNOWN
+UNKNOWN: Final = _ProbeFinding.UNKNOWN
 """A probe's admission that it cannot tell: a person has to."""
 
-Finding: TypeAlias = Done | _Finding
+ProbeFinding: TypeAlias = Done | _ProbeFinding
 
 
 def done(result: Any = None) -> Done:
@@ -89,17 +89,17 @@ class Tool(Generic[P, R]):
         self.name = _name(function) if name is None else name
         if not _is_name(self.name):
             raise InvalidRequest(
-                f"a tool's name has 1 to {_NAME_MAX} letters, no '#' among them, and begins "
+                f"a tool's name has 1 to {_NAME_CHARS_MAX} letters, no '#' among them, and begins "
                 f"neither with '=' nor with a number and a slash: {self.name!r:.80} cannot be one",
                 field="name",
             )
         self.description = inspect.getdoc(function) or "" if description is None else description
-        self.at_most_once = _yes_or_no("at_most_once", at_most_once)
+        self.at_most_once = _check_bool("at_most_once", at_most_once)
         self.probe = probe
-        self.retry = admitted_retry(retry)
-        self.quota = admitted_quota(quota)
+        self.retry = validated_retry(retry)
+        self.quota = validated_tool_quota(quota)
         self.timeout_ms = None if timeout is None else milliseconds_of(timeout, "timeout")
-        self.plain = is_plain(function)
+        self.plain = is_sync_function(function)
         self.signature = _signature(function)
         """What it takes; None where the function does not tell."""
         parameters = frozenset(() if self.signature is None else self.signature.parameters)
@@ -178,7 +178,7 @@ def tool(
     Raises:
         InvalidRequest: the parts of the contract contradict each other.
     """
-    once = not _yes_or_no("idempotent", idempotent) if at_most_once is None else at_most_once
+    once = not _check_bool("idempotent", idempotent) if at_most_once is None else at_most_once
     if not idempotent and not once:
         raise InvalidRequest(
             "a tool with idempotent=False is called at most once, so at_most_once cannot be False",
@@ -200,27 +200,27 @@ def tool(
     return declared if function is None else declared(function)
 
 
-def _yes_or_no(field: str, value: object) -> bool:
+def _check_bool(field: str, value: object) -> bool:
     if type(value) is not bool:  # "no" would count as a yes
         raise InvalidRequest(f"{field} is True or False, not {value!r:.80}", field=field)
     return value
 
 
-def tool_of(function: Any) -> Tool[..., Any]:
+def contract_of(function: Any) -> Tool[..., Any]:
     """Return the contract of a function: its own, or that of any function without one."""
     if isinstance(function, Tool):
         return cast(Tool[..., Any], function)
-    if _is_lasting(function):
-        return _undeclared(function)
-    return Tool(cast(Function, function))
+    if _is_module_function(function):
+        return _default_contract(function)
+    return Tool(cast(AnyFunction, function))
 
 
-@functools.lru_cache(maxsize=_KNOWN_MAX)
-def _undeclared(function: Function) -> Tool[..., Any]:
+@functools.lru_cache(maxsize=_CACHED_TOOLS_MAX)
+def _default_contract(function: AnyFunction) -> Tool[..., Any]:
     return Tool(function)
 
 
-def _is_lasting(function: Any) -> bool:
+def _is_module_function(function: Any) -> bool:
     """Return whether a function is that of a module; others may hold on to whole states."""
     if not isinstance(function, types.FunctionType):
         return False
@@ -231,17 +231,21 @@ def _name(function: Any) -> str:
     while isinstance(function, functools.partial):
         function = function.func
     name = getattr(function, "__qualname__", type(function).__qualname__)
-    return str(name).replace("<locals>.", "")[-_NAME_MAX:]
+    return str(name).replace("<locals>.", "")[-_NAME_CHARS_MAX:]
 
 
 def _is_name(name: object) -> bool:
     """Return whether calls of a tool of that name can be told from all others: see `Lines`."""
-    if not isinstance(name, str) or not 0 < len(name) <= _NAME_MAX or not plainly_durable(name):
+    if (
+        not isinstance(name, str)
+        or not 0 < len(name) <= _NAME_CHARS_MAX
+        or not is_durable_scalar(name)
+    ):
         return False
-    return "#" not in name and _OF_A_LINE.match(name) is None
+    return "#" not in name and _CALL_ID_PREFIX.match(name) is None
 
 
-def _signature(function: Function) -> inspect.Signature | None:
+def _signature(function: AnyFunction) -> inspect.Signature | None:
     try:
         return inspect.signature(function)
     except (TypeError, ValueError):  # a builtin that does not tell

@@ -21,18 +21,18 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 __all__ = [
-    "Glimpse",
-    "Misfit",
-    "Oversize",
-    "check_extent",
+    "Mismatch",
+    "SizeEstimate",
+    "TooLarge",
+    "check_expanded_size",
     "check_size",
-    "complaint",
     "converted",
+    "deep_copied",
     "durable",
-    "glimpse",
-    "plainly_durable",
-    "same",
-    "separate",
+    "estimated_size",
+    "is_durable_scalar",
+    "pydantic_mismatch",
+    "same_bytes",
 ]
 
 _NESTED_MAX = 100
@@ -47,10 +47,10 @@ _CONTAINER_BYTES = 16
 _ELEMENT_BYTES = 8
 
 # How many containers are looked at to guess whether a value is large.
-_GLIMPSED_MAX = 4_096
+_ESTIMATED_CONTAINERS_MAX = 4_096
 
 # Kept as they are on the way to MessagePack, which has a form of its own for them.
-_KEPT = (bytes,)
+_NATIVE_TYPES = (bytes,)
 
 # How a subclass of a scalar, such as NumPy's float, is seen as that scalar.
 _SCALARS: dict[type, Callable[[Any], Any]] = {
@@ -79,7 +79,7 @@ _PATH = re.compile(r" - at `(?:key` in `)?\$([^`]*)`$")
 _MISSING = re.compile(r"Object missing required field `([^`]*)`")
 
 # How messages of msgspec begin that go on with the value, and what is said instead.
-_QUOTED = {
+_QUOTING_MESSAGES = {
     "Invalid enum value ": "it is none of the values that its type allows",
     "Invalid value ": "it is none of the values that its type allows",
     "Object contains unknown field ": "it holds a field that its type does not have",
@@ -90,16 +90,16 @@ _FIELD_MAX = 200
 
 # Where pydantic has more complaints than these, they are counted, and none is told: it builds all
 # of them at once.
-_COMPLAINTS_MAX = 100
+_MISMATCHES_MAX = 100
 
 # What pydantic would say with the value in it.
-_QUOTING = {"union_tag_invalid": "its tag is none of those that its type allows"}
+_QUOTING_ERRORS = {"union_tag_invalid": "its tag is none of those that its type allows"}
 
 # No list has more elements; a larger number is the key of a map.
 _INDEX_MAX = 10_000_000
 
 
-class Misfit(Exception):
+class Mismatch(Exception):
     """A value does not fit its place in the state."""
 
     def __init__(self, field: str, reason: str) -> None:
@@ -108,13 +108,13 @@ class Misfit(Exception):
         self.reason = reason[:_REASON_MAX]
         super().__init__(f"{self.field}: {self.reason}" if field else self.reason)
 
-    def within(self, field: str) -> Misfit:
+    def within(self, field: str) -> Mismatch:
         """Return the same, seen from outside of that field."""
         joint = "" if not self.field or self.field.startswith("[") else "."
-        return Misfit(f"{field}{joint}{self.field}", self.reason)
+        return Mismatch(f"{field}{joint}{self.field}", self.reason)
 
 
-class Oversize(Misfit):
+class TooLarge(Mismatch):
     """A value has more bytes than it may have."""
 
     def __init__(self, size: int, limit: int, reason: str = "") -> None:
@@ -128,16 +128,16 @@ class Oversize(Misfit):
         self.limit = limit
 
 
-class Glimpse(NamedTuple):
+class SizeEstimate(NamedTuple):
     """What a quick look at a value tells of its size."""
 
     bytes: int
     """How many bytes it has at least once it is encoded."""
-    whole: bool
+    is_complete: bool
     """Whether all of it was looked at."""
 
 
-def glimpse(value: Any, enough: int) -> Glimpse:
+def estimated_size(value: Any, enough: int) -> SizeEstimate:
     """Return how many bytes a value has at least; stop past ``enough``, or after many containers.
 
     It also stops where there are more elements than so many bytes may hold. It encodes nothing, and
@@ -145,12 +145,12 @@ def glimpse(value: Any, enough: int) -> Glimpse:
     counts as one byte.
     """
     if type(value) is str or type(value) is bytes:
-        return Glimpse(1 + len(value), whole=True)
+        return SizeEstimate(1 + len(value), is_complete=True)
     total, containers, elements, whole = 1, 0, 0, True
     left: list[Any] = [] if type(value) in _PLAIN else [value]
-    while left and total <= enough and containers < _GLIMPSED_MAX:
+    while left and total <= enough and containers < _ESTIMATED_CONTAINERS_MAX:
         containers += 1
-        held = _held(left.pop())
+        held = _elements_of(left.pop())
         if held is None:
             whole = False
             continue
@@ -158,7 +158,7 @@ def glimpse(value: Any, enough: int) -> Glimpse:
             size = len(each)
             total, elements = total + size, elements + size
             if total > enough or elements * _ELEMENT_BYTES > enough:
-                return Glimpse(total, whole=False)
+                return SizeEstimate(total, is_complete=False)
             # Long lists of scalars are common: no step of Python for each element.
             kinds = set(map(type, each))
             if kinds == _ONLY_TEXT:
@@ -168,10 +168,10 @@ def glimpse(value: Any, enough: int) -> Glimpse:
                 total += sum(map(len, _of_kinds(each, _TEXTS, kinds)))
             if not kinds <= _PLAIN:
                 left += _of_kinds(each, kinds - _PLAIN, kinds)
-    return Glimpse(total, whole=whole and not left)
+    return SizeEstimate(total, is_complete=whole and not left)
 
 
-def check_extent(value: Any, bytes_max: int) -> None:
+def check_expanded_size(value: Any, bytes_max: int) -> None:
     """Check that a value which a glimpse did not take in whole is not too large written out.
 
     A list that holds another one ten times is small, and ten of them within one another are not:
@@ -181,10 +181,10 @@ def check_extent(value: Any, bytes_max: int) -> None:
         Oversize: it is.
     """
     try:
-        _survey(value, bytes_max, texts=True)
-    except Oversize:
+        _scan(value, bytes_max, texts=True)
+    except TooLarge:
         raise
-    except Misfit:
+    except Mismatch:
         pass  # `durable` tells that, before anything is copied
 
 
@@ -199,22 +199,22 @@ def durable(value: Any, *, ordered: bool = False, bytes_max: int | None = None) 
         Misfit: it has no durable form.
     """
     # First, since every copy takes as much memory again.
-    whole, sets = _survey(value, bytes_max, level_max=_LEVEL_MAX)
+    whole, sets = _scan(value, bytes_max, level_max=_LEVEL_MAX)
     try:
         packed = msgspec.msgpack.encode(_builtins(value, ordered=ordered or sets))
         if bytes_max is not None and len(packed) > bytes_max:
-            raise Oversize(len(packed), bytes_max)
+            raise TooLarge(len(packed), bytes_max)
         kept = msgspec.msgpack.decode(packed)
     except RecursionError:
-        raise Misfit("", "it is nested too deeply, or holds itself") from None
+        raise Mismatch("", "it is nested too deeply, or holds itself") from None
     except OverflowError:
-        raise Misfit("", "an int beyond 64 bits cannot be kept; keep it as text") from None
+        raise Mismatch("", "an int beyond 64 bits cannot be kept; keep it as text") from None
     except UnicodeEncodeError:
-        raise Misfit("", "text with a lone surrogate cannot be kept") from None
+        raise Mismatch("", "text with a lone surrogate cannot be kept") from None
     except (msgspec.MsgspecError, TypeError, ValueError) as error:
-        raise Misfit("", f"it cannot be kept: {error}") from None
+        raise Mismatch("", f"it cannot be kept: {error}") from None
     if not whole:
-        _survey(kept, bytes_max)
+        _scan(kept, bytes_max)
     return kept
 
 
@@ -225,12 +225,12 @@ def check_size(kept: Any, size: int, bytes_max: int) -> None:
         Oversize: it is.
     """
     if size > bytes_max:
-        raise Oversize(size, bytes_max)
+        raise TooLarge(size, bytes_max)
     if size * _CONTAINER_BYTES > bytes_max:  # or it cannot hold too many
-        _survey(kept, bytes_max)
+        _scan(kept, bytes_max)
 
 
-def plainly_durable(value: Any) -> bool:
+def is_durable_scalar(value: Any) -> bool:
     """Return whether a scalar is its own durable form."""
     if type(value) is str:
         return value.isascii() or _is_unicode(value)
@@ -250,23 +250,23 @@ def converted(value: Any, kind: Any, *, objects: bool) -> Any:
     """
     try:
         return msgspec.convert(
-            value, kind, builtin_types=_OBJECTS if objects else None, dec_hook=_richer
+            value, kind, builtin_types=_OBJECTS if objects else None, dec_hook=_decode_hook
         )
     except msgspec.ValidationError as error:
-        raise _misfit(str(error)) from None
+        raise _msgspec_mismatch(str(error)) from None
     except RecursionError:
-        raise Misfit("", "it is nested too deeply, or holds itself") from None
+        raise Mismatch("", "it is nested too deeply, or holds itself") from None
     except (TypeError, ValueError, OverflowError) as error:
         # Not all that does not fit is found by msgspec itself: a set cannot hold a list, say.
-        raise Misfit("", f"it cannot be read as its type: {error}") from None
+        raise Mismatch("", f"it cannot be read as its type: {error}") from None
 
 
-def separate(value: Any) -> Any:
+def deep_copied(value: Any) -> Any:
     """Return a copy of a durable value, so that who changes it does not change the state."""
-    return msgspec.to_builtins(value, builtin_types=_KEPT)
+    return msgspec.to_builtins(value, builtin_types=_NATIVE_TYPES)
 
 
-def same(one: Any, other: Any) -> bool:
+def same_bytes(one: Any, other: Any) -> bool:
     """Return whether two durable values are kept as the same bytes."""
     if one is other:
         return True
@@ -279,25 +279,25 @@ def same(one: Any, other: Any) -> bool:
     return msgspec.msgpack.encode(one) == msgspec.msgpack.encode(other)
 
 
-def complaint(error: Exception, kind: Any) -> Misfit:
+def pydantic_mismatch(error: Exception, kind: Any) -> Mismatch:
     """Return what pydantic has to say of a value for that model, in one line.
 
     It names fields and rules, and quotes nothing of the value.
     """
     if isinstance(error, RecursionError):
-        return Misfit("", "it is nested too deeply, or holds itself")
+        return Mismatch("", "it is nested too deeply, or holds itself")
     found = cast(Any, error)
     if not callable(getattr(error, "errors", None)):
-        return Misfit("", str(error))
+        return Mismatch("", str(error))
     count = int(found.error_count())
-    if count > _COMPLAINTS_MAX:
-        return Misfit("", f"{count:,} parts of it do not fit")
+    if count > _MISMATCHES_MAX:
+        return Mismatch("", f"{count:,} parts of it do not fit")
     names = _names_within(kind)
     (field, reason), *others = [
-        (_path(each["loc"], names), _QUOTING.get(each["type"]) or str(each["msg"]))
+        (_path(each["loc"], names), _QUOTING_ERRORS.get(each["type"]) or str(each["msg"]))
         for each in found.errors(include_url=False, include_input=False, include_context=False)
     ]
-    return Misfit(field, "; ".join([reason, *(f"{name}: {why}" for name, why in others)]))
+    return Mismatch(field, "; ".join([reason, *(f"{name}: {why}" for name, why in others)]))
 
 
 def _path(parts: Sequence[str | int], names: Set[str]) -> str:
@@ -333,12 +333,12 @@ def _builtins(value: Any, *, ordered: bool) -> Any:
     if ordered:
         try:
             return msgspec.to_builtins(
-                value, builtin_types=_KEPT, enc_hook=_simpler, order="deterministic"
+                value, builtin_types=_NATIVE_TYPES, enc_hook=_encode_hook, order="deterministic"
             )
         except TypeError:
             # What cannot be compared is kept as it comes.
             pass
-    return msgspec.to_builtins(value, builtin_types=_KEPT, enc_hook=_simpler)
+    return msgspec.to_builtins(value, builtin_types=_NATIVE_TYPES, enc_hook=_encode_hook)
 
 
 def _is_unicode(text: str) -> bool:
@@ -349,7 +349,7 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _simpler(value: Any) -> Any:
+def _encode_hook(value: Any) -> Any:
     """Return something that can be encoded in the place of what cannot."""
     if hasattr(value, "model_validate") and callable(dump := getattr(value, "model_dump", None)):
         return dump(round_trip=True, by_alias=False, warnings=False)
@@ -361,7 +361,7 @@ def _simpler(value: Any) -> Any:
     raise TypeError(f"there is no durable form for a {type(value).__name__}")
 
 
-def _richer(kind: Any, value: Any) -> Any:
+def _decode_hook(kind: Any, value: Any) -> Any:
     """Return a value as a type that msgspec does not know."""
     if isinstance(value, kind):
         return value
@@ -369,11 +369,11 @@ def _richer(kind: Any, value: Any) -> Any:
         try:
             return validate(value, by_name=True)
         except (TypeError, ValueError, RecursionError) as error:
-            raise ValueError(str(complaint(error, kind))) from None
+            raise ValueError(str(pydantic_mismatch(error, kind))) from None
     raise ValueError(f"expected {kind.__name__}, got {type(value).__name__}")
 
 
-def _survey(
+def _scan(
     value: Any, bytes_max: int | None, *, level_max: int = sys.maxsize, texts: bool = False
 ) -> tuple[bool, bool]:
     """Walk through all that a value holds; nothing is copied.
@@ -412,7 +412,7 @@ def _survey(
                 whole = False
                 if bytes_max is None:  # it is looked at once it is kept
                     continue
-            held = _held(parent)
+            held = _elements_of(parent)
             if not held:  # a scalar of a type of its own, or what cannot be seen
                 continue
             containers += 1
@@ -423,31 +423,31 @@ def _survey(
                 if texts:
                     letters += sum(map(len, _of_kinds(each, _TEXTS, set(map(type, each)))))
                     if bytes_max is not None and letters > bytes_max:
-                        raise Oversize(letters, bytes_max)
+                        raise TooLarge(letters, bytes_max)
                 if not _PLAIN.issuperset(map(type, each)):
                     kinds = set(map(type, each))
                     found += _of_kinds(each, kinds - _PLAIN, kinds)
         level = found
-    raise Misfit("", f"it is nested deeper than {_NESTED_MAX} levels, or holds itself")
+    raise Mismatch("", f"it is nested deeper than {_NESTED_MAX} levels, or holds itself")
 
 
-def _too_many(containers: int, elements: int, bytes_max: int) -> Oversize:
+def _too_many(containers: int, elements: int, bytes_max: int) -> TooLarge:
     count, limit, what = containers, bytes_max // _CONTAINER_BYTES, "lists and maps"
     if count <= limit:
         count, limit, what = elements, bytes_max // _ELEMENT_BYTES, "elements, keys and values"
-    return Oversize(count, limit, f"it holds more than {limit:,} {what}, which is the limit")
+    return TooLarge(count, limit, f"it holds more than {limit:,} {what}, which is the limit")
 
 
 def _check_keys(members: Mapping[Any, Any]) -> None:
     for kind in set(map(type, members)):
         # The hashes of tuples can be foreseen, so that a map of them can be made very slow.
         if issubclass(kind, tuple | frozenset):
-            raise Misfit(
+            raise Mismatch(
                 "", f"a key of a map is text, a number, bytes or None, and not a {kind.__name__}"
             )
 
 
-def _held(value: Any) -> tuple[Collection[Any], ...] | None:
+def _elements_of(value: Any) -> tuple[Collection[Any], ...] | None:
     """Return what a value holds, a map's keys too; None where that cannot be seen."""
     kind = _kind_of(value)
     if kind is dict:
@@ -498,14 +498,14 @@ _COPIED_MAX = 100
 _LEVEL_MAX = 100_000
 
 
-def _misfit(message: str) -> Misfit:
+def _msgspec_mismatch(message: str) -> Mismatch:
     """Return msgspec's complaint with the path in front."""
     path = ""
     if found := _PATH.search(message):
         path, message = found[1], message[: found.start()]
     if missing := _MISSING.fullmatch(message):
         path, message = f"{path}.{missing[1]}", "it is missing"
-    for beginning, rule in _QUOTED.items():
+    for beginning, rule in _QUOTING_MESSAGES.items():
         if message.startswith(beginning):
             message = rule
-    return Misfit(path, message)
+    return Mismatch(path, message)

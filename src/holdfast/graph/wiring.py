@@ -7,19 +7,19 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast.graph.choice import Chooser
-from holdfast.graph.node import Node, identity
+from holdfast.graph.chooser_targets import Chooser
+from holdfast.graph.node import Node, function_identity
 
-__all__ = ["Choice", "Route", "Split", "Way", "Wiring", "faults_of"]
+__all__ = ["ChoiceEdge", "Edge", "ForkEdge", "RouteEdge", "Wiring", "wiring_faults"]
 
 
-class Route(msgspec.Struct, frozen=True):
+class RouteEdge(msgspec.Struct, frozen=True):
     """After the node comes that one, always; None is the end."""
 
     to: str | None
 
 
-class Choice(msgspec.Struct, frozen=True):
+class ChoiceEdge(msgspec.Struct, frozen=True):
     """After the node comes what a function of the state says."""
 
     chooser: Chooser
@@ -31,7 +31,7 @@ class Choice(msgspec.Struct, frozen=True):
     """What stands before the names of the nodes among which it chooses."""
 
 
-class Split(msgspec.Struct, frozen=True):
+class ForkEdge(msgspec.Struct, frozen=True):
     """After the node come branches side by side, and when all of them are over, the join."""
 
     starts: tuple[str, ...]
@@ -46,7 +46,7 @@ class Split(msgspec.Struct, frozen=True):
     gives: Mapping[str, str] = {}
 
 
-Way: TypeAlias = Route | Choice | Split
+Edge: TypeAlias = RouteEdge | ChoiceEdge | ForkEdge
 
 
 class Wiring(msgspec.Struct, frozen=True):
@@ -54,7 +54,7 @@ class Wiring(msgspec.Struct, frozen=True):
 
     nodes: Mapping[str, Node]
     start: str
-    ways: Mapping[str, Way]
+    edges: Mapping[str, Edge]
     """The way out of each node; a node without one ends the run."""
     names: Mapping[tuple[str, tuple[int, ...]], str]
     """The names of the nodes, by their scope and the identity of their functions."""
@@ -66,38 +66,38 @@ class Wiring(msgspec.Struct, frozen=True):
 
     def targets(self, name: str) -> tuple[str | None, ...]:
         """Return where a run can go from a node by its way out."""
-        match self.ways.get(name):
-            case Route(to):
+        match self.edges.get(name):
+            case RouteEdge(to):
                 return (to,)
-            case Choice(_, targets):
+            case ChoiceEdge(_, targets):
                 return targets
-            case Split(starts, join):
+            case ForkEdge(starts, join):
                 return (*starts, join)
             case None:
                 return (None,)
 
-    def beyond(self, name: str) -> Iterator[str | None]:
+    def next_nodes(self, name: str) -> Iterator[str | None]:
         """Yield where the strand that is at a node can go from there, which is not its branches."""
         node = self.nodes.get(name)
         if node is not None and node.on_stale is not None and node.on_stale.node:
             yield node.on_stale.node
-        way = self.ways.get(name)
-        yield from (way.join,) if isinstance(way, Split) else self.targets(name)
+        edge = self.edges.get(name)
+        yield from (edge.join,) if isinstance(edge, ForkEdge) else self.targets(name)
 
     def name_of(self, chosen: Any, scope: str = "") -> str | None:
         """Return the name of the node that a function or a name stands for, if it is a node."""
         if isinstance(chosen, str):
             name = scope + chosen
             return name if name in self.nodes else None
-        return self.names.get((scope, identity(chosen)))
+        return self.names.get((scope, function_identity(chosen)))
 
 
-def faults_of(wiring: Wiring) -> Iterator[str]:
+def wiring_faults(wiring: Wiring) -> Iterator[str]:
     """Yield what is wrong with the ways, one sentence each."""
-    yield from _unknown_targets(wiring)
-    yield from _wrong_staleness(wiring)
-    yield from _unreachable(wiring)
-    for loop in _loops(wiring):
+    yield from _unknown_target_faults(wiring)
+    yield from _staleness_faults(wiring)
+    yield from _unreachable_faults(wiring)
+    for loop in _unpausable_loops(wiring):
         names = ", ".join(repr(name) for name in loop)
         yield (
             f"the loop of {names} has no node in which a run can stop: "
@@ -105,20 +105,20 @@ def faults_of(wiring: Wiring) -> Iterator[str]:
         )
 
 
-def _unreachable(wiring: Wiring) -> Iterator[str]:
+def _unreachable_faults(wiring: Wiring) -> Iterator[str]:
     if wiring.nodes and wiring.start not in wiring.nodes:
         yield f"the start is {wiring.start!r:.80}, and there is no such node"
     elif wiring.nodes:
-        ways = {name: list(_successors(name, wiring)) for name in wiring.nodes}
-        reached = {wiring.start} | _beyond(wiring.start, ways)
+        edges = {name: list(_successors(name, wiring)) for name in wiring.nodes}
+        reached = {wiring.start} | _reachable(wiring.start, edges)
         for name in wiring.nodes:
             if name not in reached:
                 yield f"node {name!r} cannot be reached from the start, {wiring.start!r}"
 
 
-def _unknown_targets(wiring: Wiring) -> Iterator[str]:
-    for name, way in wiring.ways.items():
-        kind = {Route: "route", Choice: "choice", Split: "fork"}[type(way)]
+def _unknown_target_faults(wiring: Wiring) -> Iterator[str]:
+    for name, edge in wiring.edges.items():
+        kind = {RouteEdge: "route", ChoiceEdge: "choice", ForkEdge: "fork"}[type(edge)]
         if name not in wiring.nodes:
             yield f"a {kind} leads out of {name!r}, and there is no such node"
         for to in wiring.targets(name):
@@ -126,7 +126,7 @@ def _unknown_targets(wiring: Wiring) -> Iterator[str]:
                 yield f"the {kind} out of {name!r} leads to {to!r}, and there is no such node"
 
 
-def _wrong_staleness(wiring: Wiring) -> Iterator[str]:
+def _staleness_faults(wiring: Wiring) -> Iterator[str]:
     for name, node in wiring.nodes.items():
         stale = node.on_stale
         if stale is not None and stale.action != "fail" and stale.node not in wiring.nodes:
@@ -149,37 +149,43 @@ def _successors(name: str, wiring: Wiring) -> Iterator[str]:
             yield to
 
 
-def _loops(wiring: Wiring) -> Iterator[list[str]]:
+def _unpausable_loops(wiring: Wiring) -> Iterator[list[str]]:
     """Yield the loops in which no run can stop; those that share a node count as one.
 
     Two nodes are in one loop if each is beyond the other.
     """
-    restless = {name: node for name, node in wiring.nodes.items() if node.pausable == "no"}
-    onward = {name: _onward(name, wiring) for name in restless}
-    beyond = {name: _beyond(name, onward) for name in restless}
+    unpausable = {name: node for name, node in wiring.nodes.items() if node.pausable == "no"}
+    onward = {name: _next_without_pause(name, wiring) for name in unpausable}
+    beyond = {name: _reachable(name, onward) for name in unpausable}
     looped: set[str] = set()
-    for name in restless:
+    for name in unpausable:
         if name in beyond[name] and name not in looped:
-            loop = [other for other in restless if other in beyond[name] and name in beyond[other]]
+            loop = [
+                other for other in unpausable if other in beyond[name] and name in beyond[other]
+            ]
             looped.update(loop)
             yield loop
 
 
-def _onward(name: str, wiring: Wiring, forks: frozenset[str] = frozenset()) -> list[str]:
+def _next_without_pause(
+    name: str, wiring: Wiring, forks: frozenset[str] = frozenset()
+) -> list[str]:
     """Return where the strand at a node can go from there without a chance to stop on the way.
 
     That is past a fork only if there is such a way through every branch, or if there may be none.
     """
-    way = wiring.ways.get(name)
-    if not isinstance(way, Split):
+    edge = wiring.edges.get(name)
+    if not isinstance(edge, ForkEdge):
         return [to for to in wiring.targets(name) if to is not None]
-    if way.over or name in forks:
-        return [way.join]
-    passed = all(_passed(start, way.join, wiring, forks | {name}) for start in way.starts)
-    return [way.join] if passed else []
+    if edge.over or name in forks:
+        return [edge.join]
+    passed = all(
+        _can_pass_without_pause(start, edge.join, wiring, forks | {name}) for start in edge.starts
+    )
+    return [edge.join] if passed else []
 
 
-def _passed(start: str, join: str, wiring: Wiring, forks: frozenset[str]) -> bool:
+def _can_pass_without_pause(start: str, join: str, wiring: Wiring, forks: frozenset[str]) -> bool:
     """Return whether a branch can be over without a chance to stop in it."""
     seen, left = {start}, [start]
     while left:
@@ -190,19 +196,19 @@ def _passed(start: str, join: str, wiring: Wiring, forks: frozenset[str]) -> boo
         if node.pausable == "no":
             if None in wiring.targets(name):
                 return True
-            new = [to for to in _onward(name, wiring, forks) if to not in seen]
+            new = [to for to in _next_without_pause(name, wiring, forks) if to not in seen]
             seen.update(new)
             left += new
     return False
 
 
-def _beyond(name: str, ways: Mapping[str, Iterable[str]]) -> set[str]:
+def _reachable(name: str, edges: Mapping[str, Iterable[str]]) -> set[str]:
     """Return what can be reached from a node, the node itself only if a loop leads back to it."""
     beyond: set[str] = set()
     left = [name]
     while left:
-        for to in ways[left.pop()]:
-            if to in ways and to not in beyond:
+        for to in edges[left.pop()]:
+            if to in edges and to not in beyond:
                 beyond.add(to)
                 left.append(to)
     return beyond

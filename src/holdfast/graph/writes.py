@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from holdfast.errors import InvalidGraph
-from holdfast.graph.state import State
-from holdfast.graph.state import faults_of as faults_of_state
-from holdfast.model.reducing import REDUCERS
+from holdfast.graph.state_codec import StateCodec
+from holdfast.graph.state_codec import state_faults as faults_of_state
+from holdfast.model.reducers import REDUCERS
 
-__all__ = ["faults_of_reducers", "written_by"]
+__all__ = ["reducer_faults", "written_by"]
 
 
 def written_by(
@@ -35,10 +35,10 @@ def written_by(
     # A type with fields of its own says which; the state's own type would say: any.
     if returned is state_type or not isinstance(returned, type) or returned is dict:
         return None
-    return None if any(faults_of_state(returned)) else State(returned).fields
+    return None if any(faults_of_state(returned)) else StateCodec(returned).fields
 
 
-def faults_of_reducers(reducers: Mapping[str, str], fields: frozenset[str] | None) -> Iterator[str]:
+def reducer_faults(reducers: Mapping[str, str], fields: frozenset[str] | None) -> Iterator[str]:
     """Yield what is wrong with the reducers of a state."""
     for name, op in reducers.items():
         if fields is not None and name not in fields:

@@ -18,12 +18,16 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from holdfast.addresses import excerpt
 from holdfast.engine.execution.node_threads import NodeThreads
 from holdfast.errors import HoldfastError, ModelRefused, ModelUnavailable
 from holdfast.integrations.converse import ANSWER_TOOL, converse_request
-from holdfast.integrations.reading import Size, bounded_time, retry_after_seconds, too_large
-from holdfast.model.bounds import STREAM_EVENTS_MAX
+from holdfast.integrations.responses import (
+    AnswerSize,
+    limit_time,
+    parse_retry_after,
+    raise_too_large,
+)
+from holdfast.model.answer_limits import STREAM_EVENTS_MAX
 from holdfast.model.invocation import (
     Answer,
     Emit,
@@ -31,15 +35,16 @@ from holdfast.model.invocation import (
     StopReason,
     ToolCall,
     Usage,
-    tokens_at_most,
+    tokens_max,
 )
 from holdfast.model.pricing import ModelPrice, price_of
+from holdfast.redaction import excerpt
 
 __all__ = ["Bedrock"]
 
 T = TypeVar("T")
 
-_AT_ONCE = 64
+_CALLS_IN_FLIGHT_MAX = 64
 # Blocks of text in an answer, which has one or two: each takes memory, also if it is empty.
 _BLOCKS_MAX = 10_000
 _CONNECT_SECONDS = 10
@@ -99,10 +104,10 @@ class Bedrock:
         self._context_tokens = context_tokens
         self._timeout_seconds = timeout_seconds
         self._lock = threading.Lock()
-        self._threads = NodeThreads(_AT_ONCE, name="bedrock")
+        self._threads = NodeThreads(_CALLS_IN_FLIGHT_MAX, name="bedrock")
 
-    def tokens_at_most(self, request: Request) -> tuple[int, int]:
-        return tokens_at_most(
+    def tokens_max(self, request: Request) -> tuple[int, int]:
+        return tokens_max(
             request,
             image_tokens=_IMAGE_TOKENS,
             context_tokens=self._context_tokens,
@@ -114,40 +119,44 @@ class Bedrock:
         self._threads.shutdown()
 
     async def answer(self, request: Request, emit: Emit | None) -> Answer:
-        asked = converse_request(request, self.name, self.max_tokens)
-        async with bounded_time():
+        params = converse_request(request, self.name, self.max_tokens)
+        async with limit_time():
             if emit is None:
-                return await self._in_thread(lambda: self._whole(request, asked))
-            listener = _Listener(asyncio.get_running_loop(), emit)
+                return await self._run_in_thread(lambda: self._converse(request, params))
+            emitter = _Emitter(asyncio.get_running_loop(), emit)
             try:
-                return await self._in_thread(lambda: self._streamed(request, asked, listener))
+                return await self._run_in_thread(
+                    lambda: self._converse_stream(request, params, emitter)
+                )
             finally:
-                listener.leave()
+                emitter.stop()
 
-    def _whole(self, request: Request, asked: dict[str, Any]) -> Answer:
-        draft = _Draft(structured=request.output is not None)
-        with _understood():
-            self._read_whole(_called(lambda: self._ready().converse(**asked)), draft)
-            return draft.finished(request, self.name)
+    def _converse(self, request: Request, params: dict[str, Any]) -> Answer:
+        draft = _ConverseDraft(structured=request.output is not None)
+        with _translate_malformed():
+            self._read_response(_call_boto(lambda: self._get_client().converse(**params)), draft)
+            return draft.to_answer(request, self.name)
 
-    def _read_whole(self, said: Any, draft: _Draft) -> None:
+    def _read_response(self, said: Any, draft: _ConverseDraft) -> None:
         message = said["output"].get("message", {"content": []})
         for index, block in enumerate(message["content"]):
             if "text" in block:
-                draft.text(index, block["text"])
+                draft.add_text(index, block["text"])
             elif "toolUse" in block:
                 use = block["toolUse"]
-                draft.begin(index, use["toolUseId"], use["name"])
-                draft.input(index, msgspec.json.encode(use["input"]).decode())
+                draft.begin_tool_use(index, use["toolUseId"], use["name"])
+                draft.add_input(index, msgspec.json.encode(use["input"]).decode())
         draft.stop_reason, draft.usage = said["stopReason"], said["usage"]
 
-    def _streamed(self, request: Request, asked: dict[str, Any], listener: _Listener) -> Answer:
-        said = _called(lambda: self._ready().converse_stream(**asked))
-        draft = _Draft(structured=request.output is not None)
+    def _converse_stream(
+        self, request: Request, params: dict[str, Any], emitter: _Emitter
+    ) -> Answer:
+        said = _call_boto(lambda: self._get_client().converse_stream(**params))
+        draft = _ConverseDraft(structured=request.output is not None)
         stream = said["stream"]
         try:
-            with _understood():
-                _called(lambda: self._read(stream, draft, listener))
+            with _translate_malformed():
+                _call_boto(lambda: self._read_stream(stream, draft, emitter))
         finally:
             with suppress(Exception):  # it is over, however it ended
                 stream.close()
@@ -155,145 +164,145 @@ class Bedrock:
             raise ModelUnavailable(
                 f"{self.name} broke off in the middle of its answer", reason="cut"
             )
-        with _understood():
-            answer = draft.finished(request, self.name)
+        with _translate_malformed():
+            answer = draft.to_answer(request, self.name)
         # What was not told while it came: prose where an object was asked for.
-        listener.tell(answer.text[draft.told :])
+        emitter.emit(answer.text[draft.emitted_length :])
         return answer
 
-    def _read(self, stream: Iterable[Any], draft: _Draft, listener: _Listener) -> None:
+    def _read_stream(self, stream: Iterable[Any], draft: _ConverseDraft, emitter: _Emitter) -> None:
         for number, event in enumerate(stream):
-            if listener.left:
+            if emitter.stopped:
                 return
             if number >= STREAM_EVENTS_MAX:
-                too_large("events in its stream", STREAM_EVENTS_MAX)
+                raise_too_large("events in its stream", STREAM_EVENTS_MAX)
             if start := event.get("contentBlockStart"):
                 if use := start["start"].get("toolUse"):
-                    draft.begin(start["contentBlockIndex"], use["toolUseId"], use["name"])
+                    draft.begin_tool_use(start["contentBlockIndex"], use["toolUseId"], use["name"])
             elif delta := event.get("contentBlockDelta"):
                 index, piece = delta["contentBlockIndex"], delta["delta"]
                 if "text" in piece:
-                    listener.tell(draft.text(index, piece["text"]))
+                    emitter.emit(draft.add_text(index, piece["text"]))
                 elif "toolUse" in piece:
-                    listener.tell(draft.input(index, piece["toolUse"]["input"]))
+                    emitter.emit(draft.add_input(index, piece["toolUse"]["input"]))
             elif stop := event.get("messageStop"):
                 draft.stop_reason = stop["stopReason"]
             elif metadata := event.get("metadata"):
                 draft.usage = metadata["usage"]
 
-    async def _in_thread(self, call: Callable[[], T]) -> T:
+    async def _run_in_thread(self, call: Callable[[], T]) -> T:
         try:
             future = self._threads.submit(call)
         except RuntimeError as error:  # the machine has no threads left
             raise ModelUnavailable(f"no thread for {self.name}: {error}") from error
         return await asyncio.wrap_future(future)
 
-    def _ready(self) -> Any:
+    def _get_client(self) -> Any:
         with self._lock:
             if self._client is None:
                 import boto3
                 from botocore.config import Config
 
-                from holdfast.storage.aws import admitted_region
+                from holdfast.storage.aws import configured_region
 
                 session: Any = boto3
                 self._client = session.client(
                     "bedrock-runtime",
-                    region_name=admitted_region(self._region),
+                    region_name=configured_region(self._region),
                     config=Config(
                         connect_timeout=_CONNECT_SECONDS,
                         read_timeout=self._timeout_seconds,
                         # Whoever asks tries again, and has to know what was tried.
                         retries={"total_max_attempts": 1, "mode": "standard"},
-                        max_pool_connections=_AT_ONCE,
+                        max_pool_connections=_CALLS_IN_FLIGHT_MAX,
                     ),
                 )
             return self._client
 
 
-class _Listener:
+class _Emitter:
     """Carries text from a thread to the event loop, until nobody listens any more."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, emit: Emit) -> None:
         self._loop = loop
         self._emit = emit
-        self.left = False
+        self.stopped = False
 
-    def tell(self, text: str) -> None:
+    def emit(self, text: str) -> None:
         # In front of what the thread returns, since a loop keeps the order of what it is told.
         if text:
             with suppress(RuntimeError):  # the loop is closed, and nobody is left
-                self._loop.call_soon_threadsafe(self._hear, text)
+                self._loop.call_soon_threadsafe(self._emit_in_loop, text)
 
-    def leave(self) -> None:
-        self.left = True
+    def stop(self) -> None:
+        self.stopped = True
 
-    def _hear(self, text: str) -> None:
-        if not self.left:
+    def _emit_in_loop(self, text: str) -> None:
+        if not self.stopped:
             self._emit(text)
 
 
-class _Draft:
+class _ConverseDraft:
     """An answer that is being put together, block by block."""
 
     def __init__(self, *, structured: bool) -> None:
         self._structured = structured
-        self._size = Size()
+        self._size = AnswerSize()
         # Not `str`, to which to add takes time in proportion to all that it has.
         self._texts: defaultdict[int, StringIO] = defaultdict(StringIO)
-        self._uses: dict[int, tuple[str, str]] = {}
+        self._tool_uses: dict[int, tuple[str, str]] = {}
         self._inputs: dict[int, StringIO] = {}
-        self.told = 0
+        self.emitted_length = 0
         """How much of the answer's text was given out as it came."""
         self.stop_reason: str | None = None
         self.usage: Any = None
 
-    def text(self, index: int, piece: str) -> str:
+    def add_text(self, index: int, piece: str) -> str:
         """Take a piece of prose, and return what of it is the answer's text for sure."""
         self._texts[index].write(self._size.add(piece))
         if len(self._texts) > _BLOCKS_MAX:
-            too_large("blocks of text", _BLOCKS_MAX)
-        return "" if self._structured else self._told(piece)
+            raise_too_large("blocks of text", _BLOCKS_MAX)
+        return "" if self._structured else self._count_emitted(piece)
 
-    def begin(self, index: int, use_id: str, name: str) -> None:
+    def begin_tool_use(self, index: int, use_id: str, name: str) -> None:
         self._size.add_call()
-        self._uses[index] = (self._size.add(use_id), self._size.add(name))
+        self._tool_uses[index] = (self._size.add(use_id), self._size.add(name))
         self._inputs[index] = StringIO()
 
-    def input(self, index: int, piece: str) -> str:
+    def add_input(self, index: int, piece: str) -> str:
         """Take a piece of a tool's arguments, and return what of it is the answer's text."""
         self._inputs[index].write(self._size.add(piece))
-        return self._told(piece) if index == self._answered() else ""
+        return self._count_emitted(piece) if index == self._answer_block() else ""
 
-    def finished(self, request: Request, model: str) -> Answer:
+    def to_answer(self, request: Request, model: str) -> Answer:
         """Return the answer, all of which has come."""
-        answered = self._answered()
+        answer_block = self._answer_block()
         calls = [
             ToolCall.read(use_id, name, self._inputs[index].getvalue())
-            for index, (use_id, name) in self._uses.items()
+            for index, (use_id, name) in self._tool_uses.items()
             if not self._structured or name != ANSWER_TOOL
         ]
         prose = "".join(self._texts[index].getvalue() for index in sorted(self._texts))
         stop_reason = _STOP_REASONS.get(self.stop_reason or "", "end")
         return Answer.to(
             request,
-            text=prose if answered is None else self._inputs[answered].getvalue(),
+            text=prose if answer_block is None else self._inputs[answer_block].getvalue(),
             tool_calls=calls,
             usage=_usage(self.usage),
             stop_reason="tool_calls" if calls and stop_reason == "end" else stop_reason,
             model=model,
         )
 
-    def _answered(self) -> int | None:
+    def _answer_block(self) -> int | None:
         """Return the block that is the object which was asked for."""
         if self._structured:
-            for index, (_, name) in self._uses.items():
+            for index, (_, name) in self._tool_uses.items():
                 if name == ANSWER_TOOL:
                     return index
         return None
 
-    def _told(self, piece: str) -> str:
-        self.told += len(piece)
+    def _count_emitted(self, piece: str) -> str:
+        self.emitted_length += len(piece)
         return piece
 
 
@@ -305,7 +314,7 @@ def _usage(said: Any) -> Usage:
 
 
 @contextmanager
-def _understood() -> Generator[None]:
+def _translate_malformed() -> Generator[None]:
     """Raise the error for an answer that is not what Converse answers."""
     try:
         yield
@@ -324,7 +333,7 @@ def _understood() -> Generator[None]:
         ) from error
 
 
-def _called(call: Callable[[], T]) -> T:
+def _call_boto(call: Callable[[], T]) -> T:
     """Make a call of boto3, and raise what its errors come down to."""
     from botocore import exceptions as kinds
     from botocore.eventstream import ParserError
@@ -343,17 +352,19 @@ def _called(call: Callable[[], T]) -> T:
         OSError,
     ) as error:
         raise ModelUnavailable(
-            f"Bedrock: {_told(error)}",
+            f"Bedrock: {_error_excerpt(error)}",
             reason=type(error).__name__,
             unpaid=isinstance(error, kinds.EndpointConnectionError | kinds.ConnectTimeoutError),
         ) from error
     except kinds.BotoCoreError as error:  # no credentials, no region, parameters that make no sense
-        raise ModelRefused(f"Bedrock: {_told(error)}", reason=type(error).__name__) from error
+        raise ModelRefused(
+            f"Bedrock: {_error_excerpt(error)}", reason=type(error).__name__
+        ) from error
     except ResponseParserError as error:
-        raise ModelUnavailable(f"Bedrock: {_told(error)}", reason="malformed") from error
+        raise ModelUnavailable(f"Bedrock: {_error_excerpt(error)}", reason="malformed") from error
 
 
-def _told(said: object) -> str:
+def _error_excerpt(said: object) -> str:
     return excerpt(str(said), _MESSAGE_MAX)
 
 
@@ -363,13 +374,13 @@ def _service_error(error: Any) -> HoldfastError:
     code = str(said.get("Code", ""))
     # In a stream they begin with a small letter.
     reason = code[:1].upper() + code[1:_REASON_MAX]
-    message = f"Bedrock: {reason}: {_told(said.get('Message', ''))}"
+    message = f"Bedrock: {reason}: {_error_excerpt(said.get('Message', ''))}"
     if reason not in _UNAVAILABLE and metadata.get("HTTPStatusCode", 400) < 500:
         return ModelRefused(message, reason=reason)
     return ModelUnavailable(
         message,
         reason=reason,
-        retry_after_seconds=retry_after_seconds(
+        retry_after_seconds=parse_retry_after(
             metadata.get("HTTPHeaders", {}).get("retry-after", "")
         ),
         unpaid=reason == _THROTTLED,

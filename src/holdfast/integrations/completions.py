@@ -9,15 +9,22 @@ from typing import Any, cast
 import msgspec
 
 from holdfast.errors import InvalidPrompt, ModelUnavailable
-from holdfast.integrations.reading import Size, too_large
-from holdfast.model.bounds import MODEL_LETTERS_MAX, TOOL_CALLS_MAX
+from holdfast.integrations.responses import AnswerSize, raise_too_large
+from holdfast.model.answer_limits import MODEL_NAME_CHARS_MAX, TOOL_CALLS_MAX
 from holdfast.model.invocation import Answer, Request, StopReason, ToolCall, Usage
 
-__all__ = ["Chunk", "Completion", "Draft", "ErrorBody", "ErrorSaid", "completions_request"]
+__all__ = [
+    "Chunk",
+    "Completion",
+    "CompletionDraft",
+    "ErrorBody",
+    "ErrorDetail",
+    "completions_request",
+]
 
 _STOP_REASONS: dict[str, StopReason] = {"content_filter": "filtered", "length": "length"}
 # What the request itself says, and ``n``, since one answer is paid and read.
-_OURS = frozenset(
+_RESERVED_FIELDS = frozenset(
     {
         "max_completion_tokens",
         "max_tokens",
@@ -31,10 +38,10 @@ _OURS = frozenset(
         "tools",
     }
 )
-_CODE_MAX = 1_000_000
-_NOTHING = msgspec.Raw(b"null")
+_ERROR_CODE_MAX = 1_000_000
+_NULL = msgspec.Raw(b"null")
 # In a strict schema OpenAI knows these, besides what makes up the value itself.
-_STRICT = frozenset(
+_STRICT_KEYWORDS = frozenset(
     {"$defs", "$ref", "additionalProperties", "anyOf", "const", "description", "enum"}
     | {"items", "properties", "required", "title", "type"}
 )
@@ -59,7 +66,7 @@ class Message(msgspec.Struct):
 
     content: str | None = None
     refusal: str | None = None
-    tool_calls: msgspec.Raw = _NOTHING
+    tool_calls: msgspec.Raw = _NULL
     """A list of `CallDelta`, or null; not yet decoded: see `Message.calls`."""
 
     def calls(self) -> list[CallDelta]:
@@ -69,15 +76,15 @@ class Message(msgspec.Struct):
             AnswerTooLarge: there are more.
             msgspec.MsgspecError: there is something else in their place.
         """
-        said = _CALLS.decode(self.tool_calls)
+        said = _CALLS_DECODER.decode(self.tool_calls)
         found: list[CallDelta | None] = [] if said is None else list(msgspec.structs.astuple(said))
         if len(found) > TOOL_CALLS_MAX and found[TOOL_CALLS_MAX] is not None:
-            too_large("calls of tools", TOOL_CALLS_MAX)
+            raise_too_large("calls of tools", TOOL_CALLS_MAX)
         return [each for each in found if each is not None]
 
 
 # A list whose further items are skipped, and cost no memory. One more is read than may be there.
-_CALLS: msgspec.json.Decoder[msgspec.Struct | None] = msgspec.json.Decoder(
+_CALLS_DECODER: msgspec.json.Decoder[msgspec.Struct | None] = msgspec.json.Decoder(
     msgspec.defstruct(
         "CallDeltas",
         [(f"at_{at}", CallDelta | None, None) for at in range(TOOL_CALLS_MAX + 1)],
@@ -87,7 +94,7 @@ _CALLS: msgspec.json.Decoder[msgspec.Struct | None] = msgspec.json.Decoder(
 )
 
 
-class Counted(msgspec.Struct):
+class ReportedUsage(msgspec.Struct):
     """Usage as an endpoint counts it."""
 
     class Details(msgspec.Struct):
@@ -100,7 +107,7 @@ class Counted(msgspec.Struct):
     prompt_tokens_details: Details | None = None
 
 
-class ErrorSaid(msgspec.Struct):
+class ErrorDetail(msgspec.Struct):
     """An error as an endpoint tells it."""
 
     message: str = ""
@@ -111,36 +118,36 @@ class ErrorSaid(msgspec.Struct):
     def reason(self) -> str:
         """What the endpoint calls it; empty where it does not say."""
         # A number may have more digits than Python turns into text.
-        code = "" if isinstance(self.code, int) and abs(self.code) > _CODE_MAX else self.code
+        code = "" if isinstance(self.code, int) and abs(self.code) > _ERROR_CODE_MAX else self.code
         return str(code or self.type or "")
 
 
 class ErrorBody(msgspec.Struct):
     """The body of an answer that says no."""
 
-    error: ErrorSaid
+    error: ErrorDetail
 
 
-class Choice(msgspec.Struct):
+class CompletionChoice(msgspec.Struct):
     """One answer; there is only one."""
 
     message: Message
     finish_reason: str | None = None
 
 
-class Choices(msgspec.Struct, frozen=True, array_like=True):
+class FirstChoice(msgspec.Struct, frozen=True, array_like=True):
     """The list of answers; those after the first are skipped, and cost no memory."""
 
-    first: Choice | None = None
+    first: CompletionChoice | None = None
 
 
 class Completion(msgspec.Struct):
     """An answer that came as a whole."""
 
-    choices: Choices = Choices()
-    usage: Counted | None = None
+    choices: FirstChoice = FirstChoice()
+    usage: ReportedUsage | None = None
     model: str | None = None
-    error: ErrorSaid | None = None
+    error: ErrorDetail | None = None
 
 
 class ChunkChoice(msgspec.Struct):
@@ -150,7 +157,7 @@ class ChunkChoice(msgspec.Struct):
     finish_reason: str | None = None
 
 
-class ChunkChoices(msgspec.Struct, frozen=True, array_like=True):
+class FirstChunkChoice(msgspec.Struct, frozen=True, array_like=True):
     """A list as `Choices`."""
 
     first: ChunkChoice | None = None
@@ -159,13 +166,13 @@ class ChunkChoices(msgspec.Struct, frozen=True, array_like=True):
 class Chunk(msgspec.Struct):
     """A piece of an answer."""
 
-    choices: ChunkChoices = ChunkChoices()
-    usage: Counted | None = None
+    choices: FirstChunkChoice = FirstChunkChoice()
+    usage: ReportedUsage | None = None
     model: str | None = None
-    error: ErrorSaid | None = None
+    error: ErrorDetail | None = None
 
 
-class Call:
+class CallDraft:
     """A call that is being put together."""
 
     def __init__(self) -> None:
@@ -174,19 +181,19 @@ class Call:
         self.arguments = StringIO()
 
 
-class Draft:
+class CompletionDraft:
     """An answer that is being put together, piece by piece."""
 
     def __init__(self) -> None:
         # Not `str`, to which to add takes time in proportion to all that it has.
         self._text = StringIO()
-        self._calls: list[Call] = []
-        self._size = Size()
+        self._calls: list[CallDraft] = []
+        self._size = AnswerSize()
         self.usage: Usage | None = None
         self.finish_reason: str | None = None
         self._refused = False
         self._model = ""
-        self._places: dict[int, Call] = {}
+        self._calls_by_index: dict[int, CallDraft] = {}
 
     @property
     def text(self) -> str:
@@ -198,18 +205,20 @@ class Draft:
         """How many bytes of text and arguments there are."""
         return self._size.bytes
 
-    def take_whole(self, said: Completion) -> None:
+    def add_completion(self, completion: Completion) -> None:
         """Take an answer that came at once.
 
         Raises:
             ModelUnavailable: there is none in it.
         """
-        choice = said.choices.first
+        choice = completion.choices.first
         if choice is None:
             raise ModelUnavailable("the endpoint answered without an answer", reason="malformed")
-        self._take(choice.message, choice.finish_reason or "stop", said.usage, said.model)
+        self._add_message(
+            choice.message, choice.finish_reason or "stop", completion.usage, completion.model
+        )
 
-    def take(self, chunk: Chunk) -> str:
+    def add_chunk(self, chunk: Chunk) -> str:
         """Take a piece, and return the text that came with it.
 
         Raises:
@@ -218,10 +227,10 @@ class Draft:
         """
         choice = chunk.choices.first
         if choice is None:
-            return self._take(Message(), None, chunk.usage, chunk.model)
-        return self._take(choice.delta, choice.finish_reason, chunk.usage, chunk.model)
+            return self._add_message(Message(), None, chunk.usage, chunk.model)
+        return self._add_message(choice.delta, choice.finish_reason, chunk.usage, chunk.model)
 
-    def finished(self, request: Request, usage: Usage) -> Answer:
+    def to_answer(self, request: Request, usage: Usage) -> Answer:
         """Return the answer, all of which has come."""
         stop_reason = _STOP_REASONS.get(self.finish_reason or "", "end")
         if self._refused:
@@ -242,16 +251,16 @@ class Draft:
             model=self._model,
         )
 
-    def _take(
-        self, said: Message, finish: str | None, counted: Counted | None, model: str | None
+    def _add_message(
+        self, message: Message, finish: str | None, counted: ReportedUsage | None, model: str | None
     ) -> str:
-        text = self._size.add((said.content or "") + (said.refusal or ""))
+        text = self._size.add((message.content or "") + (message.refusal or ""))
         self._text.write(text)
-        self._refused = self._refused or bool(said.refusal)
+        self._refused = self._refused or bool(message.refusal)
         self.finish_reason = finish or self.finish_reason
-        self._model = (model or self._model)[:MODEL_LETTERS_MAX]
-        for piece in _calls(said):
-            call = self._call(piece)
+        self._model = (model or self._model)[:MODEL_NAME_CHARS_MAX]
+        for piece in _decode_calls(message):
+            call = self._find_call(piece)
             call.id = call.id or self._size.add(piece.id or "")
             call.name.write(self._size.add(piece.function.name or ""))
             call.arguments.write(self._size.add(piece.function.arguments or ""))
@@ -262,23 +271,23 @@ class Draft:
                 self.usage = Usage(counted.prompt_tokens, counted.completion_tokens, cached)
         return text
 
-    def _call(self, piece: CallDelta) -> Call:
+    def _find_call(self, piece: CallDelta) -> CallDraft:
         """Return the call to which a piece belongs: by its place, or the last if it has no id."""
-        if piece.index is not None and piece.index in self._places:
-            return self._places[piece.index]
+        if piece.index is not None and piece.index in self._calls_by_index:
+            return self._calls_by_index[piece.index]
         if piece.index is None and not piece.id and self._calls:
             return self._calls[-1]
         self._size.add_call()
-        call = Call()
+        call = CallDraft()
         self._calls.append(call)
         if piece.index is not None:
-            self._places[piece.index] = call
+            self._calls_by_index[piece.index] = call
         return call
 
 
-def _calls(said: Message) -> list[CallDelta]:
+def _decode_calls(message: Message) -> list[CallDelta]:
     try:
-        return said.calls()
+        return message.calls()
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ModelUnavailable(
             f"the calls of tools cannot be understood ({error})", reason="malformed"
@@ -295,7 +304,7 @@ def completions_request(
     """
     params = dict(request.params)
     extra = params.pop("extra", {})
-    if taken := _OURS & extra.keys():
+    if taken := _RESERVED_FIELDS & extra.keys():
         raise InvalidPrompt(f"{min(taken)} cannot be given as extra", field=min(taken))
     body: dict[str, Any] = {
         **extra,
@@ -388,6 +397,6 @@ def _is_strict(schema: dict[str, Any]) -> bool:
     inner = [*properties.values(), *schema.get("$defs", {}).values(), *schema.get("anyOf", ())]
     if "items" in schema:
         inner.append(schema["items"])
-    return schema.keys() <= _STRICT and all(
+    return schema.keys() <= _STRICT_KEYWORDS and all(
         isinstance(each, dict) and _is_strict(cast(dict[str, Any], each)) for each in inner
     )

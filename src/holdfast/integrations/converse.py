@@ -35,7 +35,7 @@ _DOCUMENT_FORMATS = {
     "text/plain": "txt",
 }
 _USE_ID = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
-_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9\s()\[\]-]+")
+_FORBIDDEN_IN_NAMES = re.compile(r"[^a-zA-Z0-9\s()\[\]-]+")
 _NAME_MAX = 200
 
 
@@ -54,18 +54,18 @@ def converse_request(request: Request, model_id: str, max_tokens: int) -> dict[s
             inference[theirs] = params[ours]
     if "stop" in params:
         inference["stopSequences"] = params["stop"]
-    asked: dict[str, Any] = {
+    body: dict[str, Any] = {
         "modelId": model_id,
         "messages": _messages(request),
         "inferenceConfig": inference,
     }
     if system := _system(request):
-        asked["system"] = system
+        body["system"] = system
     if tools := _tools(request):
-        asked["toolConfig"] = tools
+        body["toolConfig"] = tools
     if "extra" in params:
-        asked["additionalModelRequestFields"] = params["extra"]
-    return asked
+        body["additionalModelRequestFields"] = params["extra"]
+    return body
 
 
 def _messages(request: Request) -> list[dict[str, Any]]:
@@ -118,17 +118,17 @@ def _blocks(field: str, content: str | list[dict[str, Any]]) -> list[dict[str, A
             if part["text"].strip():  # Bedrock refuses texts that are blank
                 blocks.append({"text": part["text"]})
         elif part["type"] == "image":
-            kind = _known(f"{field}[{index}].media_type", part["media_type"], _IMAGE_FORMATS)
+            kind = _format_of(f"{field}[{index}].media_type", part["media_type"], _IMAGE_FORMATS)
             blocks.append({"image": {"format": kind, "source": {"bytes": part["data"]}}})
         else:
-            kind = _known(f"{field}[{index}].media_type", part["media_type"], _DOCUMENT_FORMATS)
-            name = _NOT_IN_NAMES.sub(" ", part["name"]).strip()[:_NAME_MAX] or "document"
+            kind = _format_of(f"{field}[{index}].media_type", part["media_type"], _DOCUMENT_FORMATS)
+            name = _FORBIDDEN_IN_NAMES.sub(" ", part["name"]).strip()[:_NAME_MAX] or "document"
             source = {"bytes": part["data"]}
             blocks.append({"document": {"format": kind, "name": name, "source": source}})
     return blocks
 
 
-def _known(field: str, media_type: str, formats: dict[str, str]) -> str:
+def _format_of(field: str, media_type: str, formats: dict[str, str]) -> str:
     if media_type not in formats:
         raise InvalidPrompt(
             f"Bedrock does not know {media_type}, but {', '.join(formats)}", field=field
@@ -144,7 +144,7 @@ def _tools(request: Request) -> dict[str, Any] | None:
         choice = {"any": {}} if request.tools else {"tool": {"name": ANSWER_TOOL}}
     elif not specs:
         # Bedrock wants every tool declared that was ever called, also where none may be now.
-        specs = [_spec(name, "", {"type": "object"}) for name in _called(request)]
+        specs = [_spec(name, "", {"type": "object"}) for name in _called_tools(request)]
     if request.tool_choice == "any":
         choice = {"any": {}}
     elif request.tool_choice not in (None, "auto"):
@@ -162,7 +162,7 @@ def _spec(name: str, description: str, schema: dict[str, Any]) -> dict[str, Any]
     return {"toolSpec": spec}
 
 
-def _called(request: Request) -> list[str]:
+def _called_tools(request: Request) -> list[str]:
     calls = [call["name"] for each in request.messages for call in each.get("tool_calls", ())]
     return list(dict.fromkeys(calls))
 

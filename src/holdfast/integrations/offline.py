@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.clock import Clock
 from holdfast.errors import InvalidRequest, ModelRefused
-from holdfast.integrations.samples import smallest
+from holdfast.integrations.schema_samples import smallest_value
 from holdfast.model.invocation import (
     Answer,
     Emit,
@@ -19,14 +19,14 @@ from holdfast.model.invocation import (
     StopReason,
     ToolCall,
     Usage,
-    input_tokens_at_most,
+    input_tokens_max,
 )
 from holdfast.model.pricing import ModelPrice
-from holdfast.records.invocation import prompt_hash
+from holdfast.records.prompt_hash import prompt_hash
 
-__all__ = ["Offline", "Said"]
+__all__ = ["Offline", "OfflineAnswer"]
 
-Said: TypeAlias = str | dict[str, Any] | ToolCall | Sequence[ToolCall] | Answer | Exception
+OfflineAnswer: TypeAlias = str | dict[str, Any] | ToolCall | Sequence[ToolCall] | Answer | Exception
 """What it is told to answer: a text, an object, calls of tools, a whole answer, or an error."""
 
 _WORDS = (
@@ -43,7 +43,7 @@ _WORDS = (
     "reef",
 )
 _WORD = re.compile(r"\s*\S+|\s+")
-_BYTES_A_TOKEN = 4
+_BYTES_PER_TOKEN = 4
 # Nobody looks at the picture; but it must be smaller than what is reserved for it.
 _IMAGE_TOKENS = 100
 
@@ -54,21 +54,21 @@ class Offline:
     ``answers`` are given one after the other, or are what a function makes of each request. Without
     any, an answer follows from the hash of what is asked, in every process alike: a few words, the
     smallest value that fits the schema, or a call of the first tool until that has its result.
-    A token is four bytes, begun ones counted. With a clock, each word takes ``seconds_a_word``.
+    A token is four bytes, begun ones counted. With a clock, each word takes ``seconds_per_word``.
     """
 
     def __init__(
         self,
-        answers: Sequence[Said] | Callable[[Request], Any] | None = None,
+        answers: Sequence[OfflineAnswer] | Callable[[Request], Any] | None = None,
         *,
         name: str = "offline",
         price: ModelPrice | None = None,
         max_tokens: int = 1024,
         clock: Clock | None = None,
-        seconds_a_word: float = 0.0,
+        seconds_per_word: float = 0.0,
     ) -> None:
         self._answers = answers if callable(answers) else None
-        self._script: Iterator[Said] | None = None
+        self._script: Iterator[OfflineAnswer] | None = None
         if answers is not None and not callable(answers):
             # A text is a sequence, too, and would be said letter by letter.
             if isinstance(answers, str) or not isinstance(answers, Sequence):
@@ -80,73 +80,77 @@ class Offline:
         self.price: Final = price
         self.max_tokens: Final = max_tokens
         self._clock = clock
-        self._seconds_a_word = seconds_a_word
+        self._seconds_per_word = seconds_per_word
 
-    def tokens_at_most(self, request: Request) -> tuple[int, int]:
+    def tokens_max(self, request: Request) -> tuple[int, int]:
         documents = sum(len(part["data"]) for part in _parts(request, "document"))
-        bound = input_tokens_at_most(request, image_tokens=_IMAGE_TOKENS, document_tokens=documents)
+        bound = input_tokens_max(request, image_tokens=_IMAGE_TOKENS, document_tokens=documents)
         return bound, request.params.get("max_tokens", self.max_tokens)
 
     async def answer(self, request: Request, emit: Emit | None) -> Answer:
-        said = await self._said(request)
-        if isinstance(said, Exception):
-            raise said
-        answer = said if isinstance(said, Answer) else self._answer(request, said)
+        given = await self._next_answer(request)
+        if isinstance(given, Exception):
+            raise given
+        answer = given if isinstance(given, Answer) else self._build_answer(request, given)
         for word in _WORD.findall(answer.text):
             if self._clock is not None:
-                await self._clock.sleep(self._seconds_a_word)
+                await self._clock.sleep(self._seconds_per_word)
             if emit is not None:
                 emit(word)
         return answer
 
-    async def _said(self, request: Request) -> Said:
+    async def _next_answer(self, request: Request) -> OfflineAnswer:
         if self._answers is not None:
-            said = self._answers(request)
-            return cast(Said, await said if inspect.isawaitable(said) else said)
+            given = self._answers(request)
+            return cast(OfflineAnswer, await given if inspect.isawaitable(given) else given)
         if self._script is None:
-            return _derived(request)
-        for said in self._script:
-            return said
+            return _derived_answer(request)
+        for given in self._script:
+            return given
         raise ModelRefused(f"{self.name} was given no further answer", reason="script")
 
-    def _answer(self, request: Request, said: str | dict[str, Any] | Any) -> Answer:
+    def _build_answer(self, request: Request, given: str | dict[str, Any] | Any) -> Answer:
         text, calls = "", ()
-        if isinstance(said, str):
-            text = said
-        elif isinstance(said, dict):
-            text = msgspec.json.encode(said).decode()
+        if isinstance(given, str):
+            text = given
+        elif isinstance(given, dict):
+            text = msgspec.json.encode(given).decode()
         else:
-            calls = (said,) if isinstance(said, ToolCall) else tuple(cast(Sequence[ToolCall], said))
+            calls = (
+                (given,) if isinstance(given, ToolCall) else tuple(cast(Sequence[ToolCall], given))
+            )
         stop_reason: StopReason = "tool_calls" if calls else "end"
-        made = _tokens(text.encode()) + sum(_tokens(msgspec.json.encode(call)) for call in calls)
-        most = request.params.get("max_tokens", self.max_tokens)
-        if made > most:
-            cut = text.encode()[: most * _BYTES_A_TOKEN].decode(errors="ignore")
-            text, calls, made, stop_reason = cut, (), most, "length"
+        output_tokens = _tokens(text.encode()) + sum(
+            _tokens(msgspec.json.encode(call)) for call in calls
+        )
+        max_tokens = request.params.get("max_tokens", self.max_tokens)
+        if output_tokens > max_tokens:
+            cut = text.encode()[: max_tokens * _BYTES_PER_TOKEN].decode(errors="ignore")
+            text, calls, output_tokens, stop_reason = cut, (), max_tokens, "length"
         return Answer.to(
             request,
             text=text,
             tool_calls=calls,
-            usage=Usage(_read(request), made),
+            usage=Usage(_input_tokens(request), output_tokens),
             stop_reason=stop_reason,
             model=self.name,
         )
 
 
-def _derived(request: Request) -> Said:
+def _derived_answer(request: Request) -> OfflineAnswer:
     digest = prompt_hash(request)
     tools = {tool.name: tool for tool in request.tools}
     last = request.messages[-1]["role"]
     if tools and (last != "tool" or request.tool_choice not in (None, "auto")):
         chosen = tools.get(request.tool_choice or "", request.tools[0])
-        return ToolCall(f"call_{digest.hex()}", chosen.name, smallest(chosen.parameters))
+        return ToolCall(f"call_{digest.hex()}", chosen.name, smallest_value(chosen.parameters))
     if request.output is not None:
-        return cast(dict[str, Any], smallest(request.output))
+        return cast(dict[str, Any], smallest_value(request.output))
     count = 6 + digest[0] % 10
     return " ".join(_WORDS[digest[index] % len(_WORDS)] for index in range(1, count))
 
 
-def _read(request: Request) -> int:
+def _input_tokens(request: Request) -> int:
     texts = [
         message["content"] if isinstance(message["content"], str) else ""
         for message in request.messages
@@ -171,4 +175,4 @@ def _parts(request: Request, kind: str) -> list[dict[str, Any]]:
 
 
 def _tokens(data: bytes) -> int:
-    return -(-len(data) // _BYTES_A_TOKEN)
+    return -(-len(data) // _BYTES_PER_TOKEN)

@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from holdfast.addresses import HIDDEN, excerpt, without_credentials
 from holdfast.errors import (
     HoldfastError,
     InvalidRequest,
@@ -25,20 +24,21 @@ from holdfast.errors import (
 from holdfast.integrations.completions import (
     Chunk,
     Completion,
-    Draft,
+    CompletionDraft,
     ErrorBody,
-    ErrorSaid,
+    ErrorDetail,
     completions_request,
 )
-from holdfast.integrations.reading import (
-    bounded_body,
-    bounded_events,
-    bounded_time,
-    error_body,
-    retry_after_seconds,
+from holdfast.integrations.responses import (
+    limit_time,
+    parse_retry_after,
+    read_body,
+    read_error_body,
+    read_events,
 )
-from holdfast.model.invocation import Answer, Emit, Request, Usage, tokens_at_most
+from holdfast.model.invocation import Answer, Emit, Request, Usage, tokens_max
 from holdfast.model.pricing import ModelPrice, price_of
+from holdfast.redaction import REDACTED, excerpt, without_credentials
 
 if TYPE_CHECKING:
     import httpx
@@ -48,14 +48,14 @@ __all__ = ["OpenAI"]
 T = TypeVar("T")
 
 _OPENAI = "https://api.openai.com/v1"
-_AT_ONCE = 100
+_CONNECTIONS_MAX = 100
 _CONNECT_SECONDS = 10.0
 # More than any model asks for a picture: the small ones count one as 48,169.
 _IMAGE_TOKENS = 50_000
 _MESSAGE_MAX = 500
 _REASON_MAX = 100
 # What a later call may not meet again, besides everything from 500 on.
-_TOO_MANY = 429
+_TOO_MANY_REQUESTS = 429
 _UNAVAILABLE = frozenset({408, 409, 425, 429})
 _KEY = re.compile(r"[!-~]*")
 _STATUS = re.compile(r"[0-9]{3}")
@@ -87,20 +87,20 @@ class OpenAI:
         if find_spec("httpx") is None:
             raise ModelRefused("OpenAI needs httpx: pip install 'holdfast[openai]'", reason="httpx")
         self.name: Final = model
-        self._url = f"{_admitted(base_url)}/chat/completions"
-        self._theirs = base_url.rstrip("/") == _OPENAI
+        self._url = f"{_validate_base_url(base_url)}/chat/completions"
+        self._is_openai = base_url.rstrip("/") == _OPENAI
         if api_key is None:
-            api_key = os.environ.get("OPENAI_API_KEY", "") if self._theirs else ""
-        self._api_key = _admitted_key(api_key)
-        self.price: Final = price or (price_of(model) if self._theirs else None)
+            api_key = os.environ.get("OPENAI_API_KEY", "") if self._is_openai else ""
+        self._api_key = _validate_api_key(api_key)
+        self.price: Final = price or (price_of(model) if self._is_openai else None)
         self.max_tokens: Final = max_tokens
         self._context_tokens = context_tokens
         self._timeout_seconds = timeout_seconds
-        self._given = client
-        self._made: tuple[asyncio.AbstractEventLoop, httpx.AsyncClient] | None = None
+        self._given_client = client
+        self._created_client: tuple[asyncio.AbstractEventLoop, httpx.AsyncClient] | None = None
 
-    def tokens_at_most(self, request: Request) -> tuple[int, int]:
-        return tokens_at_most(
+    def tokens_max(self, request: Request) -> tuple[int, int]:
+        return tokens_max(
             request,
             image_tokens=_IMAGE_TOKENS,
             context_tokens=self._context_tokens,
@@ -109,9 +109,9 @@ class OpenAI:
 
     async def close(self) -> None:
         """Close the connections, if they are its own."""
-        if self._made is not None:
-            _, client = self._made
-            self._made = None
+        if self._created_client is not None:
+            _, client = self._created_client
+            self._created_client = None
             await client.aclose()
 
     async def answer(self, request: Request, emit: Emit | None) -> Answer:
@@ -120,53 +120,55 @@ class OpenAI:
             self.name,
             self.max_tokens,
             # OpenAI's newer models know no other; many an endpoint knows only the old one.
-            max_tokens_field="max_completion_tokens" if self._theirs else "max_tokens",
+            max_tokens_field="max_completion_tokens" if self._is_openai else "max_tokens",
         )
         if emit is not None:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
-        draft = Draft()
+        draft = CompletionDraft()
         content, headers = msgspec.json.encode(body), self._headers(request)
-        with self._errors():
+        with self._translate_errors():
             async with (
-                bounded_time(),
-                self._client().stream(
+                limit_time(),
+                self._get_client().stream(
                     "POST", self._url, content=content, headers=headers
                 ) as response,
             ):
                 if response.status_code != 200:
-                    raise self._status_error(response, await error_body(response))
+                    raise self._status_error(response, await read_error_body(response))
                 # An endpoint that cannot stream answers as a whole.
                 if emit is None or "json" in response.headers.get("content-type", ""):
-                    said = self._read(await bounded_body(response), Completion)
+                    said = self._decode(await read_body(response), Completion)
                     if said.error is not None:
-                        raise self._said_error(said.error)
-                    draft.take_whole(said)
+                        raise self._body_error(said.error)
+                    draft.add_completion(said)
                     if emit is not None and draft.text:
                         emit(draft.text)
                 else:
-                    await self._stream(response, draft, emit)
-        return draft.finished(request, self._usage(request, draft))
+                    await self._read_stream(response, draft, emit)
+        return draft.to_answer(request, self._usage(request, draft))
 
-    async def _stream(self, response: httpx.Response, draft: Draft, emit: Emit) -> None:
-        async for data in bounded_events(response):
+    async def _read_stream(
+        self, response: httpx.Response, draft: CompletionDraft, emit: Emit
+    ) -> None:
+        async for data in read_events(response):
             if data == b"[DONE]":
                 return
-            chunk = self._read(data, Chunk)
+            chunk = self._decode(data, Chunk)
             if chunk.error is not None:
-                raise self._said_error(chunk.error)
-            if text := draft.take(chunk):
+                raise self._body_error(chunk.error)
+            if text := draft.add_chunk(chunk):
                 emit(text)
         if draft.finish_reason is None:
             raise ModelUnavailable(
                 f"{self.name} broke off in the middle of its answer", reason="cut"
             )
 
-    def _usage(self, request: Request, draft: Draft) -> Usage:
+    def _usage(self, request: Request, draft: CompletionDraft) -> Usage:
         if draft.usage is not None:
             return draft.usage
         # An endpoint that does not count is counted for: rather too much than too little.
-        bound, most = self.tokens_at_most(request)
-        return Usage(bound, min(draft.size, most))
+        input_max, output_max = self.tokens_max(request)
+        return Usage(input_max, min(draft.size, output_max))
 
     def _headers(self, request: Request) -> dict[str, str]:
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
@@ -176,20 +178,20 @@ class OpenAI:
             headers["Idempotency-Key"] = request.idempotency_key
         return headers
 
-    def _client(self) -> httpx.AsyncClient:
-        if self._given is not None:
-            return self._given
+    def _get_client(self) -> httpx.AsyncClient:
+        if self._given_client is not None:
+            return self._given_client
         loop = asyncio.get_running_loop()
         # Connections belong to the loop that made them.
-        if self._made is None or self._made[0] is not loop:
+        if self._created_client is None or self._created_client[0] is not loop:
             import httpx
 
             timeout = httpx.Timeout(self._timeout_seconds, connect=_CONNECT_SECONDS, pool=None)
-            limits = httpx.Limits(max_connections=_AT_ONCE)
-            self._made = (loop, httpx.AsyncClient(timeout=timeout, limits=limits))
-        return self._made[1]
+            limits = httpx.Limits(max_connections=_CONNECTIONS_MAX)
+            self._created_client = (loop, httpx.AsyncClient(timeout=timeout, limits=limits))
+        return self._created_client[1]
 
-    def _read(self, data: bytes, kind: type[T]) -> T:
+    def _decode(self, data: bytes, kind: type[T]) -> T:
         try:
             return msgspec.json.decode(data, type=kind)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -207,7 +209,7 @@ class OpenAI:
             error = None
         code = self._reason(error) if error is not None else ""
         said = error.message if error is not None else body.decode(errors="replace")
-        message = self._shown(f"{status} {code or response.reason_phrase}: {said}")
+        message = self._redacted(f"{status} {code or response.reason_phrase}: {said}")
         # Nothing is left to be spent: that does not pass by waiting.
         if code == "insufficient_quota" or (status not in _UNAVAILABLE and status < 500):
             return ModelRefused(message, reason=code or str(status))
@@ -215,53 +217,53 @@ class OpenAI:
             message,
             reason=code or str(status),
             retry_after_seconds=_retry_after(response),
-            unpaid=status == _TOO_MANY,
+            unpaid=status == _TOO_MANY_REQUESTS,
         )
 
-    def _said_error(self, error: ErrorSaid) -> HoldfastError:
+    def _body_error(self, error: ErrorDetail) -> HoldfastError:
         """Return what an error comes down to that came after the endpoint had said yes."""
         code = self._reason(error) or "error"
-        message = self._shown(f"{code}: {error.message}")
+        message = self._redacted(f"{code}: {error.message}")
         refused = _STATUS.fullmatch(code) and int(code) < 500 and int(code) not in _UNAVAILABLE
         if refused or code in ("invalid_request_error", "insufficient_quota"):
             return ModelRefused(message, reason=code)
         return ModelUnavailable(message, reason=code)
 
-    def _reason(self, error: ErrorSaid) -> str:
-        return self._shown(error.reason)[:_REASON_MAX]
+    def _reason(self, error: ErrorDetail) -> str:
+        return self._redacted(error.reason)[:_REASON_MAX]
 
-    def _shown(self, text: str) -> str:
+    def _redacted(self, text: str) -> str:
         """Return what an endpoint says as an error may show it: it may repeat the key."""
         if self._api_key:
-            text = text.replace(self._api_key, HIDDEN)
+            text = text.replace(self._api_key, REDACTED)
         return excerpt(text, _MESSAGE_MAX)
 
     @contextmanager
-    def _errors(self) -> Generator[None]:
+    def _translate_errors(self) -> Generator[None]:
         import httpx
 
         try:
             yield
         except (httpx.UnsupportedProtocol, httpx.LocalProtocolError, httpx.InvalidURL) as error:
-            told = self._shown(f"{self.name}: {error}")
+            told = self._redacted(f"{self.name}: {error}")
             raise ModelRefused(told, reason=type(error).__name__) from None
         except httpx.HTTPError as error:
             kind = type(error).__name__
             raise ModelUnavailable(
-                self._shown(f"{self.name}: {str(error) or kind}"),
+                self._redacted(f"{self.name}: {str(error) or kind}"),
                 reason=kind,
                 unpaid=isinstance(error, httpx.ConnectError | httpx.ConnectTimeout),
             ) from None
 
 
 def _retry_after(response: httpx.Response) -> float | None:
-    milliseconds = retry_after_seconds(response.headers.get("retry-after-ms", ""))
+    milliseconds = parse_retry_after(response.headers.get("retry-after-ms", ""))
     if milliseconds is not None:
         return milliseconds / 1000
-    return retry_after_seconds(response.headers.get("retry-after", ""))
+    return parse_retry_after(response.headers.get("retry-after", ""))
 
 
-def _admitted_key(api_key: object) -> str:
+def _validate_api_key(api_key: object) -> str:
     # The value is not shown: it is a secret, if a malformed one.
     if not isinstance(api_key, str) or not _KEY.fullmatch(api_key):
         raise InvalidRequest(
@@ -272,7 +274,7 @@ def _admitted_key(api_key: object) -> str:
     return api_key
 
 
-def _admitted(base_url: str) -> str:
+def _validate_base_url(base_url: str) -> str:
     shown = without_credentials(repr(base_url))
     try:
         parts = urlsplit(base_url)

@@ -8,22 +8,22 @@ import msgspec
 
 from holdfast.errors import InvalidRequest
 from holdfast.model.durations import Duration, milliseconds_of
-from holdfast.model.spending import NANODOLLARS, Spending
+from holdfast.model.spending import NANODOLLARS_PER_DOLLAR, Spending
 
-__all__ = ["Budget", "Limits"]
+__all__ = ["Budget", "BudgetLimits"]
 
 _TOKENS_MAX = 10**15
 _DOLLARS_MAX = 10**9
 
 
-class Limits(msgspec.Struct, frozen=True):
+class BudgetLimits(msgspec.Struct, frozen=True):
     """What a run may spend, as its row has it; None is no limit."""
 
     tokens: int | None = None
     nanodollars: int | None = None
     wall_ms: int | None = None
 
-    def lacking(self, spent: Spending, wall_ms: int, need: Spending) -> str | None:
+    def shortfall(self, spent: Spending, wall_ms: int, need: Spending) -> str | None:
         """Return what is needed, and what is left, as people read it; None where that is enough."""
         if self.wall_ms is not None and wall_ms >= self.wall_ms:
             return f"more than {self.wall_ms / 1000:g} seconds inside nodes"
@@ -36,7 +36,7 @@ class Limits(msgspec.Struct, frozen=True):
             return f"${need.usd:.6f}, and ${left.usd:.6f} are left"
         return None
 
-    def is_within(self, other: Limits) -> bool:
+    def is_within(self, other: BudgetLimits) -> bool:
         """Return whether it allows no more tokens and no more dollars than another one."""
         return _is_within(self.tokens, other.tokens) and _is_within(
             self.nanodollars, other.nanodollars
@@ -79,10 +79,10 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
             milliseconds_of(self.wall, "wall")
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> BudgetLimits:
         """The budget in whole units; what is no whole nanodollar is rounded down."""
-        return Limits(
+        return BudgetLimits(
             self.tokens,
-            None if self.usd is None else math.floor(round(self.usd * NANODOLLARS, 3)),
+            None if self.usd is None else math.floor(round(self.usd * NANODOLLARS_PER_DOLLAR, 3)),
             None if self.wall is None else milliseconds_of(self.wall, "wall"),
         )

@@ -14,11 +14,18 @@ from holdfast.model.event import (
     CallVoided,
     Failure,
 )
-from holdfast.model.spending import NOTHING, Spending
+from holdfast.model.spending import NO_SPENDING, Spending
 
-__all__ = ["SETTLED", "Call", "CallEvent", "called", "is_ambiguous", "settled_signal"]
+__all__ = [
+    "RESOLUTION_PREFIX",
+    "Call",
+    "CallEvent",
+    "call_after",
+    "is_resolution_signal",
+    "resolution_signal",
+]
 
-SETTLED = "%call."
+RESOLUTION_PREFIX = "%call."
 """What the names of signals begin with by which a person says what became of a call."""
 
 CallEvent = CallFinished | CallIntended | CallVoided | CallRetried | CallReserved
@@ -40,18 +47,18 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     failed: int = 0
     """How often it failed, and was to be made again."""
     retry_at_ms: int = 0
-    reserved: Spending = NOTHING
+    reserved: Spending = NO_SPENDING
     """What was set aside for it, and counts as spent until its end says otherwise."""
-    spent: Spending = NOTHING
-    saved: Spending = NOTHING
+    spent: Spending = NO_SPENDING
+    saved: Spending = NO_SPENDING
 
     @property
-    def forgotten(self) -> bool:
+    def is_forgotten(self) -> bool:
         """Whether a further attempt of the node makes it anew."""
         return self.over and self.failure is not None and not self.lasts
 
 
-def called(before: Call, event: CallEvent) -> Call:
+def call_after(before: Call, event: CallEvent) -> Call:
     """Return what is known of a call after one more event."""
     match event:
         case CallFinished():
@@ -75,14 +82,14 @@ def called(before: Call, event: CallEvent) -> Call:
                 before, failed=before.failed + 1, retry_at_ms=event.retry_at_ms
             )
         case CallReserved():
-            return msgspec.structs.replace(before, reserved=event.most)
+            return msgspec.structs.replace(before, reserved=event.max_spending)
 
 
-def settled_signal(call_id: str) -> str:
+def resolution_signal(call_id: str) -> str:
     """Return the name of the signal by which a person says what became of a call."""
-    return f"{SETTLED}{call_id}"
+    return f"{RESOLUTION_PREFIX}{call_id}"
 
 
-def is_ambiguous(signal: str | None) -> bool:
+def is_resolution_signal(signal: str | None) -> bool:
     """Return whether a wait for that signal is one for a person to say what became of a call."""
-    return signal is not None and signal.startswith(SETTLED)
+    return signal is not None and signal.startswith(RESOLUTION_PREFIX)

@@ -20,7 +20,16 @@ import msgspec
 from holdfast.model.event import Event, Failure
 from holdfast.model.execution import Execution
 
-__all__ = ["Decision", "Effect", "Outcome", "Program", "Raised", "Returned", "RunNode", "WentStale"]
+__all__ = [
+    "Decision",
+    "Effect",
+    "NodeOutcome",
+    "Program",
+    "Raised",
+    "Returned",
+    "RunNode",
+    "WentStale",
+]
 
 
 class RunNode(msgspec.Struct, frozen=True):
@@ -57,7 +66,7 @@ class WentStale(msgspec.Struct, frozen=True):
     """The node's pause outlasted its ``max_pause``."""
 
 
-Outcome: TypeAlias = Returned | Raised | WentStale
+NodeOutcome: TypeAlias = Returned | Raised | WentStale
 """What can come of performing an effect."""
 
 
@@ -86,7 +95,9 @@ class Program(Protocol):
         """
         ...
 
-    def step(self, execution: Execution, branch: str, outcome: Outcome, now_ms: int) -> Decision:
+    def step(
+        self, execution: Execution, branch: str, outcome: NodeOutcome, now_ms: int
+    ) -> Decision:
         """Decide what follows from what came of a branch's effect."""
         ...
 

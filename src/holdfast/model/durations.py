@@ -18,25 +18,25 @@ _MILLISECONDS_MAX = 100 * 365 * 24 * 3600 * 1000
 
 def seconds(count: float) -> timedelta:
     """Return that many seconds."""
-    return _span("seconds", count)
+    return _timedelta("seconds", count)
 
 
 def minutes(count: float) -> timedelta:
     """Return that many minutes."""
-    return _span("minutes", count)
+    return _timedelta("minutes", count)
 
 
 def hours(count: float) -> timedelta:
     """Return that many hours."""
-    return _span("hours", count)
+    return _timedelta("hours", count)
 
 
 def days(count: float) -> timedelta:
     """Return that many days."""
-    return _span("days", count)
+    return _timedelta("days", count)
 
 
-def _span(unit: str, count: float) -> timedelta:
+def _timedelta(unit: str, count: float) -> timedelta:
     try:
         return timedelta(**{unit: count})
     except (TypeError, ValueError, OverflowError):

@@ -11,12 +11,13 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast.model.spending import NOTHING, Spending
+from holdfast.model.spending import NO_SPENDING, Spending
 from holdfast.model.wait import Wait
 
 __all__ = [
     "AttemptFailed",
     "BranchFailed",
+    "BudgetDrawn",
     "CallFinished",
     "CallIntended",
     "CallReserved",
@@ -25,7 +26,6 @@ __all__ = [
     "Cancelled",
     "ChildGranted",
     "ChildStarted",
-    "Drawn",
     "Event",
     "Expired",
     "Extended",
@@ -39,7 +39,7 @@ __all__ = [
     "SignalTaken",
     "Snapshot",
     "TimerFired",
-    "Waiting",
+    "WaitsRecorded",
 ]
 
 
@@ -152,8 +152,8 @@ class CallFinished(msgspec.Struct, frozen=True, array_like=True, tag="call"):
     """What kinds of error that was."""
     lasts: bool = False
     """Whether the failure is that of the next attempts of the node as well."""
-    spent: Spending = NOTHING
-    saved: Spending = NOTHING
+    spent: Spending = NO_SPENDING
+    saved: Spending = NO_SPENDING
     """What it would have cost, had there not been an answer already."""
     by: str = ""
     """Who else said so: ``probe``, ``person`` or ``cache``."""
@@ -202,13 +202,13 @@ class CallReserved(msgspec.Struct, frozen=True, array_like=True, tag="reserved")
     node: str
     visit: int
     call: str
-    most: Spending
+    max_spending: Spending
     branch: str = ""
     instead: bool = False
     """Whether it stands in the place of what was set aside before, which is known to be unspent."""
 
 
-class Drawn(msgspec.Struct, frozen=True, array_like=True, tag="drawn"):
+class BudgetDrawn(msgspec.Struct, frozen=True, array_like=True, tag="drawn"):
     """The run was given more of the budget that it shares with others."""
 
     at_ms: int
@@ -221,7 +221,7 @@ class ChildGranted(msgspec.Struct, frozen=True, array_like=True, tag="granted"):
 
     at_ms: int
     id: str
-    most: Spending
+    max_spending: Spending
 
 
 class TimerFired(msgspec.Struct, frozen=True, array_like=True, tag="timer"):
@@ -234,7 +234,7 @@ class TimerFired(msgspec.Struct, frozen=True, array_like=True, tag="timer"):
     branch: str = ""
 
 
-class Waiting(msgspec.Struct, frozen=True, array_like=True, tag="waiting"):
+class WaitsRecorded(msgspec.Struct, frozen=True, array_like=True, tag="waiting"):
     """Branches began to wait: written where there are more waits than a row holds."""
 
     at_ms: int
@@ -334,9 +334,9 @@ Event: TypeAlias = (
     | CallVoided
     | CallRetried
     | CallReserved
-    | Drawn
+    | BudgetDrawn
     | ChildGranted
-    | Waiting
+    | WaitsRecorded
     | BranchFailed
     | Rerouted
     | Finished

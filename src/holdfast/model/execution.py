@@ -16,16 +16,17 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from holdfast.errors import JournalDamaged
-from holdfast.model.call import Call, CallEvent, called
+from holdfast.model.call import Call, CallEvent, call_after
 from holdfast.model.child import (
-    child_of,
-    childs_signal,
-    is_childs_signal,
-    is_unfinished_child,
+    child_id_of,
+    child_signal,
+    is_child_signal,
+    is_unfinished_child_signal,
 )
 from holdfast.model.event import (
     AttemptFailed,
     BranchFailed,
+    BudgetDrawn,
     CallFinished,
     CallIntended,
     CallReserved,
@@ -34,7 +35,6 @@ from holdfast.model.event import (
     Cancelled,
     ChildGranted,
     ChildStarted,
-    Drawn,
     Event,
     Expired,
     Extended,
@@ -48,10 +48,10 @@ from holdfast.model.event import (
     SignalTaken,
     Snapshot,
     TimerFired,
-    Waiting,
+    WaitsRecorded,
 )
-from holdfast.model.reducing import reduced
-from holdfast.model.spending import NOTHING, Spending
+from holdfast.model.reducers import reduced
+from holdfast.model.spending import NO_SPENDING, Spending
 from holdfast.model.wait import Wait
 
 __all__ = [
@@ -59,12 +59,12 @@ __all__ = [
     "Ending",
     "Execution",
     "Strand",
-    "ends",
     "folded",
+    "is_terminal",
     "is_within",
-    "outer",
+    "nodes_summary",
+    "outer_path",
     "restored",
-    "shown_nodes",
     "snapshot",
 ]
 
@@ -134,9 +134,9 @@ class Execution(Strand, frozen=True, kw_only=True):
     """How long records last since the run was extended; 0 where its row alone says so."""
     kept: str = ""
     """The retention class of blobs since then."""
-    spent: Spending = NOTHING
+    spent: Spending = NO_SPENDING
     """What its calls cost, and what those may have cost of whose end nothing is known."""
-    saved: Spending = NOTHING
+    saved: Spending = NO_SPENDING
     """What answers would have cost that others had asked for before."""
     drawn: Spending | None = None
     """What it was given of the budget that it shares with others; None where it shares none."""
@@ -147,12 +147,12 @@ class Execution(Strand, frozen=True, kw_only=True):
         """Return the run itself, or one of its branches if it is not joined yet."""
         return self.branches.get(path) if path else self
 
-    def open(self) -> Iterator[tuple[str, Strand]]:
+    def runnable_strands(self) -> Iterator[tuple[str, Strand]]:
         """Yield every strand that stands at a node to be run, with its name."""
         if self.ending is None:
-            yield from self.standing()
+            yield from self.current_strands()
 
-    def standing(self) -> Iterator[tuple[str, Strand]]:
+    def current_strands(self) -> Iterator[tuple[str, Strand]]:
         """Yield every strand that stands at a node, with its name, also if the run has ended."""
         if self.fork is None:
             yield "", self
@@ -160,57 +160,57 @@ class Execution(Strand, frozen=True, kw_only=True):
             if branch.fork is None and not branch.over:
                 yield path, branch
 
-    def stands(self, path: str) -> bool:
+    def is_at_node(self, path: str) -> bool:
         """Return whether a strand is there, and stands at a node to be run."""
         strand = self.strand(path)
         over = isinstance(strand, Branch) and strand.over
         return strand is not None and strand.fork is None and not over
 
-    def stands_in(self, path: str, visit: int) -> bool:
+    def is_at_visit(self, path: str, visit: int) -> bool:
         """Return whether a strand stands at the node of a certain visit."""
         strand = self.strand(path)
-        return strand is not None and strand.visit == visit and self.stands(path)
+        return strand is not None and strand.visit == visit and self.is_at_node(path)
 
-    def near(self, path: str) -> Iterator[str]:
+    def strands_after(self, path: str) -> Iterator[str]:
         """Yield the strands that may have come to stand at a node by an event of this one."""
         while path not in self.branches and path:
-            path = outer(path)
+            path = outer_path(path)
         strand = self.strand(path)
         if strand is not None and strand.fork is not None:
-            yield from _paths(path, strand)
+            yield from _branch_paths(path, strand)
         elif strand is not None and not (isinstance(strand, Branch) and strand.over):
             yield path
 
-    def view(self, path: str) -> dict[str, Any]:
+    def visible_state(self, path: str) -> dict[str, Any]:
         """Return the state as a strand sees it."""
         branch = self.branches.get(path)
         if branch is None:
             return self.state
-        above = self.view(outer(path))
+        above = self.visible_state(outer_path(path))
         fork = self._fork_of(path)
         seen = above
         if fork.takes is not None:
             seen = {own: above[name] for own, name in fork.takes.items() if name in above}
         if fork.over:
-            seen = {**seen, fork.into: above[fork.over][_index(path)]}
+            seen = {**seen, fork.into: above[fork.over][_branch_index(path)]}
         return reduced(seen, branch.delta, branch.ops)
 
     def spares(self, path: str) -> bool:
         """Return whether the others of its fork outlive this branch if it fails."""
         return self._fork_of(path).spares
 
-    def at_once(self, path: str) -> int:
+    def max_concurrent_branches(self, path: str) -> int:
         """Return how many branches of this one's fork may run at a time; 0 for any number."""
         return self._fork_of(path).at_once if path else 0
 
     def _fork_of(self, path: str) -> Fork:
-        strand = self.strand(outer(path))
+        strand = self.strand(outer_path(path))
         assert strand is not None
         assert strand.fork is not None
         return strand.fork
 
 
-def outer(path: str) -> str:
+def outer_path(path: str) -> str:
     """Return the strand whose branch this one is."""
     return path.rpartition("/")[0]
 
@@ -220,22 +220,22 @@ def is_within(path: str, within: str) -> bool:
     return not within or path == within or path.startswith(f"{within}/")
 
 
-def shown_nodes(execution: Execution) -> str:
+def nodes_summary(execution: Execution) -> str:
     """Return where a run stands, as people read it: ``read x14, check``."""
     if not execution.branches:
         return execution.node
     # Also once the run has ended: people look where it stood then.
-    nodes = Counter(strand.node for _, strand in execution.standing())
+    nodes = Counter(strand.node for _, strand in execution.current_strands())
     shown = ", ".join(name if n == 1 else f"{name} x{n}" for name, n in nodes.items())
-    return shown if len(shown) <= _SHOWN_MAX else shown[: _SHOWN_MAX - 1] + "…"
+    return shown if len(shown) <= _SUMMARY_CHARS_MAX else shown[: _SUMMARY_CHARS_MAX - 1] + "…"
 
 
 _UNKNOWN_CALL = Call()
-_SHOWN_MAX = 200
+_SUMMARY_CHARS_MAX = 200
 _TERMINAL = (Finished, Failed, Cancelled, Expired)
 
 
-def ends(event: Event) -> bool:
+def is_terminal(event: Event) -> bool:
     """Return whether nothing but a retry may follow the event."""
     return isinstance(event, _TERMINAL)
 
@@ -243,7 +243,7 @@ def ends(event: Event) -> bool:
 def folded(execution: Execution, events: Iterable[Event]) -> Execution:
     """Return the execution after the events."""
     for event in events:
-        execution = _after(execution, event)
+        execution = _folded_one(execution, event)
     return execution
 
 
@@ -274,14 +274,14 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Execution)
 
 
-def _after(before: Execution, event: Event) -> Execution:
+def _folded_one(before: Execution, event: Event) -> Execution:
     match event:
         case NodeFinished():
-            return _finished(before, event)
+            return _after_node(before, event)
         case AttemptFailed(branch=path):
             strand = _strand(before, path)
-            return _moved(
-                _changed(before, spent_ms=before.spent_ms + event.spent_ms),
+            return _with_strand(
+                _with_progress(before, spent_ms=before.spent_ms + event.spent_ms),
                 path,
                 failed_attempts=strand.failed_attempts + 1,
                 retry_at_ms=event.retry_at_ms,
@@ -295,23 +295,23 @@ def _after(before: Execution, event: Event) -> Execution:
             | CallRetried(branch=path)
             | CallReserved(branch=path)
         ):
-            return _called(before, path, event)
+            return _after_call_event(before, path, event)
         case SignalTaken(branch=path):
             taken = before.taken | {(event.name, event.id)}
-            after = _changed(before, taken=taken, **_childs_spending(before, event))
-            return _answered(after, path, event)
-        case Drawn():
-            return _changed(before, drawn=event.total)
+            after = _with_progress(before, taken=taken, **_child_spending(before, event))
+            return _after_answer(after, path, event)
+        case BudgetDrawn():
+            return _with_progress(before, drawn=event.total)
         case ChildGranted():
-            return _changed(before, **_sliced(before, event.id, event.most))
+            return _with_progress(before, **_with_child_slice(before, event.id, event.max_spending))
         case TimerFired(branch=path):
-            return _answered(_changed(before), path, event)
+            return _after_answer(_with_progress(before), path, event)
         case ChildStarted(branch=path):
             strand = _strand(before, path)
             children = {**strand.children, event.number: event.id}
-            return _moved(_changed(before), path, children=children)
-        case Waiting():
-            return _waiting(_changed(before), event)
+            return _with_strand(_with_progress(before), path, children=children)
+        case WaitsRecorded():
+            return _after_waits(_with_progress(before), event)
         case BranchFailed(branch=path):
             kept = {
                 name: strand
@@ -321,9 +321,11 @@ def _after(before: Execution, event: Event) -> Execution:
             branch = msgspec.structs.replace(
                 before.branches[path], over=True, fork=None, failed=event
             )
-            return _ended(_changed(before, branches={**kept, path: branch}), outer(path))
+            return _after_branch_end(
+                _with_progress(before, branches={**kept, path: branch}), outer_path(path)
+            )
         case Rerouted():
-            return _rerouted(before, event)
+            return _after_reroute(before, event)
         case Fenced():
             return msgspec.structs.replace(before, fences=before.fences + 1)
         case Extended():
@@ -332,17 +334,17 @@ def _after(before: Execution, event: Event) -> Execution:
         case Snapshot():
             return restored(event)
         case Finished():
-            return _changed(before, ending="finished", failure=None)
+            return _with_progress(before, ending="finished", failure=None)
         case Failed():
-            return _changed(before, ending="failed", failure=event.failure)
+            return _with_progress(before, ending="failed", failure=event.failure)
         case Cancelled():
             failure = Failure("Cancelled", event.reason)
-            return _changed(before, ending="cancelled", failure=failure)
+            return _with_progress(before, ending="cancelled", failure=failure)
         case Expired():
-            return _changed(before, ending="expired")
+            return _with_progress(before, ending="expired")
 
 
-def _finished(before: Execution, event: NodeFinished) -> Execution:
+def _after_node(before: Execution, event: NodeFinished) -> Execution:
     path = event.branch
     strand = _strand(before, path)
     counted: dict[str, Any] = {
@@ -351,7 +353,7 @@ def _finished(before: Execution, event: NodeFinished) -> Execution:
         "spent_ms": before.spent_ms + event.spent_ms,
     }
     entered: dict[str, Any] = {
-        **_ENTERED,
+        **_VISIT_DEFAULTS,
         "visit": strand.visit + 1,
         "fork": event.fork,
         "node": event.node if event.to is None else event.to,
@@ -371,10 +373,10 @@ def _finished(before: Execution, event: NodeFinished) -> Execution:
         counted["branches"] = {**before.branches, path: branch}
         after = msgspec.structs.replace(before, **counted)
         if over:
-            return _ended(after, outer(path))
+            return _after_branch_end(after, outer_path(path))
     if event.fork is None:
         return after
-    paths = list(_paths(path, _strand(after, path)))
+    paths = list(_branch_paths(path, _strand(after, path)))
     starts = event.fork.starts
     branches = {
         name: Branch(node=starts[0] if event.fork.over else starts[number])
@@ -384,12 +386,12 @@ def _finished(before: Execution, event: NodeFinished) -> Execution:
     return after if branches else _joined(after, path)
 
 
-def _ended(execution: Execution, path: str) -> Execution:
+def _after_branch_end(execution: Execution, path: str) -> Execution:
     """Return the execution after one more of a strand's branches is over."""
     strand = _strand(execution, path)
     ended = strand.ended + 1
     if strand.fork is not None and ended < strand.fork.width:
-        return _moved(execution, path, ended=ended)
+        return _with_strand(execution, path, ended=ended)
     return _joined(execution, path)
 
 
@@ -397,14 +399,14 @@ def _joined(execution: Execution, path: str) -> Execution:
     """Return the execution with a strand's branches brought together."""
     strand = _strand(execution, path)
     assert strand.fork is not None
-    names = list(_paths(path, strand))
+    names = list(_branch_paths(path, strand))
     branches = [execution.branches[name] for name in names]
     state, ops = execution.state, dict[str, str]()
     if isinstance(strand, Branch):
         state, ops = strand.delta, strand.ops
     for branch in branches:
         if branch.failed is None:
-            delta, reducers = _given(strand.fork, branch)
+            delta, reducers = _branch_result(strand.fork, branch)
             state, ops = reduced(state, delta, reducers), {**ops, **reducers}
     changes: dict[str, Any] = {
         "fork": None,
@@ -416,10 +418,10 @@ def _joined(execution: Execution, path: str) -> Execution:
     execution = msgspec.structs.replace(execution, branches=left)
     if not isinstance(strand, Branch):
         return msgspec.structs.replace(execution, **changes, state=state)
-    return _moved(execution, path, **changes, delta=state, ops=ops)
+    return _with_strand(execution, path, **changes, delta=state, ops=ops)
 
 
-def _given(fork: Fork, branch: Branch) -> tuple[dict[str, Any], dict[str, str]]:
+def _branch_result(fork: Fork, branch: Branch) -> tuple[dict[str, Any], dict[str, str]]:
     """Return what a branch gives to the strand from which it came, and the reducers for it."""
     if fork.takes is None:
         delta = {name: value for name, value in branch.delta.items() if name != fork.into}
@@ -429,9 +431,9 @@ def _given(fork: Fork, branch: Branch) -> tuple[dict[str, Any], dict[str, str]]:
     }, fork.ops
 
 
-def _answered(before: Execution, path: str, event: SignalTaken | TimerFired) -> Execution:
+def _after_answer(before: Execution, path: str, event: SignalTaken | TimerFired) -> Execution:
     strand = _strand(before, path)
-    return _moved(
+    return _with_strand(
         before,
         path,
         answers={**strand.answers, event.wait: event},
@@ -439,14 +441,14 @@ def _answered(before: Execution, path: str, event: SignalTaken | TimerFired) -> 
     )
 
 
-def _called(before: Execution, path: str, event: CallEvent) -> Execution:
+def _after_call_event(before: Execution, path: str, event: CallEvent) -> Execution:
     strand = _strand(before, path)
     known = strand.calls.get(event.call, _UNKNOWN_CALL)
-    calls = {**strand.calls, event.call: called(known, event)}
+    calls = {**strand.calls, event.call: call_after(known, event)}
     counted: dict[str, Any] = {}
     if isinstance(event, CallReserved):
-        unspent = known.reserved if event.instead else NOTHING
-        counted = {"spent": before.spent + event.most - unspent}
+        unspent = known.reserved if event.instead else NO_SPENDING
+        counted = {"spent": before.spent + event.max_spending - unspent}
     elif isinstance(event, CallFinished):
         counted = {
             "spent": before.spent + event.spent - known.reserved,
@@ -455,42 +457,42 @@ def _called(before: Execution, path: str, event: CallEvent) -> Execution:
     if isinstance(event, CallRetried):
         calls = _without_failures(calls, within=f"{event.call}>")
     if not path:
-        return _changed(before, **counted, calls=calls)
-    return _moved(_changed(before, **counted), path, calls=calls)
+        return _with_progress(before, **counted, calls=calls)
+    return _with_strand(_with_progress(before, **counted), path, calls=calls)
 
 
-def _sliced(before: Execution, child: str, spending: Spending) -> dict[str, Any]:
+def _with_child_slice(before: Execution, child: str, spending: Spending) -> dict[str, Any]:
     """Return what changes when a child may spend, or has spent, so much."""
     return {
-        "spent": before.spent + spending - before.slices.get(child, NOTHING),
+        "spent": before.spent + spending - before.slices.get(child, NO_SPENDING),
         "slices": {**before.slices, child: spending},
     }
 
 
-def _childs_spending(before: Execution, event: SignalTaken) -> dict[str, Any]:
+def _child_spending(before: Execution, event: SignalTaken) -> dict[str, Any]:
     """Return what changes when a child with a budget of its own has ended."""
-    child = child_of(event.name)
+    child = child_id_of(event.name)
     if child not in before.slices or "spent" not in event.payload:
         return {}
-    return _sliced(before, child, Spending(*event.payload["spent"]))
+    return _with_child_slice(before, child, Spending(*event.payload["spent"]))
 
 
 def _without_failures(calls: dict[str, Call], *, within: str = "") -> dict[str, Call]:
     """Return the calls as a further attempt finds them: failures are forgotten."""
     return {
-        name: _tried_anew(call) if name.startswith(within) else call
+        name: _reset_call(call) if name.startswith(within) else call
         for name, call in calls.items()
-        if call.voided or not call.forgotten or not name.startswith(within)
+        if call.voided or not call.is_forgotten or not name.startswith(within)
     }
 
 
-def _tried_anew(call: Call) -> Call:
-    if call.forgotten:
+def _reset_call(call: Call) -> Call:
+    if call.is_forgotten:
         return Call(voided=call.voided)  # a key that was burned stays so
     return msgspec.structs.replace(call, failed=0, retry_at_ms=0)
 
 
-def _waiting(before: Execution, event: Waiting) -> Execution:
+def _after_waits(before: Execution, event: WaitsRecorded) -> Execution:
     by_branch: dict[str, list[Wait]] = {}
     for wait in event.waits:
         by_branch.setdefault(wait.branch, []).append(wait)
@@ -503,14 +505,14 @@ def _waiting(before: Execution, event: Waiting) -> Execution:
     return msgspec.structs.replace(before, waits=own, branches=branches)
 
 
-def _rerouted(before: Execution, event: Rerouted) -> Execution:
+def _after_reroute(before: Execution, event: Rerouted) -> Execution:
     if event.to is None:
         branches = {
-            path: msgspec.structs.replace(branch, **_tried_again(branch))
+            path: msgspec.structs.replace(branch, **_retried_strand(branch))
             for path, branch in before.branches.items()
         }
-        kept = _tried_again(before) | _given_back(before, event)
-        return _changed(before, **kept, branches=branches, retried=event.request, ending=None)
+        kept = _retried_strand(before) | _drawn_after_retry(before, event)
+        return _with_progress(before, **kept, branches=branches, retried=event.request, ending=None)
     strand = _strand(before, event.branch)
     # Whatever branches there are beneath it are given up.
     kept_branches = {
@@ -518,17 +520,19 @@ def _rerouted(before: Execution, event: Rerouted) -> Execution:
         for path, branch in before.branches.items()
         if path == event.branch or not is_within(path, event.branch)
     }
-    after = _changed(
+    after = _with_progress(
         before,
-        **_given_back(before, event),
+        **_drawn_after_retry(before, event),
         branches=kept_branches,
         retried=event.request or before.retried,
         ending=None,
     )
-    return _moved(after, event.branch, **_ENTERED, node=event.to, visit=strand.visit + 1)
+    return _with_strand(
+        after, event.branch, **_VISIT_DEFAULTS, node=event.to, visit=strand.visit + 1
+    )
 
 
-def _given_back(before: Execution, event: Rerouted) -> dict[str, Any]:
+def _drawn_after_retry(before: Execution, event: Rerouted) -> dict[str, Any]:
     """Return what changes in what a run was given when it goes on after it had failed.
 
     What it had not spent then it gave back.
@@ -543,7 +547,7 @@ def _given_back(before: Execution, event: Rerouted) -> dict[str, Any]:
     }
 
 
-def _tried_again(strand: Strand) -> dict[str, Any]:
+def _retried_strand(strand: Strand) -> dict[str, Any]:
     """Return what changes in a strand whose visit goes on after the run had failed.
 
     What its waits were answered stands, and so do its keys. Only children that did not finish are
@@ -552,7 +556,8 @@ def _tried_again(strand: Strand) -> dict[str, Any]:
     unfinished = {
         key: answer
         for key, answer in strand.answers.items()
-        if isinstance(answer, SignalTaken) and is_unfinished_child(answer.name, answer.payload)
+        if isinstance(answer, SignalTaken)
+        and is_unfinished_child_signal(answer.name, answer.payload)
     }
     finished = {
         answer.name
@@ -565,14 +570,14 @@ def _tried_again(strand: Strand) -> dict[str, Any]:
         "failure": None,
         "calls": _without_failures(strand.calls),
         "answers": {key: a for key, a in strand.answers.items() if key not in unfinished},
-        "children": {n: id for n, id in strand.children.items() if childs_signal(id) in finished},
+        "children": {n: id for n, id in strand.children.items() if child_signal(id) in finished},
         # Nobody tells a run that has failed: whether they have ended meanwhile is asked again.
-        "waits": tuple(wait for wait in strand.waits if not is_childs_signal(wait.signal)),
+        "waits": tuple(wait for wait in strand.waits if not is_child_signal(wait.signal)),
     }
 
 
 # What every visit begins with.
-_ENTERED: dict[str, Any] = {
+_VISIT_DEFAULTS: dict[str, Any] = {
     "failed_attempts": 0,
     "retry_at_ms": 0,
     "answers": {},
@@ -590,18 +595,18 @@ def _strand(execution: Execution, path: str) -> Strand:
     return execution.branches[path] if path else execution
 
 
-def _moved(execution: Execution, path: str, **changes: Any) -> Execution:
+def _with_strand(execution: Execution, path: str, **changes: Any) -> Execution:
     if not path:
         return msgspec.structs.replace(execution, **changes)
     branch = msgspec.structs.replace(execution.branches[path], **changes)
     return msgspec.structs.replace(execution, branches={**execution.branches, path: branch})
 
 
-def _changed(before: Execution, **changes: Any) -> Execution:
+def _with_progress(before: Execution, **changes: Any) -> Execution:
     return msgspec.structs.replace(before, fences=0, **changes)
 
 
-def _paths(path: str, strand: Strand) -> Iterator[str]:
+def _branch_paths(path: str, strand: Strand) -> Iterator[str]:
     """Yield the names of a strand's branches; they fork after the visit before the one to come."""
     if strand.fork is not None:
         prefix = f"{path}/" if path else ""
@@ -609,5 +614,5 @@ def _paths(path: str, strand: Strand) -> Iterator[str]:
             yield f"{prefix}{strand.visit - 1}.{number}"
 
 
-def _index(path: str) -> int:
+def _branch_index(path: str) -> int:
     return int(path.rpartition(".")[2])

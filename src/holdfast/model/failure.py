@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import traceback
 
-from holdfast.addresses import excerpt
 from holdfast.model.event import Failure
+from holdfast.redaction import excerpt
 
 __all__ = ["failure_of"]
 
-_KIND_MAX = 200
-_MESSAGE_MAX = 2_000
-_TRACE_MAX = 8_000
+_TYPE_CHARS_MAX = 200
+_MESSAGE_CHARS_MAX = 2_000
+_TRACE_CHARS_MAX = 8_000
 
 
 def failure_of(error: BaseException) -> Failure:
@@ -26,12 +26,12 @@ def failure_of(error: BaseException) -> Failure:
         message = "(the error cannot be shown)"
     trace = "".join(traceback.format_exception(error))
     return Failure(
-        _text(excerpt(name, _KIND_MAX))[:_KIND_MAX],
-        _text(excerpt(message, _MESSAGE_MAX))[:_MESSAGE_MAX],
-        _text(excerpt(trace, _TRACE_MAX, end=True))[-_TRACE_MAX:],
+        _utf8_safe(excerpt(name, _TYPE_CHARS_MAX))[:_TYPE_CHARS_MAX],
+        _utf8_safe(excerpt(message, _MESSAGE_CHARS_MAX))[:_MESSAGE_CHARS_MAX],
+        _utf8_safe(excerpt(trace, _TRACE_CHARS_MAX, end=True))[-_TRACE_CHARS_MAX:],
     )
 
 
-def _text(text: str) -> str:
+def _utf8_safe(text: str) -> str:
     """Return text that UTF-8 can express."""
     return text.encode(errors="backslashreplace").decode()

@@ -10,13 +10,13 @@ from typing import Any, Literal, Protocol, TypeAlias, cast
 import msgspec
 
 from holdfast.errors import InvalidAnswer, InvalidPrompt
-from holdfast.model.bounds import JSON_CONTAINERS_MAX, JSON_DEPTH_MAX
+from holdfast.model.answer_limits import JSON_CONTAINERS_MAX, JSON_DEPTH_MAX
 from holdfast.model.pricing import ModelPrice, Usage
 from holdfast.model.prompt import (
-    admitted_messages,
-    admitted_output,
-    admitted_params,
-    admitted_tool,
+    check_tool,
+    validated_messages,
+    validated_output_schema,
+    validated_params,
 )
 
 __all__ = [
@@ -28,9 +28,9 @@ __all__ = [
     "ToolCall",
     "ToolSpec",
     "Usage",
-    "input_tokens_at_most",
+    "input_tokens_max",
     "parsed_json",
-    "tokens_at_most",
+    "tokens_max",
 ]
 
 Emit: TypeAlias = Callable[[str], None]
@@ -42,13 +42,13 @@ StopReason: TypeAlias = Literal["end", "tool_calls", "length", "filtered"]
 _TOOLS_MAX = 128
 # Two of them, each of which takes time in proportion to the text: as one, it took the square of it
 # for what a model can be made to write.
-_FENCE_BEGINS = re.compile(r"```[a-zA-Z]*[ \t]*\n")
-_FENCED = re.compile(r"(.*)\n[ \t]*```", re.DOTALL)
+_CODE_FENCE_START = re.compile(r"```[a-zA-Z]*[ \t]*\n")
+_CODE_FENCE_BODY = re.compile(r"(.*)\n[ \t]*```", re.DOTALL)
 
 # What a service puts around a prompt; each is more than any that we know of asks.
-_TOKENS_AROUND = 64
-_TOKENS_A_MESSAGE = 16
-_TOKENS_FOR_TOOLS = 1_000
+_PROMPT_OVERHEAD_TOKENS = 64
+_MESSAGE_OVERHEAD_TOKENS = 16
+_TOOLS_OVERHEAD_TOKENS = 1_000
 
 
 class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -62,7 +62,7 @@ class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """The JSON schema of its arguments, which is that of an object."""
 
     def __post_init__(self) -> None:
-        admitted_tool(self.name, self.description, self.parameters)
+        check_tool(self.name, self.description, self.parameters)
 
 
 class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -148,11 +148,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             )
         return cls(
             model=model,
-            messages=admitted_messages(messages),
+            messages=validated_messages(messages),
             tools=tuple(tools),
             tool_choice=tool_choice,
-            output=None if output is None else admitted_output(output),
-            params=admitted_params(
+            output=None if output is None else validated_output_schema(output),
+            params=validated_params(
                 max_tokens=max_tokens,
                 temperature=temperature,
                 top_p=top_p,
@@ -248,7 +248,7 @@ class Model(Protocol):
         """How many tokens an answer has at most, if a request does not say."""
         ...
 
-    def tokens_at_most(self, request: Request) -> tuple[int, int]:
+    def tokens_max(self, request: Request) -> tuple[int, int]:
         """Return more tokens than the request can take, in and out: what is reserved for it."""
         ...
 
@@ -266,13 +266,13 @@ class Model(Protocol):
         ...
 
 
-def input_tokens_at_most(request: Request, *, image_tokens: int, document_tokens: int) -> int:
+def input_tokens_max(request: Request, *, image_tokens: int, document_tokens: int) -> int:
     """Return more tokens than the prompt of a request can have.
 
     No tokenizer in use makes more than one token of a byte. Pictures and documents are counted by
     what the service asks for one at most, except documents that are text.
     """
-    total = _TOKENS_AROUND + _TOKENS_A_MESSAGE * len(request.messages)
+    total = _PROMPT_OVERHEAD_TOKENS + _MESSAGE_OVERHEAD_TOKENS * len(request.messages)
     for message in request.messages:
         total += len(msgspec.json.encode(message.get("tool_calls", ())))
         content = message["content"]
@@ -286,18 +286,18 @@ def input_tokens_at_most(request: Request, *, image_tokens: int, document_tokens
             else:
                 total += document_tokens
     if request.tools or request.output:
-        total += _TOKENS_FOR_TOOLS + len(msgspec.json.encode([request.tools, request.output]))
+        total += _TOOLS_OVERHEAD_TOKENS + len(msgspec.json.encode([request.tools, request.output]))
     return total
 
 
-def tokens_at_most(
+def tokens_max(
     request: Request, *, image_tokens: int, context_tokens: int, max_tokens: int
 ) -> tuple[int, int]:
     """Return more tokens than a request can take, in and out, of a model with such a context.
 
     ``max_tokens`` is how long an answer may be where the request does not say.
     """
-    bound = input_tokens_at_most(request, image_tokens=image_tokens, document_tokens=context_tokens)
+    bound = input_tokens_max(request, image_tokens=image_tokens, document_tokens=context_tokens)
     return min(bound, context_tokens), request.params.get("max_tokens", max_tokens)
 
 
@@ -308,21 +308,21 @@ def parsed_json(text: str) -> Any:
         InvalidAnswer: it is not JSON, or holds what cannot be kept.
     """
     try:
-        return _kept(text)
+        return _decoded_json(text)
     except ValueError as error:
         reason = error
-    begins = _FENCE_BEGINS.search(text)
+    begins = _CODE_FENCE_START.search(text)
     # If nothing ends the first fence, nothing ends a later one.
-    if begins is not None and (fenced := _FENCED.match(text, begins.end())):
+    if begins is not None and (fenced := _CODE_FENCE_BODY.match(text, begins.end())):
         try:
-            return _kept(fenced[1])
+            return _decoded_json(fenced[1])
         except ValueError as error:
             reason = error
     # It says where the JSON breaks, and quotes nothing: an answer may hold anything.
     raise InvalidAnswer(f"the answer is not JSON: {reason}; it has {len(text):,} letters")
 
 
-def _kept(text: str) -> Any:
+def _decoded_json(text: str) -> Any:
     try:
         value = msgspec.json.decode(text)
         _check_shape(value)

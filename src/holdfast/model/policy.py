@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.errors import CallFailed, InvalidRequest
 
-__all__ = ["ONCE", "Durability", "OnFailure", "OnStale", "Pausable", "Retry", "admitted_retry"]
+__all__ = ["ONCE", "Durability", "OnFailure", "OnStale", "Pausable", "Retry", "validated_retry"]
 
 Durability: TypeAlias = Literal["every_node", "on_pause"]
 """When a run becomes durable: with its start and every node, or not before it first pauses.
@@ -37,9 +37,13 @@ def _check(field: str, value: object, fits: bool, rule: str) -> None:
         raise InvalidRequest(f"{field} of a Retry is {rule}, not {value!r:.80}", field=field)
 
 
-def _check_number(field: str, value: object, least: float, most: float = math.inf) -> None:
-    fits = isinstance(value, int | float) and least <= value <= most
-    rule = f"a number from {least} on" if most == math.inf else f"a number from {least} to {most}"
+def _check_number(field: str, value: object, min_value: float, max_value: float = math.inf) -> None:
+    fits = isinstance(value, int | float) and min_value <= value <= max_value
+    rule = (
+        f"a number from {min_value} on"
+        if max_value == math.inf
+        else f"a number from {min_value} to {max_value}"
+    )
     _check(field, value, fits, rule)
 
 
@@ -54,7 +58,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
     """In all, the first one included."""
     first_seconds: float = 1.0
     factor: float = 2.0
-    most_seconds: float = 300.0
+    max_seconds: float = 300.0
     jitter: float = 0.5
     on: tuple[type[Exception], ...] = (Exception,)
 
@@ -63,7 +67,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
         _check("attempts", self.attempts, whole, "a whole number from 1 on")
         _check_number("first_seconds", self.first_seconds, 0)
         _check_number("factor", self.factor, 1)
-        _check_number("most_seconds", self.most_seconds, 0)
+        _check_number("max_seconds", self.max_seconds, 0)
         _check_number("jitter", self.jitter, 0, 1)
         kinds = isinstance(self.on, tuple) and all(
             isinstance(kind, type) and issubclass(kind, Exception) for kind in self.on
@@ -76,12 +80,12 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
             return True
         return isinstance(error, self.on)
 
-    def pause_ms(self, failed: int, seed: str) -> int:
+    def backoff_ms(self, failed: int, seed: str) -> int:
         """Return how long to wait after that many failed attempts.
 
         The draw is derived from the seed, so that to decide stays a pure function.
         """
-        full = min(self.first_seconds * self.factor ** min(failed - 1, 64), self.most_seconds)
+        full = min(self.first_seconds * self.factor ** min(failed - 1, 64), self.max_seconds)
         digest = hashlib.blake2b(f"{seed}#{failed}".encode(), digest_size=8).digest()
         draw = int.from_bytes(digest, "big") / 2**64
         return round(full * (1 - self.jitter * draw) * 1000)
@@ -91,7 +95,7 @@ ONCE = Retry(attempts=1)
 """No second attempt: the first error fails the run."""
 
 
-def admitted_retry(retry: object) -> Retry:
+def validated_retry(retry: object) -> Retry:
     """Return how often something is tried.
 
     Raises:

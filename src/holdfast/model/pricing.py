@@ -15,7 +15,7 @@ from decimal import ROUND_CEILING, Decimal
 import msgspec
 
 from holdfast.errors import InvalidRequest
-from holdfast.model.spending import NANODOLLARS
+from holdfast.model.spending import NANODOLLARS_PER_DOLLAR
 
 __all__ = ["MODEL_PRICES", "ModelPrice", "ModelPrices", "Usage", "price_of"]
 
@@ -70,7 +70,7 @@ class ModelPrice(msgspec.Struct, frozen=True, omit_defaults=True):
             raise InvalidRequest("long and long_above go together", field="long")
 
     @classmethod
-    def a_million(
+    def per_million(
         cls,
         input: float | str | Decimal,
         output: float | str | Decimal,
@@ -96,7 +96,7 @@ class ModelPrice(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def cost(self, usage: Usage) -> int:
         """Return what that usage of one call costs, in nanodollars."""
-        price = self._for(usage.input_tokens)
+        price = self._tier_for(usage.input_tokens)
         cached = min(usage.cached_input_tokens, usage.input_tokens)
         cached_price = price.input if price.cached_input is None else price.cached_input
         return (
@@ -105,12 +105,12 @@ class ModelPrice(msgspec.Struct, frozen=True, omit_defaults=True):
             + usage.output_tokens * price.output
         )
 
-    def cost_at_most(self, tokens: tuple[int, int]) -> int:
+    def max_cost(self, tokens: tuple[int, int]) -> int:
         """Return what a call costs at most that takes no more tokens than these, in and out."""
-        price = self._for(tokens[0])
+        price = self._tier_for(tokens[0])
         return tokens[0] * max(price.input, price.cached_input or 0) + tokens[1] * price.output
 
-    def _for(self, input_tokens: int) -> ModelPrice:
+    def _tier_for(self, input_tokens: int) -> ModelPrice:
         if self.long is None or self.long_above is None or input_tokens <= self.long_above:
             return self
         return self.long
@@ -119,7 +119,7 @@ class ModelPrice(msgspec.Struct, frozen=True, omit_defaults=True):
 def _nanodollars(field: str, dollars: float | str | Decimal) -> int:
     try:
         # By its text, since 0.1 as a float is a little more than a tenth.
-        exact = Decimal(str(dollars)) * NANODOLLARS / _MILLION
+        exact = Decimal(str(dollars)) * NANODOLLARS_PER_DOLLAR / _MILLION
         if exact >= 0:
             return int(exact.to_integral_value(ROUND_CEILING))
     except ArithmeticError:
@@ -153,7 +153,7 @@ def price_of(model_id: str, on: date | None = None) -> ModelPrice | None:
     return None
 
 
-_listed = ModelPrice.a_million
+_per_million = ModelPrice.per_million
 
 # On-demand calls at the standard tier, in dollars for a million tokens, in us-east-1. Two are
 # derived, not read one by one: Claude on Bedrock costs, from 4.5 on, a tenth more within a
@@ -164,68 +164,72 @@ MODEL_PRICES: tuple[ModelPrices, ...] = (
         valid_from=date(2025, 11, 24),
         source="Anthropic's price page; AWS' and OpenAI's as others quote them; copies, 2026-11-16",
         prices={
-            "anthropic.claude-3-haiku": _listed(0.25, 1.25),
-            "anthropic.claude-3-5-haiku": _listed(0.8, 4, cached_input=0.08),
-            "anthropic.claude-3-7-sonnet": _listed(3, 15, cached_input=0.3),
-            "anthropic.claude-sonnet-4": _listed(3, 15, cached_input=0.3),
-            "anthropic.claude-opus-4-1": _listed(15, 75, cached_input=1.5),
-            "anthropic.claude-haiku-4-5": _listed(1.1, 5.5, cached_input=0.11),
-            "global.anthropic.claude-haiku-4-5": _listed(1, 5, cached_input=0.1),
-            "anthropic.claude-sonnet-4-5": _listed(
+            "anthropic.claude-3-haiku": _per_million(0.25, 1.25),
+            "anthropic.claude-3-5-haiku": _per_million(0.8, 4, cached_input=0.08),
+            "anthropic.claude-3-7-sonnet": _per_million(3, 15, cached_input=0.3),
+            "anthropic.claude-sonnet-4": _per_million(3, 15, cached_input=0.3),
+            "anthropic.claude-opus-4-1": _per_million(15, 75, cached_input=1.5),
+            "anthropic.claude-haiku-4-5": _per_million(1.1, 5.5, cached_input=0.11),
+            "global.anthropic.claude-haiku-4-5": _per_million(1, 5, cached_input=0.1),
+            "anthropic.claude-sonnet-4-5": _per_million(
                 3.3,
                 16.5,
                 cached_input=0.33,
                 long_above=200_000,
-                long=_listed(6.6, 24.75, cached_input=0.66),
+                long=_per_million(6.6, 24.75, cached_input=0.66),
             ),
-            "global.anthropic.claude-sonnet-4-5": _listed(
+            "global.anthropic.claude-sonnet-4-5": _per_million(
                 3,
                 15,
                 cached_input=0.3,
                 long_above=200_000,
-                long=_listed(6, 22.5, cached_input=0.6),
+                long=_per_million(6, 22.5, cached_input=0.6),
             ),
-            "anthropic.claude-opus-4-5": _listed(5.5, 27.5, cached_input=0.55),
-            "global.anthropic.claude-opus-4-5": _listed(5, 25, cached_input=0.5),
-            "amazon.nova-micro": _listed(0.035, 0.14, cached_input=0.00875),
-            "amazon.nova-lite": _listed(0.06, 0.24, cached_input=0.015),
-            "amazon.nova-pro": _listed(0.8, 3.2, cached_input=0.2),
-            "amazon.nova-premier": _listed(2.5, 12.5, cached_input=0.625),
-            "gpt-4o-2024-05-13": _listed(5, 15),
-            "gpt-4o": _listed(2.5, 10, cached_input=1.25),
-            "gpt-4o-mini": _listed(0.15, 0.6, cached_input=0.075),
-            "gpt-4.1": _listed(2, 8, cached_input=0.5),
-            "gpt-4.1-mini": _listed(0.4, 1.6, cached_input=0.1),
-            "gpt-4.1-nano": _listed(0.1, 0.4, cached_input=0.025),
-            "o3": _listed(2, 8, cached_input=0.5),
-            "o4-mini": _listed(1.1, 4.4, cached_input=0.275),
-            "gpt-5": _listed(1.25, 10, cached_input=0.125),
-            "gpt-5-mini": _listed(0.25, 2, cached_input=0.025),
-            "gpt-5-nano": _listed(0.05, 0.4, cached_input=0.005),
-            "gpt-5.1": _listed(1.25, 10, cached_input=0.125),
+            "anthropic.claude-opus-4-5": _per_million(5.5, 27.5, cached_input=0.55),
+            "global.anthropic.claude-opus-4-5": _per_million(5, 25, cached_input=0.5),
+            "amazon.nova-micro": _per_million(0.035, 0.14, cached_input=0.00875),
+            "amazon.nova-lite": _per_million(0.06, 0.24, cached_input=0.015),
+            "amazon.nova-pro": _per_million(0.8, 3.2, cached_input=0.2),
+            "amazon.nova-premier": _per_million(2.5, 12.5, cached_input=0.625),
+            "gpt-4o-2024-05-13": _per_million(5, 15),
+            "gpt-4o": _per_million(2.5, 10, cached_input=1.25),
+            "gpt-4o-mini": _per_million(0.15, 0.6, cached_input=0.075),
+            "gpt-4.1": _per_million(2, 8, cached_input=0.5),
+            "gpt-4.1-mini": _per_million(0.4, 1.6, cached_input=0.1),
+            "gpt-4.1-nano": _per_million(0.1, 0.4, cached_input=0.025),
+            "o3": _per_million(2, 8, cached_input=0.5),
+            "o4-mini": _per_million(1.1, 4.4, cached_input=0.275),
+            "gpt-5": _per_million(1.25, 10, cached_input=0.125),
+            "gpt-5-mini": _per_million(0.25, 2, cached_input=0.025),
+            "gpt-5-nano": _per_million(0.05, 0.4, cached_input=0.005),
+            "gpt-5.1": _per_million(1.25, 10, cached_input=0.125),
         },
     ),
     ModelPrices(
         valid_from=date(2026, 4, 23),
         source="the same; what came out between the two days",
         prices={
-            "anthropic.claude-sonnet-4-6": _listed(3.3, 16.5, cached_input=0.33),
-            "global.anthropic.claude-sonnet-4-6": _listed(3, 15, cached_input=0.3),
-            "anthropic.claude-opus-4-6": _listed(5.5, 27.5, cached_input=0.55),
-            "global.anthropic.claude-opus-4-6": _listed(5, 25, cached_input=0.5),
-            "amazon.nova-2-lite": _listed(0.3, 2.5, cached_input=0.075),
-            "gpt-5.2": _listed(1.75, 14, cached_input=0.175),
-            "gpt-5.4": _listed(
+            "anthropic.claude-sonnet-4-6": _per_million(3.3, 16.5, cached_input=0.33),
+            "global.anthropic.claude-sonnet-4-6": _per_million(3, 15, cached_input=0.3),
+            "anthropic.claude-opus-4-6": _per_million(5.5, 27.5, cached_input=0.55),
+            "global.anthropic.claude-opus-4-6": _per_million(5, 25, cached_input=0.5),
+            "amazon.nova-2-lite": _per_million(0.3, 2.5, cached_input=0.075),
+            "gpt-5.2": _per_million(1.75, 14, cached_input=0.175),
+            "gpt-5.4": _per_million(
                 2.5,
                 15,
                 cached_input=0.25,
                 long_above=272_000,
-                long=_listed(5, 22.5, cached_input=0.5),
+                long=_per_million(5, 22.5, cached_input=0.5),
             ),
-            "gpt-5.4-mini": _listed(0.75, 4.5, cached_input=0.075),
-            "gpt-5.4-nano": _listed(0.2, 1.25, cached_input=0.02),
-            "gpt-5.5": _listed(
-                5, 30, cached_input=0.5, long_above=272_000, long=_listed(10, 45, cached_input=1)
+            "gpt-5.4-mini": _per_million(0.75, 4.5, cached_input=0.075),
+            "gpt-5.4-nano": _per_million(0.2, 1.25, cached_input=0.02),
+            "gpt-5.5": _per_million(
+                5,
+                30,
+                cached_input=0.5,
+                long_above=272_000,
+                long=_per_million(10, 45, cached_input=1),
             ),
         },
     ),

@@ -13,23 +13,23 @@ import msgspec
 from holdfast.errors import InvalidPrompt
 
 __all__ = [
-    "admitted_messages",
-    "admitted_output",
-    "admitted_params",
-    "admitted_tool",
-    "is_id",
+    "check_tool",
+    "is_tool_call_id",
     "is_tool_name",
+    "validated_messages",
+    "validated_output_schema",
+    "validated_params",
 ]
 
 _MESSAGES_MAX = 10_000
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-_TOOL_NAMES_TAKEN = ("any", "auto", "none")
+_RESERVED_TOOL_NAMES = ("any", "auto", "none")
 _ID_CHARS_MAX = 256
 _STOPS_MAX = 16
 _MEDIA_TYPE = re.compile(r"[a-z]+/[a-zA-Z0-9.+-]+")
 
 
-def admitted_messages(messages: Any) -> list[dict[str, Any]]:
+def validated_messages(messages: Any) -> list[dict[str, Any]]:
     """Return the messages as they are sent and kept; a text is one message of the user.
 
     Raises:
@@ -61,7 +61,7 @@ def admitted_messages(messages: Any) -> list[dict[str, Any]]:
     return admitted
 
 
-def admitted_tool(name: Any, description: Any, parameters: Any) -> None:
+def check_tool(name: Any, description: Any, parameters: Any) -> None:
     """Check what a tool is called, and what is said of it.
 
     Raises:
@@ -69,14 +69,14 @@ def admitted_tool(name: Any, description: Any, parameters: Any) -> None:
     """
     if not is_tool_name(name):
         _refuse("name", f"a tool's name is 1 to 64 of a-z, A-Z, 0-9, _ and -, not {name!r:.80}")
-    if name in _TOOL_NAMES_TAKEN:
+    if name in _RESERVED_TOOL_NAMES:
         _refuse("name", f"no tool can be called {name}, which says how one is chosen")
     if not isinstance(description, str):
         _refuse("description", f"a description is text, not {type(description).__name__}")
     _object_schema("parameters", parameters)
 
 
-def admitted_output(schema: Any) -> dict[str, Any]:
+def validated_output_schema(schema: Any) -> dict[str, Any]:
     """Return the schema of an answer.
 
     Raises:
@@ -85,7 +85,7 @@ def admitted_output(schema: Any) -> dict[str, Any]:
     return _object_schema("output", schema)
 
 
-def admitted_params(
+def validated_params(
     *,
     max_tokens: Any = None,
     temperature: Any = None,
@@ -100,11 +100,11 @@ def admitted_params(
         InvalidPrompt: ``field`` says which of them makes no sense.
     """
     given: dict[str, Any] = {
-        "max_tokens": _whole("max_tokens", max_tokens, least=1),
-        "temperature": _share("temperature", temperature, most=2),
-        "top_p": _share("top_p", top_p, most=1),
-        "stop": _stop("stop", stop),
-        "seed": _whole("seed", seed, least=-(2**63)),
+        "max_tokens": _check_int("max_tokens", max_tokens, min_value=1),
+        "temperature": _check_float("temperature", temperature, max_value=2),
+        "top_p": _check_float("top_p", top_p, max_value=1),
+        "stop": _check_stop("stop", stop),
+        "seed": _check_int("seed", seed, min_value=-(2**63)),
     }
     kept = {field: value for field, value in given.items() if value is not None}
     if extra is not None and not isinstance(extra, Mapping):
@@ -119,7 +119,7 @@ def is_tool_name(name: object) -> bool:
     return isinstance(name, str) and _TOOL_NAME.fullmatch(name) is not None
 
 
-def is_id(value: object) -> bool:
+def is_tool_call_id(value: object) -> bool:
     """Return whether a call of a tool can have this id."""
     if not isinstance(value, str) or not 0 < len(value) <= _ID_CHARS_MAX:
         return False
@@ -134,17 +134,17 @@ def _message(field: str, message: Any) -> dict[str, Any]:
     content = given.pop("content", None)
     kept: dict[str, Any] = {"role": role}
     if role in ("system", "user"):
-        kept["content"] = _content(f"{field}.content", content, pictures=role == "user")
+        kept["content"] = _content(f"{field}.content", content, allow_media=role == "user")
     elif role == "assistant":
         calls = given.pop("tool_calls", None) or ()
         if content is None and calls:
             content = ""
-        kept["content"] = _content(f"{field}.content", content, pictures=False)
+        kept["content"] = _content(f"{field}.content", content, allow_media=False)
         if calls:
             kept["tool_calls"] = _calls(f"{field}.tool_calls", calls)
     elif role == "tool":
         kept["tool_call_id"] = _id(f"{field}.tool_call_id", given.pop("tool_call_id", None))
-        kept["content"] = _content(f"{field}.content", content, pictures=True)
+        kept["content"] = _content(f"{field}.content", content, allow_media=True)
         error = given.pop("error", False)
         if not isinstance(error, bool):
             _refuse(f"{field}.error", f"error is True or False, not {error!r:.80}")
@@ -157,7 +157,7 @@ def _message(field: str, message: Any) -> dict[str, Any]:
     return kept
 
 
-def _content(field: str, content: Any, *, pictures: bool) -> str | list[dict[str, Any]]:
+def _content(field: str, content: Any, *, allow_media: bool) -> str | list[dict[str, Any]]:
     if isinstance(content, str):
         return _text(field, content)
     if not isinstance(content, list | tuple):
@@ -165,10 +165,10 @@ def _content(field: str, content: Any, *, pictures: bool) -> str | list[dict[str
     parts = cast(Sequence[Any], content)
     if not parts:
         _refuse(field, "there is no part in it")
-    return [_part(f"{field}[{index}]", part, pictures) for index, part in enumerate(parts)]
+    return [_part(f"{field}[{index}]", part, allow_media) for index, part in enumerate(parts)]
 
 
-def _part(field: str, part: Any, pictures: bool) -> dict[str, Any]:
+def _part(field: str, part: Any, allow_media: bool) -> dict[str, Any]:
     if isinstance(part, str):
         return {"type": "text", "text": _text(field, part)}
     if not isinstance(part, Mapping):
@@ -178,13 +178,13 @@ def _part(field: str, part: Any, pictures: bool) -> dict[str, Any]:
     kept: dict[str, Any] = {"type": kind}
     if kind == "text":
         kept["text"] = _text(f"{field}.text", given.pop("text", None))
-    elif kind in ("image", "document") and pictures:
+    elif kind in ("image", "document") and allow_media:
         kept["media_type"] = _media_type(f"{field}.media_type", given.pop("media_type", None), kind)
         kept["data"] = _data(f"{field}.data", given.pop("data", None))
         if kind == "document":
             kept["name"] = _text(f"{field}.name", given.pop("name", "document"))
     else:
-        known = "text, image or document" if pictures else "text"
+        known = "text, image or document" if allow_media else "text"
         _refuse(f"{field}.type", f"a part here is {known}, not {kind!r:.80}")
     if given:
         _refuse(field, f"a part of the type {kind} has no {next(iter(given))!r:.80}")
@@ -280,21 +280,21 @@ def _refuse(field: str, reason: str) -> NoReturn:
     raise InvalidPrompt(f"{field}: {reason}", field=field)
 
 
-def _whole(field: str, value: Any, *, least: int) -> int | None:
-    if value is not None and (type(value) is not int or not least <= value < 2**63):
-        _refuse(field, f"{field} is a whole number from {least} on, not {value!r:.80}")
+def _check_int(field: str, value: Any, *, min_value: int) -> int | None:
+    if value is not None and (type(value) is not int or not min_value <= value < 2**63):
+        _refuse(field, f"{field} is a whole number from {min_value} on, not {value!r:.80}")
     return value
 
 
-def _share(field: str, value: Any, *, most: float) -> float | None:
+def _check_float(field: str, value: Any, *, max_value: float) -> float | None:
     if value is None:
         return None
-    if type(value) not in (int, float) or not 0 <= value <= most:
-        _refuse(field, f"{field} is a number from 0 to {most:g}, not {value!r:.80}")
+    if type(value) not in (int, float) or not 0 <= value <= max_value:
+        _refuse(field, f"{field} is a number from 0 to {max_value:g}, not {value!r:.80}")
     return float(value)
 
 
-def _stop(field: str, value: Any) -> list[str] | None:
+def _check_stop(field: str, value: Any) -> list[str] | None:
     if value is None:
         return None
     stops = [value] if isinstance(value, str) else value

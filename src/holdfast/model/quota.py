@@ -8,12 +8,12 @@ import msgspec
 
 from holdfast.errors import InvalidRequest, QuotaTooSmall
 from holdfast.model.durations import Duration, milliseconds_of
-from holdfast.model.spending import NANODOLLARS
+from holdfast.model.spending import NANODOLLARS_PER_DOLLAR
 
-__all__ = ["ONE_REQUEST", "Cost", "Quota", "admitted_quota", "nanodollars_of"]
+__all__ = ["ONE_REQUEST", "Cost", "Quota", "nanodollars_of", "validated_tool_quota"]
 
 _LIMIT_MAX = 10**15
-_AT_ONCE_MAX = 1_000
+_CONCURRENCY_MAX = 1_000
 _WINDOW_US_MIN = 1_000_000
 _WINDOW_US_MAX = 31 * 24 * 3600 * 1_000_000
 
@@ -62,7 +62,7 @@ class Quota(_Named, frozen=True, kw_only=True):
     """How much of something outside all workers together may use.
 
     In no window of the length ``per`` are more ``requests``, ``tokens`` or ``dollars`` used, and
-    never more than ``at_once`` calls are under way. With ``per_tenant`` each tenant has it for
+    never more than ``concurrency`` calls are under way. With ``per_tenant`` each tenant has it for
     itself.
     """
 
@@ -70,15 +70,15 @@ class Quota(_Named, frozen=True, kw_only=True):
     tokens: int | None = None
     dollars: float | None = None
     per: Duration = 1
-    at_once: int | None = None
+    concurrency: int | None = None
     per_tenant: bool = False
 
     def __post_init__(self) -> None:
         if type(self.name) is not str or not self.name:
             raise InvalidRequest(f"a quota's name is text, not {self.name!r:.80}", field="name")
-        _check_whole("requests", self.requests, _LIMIT_MAX)
-        _check_whole("tokens", self.tokens, _LIMIT_MAX)
-        _check_whole("at_once", self.at_once, _AT_ONCE_MAX)
+        _check_int("requests", self.requests, _LIMIT_MAX)
+        _check_int("tokens", self.tokens, _LIMIT_MAX)
+        _check_int("concurrency", self.concurrency, _CONCURRENCY_MAX)
         if self.dollars is not None and nanodollars_of(self.dollars, "dollars") < 1:
             raise InvalidRequest("a quota of no dollars lets nothing pass", field="dollars")
         window_us = milliseconds_of(self.per, "per") * 1000
@@ -90,11 +90,11 @@ class Quota(_Named, frozen=True, kw_only=True):
             raise InvalidRequest(
                 f"per_tenant is True or False, not {self.per_tenant!r:.80}", field="per_tenant"
             )
-        limits = (self.requests, self.tokens, self.dollars, self.at_once)
+        limits = (self.requests, self.tokens, self.dollars, self.concurrency)
         if all(limit is None for limit in limits):
             raise InvalidRequest(
                 f"the quota {self.name!r:.80} limits nothing: give it requests, tokens, dollars "
-                "or at_once",
+                "or concurrency",
                 field="requests",
             )
 
@@ -147,7 +147,7 @@ class Quota(_Named, frozen=True, kw_only=True):
         assert self.requests is not None
         return -(-requests * (self.span_us + slack_us) // (self.requests - self.burst + 1))
 
-    def admit(self, cost: Cost) -> None:
+    def check_cost(self, cost: Cost) -> None:
         """Check that a cost can be granted at all.
 
         Raises:
@@ -173,14 +173,15 @@ def nanodollars_of(dollars: float, field: str) -> int:
     """
     if isinstance(dollars, bool) or not isinstance(dollars, int | float):
         raise InvalidRequest(f"{field} is a number, not {dollars!r:.80}", field=field)
-    if not 0 <= dollars <= _LIMIT_MAX / NANODOLLARS:
+    if not 0 <= dollars <= _LIMIT_MAX / NANODOLLARS_PER_DOLLAR:
         raise InvalidRequest(
-            f"{field} is from 0 to {_LIMIT_MAX // NANODOLLARS:,}, not {dollars!r:.80}", field=field
+            f"{field} is from 0 to {_LIMIT_MAX // NANODOLLARS_PER_DOLLAR:,}, not {dollars!r:.80}",
+            field=field,
         )
-    return round(dollars * NANODOLLARS)
+    return round(dollars * NANODOLLARS_PER_DOLLAR)
 
 
-def admitted_quota(quota: object) -> Quota | None:
+def validated_tool_quota(quota: object) -> Quota | None:
     """Return what limits calls of a tool, if anything does.
 
     Raises:
@@ -191,18 +192,18 @@ def admitted_quota(quota: object) -> Quota | None:
             f"quota is a Quota, such as Quota('mail', requests=5), not {quota!r:.80}",
             field="quota",
         )
-    if quota is not None and quota.requests is None and quota.at_once is None:
+    if quota is not None and quota.requests is None and quota.concurrency is None:
         raise InvalidRequest(
             f"a call of a tool takes a request, and neither tokens nor dollars: the quota "
-            f"{quota.name!r:.80} would let all of them pass; give it requests or at_once",
+            f"{quota.name!r:.80} would let all of them pass; give it requests or concurrency",
             field="quota",
         )
     return quota
 
 
-def _check_whole(field: str, value: int | None, most: int) -> None:
-    if value is not None and (type(value) is not int or not 1 <= value <= most):
+def _check_int(field: str, value: int | None, max_value: int) -> None:
+    if value is not None and (type(value) is not int or not 1 <= value <= max_value):
         raise InvalidRequest(
-            f"a quota's {field} is a whole number from 1 to {most:,}, not {value!r:.80}",
+            f"a quota's {field} is a whole number from 1 to {max_value:,}, not {value!r:.80}",
             field=field,
         )

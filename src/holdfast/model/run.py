@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from holdfast.model.budget import Limits
+from holdfast.model.budget import BudgetLimits
 from holdfast.model.event import Failure
 from holdfast.model.wait import Wait
 
@@ -15,11 +15,11 @@ __all__ = [
     "AmbiguousCall",
     "HistoryEntry",
     "HistoryPage",
-    "LaneEntry",
     "OnBusy",
     "Run",
     "RunEntry",
     "RunPage",
+    "SessionQueueEntry",
     "Status",
     "TextPiece",
 ]
@@ -102,7 +102,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """The run whose wait its input answered, where it is promoted."""
     parent: str | None = None
     """The run that started it, and with which it ends."""
-    budget: Limits | None = None
+    budget: BudgetLimits | None = None
     """What it may spend; None where it has no budget of its own."""
     budget_of: str | None = None
     """The run whose budget it shares."""
@@ -128,7 +128,7 @@ class AmbiguousCall(msgspec.Struct, frozen=True, kw_only=True):
     since: datetime
 
 
-class LaneEntry(msgspec.Struct, frozen=True, kw_only=True):
+class SessionQueueEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A run that has its place in the order of a session."""
 
     number: int

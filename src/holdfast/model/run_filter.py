@@ -18,11 +18,11 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     since_ms: int = 0
     until_ms: int = 9_999_999_999_999
 
-    def among(self, statuses: frozenset[str]) -> RunFilter:
+    def with_statuses(self, statuses: frozenset[str]) -> RunFilter:
         """Return this filter for runs of these statuses only."""
         return msgspec.structs.replace(self, statuses=statuses)
 
-    def fits(self, entry: RunEntry) -> bool:
+    def matches(self, entry: RunEntry) -> bool:
         """Return whether a run is to be shown."""
         return (
             (self.statuses is None or entry.status in self.statuses)

@@ -15,13 +15,13 @@ __all__ = [
     "Resolution",
     "Signal",
     "SignalName",
-    "Stale",
-    "Take",
+    "TakeSignal",
     "TimeOut",
-    "holds_decision",
-    "is_callers",
-    "is_open",
-    "resolved",
+    "WaitStale",
+    "continues_past_expiry",
+    "is_caller_signal",
+    "is_open_wait",
+    "resolved_wait",
     "signal",
 ]
 
@@ -65,7 +65,7 @@ class Signal(msgspec.Struct, frozen=True):
         return f"{digits[:8]}-{digits[8:]}", self.id
 
 
-def is_callers(name: str) -> bool:
+def is_caller_signal(name: str) -> bool:
     """Return whether a caller can have sent a signal of that name.
 
     The engine itself tells a run how a child ended, and what became of a call. The run alone
@@ -74,7 +74,7 @@ def is_callers(name: str) -> bool:
     return not name.startswith("%")
 
 
-class Take(msgspec.Struct, frozen=True):
+class TakeSignal(msgspec.Struct, frozen=True):
     """This signal is the answer."""
 
     signal: Signal
@@ -84,7 +84,7 @@ class TimeOut(msgspec.Struct, frozen=True):
     """The time is up."""
 
 
-class Stale(msgspec.Struct, frozen=True):
+class WaitStale(msgspec.Struct, frozen=True):
     """The pause took too long."""
 
 
@@ -94,10 +94,10 @@ class Pending(msgspec.Struct, frozen=True):
     due_ms: int | None
 
 
-Resolution: TypeAlias = Take | TimeOut | Stale | Pending
+Resolution: TypeAlias = TakeSignal | TimeOut | WaitStale | Pending
 
 
-def holds_decision(
+def continues_past_expiry(
     waits: Iterable[Wait], inbox: Iterable[Signal], execution: Execution, expires_ms: int
 ) -> bool:
     """Return whether a run that is past its expiry goes on, for it holds a signal accepted before.
@@ -110,22 +110,24 @@ def holds_decision(
         for signal in inbox
         if signal.accepted_ms < expires_ms and (signal.name, signal.id) not in execution.taken
     ]
-    unanswered = [wait for wait in waits if wait.signal is not None and is_open(wait, execution)]
+    unanswered = [
+        wait for wait in waits if wait.signal is not None and is_open_wait(wait, execution)
+    ]
     if unanswered:
-        answers = (resolved(wait, in_time, execution.taken, expires_ms) for wait in unanswered)
-        return any(isinstance(answer, Take) for answer in answers)
+        answers = (resolved_wait(wait, in_time, execution.taken, expires_ms) for wait in unanswered)
+        return any(isinstance(answer, TakeSignal) for answer in answers)
     return bool(in_time or execution.taken)
 
 
-def is_open(wait: Wait, execution: Execution) -> bool:
+def is_open_wait(wait: Wait, execution: Execution) -> bool:
     """Return whether a wait is still that of a strand, and was not answered."""
     strand = execution.strand(wait.branch)
-    if strand is None or not execution.stands_in(wait.branch, wait.visit):
+    if strand is None or not execution.is_at_visit(wait.branch, wait.visit):
         return False
     return wait.key not in strand.answers
 
 
-def resolved(
+def resolved_wait(
     wait: Wait, inbox: Iterable[Signal], taken: Collection[tuple[str, str]], now_ms: int
 ) -> Resolution:
     """Return what has become of a wait.
@@ -144,7 +146,7 @@ def resolved(
             and (limit is None or signal.accepted_ms < limit)
         ]
         if fitting:
-            return Take(min(fitting, key=lambda signal: signal.order))
+            return TakeSignal(min(fitting, key=lambda signal: signal.order))
     if limit is None or now_ms < limit:
         return Pending(limit)
-    return TimeOut() if limit == wait.until_ms else Stale()
+    return TimeOut() if limit == wait.until_ms else WaitStale()

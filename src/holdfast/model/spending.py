@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["NANODOLLARS", "NOTHING", "Spending"]
+__all__ = ["NANODOLLARS_PER_DOLLAR", "NO_SPENDING", "Spending"]
 
-NANODOLLARS = 1_000_000_000
+NANODOLLARS_PER_DOLLAR = 1_000_000_000
 """In a dollar."""
 
 
@@ -28,7 +28,7 @@ class Spending(msgspec.Struct, frozen=True, array_like=True):
     @property
     def usd(self) -> float:
         """The money in dollars, to be shown."""
-        return self.nanodollars / NANODOLLARS
+        return self.nanodollars / NANODOLLARS_PER_DOLLAR
 
 
-NOTHING = Spending()
+NO_SPENDING = Spending()

@@ -6,7 +6,7 @@ import hashlib
 
 import msgspec
 
-__all__ = ["Wait", "asking_key", "shown_about"]
+__all__ = ["Wait", "recheck_key", "truncated_about"]
 
 # A row has room for eight waits, and never more than 8 KB; a call's key may have 256 letters.
 _KEY_BYTES_MAX = 100
@@ -32,12 +32,12 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     """What it is about, for people to read."""
 
     @property
-    def asks_again(self) -> bool:
+    def needs_recheck(self) -> bool:
         """Whether its node has to ask again what it waits for, and nobody can answer it."""
         return self.signal is None and self.key.startswith("%")
 
 
-def asking_key(kind: str, what: str) -> str:
+def recheck_key(kind: str, what: str) -> str:
     """Return the key of a wait whose node has to ask again what it waits for."""
     key = f"%{kind}.{what}"
     if len(key.encode()) <= _KEY_BYTES_MAX:
@@ -45,6 +45,6 @@ def asking_key(kind: str, what: str) -> str:
     return f"%{kind}.{hashlib.blake2b(what.encode(), digest_size=16).hexdigest()}"
 
 
-def shown_about(text: str) -> str:
+def truncated_about(text: str) -> str:
     """Return what a wait is about, as much of it as a row has room for."""
     return text.encode()[:_ABOUT_BYTES_MAX].decode(errors="ignore")

@@ -15,24 +15,24 @@ from typing import Any
 
 import msgspec
 
-from holdfast.model.budget import Limits
-from holdfast.model.spending import NOTHING, Spending
-from holdfast.records.damage import DAMAGE, attribute, damaged
-from holdfast.records.head import Head, Parent
+from holdfast.model.budget import BudgetLimits
+from holdfast.model.spending import NO_SPENDING, Spending
+from holdfast.records.damage import DECODE_ERRORS, damaged_item_error, typed_attribute
+from holdfast.records.head import Head, RunRef
 from holdfast.records.keys import RunKey, account_key, grant_key
 from holdfast.storage import Absent, AllOf, AnyOf, Equals, Less, Put, Update
 
 __all__ = [
     "Account",
     "Grant",
+    "account_limits_write",
     "account_of",
-    "awaited",
-    "closed",
-    "drawn",
-    "funded",
+    "await_funds_write",
+    "close_account_write",
+    "draw_writes",
     "grant_of",
-    "opened",
-    "returned",
+    "open_account_writes",
+    "return_unspent_writes",
 ]
 
 _WAITING_MAX = 100
@@ -41,7 +41,7 @@ _WAITING_MAX = 100
 class Account(msgspec.Struct, frozen=True):
     """What may be spent together, and what is spoken for."""
 
-    limits: Limits
+    limits: BudgetLimits
     granted: Spending
     version: int
     ttl: int
@@ -52,16 +52,16 @@ class Account(msgspec.Struct, frozen=True):
     closed: bool = False
     """Whether its run told its parent what all of them spent: then nothing more is granted."""
 
-    def lacking(self, owed: Spending, need: Spending) -> str | None:
+    def shortfall(self, ungranted: Spending, need: Spending) -> str | None:
         """Return what is needed beyond what is left, as people read it; None if that is enough.
 
         ``owed`` was spent already, and is not granted yet.
         """
-        if self.closed and need != NOTHING:
+        if self.closed and need != NO_SPENDING:
             return "a budget, and that of its run is settled"
-        return self.limits.lacking(self.granted + owed, 0, need)
+        return self.limits.shortfall(self.granted + ungranted, 0, need)
 
-    def limited(self, spending: Spending) -> Spending:
+    def limited_part(self, spending: Spending) -> Spending:
         """Return what counts of a sum: what has no limit does not."""
         return Spending(
             0 if self.limits.tokens is None else spending.tokens,
@@ -80,22 +80,22 @@ class Grant(msgspec.Struct, frozen=True):
     generation: str = ""
     epoch: int = 0
     """The claim that changed it last; unknown where an earlier version of Holdfast did."""
-    former: Spending = NOTHING
+    former: Spending = NO_SPENDING
     """The part of the total that went to earlier runs with the same id."""
 
-    def is_of(self, head: Head) -> bool:
+    def is_of_run(self, head: Head) -> bool:
         """Return whether the grant belongs to this very run, and not to an earlier namesake."""
         return self.generation in ("", head.generation)
 
-    def own(self, head: Head) -> Spending:
+    def own_total(self, head: Head) -> Spending:
         """Return what this very run was given."""
-        return self.total - self.former if self.is_of(head) else NOTHING
+        return self.total - self.former if self.is_of_run(head) else NO_SPENDING
 
-    def is_held_by(self, head: Head) -> bool:
+    def is_of_claim(self, head: Head) -> bool:
         """Return whether this very claim changed it last."""
         return (self.generation, self.epoch) == (head.generation, head.epoch)
 
-    def is_past(self, head: Head) -> bool:
+    def is_of_later_claim(self, head: Head) -> bool:
         """Return whether a later claim of the run changed it: then this one must not."""
         return self.generation == head.generation and self.epoch > head.epoch
 
@@ -108,16 +108,16 @@ def account_of(item: Mapping[str, Any]) -> Account:
     """
     try:
         return Account(
-            msgspec.convert(item["limits"], Limits),
+            msgspec.convert(item["limits"], BudgetLimits),
             msgspec.convert(item["granted"], Spending),
-            attribute(item, "version", int),
-            attribute(item, "ttl", int),
-            attribute(item, "fundings", int),
+            typed_attribute(item, "version", int),
+            typed_attribute(item, "ttl", int),
+            typed_attribute(item, "fundings", int),
             msgspec.convert(item.get("waiting", ()), tuple[str, ...]),
             item.get("closed", False) is True,
         )
-    except DAMAGE as error:
-        raise damaged(item, "the account", error) from error
+    except DECODE_ERRORS as error:
+        raise damaged_item_error(item, "the account", error) from error
 
 
 def grant_of(item: Mapping[str, Any] | None) -> Grant:
@@ -131,23 +131,28 @@ def grant_of(item: Mapping[str, Any] | None) -> Grant:
     try:
         return Grant(
             msgspec.convert(item["total"], Spending),
-            attribute(item, "version", int),
-            attribute(item, "by", str),
+            typed_attribute(item, "version", int),
+            typed_attribute(item, "by", str),
             item.get("closed", False) is True,
             msgspec.convert(item.get("generation", ""), str),
             msgspec.convert(item.get("epoch", 0), int),
             msgspec.convert(item.get("former", (0, 0)), Spending),
         )
-    except DAMAGE as error:
-        raise damaged(item, "the grant", error) from error
+    except DECODE_ERRORS as error:
+        raise damaged_item_error(item, "the grant", error) from error
 
 
-def opened(head: Head, limits: Limits, spent: Spending, *, token: str) -> tuple[Put, Put]:
+def open_account_writes(
+    head: Head, limits: BudgetLimits, spent: Spending, *, token: str
+) -> tuple[Put, Put]:
     """Return the writes that open a run's account, its own spending so far being granted.
 
     As long as nobody drew on it, whoever holds the run may open it anew, but no earlier owner.
     """
-    place, own = account_key(head.key, head.generation), _grant(head.key, head.generation, head.key)
+    place, own = (
+        account_key(head.key, head.generation),
+        _grant_key_attributes(head.key, head.generation, head.key),
+    )
     ours = AllOf((Equals("version", 1), Less("epoch", head.epoch + 1)))
     account = {
         "PK": place.pk,
@@ -171,43 +176,45 @@ def opened(head: Head, limits: Limits, spent: Spending, *, token: str) -> tuple[
     return Put(account, AnyOf((Absent("PK"), ours)), token), Put(grant, None, token)
 
 
-def drawn(
-    head: Head, draws: Parent, account: Account, grant: Grant, more: Spending, *, token: str
+def draw_writes(
+    head: Head, payer: RunRef, account: Account, grant: Grant, more: Spending, *, token: str
 ) -> tuple[Update, Update]:
     """Return the writes by which a run is given more; from then on the grant names its claim."""
     granted = account.granted + more
-    former = grant.former if grant.is_of(head) else grant.total
+    former = grant.former if grant.is_of_run(head) else grant.total
     changes = {"total": _pair(grant.total + more), "former": _pair(former), "closed": False}
     return (
-        _account_update(head.key, draws, account, {"granted": _pair(granted)}, token=token),
-        _grant_update(head, draws, account, grant, changes, token=token),
+        _account_update(head.key, payer, account, {"granted": _pair(granted)}, token=token),
+        _grant_update(head, payer, account, grant, changes, token=token),
     )
 
 
-def returned(
-    head: Head, draws: Parent, account: Account, grant: Grant, spent: Spending, *, token: str
+def return_unspent_writes(
+    head: Head, payer: RunRef, account: Account, grant: Grant, spent: Spending, *, token: str
 ) -> tuple[Update, Update]:
     """Return the writes by which a run that has ended gives back what it did not need."""
-    kept = grant.former + account.limited(spent)
+    kept = grant.former + account.limited_part(spent)
     granted = account.granted - grant.total + kept
     changes = {"granted": _pair(granted), "waiting": []}
     return (
-        _account_update(head.key, draws, account, changes, token=token),
+        _account_update(head.key, payer, account, changes, token=token),
         _grant_update(
-            head, draws, account, grant, {"total": _pair(kept), "closed": True}, token=token
+            head, payer, account, grant, {"total": _pair(kept), "closed": True}, token=token
         ),
     )
 
 
-def closed(head: Head, account: Account, *, token: str) -> Update:
+def close_account_write(head: Head, account: Account, *, token: str) -> Update:
     """Return the write after which nothing more is granted out of a run's account."""
-    own = Parent(head.key.id, head.generation)
+    own = RunRef(head.key.id, head.generation)
     return _account_update(head.key, own, account, {"closed": True}, token=token)
 
 
-def funded(head: Head, account: Account, limits: Limits, *, token: str) -> Update:
+def account_limits_write(
+    head: Head, account: Account, limits: BudgetLimits, *, token: str
+) -> Update:
     """Return the write that gives a run's account other limits; nobody waits there any more."""
-    own = Parent(head.key.id, head.generation)
+    own = RunRef(head.key.id, head.generation)
     changes: dict[str, Any] = {
         "limits": _limits(limits),
         "fundings": head.fundings,
@@ -216,22 +223,22 @@ def funded(head: Head, account: Account, limits: Limits, *, token: str) -> Updat
     return _account_update(head.key, own, account, changes, token=token)
 
 
-def awaited(holder: RunKey, draws: Parent, account: Account, *, token: str) -> Update | None:
+def await_funds_write(run: RunKey, payer: RunRef, account: Account, *, token: str) -> Update | None:
     """Return the write by which a run is among those that wait for more.
 
     None where it is, or where so many do that not all of them are named.
     """
-    if holder.id in account.waiting or len(account.waiting) >= _WAITING_MAX:
+    if run.id in account.waiting or len(account.waiting) >= _WAITING_MAX:
         return None
-    changes = {"waiting": [*account.waiting, holder.id]}
-    return _account_update(holder, draws, account, changes, token=token)
+    changes = {"waiting": [*account.waiting, run.id]}
+    return _account_update(run, payer, account, changes, token=token)
 
 
 def _account_update(
-    holder: RunKey, draws: Parent, account: Account, changes: dict[str, Any], *, token: str
+    run: RunKey, payer: RunRef, account: Account, changes: dict[str, Any], *, token: str
 ) -> Update:
     return Update(
-        key=account_key(RunKey(holder.tenant, draws.id), draws.generation),
+        key=account_key(RunKey(run.tenant, payer.id), payer.generation),
         set={**changes, "version": account.version + 1},
         condition=Equals("version", account.version),
         token=token,
@@ -240,7 +247,7 @@ def _account_update(
 
 def _grant_update(
     head: Head,
-    draws: Parent,
+    payer: RunRef,
     account: Account,
     grant: Grant,
     changes: dict[str, Any],
@@ -248,7 +255,7 @@ def _grant_update(
     token: str,
 ) -> Update:
     return Update(
-        key=grant_key(RunKey(head.key.tenant, draws.id), draws.generation, head.key.id),
+        key=grant_key(RunKey(head.key.tenant, payer.id), payer.generation, head.key.id),
         set={
             **changes,
             "version": grant.version + 1,
@@ -262,8 +269,8 @@ def _grant_update(
     )
 
 
-def _grant(account: RunKey, generation: str, holder: RunKey) -> dict[str, Any]:
-    place = grant_key(account, generation, holder.id)
+def _grant_key_attributes(account: RunKey, generation: str, run: RunKey) -> dict[str, Any]:
+    place = grant_key(account, generation, run.id)
     return {"PK": place.pk, "SK": place.sk}
 
 
@@ -271,6 +278,6 @@ def _pair(spending: Spending) -> list[int]:
     return [spending.tokens, spending.nanodollars]
 
 
-def _limits(limits: Limits) -> dict[str, Any]:
+def _limits(limits: BudgetLimits) -> dict[str, Any]:
     named = {"tokens": limits.tokens, "nanodollars": limits.nanodollars}
     return {name: limit for name, limit in named.items() if limit is not None}

@@ -25,7 +25,7 @@ __all__ = [
     "encode",
     "pack",
     "plain_bytes",
-    "spill_bytes",
+    "spill_threshold_bytes",
     "unpack_events",
     "unpack_value",
 ]
@@ -147,7 +147,9 @@ def arguments_digest(arguments: Any, bytes_max: int | None = None, *, tool: str 
     try:
         data = _arguments_encoder.encode(arguments)
     except (TypeError, ValueError, OverflowError, RecursionError):
-        data = _unfit(arguments, _PLAIN_BYTES_MAX if bytes_max is None else bytes_max, tool)
+        data = _fallback_encoding(
+            arguments, _PLAIN_BYTES_MAX if bytes_max is None else bytes_max, tool
+        )
     if bytes_max is not None and len(data) > bytes_max:
         raise _too_large(len(data), bytes_max, tool)
     return hashlib.blake2b(data, digest_size=8).digest()
@@ -167,7 +169,7 @@ def _too_large(size: int, limit: int, tool: str) -> ArgumentsTooLarge:
     )
 
 
-def _unfit(arguments: Any, bytes_max: int, tool: str) -> bytes:
+def _fallback_encoding(arguments: Any, bytes_max: int, tool: str) -> bytes:
     """Return bytes for arguments that MessagePack has no form for; they are only hashed.
 
     There may be ints beyond 64 bits in them, text that is not Unicode, or what holds itself.
@@ -181,7 +183,11 @@ def _unfit(arguments: Any, bytes_max: int, tool: str) -> bytes:
     while left:
         value, depth = left.pop()
         held = _parts(value)
-        token = _token(value) if held is None else _encoder.encode([_kind_of(value), len(held)])
+        token = (
+            _hashable_token(value)
+            if held is None
+            else _encoder.encode([_kind_of(value), len(held)])
+        )
         tokens.append(token)
         size += len(token)
         if held is None or depth > _DEPTH_MAX:
@@ -198,15 +204,15 @@ def _parts(value: Any) -> Sequence[Any] | None:
         return cast(Sequence[Any], value)
     if isinstance(value, dict):
         members = cast(dict[Any, Any], value)
-        keys = sorted(members, key=_token)
+        keys = sorted(members, key=_hashable_token)
         return [*keys, *(members[key] for key in keys)]
     if isinstance(value, set | frozenset):
-        return sorted(cast(set[Any], value), key=_token)
+        return sorted(cast(set[Any], value), key=_hashable_token)
     names = getattr(value, "__struct_fields__", None) or getattr(value, "__dataclass_fields__", ())
     return [getattr(value, name, None) for name in names] or None
 
 
-def _token(value: Any) -> bytes:
+def _hashable_token(value: Any) -> bytes:
     try:
         return _arguments_encoder.encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError):
@@ -226,17 +232,19 @@ def _ordered(value: Any) -> Any:
     """Return a value with its maps as lists, in the order of their names' bytes."""
     if isinstance(value, dict):
         pairs = cast(dict[Any, Any], value).items()
-        return sorted(([_encoder.encode(name), _ordered(kept)] for name, kept in pairs), key=_first)
+        return sorted(
+            ([_encoder.encode(name), _ordered(kept)] for name, kept in pairs), key=_first_of_pair
+        )
     if isinstance(value, list | tuple):
         return [_ordered(element) for element in cast(list[Any], value)]
     return value
 
 
-def _first(pair: list[Any]) -> bytes:
+def _first_of_pair(pair: list[Any]) -> bytes:
     return pair[0]
 
 
-def spill_bytes(prices: PriceList = PRICES) -> int:
+def spill_threshold_bytes(prices: PriceList = PRICES) -> int:
     """Return from which size on it is cheaper to keep a value as a blob than in the table."""
     put = prices.blob_puts_thousand / 1_000
     write_unit = prices.write_units_million / 1_000_000

@@ -11,24 +11,24 @@ from typing import Any, cast
 
 from holdfast.errors import JournalDamaged
 
-__all__ = ["DAMAGE", "attribute", "damaged", "part"]
+__all__ = ["DECODE_ERRORS", "attribute_part", "damaged_item_error", "typed_attribute"]
 
-DAMAGE = (KeyError, IndexError, TypeError, ValueError, AttributeError)
+DECODE_ERRORS = (KeyError, IndexError, TypeError, ValueError, AttributeError)
 
 
-def damaged(item: Mapping[str, Any], what: str, error: Exception) -> JournalDamaged:
+def damaged_item_error(item: Mapping[str, Any], what: str, error: Exception) -> JournalDamaged:
     """Return the error that says which item cannot be read, and why."""
     key = f"{item.get('PK')!s:.200} {item.get('SK')!s:.200}"
     return JournalDamaged(f"{what} at {key} cannot be read: {error!r:.200}")
 
 
-def part(item: Mapping[str, Any], name: str, key: str) -> Any:
+def attribute_part(item: Mapping[str, Any], name: str, key: str) -> Any:
     """Return a part of an attribute that may be a map; None where there is none."""
     value = item.get(name)
     return cast(dict[str, Any], value).get(key) if isinstance(value, dict) else None
 
 
-def attribute(item: Mapping[str, Any], name: str, kind: type) -> Any:
+def typed_attribute(item: Mapping[str, Any], name: str, kind: type) -> Any:
     """Return an attribute that must be of exactly this type.
 
     Raises:

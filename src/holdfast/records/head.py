@@ -9,12 +9,12 @@ from typing import Any, get_args
 import msgspec
 
 from holdfast.errors import JournalDamaged
-from holdfast.model.budget import Limits
+from holdfast.model.budget import BudgetLimits
 from holdfast.model.event import Failure
 from holdfast.model.execution import Execution
 from holdfast.model.run import Status
 from holdfast.model.wait import Wait
-from holdfast.records.keys import LaneKey, Place, Queue, RunKey
+from holdfast.records.keys import DueQueue, IndexKey, RunKey, SessionQueueKey
 
 __all__ = [
     "ATTRIBUTES",
@@ -22,16 +22,16 @@ __all__ = [
     "OPEN",
     "ROW_WAITS_MAX",
     "SCHEMA",
-    "TROUBLE",
-    "Context",
+    "TROUBLED",
     "Head",
     "InboxSize",
-    "Parent",
+    "JournalExtent",
     "RetryRequest",
+    "RunRef",
     "has_ended",
     "head_of",
-    "is_newer",
-    "is_over",
+    "is_from_newer_release",
+    "is_past_ttl",
 ]
 
 SCHEMA = 1
@@ -42,11 +42,11 @@ ENDED = frozenset({"finished", "failed", "cancelled", "expired", "quarantined", 
 """In these nothing is left to be done but to pay what the run owes, and to free what it keeps."""
 ROW_WAITS_MAX = 8
 """So many waits stand in the row; where there are more, all of them are in the journal."""
-TROUBLE = frozenset({"failed", "quarantined"})
+TROUBLED = frozenset({"failed", "quarantined"})
 """Runs in these stand in lists of their own."""
 
 
-class Context(msgspec.Struct, frozen=True):
+class JournalExtent(msgspec.Struct, frozen=True):
     """Where the run's state lies, and what it weighs."""
 
     position: int = 1
@@ -72,7 +72,7 @@ class RetryRequest(msgspec.Struct, frozen=True):
     node: str | None = None
 
 
-class Parent(msgspec.Struct, frozen=True):
+class RunRef(msgspec.Struct, frozen=True):
     """The run of which this one is a child."""
 
     id: str
@@ -94,9 +94,9 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     generation: str
     epoch: int
     owner: str | None
-    torn: bool = False
+    needs_fence: bool = False
     """Whether the last owner may still think that it is the owner: its successor must fence."""
-    place: Place | None = None
+    index_key: IndexKey | None = None
     input_hash: bytes = b""
     input: bytes | None
     """The packed input; None where record 0 has it."""
@@ -136,7 +136,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     nodes_run: int = 0
     spent_ms: int = 0
     retries_left: int = 0
-    context: Context = Context()
+    extent: JournalExtent = JournalExtent()
     failure: Failure | None = None
     resume_failures: int = 0
     losses: int = 0
@@ -155,7 +155,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is to cancel those before it in its session."""
     into: str | None = None
     """The run whose wait its input answered, where it was not run itself."""
-    parent: Parent | None = None
+    parent: RunRef | None = None
     """The run that started it, and waits to be told how it ended."""
     on_pause: bool = False
     """Whether it was started with ``durability="on_pause"``, in memory or not."""
@@ -163,11 +163,11 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     """The hash of its input without the session, where its keys derive from that one."""
     children: bool = False
     """Whether it may have started others, which end with it."""
-    budget: Limits | None = None
+    budget: BudgetLimits | None = None
     """What it may spend."""
     fundings: int = 0
     """How often it was given another budget."""
-    draws: Parent | None = None
+    payer: RunRef | None = None
     """The run on whose account it draws, where it shares that one's budget."""
     tokens: int = 0
     """How many its calls took."""
@@ -193,15 +193,19 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
         An owner of an earlier release lets go of a run and leaves the counters as they are. What it
         took would count for ever, so they are not believed then.
         """
-        return InboxSize() if self.miscounts else InboxSize(self.inbox_items, self.inbox_bytes)
+        return (
+            InboxSize()
+            if self.has_stale_inbox_counts
+            else InboxSize(self.inbox_items, self.inbox_bytes)
+        )
 
     @property
-    def miscounts(self) -> bool:
+    def has_stale_inbox_counts(self) -> bool:
         """Whether an owner paused it that knows nothing of the counters, and they are not 0."""
         return (
             self.inbox_items > 0
             and self.is_paused
-            and not self.torn  # it was not paused
+            and not self.needs_fence  # it was not paused
             and self.inbox_epoch != self.epoch
         )
 
@@ -211,28 +215,28 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
         return self.status == "waiting" and self.owner is None
 
     @property
-    def lane(self) -> LaneKey | None:
+    def session_queue(self) -> SessionQueueKey | None:
         """The lane in which it has a ticket."""
         if self.session is None or self.into is not None:
             return None
-        return LaneKey(self.key.tenant, self.user or "-", self.session)
+        return SessionQueueKey(self.key.tenant, self.user or "-", self.session)
 
     @property
-    def queue(self) -> Queue:
+    def due_queue(self) -> DueQueue:
         """Where it stands when it is to be claimed."""
-        return Queue(self.graph, self.pool, self.shard)
+        return DueQueue(self.graph, self.pool, self.shard)
 
-    def due(self, due_ms: int, epoch: int) -> Place:
+    def due_index_key(self, due_ms: int, epoch: int) -> IndexKey:
         """Return the run's place when it is to be claimed at that time, never after its expiry."""
         moment = min(due_ms, self.expires_ms)
-        return Place.due(self.queue, moment, self.key, epoch)
+        return IndexKey.due(self.due_queue, moment, self.key, epoch)
 
-    def retry_owed(self, execution: Execution) -> RetryRequest | None:
+    def pending_retry(self, execution: Execution) -> RetryRequest | None:
         """Return the retry that was asked for, unless the journal says that it was carried out."""
         owed = self.retry is not None and self.retry.id != execution.retried
         return self.retry if owed else None
 
-    def lasting(self, execution: Execution) -> Head:
+    def with_journal_lifetime(self, execution: Execution) -> Head:
         """Return the row with as long a life as the journal has, though the row lags behind."""
         if execution.ttl <= self.ttl:
             return self
@@ -255,24 +259,25 @@ def head_of(item: Mapping[str, Any]) -> Head:
         if schema > SCHEMA:
             raise JournalDamaged(f"the run was written with schema {schema}; this reads {SCHEMA}")
         show = msgspec.convert(item["show"], _Show)
-        values = _scalars(item)
+        values = _scalar_fields(item)
         return Head(
             key=RunKey.parsed(item["PK"]),
             graph=show.graph,
             version=show.version,
             labels=show.labels,
             session=show.session,
-            place=Place(item["GSI1PK"], item["GSI1SK"]) if "GSI1PK" in item else None,
-            owner=_struct(item, "owner", str),
-            input=_struct(item, "input", bytes),
-            kept_before=_struct(item, "kept_before", tuple[str, ...]) or (),
-            waits=_struct(item, "waits", tuple[Wait, ...]) or (),
-            context=_struct(item, "context", Context) or Context(),
+            index_key=IndexKey(item["GSI1PK"], item["GSI1SK"]) if "GSI1PK" in item else None,
+            owner=_decoded_attribute(item, "owner", str),
+            needs_fence=_decoded_attribute(item, "torn", bool) or False,
+            input=_decoded_attribute(item, "input", bytes),
+            kept_before=_decoded_attribute(item, "kept_before", tuple[str, ...]) or (),
+            waits=_decoded_attribute(item, "waits", tuple[Wait, ...]) or (),
+            extent=_decoded_attribute(item, "context", JournalExtent) or JournalExtent(),
             failure=_failure(item["failure"]) if "failure" in item else None,
-            retry=_struct(item, "retry", RetryRequest),
-            parent=_struct(item, "parent", Parent),
-            budget=_struct(item, "budget", Limits),
-            draws=_struct(item, "draws", Parent),
+            retry=_decoded_attribute(item, "retry", RetryRequest),
+            parent=_decoded_attribute(item, "parent", RunRef),
+            budget=_decoded_attribute(item, "budget", BudgetLimits),
+            payer=_decoded_attribute(item, "draws", RunRef),
             **values,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -300,7 +305,7 @@ ATTRIBUTES: dict[str, type] = {
         ("status", "generation", "first", "kept", "user", "node", "reason", "cancel", "pool",
          "into"), str
     ),
-    **dict.fromkeys(("torn", "freed", "spilled", "replaces", "children", "on_pause"), bool),
+    **dict.fromkeys(("freed", "spilled", "replaces", "children", "on_pause"), bool),
     **dict.fromkeys(("input_hash", "plain_hash"), bytes),
 }  # fmt: skip
 _STATUSES = frozenset(get_args(Status))
@@ -312,13 +317,13 @@ def has_ended(item: Mapping[str, Any]) -> bool:
     return isinstance(status, str) and status in ENDED
 
 
-def is_newer(item: Mapping[str, Any]) -> bool:
+def is_from_newer_release(item: Mapping[str, Any]) -> bool:
     """Return whether a newer release wrote a row, which this one cannot read."""
     schema = item.get("schema")
     return isinstance(schema, int) and schema > SCHEMA
 
 
-def is_over(item: Mapping[str, Any], now_ms: int) -> bool:
+def is_past_ttl(item: Mapping[str, Any], now_ms: int) -> bool:
     """Return whether the time of a row is over: its id is free, though it may still stand there.
 
     Raises:
@@ -330,7 +335,7 @@ def is_over(item: Mapping[str, Any], now_ms: int) -> bool:
     return ttl < now_ms // 1000
 
 
-def _scalars(item: Mapping[str, Any]) -> dict[str, Any]:
+def _scalar_fields(item: Mapping[str, Any]) -> dict[str, Any]:
     """Return the attributes that are fields as they are."""
     values: dict[str, Any] = {}
     for name, value in item.items():
@@ -350,5 +355,5 @@ def _failure(values: Mapping[str, Any]) -> Failure:
     return msgspec.convert(msgspec.structs.astuple(Failure(**values)), Failure)
 
 
-def _struct(item: Mapping[str, Any], name: str, kind: Any) -> Any:
+def _decoded_attribute(item: Mapping[str, Any], name: str, kind: Any) -> Any:
     return msgspec.convert(item[name], kind) if name in item else None

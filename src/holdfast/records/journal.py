@@ -9,33 +9,33 @@ import msgspec
 
 from holdfast.errors import InvalidItem, JournalDamaged
 from holdfast.records import codec
-from holdfast.records.damage import DAMAGE, attribute, damaged
-from holdfast.records.head import Context, Head
+from holdfast.records.damage import DECODE_ERRORS, damaged_item_error, typed_attribute
+from holdfast.records.head import Head, JournalExtent
 from holdfast.records.keys import inbox_key, is_record, journal_key
 from holdfast.storage import Absent, BlobRef, Delete, Key, Less, Put, Update
 from holdfast.storage.layout import TOKEN
 
 __all__ = [
     "Content",
-    "Stay",
+    "FreedForm",
     "accepted_ms_of",
     "content_of",
-    "followed",
-    "freed",
-    "grown",
+    "extend_signal_ttl_write",
+    "extend_ttl_write",
+    "extent_after_record",
+    "extent_with_content",
+    "free_item_write",
     "is_emptied",
     "payload_bytes",
-    "prolonged",
-    "prolonged_signal",
-    "record",
-    "signal_in",
-    "signal_item",
+    "record_write",
+    "signal_name_and_id",
+    "signal_write",
     "stamp_of",
     "ttl_of_signal",
 ]
 
 
-Stay = Literal["whole", "emptied"]
+FreedForm = Literal["whole", "emptied"]
 """How a record stays when its run is freed. Its position is never free again before its ttl:
 otherwise a late write of a stalled owner or of a canceller would be carried out there."""
 
@@ -57,16 +57,16 @@ class Content(msgspec.Struct, frozen=True):
         return {"data": self.data}
 
 
-def grown(context: Context, content: Content) -> Context:
+def extent_with_content(extent: JournalExtent, content: Content) -> JournalExtent:
     """Return the context with what lies beside the journal, as a large input does."""
-    blobs = context.blobs or content.blob is not None
-    return Context(context.position, context.size + content.size, blobs)
+    blobs = extent.blobs or content.blob is not None
+    return JournalExtent(extent.position, extent.size + content.size, blobs)
 
 
-def followed(context: Context, content: Content) -> Context:
+def extent_after_record(extent: JournalExtent, content: Content) -> JournalExtent:
     """Return the context after the record at its position."""
-    blobs = context.blobs or content.blob is not None
-    return Context(context.position + 1, context.size + content.size, blobs)
+    blobs = extent.blobs or content.blob is not None
+    return JournalExtent(extent.position + 1, extent.size + content.size, blobs)
 
 
 def content_of(item: Mapping[str, Any]) -> Content:
@@ -79,13 +79,15 @@ def content_of(item: Mapping[str, Any]) -> Content:
         try:
             return Content(None, BlobRef.from_item(item["blob"]))
         except InvalidItem as error:
-            raise damaged(item, "the record", error) from error
+            raise damaged_item_error(item, "the record", error) from error
     if not isinstance(item.get("data"), bytes):
         raise JournalDamaged(f"the record {item.get('SK')!r:.100} holds nothing")
     return Content(item["data"])
 
 
-def record(head: Head, position: int, content: Content, *, token: str, whole: bool = False) -> Put:
+def record_write(
+    head: Head, position: int, content: Content, *, token: str, whole: bool = False
+) -> Put:
     """Return the write of one record of a run, at a position at which none may stand.
 
     A record that is ``whole`` can still be read when its run was freed.
@@ -98,7 +100,7 @@ def record(head: Head, position: int, content: Content, *, token: str, whole: bo
     return Put(item, Absent("PK"), token)
 
 
-def freed(item: Mapping[str, Any]) -> Put | Delete | None:
+def free_item_write(item: Mapping[str, Any]) -> Put | Delete | None:
     """Return the write that frees what is kept of a run that is over, None where nothing goes.
 
     Of a record its place remains.
@@ -108,7 +110,7 @@ def freed(item: Mapping[str, Any]) -> Put | Delete | None:
     if item.get("stays") == "whole" or is_emptied(item):
         return None
     place = {name: value for name, value in item.items() if name not in ("data", "blob")}
-    emptied: Stay = "emptied"
+    emptied: FreedForm = "emptied"
     return Put({**place, "stays": emptied}, token=item.get(TOKEN))
 
 
@@ -117,7 +119,7 @@ def is_emptied(item: Mapping[str, Any]) -> bool:
     return "stays" in item and "data" not in item and "blob" not in item
 
 
-def signal_item(
+def signal_write(
     head: Head,
     *,
     name: str,
@@ -144,7 +146,7 @@ def signal_item(
     return Put(item, Absent("PK"), token)
 
 
-def signal_in(item: Mapping[str, Any]) -> tuple[str, str]:
+def signal_name_and_id(item: Mapping[str, Any]) -> tuple[str, str]:
     """Return name and id of the signal that an item of an inbox is.
 
     Raises:
@@ -152,8 +154,8 @@ def signal_in(item: Mapping[str, Any]) -> tuple[str, str]:
     """
     try:
         name, id = item["SK"].split("#", 3)[3].split("#")
-    except DAMAGE as error:
-        raise damaged(item, "the signal", error) from error
+    except DECODE_ERRORS as error:
+        raise damaged_item_error(item, "the signal", error) from error
     return name, id
 
 
@@ -177,9 +179,9 @@ def ttl_of_signal(item: Mapping[str, Any]) -> int:
 
 def _number_in(item: Mapping[str, Any], name: str) -> int:
     try:
-        return attribute(item, name, int)
-    except DAMAGE as error:
-        raise damaged(item, "the signal", error) from error
+        return typed_attribute(item, name, int)
+    except DECODE_ERRORS as error:
+        raise damaged_item_error(item, "the signal", error) from error
 
 
 def payload_bytes(item: Mapping[str, Any]) -> int:
@@ -206,13 +208,13 @@ def stamp_of(item: Mapping[str, Any]) -> str:
     return stamp if type(stamp) is str else ""
 
 
-def prolonged(item: Mapping[str, Any], ttl: int) -> Update:
+def extend_ttl_write(item: Mapping[str, Any], ttl: int) -> Update:
     """Return the write that lets an item last longer; it fails where it lasts as long already."""
     key = Key(item["PK"], item["SK"])
     return Update(key=key, set={"ttl": ttl}, condition=Less("ttl", ttl))
 
 
-def prolonged_signal(item: Mapping[str, Any], ttl: int, content: Content) -> Update:
+def extend_signal_ttl_write(item: Mapping[str, Any], ttl: int, content: Content) -> Update:
     """Return the write that lets a signal last longer; it fails where it lasts as long already."""
     return Update(
         key=Key(item["PK"], item["SK"]),

@@ -63,11 +63,11 @@ __all__ = [
     "SETTINGS",
     "WORKERS",
     "AnswerBlob",
-    "LaneKey",
-    "Place",
-    "Queue",
+    "DueQueue",
+    "IndexKey",
     "RunBlobs",
     "RunKey",
+    "SessionQueueKey",
     "SpoolKey",
     "account_key",
     "answer_blob_of",
@@ -77,34 +77,34 @@ __all__ = [
     "calls_partition",
     "child_key",
     "children_range",
-    "due_beyond",
-    "due_until",
+    "due_after",
+    "due_by",
     "grant_key",
     "inbox_key",
     "inbox_range",
     "is_inbox",
     "is_record",
     "journal_key",
+    "journal_position",
     "journal_range",
-    "kept_range",
+    "list_index_key",
     "list_partition",
-    "list_place",
     "listed_ms",
     "owned_partition",
-    "position_in",
+    "parsed_text_key",
     "quota_key",
     "reaped_between",
     "records_range",
     "run_blobs_of",
-    "run_named",
+    "run_data_range",
+    "run_id_of",
     "shard_of",
     "shard_of_run",
     "text_key",
-    "text_of_key",
     "text_range",
     "ticket_number",
+    "worker_id_of",
     "worker_key",
-    "worker_named",
 ]
 
 HEAD = "HEAD"
@@ -127,7 +127,7 @@ PROBE_BLOB = "keep-10d/probe"
 """What a worker writes and deletes to learn whether blobs can be used again."""
 _TIME_MS_MAX = 9_999_999_999_999
 # Sorts after every digit and letter that a key of ours has in its place.
-_LAST = "~"
+_SORTS_LAST = "~"
 
 
 class RunKey(NamedTuple):
@@ -147,7 +147,7 @@ class RunKey(NamedTuple):
         return f"RUN#{self.tenant}#{self.id}"
 
     @property
-    def told(self) -> str:
+    def log_name(self) -> str:
         """The run as a log names it."""
         return f"run {self.id} of tenant {self.tenant}"
 
@@ -157,7 +157,7 @@ class RunKey(NamedTuple):
         return Key(self.pk, HEAD)
 
 
-class Queue(NamedTuple):
+class DueQueue(NamedTuple):
     """Which workers can take a run, and in which shard they look for it; it never changes."""
 
     graph: str
@@ -177,13 +177,13 @@ class Queue(NamedTuple):
         return f"DUE#{self.name}"
 
     @classmethod
-    def parsed(cls, kind: str, shard: str) -> Queue:
+    def parsed(cls, kind: str, shard: str) -> DueQueue:
         """Return the queue that the two parts of a name are."""
         graph, _, pool = kind.partition("@")
-        return cls(graph, pool or None, _whole(shard))
+        return cls(graph, pool or None, _parsed_int(shard))
 
 
-class LaneKey(NamedTuple):
+class SessionQueueKey(NamedTuple):
     """Names a lane: whose session it is, and its name."""
 
     tenant: str
@@ -207,63 +207,63 @@ class LaneKey(NamedTuple):
 
 def ticket_number(sk: str) -> int:
     """Return the number that the key of a ticket names."""
-    return _whole(sk.removeprefix("T#"))
+    return _parsed_int(sk.removeprefix("T#"))
 
 
-class Place(NamedTuple):
+class IndexKey(NamedTuple):
     """Where a row stands in the due index."""
 
     pk: str
     sk: str
 
     @classmethod
-    def due(cls, queue: Queue, due_ms: int, run: RunKey, epoch: int) -> Place:
+    def due(cls, queue: DueQueue, due_ms: int, run: RunKey, epoch: int) -> IndexKey:
         """Return the place of a run that is to be claimed at a time."""
         moment = min(max(due_ms, 0), _TIME_MS_MAX)
         return cls(queue.partition, f"{moment:013d}#{run.tenant}#{run.id}#{epoch}")
 
     @classmethod
-    def owned(cls, worker: str, queue: Queue, run: RunKey, epoch: int) -> Place:
+    def owned(cls, worker: str, queue: DueQueue, run: RunKey, epoch: int) -> IndexKey:
         """Return the place of a run that a worker holds."""
         return cls(owned_partition(worker), f"{queue.name}#{run.tenant}#{run.id}#{epoch}")
 
     @classmethod
-    def of_worker(cls, worker: str, due_ms: int) -> Place:
+    def worker(cls, worker: str, due_ms: int) -> IndexKey:
         """Return the place of a worker whose lease ends, or that is to be reaped, at a time."""
         return cls(WORKERS, f"{due_ms:013d}#{worker}")
 
     @classmethod
-    def of_reaped(cls, worker: str, reaped_ms: int) -> Place:
+    def reaped_worker(cls, worker: str, reaped_ms: int) -> IndexKey:
         """Return the place of a dead worker whose runs were re-queued at a time."""
         return cls(REAPED, f"{reaped_ms:013d}#{worker}")
 
-    def owned_parts(self) -> tuple[Queue, RunKey, int]:
+    def owned_parts(self) -> tuple[DueQueue, RunKey, int]:
         """Return queue, run and epoch of the place of a run that a worker holds."""
         kind, shard, tenant, id, epoch = self.sk.split("#")
-        return Queue.parsed(kind, shard), RunKey(tenant, id), _whole(epoch)
+        return DueQueue.parsed(kind, shard), RunKey(tenant, id), _parsed_int(epoch)
 
-    def due_queue(self) -> Queue:
+    def due_queue(self) -> DueQueue:
         """Return the queue of the place of a run that is to be claimed."""
         _, kind, shard = self.pk.split("#")
-        return Queue.parsed(kind, shard)
+        return DueQueue.parsed(kind, shard)
 
     def due_parts(self) -> tuple[int, RunKey, int]:
         """Return time, run and epoch of the place of a run that is to be claimed."""
         due_ms, tenant, id, epoch = self.sk.split("#")
-        return _whole(due_ms), RunKey(tenant, id), _whole(epoch)
+        return _parsed_int(due_ms), RunKey(tenant, id), _parsed_int(epoch)
 
     def worker_parts(self) -> tuple[int, str]:
         """Return time and worker of a worker's place, alive or reaped."""
         due_ms, worker = self.sk.split("#")
-        return _whole(due_ms), worker
+        return _parsed_int(due_ms), worker
 
 
-def run_named(pk: str) -> str:
+def run_id_of(pk: str) -> str:
     """Return the id of the run whose partition that is, or the partition itself if it is none's."""
     return pk.rpartition("#")[2] or pk
 
 
-def worker_named(key: tuple[str, str]) -> str | None:
+def worker_id_of(key: tuple[str, str]) -> str | None:
     """Return the worker whose row has that key."""
     kind, _, worker = key[0].partition("#")
     return worker if kind == "WORKER" and worker else None
@@ -274,13 +274,13 @@ def owned_partition(worker: str) -> str:
     return f"OWN#{worker}"
 
 
-def due_until(now_ms: int) -> UpTo:
+def due_by(now_ms: int) -> UpTo:
     """Return the range of what is due by now."""
     # No key is a bare time, so this takes in everything of the current millisecond.
     return UpTo(f"{now_ms + 1:013d}")
 
 
-def due_beyond(after_ms: int) -> From:
+def due_after(after_ms: int) -> From:
     """Return the range of what is due only after a time."""
     return From(f"{after_ms + 1:013d}")
 
@@ -288,7 +288,7 @@ def due_beyond(after_ms: int) -> From:
 def reaped_between(cursor: str, until_ms: int) -> Between | None:
     """Return the range of workers reaped after a cursor and by a time; None where it is empty."""
     # Nothing sorts between a place and the same with the last letter behind it.
-    first, last = f"{cursor}{_LAST}", f"{max(until_ms, 0) + 1:013d}"
+    first, last = f"{cursor}{_SORTS_LAST}", f"{max(until_ms, 0) + 1:013d}"
     return Between(first, last) if first <= last else None
 
 
@@ -322,14 +322,14 @@ def account_key(run: RunKey, generation: str) -> Key:
     return Key(run.pk, f"ACCOUNT#{generation}")
 
 
-def grant_key(run: RunKey, generation: str, holder: str) -> Key:
+def grant_key(run: RunKey, generation: str, grantee: str) -> Key:
     """Return the key of what a run was given from such an account."""
-    return Key(run.pk, f"GRANT#{generation}#{holder}")
+    return Key(run.pk, f"GRANT#{generation}#{grantee}")
 
 
-def beside_range() -> Between:
+def related_items_range() -> Between:
     """Return the range of what lies beside a run's row: children, calls, account and grants."""
-    return Between("ACCOUNT#", f"GRANT#{_LAST}")
+    return Between("ACCOUNT#", f"GRANT#{_SORTS_LAST}")
 
 
 def calls_partition(tenant: str) -> str:
@@ -339,7 +339,7 @@ def calls_partition(tenant: str) -> str:
 
 def journal_range(generation: str, position: int = 0) -> Between:
     """Return the range of a run's records from a position on, and of its inbox after them."""
-    return Between(f"J#{generation}#{position:08d}", f"J#{generation}#{_LAST}")
+    return Between(f"J#{generation}#{position:08d}", f"J#{generation}#{_SORTS_LAST}")
 
 
 def records_range(generation: str, position: int) -> Between:
@@ -350,7 +350,7 @@ def records_range(generation: str, position: int) -> Between:
 
 def inbox_range(generation: str) -> Between:
     """Return the range of a run's inbox."""
-    return Between(f"J#{generation}#IN#", f"J#{generation}#{_LAST}")
+    return Between(f"J#{generation}#IN#", f"J#{generation}#{_SORTS_LAST}")
 
 
 class SpoolKey(NamedTuple):
@@ -367,10 +367,10 @@ def text_key(run: RunKey, generation: str, spool: SpoolKey, number: int) -> Key:
 
 def text_range(generation: str, spool: SpoolKey, number: int) -> Between:
     """Return the range of a run's text, from there on."""
-    return Between(_text_sk(generation, spool, number), f"J#{generation}#{_LAST}:")
+    return Between(_text_sk(generation, spool, number), f"J#{generation}#{_SORTS_LAST}:")
 
 
-def text_of_key(sk: str) -> tuple[SpoolKey, int]:
+def parsed_text_key(sk: str) -> tuple[SpoolKey, int]:
     """Return the spool and the number that the key of some text names.
 
     Raises:
@@ -378,18 +378,18 @@ def text_of_key(sk: str) -> tuple[SpoolKey, int]:
     """
     try:
         _, _, epoch, id, number = sk.split("#")
-        return SpoolKey(_whole(epoch.removeprefix(_LAST)), id), _whole(number)
+        return SpoolKey(_parsed_int(epoch.removeprefix(_SORTS_LAST)), id), _parsed_int(number)
     except ValueError:
         raise JournalDamaged(f"{sk!r:.100} is not the key of a run's text") from None
 
 
-def kept_range(generation: str) -> Between:
+def run_data_range(generation: str) -> Between:
     """Return the range of everything that goes when a run is freed: journal, inbox and text."""
-    return Between(f"J#{generation}#", f"J#{generation}#{_LAST}:")
+    return Between(f"J#{generation}#", f"J#{generation}#{_SORTS_LAST}:")
 
 
 def _text_sk(generation: str, spool: SpoolKey, number: int) -> str:
-    return f"J#{generation}#{_LAST}{spool.epoch:08d}#{spool.id}#{number:08d}"
+    return f"J#{generation}#{_SORTS_LAST}{spool.epoch:08d}#{spool.id}#{number:08d}"
 
 
 def is_inbox(sk: str) -> bool:
@@ -399,17 +399,17 @@ def is_inbox(sk: str) -> bool:
 
 def is_record(sk: str) -> bool:
     """Return whether a key of a journal is that of a record: neither a signal nor text."""
-    return _is_whole(sk.split("#", 3)[2])
+    return _is_digits(sk.split("#", 3)[2])
 
 
-def position_in(sk: str) -> int:
+def journal_position(sk: str) -> int:
     """Return the position that a record's key names.
 
     Raises:
         JournalDamaged: it names none.
     """
     try:
-        return _whole(sk.rpartition("#")[2])
+        return _parsed_int(sk.rpartition("#")[2])
     except ValueError:
         raise JournalDamaged(f"{sk!r:.100} is not the key of a record") from None
 
@@ -429,7 +429,7 @@ def quota_key(tenant: str, name: str) -> Key:
     return Key(f"QUOTA#{tenant}#{name}", "QUOTA")
 
 
-def list_place(run: RunKey, created_ms: int, shards: int, *, trouble: bool) -> tuple[str, str]:
+def list_index_key(run: RunKey, created_ms: int, shards: int, *, trouble: bool) -> tuple[str, str]:
     """Return where lists find a run: by time, and apart if it is in trouble."""
     kind = "TROUBLE" if trouble else "RUNS"
     shard = shard_of(run.id, shards)
@@ -438,7 +438,7 @@ def list_place(run: RunKey, created_ms: int, shards: int, *, trouble: bool) -> t
 
 def listed_ms(sk: str) -> int:
     """Return since when an entry stands in a list: that is where its place begins."""
-    return _whole(sk.split("#")[0])
+    return _parsed_int(sk.split("#")[0])
 
 
 def list_partition(kind: str, tenant: str, shard: int) -> str:
@@ -524,14 +524,14 @@ def answer_blob_of(blob_key: str) -> AnswerBlob | None:
     return None if found is None or len(found[3]) % 2 else AnswerBlob(*found.groups())
 
 
-def _is_whole(text: str) -> bool:
+def _is_digits(text: str) -> bool:
     # int() also takes "٣", "1_0", "+1" and " 1", and isdigit() takes "²".
     return text.isascii() and text.isdigit()
 
 
-def _whole(text: str) -> int:
+def _parsed_int(text: str) -> int:
     """Return the number that a part of a key is, as keys have them: digits of ASCII alone."""
-    if not _is_whole(text):
+    if not _is_digits(text):
         raise ValueError(f"{text!r:.40} is not a number")
     return int(text)
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-__all__ = ["longer_class", "retention_class", "retention_seconds", "ttl_of"]
+__all__ = ["longer_retention_class", "retention_class", "retention_seconds", "ttl_of"]
 
 _DAY_SECONDS = 24 * 3600
 # DynamoDB deletes up to two days after the ttl, and never before it.
-_BROOM_SECONDS = 2 * _DAY_SECONDS
+_TTL_DELAY_SECONDS = 2 * _DAY_SECONDS
 # A bucket's lifecycle rules go by prefix: one rule for each of these.
 _RETENTION_DAYS = (10, 40, 100, 400, 4_000, 40_000, 400_000)
 
 
 def retention_seconds(retention_ms: int) -> int:
     """Return for how long a run's rows are kept beyond its expiry, as they were asked to be."""
-    return max(-(-retention_ms // 1000), _BROOM_SECONDS)
+    return max(-(-retention_ms // 1000), _TTL_DELAY_SECONDS)
 
 
 def ttl_of(expires_ms: int, retention_seconds: int) -> int:
@@ -27,7 +27,7 @@ def retention_class(seconds: int) -> str:
     return f"keep-{days}d"
 
 
-def longer_class(one: str, other: str) -> str:
+def longer_retention_class(one: str, other: str) -> str:
     """Return that of two retention classes which lasts longer."""
     return max(one, other, key=_days)
 

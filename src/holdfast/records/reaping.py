@@ -18,51 +18,58 @@ from typing import Any
 
 import msgspec
 
-from holdfast.records.damage import DAMAGE, attribute, damaged
+from holdfast.records.damage import DECODE_ERRORS, damaged_item_error, typed_attribute
 from holdfast.records.keys import REAPING
 from holdfast.storage import Absent, Equals, Update
 
-__all__ = ["AGES_MS", "SWEEPS_MAX", "Turn", "advanced", "taken", "turn_of"]
+__all__ = [
+    "RESWEEP_AGES_MS",
+    "SWEEPS_MAX",
+    "SweepTurn",
+    "advance_turn_write",
+    "sweep_turn_of",
+    "take_turn_write",
+]
 
 _DAY_MS = 24 * 3600 * 1000
 _DOUBLINGS = 12
 
-AGES_MS = (0, *(_DAY_MS >> halvings for halvings in range(_DOUBLINGS, -1, -1)))
+RESWEEP_AGES_MS = (0, *(_DAY_MS >> halvings for halvings in range(_DOUBLINGS, -1, -1)))
 """How long after it was reaped a dead worker's list is swept again: 0, then 21 s to a day."""
 SWEEPS_MAX = 512
 """How many lists are swept again in a turn."""
 _BEGINNING = f"{0:013d}"
 
 
-class Turn(msgspec.Struct, frozen=True):
+class SweepTurn(msgspec.Struct, frozen=True):
     """How far the fleet has got."""
 
     number: int = 0
     """How many turns were taken."""
     next_ms: int = 0
     """When the next one is to be taken, by the clock of who took the last."""
-    cursors: tuple[str, ...] = (_BEGINNING,) * len(AGES_MS)
+    cursors: tuple[str, ...] = (_BEGINNING,) * len(RESWEEP_AGES_MS)
     """For each stage, the place of the last dead worker that it has dealt with."""
 
 
-def turn_of(item: Mapping[str, Any] | None) -> Turn:
+def sweep_turn_of(item: Mapping[str, Any] | None) -> SweepTurn:
     """Return what the item says; the beginning where there is none.
 
     Raises:
         JournalDamaged: it does not say how far the fleet has got.
     """
     if item is None:
-        return Turn()
+        return SweepTurn()
     try:
-        known = msgspec.convert(item.get("cursors", ()), tuple[str, ...])[: len(AGES_MS)]
-        turn, next_ms = attribute(item, "turn", int), attribute(item, "next_ms", int)
-    except DAMAGE as error:
-        raise damaged(item, "the turn", error) from error
+        known = msgspec.convert(item.get("cursors", ()), tuple[str, ...])[: len(RESWEEP_AGES_MS)]
+        turn, next_ms = typed_attribute(item, "turn", int), typed_attribute(item, "next_ms", int)
+    except DECODE_ERRORS as error:
+        raise damaged_item_error(item, "the turn", error) from error
     # A release with fewer stages wrote it: the stages that it lacks begin at the beginning.
-    return Turn(turn, next_ms, (*known, *Turn().cursors[len(known) :]))
+    return SweepTurn(turn, next_ms, (*known, *SweepTurn().cursors[len(known) :]))
 
 
-def taken(before: Turn, *, next_ms: int, token: str) -> Update:
+def take_turn_write(before: SweepTurn, *, next_ms: int, token: str) -> Update:
     """Return the write by which one worker of many takes the next turn."""
     return Update(
         key=REAPING,
@@ -72,7 +79,7 @@ def taken(before: Turn, *, next_ms: int, token: str) -> Update:
     )
 
 
-def advanced(turn: Turn, *, token: str) -> Update:
+def advance_turn_write(turn: SweepTurn, *, token: str) -> Update:
     """Return the write that ends a turn, unless another worker has taken the next one."""
     return Update(
         key=REAPING,

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.records.damage import DAMAGE, attribute, damaged
+from holdfast.records.damage import DECODE_ERRORS, damaged_item_error, typed_attribute
 from holdfast.records.keys import SETTINGS
 from holdfast.storage import Absent, Equals, Put, Update
 
@@ -18,10 +18,10 @@ __all__ = [
     "SHARDS_MAX",
     "Settings",
     "UserHash",
-    "bound",
-    "grown",
-    "is_bound",
-    "made",
+    "bound_to_tenant",
+    "create_settings_write",
+    "grow_shards_write",
+    "is_bound_to_tenant",
     "settings_of",
     "user_hash",
 ]
@@ -33,7 +33,7 @@ SHARDS_MAX = 256
 LIST_SHARDS = 4
 # How a hash begins that is bound to a tenant. Others are those of earlier releases.
 _BOUND = "t"
-_HASH_LETTERS = 32
+_HASH_CHARS = 32
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -63,12 +63,12 @@ class UserHash(msgspec.Struct, frozen=True):
     same in all tenants. All releases must name a queue alike, or a session would have two. Rows of
     earlier releases have no other."""
 
-    def names(self, kept: str | None) -> bool:
+    def matches(self, kept: str | None) -> bool:
         """Return whether what a row keeps is this user."""
         return kept in (self.bound, self.unbound)
 
 
-def made(user_key: bytes, *, token: str) -> Put:
+def create_settings_write(user_key: bytes, *, token: str) -> Put:
     """Return the write that settles it, unless somebody did before."""
     item: dict[str, Any] = {
         "PK": SETTINGS.pk,
@@ -80,12 +80,12 @@ def made(user_key: bytes, *, token: str) -> Put:
     return Put(item, Absent("PK"), token)
 
 
-def grown(standing: Settings, shards: int, *, token: str) -> Update:
+def grow_shards_write(settings: Settings, shards: int, *, token: str) -> Update:
     """Return the write that cuts the due index into more parts, unless somebody did meanwhile."""
     return Update(
         key=SETTINGS,
         set={"shards": shards},
-        condition=Equals("shards", standing.shards),
+        condition=Equals("shards", settings.shards),
         token=token,
     )
 
@@ -98,32 +98,32 @@ def settings_of(item: Mapping[str, Any]) -> Settings:
     """
     try:
         settled = Settings(
-            attribute(item, "shards", int),
-            attribute(item, "list_shards", int),
-            attribute(item, "user_key", bytes),
+            typed_attribute(item, "shards", int),
+            typed_attribute(item, "list_shards", int),
+            typed_attribute(item, "user_key", bytes),
         )
         if not (1 <= settled.shards <= SHARDS_MAX and 1 <= settled.list_shards <= SHARDS_MAX):
             raise ValueError(f"{settled.shards} and {settled.list_shards} shards")
-    except DAMAGE as error:
-        raise damaged(item, "the settings", error) from error
+    except DECODE_ERRORS as error:
+        raise damaged_item_error(item, "the settings", error) from error
     return settled
 
 
 def user_hash(user: str, tenant: str, *, key: bytes) -> UserHash:
     """Return what is kept of a user: the same for the same user, of no use without the key."""
-    unbound = hmac.new(key, user.encode(), sha256).hexdigest()[:_HASH_LETTERS]
-    return UserHash(bound(unbound, tenant, key=key), unbound)
+    unbound = hmac.new(key, user.encode(), sha256).hexdigest()[:_HASH_CHARS]
+    return UserHash(bound_to_tenant(unbound, tenant, key=key), unbound)
 
 
-def is_bound(kept: str) -> bool:
+def is_bound_to_tenant(kept: str) -> bool:
     """Return whether a user's hash is bound to a tenant."""
     return kept.startswith(_BOUND)
 
 
-def bound(kept: str, tenant: str, *, key: bytes) -> str:
+def bound_to_tenant(kept: str, tenant: str, *, key: bytes) -> str:
     """Return a user's hash bound to the tenant, though the row keeps that of an earlier release."""
-    if is_bound(kept):
+    if is_bound_to_tenant(kept):
         return kept
     # No tenant has a "\0" in its name.
     digest = hmac.new(key, f"{tenant}\0{kept}".encode(), sha512).hexdigest()
-    return _BOUND + digest[: _HASH_LETTERS - len(_BOUND)]
+    return _BOUND + digest[: _HASH_CHARS - len(_BOUND)]

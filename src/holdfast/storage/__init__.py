@@ -1,10 +1,10 @@
 """Storage: one table with DynamoDB's shape, blobs beside it, and a meter, on two engines."""
 
-from holdfast.storage.backups import Copied, backup_store, restore_store
+from holdfast.storage.backups import CopyReport, backup_store, restore_store
 from holdfast.storage.blobs import BlobEntry, BlobPage, BlobRef, Blobs
 from holdfast.storage.layout import LAYOUT, Index, Key, Layout
 from holdfast.storage.meter import Meter, MeterRow, Report
-from holdfast.storage.open import Store, definition, open
+from holdfast.storage.open import Store, cloudformation_template, open
 from holdfast.storage.operations import LATEST, Change, ChangePage, Page
 from holdfast.storage.prices import PRICES, PRICES_2024_11, PRICES_BEFORE_2024_11, PriceList
 from holdfast.storage.ranges import At, Between, From, Prefix, UpTo
@@ -42,7 +42,7 @@ __all__ = [
     "Change",
     "ChangePage",
     "Check",
-    "Copied",
+    "CopyReport",
     "Delete",
     "Equals",
     "From",
@@ -65,7 +65,7 @@ __all__ = [
     "UpTo",
     "Update",
     "backup_store",
-    "definition",
+    "cloudformation_template",
     "open",
     "restore_store",
 ]

@@ -8,7 +8,6 @@ from urllib.parse import urlsplit
 
 from botocore import exceptions as kinds
 
-from holdfast.addresses import without_credentials
 from holdfast.errors import (
     AccessDenied,
     CredentialsExpired,
@@ -16,8 +15,15 @@ from holdfast.errors import (
     HoldfastError,
     InvalidUrl,
 )
+from holdfast.redaction import without_credentials
 
-__all__ = ["CHAIN_ERRORS", "admitted_endpoint", "admitted_region", "credentials_error", "no_access"]
+__all__ = [
+    "CHAIN_ERRORS",
+    "configured_region",
+    "credentials_error",
+    "credentials_unavailable",
+    "validate_endpoint",
+]
 
 # The chain reads files, runs programs and parses what they say: not all that goes wrong there is
 # wrapped by botocore.
@@ -36,7 +42,7 @@ _MISSING = (
 _EXPIRED = (kinds.LoginError, kinds.SSOError, kinds.TokenRetrievalError)
 
 
-def admitted_endpoint(endpoint: str) -> str:
+def validate_endpoint(endpoint: str) -> str:
     """Return the address of a service.
 
     Raises:
@@ -58,7 +64,7 @@ def admitted_endpoint(endpoint: str) -> str:
     return endpoint
 
 
-def admitted_region(region: str | None) -> str | None:
+def configured_region(region: str | None) -> str | None:
     """Return the region that was named, here or in ``AWS_REGION``.
 
     All tools of AWS know that variable but botocore, which knows only ``AWS_DEFAULT_REGION``.
@@ -81,10 +87,10 @@ def credentials_error(error: Exception) -> HoldfastError | None:
     if isinstance(error, kinds.InvalidRegionError):
         return InvalidUrl(str(error), field="region")
     if isinstance(error, kinds.CredentialRetrievalError):
-        return no_access(error)
+        return credentials_unavailable(error)
     return None
 
 
-def no_access(error: Exception) -> AccessDenied:
+def credentials_unavailable(error: Exception) -> AccessDenied:
     """Return the error for a chain that broke where it should have given credentials."""
     return AccessDenied(f"credentials could not be had: {error}")

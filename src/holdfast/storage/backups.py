@@ -40,7 +40,7 @@ from typing import NamedTuple, cast
 import msgspec
 
 from holdfast.clock import SystemClock, SystemIds
-from holdfast.display import log_named
+from holdfast.display import get_logger
 from holdfast.errors import (
     InvalidItem,
     StoreCorrupt,
@@ -50,24 +50,29 @@ from holdfast.errors import (
     StoreUnusable,
 )
 from holdfast.storage.blobs import BLOB_BYTES_MAX, LIST_LIMIT_MAX, BlobEntry, BlobRef
-from holdfast.storage.files import FolderBlobs, store_error
+from holdfast.storage.folder_blobs import FolderBlobs, store_error
 from holdfast.storage.item import Item
-from holdfast.storage.open import located
-from holdfast.storage.sqlite.copying import copy_file, items_in
-from holdfast.storage.sqlite.place import BESIDE, PRIVATE_FILE, RESTORING, alone_with
+from holdfast.storage.open import sqlite_paths
+from holdfast.storage.sqlite.file_copy import copy_file, read_items
+from holdfast.storage.sqlite.file_guard import (
+    PRIVATE_FILE,
+    RESTORING_SUFFIX,
+    SQLITE_SUFFIXES,
+    lock_file,
+)
 
-__all__ = ["Copied", "backup_store", "restore_store"]
+__all__ = ["CopyReport", "backup_store", "restore_store"]
 
-_log = log_named("holdfast.storage")
+_log = get_logger("holdfast.storage")
 
 _ATTEMPTS_MAX = 5
 _PARTIAL = "partial-"
-_BEFORE = "before-"
+_PREVIOUS = "before-"
 # A worker frees the blobs of a run so long before the ttl of the items that name them.
-_FREED_BEFORE_TTL_SECONDS = 3600
+_BLOBS_FREED_BEFORE_TTL_SECONDS = 3600
 
 
-class Copied(msgspec.Struct, frozen=True, kw_only=True):
+class CopyReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a backup or a restore has copied."""
 
     items: int
@@ -86,7 +91,7 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
     """The folder of its blobs there."""
 
 
-def backup_store(url: str, to: str | Path, *, missing_blobs: bool = False) -> Copied:
+def backup_store(url: str, to: str | Path, *, missing_blobs: bool = False) -> CopyReport:
     """Copy the store at that address, which may be in use, to a new file and its folder of blobs.
 
     It blocks. The copy is checked: its structure, its schema, and the hash of each blob. With
@@ -98,25 +103,29 @@ def backup_store(url: str, to: str | Path, *, missing_blobs: bool = False) -> Co
         StoreCorrupt: blobs that the store's runs need are missing or damaged; there is no copy.
         StoreUnusable: something stands where the copy is to be; or the store is damaged.
     """
-    file, folder = located(url)
-    target = _admitted(to)
-    with _telling(f"{target}"):
+    file, folder = sqlite_paths(url)
+    target = _validate_path(to)
+    with _translate_errors(f"{target}"):
         _check_folder(target)
-        place = _Place(target, Path(f"{target}.blobs"), whole=True)
-        for each in (target, place.blobs, *(f"{target}{end}" for end in (*BESIDE, RESTORING))):
+        paths = _StorePaths(target, Path(f"{target}.blobs"), owns_blobs_folder=True)
+        for each in (
+            target,
+            paths.blobs,
+            *(f"{target}{end}" for end in (*SQLITE_SUFFIXES, RESTORING_SUFFIX)),
+        ):
             if os.path.lexists(each):
                 raise StoreUnusable(f"{each} exists; a backup overwrites nothing")
-        with _Partial(place) as partial:
-            copied, needed = _copy(file, folder, partial)
+        with _PartialCopy(paths) as partial:
+            copied, needed = _copy_store(file, folder, partial)
             if copied.missing and not missing_blobs:
-                raise _lacking_in_store(copied.missing, needed, folder)
-            os.rename(partial.blobs, place.blobs)
+                raise _missing_in_store_error(copied.missing, needed, folder)
+            os.rename(partial.blobs, paths.blobs)
             os.rename(partial.file, target)
-            _sync(target.parent)
+            _fsync_folder(target.parent)
     return copied
 
 
-def restore_store(backup: str | Path, url: str, *, missing_blobs: bool = False) -> Copied:
+def restore_store(backup: str | Path, url: str, *, missing_blobs: bool = False) -> CopyReport:
     """Put a copy of a backup in the place of the store at that address, which must not be open.
 
     It blocks. What stood there is moved aside, and is a store of its own there. Cut short it
@@ -130,39 +139,39 @@ def restore_store(backup: str | Path, url: str, *, missing_blobs: bool = False) 
         StoreCorrupt: blobs that the backup's runs need are missing in it; nothing was moved.
         StoreUnusable: the backup is damaged, or is the store itself; or a name cannot be used.
     """
-    file, folder = located(url)
-    source = _admitted(backup)
-    with _telling(f"{file}"):
+    file, folder = sqlite_paths(url)
+    source = _validate_path(backup)
+    with _translate_errors(f"{file}"):
         target = Path(os.path.realpath(file))
         _check_folder(target)
         if os.path.realpath(source) == str(target):
             raise StoreUnusable(f"{backup} is the store itself, and not a backup of it")
         if os.path.lexists(target) and not stat.S_ISREG(os.lstat(target).st_mode):
             raise StoreUnusable(f"{file} is not a regular file; a restore replaces no other")
-        return _restored(source, _place_of(target, folder), missing_blobs=missing_blobs)
+        return _restore(source, _restore_paths(target, folder), missing_blobs=missing_blobs)
 
 
-def _restored(source: Path, place: _Place, *, missing_blobs: bool) -> Copied:
-    target = str(place.file)
-    with alone_with(target):
+def _restore(source: Path, paths: _StorePaths, *, missing_blobs: bool) -> CopyReport:
+    target = str(paths.file)
+    with lock_file(target):
         pass  # before anything is copied
-    with _Partial(place) as partial:
-        copied, needed = _copy(str(source), f"{source}.blobs", partial)
+    with _PartialCopy(paths) as partial:
+        copied, needed = _copy_store(str(source), f"{source}.blobs", partial)
         if copied.missing and not missing_blobs:
-            raise _lacking_in_backup(copied.missing, needed, source)
-        with _Marker(place) as marker:
-            with alone_with(target):
-                _recover(marker, place)
-            with alone_with(target):
-                swap = _Swap(place, partial.id)
-                moved = _swap(marker, swap, partial)
+            raise _missing_in_backup_error(copied.missing, needed, source)
+        with _RestoreMarker(paths) as marker:
+            with lock_file(target):
+                _recover_restore(marker, paths)
+            with lock_file(target):
+                swap = _StoreSwap(paths, partial.id)
+                moved = _swap_stores(marker, swap, partial)
     if not moved:
         return copied
     aside, blobs = str(swap.aside), str(swap.aside_blobs)
     return msgspec.structs.replace(copied, aside=aside, aside_blobs=blobs)
 
 
-def _lacking_in_store(missing: int, needed: int, folder: str) -> StoreCorrupt:
+def _missing_in_store_error(missing: int, needed: int, folder: str) -> StoreCorrupt:
     forgot = " Did you forget ?blobs= in the address?" if missing == needed else ""
     return StoreCorrupt(
         f"{missing} of {needed} blobs that the store's runs need are missing or damaged in "
@@ -171,7 +180,7 @@ def _lacking_in_store(missing: int, needed: int, folder: str) -> StoreCorrupt:
     )
 
 
-def _lacking_in_backup(missing: int, needed: int, source: Path) -> StoreCorrupt:
+def _missing_in_backup_error(missing: int, needed: int, source: Path) -> StoreCorrupt:
     return StoreCorrupt(
         f"{missing} of {needed} blobs that the backup's runs need are missing or damaged in the "
         f"backup, in {source}.blobs; nothing was replaced. Restore another backup; to restore this "
@@ -179,7 +188,7 @@ def _lacking_in_backup(missing: int, needed: int, source: Path) -> StoreCorrupt:
     )
 
 
-def _admitted(name: str | Path) -> Path:
+def _validate_path(name: str | Path) -> Path:
     """Return the name of a file as a path.
 
     Raises:
@@ -200,32 +209,36 @@ def _check_folder(file: Path) -> None:
 
 
 @contextmanager
-def _telling(place: str) -> Generator[None]:
+def _translate_errors(target: str) -> Generator[None]:
     """Raise what the system says as an error of ours."""
     try:
         yield
     except OSError as error:
-        raise store_error(error, place, writing=True) from error
+        raise store_error(error, target, writing=True) from error
 
 
-class _Place(msgspec.Struct, frozen=True):
+class _StorePaths(msgspec.Struct, frozen=True):
     """Where a copy is to be."""
 
     file: Path
     blobs: Path
-    whole: bool
+    owns_blobs_folder: bool
     """Whether the folder of blobs is the file's, and nothing else is in it."""
 
-    def file_named(self, what: str) -> Path:
+    def sibling_file(self, what: str) -> Path:
         """Return a further name beside that of the file."""
         return self.file.with_name(f"{self.file.name}.{what}")
 
-    def blobs_named(self, what: str) -> Path:
+    def sibling_blobs(self, what: str) -> Path:
         """Return a further name for the blobs, on the same disk; no key begins with a dot."""
-        return Path(f"{self.file_named(what)}.blobs") if self.whole else self.blobs / f".{what}"
+        return (
+            Path(f"{self.sibling_file(what)}.blobs")
+            if self.owns_blobs_folder
+            else self.blobs / f".{what}"
+        )
 
 
-def _place_of(target: Path, folder: str) -> _Place:
+def _restore_paths(target: Path, folder: str) -> _StorePaths:
     """Return where a restore puts a store.
 
     Raises:
@@ -235,21 +248,21 @@ def _place_of(target: Path, folder: str) -> _Place:
     if not blobs.name:
         raise StoreUnusable(f"blobs must be in a folder that has a name, not in {blobs}")
     beside = Path(os.path.realpath(blobs.parent)) / blobs.name == Path(f"{target}.blobs")
-    return _Place(target, blobs, beside and not (blobs.is_symlink() or os.path.ismount(blobs)))
+    return _StorePaths(target, blobs, beside and not (blobs.is_symlink() or os.path.ismount(blobs)))
 
 
-class _Partial:
+class _PartialCopy:
     """A copy under new names, removed where it does not get those that it is to have."""
 
-    def __init__(self, place: _Place, id: str | None = None) -> None:
-        self._place = place
+    def __init__(self, paths: _StorePaths, id: str | None = None) -> None:
+        self._paths = paths
         self.id = id or SystemIds().new()
-        self.file = place.file_named(_PARTIAL + self.id)
-        self.blobs = place.blobs_named(_PARTIAL + self.id)
+        self.file = paths.sibling_file(_PARTIAL + self.id)
+        self.blobs = paths.sibling_blobs(_PARTIAL + self.id)
         self.is_kept = False
-        self._lock: int | None = None
+        self._lock_fd: int | None = None
 
-    def __enter__(self) -> _Partial:
+    def __enter__(self) -> _PartialCopy:
         self._remove_leftovers()
         FolderBlobs(self.blobs).create()
         self.lock()
@@ -266,8 +279,8 @@ class _Partial:
         Raises:
             OSError: it is another process's, and that one lives.
         """
-        self._lock = os.open(self.blobs, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._lock_fd = os.open(self.blobs, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def remove(self) -> None:
         """Remove what is left of the copy."""
@@ -275,24 +288,24 @@ class _Partial:
         shutil.rmtree(self.blobs, ignore_errors=True)
 
     def unlock(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        if self._lock_fd is not None:
+            os.close(self._lock_fd)
+            self._lock_fd = None
 
     def remove_file(self) -> None:
-        for suffix in ("", *BESIDE):
+        for suffix in ("", *SQLITE_SUFFIXES):
             with suppress(FileNotFoundError):
                 os.unlink(f"{self.file}{suffix}")
 
     def _remove_leftovers(self) -> None:
         """Remove the copies of processes that died, except one that a restore still needs."""
         before, _, after = self.blobs.name.partition(self.id)
-        kept = _read_progress(self._place)
-        for name in _listed(self.blobs.parent):
+        kept = _read_progress(self._paths)
+        for name in _list_names(self.blobs.parent):
             id = name.removeprefix(before).removesuffix(after)
             if name != f"{before}{id}{after}" or not _ID.fullmatch(id):
                 continue
-            left = _Partial(self._place, id)
+            left = _PartialCopy(self._paths, id)
             if kept is None or kept.id != id:
                 with suppress(OSError):
                     left.lock()
@@ -300,14 +313,14 @@ class _Partial:
             left.unlock()
 
 
-def _listed(folder: Path) -> list[str]:
+def _list_names(folder: Path) -> list[str]:
     try:
         return os.listdir(folder)
     except FileNotFoundError:
         return []
 
 
-def _copy(file: str, folder: str, partial: _Partial) -> tuple[Copied, int]:
+def _copy_store(file: str, folder: str, partial: _PartialCopy) -> tuple[CopyReport, int]:
     """Copy a store; return what was copied, and how many blobs its runs need."""
     if not os.path.isfile(file):
         raise StoreNotFound(f"there is no file {file}")
@@ -318,10 +331,10 @@ def _copy(file: str, folder: str, partial: _Partial) -> tuple[Copied, int]:
         partial.remove_file()
         copy_file(file, str(partial.file))
         _copy_blobs(source, copy)
-        items, damaged, refs, needed = _contents(str(partial.file))
-        missing = {ref for ref in refs if not _is_there(source, copy, ref)} & needed
+        items, damaged, refs, needed = _read_contents(str(partial.file))
+        missing = {ref for ref in refs if not _ensure_blob_copied(source, copy, ref)} & needed
         if not missing or missing == before:
-            copied = Copied(items=items, blobs=len(refs), missing=len(missing), damaged=damaged)
+            copied = CopyReport(items=items, blobs=len(refs), missing=len(missing), damaged=damaged)
             return copied, len(needed)
         before = missing
     raise StoreUnavailable(f"blobs of {file} are deleted faster than they are copied; try again")
@@ -329,8 +342,8 @@ def _copy(file: str, folder: str, partial: _Partial) -> tuple[Copied, int]:
 
 def _copy_blobs(source: FolderBlobs, copy: FolderBlobs) -> None:
     """Copy the blobs that are not there yet; a key never stands for other bytes of that size."""
-    there = {entry.key: entry.size for entry in _entries(copy)}
-    for entry in _entries(source):
+    there = {entry.key: entry.size for entry in _list_blobs(copy)}
+    for entry in _list_blobs(source):
         if there.get(entry.key) != entry.size:
             _copy_blob(source, copy, entry.key)
 
@@ -341,17 +354,17 @@ def _copy_blob(source: FolderBlobs, copy: FolderBlobs, key: str) -> None:
         copy.write(key, content.data, "")
 
 
-def _entries(blobs: FolderBlobs) -> Iterator[BlobEntry]:
+def _list_blobs(blobs: FolderBlobs) -> Iterator[BlobEntry]:
     after: str | None = None
     while True:
-        page = blobs.page("", after, LIST_LIMIT_MAX)
+        page = blobs.list_page("", after, LIST_LIMIT_MAX)
         yield from page.entries
         after = page.cursor
         if after is None:
             return
 
 
-class _Contents(NamedTuple):
+class _StoreContents(NamedTuple):
     """What a file has."""
 
     items: int
@@ -363,13 +376,13 @@ class _Contents(NamedTuple):
     """Those of them that are not being freed."""
 
 
-def _contents(path: str) -> _Contents:
+def _read_contents(path: str) -> _StoreContents:
     items = damaged = 0
     refs: set[BlobRef] = set()
     lasting: dict[BlobRef, set[str]] = {}
     freed: set[str] = set()
-    lasts_from = SystemClock().now_ms() // 1000 + _FREED_BEFORE_TTL_SECONDS
-    for item in items_in(path):
+    lasts_from = SystemClock().now_ms() // 1000 + _BLOBS_FREED_BEFORE_TTL_SECONDS
+    for item in read_items(path):
         items += 1
         if item is None:
             damaged += 1
@@ -379,11 +392,11 @@ def _contents(path: str) -> _Contents:
             freed.add(partition)
         found = set(_refs_in(item))
         refs |= found
-        if _lasts(item, lasts_from):
+        if _outlives(item, lasts_from):
             for ref in found:
                 lasting.setdefault(ref, set()).add(partition)
     needed = {ref for ref, partitions in lasting.items() if partitions - freed}
-    return _Contents(items, damaged, refs, needed)
+    return _StoreContents(items, damaged, refs, needed)
 
 
 def _refs_in(item: Item) -> Iterator[BlobRef]:
@@ -398,18 +411,18 @@ def _is_freed(item: Item) -> bool:
     return item.get("freed") is True or item.get("status") == "expired"
 
 
-def _lasts(item: Item, lasts_from: int) -> bool:
+def _outlives(item: Item, lasts_from: int) -> bool:
     """Return whether the blobs that an item names must be there: its ttl is not near or past."""
     ttl = item.get("ttl")
     return not isinstance(ttl, int | float | Decimal) or ttl > lasts_from
 
 
-def _is_there(source: FolderBlobs, copy: FolderBlobs, ref: BlobRef) -> bool:
+def _ensure_blob_copied(source: FolderBlobs, copy: FolderBlobs, ref: BlobRef) -> bool:
     """Return whether a copy has that very blob; one that was replaced since is copied again."""
-    if copy.holds(ref.key, ref.size, ref.sha256):
+    if copy.confirm_stored(ref.key, ref.size, ref.sha256):
         return True
     _copy_blob(source, copy, ref.key)
-    return copy.holds(ref.key, ref.size, ref.sha256)
+    return copy.confirm_stored(ref.key, ref.size, ref.sha256)
 
 
 # --- the swap -------------------------------------------------------------------------------------
@@ -417,7 +430,7 @@ def _is_there(source: FolderBlobs, copy: FolderBlobs, ref: BlobRef) -> bool:
 _ID = re.compile(r"[0-9a-f-]{36}")
 
 
-class _Progress(msgspec.Struct, frozen=True, kw_only=True):
+class _RestoreProgress(msgspec.Struct, frozen=True, kw_only=True):
     """How far a restore is: a line of its marker."""
 
     id: str
@@ -427,42 +440,42 @@ class _Progress(msgspec.Struct, frozen=True, kw_only=True):
     """Whether all that stood there was moved aside."""
 
 
-class _Marker:
+class _RestoreMarker:
     """The file that keeps a store from being opened, and other restores out.
 
     It is removed where nothing is under way, and stays otherwise, whatever happens.
     """
 
-    def __init__(self, place: _Place) -> None:
-        self._path = Path(f"{place.file}{RESTORING}")
-        self._place = place
+    def __init__(self, paths: _StorePaths) -> None:
+        self._path = Path(f"{paths.file}{RESTORING_SUFFIX}")
+        self._paths = paths
         self._file = -1
-        self.progress: _Progress | None = None
+        self.progress: _RestoreProgress | None = None
 
-    def __enter__(self) -> _Marker:
+    def __enter__(self) -> _RestoreMarker:
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         self._file = os.open(self._path, flags, PRIVATE_FILE)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not os.path.samestat(os.fstat(self._file), os.stat(self._path)):
                 raise FileNotFoundError
-            self.progress = _read_progress(self._place)
+            self.progress = _read_progress(self._paths)
         except (BlockingIOError, FileNotFoundError):
             os.close(self._file)
-            raise StoreInUse(f"another process restores {self._place.file} just now") from None
+            raise StoreInUse(f"another process restores {self._paths.file} just now") from None
         except BaseException:
             os.close(self._file)
             raise
-        _sync(self._path.parent)
+        _fsync_folder(self._path.parent)
         return self
 
     def __exit__(self, *_: object) -> None:
         if self.progress is None:
             self._path.unlink()
-            _sync(self._path.parent)
+            _fsync_folder(self._path.parent)
         os.close(self._file)
 
-    def note(self, progress: _Progress | None) -> None:
+    def write_progress(self, progress: _RestoreProgress | None) -> None:
         """Write down how far the restore is; None is the end."""
         if progress is None:
             os.ftruncate(self._file, 0)
@@ -472,48 +485,48 @@ class _Marker:
         self.progress = progress
 
 
-def _read_progress(place: _Place) -> _Progress | None:
+def _read_progress(paths: _StorePaths) -> _RestoreProgress | None:
     """Return how far a restore came that was cut short; None where nothing was moved yet.
 
     Raises:
         StoreUnusable: the marker cannot be read, or is that of a restore with other blobs.
     """
-    path = Path(f"{place.file}{RESTORING}")
+    path = Path(f"{paths.file}{RESTORING_SUFFIX}")
     try:
         *lines, _ = path.read_bytes().split(b"\n")  # the last one was not written to its end
-        progress = msgspec.json.decode(lines[-1], type=_Progress) if lines else None
+        progress = msgspec.json.decode(lines[-1], type=_RestoreProgress) if lines else None
     except FileNotFoundError:
         return None
     except msgspec.MsgspecError:
         raise StoreUnusable(
-            f"{path} is damaged. Look for {place.file.name}.{_BEFORE}… and {place.file.name}."
-            f"{_PARTIAL}…, and move one of them to {place.file} if nothing stands there; "
+            f"{path} is damaged. Look for {paths.file.name}.{_PREVIOUS}… and {paths.file.name}."
+            f"{_PARTIAL}…, and move one of them to {paths.file} if nothing stands there; "
             "then remove it"
         ) from None
     if progress is None:
         return None
-    if _ID.fullmatch(progress.id) is None or progress.blobs != str(place.blobs):
+    if _ID.fullmatch(progress.id) is None or progress.blobs != str(paths.blobs):
         raise StoreUnusable(
             f"a restore with blobs={progress.blobs} was cut short: run it again with that address"
         )
     return progress
 
 
-class _Swap:
+class _StoreSwap:
     """The moves of one restore."""
 
-    def __init__(self, place: _Place, id: str) -> None:
-        self.place = place
+    def __init__(self, paths: _StorePaths, id: str) -> None:
+        self.paths = paths
         self.id = id
-        self.aside = place.file_named(_BEFORE + id)
-        self.aside_blobs = place.blobs_named(_BEFORE + id)
+        self.aside = paths.sibling_file(_PREVIOUS + id)
+        self.aside_blobs = paths.sibling_blobs(_PREVIOUS + id)
 
     def move_aside(self) -> bool:
         """Move what stands there aside; return whether there was something."""
         moves = [(old, new) for old, new in self._files() if os.path.lexists(old)]
-        blobs, aside = self.place.blobs, self.aside_blobs
-        if not self.place.whole:
-            names = FolderBlobs(blobs).folders()
+        blobs, aside = self.paths.blobs, self.aside_blobs
+        if not self.paths.owns_blobs_folder:
+            names = FolderBlobs(blobs).list_owned_names()
             if names:
                 aside.mkdir(0o700, exist_ok=True)
             moves += [(blobs / name, aside / name) for name in names]
@@ -521,85 +534,87 @@ class _Swap:
             moves.append((blobs, aside))
         for old, new in moves:
             os.rename(old, new)
-        self._sync()
+        self._fsync()
         return bool(moves)
 
     def move_back(self) -> None:
         """Undo `move_aside`, however far it came."""
         moves = self._files()
-        blobs, aside = self.place.blobs, self.aside_blobs
-        if self.place.whole:
+        blobs, aside = self.paths.blobs, self.aside_blobs
+        if self.paths.owns_blobs_folder:
             moves.append((blobs, aside))
         else:
-            moves += [(blobs / name, aside / name) for name in _listed(aside)]
+            moves += [(blobs / name, aside / name) for name in _list_names(aside)]
         for old, new in moves:
             if os.path.lexists(new) and not os.path.lexists(old):
                 os.rename(new, old)
-        if not self.place.whole:
+        if not self.paths.owns_blobs_folder:
             with suppress(FileNotFoundError):
                 aside.rmdir()
-        self._sync()
+        self._fsync()
 
-    def move_in(self, partial: _Partial) -> None:
+    def move_in(self, partial: _PartialCopy) -> None:
         """Move a copy, or what is left of it, into its place; the file comes last."""
-        blobs = self.place.blobs
+        blobs = self.paths.blobs
         moves = [(partial.blobs, blobs)]
-        if not self.place.whole:
+        if not self.paths.owns_blobs_folder:
             # A file there may be another program's, and stays: the blobs of runs have folders.
-            names = [name for name in _listed(partial.blobs) if not (blobs / name).is_file()]
+            names = [name for name in _list_names(partial.blobs) if not (blobs / name).is_file()]
             moves = [(partial.blobs / name, blobs / name) for name in names if name != ".writing"]
-        for old, new in [*moves, (partial.file, self.place.file)]:
+        for old, new in [*moves, (partial.file, self.paths.file)]:
             if os.path.lexists(old):
                 if os.path.lexists(new):
                     raise FileExistsError(errno.EEXIST, "it was put there meanwhile", str(new))
                 os.rename(old, new)
-        self._sync()
+        self._fsync()
 
     def _files(self) -> list[tuple[Path, Path]]:
-        names = [(f"{self.place.file}{suffix}", f"{self.aside}{suffix}") for suffix in BESIDE]
-        return [(Path(old), Path(new)) for old, new in names] + [(self.place.file, self.aside)]
+        names = [
+            (f"{self.paths.file}{suffix}", f"{self.aside}{suffix}") for suffix in SQLITE_SUFFIXES
+        ]
+        return [(Path(old), Path(new)) for old, new in names] + [(self.paths.file, self.aside)]
 
-    def _sync(self) -> None:
-        _sync(self.place.blobs.parent if self.place.whole else self.place.blobs)
-        _sync(self.place.file.parent)
+    def _fsync(self) -> None:
+        _fsync_folder(self.paths.blobs.parent if self.paths.owns_blobs_folder else self.paths.blobs)
+        _fsync_folder(self.paths.file.parent)
 
 
-def _swap(marker: _Marker, swap: _Swap, partial: _Partial) -> bool:
+def _swap_stores(marker: _RestoreMarker, swap: _StoreSwap, partial: _PartialCopy) -> bool:
     """Move what stands there aside and the copy into its place; return whether something stood."""
-    place = swap.place
-    progress = _Progress(id=swap.id, blobs=str(place.blobs), whole=place.whole)
-    marker.note(progress)
+    paths = swap.paths
+    progress = _RestoreProgress(id=swap.id, blobs=str(paths.blobs), whole=paths.owns_blobs_folder)
+    marker.write_progress(progress)
     try:
         moved = swap.move_aside()
     except OSError:
         swap.move_back()
-        marker.note(None)
+        marker.write_progress(None)
         raise
     partial.is_kept = True
-    marker.note(msgspec.structs.replace(progress, moving_in=True))
+    marker.write_progress(msgspec.structs.replace(progress, moving_in=True))
     swap.move_in(partial)
-    marker.note(None)
+    marker.write_progress(None)
     partial.is_kept = False
     return moved
 
 
-def _recover(marker: _Marker, place: _Place) -> None:
+def _recover_restore(marker: _RestoreMarker, paths: _StorePaths) -> None:
     """Undo or finish a restore that was cut short."""
     cut = marker.progress
     if cut is None:
         return
-    place = msgspec.structs.replace(place, whole=cut.whole)
-    swap, partial = _Swap(place, cut.id), _Partial(place, cut.id)
+    paths = msgspec.structs.replace(paths, owns_blobs_folder=cut.whole)
+    swap, partial = _StoreSwap(paths, cut.id), _PartialCopy(paths, cut.id)
     if cut.moving_in:
         swap.move_in(partial)
         _log.warning("a restore that was cut short is finished; %r stood there", str(swap.aside))
     else:
         swap.move_back()
-    marker.note(None)
+    marker.write_progress(None)
     partial.remove()
 
 
-def _sync(folder: Path) -> None:
+def _fsync_folder(folder: Path) -> None:
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(opened)

@@ -29,8 +29,8 @@ from holdfast.errors import (
     InvalidRequest,
 )
 from holdfast.storage.meter import Meter
-from holdfast.storage.threads import Threads
-from holdfast.storage.units import FREE, Units
+from holdfast.storage.thread_pool import ThreadPool
+from holdfast.storage.units import NO_UNITS, Units
 
 __all__ = [
     "BLOB_BYTES_MAX",
@@ -45,7 +45,7 @@ __all__ = [
     "BlobPage",
     "BlobRef",
     "Blobs",
-    "admit_blob_key",
+    "validate_blob_key",
 ]
 
 P = ParamSpec("P")
@@ -62,8 +62,8 @@ PART_BYTES = 8 * 1024**2
 """A larger blob goes to a bucket in parts of this size, each of which is a request."""
 
 # Up to here a hash takes less time than handing it to a thread and back is worth.
-_HASHED_INLINE_BYTES_MAX = 128 * 1024
-_UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f\\\ufffe\uffff]")
+_INLINE_HASH_BYTES_MAX = 128 * 1024
+_FORBIDDEN_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f\\\ufffe\uffff]")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -92,7 +92,7 @@ class BlobRef(msgspec.Struct, frozen=True):
         try:
             key = item["key"]
             ref = cls(key, item.get("sha256", _last_segment(key)), item["size"])
-            return _admit_ref(ref)
+            return _validate_ref(ref)
         except (KeyError, TypeError, AttributeError, InvalidRequest) as error:
             raise InvalidItem(f"not a reference to a blob: {item!r:.200} ({error})") from None
 
@@ -140,7 +140,7 @@ class BlobEngine(Protocol):
         """
         ...
 
-    def holds(self, key: str, size: int, sha256: str) -> bool:
+    def confirm_stored(self, key: str, size: int, sha256: str) -> bool:
         """Return whether that blob stands there, to outlive a crash, as far as a look can tell.
 
         False where it cannot be told: it is then written again.
@@ -159,15 +159,15 @@ class BlobEngine(Protocol):
         """Delete every blob below a prefix that ends with ``/``; return how many there were."""
         ...
 
-    def page(self, prefix: str, after: str | None, limit: int) -> BlobPage:
+    def list_page(self, prefix: str, after: str | None, limit: int) -> BlobPage:
         """List blobs by the UTF-8 bytes of their keys; leave out what no `write` can have made."""
         ...
 
-    def tidy(self, before_ms: int) -> int:
+    def remove_leftovers(self, before_ms: int) -> int:
         """Remove what crashes left behind before a time and no `page` shows; return how much."""
         ...
 
-    def tells_names_apart(self) -> bool:
+    def probe_exact_keys(self) -> bool:
         """Return whether each blob is listed under the key with which it was put, and no other."""
         ...
 
@@ -194,19 +194,21 @@ class Blobs:
         meter: Meter,
         purpose: str = "other",
         *,
-        threads: Threads | None = None,
-        ready: Callable[[], Awaitable[None]] | None = None,
+        threads: ThreadPool | None = None,
+        before_call: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Take the engine; ``ready`` is awaited before each call of it."""
-        self._ready = ready
+        self._before_call = before_call
         self._engine = engine
         self._meter = meter
         self._purpose = purpose
-        self._threads = threads or Threads(engine.name, engine.threads)
+        self._threads = threads or ThreadPool(engine.name, engine.threads)
 
-    def purpose(self, purpose: str) -> Blobs:
+    def with_purpose(self, purpose: str) -> Blobs:
         """Return these blobs with their operations metered under another purpose."""
-        return Blobs(self._engine, self._meter, purpose, threads=self._threads, ready=self._ready)
+        return Blobs(
+            self._engine, self._meter, purpose, threads=self._threads, before_call=self._before_call
+        )
 
     async def put(self, data: bytes, *, key: str | None = None, prefix: str = "") -> BlobRef:
         """Store bytes and return the reference to them.
@@ -218,22 +220,22 @@ class Blobs:
             InvalidBlobKey: the key or the prefix cannot be one.
             InvalidRequest: not bytes, or more than 1 GiB.
         """
-        _admit_data(data)
+        _validate_data(data)
         if key is not None:
-            admit_blob_key(key)
+            validate_blob_key(key)
             if prefix:
                 raise InvalidBlobKey("a blob has a key or a prefix, not both", field="prefix")
         elif prefix != "":
-            _admit_folder(prefix)
-        ref = await _referred(data, key, prefix)
-        units = Units(blob_gets=1) if key is None else FREE
-        standing = key is None and await self._run(
-            self._engine.holds, ref.key, ref.size, ref.sha256
+            _validate_folder_prefix(prefix)
+        ref = await _make_ref(data, key, prefix)
+        units = Units(blob_gets=1) if key is None else NO_UNITS
+        stored = key is None and await self._call_engine(
+            self._engine.confirm_stored, ref.key, ref.size, ref.sha256
         )
-        if not standing:
-            await self._run(self._engine.write, ref.key, data, ref.sha256)
+        if not stored:
+            await self._call_engine(self._engine.write, ref.key, data, ref.sha256)
             units += Units(blob_puts=_put_requests(ref.size), blob_bytes=ref.size)
-        self._count("blob_put", units)
+        self._meter_operation("blob_put", units)
         return ref
 
     async def get(self, ref: BlobRef) -> bytes:
@@ -243,17 +245,17 @@ class Blobs:
             BlobNotFound: there is no blob of that key.
             BlobDamaged: its size or its hash is not that of the reference.
         """
-        _admit_ref(ref)
-        content = await self._run(self._engine.read, ref.key, ref.size)
+        _validate_ref(ref)
+        content = await self._call_engine(self._engine.read, ref.key, ref.size)
         got = len(content.data or b"") if content else 0
-        self._count("blob_get", Units(blob_gets=1, blob_bytes=got))
+        self._meter_operation("blob_get", Units(blob_gets=1, blob_bytes=got))
         if content is None:
             raise BlobNotFound(f"there is no blob {ref.key!r}", key=ref.key)
         if content.data is None:
-            raise _damaged(ref, f"{content.size:,} bytes")
-        found = await _hashed(content.data)
+            raise _damaged_error(ref, f"{content.size:,} bytes")
+        found = await _hash_data(content.data)
         if found != ref.sha256 or content.size != ref.size:
-            raise _damaged(ref, f"{content.size:,} bytes with sha256 {found}")
+            raise _damaged_error(ref, f"{content.size:,} bytes with sha256 {found}")
         return content.data
 
     async def delete(self, key: str) -> None:
@@ -262,8 +264,8 @@ class Blobs:
         Raises:
             InvalidBlobKey: this cannot be a key.
         """
-        await self._run(self._engine.delete, admit_blob_key(key))
-        self._count("blob_delete", FREE)
+        await self._call_engine(self._engine.delete, validate_blob_key(key))
+        self._meter_operation("blob_delete", NO_UNITS)
 
     async def delete_all(self, prefix: str) -> int:
         """Delete every blob below a prefix, one after the other; return how many there were.
@@ -273,9 +275,9 @@ class Blobs:
         Raises:
             InvalidBlobKey: this cannot be such a prefix.
         """
-        deleted = await self._run(self._engine.delete_all, _admit_folder(prefix))
+        deleted = await self._call_engine(self._engine.delete_all, _validate_folder_prefix(prefix))
         # To delete costs nothing; to find what there is costs a list for each thousand.
-        self._count("blob_delete", Units(blob_puts=max(1, -(-deleted // LIST_LIMIT_MAX))))
+        self._meter_operation("blob_delete", Units(blob_puts=max(1, -(-deleted // LIST_LIMIT_MAX))))
         return deleted
 
     async def list(
@@ -292,11 +294,13 @@ class Blobs:
                 f"limit is a whole number from 1 to {LIST_LIMIT_MAX}, not {limit!r:.80}",
                 field="limit",
             )
-        page = await self._run(self._engine.page, _admit_prefix(prefix), _admit_after(after), limit)
-        self._count("blob_list", Units(blob_puts=1))
+        page = await self._call_engine(
+            self._engine.list_page, _validate_prefix(prefix), _validate_after(after), limit
+        )
+        self._meter_operation("blob_list", Units(blob_puts=1))
         return page
 
-    async def tidy(self, *, before_ms: int) -> int:
+    async def remove_leftovers(self, *, before_ms: int) -> int:
         """Remove what crashes left behind before a time, and is no blob; return how much.
 
         In a folder that is files that were being written, and folders that are empty. A bucket
@@ -307,36 +311,36 @@ class Blobs:
         """
         if type(before_ms) is not int or before_ms < 0:
             raise InvalidRequest(f"not a time: {before_ms!r:.80}", field="before_ms")
-        removed = await self._run(self._engine.tidy, before_ms)
-        self._count("blob_tidy", FREE)
+        removed = await self._call_engine(self._engine.remove_leftovers, before_ms)
+        self._meter_operation("blob_tidy", NO_UNITS)
         return removed
 
-    async def tells_names_apart(self) -> bool:
+    async def probe_exact_keys(self) -> bool:
         """Return whether each blob is listed under the key with which it was put, and no other.
 
         Not so in a folder that was filled where the file system takes capitals for small letters.
         """
-        return await self._run(self._engine.tells_names_apart)
+        return await self._call_engine(self._engine.probe_exact_keys)
 
     async def create(self) -> None:
         """Make the folder or the bucket where it is missing; change nothing that is there."""
-        await self._run(self._engine.create)
+        await self._call_engine(self._engine.create)
 
     async def close(self) -> None:
         """Finish what is under way and let go of files, threads and connections."""
         await self._threads.close()
         await asyncio.to_thread(self._engine.close)
 
-    async def _run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        if self._ready is not None:
-            await self._ready()
+    async def _call_engine(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        if self._before_call is not None:
+            await self._before_call()
         return await self._threads.run(call, *args, **kwargs)
 
-    def _count(self, operation: str, units: Units) -> None:
+    def _meter_operation(self, operation: str, units: Units) -> None:
         self._meter.record(self._purpose, operation, units)
 
 
-def admit_blob_key(key: str, *, field: str = "key") -> str:
+def validate_blob_key(key: str, *, field: str = "key") -> str:
     """Return a key that a file and an object can have alike.
 
     Raises:
@@ -348,11 +352,13 @@ def admit_blob_key(key: str, *, field: str = "key") -> str:
         size = len(key.encode())
     except UnicodeEncodeError:
         raise InvalidBlobKey(f"{key!r:.80} has half a surrogate pair", field=field) from None
-    _within(size, BLOB_KEY_BYTES_MAX, f"the {field} {key!r:.80} has", "bytes", field)
-    if unfit := _UNFIT.search(key):
+    _check_limit(size, BLOB_KEY_BYTES_MAX, f"the {field} {key!r:.80} has", "bytes", field)
+    if unfit := _FORBIDDEN_CHARACTER.search(key):
         raise InvalidBlobKey(f"{key!r:.80} has {unfit[0]!r}, which no key may have", field=field)
     segments = key.split("/")
-    _within(len(segments), BLOB_SEGMENTS_MAX, f"the {field} {key!r:.80} has", "segments", field)
+    _check_limit(
+        len(segments), BLOB_SEGMENTS_MAX, f"the {field} {key!r:.80} has", "segments", field
+    )
     for place, segment in enumerate(segments, 1):
         if not segment:
             raise InvalidBlobKey(f"{key!r:.80} has an empty segment", field=field)
@@ -361,34 +367,34 @@ def admit_blob_key(key: str, *, field: str = "key") -> str:
         length = len(segment.encode()) + 2 * (segment.count("~") + segment.count("%"))
         length += place < len(segments)
         what = f"the segment {segment!r:.80} as the name of a file has"
-        _within(length, BLOB_SEGMENT_BYTES_MAX, what, "bytes", field)
+        _check_limit(length, BLOB_SEGMENT_BYTES_MAX, what, "bytes", field)
     return key
 
 
-def _within(size: int, limit: int, what: str, unit: str, field: str) -> None:
+def _check_limit(size: int, limit: int, what: str, unit: str, field: str) -> None:
     if size > limit:
         raise InvalidBlobKey(
             f"{what} {size:,} {unit}; the limit is {limit:,}", field=field, size=size, limit=limit
         )
 
 
-def _admit_prefix(prefix: str) -> str:
+def _validate_prefix(prefix: str) -> str:
     """Return what a key can begin with."""
     if prefix == "":
         return prefix
     ends_a_segment = isinstance(prefix, str) and prefix.endswith("/")  # pyright: ignore[reportUnnecessaryIsInstance]
-    admit_blob_key(f"{prefix}x" if ends_a_segment else prefix, field="prefix")
+    validate_blob_key(f"{prefix}x" if ends_a_segment else prefix, field="prefix")
     return prefix
 
 
-def _admit_folder(prefix: str) -> str:
+def _validate_folder_prefix(prefix: str) -> str:
     """Return what stands before the last segment of a key."""
     if not isinstance(prefix, str) or not prefix.endswith("/"):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidBlobKey(f"this prefix must end with '/': {prefix!r:.80}", field="prefix")
-    return _admit_prefix(prefix)
+    return _validate_prefix(prefix)
 
 
-def _admit_after(after: str | None) -> str | None:
+def _validate_after(after: str | None) -> str | None:
     """Return a place in the order of the keys, which need not be a key itself."""
     if after is None or after == "":
         return None
@@ -406,7 +412,7 @@ def _admit_after(after: str | None) -> str | None:
     return after
 
 
-def _admit_data(data: bytes) -> None:
+def _validate_data(data: bytes) -> None:
     if not isinstance(data, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidRequest(f"a blob is bytes, not {type(data).__name__}", field="data")
     if len(data) > BLOB_BYTES_MAX:
@@ -418,10 +424,10 @@ def _admit_data(data: bytes) -> None:
         )
 
 
-def _admit_ref(ref: BlobRef) -> BlobRef:
+def _validate_ref(ref: BlobRef) -> BlobRef:
     if not isinstance(ref, BlobRef):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidRequest(f"a blob is got by its BlobRef, not by {ref!r:.80}", field="ref")
-    admit_blob_key(ref.key)
+    validate_blob_key(ref.key)
     if not isinstance(ref.sha256, str) or not _SHA256.fullmatch(ref.sha256):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidRequest(f"not a sha256: {ref.sha256!r:.80}", field="sha256")
     if type(ref.size) is not int or not 0 <= ref.size <= BLOB_BYTES_MAX:
@@ -429,10 +435,10 @@ def _admit_ref(ref: BlobRef) -> BlobRef:
     return ref
 
 
-async def _referred(data: bytes, key: str | None, prefix: str) -> BlobRef:
-    sha256 = await _hashed(data)
+async def _make_ref(data: bytes, key: str | None, prefix: str) -> BlobRef:
+    sha256 = await _hash_data(data)
     if key is None:
-        key = admit_blob_key(prefix + sha256, field="prefix")
+        key = validate_blob_key(prefix + sha256, field="prefix")
     return BlobRef(key, sha256, len(data))
 
 
@@ -441,8 +447,8 @@ def _put_requests(size: int) -> int:
     return 1 if size <= PART_BYTES else -(-size // PART_BYTES) + 2
 
 
-async def _hashed(data: bytes) -> str:
-    if len(data) <= _HASHED_INLINE_BYTES_MAX:
+async def _hash_data(data: bytes) -> str:
+    if len(data) <= _INLINE_HASH_BYTES_MAX:
         return hashlib.sha256(data).hexdigest()
     return await asyncio.to_thread(lambda: hashlib.sha256(data).hexdigest())
 
@@ -451,7 +457,7 @@ def _last_segment(key: str) -> str:
     return key.rpartition("/")[2]
 
 
-def _damaged(ref: BlobRef, found: str) -> BlobDamaged:
+def _damaged_error(ref: BlobRef, found: str) -> BlobDamaged:
     return BlobDamaged(
         f"blob {ref.key!r} is damaged: {ref.size:,} bytes with sha256 {ref.sha256} were put, "
         f"{found} are there",

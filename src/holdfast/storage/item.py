@@ -28,10 +28,10 @@ __all__ = [
     "canonical_item",
     "canonical_name",
     "canonical_value",
+    "comparable_type",
     "item_bytes",
     "item_too_large",
-    "order_of",
-    "same",
+    "same_value",
 ]
 
 Value: TypeAlias = (
@@ -110,10 +110,10 @@ def canonical_name(name: Any, path: str = "") -> str:
 
 def item_too_large(item: Item, size: int) -> ItemTooLarge:
     """Return the error for an item over the limit; it names its largest attribute."""
-    name = max(item, key=lambda name: _weight(item[name]))
+    name = max(item, key=lambda name: _value_bytes(item[name]))
     return ItemTooLarge(
         f"the item has {size:,} bytes; the limit is {ITEM_BYTES_MAX:,} (400 KB, attribute names "
-        f"included); its largest attribute is {name!r:.80} with {_weight(item[name]):,} bytes",
+        f"included); its largest attribute is {name!r:.80} with {_value_bytes(item[name]):,} bytes",
         field=name[:80],
         size=size,
         limit=ITEM_BYTES_MAX,
@@ -128,11 +128,11 @@ def item_bytes(item: Item) -> int:
         if type(value) is str:
             texts.append(value)
         else:
-            total += _WEIGHERS[type(value)](value)
+            total += _BYTE_COUNTERS[type(value)](value)
     return total + _text_bytes("".join(texts))  # all at once: this runs for every write
 
 
-def same(left: Value, right: Value) -> bool:
+def same_value(left: Value, right: Value) -> bool:
     """Return whether two canonical values are the same value of the same type.
 
     Python's own ``==`` takes True for 1.
@@ -140,21 +140,23 @@ def same(left: Value, right: Value) -> bool:
     if type(left) is bool or type(right) is bool:
         return left is right
     if type(left) is list and type(right) is list:
-        return len(left) == len(right) and all(map(same, left, right))
+        return len(left) == len(right) and all(map(same_value, left, right))
     if type(left) is dict and type(right) is dict:
-        return left.keys() == right.keys() and all(same(left[name], right[name]) for name in left)
+        return left.keys() == right.keys() and all(
+            same_value(left[name], right[name]) for name in left
+        )
     return left == right
 
 
-def order_of(value: Value) -> str | None:
+def comparable_type(value: Value) -> str | None:
     """Return the name of the order in which a canonical value stands; None where in none.
 
     Values of one order can be compared, and can be elements of one set.
     """
-    return _ORDERS.get(type(value))
+    return _COMPARABLE_TYPES.get(type(value))
 
 
-_ORDERS: dict[type, str] = {str: "S", int: "N", Decimal: "N", bytes: "B"}
+_COMPARABLE_TYPES: dict[type, str] = {str: "S", int: "N", Decimal: "N", bytes: "B"}
 
 
 # --- the canonical form ---------------------------------------------------------------------------
@@ -162,14 +164,17 @@ _ORDERS: dict[type, str] = {str: "S", int: "N", Decimal: "N", bytes: "B"}
 
 def _canonical(value: object, path: str, depth: int) -> Value:
     kind = type(value)
-    make = _MAKERS.get(kind)
+    make = _CANONICAL_FORMS.get(kind)
     if make is None:
         # Enumerations, ordered dicts and the like are kept as what they derive from.
-        make = next((_MAKERS[base] for base in kind.__mro__ if base in _MAKERS), _unfit)
+        make = next(
+            (_CANONICAL_FORMS[base] for base in kind.__mro__ if base in _CANONICAL_FORMS),
+            _reject_type,
+        )
     return make(value, path, depth)
 
 
-def _as_it_is(value: Any, path: str, depth: int) -> Value:
+def _unchanged(value: Any, path: str, depth: int) -> Value:
     return value
 
 
@@ -212,7 +217,7 @@ def _set(value: set[Any] | frozenset[Any], path: str, depth: int) -> frozenset[V
     elements = [_canonical(element, path, DEPTH_MAX) for element in value]
     if "" in elements or b"" in elements:
         raise InvalidItem(f"{path} is a set with an empty string or empty bytes", field=path)
-    orders = {order_of(element) for element in elements}
+    orders = {comparable_type(element) for element in elements}
     if len(orders) != 1 or None in orders:
         raise InvalidItem(
             f"{path} is a set of mixed or unfit types; a set holds only strings, only numbers or "
@@ -273,7 +278,7 @@ def _trimmed(value: Decimal) -> tuple[str, int]:
     return trimmed, exponent + len(text) - len(trimmed)
 
 
-def _unfit(value: Any, path: str, depth: int) -> Value:
+def _reject_type(value: Any, path: str, depth: int) -> Value:
     raise InvalidItem(
         f"{path} is {_kind(value)}, which an item cannot hold; use str, int, Decimal, bytes, bool, "
         "None, list, dict or a set",
@@ -281,10 +286,10 @@ def _unfit(value: Any, path: str, depth: int) -> Value:
     )
 
 
-_MAKERS: dict[type, Callable[[Any, str, int], Value]] = {
+_CANONICAL_FORMS: dict[type, Callable[[Any, str, int], Value]] = {
     str: _text,
-    bool: _as_it_is,
-    type(None): _as_it_is,
+    bool: _unchanged,
+    type(None): _unchanged,
     int: _integer,
     Decimal: _decimal,
     float: _float,
@@ -327,8 +332,8 @@ def _kind(value: object) -> str:
 # --- what it weighs -------------------------------------------------------------------------------
 
 
-def _weight(value: Value) -> int:
-    return _WEIGHERS[type(value)](value)
+def _value_bytes(value: Value) -> int:
+    return _BYTE_COUNTERS[type(value)](value)
 
 
 def _text_bytes(value: str) -> int:
@@ -342,7 +347,7 @@ def _flag_bytes(value: bool | None) -> int:
 def _list_bytes(value: list[Value]) -> int:
     total = 3 + len(value)
     for element in value:
-        total += _WEIGHERS[type(element)](element)
+        total += _BYTE_COUNTERS[type(element)](element)
     return total
 
 
@@ -351,7 +356,7 @@ def _dict_bytes(value: dict[str, Value]) -> int:
 
 
 def _set_bytes(value: frozenset[Value]) -> int:
-    return sum(_weight(element) for element in value)
+    return sum(_value_bytes(element) for element in value)
 
 
 @lru_cache(maxsize=4096)  # the same times and counters are in item after item
@@ -373,7 +378,7 @@ def _number_bytes(value: int | Decimal) -> int:
     return min(1 + pairs + (value < 0), _NUMBER_BYTES_MAX)
 
 
-_WEIGHERS: dict[type, Callable[[Any], int]] = {
+_BYTE_COUNTERS: dict[type, Callable[[Any], int]] = {
     str: _text_bytes,
     bool: _flag_bytes,
     type(None): _flag_bytes,

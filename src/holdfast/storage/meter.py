@@ -11,11 +11,11 @@ import threading
 import msgspec
 
 from holdfast.storage.prices import PRICES, PriceList
-from holdfast.storage.units import FREE, Units, total
+from holdfast.storage.units import NO_UNITS, Units, sum_units
 
 __all__ = ["Meter", "MeterRow", "Report"]
 
-HOURS_A_MONTH = 730
+HOURS_PER_MONTH = 730
 
 
 class MeterRow(msgspec.Struct, frozen=True):
@@ -39,23 +39,23 @@ class Report(msgspec.Struct, frozen=True):
 
     @property
     def units(self) -> Units:
-        return total(row.units for row in self.rows)
+        return sum_units(row.units for row in self.rows)
 
     @property
     def dollars(self) -> float:
         """What all of it cost."""
-        return dollars(self.units, self.prices)
+        return dollar_cost(self.units, self.prices)
 
     def by_purpose(self) -> dict[str, Units]:
         """Return the units of each purpose."""
         sums: dict[str, Units] = {}
         for row in self.rows:
-            sums[row.purpose] = sums.get(row.purpose, FREE) + row.units
+            sums[row.purpose] = sums.get(row.purpose, NO_UNITS) + row.units
         return sums
 
-    def dollars_a_month(self, times_an_hour: float) -> float:
+    def dollars_per_month(self, times_per_hour: float) -> float:
         """Return what a month costs in which all of this happens that many times an hour."""
-        return self.dollars * times_an_hour * HOURS_A_MONTH
+        return self.dollars * times_per_hour * HOURS_PER_MONTH
 
     def __str__(self) -> str:
         lines = [
@@ -65,7 +65,7 @@ class Report(msgspec.Struct, frozen=True):
         lines += [
             f"{row.purpose:<12} {row.operation:<11} {row.calls:>8,} {row.units.reads:>10,.1f} "
             f"{row.units.writes:>10,.1f} {row.units.blob_bytes:>14,} "
-            f"{dollars(row.units, self.prices):>12.8f}"
+            f"{dollar_cost(row.units, self.prices):>12.8f}"
             for row in self.rows
         ]
         lines.append(
@@ -76,7 +76,7 @@ class Report(msgspec.Struct, frozen=True):
         return "\n".join(lines)
 
 
-class _Sum:
+class _MeterSum:
     """Calls and units so far. It changes in place: this runs for every operation."""
 
     __slots__ = ("_capacity", "_requests", "calls")
@@ -109,14 +109,14 @@ class Meter:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._sums: dict[tuple[str, str], _Sum] = {}
+        self._sums: dict[tuple[str, str], _MeterSum] = {}
 
     def record(self, purpose: str, operation: str, units: Units) -> None:
         """Count one operation."""
         with self._lock:
             sum_ = self._sums.get((purpose, operation))
             if sum_ is None:
-                sum_ = self._sums[purpose, operation] = _Sum()
+                sum_ = self._sums[purpose, operation] = _MeterSum()
             sum_.add(units)
 
     def report(self, prices: PriceList = PRICES) -> Report:
@@ -131,7 +131,7 @@ class Meter:
             self._sums.clear()
 
 
-def dollars(units: Units, prices: PriceList) -> float:
+def dollar_cost(units: Units, prices: PriceList) -> float:
     """Return what the units cost by that price list."""
     table = units.writes * prices.write_units_million + units.reads * prices.read_units_million
     blobs = (

@@ -13,20 +13,20 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from holdfast.addresses import without_credentials
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import InvalidUrl, StoreNotFound, StoreUnusable
+from holdfast.redaction import without_credentials
 from holdfast.storage.blobs import Blobs
-from holdfast.storage.damage import Damage
-from holdfast.storage.files import FolderBlobs
+from holdfast.storage.bucket_owner import BucketOwner
+from holdfast.storage.damage_log import DamageLog
+from holdfast.storage.folder_blobs import FolderBlobs
 from holdfast.storage.layout import LAYOUT, Layout
 from holdfast.storage.meter import Meter
-from holdfast.storage.operations import Engine
-from holdfast.storage.ownership import Ownership
+from holdfast.storage.operations import TableEngine
 from holdfast.storage.sqlite import MEMORY, SqliteEngine
 from holdfast.storage.table import Table
 
-__all__ = ["FORMS", "Store", "definition", "located", "open"]
+__all__ = ["FORMS", "Store", "cloudformation_template", "open", "sqlite_paths"]
 
 FORMS = """\
   sqlite:///runs.db                      a file below this folder, its blobs in runs.db.blobs
@@ -48,7 +48,7 @@ _DYNAMODB_OPTIONS = (
 )
 # What tells how the bucket is used, and means nothing without one.
 _BUCKET_OPTIONS = ("bucket_owner", "bucket_endpoint", "kms_key")
-_LETTERS_MAX = 8192
+_URL_LETTERS_MAX = 8192
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SWITCH = {"on": True, "off": False}
 _BYTES = re.compile(r"[0-9]{1,18}")
@@ -61,25 +61,25 @@ class Store:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: TableEngine,
         blobs: Blobs | None,
         *,
         url: str,
         meter: Meter,
-        ownership: Ownership | None = None,
+        ownership: BucketOwner | None = None,
     ) -> None:
         self.url = url
         self.meter = meter
-        self.damage = Damage()
+        self.damage = DamageLog()
         """What this process met in the table that cannot be read."""
         self.table = Table(engine, meter, damage=self.damage)
         self._engine = engine
         self._blobs = blobs
-        self._ownership = ownership
+        self._bucket_owner = ownership
 
     def records(self, purpose: str) -> Table:
         """Return the table as the product writes its own records: without empty text or bytes."""
-        return Table(self._engine, self.meter, purpose, takes_empty=False, damage=self.damage)
+        return Table(self._engine, self.meter, purpose, allows_empty=False, damage=self.damage)
 
     @property
     def blobs(self) -> Blobs:
@@ -104,13 +104,13 @@ class Store:
         leaves nothing behind that anybody uses. Done again it finishes. What the table keeps of
         the bucket's owner is written then.
         """
-        if self._ownership is not None:
-            await self._ownership.learn_if_made()
+        if self._bucket_owner is not None:
+            await self._bucket_owner.load_if_table_exists()
         if self._blobs is not None:
             await self._blobs.create()
         await self._engine.create()
-        if self._ownership is not None:
-            await self._ownership.keep()
+        if self._bucket_owner is not None:
+            await self._bucket_owner.save()
 
     async def close(self) -> None:
         """Finish what is under way and let go of files, threads and connections."""
@@ -143,44 +143,44 @@ def open(
         InvalidUrl: the address cannot be understood; the message shows the right forms.
         StoreUnusable: the file cannot be used, or the needed extra is not installed.
     """
-    address = _parsed(url)
+    address = _parse_url(url)
     if address.scheme == "sqlite":
         return _open_sqlite(address, clock or SystemClock(), layout, make=make)
     try:
         return _open_dynamodb(address, clock or SystemClock(), layout)
     except InvalidUrl as error:
-        raise _invalid(url, str(error)) from None
+        raise _invalid_url(url, str(error)) from None
 
 
-def definition(url: str, *, layout: Layout = LAYOUT) -> dict[str, Any]:
+def cloudformation_template(url: str, *, layout: Layout = LAYOUT) -> dict[str, Any]:
     """Return a CloudFormation template of the table at that address.
 
     Raises:
         InvalidUrl: the address cannot be understood, or is that of a file.
         StoreUnusable: the needed extra is not installed.
     """
-    address = _parsed(url)
+    address = _parse_url(url)
     if address.scheme == "sqlite":
-        raise _invalid(url, "a file needs no definition, it is made when it is opened")
+        raise _invalid_url(url, "a file needs no definition, it is made when it is opened")
     try:
-        return _aws(url).template(address.name, layout)
+        return _import_aws(url).template(address.name, layout)
     except InvalidUrl as error:
-        raise _invalid(url, str(error)) from None
+        raise _invalid_url(url, str(error)) from None
 
 
-def located(url: str) -> tuple[str, str]:
+def sqlite_paths(url: str) -> tuple[str, str]:
     """Return the file at that address, and the folder of its blobs.
 
     Raises:
         InvalidUrl: the address cannot be understood, or is not that of a file.
     """
-    address = _parsed(url)
+    address = _parse_url(url)
     if address.scheme != "sqlite" or address.name == MEMORY:
-        raise _invalid(url, "this needs a store that is a file")
+        raise _invalid_url(url, "this needs a store that is a file")
     return address.name, address.options.get("blobs") or f"{address.name}.blobs"
 
 
-class _Address(msgspec.Struct, frozen=True):
+class _StoreAddress(msgspec.Struct, frozen=True):
     """The parts of a store's address, each checked."""
 
     url: str
@@ -190,59 +190,63 @@ class _Address(msgspec.Struct, frozen=True):
     options: dict[str, str]
 
 
-def _parsed(url: str) -> _Address:
+def _parse_url(url: str) -> _StoreAddress:
     if not isinstance(url, str):
-        raise _invalid(url, "it is not text")  # what an unset variable of the environment gives
-    if len(url) > _LETTERS_MAX:
-        told = f"a store's address must have at most {_LETTERS_MAX} letters, got {len(url)}"
+        raise _invalid_url(url, "it is not text")  # what an unset variable of the environment gives
+    if len(url) > _URL_LETTERS_MAX:
+        told = f"a store's address must have at most {_URL_LETTERS_MAX} letters, got {len(url)}"
         raise InvalidUrl(told)
     if _CONTROL.search(url):  # some of them would be dropped, and another file be opened
-        raise _invalid(url, "it must not contain control characters; write %0A for a line's end")
+        raise _invalid_url(
+            url, "it must not contain control characters; write %0A for a line's end"
+        )
     try:
         parts = urlsplit(url)
         host, path = parts.netloc, unquote(parts.path)
-        options = _options(url, parts.query)
+        options = _parse_options(url, parts.query)
     except (ValueError, TypeError, AttributeError) as error:
-        raise _invalid(url, str(error)) from None
+        raise _invalid_url(url, str(error)) from None
     if "#" in url or any("\0" in part for part in (host, path, *options.values())):
-        raise _invalid(url, "it holds a # or a NUL; in a file's name write %23 for #")
+        raise _invalid_url(url, "it holds a # or a NUL; in a file's name write %23 for #")
     if "@" in host:
-        raise _invalid(url, "it must not contain credentials")
+        raise _invalid_url(url, "it must not contain credentials")
     if _SURROGATE.search(url):
-        raise _invalid(url, "it is not valid Unicode")
+        raise _invalid_url(url, "it is not valid Unicode")
     match parts.scheme:
         case "sqlite":
             _check_options(url, options, _SQLITE_OPTIONS)
             if host and (host != MEMORY or path):
-                raise _invalid(url, f"a file comes after three slashes: sqlite:///{host}{path}")
+                raise _invalid_url(url, f"a file comes after three slashes: sqlite:///{host}{path}")
             if not host and path in ("", "/"):
-                raise _invalid(url, "it names no file")
-            return _Address(url, "sqlite", host or path.removeprefix("/"), options)
+                raise _invalid_url(url, "it names no file")
+            return _StoreAddress(url, "sqlite", host or path.removeprefix("/"), options)
         case "dynamodb":
             _check_options(url, options, _DYNAMODB_OPTIONS)
             for name in _BUCKET_OPTIONS:
                 if name in options and "bucket" not in options:
-                    raise _invalid(url, f"the option {name!r} needs a bucket: &bucket=NAME")
+                    raise _invalid_url(url, f"the option {name!r} needs a bucket: &bucket=NAME")
             if not host or path not in ("", "/"):
-                raise _invalid(url, "after two slashes comes the table's name, and nothing else")
-            return _Address(url, "dynamodb", host, options)
+                raise _invalid_url(
+                    url, "after two slashes comes the table's name, and nothing else"
+                )
+            return _StoreAddress(url, "dynamodb", host, options)
         case "":
-            raise _invalid(url, "it has no scheme")
+            raise _invalid_url(url, "it has no scheme")
         case other:
-            raise _invalid(url, f"{other!r} is not a kind of store")
+            raise _invalid_url(url, f"{other!r} is not a kind of store")
 
 
-def _options(url: str, query: str) -> dict[str, str]:
+def _parse_options(url: str, query: str) -> dict[str, str]:
     options: dict[str, str] = {}
     for pair in filter(None, query.split("&")):
         name, _, value = pair.partition("=")
         if name in options:
-            raise _invalid(url, f"the option {name!r} is there twice")
+            raise _invalid_url(url, f"the option {name!r} is there twice")
         options[name] = unquote(value)
     return options
 
 
-def _open_sqlite(address: _Address, clock: Clock, layout: Layout, *, make: bool) -> Store:
+def _open_sqlite(address: _StoreAddress, clock: Clock, layout: Layout, *, make: bool) -> Store:
     url, file, options = address.url, address.name, address.options
     try:
         os.getcwd()
@@ -254,24 +258,24 @@ def _open_sqlite(address: _Address, clock: Clock, layout: Layout, *, make: bool)
     else:
         folder = options.get("blobs")
         # A folder that somebody names may hold other things: only what we make there is private.
-        blobs = FolderBlobs(Path(folder or f"{file}.blobs"), clock=clock, own=folder is None)
+        blobs = FolderBlobs(Path(folder or f"{file}.blobs"), clock=clock, exclusive=folder is None)
         if make:  # to look at runs none is needed, but what writes would find out too late
             blobs.check()
     engine = SqliteEngine(
         file,
         layout=layout,
         clock=clock,
-        changes=_switch(url, options, "changes"),
-        max_bytes=_bytes(url, options, "max_bytes"),
+        changes=_parse_switch(url, options, "changes"),
+        max_bytes=_parse_bytes(url, options, "max_bytes"),
         make=make,
     )
     meter = Meter()
     return Store(engine, Blobs(blobs, meter), url=url, meter=meter)
 
 
-def _open_dynamodb(address: _Address, clock: Clock, layout: Layout) -> Store:
+def _open_dynamodb(address: _StoreAddress, clock: Clock, layout: Layout) -> Store:
     options = address.options
-    aws = _aws(address.url)
+    aws = _import_aws(address.url)
     place = {"region": options.get("region"), "profile": options.get("profile")}
     engine = aws.DynamoEngine(
         address.name, **place, endpoint=options.get("endpoint"), layout=layout, clock=clock
@@ -287,45 +291,47 @@ def _open_dynamodb(address: _Address, clock: Clock, layout: Layout) -> Store:
         owner=options.get("bucket_owner"),
         clock=clock,
     )
-    ownership = Ownership(Table(engine, meter, "settings"), bucket)
-    blobs = Blobs(bucket, meter, ready=ownership.learn)
+    ownership = BucketOwner(Table(engine, meter, "settings"), bucket)
+    blobs = Blobs(bucket, meter, before_call=ownership.load)
     return Store(engine, blobs, url=address.url, meter=meter, ownership=ownership)
 
 
-def _aws(url: str) -> Any:
+def _import_aws(url: str) -> Any:
     """Return what speaks to AWS; only now, so that a laptop needs none of it installed."""
     try:
-        from holdfast.storage.dynamodb import DynamoEngine, template
+        from holdfast.storage.dynamodb import DynamoEngine, cloudformation_template
         from holdfast.storage.s3 import S3Blobs
     except ImportError as error:
         raise StoreUnusable(
             f"{url} needs what speaks to AWS: pip install 'holdfast[aws]' ({error})"
         ) from error
-    return SimpleNamespace(DynamoEngine=DynamoEngine, S3Blobs=S3Blobs, template=template)
+    return SimpleNamespace(
+        DynamoEngine=DynamoEngine, S3Blobs=S3Blobs, template=cloudformation_template
+    )
 
 
 def _check_options(url: str, options: Mapping[str, str], known: tuple[str, ...]) -> None:
     for name, value in options.items():
         if name not in known:
-            raise _invalid(url, f"there is no option {name!r}")
+            raise _invalid_url(url, f"there is no option {name!r}")
         if not value:
-            raise _invalid(url, f"the option {name!r} is empty")
+            raise _invalid_url(url, f"the option {name!r} is empty")
 
 
-def _switch(url: str, options: Mapping[str, str], name: str) -> bool | None:
+def _parse_switch(url: str, options: Mapping[str, str], name: str) -> bool | None:
     value = options.get(name)
     if value is not None and value not in _SWITCH:
-        raise _invalid(url, f"{name} is on or off, not {value!r}")
+        raise _invalid_url(url, f"{name} is on or off, not {value!r}")
     return None if value is None else _SWITCH[value]
 
 
-def _bytes(url: str, options: Mapping[str, str], name: str) -> int | None:
+def _parse_bytes(url: str, options: Mapping[str, str], name: str) -> int | None:
     value = options.get(name)
     if value is not None and (_BYTES.fullmatch(value) is None or int(value) == 0):
-        raise _invalid(url, f"{name} is a whole number of bytes, not {value!r}")
+        raise _invalid_url(url, f"{name} is a whole number of bytes, not {value!r}")
     return None if value is None else int(value)
 
 
-def _invalid(url: object, reason: str) -> InvalidUrl:
+def _invalid_url(url: object, reason: str) -> InvalidUrl:
     shown = without_credentials(repr(url))
     return InvalidUrl(f"cannot open {shown:.200}: {reason}. A store's address looks so:\n{FORMS}")

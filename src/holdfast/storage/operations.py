@@ -15,22 +15,22 @@ from holdfast.errors import ItemDamaged
 from holdfast.storage.item import Item
 from holdfast.storage.layout import Index, Key, Layout
 from holdfast.storage.ranges import Range
-from holdfast.storage.units import FREE, Units
-from holdfast.storage.writes import Delete, Put, Touch, Write
+from holdfast.storage.units import NO_UNITS, Units
+from holdfast.storage.writes import Delete, Put, TransactionWrite, Write
 
 __all__ = [
     "LATEST",
-    "Answer",
     "Change",
     "ChangePage",
-    "Engine",
     "GetItem",
     "GetItems",
     "Operation",
     "Page",
     "QueryItems",
     "ReadOperation",
+    "Reply",
     "Returning",
+    "TableEngine",
     "TransactItems",
     "WriteItem",
     "WriteItems",
@@ -80,7 +80,7 @@ class WriteItem(msgspec.Struct, frozen=True, gc=False):
 class TransactItems(msgspec.Struct, frozen=True, gc=False):
     """Write several items, or none of them. Its answer's value is None."""
 
-    writes: tuple[Touch, ...]
+    writes: tuple[TransactionWrite, ...]
 
 
 class WriteItems(msgspec.Struct, frozen=True, gc=False):
@@ -104,11 +104,11 @@ class Page(msgspec.Struct, frozen=True):
     """Items of an index that cannot be read, and are left out; each names its key."""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Reply(msgspec.Struct, frozen=True):
     """What became of an operation, and what it cost, also where it was refused."""
 
     value: Any = None
-    units: Units = FREE
+    units: Units = NO_UNITS
     error: Exception | None = None
 
 
@@ -132,13 +132,13 @@ class ChangePage(msgspec.Struct, frozen=True):
     """Pass it on to read what follows, now or later."""
 
 
-class Engine(Protocol):
+class TableEngine(Protocol):
     """Moves items: everything that `Table` needs from what lies beneath it."""
 
     @property
     def layout(self) -> Layout: ...
 
-    def perform(self, operation: Operation) -> Awaitable[Answer]:
+    def perform(self, operation: Operation) -> Awaitable[Reply]:
         """Carry out one checked operation.
 
         A refusal that cost something comes back in the answer; where nothing was reached (no
@@ -150,7 +150,7 @@ class Engine(Protocol):
         """
         ...
 
-    async def changes(self, after: str | None, limit: int) -> ChangePage:
+    async def read_changes(self, after: str | None, limit: int) -> ChangePage:
         """Read the change feed from a position on; from its oldest record where None."""
         ...
 

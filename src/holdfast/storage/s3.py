@@ -24,7 +24,7 @@ from botocore import exceptions as aws
 from botocore.config import Config
 
 from holdfast.clock import Clock, SystemClock
-from holdfast.display import log_named
+from holdfast.display import get_logger
 from holdfast.errors import (
     AccessDenied,
     CredentialsExpired,
@@ -39,10 +39,10 @@ from holdfast.errors import (
 )
 from holdfast.storage.aws import (
     CHAIN_ERRORS,
-    admitted_endpoint,
-    admitted_region,
+    configured_region,
     credentials_error,
-    no_access,
+    credentials_unavailable,
+    validate_endpoint,
 )
 from holdfast.storage.blobs import (
     LIST_LIMIT_MAX,
@@ -50,29 +50,34 @@ from holdfast.storage.blobs import (
     BlobContent,
     BlobEntry,
     BlobPage,
-    admit_blob_key,
+    validate_blob_key,
 )
 
 __all__ = ["S3Blobs"]
 
-_log = log_named("holdfast.storage")
+_log = get_logger("holdfast.storage")
 
 THREADS = 8
-PARTS_AT_ONCE = 4
+PARTS_IN_FLIGHT_MAX = 4
 ATTEMPTS_MAX = 5
 CONNECT_SECONDS = 5
 READ_SECONDS = 20
-BYTES_A_SECOND_MIN = 256 * 1024
+BYTES_PER_SECOND_MIN = 256 * 1024
 """What arrives more slowly is given up, `READ_SECONDS` later than it should have come."""
 _CHUNK_BYTES = 1024 * 1024
 
-_BRIEFLY = Config(connect_timeout=3, read_timeout=5, retries={"total_max_attempts": 2})
+_ACCOUNT_LOOKUP = Config(connect_timeout=3, read_timeout=5, retries={"total_max_attempts": 2})
 _ACCOUNT = re.compile(r"[0-9]{12}", re.ASCII)
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 # A bucket is made in these by naming none.
-_REGIONS_UNNAMED = (None, "us-east-1", "aws-global")
+_DEFAULT_REGIONS = (None, "us-east-1", "aws-global")
 
-_SHUT = ("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictPublicBuckets")
+_PUBLIC_ACCESS_BLOCKS = (
+    "BlockPublicAcls",
+    "IgnorePublicAcls",
+    "BlockPublicPolicy",
+    "RestrictPublicBuckets",
+)
 _NO_BLOCK = "NoSuchPublicAccessBlockConfiguration"
 _NO_ENCRYPTION = "ServerSideEncryptionConfigurationNotFoundError"
 
@@ -80,10 +85,12 @@ _DENIED = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch")
 _EXPIRED = ("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired")
 _THROTTLED = ("SlowDown", "ServiceUnavailable", "Throttling", "ThrottlingException")
 
-_BROKEN_OFF = (aws.IncompleteReadError, aws.ReadTimeoutError, aws.ResponseStreamingError)
+_INTERRUPTED = (aws.IncompleteReadError, aws.ReadTimeoutError, aws.ResponseStreamingError)
 _UNREACHABLE = (aws.ConnectionError, aws.HTTPClientError, aws.IncompleteReadError)
-_IN_PARTS = TransferConfig(
-    multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES, max_concurrency=PARTS_AT_ONCE
+_MULTIPART = TransferConfig(
+    multipart_threshold=PART_BYTES,
+    multipart_chunksize=PART_BYTES,
+    max_concurrency=PARTS_IN_FLIGHT_MAX,
 )
 
 
@@ -124,8 +131,8 @@ class S3Blobs:
         if not _BUCKET.fullmatch(bucket) or ".." in bucket:
             raise InvalidUrl(f"no bucket can have the name {bucket!r:.80}", field="bucket")
         self.bucket = bucket
-        self._region = admitted_region(region) if region else None
-        self._endpoint = endpoint and admitted_endpoint(endpoint)
+        self._region = configured_region(region) if region else None
+        self._endpoint = endpoint and validate_endpoint(endpoint)
         self._profile = profile
         self._algorithm = ("aws:kms" if kms_key else "AES256") if encryption else None
         self._kms_key = kms_key
@@ -133,7 +140,7 @@ class S3Blobs:
         self._clock = clock or SystemClock()
         self.name = f"bucket {bucket}"
         self.threads = THREADS
-        self._connecting = threading.Lock()
+        self._client_lock = threading.Lock()
         self._client: Any = None
 
     def close(self) -> None:
@@ -141,11 +148,13 @@ class S3Blobs:
             self._client.close()
 
     def write(self, key: str, data: bytes, sha256: str) -> None:
-        arguments = self._arguments(sha256)
-        with self._reached() as client:
+        arguments = self._object_arguments(sha256)
+        with self._use_client() as client:
             if len(data) > PART_BYTES:
                 body = io.BytesIO(data)
-                client.upload_fileobj(body, self.bucket, key, ExtraArgs=arguments, Config=_IN_PARTS)
+                client.upload_fileobj(
+                    body, self.bucket, key, ExtraArgs=arguments, Config=_MULTIPART
+                )
             else:
                 # S3 itself refuses bytes that do not have this hash.
                 checksum = base64.b64encode(bytes.fromhex(sha256)).decode()
@@ -153,8 +162,8 @@ class S3Blobs:
                     Bucket=self.bucket, Key=key, Body=data, ChecksumSHA256=checksum, **arguments
                 )
 
-    def holds(self, key: str, size: int, sha256: str) -> bool:
-        with self._reached() as client:
+    def confirm_stored(self, key: str, size: int, sha256: str) -> bool:
+        with self._use_client() as client:
             try:
                 head = client.head_object(Bucket=self.bucket, Key=key)
             except aws.ClientError as error:
@@ -166,73 +175,73 @@ class S3Blobs:
 
     def read(self, key: str, bytes_max: int) -> BlobContent | None:
         attempt = 1
-        with self._reached() as client:
+        with self._use_client() as client:
             while True:
                 try:
-                    answer = client.get_object(Bucket=self.bucket, Key=key)
+                    response = client.get_object(Bucket=self.bucket, Key=key)
                 except client.exceptions.NoSuchKey:
                     return None
-                size = answer["ContentLength"]
-                with closing(answer["Body"]) as body:
+                size = response["ContentLength"]
+                with closing(response["Body"]) as body:
                     if size > bytes_max:
                         return BlobContent(size, None)
                     try:
-                        return BlobContent(size, self._whole(body, size))
-                    except _BROKEN_OFF:  # boto3 itself retries only until the answer begins
+                        return BlobContent(size, self._read_body(body, size))
+                    except _INTERRUPTED:  # boto3 itself retries only until the answer begins
                         if attempt >= self._attempts_max:
                             raise
                 attempt += 1
 
-    def _whole(self, body: Any, size: int) -> bytes:
+    def _read_body(self, body: Any, size: int) -> bytes:
         """Read what S3 sends, but not for ever: a drip every few seconds is no answer."""
-        ends = self._clock.monotonic() + READ_SECONDS + size / BYTES_A_SECOND_MIN
+        deadline = self._clock.monotonic() + READ_SECONDS + size / BYTES_PER_SECOND_MIN
         chunks: list[bytes] = []
         while chunk := body.read(_CHUNK_BYTES):
             chunks.append(chunk)
-            if self._clock.monotonic() > ends:
+            if self._clock.monotonic() > deadline:
                 raise aws.ReadTimeoutError(endpoint_url=f"s3://{self.bucket}")
         return b"".join(chunks)
 
     def delete(self, key: str) -> None:
-        with self._reached() as client:
+        with self._use_client() as client:
             client.delete_object(Bucket=self.bucket, Key=key)
 
     def delete_all(self, prefix: str) -> int:
         deleted = 0
         after: str | None = None
         while True:
-            page = self.page(prefix, after, LIST_LIMIT_MAX)
+            page = self.list_page(prefix, after, LIST_LIMIT_MAX)
             if page.entries:
-                self._delete_these(page.entries)
+                self._delete_entries(page.entries)
                 deleted += len(page.entries)
             if page.cursor is None:
                 return deleted
             after = page.cursor
 
-    def _delete_these(self, entries: list[BlobEntry]) -> None:
+    def _delete_entries(self, entries: list[BlobEntry]) -> None:
         objects = [{"Key": entry.key} for entry in entries]
-        with self._reached() as client:
-            answer = client.delete_objects(
+        with self._use_client() as client:
+            response = client.delete_objects(
                 Bucket=self.bucket, Delete={"Objects": objects, "Quiet": True}
             )
-            for failed in answer.get("Errors", []):
+            for failed in response.get("Errors", []):
                 # The answer as a whole is a success; each key may still have been refused.
                 raise aws.ClientError({"Error": failed}, "DeleteObjects")
 
-    def page(self, prefix: str, after: str | None, limit: int) -> BlobPage:
+    def list_page(self, prefix: str, after: str | None, limit: int) -> BlobPage:
         start = {} if after is None else {"StartAfter": after}
-        with self._reached() as client:
-            answer = client.list_objects_v2(
+        with self._use_client() as client:
+            response = client.list_objects_v2(
                 Bucket=self.bucket, Prefix=prefix, MaxKeys=limit, **start
             )
-        found = answer.get("Contents", [])
+        found = response.get("Contents", [])
         entries = [BlobEntry(each["Key"], each["Size"]) for each in found if _is_ours(each["Key"])]
-        return BlobPage(entries, found[-1]["Key"] if answer["IsTruncated"] else None)
+        return BlobPage(entries, found[-1]["Key"] if response["IsTruncated"] else None)
 
-    def tidy(self, before_ms: int) -> int:
+    def remove_leftovers(self, before_ms: int) -> int:
         return 0
 
-    def tells_names_apart(self) -> bool:
+    def probe_exact_keys(self) -> bool:
         return True
 
     def create(self) -> None:
@@ -241,22 +250,22 @@ class S3Blobs:
         One that is empty may have been made by a call that was cut short: what it lacks is added.
         """
         if self.owner is None and self._endpoint is None:
-            self.owner = self._account()
-        with self._reached() as client:
+            self.owner = self._fetch_account()
+        with self._use_client() as client:
             try:
                 # Not HeadBucket, whose refusals do not say why.
                 found = client.list_objects_v2(Bucket=self.bucket, MaxKeys=1)
             except client.exceptions.NoSuchBucket:
-                self._make(client)
+                self._create_bucket(client)
             else:
                 if found.get("Contents"):
                     return
-            self._set_up(client)
+            self._configure_bucket(client)
 
-    def _account(self) -> str | None:
+    def _fetch_account(self) -> str | None:
         """Return the account whose credentials these are; None where nobody can tell."""
         try:
-            with closing(self._session().client("sts", config=_BRIEFLY)) as client:
+            with closing(self._create_session().client("sts", config=_ACCOUNT_LOOKUP)) as client:
                 account = client.get_caller_identity()["Account"]
             return account if _ACCOUNT.fullmatch(account) else None
         except CHAIN_ERRORS as error:
@@ -272,22 +281,23 @@ class S3Blobs:
             )
             return None
 
-    def _make(self, client: Any) -> None:
+    def _create_bucket(self, client: Any) -> None:
         region = client.meta.region_name
         where = (
             {}
-            if region in _REGIONS_UNNAMED
+            if region in _DEFAULT_REGIONS
             else {"CreateBucketConfiguration": {"LocationConstraint": region}}
         )
         # Another process may have made it at the same moment.
         with suppress(client.exceptions.BucketAlreadyOwnedByYou):
             client.create_bucket(Bucket=self.bucket, **where)
 
-    def _set_up(self, client: Any) -> None:
+    def _configure_bucket(self, client: Any) -> None:
         """Set what is not set yet; what somebody has set stays."""
-        if self._setting(client.get_public_access_block, _NO_BLOCK) is None:
+        if self._get_setting(client.get_public_access_block, _NO_BLOCK) is None:
             client.put_public_access_block(
-                Bucket=self.bucket, PublicAccessBlockConfiguration=dict.fromkeys(_SHUT, True)
+                Bucket=self.bucket,
+                PublicAccessBlockConfiguration=dict.fromkeys(_PUBLIC_ACCESS_BLOCKS, True),
             )
         if self._algorithm and not self._is_encrypted(client):
             default = {"SSEAlgorithm": self._algorithm}
@@ -307,12 +317,12 @@ class S3Blobs:
 
         S3 itself gives a new bucket keys of its own.
         """
-        answer = self._setting(client.get_bucket_encryption, _NO_ENCRYPTION)
-        rules = [] if answer is None else answer["ServerSideEncryptionConfiguration"]["Rules"]
+        response = self._get_setting(client.get_bucket_encryption, _NO_ENCRYPTION)
+        rules = [] if response is None else response["ServerSideEncryptionConfiguration"]["Rules"]
         found = [rule.get("ApplyServerSideEncryptionByDefault", {}) for rule in rules]
         return any(self._kms_key is None or "KMSMasterKeyID" in each for each in found)
 
-    def _setting(self, get: Any, missing: str) -> Any:
+    def _get_setting(self, get: Any, missing: str) -> Any:
         try:
             return get(Bucket=self.bucket)
         except aws.ClientError as error:
@@ -320,13 +330,13 @@ class S3Blobs:
                 raise
             return None
 
-    def _expect_owner(self, params: dict[str, Any], model: Any, **_: Any) -> dict[str, Any]:
+    def _add_expected_owner(self, params: dict[str, Any], model: Any, **_: Any) -> dict[str, Any]:
         """Add to a request whose the bucket must be; every kind has it but that which makes one."""
         if self.owner is not None and "ExpectedBucketOwner" in model.input_shape.members:
             return {**params, "ExpectedBucketOwner": self.owner}
         return params
 
-    def _arguments(self, sha256: str) -> dict[str, Any]:
+    def _object_arguments(self, sha256: str) -> dict[str, Any]:
         """Return what goes with every object."""
         arguments: dict[str, Any] = {"Metadata": {"sha256": sha256}}
         if self._algorithm:
@@ -336,32 +346,32 @@ class S3Blobs:
         return arguments
 
     @contextmanager
-    def _reached(self) -> Generator[Any]:
+    def _use_client(self) -> Generator[Any]:
         """Give the client, and raise what it says as an error of ours."""
         try:
-            client = self._connected()
+            client = self._connect()
         except CHAIN_ERRORS as error:
-            raise credentials_error(error) or no_access(error) from error
+            raise credentials_error(error) or credentials_unavailable(error) from error
         try:
             yield client
         except (aws.ClientError, aws.BotoCoreError) as error:
             raise _store_error(error, self.bucket, self.owner) from error
 
-    def _session(self) -> Session:
-        region = admitted_region(self._region)
+    def _create_session(self) -> Session:
+        region = configured_region(self._region)
         return Session(profile_name=self._profile, region_name=region)
 
-    def _connected(self) -> Any:
-        with self._connecting:
+    def _connect(self) -> Any:
+        with self._client_lock:
             if self._client is None:
-                self._client = self._session().client(
+                self._client = self._create_session().client(
                     "s3",
                     endpoint_url=self._endpoint,
                     config=Config(
                         connect_timeout=CONNECT_SECONDS,
                         read_timeout=READ_SECONDS,
                         retries={"mode": "standard", "total_max_attempts": self._attempts_max},
-                        max_pool_connections=THREADS * PARTS_AT_ONCE,
+                        max_pool_connections=THREADS * PARTS_IN_FLIGHT_MAX,
                         # What is read is checked against the hash in its reference.
                         response_checksum_validation="when_required",
                         s3={"addressing_style": "path"} if self._endpoint else None,
@@ -369,13 +379,15 @@ class S3Blobs:
                     ),
                 )
                 # In one place, so that no request goes without it, those for parts included.
-                self._client.meta.events.register("provide-client-params.s3", self._expect_owner)
+                self._client.meta.events.register(
+                    "provide-client-params.s3", self._add_expected_owner
+                )
             return self._client
 
 
 def _is_ours(key: str) -> bool:
     try:
-        admit_blob_key(key)
+        validate_blob_key(key)
     except InvalidBlobKey:
         return False
     return True
@@ -387,14 +399,14 @@ def _status(error: Any) -> int:
 
 def _store_error(error: Any, bucket: str, owner: str | None) -> HoldfastError:
     if isinstance(error, aws.ClientError):
-        return _refusal(error, bucket, owner)
+        return _client_error(error, bucket, owner)
     what = f"bucket {bucket!r}: {error}"
     if isinstance(error, _UNREACHABLE):
         return EndpointUnreachable(f"no answer from {what}")
     return credentials_error(error) or StoreUnusable(f"cannot use {what}")
 
 
-def _refusal(error: Any, bucket: str, owner: str | None) -> HoldfastError:
+def _client_error(error: Any, bucket: str, owner: str | None) -> HoldfastError:
     """Return S3's own refusal as an error of ours, with S3's words in it."""
     code, status = str(error.response["Error"].get("Code", "")), _status(error)
     what = f"bucket {bucket!r}: {error}"

@@ -13,37 +13,37 @@ from holdfast.errors import (
     ItemDamaged,
     StoreCorrupt,
 )
-from holdfast.storage.admission import (
-    admit_batch,
-    admit_index,
-    admit_key,
-    admit_limit,
-    admit_partition,
-    admit_range,
-    admit_transaction,
-    admit_write,
-    check_full,
-)
 from holdfast.storage.cursors import position_of
-from holdfast.storage.damage import Damage
+from holdfast.storage.damage_log import DamageLog
 from holdfast.storage.item import Item
 from holdfast.storage.layout import SK, Key
 from holdfast.storage.meter import Meter
 from holdfast.storage.operations import (
-    Answer,
     ChangePage,
-    Engine,
     GetItem,
     GetItems,
     Page,
     QueryItems,
+    Reply,
     Returning,
+    TableEngine,
     TransactItems,
     WriteItem,
     WriteItems,
 )
 from holdfast.storage.ranges import ALL, Range
-from holdfast.storage.writes import Delete, Put, Touch, Write
+from holdfast.storage.validation import (
+    check_not_empty,
+    validate_batch,
+    validate_index,
+    validate_key,
+    validate_limit,
+    validate_partition,
+    validate_range,
+    validate_transaction,
+    validate_write,
+)
+from holdfast.storage.writes import Delete, Put, TransactionWrite, Write
 
 __all__ = ["Table"]
 
@@ -60,21 +60,21 @@ class Table:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: TableEngine,
         meter: Meter,
         purpose: str = "other",
         *,
-        takes_empty: bool = True,
-        damage: Damage | None = None,
+        allows_empty: bool = True,
+        damage: DamageLog | None = None,
     ) -> None:
         """Take the engine; ``takes_empty`` is whether an attribute may be empty text or bytes."""
-        self._damage = Damage() if damage is None else damage
+        self._damage = DamageLog() if damage is None else damage
         self._engine = engine
         self._meter = meter
         self._purpose = purpose
-        self._takes_empty = takes_empty
+        self._allows_empty = allows_empty
 
-    def purpose(self, purpose: str) -> Table:
+    def with_purpose(self, purpose: str) -> Table:
         """Return this table with its operations metered under another purpose."""
         if not isinstance(purpose, str):
             raise InvalidRequest(f"a purpose is a string, not a {type(purpose).__name__}")
@@ -82,7 +82,7 @@ class Table:
             self._engine,
             self._meter,
             purpose,
-            takes_empty=self._takes_empty,
+            allows_empty=self._allows_empty,
             damage=self._damage,
         )
 
@@ -94,17 +94,17 @@ class Table:
         Raises:
             ItemDamaged: the item cannot be read.
         """
-        return self._result("get", await self._engine.perform(GetItem(admit_key(key), eventual)))
+        return self._unwrap("get", await self._engine.perform(GetItem(validate_key(key), eventual)))
 
     async def get_many(self, keys: Iterable[Key], *, eventual: bool = False) -> list[Item | None]:
         """Return the items, in the order of their keys, with None where there is none."""
         if not isinstance(keys, Iterable):
             raise InvalidKey(f"get_many takes several keys, not a {type(keys).__name__}")
-        wanted = [admit_key(key) for key in keys]
+        wanted = [validate_key(key) for key in keys]
         distinct = tuple(dict.fromkeys(wanted))
         if not distinct:
             return []
-        items = self._result("get_many", await self._engine.perform(GetItems(distinct, eventual)))
+        items = self._unwrap("get_many", await self._engine.perform(GetItems(distinct, eventual)))
         found: dict[Key, Item | None] = dict(zip(distinct, items, strict=True))
         return [found[key] for key in wanted]
 
@@ -120,11 +120,11 @@ class Table:
         """
         if returning not in ("nothing", "old", "new"):
             raise InvalidWrite(f"returning is 'nothing', 'old' or 'new', not {returning!r:.80}")
-        admitted = admit_write(write, self._engine.layout)
-        self._check_full(admitted)
-        return self._result("write", await self._engine.perform(WriteItem(admitted, returning)))
+        validated = validate_write(write, self._engine.layout)
+        self._check_not_empty(validated)
+        return self._unwrap("write", await self._engine.perform(WriteItem(validated, returning)))
 
-    async def transact(self, writes: Sequence[Touch]) -> None:
+    async def transact(self, writes: Sequence[TransactionWrite]) -> None:
         """Carry out up to 100 writes and checks together, or none of them. Costs double.
 
         Raises:
@@ -132,19 +132,19 @@ class Table:
             OutcomeUnknown: the answer was lost, and reading does not tell what became of it.
             ItemTooLarge, InvalidWrite: an update does not fit the item that it met.
         """
-        admitted = admit_transaction(writes, self._engine.layout)
-        self._check_full(*admitted)
-        self._result("transact", await self._engine.perform(TransactItems(admitted)))
+        validated = validate_transaction(writes, self._engine.layout)
+        self._check_not_empty(*validated)
+        self._unwrap("transact", await self._engine.perform(TransactItems(validated)))
 
     async def write_many(self, writes: Iterable[Put | Delete]) -> None:
         """Carry out writes without conditions, each for itself, in few requests.
 
         This is not a transaction: after an error some of the writes may stand.
         """
-        admitted = admit_batch(writes, self._engine.layout)
-        self._check_full(*admitted)
-        if admitted:
-            self._result("write_many", await self._engine.perform(WriteItems(admitted)))
+        validated = validate_batch(writes, self._engine.layout)
+        self._check_not_empty(*validated)
+        if validated:
+            self._unwrap("write_many", await self._engine.perform(WriteItems(validated)))
 
     async def query(
         self,
@@ -169,25 +169,25 @@ class Table:
             StoreCorrupt: the cursor would lead back. So whoever reads page after page comes to an
                 end.
         """
-        chosen = admit_index(index, self._engine.layout)
-        pk = admit_partition(pk)
+        chosen = validate_index(index, self._engine.layout)
+        pk = validate_partition(pk)
         after = None if cursor is None else position_of(cursor, pk, chosen)
         query = QueryItems(
             pk=pk,
-            range=admit_range(where),
+            range=validate_range(where),
             index=chosen,
-            limit=admit_limit(limit),
+            limit=validate_limit(limit),
             after=after,
             forward=forward,
             eventual=eventual or chosen is not None,
         )
-        page: Page = self._result("query", await self._engine.perform(query))
+        page: Page = self._unwrap("query", await self._engine.perform(query))
         for error in page.damaged:
-            self._damage.note(error)
-        _check_advance(query, page)
+            self._damage.record(error)
+        _check_cursor_advances(query, page)
         return page
 
-    async def every(
+    async def query_all(
         self,
         pk: str,
         where: Range = ALL,
@@ -208,7 +208,7 @@ class Table:
             if cursor is None:
                 return
 
-    async def changes(self, after: str | None = None, *, limit: int = 100) -> ChangePage:
+    async def read_changes(self, after: str | None = None, *, limit: int = 100) -> ChangePage:
         """Return committed changes that follow a position, in the order of their commits.
 
         Without a position the oldest that the feed keeps come first; `LATEST` skips what there is.
@@ -223,27 +223,27 @@ class Table:
                 f"limit is a whole number from 1 to {CHANGES_LIMIT_MAX}, not {limit!r:.80}",
                 field="limit",
             )
-        return await self._engine.changes(after, limit)
+        return await self._engine.read_changes(after, limit)
 
     async def close(self) -> None:
         """Finish what is under way and let go of the engine."""
         await self._engine.close()
 
-    def _check_full(self, *writes: Touch) -> None:
-        if not self._takes_empty:
+    def _check_not_empty(self, *writes: TransactionWrite) -> None:
+        if not self._allows_empty:
             for write in writes:
-                check_full(write)
+                check_not_empty(write)
 
-    def _result(self, name: str, answer: Answer) -> Any:
-        self._meter.record(self._purpose, name, answer.units)
-        if answer.error is not None:
-            if isinstance(answer.error, ItemDamaged):
-                self._damage.note(answer.error)
-            raise answer.error
-        return answer.value
+    def _unwrap(self, name: str, reply: Reply) -> Any:
+        self._meter.record(self._purpose, name, reply.units)
+        if reply.error is not None:
+            if isinstance(reply.error, ItemDamaged):
+                self._damage.record(reply.error)
+            raise reply.error
+        return reply.value
 
 
-def _check_advance(query: QueryItems, page: Page) -> None:
+def _check_cursor_advances(query: QueryItems, page: Page) -> None:
     """Check that what follows a page is not what came before it, as `Engine` promises.
 
     Raises:

@@ -25,14 +25,14 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import InvalidRequest
-from holdfast.storage.item import Item, item_bytes, same
+from holdfast.storage.item import Item, item_bytes, same_value
 from holdfast.storage.layout import Layout
-from holdfast.storage.writes import Put, Touch, outcome
+from holdfast.storage.writes import Put, TransactionWrite, item_after
 
 __all__ = [
-    "FREE",
-    "LEAST_WRITE",
+    "NO_UNITS",
     "READ_UNIT_BYTES",
+    "WRITE_UNITS_MIN",
     "WRITE_UNIT_BYTES",
     "Units",
     "cancelled_units",
@@ -40,8 +40,8 @@ __all__ = [
     "query_units",
     "read_units",
     "refused_units",
-    "total",
-    "transacted",
+    "sum_units",
+    "transaction_units",
     "write_units",
 ]
 
@@ -84,28 +84,28 @@ class Units(msgspec.Struct, frozen=True):
         return self.write + self.index_write
 
 
-FREE = Units()
-LEAST_WRITE = Units(write=1)
+NO_UNITS = Units()
+WRITE_UNITS_MIN = Units(write=1)
 """What a write costs of which nothing is known, or which did not fit the item that it met."""
 
 
-def transacted(units: Units) -> Units:
+def transaction_units(units: Units) -> Units:
     """Return what a write costs in a transaction that would cost these units alone."""
     return Units(write=units.write * 2, index_write=units.index_write)
 
 
-def cancelled_units(writes: Sequence[Touch], failed: Mapping[int, Item | None]) -> Units:
+def cancelled_units(writes: Sequence[TransactionWrite], failed: Mapping[int, Item | None]) -> Units:
     """Return what a transaction costs that was cancelled.
 
     ``failed`` has what stood in the way, by the position of the write.
     """
     refused = (refused_units(write, failed.get(n)) for n, write in enumerate(writes))
-    return transacted(total(refused))
+    return transaction_units(sum_units(refused))
 
 
-def total(units: Iterable[Units]) -> Units:
+def sum_units(units: Iterable[Units]) -> Units:
     """Return the sum of units."""
-    result = FREE
+    result = NO_UNITS
     for some in units:
         result += some
     return result
@@ -114,33 +114,35 @@ def total(units: Iterable[Units]) -> Units:
 def new_item_units(put: Put, layout: Layout) -> Units:
     """Return what it costs to put an item where there was none."""
     index_write = _index_writes(None, put.item, layout)
-    return Units(write=_begun(put.size, WRITE_UNIT_BYTES), index_write=index_write)
+    return Units(write=_units_for(put.size, WRITE_UNIT_BYTES), index_write=index_write)
 
 
 def write_units(old: Item | None, new: Item | None, layout: Layout) -> Units:
     """Return what it costs to bring an item from what it was to what it is."""
     size = max(item_bytes(old) if old else 0, item_bytes(new) if new else 0)
-    return Units(write=_begun(size, WRITE_UNIT_BYTES), index_write=_index_writes(old, new, layout))
+    return Units(
+        write=_units_for(size, WRITE_UNIT_BYTES), index_write=_index_writes(old, new, layout)
+    )
 
 
-def refused_units(write: Touch, standing: Item | None) -> Units:
+def refused_units(write: TransactionWrite, existing: Item | None) -> Units:
     """Return what a write costs whose condition did not hold."""
     try:
-        intended = outcome(write, standing)
+        intended = item_after(write, existing)
     except InvalidRequest:
         intended = None
-    size = max(item_bytes(item) if item else 0 for item in (standing, intended))
-    return Units(write=_begun(size, WRITE_UNIT_BYTES))
+    size = max(item_bytes(item) if item else 0 for item in (existing, intended))
+    return Units(write=_units_for(size, WRITE_UNIT_BYTES))
 
 
 def read_units(item: Item | None, *, eventual: bool) -> Units:
     """Return what it costs to read one item, or to find none."""
-    return Units(read=_read(item_bytes(item) if item else 0, eventual))
+    return Units(read=_read_units_for(item_bytes(item) if item else 0, eventual))
 
 
 def query_units(page_bytes: int, *, eventual: bool, index: bool) -> Units:
     """Return what a page of a query costs."""
-    units = _read(page_bytes, eventual or index)
+    units = _read_units_for(page_bytes, eventual or index)
     return Units(index_read=units) if index else Units(read=units)
 
 
@@ -153,7 +155,7 @@ def _index_writes(
         if (old is None or index.pk not in old) and (new is None or index.pk not in new):
             continue
         before, after = index.entry(old), index.entry(new)
-        if same(before, after):
+        if same_value(before, after):
             continue
         moved = (
             before is None
@@ -163,13 +165,13 @@ def _index_writes(
         )
         sizes = [item_bytes(entry) for entry in (before, after) if entry is not None]
         for size in sizes if moved else [max(sizes)]:
-            units += _begun(size, WRITE_UNIT_BYTES)
+            units += _units_for(size, WRITE_UNIT_BYTES)
     return units
 
 
-def _read(size: int, eventual: bool) -> float:
-    return _begun(size, READ_UNIT_BYTES) * (0.5 if eventual else 1)
+def _read_units_for(size: int, eventual: bool) -> float:
+    return _units_for(size, READ_UNIT_BYTES) * (0.5 if eventual else 1)
 
 
-def _begun(size: int, unit_bytes: int) -> int:
+def _units_for(size: int, unit_bytes: int) -> int:
     return max(1, -(-size // unit_bytes))

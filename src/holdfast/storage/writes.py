@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, TypeGuard
 import msgspec
 
 from holdfast.errors import InvalidWrite
-from holdfast.storage.item import Item, Value, canonical_value, order_of, same
+from holdfast.storage.item import Item, Value, canonical_value, comparable_type, same_value
 from holdfast.storage.layout import PK, SK, Key
 
 __all__ = [
@@ -29,11 +29,11 @@ __all__ = [
     "Less",
     "Present",
     "Put",
-    "Touch",
+    "TransactionWrite",
     "Update",
     "Write",
     "holds",
-    "outcome",
+    "item_after",
 ]
 
 
@@ -128,10 +128,10 @@ class Check(msgspec.Struct, frozen=True, tag=True):
 
 
 # Wide enough for the sum of the largest and the smallest number that an item can hold.
-_EXACT = Context(prec=300)
+_EXACT_SUM = Context(prec=300)
 
 Write: TypeAlias = Put | Update | Delete
-Touch: TypeAlias = Put | Update | Delete | Check
+TransactionWrite: TypeAlias = Put | Update | Delete | Check
 
 
 def holds(condition: Condition | None, item: Item | None) -> bool:
@@ -144,7 +144,7 @@ def holds(condition: Condition | None, item: Item | None) -> bool:
         case Present(name):
             return item is not None and name in item
         case Equals(name, value):
-            return item is not None and name in item and same(item[name], value)
+            return item is not None and name in item and same_value(item[name], value)
         case Less(name, value):
             return item is not None and _less(item.get(name), value)
         case Greater(name, value):
@@ -155,7 +155,7 @@ def holds(condition: Condition | None, item: Item | None) -> bool:
             return any(holds(part, item) for part in conditions)
 
 
-def outcome(write: Touch, standing: Item | None) -> Item | None:
+def item_after(write: TransactionWrite, existing: Item | None) -> Item | None:
     """Return what stands under the key once the write is carried out.
 
     Raises:
@@ -168,9 +168,9 @@ def outcome(write: Touch, standing: Item | None) -> Item | None:
         case Delete():
             return None
         case Check():
-            return standing
+            return existing
         case Update():
-            return _updated(standing, write)
+            return _updated(existing, write)
 
 
 def _updated(item: Item | None, update: Update) -> Item:
@@ -186,26 +186,26 @@ def _updated(item: Item | None, update: Update) -> Item:
 
 
 def _less(left: Any, right: Any) -> bool:
-    order = order_of(left)
-    return order is not None and order == order_of(right) and left < right
+    order = comparable_type(left)
+    return order is not None and order == comparable_type(right) and left < right
 
 
-def _added(standing: Value, value: Value, name: str) -> Value:
-    if isinstance(value, frozenset) and isinstance(standing, frozenset):
-        union = standing | value
-        if len({order_of(element) for element in union}) == 1:
+def _added(existing: Value, value: Value, name: str) -> Value:
+    if isinstance(value, frozenset) and isinstance(existing, frozenset):
+        union = existing | value
+        if len({comparable_type(element) for element in union}) == 1:
             return union
-    elif _is_number(value) and _is_number(standing):
-        return canonical_value(_EXACT.add(Decimal(standing), Decimal(value)), name)
+    elif _is_number(value) and _is_number(existing):
+        return canonical_value(_EXACT_SUM.add(Decimal(existing), Decimal(value)), name)
     raise InvalidWrite(
-        f"cannot add to {name!r}: it is {_kind(standing)}, and what is to be added is "
+        f"cannot add to {name!r}: it is {_kind(existing)}, and what is to be added is "
         f"{_kind(value)}",
         field=name,
     )
 
 
 def _is_number(value: Value) -> TypeGuard[int | Decimal]:
-    return order_of(value) == "N"
+    return comparable_type(value) == "N"
 
 
 def _kind(value: object) -> str:

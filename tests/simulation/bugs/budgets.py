@@ -8,14 +8,14 @@ import msgspec
 import pytest
 
 from holdfast.engine.runs import budget_accounts, budget_changes, children
-from holdfast.model.budget import Limits
-from holdfast.records import account, changes
+from holdfast.model.budget import BudgetLimits
+from holdfast.records import account, run_writes
 from tests.simulation.bugs.planting import bug
 
 
 @bug("calling", settle_stall=0.25)
 def a_late_worker_gives_back_what_a_retry_uses(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(account.Grant, "is_past", lambda self, head: False)
+    patch.setattr(account.Grant, "is_of_later_claim", lambda self, head: False)
 
 
 @bug("calling")
@@ -28,14 +28,14 @@ def a_slice_that_is_raised(patch: pytest.MonkeyPatch) -> None:
 @bug("calling", family_stall=0.6)
 def a_slice_that_is_drawn_on_after_it_was_settled(patch: pytest.MonkeyPatch) -> None:
     """A child tells its parent what was spent, and its own children draw more then."""
-    patch.setattr(children, "close", budget_accounts.granted)
+    patch.setattr(children, "close_account", budget_accounts.read_granted)
 
 
 @bug("calling")
 def a_lower_budget_that_nobody_heeds(patch: pytest.MonkeyPatch) -> None:
     """What was once a run's to give is given, whatever its budget is by now."""
-    highest: dict[tuple[str, str], Limits] = {}
-    read = budget_accounts._read
+    highest: dict[tuple[str, str], BudgetLimits] = {}
+    read = budget_accounts._read_account
 
     async def generous(kernel: Any, holder: Any, draws: Any) -> Any:
         standing, grant = await read(kernel, holder, draws)
@@ -46,16 +46,16 @@ def a_lower_budget_that_nobody_heeds(patch: pytest.MonkeyPatch) -> None:
             standing = msgspec.structs.replace(standing, limits=highest[key])
         return standing, grant
 
-    patch.setattr(budget_accounts, "_read", generous)
+    patch.setattr(budget_accounts, "_read_account", generous)
 
 
 @bug("calling", late_write=0.15, late_seconds_max=60.0)
 def a_budget_that_arrives_late_counts(patch: pytest.MonkeyPatch) -> None:
     """It undoes one that was given later, and acknowledged."""
-    give = changes.funded
+    give = run_writes.budget_write
 
     def heedless(head: Any, limits: Any, **values: Any) -> Any:
         write = give(head, limits, **values)
-        return msgspec.structs.replace(write, condition=changes._unchanged(head))
+        return msgspec.structs.replace(write, condition=run_writes._unchanged(head))
 
-    patch.setattr(changes, "funded", heedless)
+    patch.setattr(run_writes, "budget_write", heedless)

@@ -10,15 +10,15 @@ import pytest
 
 from holdfast.engine.effects import calls, quotas
 from holdfast.engine.execution import budget_guard, claimed_run, external_effects, visit
-from holdfast.engine.execution.claimed_run import Overtaken
+from holdfast.engine.execution.claimed_run import JournalConflict
 from holdfast.engine.journal import writer
 from holdfast.engine.kernel import kernel
 from holdfast.engine.runs import budget_accounts
 from holdfast.errors import ConditionFailed
-from holdfast.model import level
+from holdfast.model import quota_level
 from holdfast.model.event import CallIntended, CallReserved, Snapshot
 from holdfast.model.execution import Execution
-from holdfast.model.spending import NOTHING
+from holdfast.model.spending import NO_SPENDING
 from holdfast.records import account
 from holdfast.storage.layout import TOKEN
 from tests.simulation import effects
@@ -30,16 +30,16 @@ def an_answer_used_before_it_is_recorded(patch: pytest.MonkeyPatch) -> None:
     async def hasty(self: Any) -> None:
         self.check_alive()
         if self.journal is None:
-            raise Overtaken
+            raise JournalConflict
 
-    patch.setattr(claimed_run.Hold, "settled", hasty)
+    patch.setattr(claimed_run.ClaimedRun, "wait_durable", hasty)
 
 
 @bug("calling", effect_lost=0.2, effect_stall=0.06)
 def a_call_made_after_the_run_was_lost(patch: pytest.MonkeyPatch) -> None:
     """A worker that stood still between two tries does not ask whether the run is still its own."""
-    put_off = visit.Visit.put_off
-    begin_call = visit.Visit.begin_call
+    put_off = visit.Visit.sleep_or_pause
+    begin_call = visit.Visit.flush_before_call
 
     async def deaf(self: Any, *arguments: Any) -> None:
         await put_off(self, *arguments)
@@ -50,8 +50,8 @@ def a_call_made_after_the_run_was_lost(patch: pytest.MonkeyPatch) -> None:
             await begin_call(self)
         self.deaf = False
 
-    patch.setattr(visit.Visit, "put_off", deaf)
-    patch.setattr(visit.Visit, "begin_call", heedless)
+    patch.setattr(visit.Visit, "sleep_or_pause", deaf)
+    patch.setattr(visit.Visit, "flush_before_call", heedless)
 
 
 @bug("calling")
@@ -63,30 +63,30 @@ def a_probe_that_only_looked(patch: pytest.MonkeyPatch) -> None:
 @bug("calling")
 def one_that_may_have_been_made_is_made_again(patch: pytest.MonkeyPatch) -> None:
     async def careless(self: Any, call: str, known: Any, asked: Any) -> None:
-        await self._tried(call, known.digest, known, asked)
+        await self._attempt(call, known.digest, known, asked)
 
-    patch.setattr(calls.Calls, "_settle", careless)
+    patch.setattr(calls.Calls, "_resolve_ambiguous", careless)
 
 
 @bug("calling")
 def an_intent_that_is_not_durable(patch: pytest.MonkeyPatch) -> None:
-    record = calls.Calls._record
+    record = calls.Calls._record_event
 
     async def hasty(self: Any, kind: Any, *arguments: Any, durable: bool, **values: Any) -> None:
         await record(self, kind, *arguments, durable=durable and kind is not CallIntended, **values)
 
-    patch.setattr(calls.Calls, "_record", hasty)
+    patch.setattr(calls.Calls, "_record_event", hasty)
 
 
 @bug("calling")
 def calls_that_a_resume_forgets(patch: pytest.MonkeyPatch) -> None:
-    take_in = claimed_run.Hold.take_in
+    take_in = claimed_run.ClaimedRun.apply_loaded
 
     def forgetful(self: Any, loaded: Any) -> None:
         blank = msgspec.structs.replace(loaded.execution, calls={})
         take_in(self, msgspec.structs.replace(loaded, execution=blank))
 
-    patch.setattr(claimed_run.Hold, "take_in", forgetful)
+    patch.setattr(claimed_run.ClaimedRun, "apply_loaded", forgetful)
 
 
 @bug("calling")
@@ -101,12 +101,12 @@ def snapshot_without_calls(patch: pytest.MonkeyPatch) -> None:
 
 @bug("calling")
 def a_key_for_each_owner(patch: pytest.MonkeyPatch) -> None:
-    key_of = calls.Calls._key_of
+    key_of = calls.Calls._idempotency_key
 
     def fresh(self: Any, call: str, known: Any) -> str:
-        return f"{key_of(self, call, known)}.{self._visit.hold.head.epoch}"
+        return f"{key_of(self, call, known)}.{self._host.claimed.head.epoch}"
 
-    patch.setattr(calls.Calls, "_key_of", fresh)
+    patch.setattr(calls.Calls, "_idempotency_key", fresh)
 
 
 @bug("calling")
@@ -130,7 +130,7 @@ def calls_told_apart_by_who_is_faster(patch: pytest.MonkeyPatch) -> None:
 def ambiguous_calls_that_nobody_finds(patch: pytest.MonkeyPatch) -> None:
     async def nothing(*arguments: Any) -> None: ...
 
-    patch.setattr(external_effects.Outside, "list_ambiguous", nothing)
+    patch.setattr(external_effects.ExternalEffects, "add_ambiguous_call", nothing)
 
 
 # --- budgets --------------------------------------------------------------------------------------
@@ -138,27 +138,27 @@ def ambiguous_calls_that_nobody_finds(patch: pytest.MonkeyPatch) -> None:
 
 @bug("calling")
 def set_aside_after_the_call(patch: pytest.MonkeyPatch) -> None:
-    set_aside, tried = visit.Visit.set_aside, calls.Calls._tried
+    set_aside, tried = visit.Visit.reserve_budget, calls.Calls._attempt
 
     async def not_yet(*arguments: Any) -> None: ...
 
     async def late(self: Any, call: str, digest: bytes, known: Any, asked: Any) -> None:
         await tried(self, call, digest, known, asked)
-        await set_aside(self._visit, call, asked.price.most, "")
+        await set_aside(self._host, call, asked.price.max_spending, "")
 
-    patch.setattr(visit.Visit, "set_aside", not_yet)
-    patch.setattr(calls.Calls, "_tried", late)
+    patch.setattr(visit.Visit, "reserve_budget", not_yet)
+    patch.setattr(calls.Calls, "_attempt", late)
 
 
 @bug("calling")
 def set_aside_but_not_durably(patch: pytest.MonkeyPatch) -> None:
-    record = claimed_run.Hold.record
+    record = claimed_run.ClaimedRun.record
 
     async def hasty(self: Any, *events: Any, durable: bool) -> None:
         reserves = any(isinstance(event, CallReserved) for event in events)
         await record(self, *events, durable=durable and not reserves)
 
-    patch.setattr(claimed_run.Hold, "record", hasty)
+    patch.setattr(claimed_run.ClaimedRun, "record", hasty)
 
 
 @bug("calling")
@@ -171,18 +171,21 @@ def a_lost_call_counts_as_unpaid(patch: pytest.MonkeyPatch) -> None:
 
 @bug("calling")
 def calls_side_by_side_that_do_not_see_each_other(patch: pytest.MonkeyPatch) -> None:
-    lacking, spend = budget_guard.Purse._lacking, budget_guard.Purse._spend
+    lacking, spend = (
+        budget_guard.BudgetGuard._try_reserve,
+        budget_guard.BudgetGuard._write_reservation,
+    )
 
     async def blind(self: Any, *arguments: Any) -> str | None:
-        self._pending.clear()
+        self._reservations.clear()
         return await lacking(self, *arguments)
 
     async def unseen(self: Any, *arguments: Any) -> None:
         await spend(self, *arguments)
-        self._pending.clear()
+        self._reservations.clear()
 
-    patch.setattr(budget_guard.Purse, "_spend", unseen)
-    patch.setattr(budget_guard.Purse, "_lacking", blind)
+    patch.setattr(budget_guard.BudgetGuard, "_write_reservation", unseen)
+    patch.setattr(budget_guard.BudgetGuard, "_try_reserve", blind)
 
 
 @bug("calling", effect_lost=0.6)
@@ -190,15 +193,15 @@ def set_aside_for_a_node_that_is_over(patch: pytest.MonkeyPatch) -> None:
     """What a node began goes on after its run was let go of, and writes into its journal."""
 
     async def heedless(self: Any, visit: Any, event: Any, pending: Any) -> None:
-        self._hold.check_alive()
+        self._claimed.check_alive()
         try:
-            await self._hold.uncut(self._hold.write((event,)))
-        except writer.Conflict:
-            raise Overtaken from None
+            await self._claimed.shield_write(self._claimed.write_events((event,)))
+        except writer.PositionTaken:
+            raise JournalConflict from None
         finally:
-            self._pending.pop(pending, None)
+            self._reservations.pop(pending, None)
 
-    patch.setattr(budget_guard.Purse, "_spend", heedless)
+    patch.setattr(budget_guard.BudgetGuard, "_write_reservation", heedless)
 
 
 @bug("calling")
@@ -206,14 +209,14 @@ def a_budget_that_its_account_does_not_hear_of(patch: pytest.MonkeyPatch) -> Non
     async def nothing(*arguments: Any) -> list[str]:
         return []
 
-    patch.setattr(budget_accounts.Accounts, "_agree", nothing)
+    patch.setattr(budget_accounts.Accounts, "_sync_limits", nothing)
 
 
 @bug("calling")
 def a_slice_that_is_not_set_aside(patch: pytest.MonkeyPatch) -> None:
     async def nothing(*arguments: Any) -> None: ...
 
-    patch.setattr(budget_guard.Purse, "grant", nothing)
+    patch.setattr(budget_guard.BudgetGuard, "grant_child_budget", nothing)
 
 
 @bug("calling")
@@ -228,19 +231,19 @@ def accounts_that_are_not_compared(patch: pytest.MonkeyPatch) -> None:
 
 @bug("calling")
 def what_may_have_been_paid_is_given_back(patch: pytest.MonkeyPatch) -> None:
-    settle = budget_accounts.Accounts.settle
+    settle = budget_accounts.Accounts.release_unspent
 
     async def generous(self: Any, hands: Any, head: Any, spent: Any) -> None:
-        await settle(self, hands, head, NOTHING)
+        await settle(self, hands, head, NO_SPENDING)
 
-    patch.setattr(budget_accounts.Accounts, "settle", generous)
+    patch.setattr(budget_accounts.Accounts, "release_unspent", generous)
 
 
 @bug("calling")
 def nobody_gives_back(patch: pytest.MonkeyPatch) -> None:
     async def nothing(*arguments: Any) -> None: ...
 
-    patch.setattr(budget_accounts.Accounts, "settle", nothing)
+    patch.setattr(budget_accounts.Accounts, "release_unspent", nothing)
 
 
 # --- quotas ---------------------------------------------------------------------------------------
@@ -251,45 +254,47 @@ def a_slot_that_is_kept_though_the_run_was_lost(patch: pytest.MonkeyPatch) -> No
     """Its worker goes on under another name, and renews it for ever."""
 
     async def admit(self: Any, quota: Any, cost: Any, told_ms: Any) -> Any:
-        held, desk = self._hold, self.means.desk
+        held, desk = self._claimed, self.resources.quota_limiter
         tenant = held.head.key.tenant
-        admission = await held.patiently(
-            lambda: desk.admit(quota, tenant, cost=cost, told_ms=told_ms)
+        admission = await held.retry_store_errors(
+            lambda: desk.acquire(quota, tenant, cost=cost, retry_at_ms=told_ms)
         )
         held.check_alive()
         return admission
 
-    patch.setattr(external_effects.Outside, "admit", admit)
+    patch.setattr(external_effects.ExternalEffects, "acquire_permit", admit)
 
 
 @bug("calling")
 def a_quota_that_nobody_heeds(patch: pytest.MonkeyPatch) -> None:
     async def always(*arguments: Any) -> None: ...
 
-    patch.setattr(visit.Visit, "admitted", always)
+    patch.setattr(visit.Visit, "acquire_permit", always)
 
 
 @bug("calling")
 def a_slot_released_twice(patch: pytest.MonkeyPatch) -> None:
     """Slots are counted, and not known by their tokens; and a call gives its own back twice."""
-    let_go = quotas._Counter.let_go
+    let_go = quotas._QuotaItem.release
 
     def twice(self: Any, token: str) -> None:
         let_go(self, token)
-        self.add(quotas._Release(token))
+        self.submit(quotas._PermitRelease(token))
 
-    def any_one(before: level.Level, tokens: Any, *, now_ms: int) -> level.Level:
-        left = sorted(before.slots)[len(list(tokens)) :]
-        slots = {token: before.slots[token] for token in left}
-        return msgspec.structs.replace(before, slots=slots)
+    def any_one(
+        before: quota_level.QuotaLevel, tokens: Any, *, now_ms: int
+    ) -> quota_level.QuotaLevel:
+        left = sorted(before.permits)[len(list(tokens)) :]
+        slots = {token: before.permits[token] for token in left}
+        return msgspec.structs.replace(before, permits=slots)
 
-    patch.setattr(quotas._Counter, "let_go", twice)
-    patch.setattr(level, "released", any_one)
+    patch.setattr(quotas._QuotaItem, "release", twice)
+    patch.setattr(quota_level, "released", any_one)
 
 
 @bug("calling")
 def a_refused_admission_is_taken_for_a_yes(patch: pytest.MonkeyPatch) -> None:
-    settle = kernel.Kernel.settle
+    settle = kernel.Kernel.resolve_write
 
     async def hopeful(self: Any, table: Any, write: Any, **values: Any) -> Any:
         try:
@@ -299,4 +304,4 @@ def a_refused_admission_is_taken_for_a_yes(patch: pytest.MonkeyPatch) -> None:
                 raise
             return {**write.item, TOKEN: write.token}
 
-    patch.setattr(kernel.Kernel, "settle", hopeful)
+    patch.setattr(kernel.Kernel, "resolve_write", hopeful)

@@ -17,84 +17,86 @@ _CROWDS = {"crowds": 1.0}
 
 @bug(**_CROWDS)
 def an_inbox_without_a_bound(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(signalling, "_overflow", lambda *args: None)
+    patch.setattr(signalling, "_inbox_overflow", lambda *args: None)
 
 
 @bug(**_CROWDS)
 def a_signal_that_is_sent_again_counts_again(patch: pytest.MonkeyPatch) -> None:
-    accept = signalling._accept
+    accept = signalling._put_in_inbox
 
     async def counting(*args: Any) -> Any:
-        return msgspec.structs.replace(await accept(*args), adds=InboxSize(1, 1))
+        return msgspec.structs.replace(await accept(*args), inbox_added=InboxSize(1, 1))
 
-    patch.setattr(signalling, "_accept", counting)
+    patch.setattr(signalling, "_put_in_inbox", counting)
 
 
 @bug(**_CROWDS)
 def a_signal_that_wakes_a_run_is_not_counted(patch: pytest.MonkeyPatch) -> None:
-    woken = signalling.woken
+    woken = signalling.wake_run
 
     async def heedless(*args: Any, adds: InboxSize, **values: Any) -> Any:
         return await woken(*args, **values)
 
-    patch.setattr(signalling, "woken", heedless)
+    patch.setattr(signalling, "wake_run", heedless)
 
 
 @bug(**_CROWDS)
 def a_pause_forgets_what_waits(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(claimed_run.Hold, "inbox_size", lambda self: InboxSize())
+    patch.setattr(claimed_run.ClaimedRun, "inbox_size", lambda self: InboxSize())
 
 
 @bug(**_CROWDS)
 def a_pause_counts_what_was_taken(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(claimed_run.Hold, "inbox_size", lambda self: claimed_run._inbox_size(self.inbox))
+    patch.setattr(
+        claimed_run.ClaimedRun, "inbox_size", lambda self: claimed_run._inbox_size(self.inbox)
+    )
 
 
 @bug(**_CROWDS)
 def an_owner_that_never_says_what_it_took(patch: pytest.MonkeyPatch) -> None:
     async def nothing(self: Any) -> None: ...
 
-    patch.setattr(claimed_run.Hold, "relieve", nothing)
+    patch.setattr(claimed_run.ClaimedRun, "update_inbox_size", nothing)
 
 
 @bug(**_CROWDS)
 def an_owner_that_knows_only_what_it_took_itself(patch: pytest.MonkeyPatch) -> None:
-    take_in = claimed_run.Hold.take_in
+    take_in = claimed_run.ClaimedRun.apply_loaded
 
     def forgetful(self: Any, loaded: Any) -> None:
         take_in(self, loaded)
-        self._taken = InboxSize()
+        self._taken_since_update = InboxSize()
 
-    patch.setattr(claimed_run.Hold, "take_in", forgetful)
+    patch.setattr(claimed_run.ClaimedRun, "apply_loaded", forgetful)
 
 
 @bug(**_CROWDS, crash=0.006, throttled=0.1)
 def what_is_not_durably_taken_counts_as_taken(patch: pytest.MonkeyPatch) -> None:
-    relieve = claimed_run.Hold._relieve
+    relieve = claimed_run.ClaimedRun._update_inbox_size
 
     async def hasty(self: Any) -> None:
         async def at_once() -> None: ...
 
-        self.settled = at_once
+        self.wait_durable = at_once
         try:
             await relieve(self)
         finally:
-            del self.settled
+            del self.wait_durable
 
-    patch.setattr(claimed_run.Hold, "_relieve", hasty)
+    patch.setattr(claimed_run.ClaimedRun, "_update_inbox_size", hasty)
 
 
 @bug(**_CROWDS)
 def a_signal_that_lies_in_a_full_inbox_is_refused(patch: pytest.MonkeyPatch) -> None:
-    accept = signalling._accept
+    accept = signalling._put_in_inbox
 
     async def hasty(kernel: Any, head: Any, signal: Any) -> Any:
-        if signalling.is_callers(signal.name):
-            full = signalling._overflow(
-                kernel.limits, head, await signalling._packed(kernel, signal)
+        if signalling.is_caller_signal(signal.name):
+            full = signalling._inbox_overflow(
+                kernel.limits, head, await signalling._pack_payload(kernel, signal)
             )
             if full is not None:
                 raise full
         return await accept(kernel, head, signal)
 
-    patch.setattr(signalling, "_accept", hasty)
+    patch.setattr(signalling, "_put_in_inbox", hasty)

@@ -35,13 +35,13 @@ from holdfast.errors import (
 from holdfast.model.event import Event, Fenced, Snapshot
 from holdfast.model.execution import Execution
 from holdfast.model.signals import Signal
-from holdfast.records import changes
-from holdfast.records.child import child_item
+from holdfast.records import run_writes
+from holdfast.records.child import child_write
 from holdfast.records.codec import pack
 from holdfast.records.head import Head, head_of
-from holdfast.records.journal import Content, record
-from holdfast.records.keys import Place, RunKey, is_record, journal_key
-from holdfast.records.lane import Lane
+from holdfast.records.journal import Content, record_write
+from holdfast.records.keys import IndexKey, RunKey, is_record, journal_key
+from holdfast.records.session_queue import SessionQueue
 from holdfast.storage import AllOf, Delete, Equals, Key, Present, Put, Update
 from tests.simulation.bugs.planting import bug
 
@@ -52,52 +52,56 @@ _LATE = {"late_write": 0.06, "late_seconds_max": 100.0}
 @bug()
 def skip_the_fence(patch: pytest.MonkeyPatch) -> None:
     def untorn(item: Any) -> Head:
-        return msgspec.structs.replace(head_of(item), torn=False)
+        return msgspec.structs.replace(head_of(item), needs_fence=False)
 
     patch.setattr(worker, "head_of", untorn)
 
 
 @bug()
 def fence_before_head(patch: pytest.MonkeyPatch) -> None:
-    taken = worker.Worker._taken
+    taken = worker.Worker._write_claim
 
-    async def fence_first(self: Any, place: Place, run: RunKey, epoch: int) -> Head | None:
+    async def fence_first(self: Any, place: IndexKey, run: RunKey, epoch: int) -> Head | None:
         item = await self._kernel.heads.get(run.head)
         if item is not None and item.get("torn"):
             head = head_of(item)
-            loaded = await reader.load(self._kernel, head)
-            put = record(
+            loaded = await reader.load_run(self._kernel, head)
+            put = record_write(
                 msgspec.structs.replace(head, epoch=epoch + 1),
-                loaded.context.position,
+                loaded.extent.position,
                 Content(pack([Fenced(0, epoch + 1, self.id)])),
                 token=self._kernel.ids.new(),
                 whole=True,
             )
             try:
-                await self._kernel.settle(self._kernel.journals, put)
+                await self._kernel.resolve_write(self._kernel.journals, put)
             except ConditionFailed:
                 return None
         head = await taken(self, place, run, epoch)
-        return None if head is None else msgspec.structs.replace(head, torn=False)
+        return None if head is None else msgspec.structs.replace(head, needs_fence=False)
 
-    patch.setattr(worker.Worker, "_taken", fence_first)
+    patch.setattr(worker.Worker, "_write_claim", fence_first)
 
 
 @bug()
 def no_epoch_check_after_a_stall(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(changes, "_held", lambda head: AllOf((Equals("generation", head.generation),)))
-    patch.setattr(lease.Lease, "holds", lambda self: True)
+    patch.setattr(
+        run_writes,
+        "_same_epoch_and_lifetime",
+        lambda head: AllOf((Equals("generation", head.generation),)),
+    )
+    patch.setattr(lease.Lease, "is_valid", lambda self: True)
 
 
 @bug()
 def skip_the_inbox_read_at_the_pause(patch: pytest.MonkeyPatch) -> None:
-    paused = changes.paused
+    paused = run_writes.pause_write
 
     def blind(head: Head, execution: Any, **values: Any) -> Update:
         write = paused(head, execution, **values)
-        return msgspec.structs.replace(write, condition=changes._held(head))
+        return msgspec.structs.replace(write, condition=run_writes._same_epoch_and_lifetime(head))
 
-    patch.setattr(changes, "paused", blind)
+    patch.setattr(run_writes, "pause_write", blind)
 
 
 @bug()
@@ -108,32 +112,32 @@ def no_nudge_on_a_repeated_signal(patch: pytest.MonkeyPatch) -> None:
     def stop(*arguments: Any) -> None:
         raise Repeated
 
-    send = signalling._send
+    send = signalling._send_to_run
 
-    async def once(*arguments: Any, **values: Any) -> Place | None:
+    async def once(*arguments: Any, **values: Any) -> IndexKey | None:
         try:
             return await send(*arguments, **values)
         except Repeated:
             return None
 
-    patch.setattr(signalling, "_check_same", stop)
-    patch.setattr(signalling, "_send", once)
+    patch.setattr(signalling, "_check_same_signal", stop)
+    patch.setattr(signalling, "_send_to_run", once)
 
 
 @bug()
 def acknowledge_before_commit(patch: pytest.MonkeyPatch) -> None:
-    append = writer.Journal.append
+    append = writer.JournalWriter.append
 
-    async def promise(self: writer.Journal, events: Sequence[Event]) -> None:
+    async def promise(self: writer.JournalWriter, events: Sequence[Event]) -> None:
         task = asyncio.ensure_future(append(self, events))
         task.add_done_callback(lambda task: task.cancelled() or task.exception())
 
-    patch.setattr(writer.Journal, "append", promise)
+    patch.setattr(writer.JournalWriter, "append", promise)
 
 
 @bug()
 def input_after_head(patch: pytest.MonkeyPatch) -> None:
-    settle = kernel.Kernel.settle
+    settle = kernel.Kernel.resolve_write
     late: dict[str, Put] = {}
 
     async def swapped(self: Any, table: Any, write: Any, **values: Any) -> Any:
@@ -146,12 +150,12 @@ def input_after_head(patch: pytest.MonkeyPatch) -> None:
             await settle(self, self.journals, late.pop(key.pk))
         return answer
 
-    patch.setattr(kernel.Kernel, "settle", swapped)
+    patch.setattr(kernel.Kernel, "resolve_write", swapped)
 
 
 @bug()
 def forget_the_generation(patch: pytest.MonkeyPatch) -> None:
-    start = starting.start
+    start = starting.start_run
 
     class Forgetful:
         """Gives every run the same generation."""
@@ -176,15 +180,15 @@ def forget_the_generation(patch: pytest.MonkeyPatch) -> None:
         return await start(blind, *arguments, **values)
 
     def over_what_stands(*arguments: Any, **values: Any) -> Put:
-        return msgspec.structs.replace(record(*arguments, **values), condition=None)
+        return msgspec.structs.replace(record_write(*arguments, **values), condition=None)
 
-    patch.setattr(starting, "start", forgetful)
-    patch.setattr(starting, "record", over_what_stands)
+    patch.setattr(starting, "start_run", forgetful)
+    patch.setattr(starting, "record_write", over_what_stands)
 
 
 @bug()
 def trust_a_stale_index(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(changes, "_at", lambda place: AllOf((Present("PK"),)))
+    patch.setattr(run_writes, "_at_index_key", lambda place: AllOf((Present("PK"),)))
 
 
 @bug()
@@ -195,7 +199,7 @@ def treat_a_timed_out_write_as_failed(patch: pytest.MonkeyPatch) -> None:
         except OutcomeUnknown as error:
             raise StoreUnavailable(str(error)) from error
 
-    patch.setattr(kernel.Kernel, "settle", impatient)
+    patch.setattr(kernel.Kernel, "resolve_write", impatient)
 
 
 @bug()
@@ -208,7 +212,7 @@ def release_before_the_write_is_decided(patch: pytest.MonkeyPatch) -> None:
             async with asyncio.timeout(0.01):
                 return await commit(self, branch, outcome, alone=alone)
         except TimeoutError:
-            await self._leaving.release("hasty")
+            await self._exit.release("hasty")
 
     patch.setattr(driver.Driver, "_commit", hasty)
 
@@ -216,7 +220,7 @@ def release_before_the_write_is_decided(patch: pytest.MonkeyPatch) -> None:
 @bug()
 def nobody_audits_lost_claims(patch: pytest.MonkeyPatch) -> None:
     """A claim whose answer never came stays with a worker that does not know of it."""
-    settle = kernel.Kernel.settle
+    settle = kernel.Kernel.resolve_write
 
     async def resigned(self: Any, table: Any, write: Any, **values: Any) -> Any:
         claims = isinstance(write, Update) and "owner" in write.set
@@ -229,14 +233,14 @@ def nobody_audits_lost_claims(patch: pytest.MonkeyPatch) -> None:
 
     async def nothing(self: Any) -> None: ...
 
-    patch.setattr(kernel.Kernel, "settle", resigned)
-    patch.setattr(worker.Worker, "_audit", nothing)
+    patch.setattr(kernel.Kernel, "resolve_write", resigned)
+    patch.setattr(worker.Worker, "_requeue_strays", nothing)
 
 
 @bug(**_LATE)
 def free_the_fences(patch: pytest.MonkeyPatch) -> None:
     """An expiry that deletes every record lets a stalled owner back in."""
-    patch.setattr(removal, "freed", lambda item: Delete(Key(item["PK"], item["SK"])))
+    patch.setattr(removal, "free_item_write", lambda item: Delete(Key(item["PK"], item["SK"])))
 
 
 @bug()
@@ -253,7 +257,7 @@ def snapshot_without_taken_signals(patch: pytest.MonkeyPatch) -> None:
 @bug()
 def compaction_that_deletes(patch: pytest.MonkeyPatch) -> None:
     """A freed position lets a stalled owner back in."""
-    point = writer.Journal._point
+    point = writer.JournalWriter._point_to_snapshot
 
     async def tidy(self: Any, position: int) -> None:
         await point(self, position)
@@ -262,38 +266,40 @@ def compaction_that_deletes(patch: pytest.MonkeyPatch) -> None:
             key = journal_key(head.key, head.generation, covered)
             await self._kernel.journals.write(Delete(key))
 
-    patch.setattr(writer.Journal, "_point", tidy)
+    patch.setattr(writer.JournalWriter, "_point_to_snapshot", tidy)
 
 
 @bug()
 def point_before_the_snapshot_stands(patch: pytest.MonkeyPatch) -> None:
-    content = writer.Journal._content
+    content = writer.JournalWriter._build_content
 
     async def hasty(self: Any, *arguments: Any) -> Any:
         made = await content(self, *arguments)
         if made[0]:
-            await self._point(self.context.position)
+            await self._point_to_snapshot(self.extent.position)
         return made
 
-    patch.setattr(writer.Journal, "_content", hasty)
+    patch.setattr(writer.JournalWriter, "_build_content", hasty)
 
 
 @bug()
 def records_that_do_not_last_as_long_as_their_run(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Head, "lasting", lambda self, execution: self)
+    patch.setattr(Head, "with_journal_lifetime", lambda self, execution: self)
 
 
 @bug()
 def more_time_before_the_signals_last(patch: pytest.MonkeyPatch) -> None:
     async def nothing(*arguments: Any) -> None: ...
 
-    patch.setattr(extension, "prolong_all", nothing)
+    patch.setattr(extension, "extend_signals", nothing)
 
 
 @bug()
 def records_that_stay_with_their_state(patch: pytest.MonkeyPatch) -> None:
-    freed = removal.freed
-    patch.setattr(removal, "freed", lambda item: None if is_record(item["SK"]) else freed(item))
+    freed = removal.free_item_write
+    patch.setattr(
+        removal, "free_item_write", lambda item: None if is_record(item["SK"]) else freed(item)
+    )
 
 
 # --- branches -------------------------------------------------------------------------------------
@@ -307,11 +313,11 @@ def a_signal_that_two_branches_take(patch: pytest.MonkeyPatch) -> None:
     """
     patch.setattr(writer, "GROUP_BYTES_MAX", 0)
 
-    def careless(self: claimed_run.Hold) -> list[Signal]:
+    def careless(self: claimed_run.ClaimedRun) -> list[Signal]:
         taken = self.execution.taken
         return [signal for signal in self.inbox if (signal.name, signal.id) not in taken]
 
-    patch.setattr(claimed_run.Hold, "free_signals", careless)
+    patch.setattr(claimed_run.ClaimedRun, "untaken_signals", careless)
 
 
 @bug()
@@ -335,30 +341,30 @@ def ticket_without_head(patch: pytest.MonkeyPatch) -> None:
     async def one_by_one(self: Any, table: Any, writes: Sequence[Put | Update]) -> None:
         for number in reversed(range(len(writes))):
             try:
-                await self.settle(table, writes[number])
+                await self.resolve_write(table, writes[number])
             except ConditionFailed as failed:
                 raise TransactionCancelled(
                     str(failed), failed=(number,), items={number: failed.item or {}}
                 ) from failed
 
-    patch.setattr(kernel.Kernel, "settle_together", one_by_one)
+    patch.setattr(kernel.Kernel, "resolve_transaction", one_by_one)
 
 
 @bug()
 def leave_the_index_before_the_lane_is_passed_on(patch: pytest.MonkeyPatch) -> None:
     async def nothing(*arguments: Any, **values: Any) -> None: ...
 
-    patch.setattr(obligations, "leave_lane", nothing)
+    patch.setattr(obligations, "leave_queue", nothing)
 
 
 @bug()
 def reuse_a_number(patch: pytest.MonkeyPatch) -> None:
     """A session that is empty counts from the beginning again."""
 
-    def forgetful(lane: Lane) -> int:
+    def forgetful(lane: SessionQueue) -> int:
         return max((ticket.number for ticket in lane.tickets), default=0) + 1
 
-    patch.setattr(session_entry, "next_number", forgetful)
+    patch.setattr(session_entry, "next_ticket_number", forgetful)
 
 
 @bug()
@@ -366,7 +372,7 @@ def begin_without_looking_at_those_before(patch: pytest.MonkeyPatch) -> None:
     async def careless(*arguments: Any) -> bool:
         return False
 
-    patch.setattr(run_exit, "must_wait", careless)
+    patch.setattr(run_exit, "defer_to_earlier", careless)
 
 
 @bug()
@@ -379,15 +385,15 @@ def tell_nobody_that_it_stands_in_front(patch: pytest.MonkeyPatch) -> None:
         return head.expires_ms
 
     patch.setattr(session_queue, "wake_queued", nothing)
-    patch.setattr(run_exit, "asks_again_ms", never)
-    patch.setattr(session_entry, "asks_again_ms", never)
+    patch.setattr(run_exit, "next_recheck_ms", never)
+    patch.setattr(session_entry, "next_recheck_ms", never)
 
 
 @bug()
 def a_place_that_does_not_last_as_long_as_its_run(patch: pytest.MonkeyPatch) -> None:
     async def nothing(*arguments: Any) -> None: ...
 
-    patch.setattr(extension, "keep_place", nothing)
+    patch.setattr(extension, "extend_ticket", nothing)
 
 
 # --- children -------------------------------------------------------------------------------------
@@ -398,7 +404,7 @@ def leave_the_index_before_the_parent_is_told(patch: pytest.MonkeyPatch) -> None
     async def silent(kernel: Any, hands: Any, head: Head, execution: Any) -> None:
         await children._cancel_children(kernel, hands, head)
 
-    patch.setattr(run_exit, "pay_family", silent)
+    patch.setattr(run_exit, "settle_family", silent)
 
 
 @bug()
@@ -408,10 +414,10 @@ def a_childs_head_before_its_item(patch: pytest.MonkeyPatch) -> None:
     ) -> Head:
         parent = await parenting()
         id = children._id_of(parent, wanted, retried)
-        head = await children._made(kernel, hands, parent, wanted, id)
-        item = child_item(parent, id, graph=wanted.graph.name, token=kernel.ids.new())
+        head = await children._create_child(kernel, hands, parent, wanted, id)
+        item = child_write(parent, id, graph=wanted.graph.name, token=kernel.ids.new())
         with suppress(ConditionFailed):
-            await kernel.settle(kernel.journals, item)
+            await kernel.resolve_write(kernel.journals, item)
         return head
 
     patch.setattr(external_effects, "start_child", hasty)
@@ -442,4 +448,4 @@ def children_that_outlive_their_parent(patch: pytest.MonkeyPatch) -> None:
 def acknowledge_what_is_only_in_memory(patch: pytest.MonkeyPatch) -> None:
     async def hasty(self: Any) -> None: ...
 
-    patch.setattr(in_memory.Unwritten, "known", hasty)
+    patch.setattr(in_memory.InMemoryRun, "wait", hasty)

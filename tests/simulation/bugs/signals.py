@@ -23,7 +23,7 @@ def a_resend_past_the_expiry_is_refused(patch: pytest.MonkeyPatch) -> None:
     async def heedless(kernel: Kernel, head: Head, signal: Any) -> Any:
         raise RunEnded(f"run {head.key.id!r} has expired", status="expired")
 
-    patch.setattr(signalling, "_accepted_before", heedless)
+    patch.setattr(signalling, "_find_accepted", heedless)
 
 
 @bug()
@@ -33,13 +33,13 @@ def signals_of_one_millisecond_in_the_order_of_their_ids(patch: pytest.MonkeyPat
 
 @bug()
 def stamps_without_an_order_within_a_millisecond(patch: pytest.MonkeyPatch) -> None:
-    signal_item = signalling.signal_item
+    signal_item = signalling.signal_write
 
     def shuffled(head: Head, *, token: str, **values: Any) -> Any:
         anything = hashlib.blake2b(token.encode(), digest_size=11).hexdigest()
         return signal_item(head, token=token[:14] + anything, **values)
 
-    patch.setattr(signalling, "signal_item", shuffled)
+    patch.setattr(signalling, "signal_write", shuffled)
 
 
 @bug()
@@ -52,7 +52,7 @@ def leave_a_refused_signal_in_a_freed_run(patch: pytest.MonkeyPatch) -> None:
 @bug()
 def take_back_a_signal_of_a_run_that_is_only_closing(patch: pytest.MonkeyPatch) -> None:
     """Its sender does not wait to see what becomes of the run, which may take the signal yet."""
-    tell = signalling._tell_run
+    tell = signalling._notify_run
 
     async def hasty(kernel: Kernel, hands: Any, head: Head, signal: Any, lying: Any) -> None:
         try:
@@ -61,27 +61,29 @@ def take_back_a_signal_of_a_run_that_is_only_closing(patch: pytest.MonkeyPatch) 
             await signalling._withdraw(kernel, lying.put)
             raise
 
-    patch.setattr(signalling, "_tell_run", hasty)
+    patch.setattr(signalling, "_notify_run", hasty)
 
 
 @bug()
 def a_fence_behind_the_end(patch: pytest.MonkeyPatch) -> None:
     """A worker that takes over a run which has ended writes a fence there."""
-    take_in = claimed_run.Hold.take_in
+    take_in = claimed_run.ClaimedRun.apply_loaded
 
     def unended(self: Any, loaded: Any) -> None:
         take_in(self, loaded)
-        if self.head.torn and self.execution.ending is not None:
+        if self.head.needs_fence and self.execution.ending is not None:
             self.fences_anyway = True
 
     resume = driver.Driver._resume
 
     async def fencing(self: Any) -> None:
         await resume(self)
-        if getattr(self.hold, "fences_anyway", False) and self.hold.head.torn:
-            event: Event = Fenced(self.hold.now_ms(), self.hold.head.epoch, self.hold.worker)
-            await self.hold.write((event,))
-            self.hold.head = msgspec.structs.replace(self.hold.head, torn=False)
+        if getattr(self.claimed, "fences_anyway", False) and self.claimed.head.needs_fence:
+            event: Event = Fenced(
+                self.claimed.now_ms(), self.claimed.head.epoch, self.claimed.worker_id
+            )
+            await self.claimed.write_events((event,))
+            self.claimed.head = msgspec.structs.replace(self.claimed.head, needs_fence=False)
 
-    patch.setattr(claimed_run.Hold, "take_in", unended)
+    patch.setattr(claimed_run.ClaimedRun, "apply_loaded", unended)
     patch.setattr(driver.Driver, "_resume", fencing)

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from holdfast.engine.execution import claimed_run, run_exit
-from holdfast.engine.journal.writer import Conflict
+from holdfast.engine.journal.writer import PositionTaken
 from holdfast.engine.kernel import kernel
 from holdfast.engine.worker import health
 from holdfast.errors import StoreError, StoreUnavailable
-from holdfast.model.execution import Execution, shown_nodes
-from holdfast.records import changes
+from holdfast.model.execution import Execution, nodes_summary
+from holdfast.records import run_writes
 from tests.simulation.bugs.planting import bug
 
 _OUTAGES = {"table_outage": 0.7, "blob_outage": 0.9}
@@ -33,7 +33,7 @@ _ONLY_BLOBS = {
 @bug("calling", **_OUTAGES)
 def an_unusable_store_blamed_on_the_run(patch: pytest.MonkeyPatch) -> None:
     """Only a store that does not answer is waited for; another error is raised where it is met."""
-    patiently = kernel.Kernel.patiently
+    patiently = kernel.Kernel.retry_store_errors
 
     async def impatient(
         self: Any, action: Callable[[], Awaitable[Any]], alive: Callable[[], bool], **given: Any
@@ -53,27 +53,27 @@ def an_unusable_store_blamed_on_the_run(patch: pytest.MonkeyPatch) -> None:
             raise raised[0]
         return value
 
-    patch.setattr(kernel.Kernel, "patiently", impatient)
+    patch.setattr(kernel.Kernel, "retry_store_errors", impatient)
 
 
 @bug(**_OUTAGES)
 def a_run_held_for_as_long_as_the_lease_is_renewed(patch: pytest.MonkeyPatch) -> None:
-    patiently = kernel.Kernel.patiently
+    patiently = kernel.Kernel.retry_store_errors
 
     async def stubborn(self: Any, action: Any, alive: Any, **given: Any) -> Any:
         return await patiently(self, action, alive, seconds_max=1e9)
 
-    patch.setattr(kernel.Kernel, "patiently", stubborn)
+    patch.setattr(kernel.Kernel, "retry_store_errors", stubborn)
 
 
 @bug(**_OUTAGES)
 def an_outage_counted_against_the_run(patch: pytest.MonkeyPatch) -> None:
     async def unfair(self: Any, error: StoreError) -> None:
-        self._hold.holder.cut_off(error)
-        self._hold.journal = None
-        await self.release("store_unusable", failures=self._hold.head.resume_failures + 1)
+        self._claimed.owner.on_store_outage(error)
+        self._claimed.journal = None
+        await self.release("store_unusable", failures=self._claimed.head.resume_failures + 1)
 
-    patch.setattr(run_exit.Leaving, "step_back", unfair)
+    patch.setattr(run_exit.RunExit, "release_on_outage", unfair)
 
 
 @bug(**_OUTAGES)
@@ -84,10 +84,10 @@ def claims_by_a_worker_that_cannot_drive_runs(patch: pytest.MonkeyPatch) -> None
 @bug("calling", **_ONLY_BLOBS, small_blobs=1.0)
 def a_run_that_goes_on_without_what_could_not_be_written(patch: pytest.MonkeyPatch) -> None:
     def deaf(self: Any, error: BaseException) -> None:
-        if isinstance(error, Conflict):
+        if isinstance(error, PositionTaken):
             self.journal = None
 
-    patch.setattr(claimed_run.Hold, "_lose", deaf)
+    patch.setattr(claimed_run.ClaimedRun, "_on_write_failed", deaf)
 
 
 @bug(**_OUTAGES)
@@ -96,6 +96,6 @@ def a_row_that_says_nothing_of_where_a_run_stood(patch: pytest.MonkeyPatch) -> N
 
     def shown(execution: Execution) -> str:
         over = execution.branches and execution.ending is not None
-        return "" if over else shown_nodes(execution)
+        return "" if over else nodes_summary(execution)
 
-    patch.setattr(changes, "shown_nodes", shown)
+    patch.setattr(run_writes, "nodes_summary", shown)

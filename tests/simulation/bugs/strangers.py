@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.engine.runs import starting
-from holdfast.model import answers
+from holdfast.model import answer_validation
 from holdfast.model.invocation import Answer
 from holdfast.model.pricing import Usage
 from holdfast.records.head import head_of
@@ -23,19 +23,19 @@ _ABSURD = {"absurd_usage": 1.0}
 @bug(**_STRANGERS)
 def a_run_handed_to_another_user(patch: pytest.MonkeyPatch) -> None:
     """The id and the input are compared, and the user is not."""
-    same_run = starting.same_run
+    same_run = starting.check_same_run
 
     def heedless(item: Mapping[str, Any], hash: bytes, run: Any, *, user: Any) -> Any:
         standing = head_of(item).user
         owner = None if standing is None else UserHash(standing, standing)
         return same_run(item, hash, run, user=owner)
 
-    patch.setattr(starting, "same_run", heedless)
+    patch.setattr(starting, "check_same_run", heedless)
 
 
 @bug(**_STRANGERS)
 def no_user_is_like_any_user(patch: pytest.MonkeyPatch) -> None:
-    same_run = starting.same_run
+    same_run = starting.check_same_run
 
     def heedless(item: Mapping[str, Any], hash: bytes, run: Any, *, user: Any) -> Any:
         standing = head_of(item).user
@@ -43,7 +43,7 @@ def no_user_is_like_any_user(patch: pytest.MonkeyPatch) -> None:
             user = UserHash(standing, standing)
         return same_run(item, hash, run, user=user)
 
-    patch.setattr(starting, "same_run", heedless)
+    patch.setattr(starting, "check_same_run", heedless)
 
 
 @bug("calling", **_ABSURD)
@@ -62,9 +62,9 @@ def a_usage_beyond_what_was_reserved_counts(patch: pytest.MonkeyPatch) -> None:
 
 
 def _believe(patch: pytest.MonkeyPatch, absurd: Callable[[Usage], bool]) -> None:
-    admitted = answers._admitted_usage
+    admitted = answer_validation._trusted_usage
 
     def gullible(answer: Answer, tokens: tuple[int, int]) -> Usage:
         return answer.usage if absurd(answer.usage) else admitted(answer, tokens)
 
-    patch.setattr(answers, "_admitted_usage", gullible)
+    patch.setattr(answer_validation, "_trusted_usage", gullible)

@@ -10,10 +10,10 @@ import pytest
 from holdfast.engine.client import run_commands
 from holdfast.engine.effects import calls, invocations, shared_answers
 from holdfast.engine.execution import visit
-from holdfast.engine.execution.external_effects import Outside
+from holdfast.engine.execution.external_effects import ExternalEffects
 from holdfast.engine.history import text_stream
 from holdfast.engine.kernel import spool
-from holdfast.records import shared_answers as shared_records
+from holdfast.records import shared_answer as shared_records
 from holdfast.records.keys import answer_key
 from tests.simulation.bugs.planting import bug
 
@@ -52,21 +52,21 @@ def an_asker_that_fails_removes_what_stands(patch: pytest.MonkeyPatch) -> None:
 def a_lease_on_an_answer_that_is_not_renewed(patch: pytest.MonkeyPatch) -> None:
     async def nothing(*arguments: Any) -> None: ...
 
-    patch.setattr(shared_answers.SharedAnswers, "_renew", nothing)
+    patch.setattr(shared_answers.SharedAnswers, "_renew_lease", nothing)
 
 
 @bug("telling")
 def an_answer_that_counts_is_asked_for_again(patch: pytest.MonkeyPatch) -> None:
     """An answer is taken for one whose time is over when a third of it has passed."""
-    standing_of = shared_records.standing_of
+    standing_of = shared_records.shared_answer_of
 
     def hasty(item: Any) -> Any:
         found = standing_of(item)
         if found.state != "answered":
             return found
-        return msgspec.structs.replace(found, until_ms=found.until_ms - 27_000)
+        return msgspec.structs.replace(found, expires_ms=found.expires_ms - 27_000)
 
-    patch.setattr(shared_answers, "standing_of", hasty)
+    patch.setattr(shared_answers, "shared_answer_of", hasty)
     _blind(patch, "leased")
 
 
@@ -77,37 +77,37 @@ def tenants_that_share_answers(patch: pytest.MonkeyPatch) -> None:
 
 @bug("telling")
 def a_shared_answer_that_each_run_pays(patch: pytest.MonkeyPatch) -> None:
-    charged = invocations._Question.charged
+    charged = invocations._ModelCall.charged
 
     def dear(self: Any, value: Any) -> Any:
-        return charged(self, msgspec.structs.replace(value, others=False))
+        return charged(self, msgspec.structs.replace(value, from_cache=False))
 
-    patch.setattr(invocations._Question, "charged", dear)
+    patch.setattr(invocations._ModelCall, "charged", dear)
 
 
 @bug("telling")
 def the_bytes_of_an_answer_that_are_freed(patch: pytest.MonkeyPatch) -> None:
-    content_of = shared_answers.SharedAnswers._content
+    content_of = shared_answers.SharedAnswers._store_content
 
     async def forgetful(self: Any, *arguments: Any) -> Any:
         content = await content_of(self, *arguments)
-        await self._free(content)
+        await self._delete_blob(content)
         return content
 
-    patch.setattr(shared_answers.SharedAnswers, "_content", forgetful)
+    patch.setattr(shared_answers.SharedAnswers, "_store_content", forgetful)
 
 
 @bug("telling")
 def a_question_that_waits_for_its_quota_and_keeps_its_lease(patch: pytest.MonkeyPatch) -> None:
     """It waits for all other calls of its node, which may wait for it."""
-    patch.setattr(visit.Visit, "admitted_in_place", visit.Visit.admitted)
+    patch.setattr(visit.Visit, "acquire_permit_in_place", visit.Visit.acquire_permit)
 
 
 @bug("telling")
 def a_question_that_waits_for_its_quota_and_counts_as_paid(patch: pytest.MonkeyPatch) -> None:
     async def nothing(*arguments: Any) -> None: ...
 
-    patch.setattr(calls.Calls, "_unreserve", nothing)
+    patch.setattr(calls.Calls, "_cancel_reservation", nothing)
 
 
 # --- text as it comes -----------------------------------------------------------------------------
@@ -116,7 +116,7 @@ def a_question_that_waits_for_its_quota_and_counts_as_paid(patch: pytest.MonkeyP
 @bug("telling")
 def calls_of_branches_whose_texts_have_one_name(patch: pytest.MonkeyPatch) -> None:
     def plain(self: Any, call: str, name: str) -> Any:
-        return self.outside.text_writer(call, name)
+        return self.external.text_writer(call, name)
 
     patch.setattr(visit.Visit, "text_writer", plain)
 
@@ -125,7 +125,7 @@ def calls_of_branches_whose_texts_have_one_name(patch: pytest.MonkeyPatch) -> No
 def an_answer_recorded_before_its_text_is_written(patch: pytest.MonkeyPatch) -> None:
     async def hasty(self: Any) -> None:
         if self._stream is not None:
-            self._say(self._stream, "", last=True)
+            self._append(self._stream, "", last=True)
             self.abandon()
 
     patch.setattr(text_stream.TokenWriter, "finish", hasty)
@@ -133,12 +133,12 @@ def an_answer_recorded_before_its_text_is_written(patch: pytest.MonkeyPatch) -> 
 
 @bug("telling")
 def an_attempt_that_begins_and_nobody_is_told(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(text_stream._Reader, "_restarts", lambda *arguments: False)
+    patch.setattr(text_stream._TextReader, "_note_attempt", lambda *arguments: False)
 
 
 @bug("telling")
 def a_cursor_that_names_the_piece_before(patch: pytest.MonkeyPatch) -> None:
-    cursor_of = run_commands.text_cursor_of
+    cursor_of = run_commands.parse_text_cursor
 
     def earlier(*arguments: Any, **values: Any) -> Any:
         cursor = cursor_of(*arguments, **values)
@@ -146,13 +146,13 @@ def a_cursor_that_names_the_piece_before(patch: pytest.MonkeyPatch) -> None:
             return cursor
         return msgspec.structs.replace(cursor, index=cursor.index - 1)
 
-    patch.setattr(run_commands, "text_cursor_of", earlier)
+    patch.setattr(run_commands, "parse_text_cursor", earlier)
 
 
 @bug("telling")
 def text_said_while_an_item_is_written_goes_into_it(patch: pytest.MonkeyPatch) -> None:
     def late(self: Any, entry: Any) -> None:
-        batch = self._unwritten() or self._batches[-1]
+        batch = self._first_unwritten() or self._batches[-1]
         batch.entries.append(entry)
         batch.size += len(entry.text)
 
@@ -161,32 +161,32 @@ def text_said_while_an_item_is_written_goes_into_it(patch: pytest.MonkeyPatch) -
 
 @bug("telling")
 def text_that_outlasts_its_run(patch: pytest.MonkeyPatch) -> None:
-    text_item = text_stream.text_item
+    text_item = text_stream.text_write
 
     def lasting(*arguments: Any, **values: Any) -> Any:
         put = text_item(*arguments, **values)
         item = {**put.item, "ttl": put.item["ttl"] + 30 * 24 * 3600}
         return msgspec.structs.replace(put, item=item)
 
-    patch.setattr(text_stream, "text_item", lasting)
+    patch.setattr(text_stream, "text_write", lasting)
 
 
 @bug("telling", stream_stall=0.6)
 def an_owner_that_lost_the_run_is_heard_to_its_end(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(text_stream._Reader, "see", lambda *arguments: None)
+    patch.setattr(text_stream._TextReader, "update_head", lambda *arguments: None)
 
 
 @bug("telling", stream_stall=0.6)
 def an_owner_that_lost_the_run_writes_its_text(patch: pytest.MonkeyPatch) -> None:
     def text_writer(self: Any, call: str, name: str) -> Any:
-        hold = self._hold
+        hold = self._claimed
         return text_stream.TokenWriter(
             hold.kernel,
             hold.head,
-            alive=lambda: True,
-            lost=lambda: False,
+            is_claimed=lambda: True,
+            is_lost=lambda: False,
             call=call,
             name=name,
         )
 
-    patch.setattr(Outside, "text_writer", text_writer)
+    patch.setattr(ExternalEffects, "text_writer", text_writer)

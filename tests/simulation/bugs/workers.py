@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.engine.execution import driver
 from holdfast.engine.worker import lease, reaper
-from holdfast.records import reaper as turns
+from holdfast.records import reaping as turns
 from tests.simulation.bugs.planting import bug
 
 _DEAD = {"dead_workers": 1.0}
@@ -25,38 +25,38 @@ _DEADLY = {"crash": 0.003, "restart_seconds_max": 5.0}
 @bug()
 def dead_workers_are_not_swept_again(patch: pytest.MonkeyPatch) -> None:
     """What an index showed too late, or landed late, stays under a dead worker's name."""
-    patch.setattr(reaper.Reaper, "_begin_turn", lambda self: None)
+    patch.setattr(reaper.Reaper, "_start_turn", lambda self: None)
 
 
 @bug(late_write=0.06, late_seconds_max=100.0, abandoned=0.8)
 def dead_workers_are_swept_again_only_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(reaper, "AGES_MS", (0,))
+    patch.setattr(reaper, "RESWEEP_AGES_MS", (0,))
 
 
 @bug(**_DEAD)
 def a_turn_without_a_bound(patch: pytest.MonkeyPatch) -> None:
-    dead = reaper.Reaper._dead
+    dead = reaper.Reaper._list_dead
 
     async def all_of_them(self: Any, cursor: str, until_ms: int, most: int) -> Any:
         return await dead(self, cursor, until_ms, 1000)
 
-    patch.setattr(reaper.Reaper, "_dead", all_of_them)
+    patch.setattr(reaper.Reaper, "_list_dead", all_of_them)
 
 
 @bug()
 def every_worker_takes_every_turn(patch: pytest.MonkeyPatch) -> None:
-    def due(item: Any) -> turns.Turn:
-        return msgspec.structs.replace(turns.turn_of(item), next_ms=0)
+    def due(item: Any) -> turns.SweepTurn:
+        return msgspec.structs.replace(turns.sweep_turn_of(item), next_ms=0)
 
-    patch.setattr(reaper, "turn_of", due)
+    patch.setattr(reaper, "sweep_turn_of", due)
 
 
 @bug(**_FEW, late_write=0.06, late_seconds_max=60.0, abandoned=0.8)
 def only_a_worker_that_lives_for_a_lease_takes_a_turn(patch: pytest.MonkeyPatch) -> None:
-    def never_due(item: Any) -> turns.Turn:
-        return msgspec.structs.replace(turns.turn_of(item), next_ms=10**15)
+    def never_due(item: Any) -> turns.SweepTurn:
+        return msgspec.structs.replace(turns.sweep_turn_of(item), next_ms=10**15)
 
-    patch.setattr(reaper, "turn_of", never_due)
+    patch.setattr(reaper, "sweep_turn_of", never_due)
 
 
 # --- workers lost in a row ------------------------------------------------------------------------
@@ -65,13 +65,13 @@ def only_a_worker_that_lives_for_a_lease_takes_a_turn(patch: pytest.MonkeyPatch)
 @bug(**_FEW, **_DEADLY)
 def workers_count_as_lost_in_a_row_though_one_let_go(patch: pytest.MonkeyPatch) -> None:
     fences = property(lambda self: self.hold.execution.fences)
-    patch.setattr(driver.Driver, "_lost_in_a_row", fences)
+    patch.setattr(driver.Driver, "_consecutive_losses", fences)
 
 
 @bug(**_FEW)
 def workers_count_as_lost_in_a_row_though_the_run_got_on(patch: pytest.MonkeyPatch) -> None:
     losses = property(lambda self: self.hold.head.losses)
-    patch.setattr(driver.Driver, "_lost_in_a_row", losses)
+    patch.setattr(driver.Driver, "_consecutive_losses", losses)
 
 
 # --- clocks ---------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ def a_lease_far_ahead_is_believed(patch: pytest.MonkeyPatch) -> None:
 
 @bug(**_JUMPS)
 def a_lease_stays_long_when_the_clock_is_set_right(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(lease, "_SET_BACK_MS", 10**9)
+    patch.setattr(lease, "_CLOCK_SET_BACK_MS", 10**9)
 
 
 @bug(**_JUMPS)

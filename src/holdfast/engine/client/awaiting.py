@@ -6,45 +6,45 @@ import asyncio
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 
-from holdfast.engine.client.process_workers import Crew
-from holdfast.engine.journal.endings import Outcome
+from holdfast.engine.client.process_workers import ProcessWorkers
+from holdfast.engine.journal.endings import RunOutcome
 from holdfast.engine.journal.reader import load_journal
 from holdfast.engine.kernel.kernel import Kernel
-from holdfast.engine.runs.removal import check_kept
+from holdfast.engine.runs.removal import check_journal_kept
 from holdfast.engine.runs.rows import read_row
 from holdfast.model.execution import Execution
 from holdfast.model.run import Status
 from holdfast.records.head import ENDED, Head
 from holdfast.records.keys import RunKey
 
-__all__ = ["Awaiting"]
+__all__ = ["RunOutcomes"]
 
 # Somebody who waits for a run of another process asks at first often, then less so.
-_ASK_FIRST_SECONDS = 0.05
-_ASK_MOST_SECONDS = 1.0
+_POLL_FIRST_SECONDS = 0.05
+_POLL_SECONDS_MAX = 1.0
 
 
-class Awaiting:
+class RunOutcomes:
     """Those in this process who wait for runs to end."""
 
-    def __init__(self, kernel: Kernel, crew: Crew) -> None:
+    def __init__(self, kernel: Kernel, workers: ProcessWorkers) -> None:
         self._kernel = kernel
-        self._crew = crew
-        self._told: dict[RunKey, set[asyncio.Future[Outcome]]] = {}
+        self._workers = workers
+        self._futures: dict[RunKey, set[asyncio.Future[RunOutcome]]] = {}
 
-    def ended(self, head: Head, execution: Execution, status: Status) -> None:
+    def notify_ended(self, head: Head, execution: Execution, status: Status) -> None:
         """Tell those who wait how a run ended here."""
         # A quarantined run's own last failure is not why it is quarantined.
         failure = head.failure if status == "quarantined" else execution.failure
-        self.tell(head.key, Outcome(status, execution.state, failure))
+        self.notify(head.key, RunOutcome(status, execution.state, failure))
 
-    def tell(self, run: RunKey, outcome: Outcome) -> None:
+    def notify(self, run: RunKey, outcome: RunOutcome) -> None:
         """Tell those who wait for a run."""
-        for future in self._told.pop(run, ()):
+        for future in self._futures.pop(run, ()):
             if not future.done():
                 future.set_result(outcome)
 
-    async def outcome_within(self, run: RunKey, seconds: float | None) -> Outcome:
+    async def wait_for_outcome(self, run: RunKey, seconds: float | None) -> RunOutcome:
         """Return how a run ended, once it has.
 
         Raises:
@@ -54,52 +54,56 @@ class Awaiting:
         timeout = asyncio.timeout(seconds)
         try:
             async with timeout:
-                return await self._outcome(run)
+                return await self._poll_outcome(run)
         except TimeoutError:
             if not timeout.expired():
                 raise
         # It may have ended before there was time to look, where little or none was given.
-        outcome = None if self._crew.holds(run) else await self._asked(run, wait=False)
+        outcome = (
+            None if self._workers.has_claimed(run) else await self._read_outcome(run, wait=False)
+        )
         if outcome is None:
             raise TimeoutError(f"run {run.id!r} has not ended within {seconds:g} seconds")
         return outcome
 
-    async def _outcome(self, run: RunKey) -> Outcome:
-        await self._crew.settled(run)
-        pause = _ASK_FIRST_SECONDS
+    async def _poll_outcome(self, run: RunKey) -> RunOutcome:
+        await self._workers.wait_for_exit(run)
+        poll_seconds = _POLL_FIRST_SECONDS
         while True:
             # Listening before asking: an ending that comes in between is heard.
-            with self._listening(run) as told:
-                outcome = None if self._crew.holds(run) else await self._asked(run)
+            with self._subscribe(run) as ended:
+                outcome = None if self._workers.has_claimed(run) else await self._read_outcome(run)
                 if outcome is not None:
                     return outcome
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(pause):
-                        return await told
-            pause = min(pause * 2, _ASK_MOST_SECONDS)
+                    async with asyncio.timeout(poll_seconds):
+                        return await ended
+            poll_seconds = min(poll_seconds * 2, _POLL_SECONDS_MAX)
 
     @contextmanager
-    def _listening(self, run: RunKey) -> Generator[asyncio.Future[Outcome], None, None]:
+    def _subscribe(self, run: RunKey) -> Generator[asyncio.Future[RunOutcome], None, None]:
         """Yield what one of our own workers tells of how a run ended."""
-        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        waiting = self._told.setdefault(run, set())
-        waiting.add(future)
+        future: asyncio.Future[RunOutcome] = asyncio.get_running_loop().create_future()
+        futures = self._futures.setdefault(run, set())
+        futures.add(future)
         try:
             yield future
         finally:
-            waiting.discard(future)
-            if not waiting and self._told.get(run) is waiting:
-                del self._told[run]
+            futures.discard(future)
+            if not futures and self._futures.get(run) is futures:
+                del self._futures[run]
 
-    async def _asked(self, run: RunKey, *, wait: bool = True) -> Outcome | None:
+    async def _read_outcome(self, run: RunKey, *, wait: bool = True) -> RunOutcome | None:
         head = await read_row(self._kernel, run)
         if head.status not in ENDED:
             return None
         if head.into is not None:
             into = RunKey(run.tenant, head.into)
-            return await (self._outcome(into) if wait else self._asked(into, wait=False))
+            return await (
+                self._poll_outcome(into) if wait else self._read_outcome(into, wait=False)
+            )
         if head.status not in ("finished", "failed"):
-            return Outcome(head.status, {}, head.failure)
-        check_kept(head)
+            return RunOutcome(head.status, {}, head.failure)
+        check_journal_kept(head)
         execution = (await load_journal(self._kernel, head)).execution
-        return Outcome(head.status, execution.state, execution.failure)
+        return RunOutcome(head.status, execution.state, execution.failure)

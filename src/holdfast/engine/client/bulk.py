@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from functools import partial
 
-from holdfast.engine.history.lists import listed
+from holdfast.engine.history.lists import list_runs
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.errors import (
     HoldfastError,
@@ -21,22 +21,22 @@ from holdfast.model.run import RunEntry
 from holdfast.model.run_filter import RunFilter
 from holdfast.records.keys import RunKey
 
-__all__ = ["Act", "acted"]
+__all__ = ["Action", "act_on_runs"]
 
-Act = Callable[[RunKey], Awaitable[None]]
+Action = Callable[[RunKey], Awaitable[None]]
 
-_RUNS_A_PAGE = 400
-_AT_ONCE = 16
+_RUNS_PER_PAGE = 400
+_CONCURRENT_MAX = 16
 _ERRORS_MAX = 5
 # What a run says that is not, or no longer, what the list showed of it.
 _REFUSALS = (RunEnded, RunNotFound, NotRetryable)
 
 
-async def acted(
+async def act_on_runs(
     kernel: Kernel,
     tenant: str,
-    asked: RunFilter,
-    act: Act | None,
+    run_filter: RunFilter,
+    action: Action | None,
     *,
     limit: int | None,
     cursor: str | None,
@@ -53,14 +53,14 @@ async def acted(
     """
     progress = BulkProgress(cursor=cursor)
     while True:
-        room = _RUNS_A_PAGE if limit is None else min(_RUNS_A_PAGE, limit - progress.seen)
-        page = await kernel.persistently(
-            partial(listed, kernel, tenant, asked, limit=room, cursor=progress.cursor)
+        page_limit = _RUNS_PER_PAGE if limit is None else min(_RUNS_PER_PAGE, limit - progress.seen)
+        page = await kernel.retry_while_unavailable(
+            partial(list_runs, kernel, tenant, run_filter, limit=page_limit, cursor=progress.cursor)
         )
-        outcomes = [] if act is None else await _all(kernel, act, page.runs)
+        outcomes = [] if action is None else await _act_on_page(kernel, action, page.runs)
         errors = [
             f"run {entry.id!r}: {error} [{error.code}]"
-            for entry, error in zip(page.runs, outcomes, strict=act is not None)
+            for entry, error in zip(page.runs, outcomes, strict=action is not None)
             if error is not None and not isinstance(error, _REFUSALS)
         ]
         refused = sum(isinstance(error, _REFUSALS) for error in outcomes)
@@ -77,23 +77,25 @@ async def acted(
             return
 
 
-async def _all(kernel: Kernel, act: Act, entries: list[RunEntry]) -> list[HoldfastError | None]:
+async def _act_on_page(
+    kernel: Kernel, action: Action, entries: list[RunEntry]
+) -> list[HoldfastError | None]:
     """Act on all of them, a few at a time; return what each said."""
     outcomes: list[HoldfastError | None] = []
-    for start in range(0, len(entries), _AT_ONCE):
-        some = entries[start : start + _AT_ONCE]
-        tried = (_tried(kernel, act, RunKey(entry.tenant, entry.id)) for entry in some)
-        said = await asyncio.gather(*tried)
-        for error in said:
+    for start in range(0, len(entries), _CONCURRENT_MAX):
+        chunk = entries[start : start + _CONCURRENT_MAX]
+        attempts = (_try_action(kernel, action, RunKey(entry.tenant, entry.id)) for entry in chunk)
+        results = await asyncio.gather(*attempts)
+        for error in results:
             if isinstance(error, StoreUnavailable | StoreUnusable):
                 raise error  # all others would say the same
-        outcomes += said
+        outcomes += results
     return outcomes
 
 
-async def _tried(kernel: Kernel, act: Act, run: RunKey) -> HoldfastError | None:
+async def _try_action(kernel: Kernel, action: Action, run: RunKey) -> HoldfastError | None:
     try:
-        await kernel.persistently(partial(act, run))
+        await kernel.retry_while_unavailable(partial(action, run))
     except HoldfastError as error:
         return error
     return None

@@ -11,40 +11,40 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.client.process_workers import Crew
-from holdfast.engine.journal.endings import Outcome
-from holdfast.engine.journal.in_memory import Stood, Unwritten
+from holdfast.engine.client.process_workers import ProcessWorkers
+from holdfast.engine.journal.endings import RunOutcome
+from holdfast.engine.journal.in_memory import InMemoryRun, RunExists
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs import starting
 from holdfast.engine.runs.rows import read_row
-from holdfast.engine.worker.worker import Room
+from holdfast.engine.worker.worker import SlotReservation
 from holdfast.errors import AlreadyExists, InvalidRequest, Refused, RunNotFound
 from holdfast.graph import Graph
 from holdfast.records.keys import RunKey
 
-__all__ = ["Launched", "Launching"]
+__all__ = ["LaunchedRun", "RunLauncher"]
 
 
-class Launched(msgspec.Struct, frozen=True):
+class LaunchedRun(msgspec.Struct, frozen=True):
     """A run whose start is acknowledged."""
 
     run: RunKey
     graph: Graph | None
     """None where another run took the input that is not one of this graph."""
-    outcome: Outcome | None = None
+    outcome: RunOutcome | None = None
     """How it ended, where nobody wrote that down."""
 
 
-class Launching:
+class RunLauncher:
     """The starts of this process."""
 
-    def __init__(self, kernel: Kernel, crew: Crew) -> None:
+    def __init__(self, kernel: Kernel, workers: ProcessWorkers) -> None:
         self._kernel = kernel
-        self._crew = crew
+        self._workers = workers
         # Runs that are just being started, and stand nowhere but in memory.
-        self._unwritten: dict[RunKey, Unwritten] = {}
+        self._in_memory: dict[RunKey, InMemoryRun] = {}
 
-    async def start(self, graph: Graph, input: Any, asked: starting.Start) -> Launched:
+    async def start(self, graph: Graph, input: Any, request: starting.StartRequest) -> LaunchedRun:
         """Start a run, and return it once nothing can lose it.
 
         Raises:
@@ -53,89 +53,95 @@ class Launching:
                 another user.
             SessionBusy: another run of its session goes on, and it is not to wait for that.
         """
-        if asked.run in self._unwritten:
-            return await self._joined(graph, input, asked)
-        room = self._crew.reserve(asked.run, graph.name, asked.pool)
-        if asked.on_pause and room is not None and _fits_in_memory(asked):
-            return await self._start_in_memory(graph, input, asked, room)
+        if request.run in self._in_memory:
+            return await self._join_start(graph, input, request)
+        slot = self._workers.reserve(request.run, graph.name, request.pool)
+        if request.on_pause and slot is not None and _can_stay_in_memory(request):
+            return await self._start_in_memory(graph, input, request, slot)
         try:
-            started = await starting.start(
+            started = await starting.start_run(
                 self._kernel,
-                self._crew,
+                self._workers,
                 graph,
                 input,
-                asked,
-                owner=None if room is None else room.owner,
+                request,
+                owner=None if slot is None else slot.owner,
             )
         except BaseException as error:
-            if room is not None:
-                room.give_back(unsure=not isinstance(error, InvalidRequest | Refused))
+            if slot is not None:
+                slot.release(maybe_claimed=not isinstance(error, InvalidRequest | Refused))
             raise
-        self._hand_on(started, room)
+        self._hand_to_worker(started, slot)
         if started.head.into is None:
-            return Launched(asked.run, graph)
-        taken_by = RunKey(asked.run.tenant, started.head.into)
-        return Launched(taken_by, graph if await self._is_of(taken_by, graph) else None)
+            return LaunchedRun(request.run, graph)
+        merged_into = RunKey(request.run.tenant, started.head.into)
+        return LaunchedRun(
+            merged_into, graph if await self._is_run_of(merged_into, graph) else None
+        )
 
     async def _start_in_memory(
-        self, graph: Graph, input: Any, asked: starting.Start, room: Room
-    ) -> Launched:
+        self, graph: Graph, input: Any, request: starting.StartRequest, slot: SlotReservation
+    ) -> LaunchedRun:
         try:
-            started = await starting.begin_unwritten(
-                self._kernel, graph, input, asked, owner=room.owner
+            started = await starting.start_in_memory(
+                self._kernel, graph, input, request, owner=slot.owner
             )
         except BaseException:
-            room.give_back()
+            slot.release()
             raise
-        unwritten = None if started.loaded is None else started.loaded.unwritten
-        if unwritten is None:
-            room.give_back()
-            return Launched(asked.run, graph)
-        if asked.run in self._unwritten:  # somebody else was faster
-            room.give_back()
-            return await self._joined(graph, input, asked)
+        in_memory = None if started.loaded is None else started.loaded.in_memory
+        if in_memory is None:
+            slot.release()
+            return LaunchedRun(request.run, graph)
+        if request.run in self._in_memory:  # somebody else was faster
+            slot.release()
+            return await self._join_start(graph, input, request)
         # Until it is known, though whoever started it may not wait for that.
-        self._unwritten[asked.run] = unwritten
-        unwritten.when_known(lambda: self._unwritten.pop(asked.run))
-        room.take(started.head, started.loaded)
-        return await self._acknowledged(asked.run, graph, unwritten)
+        self._in_memory[request.run] = in_memory
+        in_memory.add_done_callback(lambda: self._in_memory.pop(request.run))
+        slot.start_run(started.head, started.loaded)
+        return await self._await_acknowledged(request.run, graph, in_memory)
 
-    async def _joined(self, graph: Graph, input: Any, asked: starting.Start) -> Launched:
+    async def _join_start(
+        self, graph: Graph, input: Any, request: starting.StartRequest
+    ) -> LaunchedRun:
         """Return a run that another caller in this process is just starting."""
-        unwritten = self._unwritten[asked.run]
-        same_user = await starting.hashed_user(self._kernel, asked) == unwritten.user
-        prepared = await starting.prepare(self._kernel, graph, input, asked.session)
-        if prepared.hash != unwritten.hash or not same_user:
+        in_memory = self._in_memory[request.run]
+        same_user = await starting.hash_requested_user(self._kernel, request) == in_memory.user
+        prepared = await starting.prepare_input(self._kernel, graph, input, request.session)
+        if prepared.input_hash != in_memory.input_hash or not same_user:
             raise AlreadyExists(
-                f"a run {asked.run.id!r} is just being started, with another input, in another "
+                f"a run {request.run.id!r} is just being started, with another input, in another "
                 "session or for another user"
             )
-        return await self._acknowledged(asked.run, graph, unwritten)
+        return await self._await_acknowledged(request.run, graph, in_memory)
 
-    async def _acknowledged(self, run: RunKey, graph: Graph, unwritten: Unwritten) -> Launched:
+    async def _await_acknowledged(
+        self, run: RunKey, graph: Graph, in_memory: InMemoryRun
+    ) -> LaunchedRun:
         try:
-            outcome = await unwritten.known()
-        except Stood as stood:
-            starting.same_run(stood.item, unwritten.hash, run, user=unwritten.user)
+            outcome = await in_memory.wait()
+        except RunExists as stood:
+            starting.check_same_run(stood.item, in_memory.input_hash, run, user=in_memory.user)
             outcome = None
-        return Launched(run, graph, outcome)
+        return LaunchedRun(run, graph, outcome)
 
-    def _hand_on(self, started: starting.Started, room: Room | None) -> None:
+    def _hand_to_worker(self, started: starting.StartResult, slot: SlotReservation | None) -> None:
         head, loaded = started.head, started.loaded
-        if room is not None and loaded is not None and head.owner is not None:
-            room.take(head, loaded)
+        if slot is not None and loaded is not None and head.owner is not None:
+            slot.start_run(head, loaded)
             return
-        if room is not None:
-            room.give_back()
-        if loaded is not None and head.reason is None and head.place is not None:
-            self._crew.offer(head.place)
+        if slot is not None:
+            slot.release()
+        if loaded is not None and head.reason is None and head.index_key is not None:
+            self._workers.offer(head.index_key)
 
-    async def _is_of(self, run: RunKey, graph: Graph) -> bool:
+    async def _is_run_of(self, run: RunKey, graph: Graph) -> bool:
         with suppress(RunNotFound):  # a pointer may outlive the run to which it points
             return (await read_row(self._kernel, run)).graph == graph.name
         return False
 
 
-def _fits_in_memory(asked: starting.Start) -> bool:
+def _can_stay_in_memory(request: starting.StartRequest) -> bool:
     """Return whether nobody has to find the run while it is written nowhere."""
-    return asked.session is None and asked.starts_ms is None and asked.budget is None
+    return request.session is None and request.starts_ms is None and request.budget is None

@@ -5,43 +5,43 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 
-from holdfast.engine.worker.worker import Room, Worker
+from holdfast.engine.worker.worker import SlotReservation, Worker
 from holdfast.records.head import Head
-from holdfast.records.keys import Place, RunKey
+from holdfast.records.keys import IndexKey, RunKey
 
-__all__ = ["Crew"]
+__all__ = ["ProcessWorkers"]
 
-_REMEMBERED_MAX = 10_000
+_CACHED_HEADS_MAX = 10_000
 
 
-class Crew:
+class ProcessWorkers:
     """All workers of a process, as those see them who start, wake or cancel runs in it."""
 
     def __init__(self) -> None:
         self._workers: list[Worker] = []
-        self._waiting: OrderedDict[RunKey, Head] = OrderedDict()
+        self._cached_heads: OrderedDict[RunKey, Head] = OrderedDict()
 
-    def join(self, worker: Worker) -> None:
+    def add(self, worker: Worker) -> None:
         """Take a worker in."""
         self._workers.append(worker)
 
-    def reserve(self, run: RunKey, graph: str, pool: str | None) -> Room | None:
+    def reserve(self, run: RunKey, graph: str, pool: str | None) -> SlotReservation | None:
         """Keep room for a run with one of them, if any has room for it."""
-        rooms = (worker.reserve(run, graph, pool) for worker in self._workers)
-        return next((room for room in rooms if room is not None), None)
+        slots = (worker.reserve(run, graph, pool) for worker in self._workers)
+        return next((slot for slot in slots if slot is not None), None)
 
-    def remember(self, head: Head) -> None:
+    def cache_head(self, head: Head) -> None:
         """Remember the row of a run that was paused here: who signals it need not read it."""
-        self._waiting[head.key] = head
-        self._waiting.move_to_end(head.key)
-        if len(self._waiting) > _REMEMBERED_MAX:
-            self._waiting.popitem(last=False)
+        self._cached_heads[head.key] = head
+        self._cached_heads.move_to_end(head.key)
+        if len(self._cached_heads) > _CACHED_HEADS_MAX:
+            self._cached_heads.popitem(last=False)
 
-    def recall(self, run: RunKey) -> Head | None:
+    def take_cached_head(self, run: RunKey) -> Head | None:
         """Return a row as it once was, if we know it; whoever uses it compares it with what is."""
-        return self._waiting.pop(run, None)
+        return self._cached_heads.pop(run, None)
 
-    def offer(self, place: Place) -> None:
+    def offer(self, place: IndexKey) -> None:
         """Tell everybody that a run is due."""
         for worker in self._workers:
             worker.offer(place)
@@ -51,19 +51,19 @@ class Crew:
         for worker in self._workers:
             worker.interrupt(run)
 
-    def hear(self, run: RunKey) -> None:
+    def on_signal(self, run: RunKey) -> None:
         """Tell whoever holds the run that a signal came."""
         for worker in self._workers:
-            worker.hear(run)
+            worker.on_signal(run)
 
-    def holds(self, run: RunKey) -> bool:
+    def has_claimed(self, run: RunKey) -> bool:
         """Return whether one of them drives the run."""
-        return any(worker.holds(run) for worker in self._workers)
+        return any(worker.has_claimed(run) for worker in self._workers)
 
-    async def settled(self, run: RunKey) -> None:
+    async def wait_for_exit(self, run: RunKey) -> None:
         """Return when the row of a run that has ended here says so."""
         for worker in self._workers:
-            await worker.settled(run)
+            await worker.wait_for_exit(run)
 
     async def stop(self) -> None:
         """Let all of them leave."""

@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from holdfast.engine.client.awaiting import Awaiting
-from holdfast.engine.client.process_workers import Crew
-from holdfast.engine.effects.resources import Means
+from holdfast.engine.client.awaiting import RunOutcomes
+from holdfast.engine.client.process_workers import ProcessWorkers
+from holdfast.engine.effects.resources import Resources
 from holdfast.engine.history import events, text_stream
 from holdfast.engine.history.children import list_children
-from holdfast.engine.history.cursors import event_cursor_of, text_cursor_of
+from holdfast.engine.history.cursors import parse_event_cursor, parse_text_cursor
 from holdfast.engine.history.views import run_of
-from holdfast.engine.journal.endings import Outcome
+from holdfast.engine.journal.endings import RunOutcome
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs import ambiguity, budget_changes, extension
 from holdfast.engine.runs.argument_checks import (
-    admitted_budget,
-    admitted_limit,
-    admitted_node,
-    admitted_reason,
-    admitted_resolution,
     positive_ms,
+    validated_budget,
+    validated_limit,
+    validated_node,
+    validated_reason,
+    validated_resolution,
 )
-from holdfast.engine.runs.budget_accounts import granted
+from holdfast.engine.runs.budget_accounts import read_granted
 from holdfast.engine.runs.cancelling import cancel_run
 from holdfast.engine.runs.retrying import retry_run
 from holdfast.engine.runs.rows import read_row
@@ -32,124 +32,135 @@ from holdfast.errors import InvalidRequest
 from holdfast.model.budget import Budget
 from holdfast.model.durations import Duration
 from holdfast.model.run import HistoryEntry, HistoryPage, Run, RunEntry, TextPiece
-from holdfast.model.spending import NOTHING, Spending
+from holdfast.model.spending import NO_SPENDING, Spending
 from holdfast.records.head import ENDED
 from holdfast.records.keys import RunKey
-from holdfast.records.names import admit_name
+from holdfast.records.names import validated_name
 
-__all__ = ["Steering"]
+__all__ = ["RunControl"]
 
 
-class Steering:
+class RunControl:
     """The runs of a store, each by its key; `Holdfast` tells what can be asked, and what raises.
 
     A run that has just ended in this process is waited for until its row says so.
     """
 
-    def __init__(self, kernel: Kernel, crew: Crew, means: Means, awaiting: Awaiting) -> None:
+    def __init__(
+        self, kernel: Kernel, workers: ProcessWorkers, resources: Resources, outcomes: RunOutcomes
+    ) -> None:
         self._kernel = kernel
-        self._crew = crew
-        self._means = means
-        self._awaiting = awaiting
+        self._workers = workers
+        self._resources = resources
+        self._outcomes = outcomes
 
     async def get(self, run: RunKey) -> Run:
         """Return the row of a run."""
-        await self._crew.settled(run)
+        await self._workers.wait_for_exit(run)
         head = await read_row(self._kernel, run)
-        return run_of(head, user=await self._kernel.shown_user(head))
+        return run_of(head, user=await self._kernel.bind_user_hash(head))
 
-    async def outcome(self, run: RunKey, *, within: float | None) -> Outcome:
+    async def wait_for_outcome(self, run: RunKey, *, timeout_seconds: float | None) -> RunOutcome:
         """Return how a run ended, once it has, within so many seconds."""
-        return await self._awaiting.outcome_within(run, within)
+        return await self._outcomes.wait_for_outcome(run, timeout_seconds)
 
-    async def children(self, run: RunKey) -> list[RunEntry]:
+    async def list_children(self, run: RunKey) -> list[RunEntry]:
         """Return the runs that a run started."""
-        await self._crew.settled(run)
+        await self._workers.wait_for_exit(run)
         return await list_children(self._kernel, run)
 
-    async def spending(self, run: RunKey) -> Spending:
+    async def read_spending(self, run: RunKey) -> Spending:
         """Return what a run has spent, with all those that share its budget."""
-        await self._crew.settled(run)
+        await self._workers.wait_for_exit(run)
         head = await read_row(self._kernel, run)
-        given = None if head.budget is None else await granted(self._kernel, head)
-        given = given or NOTHING
-        return Spending(max(head.tokens, given.tokens), max(head.nanodollars, given.nanodollars))
+        granted_spending = None if head.budget is None else await read_granted(self._kernel, head)
+        granted_spending = granted_spending or NO_SPENDING
+        return Spending(
+            max(head.tokens, granted_spending.tokens),
+            max(head.nanodollars, granted_spending.nanodollars),
+        )
 
-    async def history(self, run: RunKey, *, limit: int, cursor: str | None) -> HistoryPage:
+    async def read_history(self, run: RunKey, *, limit: int, cursor: str | None) -> HistoryPage:
         """Return a page of what happened to a run."""
-        limit, after = admitted_limit(limit), event_cursor_of(cursor, field="cursor")
-        await self._crew.settled(run)
-        return await events.history(self._kernel, run, after=after, limit=limit)
+        limit, after = validated_limit(limit), parse_event_cursor(cursor, field="cursor")
+        await self._workers.wait_for_exit(run)
+        return await events.read_history(self._kernel, run, after=after, limit=limit)
 
-    def events(
+    def stream_events(
         self, run: RunKey, *, after: str | None, follow: bool
     ) -> AsyncGenerator[HistoryEntry, None]:
         """Yield what happens to a run."""
-        cursor = event_cursor_of(after, field="after")
-        return events.followed(self._kernel, run, after=cursor, follow=follow)
+        cursor = parse_event_cursor(after, field="after")
+        return events.stream_events(self._kernel, run, after=cursor, follow=follow)
 
-    def tokens(
+    def stream_text(
         self, run: RunKey, *, after: str | None, follow: bool
     ) -> AsyncGenerator[TextPiece, None]:
         """Yield the text of a run's answers."""
-        cursor = text_cursor_of(after, field="after")
-        return text_stream.followed(self._kernel, run, after=cursor, follow=follow)
+        cursor = parse_text_cursor(after, field="after")
+        return text_stream.stream_text(self._kernel, run, after=cursor, follow=follow)
 
-    async def signal(self, run: RunKey, name: str, payload: Any, *, signal_id: str | None) -> None:
+    async def send_signal(
+        self, run: RunKey, name: str, payload: Any, *, signal_id: str | None
+    ) -> None:
         """Send a run a signal."""
-        await self._crew.settled(run)
+        await self._workers.wait_for_exit(run)
         await send_signal(
             self._kernel,
-            self._crew,
+            self._workers,
             run,
-            name=admit_name(name, "a signal's name"),
-            id=admit_name(self._kernel.ids.new() if signal_id is None else signal_id, "signal_id"),
+            name=validated_name(name, "a signal's name"),
+            id=validated_name(
+                self._kernel.ids.new() if signal_id is None else signal_id, "signal_id"
+            ),
             payload=payload,
         )
 
     async def set_budget(self, run: RunKey, budget: Budget) -> None:
         """Give a run another budget, and its account, where it has one."""
-        limits = admitted_budget(budget)
+        limits = validated_budget(budget)
         if limits is None:
             raise InvalidRequest("a budget is needed", field="budget")
-        await self._forget(run)
-        head = await budget_changes.fund(self._kernel, self._crew, run, limits)
-        await self._means.accounts.fund(self._crew, head)
+        await self._drop_cached_head(run)
+        head = await budget_changes.fund_run(self._kernel, self._workers, run, limits)
+        await self._resources.accounts.fund(self._workers, head)
 
-    async def resolve(
+    async def resolve_call(
         self, run: RunKey, call: str, *, result: Any, error: str | None, void: bool
     ) -> None:
         """Say what became of a call that was made at most once."""
-        resolution = admitted_resolution(result=result, error=error, void=void)
-        name = admit_name(call, "call")
-        await self._crew.settled(run)
-        await ambiguity.resolve(self._kernel, self._crew, run, name, resolution)
+        resolution = validated_resolution(result=result, error=error, void=void)
+        name = validated_name(call, "call")
+        await self._workers.wait_for_exit(run)
+        await ambiguity.resolve_call(self._kernel, self._workers, run, name, resolution)
 
     async def cancel(self, run: RunKey, reason: str) -> None:
         """End a run, and let whoever holds it here hear of it at once."""
-        reason = admitted_reason(reason)
-        await self._forget(run)
-        head = await cancel_run(self._kernel, run, reason=reason, hands=self._crew)
-        if head.owner is None and head.place is not None and head.status not in ENDED:
-            self._crew.offer(head.place)  # a worker has to see to those that end with it
-        self._crew.interrupt(run)
-        self._kernel.news.tell(run)
+        reason = validated_reason(reason)
+        await self._drop_cached_head(run)
+        head = await cancel_run(self._kernel, run, reason=reason, workers=self._workers)
+        if head.owner is None and head.index_key is not None and head.status not in ENDED:
+            self._workers.offer(head.index_key)  # a worker has to see to those that end with it
+        self._workers.interrupt(run)
+        self._kernel.notifier.notify(run)
         if head.status in ENDED:
-            self._awaiting.tell(run, Outcome("cancelled", {}, head.failure))
+            self._outcomes.notify(run, RunOutcome("cancelled", {}, head.failure))
 
     async def extend(self, run: RunKey, expires: Duration) -> None:
         """Let a run expire that long from now."""
         span_ms = positive_ms(expires, "expires")
-        await self._forget(run)
-        await extension.extend(self._kernel, run, expires_ms=self._kernel.clock.now_ms() + span_ms)
+        await self._drop_cached_head(run)
+        await extension.extend_run(
+            self._kernel, run, expires_ms=self._kernel.clock.now_ms() + span_ms
+        )
 
     async def retry(self, run: RunKey, *, from_node: str | None) -> None:
         """Let a run go on that failed, here if there is room."""
-        node = None if from_node is None else admitted_node(from_node)
-        await self._crew.settled(run)
-        self._crew.offer(await retry_run(self._kernel, run, from_node=node))
+        node = None if from_node is None else validated_node(from_node)
+        await self._workers.wait_for_exit(run)
+        self._workers.offer(await retry_run(self._kernel, run, from_node=node))
 
-    async def _forget(self, run: RunKey) -> None:
+    async def _drop_cached_head(self, run: RunKey) -> None:
         """Forget what we remember of a run that is about to change."""
-        await self._crew.settled(run)
-        self._crew.recall(run)
+        await self._workers.wait_for_exit(run)
+        self._workers.take_cached_head(run)

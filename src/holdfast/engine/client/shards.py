@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.errors import ConditionFailed, InvalidRequest
-from holdfast.records.settings import SHARDS_MAX, grown, settings_of
+from holdfast.records.settings import SHARDS_MAX, grow_shards_write, settings_of
 
 __all__ = ["raise_shards"]
 
@@ -21,18 +21,18 @@ async def raise_shards(kernel: Kernel, shards: int) -> None:
             field="shards",
             limit=SHARDS_MAX,
         )
-    standing = await kernel.settings()
-    while shards > standing.shards:
-        write = grown(standing, shards, token=kernel.ids.new())
+    current = await kernel.get_settings()
+    while shards > current.shards:
+        write = grow_shards_write(current, shards, token=kernel.ids.new())
         try:
-            standing = settings_of(await kernel.settle(kernel.agreed, write))
+            current = settings_of(await kernel.resolve_write(kernel.settings_table, write))
         except ConditionFailed as failed:
             if failed.item is None:
                 raise
-            standing = settings_of(failed.item)  # somebody else raised it meanwhile
-    kernel.learn(standing)
-    if shards < standing.shards:
+            current = settings_of(failed.item)  # somebody else raised it meanwhile
+    kernel.adopt_settings(current)
+    if shards < current.shards:
         raise InvalidRequest(
-            f"there are {standing.shards} shards, and they never become fewer: runs stand in them",
+            f"there are {current.shards} shards, and they never become fewer: runs stand in them",
             field="shards",
         )

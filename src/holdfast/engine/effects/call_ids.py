@@ -11,97 +11,97 @@ from __future__ import annotations
 import asyncio
 from contextvars import ContextVar, Token
 
-__all__ = ["Lines"]
+__all__ = ["CallIds"]
 
 
-class _Line:
+class _CallScope:
     """What comes one after the other."""
 
-    def __init__(self, lines: Lines, path: str) -> None:
-        self.lines = lines
+    def __init__(self, call_ids: CallIds, path: str) -> None:
+        self.call_ids = call_ids
         self.path = path
         self.task = asyncio.current_task()
         self.counts: dict[str, int] = {}
-        self.offshoots = 0
+        self.child_count = 0
 
 
-_current: ContextVar[_Line | None] = ContextVar("holdfast_line", default=None)
+_scope_var: ContextVar[_CallScope | None] = ContextVar("holdfast_line", default=None)
 
 
-class Lines:
+class CallIds:
     """The lines of one visit."""
 
     def __init__(self) -> None:
         """Begin with the task that is to run the node."""
-        self._root = _Line(self, "")
+        self._root = _CallScope(self, "")
         # The calls that are being made, and who waits for all of them to end.
         self._active: set[str] = set()
-        self._waiting: list[asyncio.Future[None]] = []
-        _current.set(self._root)
+        self._idle_waiters: list[asyncio.Future[None]] = []
+        _scope_var.set(self._root)
 
-    def next(self, name: str) -> str:
+    def next_id(self, name: str) -> str:
         """Return what the next call of that name is known by."""
-        line = self._line()
-        count = line.counts[name] = line.counts.get(name, 0) + 1
-        return f"{line.path}{name}#{count}"
+        scope = self._enter_task_scope()
+        count = scope.counts[name] = scope.counts.get(name, 0) + 1
+        return f"{scope.path}{name}#{count}"
 
-    def enter(self, call: str) -> Token[_Line | None]:
+    def enter_scope(self, call: str) -> Token[_CallScope | None]:
         """Let what is called from now on be known as part of a call, until `leave`.
 
         It is not called again where that call answers from its record, and so must not count.
         """
-        return _current.set(_Line(self, f"{call}>"))
+        return _scope_var.set(_CallScope(self, f"{call}>"))
 
-    def leave(self, token: Token[_Line | None]) -> None:
+    def leave_scope(self, token: Token[_CallScope | None]) -> None:
         """Let what is called be known by itself again."""
-        _current.reset(token)
+        _scope_var.reset(token)
 
     def is_inside(self, call: str) -> bool:
         """Return whether who asks is itself part of a call."""
-        return self._nearest().path.startswith(f"{call}>")
+        return self._current_scope().path.startswith(f"{call}>")
 
-    def begin(self, call: str) -> None:
+    def mark_active(self, call: str) -> None:
         """Let nobody let go of the run before a call is over."""
         self._active.add(call)
 
-    async def others_done(self) -> bool:
+    async def wait_for_others(self) -> bool:
         """Return when no call is being made any more, but those that wait for this to return.
 
         Return whether there were any: whoever is about to let go of the run would lose what they
         come to.
         """
         # Whoever waits does not count among the tasks that asked: another time it may not wait.
-        path = self._nearest().path
+        path = self._current_scope().path
         # What this is part of does not go on before it does.
         for call in [call for call in self._active if path.startswith(f"{call}>")]:
-            self.end(call)
+            self.mark_done(call)
         waited = bool(self._active)
         while self._active:
-            left = asyncio.get_running_loop().create_future()
-            self._waiting.append(left)
-            await left
+            idle = asyncio.get_running_loop().create_future()
+            self._idle_waiters.append(idle)
+            await idle
         return waited
 
-    def end(self, call: str) -> None:
+    def mark_done(self, call: str) -> None:
         """Hear that a call is not being made any more."""
         self._active.discard(call)
         if self._active:
             return
-        waiting, self._waiting = self._waiting, []
-        for left in waiting:
-            if not left.done():
-                left.set_result(None)
+        waiters, self._idle_waiters = self._idle_waiters, []
+        for idle in waiters:
+            if not idle.done():
+                idle.set_result(None)
 
-    def _nearest(self) -> _Line:
-        line = _current.get()
-        if line is None or line.lines is not self:  # a task of somebody else's making
+    def _current_scope(self) -> _CallScope:
+        scope = _scope_var.get()
+        if scope is None or scope.call_ids is not self:  # a task of somebody else's making
             return self._root
-        return line
+        return scope
 
-    def _line(self) -> _Line:
-        line = self._nearest()
-        if line.task is not asyncio.current_task():
-            line.offshoots += 1
-            line = _Line(self, f"{line.path}{line.offshoots}/")
-            _current.set(line)
-        return line
+    def _enter_task_scope(self) -> _CallScope:
+        scope = self._current_scope()
+        if scope.task is not asyncio.current_task():
+            scope.child_count += 1
+            scope = _CallScope(self, f"{scope.path}{scope.child_count}/")
+            _scope_var.set(scope)
+        return scope

@@ -14,10 +14,10 @@ import msgspec
 
 from holdfast.errors import InvalidRequest
 from holdfast.graph.tool import Tool
-from holdfast.graph.values import plainly_durable
+from holdfast.graph.values import is_durable_scalar
 from holdfast.model.durations import Duration, milliseconds_of
-from holdfast.model.policy import Retry, admitted_retry
-from holdfast.model.quota import Quota, admitted_quota
+from holdfast.model.policy import Retry, validated_retry
+from holdfast.model.quota import Quota, validated_tool_quota
 
 __all__ = [
     "NO_OPTIONS",
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 
-_KEY_LETTERS_MAX = 256
+_KEY_CHARS_MAX = 256
 
 
 class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,10 +44,10 @@ class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 NO_OPTIONS = CallOptions()
 
-Make: TypeAlias = Callable[
+MakeCall: TypeAlias = Callable[
     [Callable[..., Any], tuple[Any, ...], Mapping[str, Any], CallOptions], Coroutine[Any, Any, Any]
 ]
-Block: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
+RunBlocking: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 def admitted_options(
@@ -60,9 +60,9 @@ def admitted_options(
     """
     return CallOptions(
         key=None if key is None else admitted_key(key),
-        retry=None if retry is None else admitted_retry(retry),
+        retry=None if retry is None else validated_retry(retry),
         timeout_ms=None if timeout is None else milliseconds_of(timeout, "timeout"),
-        quota=admitted_quota(quota),
+        quota=validated_tool_quota(quota),
     )
 
 
@@ -74,11 +74,11 @@ def admitted_key(key: object) -> str:
     """
     if (
         type(key) is not str
-        or not 0 < len(key) <= _KEY_LETTERS_MAX
-        or not plainly_durable(key)  # or the call would be made, and could not be written down
+        or not 0 < len(key) <= _KEY_CHARS_MAX
+        or not is_durable_scalar(key)  # or the call would be made, and could not be written down
     ):
         raise InvalidRequest(
-            f"the key of a call has 1 to {_KEY_LETTERS_MAX} letters, not {key!r:.80}", field="key"
+            f"the key of a call has 1 to {_KEY_CHARS_MAX} letters, not {key!r:.80}", field="key"
         )
     return key
 
@@ -92,9 +92,9 @@ def check_arguments(tool: Tool[..., Any], args: tuple[Any, ...], kwargs: Mapping
     Raises:
         InvalidRequest: it does not take them.
     """
-    takes = (("ctx", tool.takes_context), ("idempotency_key", tool.takes_key))
-    handed = [name for name, taken in takes if taken]
-    for name in handed:
+    injectable = (("ctx", tool.takes_context), ("idempotency_key", tool.takes_key))
+    injected = [name for name, taken in injectable if taken]
+    for name in injected:
         if name in kwargs:
             raise InvalidRequest(
                 f"{name} must not be given to {tool.name!r}: Holdfast hands it to the function"
@@ -104,7 +104,7 @@ def check_arguments(tool: Tool[..., Any], args: tuple[Any, ...], kwargs: Mapping
     if tool.signature is None:
         return
     try:
-        tool.signature.bind(*args, **{**dict.fromkeys(handed), **kwargs})
+        tool.signature.bind(*args, **{**dict.fromkeys(injected), **kwargs})
     except TypeError as error:
         options = [name for name in CallOptions.__struct_fields__ if name in kwargs]
         options += ["timeout"] if "timeout" in kwargs else []
@@ -118,7 +118,7 @@ def check_arguments(tool: Tool[..., Any], args: tuple[Any, ...], kwargs: Mapping
 class Caller:
     """Makes calls with options; `Context.with_options` returns one."""
 
-    def __init__(self, make: Make, options: CallOptions) -> None:
+    def __init__(self, make: MakeCall, options: CallOptions) -> None:
         self._make = make
         self._options = options
 
@@ -135,7 +135,7 @@ class Caller:
 class BlockingCaller:
     """Makes calls with options in a plain function."""
 
-    def __init__(self, caller: Caller, block: Block) -> None:
+    def __init__(self, caller: Caller, block: RunBlocking) -> None:
         self._caller = caller
         self._block = block
 

@@ -7,55 +7,55 @@ from typing import Any, Protocol
 import msgspec
 
 from holdfast.model.quota import ONE_REQUEST, Cost
-from holdfast.model.spending import NOTHING, Spending
+from holdfast.model.spending import NO_SPENDING, Spending
 
-__all__ = ["FREE", "Charged", "Price"]
+__all__ = ["FREE", "CallPrice", "ChargedResult"]
 
 
-class Charged(msgspec.Struct):
+class ChargedResult(msgspec.Struct):
     """What a call returned, and what it cost."""
 
     result: Any
-    spent: Spending = NOTHING
-    saved: Spending = NOTHING
+    spent: Spending = NO_SPENDING
+    saved: Spending = NO_SPENDING
     """What it would have cost, had there not been an answer already."""
-    by: str = ""
+    source: str = ""
 
 
-class Price(Protocol):
+class CallPrice(Protocol):
     """What calls of a kind cost."""
 
-    most: Spending
+    max_spending: Spending
     """More than a call can cost."""
-    unknown: str
+    unknown_reason: str
     """Why nobody knows that, where nobody does."""
 
     @property
-    def cost(self) -> Cost:
+    def quota_cost(self) -> Cost:
         """What a call takes of a quota."""
         ...
 
-    def charged(self, value: Any) -> Charged:
+    def charged(self, value: Any) -> ChargedResult:
         """Return what a call cost that returned this."""
         ...
 
-    def unpaid(self, error: Exception) -> bool:
+    def is_unpaid(self, error: Exception) -> bool:
         """Return whether a call that raised this is sure to have cost nothing."""
         ...
 
 
-class _Free:
+class _FreePrice:
     """The price of calls of which nobody said that they cost anything."""
 
-    most = NOTHING
-    unknown = ""
-    cost = ONE_REQUEST
+    max_spending = NO_SPENDING
+    unknown_reason = ""
+    quota_cost = ONE_REQUEST
 
-    def charged(self, value: Any) -> Charged:
-        return Charged(value)
+    def charged(self, value: Any) -> ChargedResult:
+        return ChargedResult(value)
 
-    def unpaid(self, error: Exception) -> bool:
+    def is_unpaid(self, error: Exception) -> bool:
         return True
 
 
-FREE: Price = _Free()
+FREE: CallPrice = _FreePrice()

@@ -7,11 +7,11 @@ from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
-from holdfast.display import log_named
-from holdfast.engine.effects.calls import Asked, Calls
-from holdfast.engine.effects.charges import Charged
-from holdfast.engine.effects.quotas import Pass
-from holdfast.engine.effects.resources import Means
+from holdfast.display import get_logger
+from holdfast.engine.effects.calls import CallRequest, Calls
+from holdfast.engine.effects.charges import ChargedResult
+from holdfast.engine.effects.quotas import Permit
+from holdfast.engine.effects.resources import Resources
 from holdfast.engine.history.text_stream import TokenWriter
 from holdfast.errors import (
     CallFailed,
@@ -23,20 +23,20 @@ from holdfast.errors import (
 )
 from holdfast.graph.schemas import schema_of, validated
 from holdfast.graph.tool import Tool
-from holdfast.model.answers import admitted_answer
+from holdfast.model.answer_validation import validated_answer
 from holdfast.model.invocation import Answer, Model, Request, ToolSpec
 from holdfast.model.policy import Retry
 from holdfast.model.quota import Cost, Quota
 from holdfast.model.spending import Spending
-from holdfast.records.invocation import prompt_hash
 from holdfast.records.keys import RunKey
+from holdfast.records.prompt_hash import prompt_hash
 
-__all__ = ["Asker", "Invocation", "admitted_fallback", "invoked"]
+__all__ = ["Invocation", "ModelCallHost", "admitted_fallback", "invoke_models"]
 
 T = TypeVar("T")
 
-_log = log_named("holdfast.models")
-_RETRY = Retry(attempts=5, first_seconds=1.0, most_seconds=60.0, on=(ModelUnavailable,))
+_log = get_logger("holdfast.models")
+_DEFAULT_RETRY = Retry(attempts=5, first_seconds=1.0, max_seconds=60.0, on=(ModelUnavailable,))
 
 
 class Invocation(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,22 +59,22 @@ class Invocation(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its text can be followed as it comes."""
 
 
-class Asker(Protocol):
+class ModelCallHost(Protocol):
     """The visit of a node that asks."""
 
     @property
     def run(self) -> RunKey: ...
 
     @property
-    def means(self) -> Means: ...
+    def resources(self) -> Resources: ...
 
     def text_writer(self, call: str, name: str) -> TokenWriter: ...
 
-    async def patiently(self, action: Callable[[], Awaitable[T]], /) -> T: ...
+    async def retry_store_errors(self, action: Callable[[], Awaitable[T]], /) -> T: ...
 
-    async def admitted_in_place(
+    async def acquire_permit_in_place(
         self, call: str, quota: Quota | None, cost: Cost
-    ) -> Pass | None: ...
+    ) -> Permit | None: ...
 
 
 def admitted_fallback(fallback: object) -> tuple[str, ...]:
@@ -92,7 +92,9 @@ def admitted_fallback(fallback: object) -> tuple[str, ...]:
     return cast(tuple[str, ...], tuple(names))
 
 
-async def invoked(visit: Asker, calls: Calls, names: Sequence[str], asked: Invocation) -> Answer:
+async def invoke_models(
+    host: ModelCallHost, calls: Calls, names: Sequence[str], invocation: Invocation
+) -> Answer:
     """Return the first answer that is of use, of models that are asked one after the other.
 
     Raises:
@@ -103,171 +105,175 @@ async def invoked(visit: Asker, calls: Calls, names: Sequence[str], asked: Invoc
         PriceUnknown: dollars are limited, and nobody said what the model costs.
     """
     # All of them, before anything is paid.
-    questions = [_question(visit, calls, name, asked, n) for n, name in enumerate(names)]
-    *others, last = questions
-    for question in others:
+    model_calls = [_model_call(host, calls, name, invocation, n) for n, name in enumerate(names)]
+    *others, last = model_calls
+    for model_call in others:
         try:
-            return _checked(await question.answered(), asked)
+            return _checked_answer(await model_call.get_answer(), invocation)
         except (CallFailed, InvalidAnswer):
             continue
-    return _checked(await last.answered(), asked)
+    return _checked_answer(await last.get_answer(), invocation)
 
 
-def _question(visit: Asker, calls: Calls, name: str, asked: Invocation, number: int) -> _Question:
-    model = visit.means.models.get(name)
+def _model_call(
+    host: ModelCallHost, calls: Calls, name: str, invocation: Invocation, number: int
+) -> _ModelCall:
+    model = host.resources.models.get(name)
     if model is None:
-        known = ", ".join(sorted(visit.means.models)) or "none"
+        known = ", ".join(sorted(host.resources.models)) or "none"
         raise UnknownModel(f"there is no model {name!r:.80}; there are: {known}")
     # Said, so that no service takes a default of its own, and more than was set aside.
-    params = dict(asked.params)
+    params = dict(invocation.params)
     if params.get("max_tokens") is None:
         params["max_tokens"] = model.max_tokens
     request = Request.of(
         model.name,
-        asked.messages,
-        tools=asked.tools,
-        tool_choice=asked.tool_choice,
-        output=None if asked.output is None else schema_of(asked.output),
+        invocation.messages,
+        tools=invocation.tools,
+        tool_choice=invocation.tool_choice,
+        output=None if invocation.output is None else schema_of(invocation.output),
         **params,
     )
-    key = asked.key if asked.key is None or not number else f"{asked.key}.{number}"
-    return _Question(visit, calls, name, model, request, msgspec.structs.replace(asked, key=key))
+    key = invocation.key if invocation.key is None or not number else f"{invocation.key}.{number}"
+    return _ModelCall(
+        host, calls, name, model, request, msgspec.structs.replace(invocation, key=key)
+    )
 
 
-class _Shared(msgspec.Struct, frozen=True):
+class _SourcedAnswer(msgspec.Struct, frozen=True):
     """An answer, and whether another run had asked."""
 
     answer: Answer
-    others: bool = False
+    from_cache: bool = False
 
 
-class _Question:
+class _ModelCall:
     """One question to one model, with what it costs: see `Price`."""
 
     def __init__(
         self,
-        visit: Asker,
+        host: ModelCallHost,
         calls: Calls,
         name: str,
         model: Model,
         request: Request,
-        asked: Invocation,
+        invocation: Invocation,
     ) -> None:
-        self._visit = visit
+        self._host = host
         self._calls = calls
         self._name = f"model.{name}"
         self._model = model
         self._request = request
-        self._asked = asked
-        self._quota = visit.means.quotas.get(name)
+        self._invocation = invocation
+        self._quota = host.resources.quotas.get(name)
         self._call = ""
-        self._tokens = model.tokens_at_most(request)
-        money = 0 if model.price is None else model.price.cost_at_most(self._tokens)
-        self.most = Spending(sum(self._tokens), money)
-        self.cost = Cost(1, self.most.tokens, self.most.nanodollars)
-        self.unknown = ""
+        self._max_tokens = model.tokens_max(request)
+        nanodollars = 0 if model.price is None else model.price.max_cost(self._max_tokens)
+        self.max_spending = Spending(sum(self._max_tokens), nanodollars)
+        self.quota_cost = Cost(1, self.max_spending.tokens, self.max_spending.nanodollars)
+        self.unknown_reason = ""
         if model.price is None:
-            self.unknown = (
+            self.unknown_reason = (
                 f"nobody said what the model {model.name!r} costs, and dollars are limited; "
                 "give its adapter a price"
             )
 
-    async def answered(self) -> Answer:
+    async def get_answer(self) -> Answer:
         """Return the answer, from its record where there is one."""
-        asked = self._asked
-        self._call = self._calls.name(self._name, asked.key)
+        invocation = self._invocation
+        self._call = self._calls.next_id(self._name, invocation.key)
         recorded = await self._calls.call(
             self._call,
-            Asked(
-                tool=Tool(self._ask, name=self._name),
+            CallRequest(
+                tool=Tool(self._perform, name=self._name),
                 args=(self._request,),
                 kwargs={},
-                key=asked.key,
-                written=asked.stream,  # text lies beside a run that is there
-                retry=asked.retry or _RETRY,
-                timeout_ms=asked.timeout_ms,
+                key=invocation.key,
+                needs_stored_run=invocation.stream,  # text lies beside a run that is there
+                retry=invocation.retry or _DEFAULT_RETRY,
+                timeout_ms=invocation.timeout_ms,
                 price=self,
                 # One that another run may have asked takes nothing before it is known to be new.
-                quota=self._quota if asked.share_ms is None else None,
+                quota=self._quota if invocation.share_ms is None else None,
             ),
         )
         return msgspec.convert(recorded, Answer)
 
-    def charged(self, value: _Shared) -> Charged:
+    def charged(self, value: _SourcedAnswer) -> ChargedResult:
         usage, price = value.answer.usage, self._model.price
-        money = 0 if price is None else price.cost(usage)
-        cost = Spending(usage.input_tokens + usage.output_tokens, money)
-        if value.others:
-            return Charged(value.answer, saved=cost, by="cache")
-        return Charged(value.answer, spent=cost)
+        nanodollars = 0 if price is None else price.cost(usage)
+        cost = Spending(usage.input_tokens + usage.output_tokens, nanodollars)
+        if value.from_cache:
+            return ChargedResult(value.answer, saved=cost, source="cache")
+        return ChargedResult(value.answer, spent=cost)
 
-    def unpaid(self, error: Exception) -> bool:
+    def is_unpaid(self, error: Exception) -> bool:
         return isinstance(error, ModelRefused) or (
             isinstance(error, ModelUnavailable) and error.unpaid
         )
 
     # What it returns is not what is recorded, which is the answer alone: see `charged`.
-    async def _ask(self, request: Request, idempotency_key: str) -> Any:
-        keyed = msgspec.structs.replace(request, idempotency_key=idempotency_key)
-        if self._asked.share_ms is None:
-            return _Shared(await self._told(keyed))
-        return await self._found(keyed)
+    async def _perform(self, request: Request, idempotency_key: str) -> Any:
+        keyed_request = msgspec.structs.replace(request, idempotency_key=idempotency_key)
+        if self._invocation.share_ms is None:
+            return _SourcedAnswer(await self._ask_model(keyed_request))
+        return await self._ask_shared(keyed_request)
 
-    async def _found(self, request: Request) -> _Shared:
+    async def _ask_shared(self, request: Request) -> _SourcedAnswer:
         """Return the answer that the runs of a tenant share; ask for all where there is none."""
-        visit = self._visit
+        host = self._host
 
         async def ask() -> Any:
-            admission = await visit.admitted_in_place(self._call, self._quota, self.cost)
+            permit = await host.acquire_permit_in_place(self._call, self._quota, self.quota_cost)
             try:
-                answer = await self._told(request)
-                if admission is not None:
-                    spent = self.charged(_Shared(answer)).spent
-                    admission.settle(Cost(1, spent.tokens, spent.nanodollars))
+                answer = await self._ask_model(request)
+                if permit is not None:
+                    spent = self.charged(_SourcedAnswer(answer)).spent
+                    permit.report_usage(Cost(1, spent.tokens, spent.nanodollars))
             finally:
-                if admission is not None:
-                    admission.release()
+                if permit is not None:
+                    permit.release()
             return msgspec.to_builtins(answer)
 
-        value, others = await visit.means.answers.answered(
-            visit.run.tenant,
+        value, others = await host.resources.shared_answers.get_or_ask(
+            host.run.tenant,
             prompt_hash(request),
             ask,
-            told=visit.run.told,
-            keep_ms=self._asked.share_ms or 0,
-            patiently=visit.patiently,
-            kind=Answer,
+            log_label=host.run.log_name,
+            keep_ms=self._invocation.share_ms or 0,
+            retry_store=host.retry_store_errors,
+            answer_type=Answer,
         )
         answer = msgspec.convert(value, Answer)
-        if others and self._asked.stream:
-            async with visit.text_writer(self._call, self._name) as writer:
+        if others and self._invocation.stream:
+            async with host.text_writer(self._call, self._name) as writer:
                 writer.emit(answer.text)
-        return _Shared(answer, others)
+        return _SourcedAnswer(answer, others)
 
-    async def _told(self, request: Request) -> Answer:
-        if not self._asked.stream:
+    async def _ask_model(self, request: Request) -> Answer:
+        if not self._invocation.stream:
             answer = await self._model.answer(request, None)
         else:
-            async with self._visit.text_writer(self._call, self._name) as writer:
+            async with self._host.text_writer(self._call, self._name) as writer:
                 answer = await self._model.answer(request, writer.emit)
-        admitted = admitted_answer(answer, self._tokens)
+        admitted = validated_answer(answer, self._max_tokens)
         if admitted.usage is not answer.usage:
             _log.warning(
                 "%s: the usage of an answer of %.80r is out of bounds; it counts as the %d and %d "
                 "tokens that were reserved for it",
-                self._visit.run.told,
+                self._host.run.log_name,
                 admitted.model,
-                *self._tokens,
+                *self._max_tokens,
             )
         return admitted
 
 
-def _checked(answer: Answer, asked: Invocation) -> Answer:
+def _checked_answer(answer: Answer, invocation: Invocation) -> Answer:
     """Return an answer with its value as the type that was asked for, if it is of use."""
-    if asked.output is not None and not answer.tool_calls:
-        answer = msgspec.structs.replace(answer, value=validated(answer.json(), asked.output))
-    if asked.check is not None:
-        passed = asked.check(answer)
+    if invocation.output is not None and not answer.tool_calls:
+        answer = msgspec.structs.replace(answer, value=validated(answer.json(), invocation.output))
+    if invocation.check is not None:
+        passed = invocation.check(answer)
         if not isinstance(passed, bool):
             # A coroutine would pass for a yes, and so would the None of a search in vain.
             raise InvalidRequest(

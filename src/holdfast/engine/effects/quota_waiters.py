@@ -19,22 +19,22 @@ import math
 from heapq import heappop, heappush
 from typing import Generic, Protocol, TypeVar
 
-from holdfast.model.level import LATE_US
+from holdfast.model.quota_level import LATENESS_US
 
-__all__ = ["Waiters"]
+__all__ = ["PermitWaiters"]
 
 
-class _Waiting(Protocol):
+class _Waiter(Protocol):
     @property
-    def told_us(self) -> int | None:
+    def retry_at_us(self) -> int | None:
         """The place in the line: when the caller asks again."""
         ...
 
 
-W = TypeVar("W", bound=_Waiting)
+W = TypeVar("W", bound=_Waiter)
 
 
-class Waiters(Generic[W]):
+class PermitWaiters(Generic[W]):
     """The callers of this process that wait in place for a slot of one quota."""
 
     def __init__(self) -> None:
@@ -42,10 +42,10 @@ class Waiters(Generic[W]):
         """Where the line ended when this process last wrote it."""
         self._waiting: list[W] = []
         # Callers of other processes may have places up to here.
-        self._foreign_until_us = 0
+        self._others_until_us = 0
         # The places of callers of this process that do not wait in place, the first in front.
-        self._away_us: list[int] = []
-        self._away_until_us = 0
+        self._deferred_us: list[int] = []
+        self._last_deferred_us = 0
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -62,42 +62,42 @@ class Waiters(Generic[W]):
         if caller in self._waiting:
             self._waiting.remove(caller)
 
-    def note_away(self, told_us: int, *, now_us: int) -> None:
+    def note_deferred(self, retry_at_us: int, *, now_us: int) -> None:
         """Note that a caller of this process has this place, and does not wait for it here."""
-        self._forget_past(now_us)
-        heappush(self._away_us, told_us)
-        self._away_until_us = max(told_us, self._away_until_us)
+        self._drop_past(now_us)
+        heappush(self._deferred_us, retry_at_us)
+        self._last_deferred_us = max(retry_at_us, self._last_deferred_us)
 
-    def see(self, line_us: int) -> None:
+    def observe_line(self, line_us: int) -> None:
         """Note where the line ends after another process wrote to the quota."""
         if line_us != self.line_us:
             self.line_us = line_us
-            self._foreign_until_us = line_us + LATE_US
+            self._others_until_us = line_us + LATENESS_US
 
-    def first(self, now_us: int) -> list[W]:
+    def next_early(self, now_us: int) -> list[W]:
         """Return the callers that may take a slot before their time."""
-        if self.share_line(now_us):
+        if self.is_line_shared(now_us):
             return []
-        self._forget_past(now_us)
-        first_us = self._away_us[0] if self._away_us else math.inf
-        return [one for one in self._waiting if _place_us(one) <= first_us]
+        self._drop_past(now_us)
+        first_us = self._deferred_us[0] if self._deferred_us else math.inf
+        return [caller for caller in self._waiting if _place_us(caller) <= first_us]
 
     def due(self, now_us: int) -> list[W]:
         """Return the callers whose time has come."""
-        return [one for one in self._waiting if _place_us(one) <= now_us]
+        return [caller for caller in self._waiting if _place_us(caller) <= now_us]
 
-    def share_line(self, now_us: int) -> bool:
+    def is_line_shared(self, now_us: int) -> bool:
         """Return whether callers of other processes may be in the line."""
-        return self._foreign_until_us > now_us
+        return self._others_until_us > now_us
 
-    def are_alone(self, now_us: int) -> bool:
+    def is_line_local(self, now_us: int) -> bool:
         """Return whether all callers in the line wait in place in this process."""
-        return max(self._foreign_until_us, self._away_until_us) <= now_us
+        return max(self._others_until_us, self._last_deferred_us) <= now_us
 
-    def _forget_past(self, now_us: int) -> None:
-        while self._away_us and self._away_us[0] <= now_us:
-            heappop(self._away_us)
+    def _drop_past(self, now_us: int) -> None:
+        while self._deferred_us and self._deferred_us[0] <= now_us:
+            heappop(self._deferred_us)
 
 
-def _place_us(caller: _Waiting) -> int:
-    return caller.told_us or 0
+def _place_us(caller: _Waiter) -> int:
+    return caller.retry_at_us or 0

@@ -21,45 +21,45 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from holdfast.engine.effects.quota_waiters import Waiters
+from holdfast.engine.effects.quota_waiters import PermitWaiters
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.errors import ConditionFailed, HoldfastError, OutcomeUnknown, StoreUnavailable
-from holdfast.model import level as levels
-from holdfast.model.level import HORIZON_US, Granted, Level, slack_us_for
+from holdfast.model import quota_level as levels
 from holdfast.model.quota import ONE_REQUEST, Cost, Quota
-from holdfast.records.quota import changed, key_of, level_of
+from holdfast.model.quota_level import HORIZON_US, PermitGranted, QuotaLevel, slack_needed_us
+from holdfast.records.quota import level_of, level_write, quota_item_key
 from holdfast.storage import Key
 
-__all__ = ["Later", "NotYet", "Pass", "QuotaDesk"]
+__all__ = ["Permit", "PermitDelay", "PermitUnavailable", "QuotaLimiter"]
 
 LEASE_SECONDS = 60.0
-_RENEWALS_A_LEASE = 3
+_RENEWALS_PER_LEASE = 3
 _BATCH_MAX = 100
-_COUNTERS_MAX = 10_000
+_ITEMS_MAX = 10_000
 # So long a settlement waits for another write with which to go.
 _LINGER_SECONDS = 0.5
 # From so many refusals in a row on, those who contend for an item part ways.
-_REFUSALS_IN_STEP = 3
-_APART_SECONDS = 0.02
-_NOTHING = Cost(0, 0, 0)
+_CONFLICTS_BEFORE_BACKOFF = 3
+_BACKOFF_SECONDS = 0.02
+_NO_COST = Cost(0, 0, 0)
 
 
-class Later(msgspec.Struct, frozen=True):
+class PermitDelay(msgspec.Struct, frozen=True):
     """Nothing was taken. Whoever asks again at this time says that it was told so."""
 
-    until_ms: int
+    retry_at_ms: int
 
 
-class NotYet(Exception):
+class PermitUnavailable(Exception):
     """A call that asked for room in its quota while it was being made gets it only later."""
 
-    def __init__(self, later: Later, quota: Quota) -> None:
-        super().__init__(f"the quota {quota.name!r} has room at {later.until_ms}")
-        self.until_ms = later.until_ms
+    def __init__(self, delay: PermitDelay, quota: Quota) -> None:
+        super().__init__(f"the quota {quota.name!r} has room at {delay.retry_at_ms}")
+        self.retry_at_ms = delay.retry_at_ms
         self.quota = quota
 
 
-class Pass:
+class Permit:
     """The right to begin now, and a slot if the quota has them.
 
     The call is to begin at once: what comes between is taken from the little that is allowed for.
@@ -67,31 +67,37 @@ class Pass:
     the slot back; ``async with`` does so at its end.
     """
 
-    def __init__(self, counter: _Counter, ask: _Ask, granted: Granted, asked_at: _Moment) -> None:
-        self._counter = counter
-        self._ask = ask
+    def __init__(
+        self,
+        item: _QuotaItem,
+        request: _PermitRequest,
+        granted: PermitGranted,
+        asked_at: _ClockReading,
+    ) -> None:
+        self._item = item
+        self._request = request
         self._granted = granted
         self._asked_at = asked_at
-        self._settled = False
+        self._is_reported = False
 
     @property
     def quota(self) -> Quota:
         """The quota that gave it."""
-        return self._ask.quota
+        return self._request.quota
 
     @property
     def cost(self) -> Cost:
         """What it reserves."""
-        return self._ask.cost
+        return self._request.cost
 
-    async def reach(self) -> bool:
+    async def wait(self) -> bool:
         """Wait for its moment; return whether the caller can begin, and is not too late."""
-        counter = self._counter
+        item = self._item
         try:
-            while (seconds := counter.seconds_until(self._granted.at_us, self._asked_at)) > 0:
-                await counter.sleep(seconds)
+            while (seconds := item.seconds_until(self._granted.at_us, self._asked_at)) > 0:
+                await item.sleep(seconds)
         except BaseException:
-            self.give_back()
+            self.cancel()
             raise
         return self.confirm()
 
@@ -102,42 +108,42 @@ class Pass:
         """
         late_us = self._late_us
         missed = late_us > self.quota.grace_us + self._granted.slack_us
-        self._counter.learn(late_us, self._asked_at, missed=missed)
+        self._item.record_lateness(late_us, self._asked_at, missed=missed)
         if missed:
-            self.give_back()
+            self.cancel()
         return not missed
 
     @property
     def _late_us(self) -> int:
-        return -round(self._counter.seconds_until(self._granted.at_us, self._asked_at) * 1_000_000)
+        return -round(self._item.seconds_until(self._granted.at_us, self._asked_at) * 1_000_000)
 
     @property
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         """Whether the slot is ours, as far as we know; always true where there are no slots."""
-        return self._ask.quota.at_once is None or self._counter.holds(self._ask.token)
+        return self._request.quota.concurrency is None or self._item.holds(self._request.token)
 
-    def settle(self, used: Cost) -> None:
+    def report_usage(self, used: Cost) -> None:
         """Say what was used: the rest is given back, and what goes beyond it counts too."""
-        if self._settled:
+        if self._is_reported:
             return
-        self._settled = True
-        quota, reserved = self._ask.quota, self._ask.cost
+        self._is_reported = True
+        quota, reserved = self._request.quota, self._request.cost
         counted = quota.tokens is not None or quota.dollars is not None
         if counted and (used.tokens, used.nanodollars) != (reserved.tokens, reserved.nanodollars):
             at_us = self._granted.counted_us
-            self._counter.add(_Settlement(quota, reserved, used, at_us), urgent=False)
+            self._item.submit(_UsageReport(quota, reserved, used, at_us), urgent=False)
 
     def release(self) -> None:
         """Give the slot back; only the first time counts."""
-        if self._ask.quota.at_once is not None:
-            self._counter.let_go(self._ask.token)
+        if self._request.quota.concurrency is not None:
+            self._item.release(self._request.token)
 
-    def give_back(self) -> None:
+    def cancel(self) -> None:
         """Give everything back that can be: nothing was begun."""
-        self.settle(_NOTHING)
+        self.report_usage(_NO_COST)
         self.release()
 
-    async def __aenter__(self) -> Pass:
+    async def __aenter__(self) -> Permit:
         return self
 
     async def __aexit__(
@@ -149,20 +155,20 @@ class Pass:
         self.release()
 
 
-class QuotaDesk:
+class QuotaLimiter:
     """Where everybody in this process asks for what quotas give."""
 
     def __init__(self, kernel: Kernel, *, lease_seconds: float = LEASE_SECONDS) -> None:
         self._kernel = kernel
         self._lease_seconds = lease_seconds
-        self._counters: dict[Key, _Counter] = {}
+        self._items: dict[Key, _QuotaItem] = {}
         self.counts = Counter[str]()
         """How many were admitted, were told to come back, or were too late for their moment."""
-        self._renewing: asyncio.Task[None] | None = None
+        self._renew_task: asyncio.Task[None] | None = None
 
-    async def admit(
-        self, quota: Quota, tenant: str, *, cost: Cost = ONE_REQUEST, told_ms: int | None
-    ) -> Pass | Later:
+    async def acquire(
+        self, quota: Quota, tenant: str, *, cost: Cost = ONE_REQUEST, retry_at_ms: int | None
+    ) -> Permit | PermitDelay:
         """Return the right to begin now, or when to ask again.
 
         It waits in place for up to about a second. ``told_ms`` is when a `Later` said to ask again,
@@ -173,70 +179,72 @@ class QuotaDesk:
             InvalidName: the quota's or the tenant's name cannot be one.
             StoreUnavailable: the store does not answer; nothing is known to be granted.
         """
-        quota.admit(cost)
-        counter = self._counter(key_of(quota, tenant))
+        quota.check_cost(cost)
+        item = self._item_for(quota_item_key(quota, tenant))
         clock = self._kernel.clock
-        stays_until = clock.monotonic() + HORIZON_US / 1_000_000
-        told_us = None if told_ms is None else told_ms * 1000
-        wait = _NO_WAIT
+        deadline = clock.monotonic() + HORIZON_US / 1_000_000
+        retry_at_us = None if retry_at_ms is None else retry_at_ms * 1000
+        delay = _NO_DELAY
         while True:
-            ask = _Ask(quota, cost, told_us, self._kernel.ids.new(), self._lease_ms)
-            answer, asked_at = await counter.answered(ask, wait)
-            if isinstance(answer, Granted):
-                granted = Pass(counter, ask, answer, asked_at)
-                if await granted.reach():
-                    self._keep_renewing(quota)
+            request = _PermitRequest(
+                quota, cost, retry_at_us, self._kernel.ids.new(), self._lease_ms
+            )
+            reply, asked_at = await item.request_permit(request, delay)
+            if isinstance(reply, PermitGranted):
+                granted = Permit(item, request, reply, asked_at)
+                if await granted.wait():
+                    self._start_renewing(quota)
                     self.counts["admitted"] += 1
                     return granted
                 self.counts["late"] += 1
                 # Too late for its moment, not for its turn.
-                told_us, wait = asked_at.now_us, _NO_WAIT
+                retry_at_us, delay = asked_at.now_us, _NO_DELAY
                 continue
-            told_us, now = answer.until_us, clock.monotonic()
-            wait = _Wait(asked_at.seconds_until(told_us, now))
-            stays = now + wait.seconds <= stays_until
-            if stays and answer.waits_for == "slot":
-                wait = wait._replace(slot_seconds=stays_until - now)
-            elif answer.waits_for != "others":
-                counter.waiters.note_away(told_us, now_us=asked_at.now_us)
-            if not stays:
+            retry_at_us, now = reply.retry_at_us, clock.monotonic()
+            delay = _Delay(asked_at.seconds_until(retry_at_us, now))
+            waits_here = now + delay.seconds <= deadline
+            if waits_here and reply.waits_for == "slot":
+                delay = delay._replace(permit_seconds=deadline - now)
+            elif reply.waits_for != "others":
+                item.waiters.note_deferred(retry_at_us, now_us=asked_at.now_us)
+            if not waits_here:
                 self.counts["told"] += 1
-                return Later(told_us // 1000)
+                return PermitDelay(retry_at_us // 1000)
 
     async def close(self) -> None:
         """Write down what was given back, as far as the store answers, and stop renewing."""
-        if self._renewing is not None:
-            self._renewing.cancel()
+        if self._renew_task is not None:
+            self._renew_task.cancel()
             with suppress(asyncio.CancelledError):
-                await self._renewing
-        for counter in self._counters.values():
-            await counter.close()
+                await self._renew_task
+        for item in self._items.values():
+            await item.close()
 
     @property
     def _lease_ms(self) -> int:
         return round(self._lease_seconds * 1000)
 
-    def _counter(self, key: Key) -> _Counter:
-        counter = self._counters.get(key)
-        if counter is None:
-            if len(self._counters) >= _COUNTERS_MAX:
-                self._counters = {k: c for k, c in self._counters.items() if c.busy}
-            counter = self._counters[key] = _Counter(self._kernel, key)
-        return counter
+    def _item_for(self, key: Key) -> _QuotaItem:
+        item = self._items.get(key)
+        if item is None:
+            if len(self._items) >= _ITEMS_MAX:
+                self._items = {k: c for k, c in self._items.items() if c.is_busy}
+            item = self._items[key] = _QuotaItem(self._kernel, key)
+        return item
 
-    def _keep_renewing(self, quota: Quota) -> None:
-        if quota.at_once is not None and (self._renewing is None or self._renewing.done()):
-            self._renewing = asyncio.create_task(self._renew())
+    def _start_renewing(self, quota: Quota) -> None:
+        if quota.concurrency is not None and (self._renew_task is None or self._renew_task.done()):
+            self._renew_task = asyncio.create_task(self._renew_leases())
 
-    async def _renew(self) -> None:
-        while any(counter.held for counter in self._counters.values()):
-            await self._kernel.clock.sleep(self._lease_seconds / _RENEWALS_A_LEASE)
-            for counter in self._counters.values():
-                if counter.held:
-                    counter.add(_Renewal(counter, self._lease_ms))
+    async def _renew_leases(self) -> None:
+        while any(item.held_permits for item in self._items.values()):
+            await self._kernel.clock.sleep(self._lease_seconds / _RENEWALS_PER_LEASE)
+            for item in self._items.values():
+                if item.held_permits:
+                    item.submit(_LeaseRenewal(item, self._lease_ms))
 
 
-class _Moment(NamedTuple):
+class _ClockReading(NamedTuple):
     """One moment on both clocks: others go by the first, we wait by the second.
 
     So a wall clock that is set while we wait changes nothing.
@@ -249,18 +257,18 @@ class _Moment(NamedTuple):
         return (at_us - self.now_us) / 1_000_000 - (monotonic - self.monotonic)
 
 
-class _Wait(NamedTuple):
+class _Delay(NamedTuple):
     """How long a caller waits in place before it asks."""
 
     seconds: float
-    slot_seconds: float = 0.0
+    permit_seconds: float = 0.0
     """Up to so long it can wait for a slot that this process releases; 0 if for something else."""
 
 
-_NO_WAIT = _Wait(0.0)
+_NO_DELAY = _Delay(0.0)
 
 
-class _Pace(NamedTuple):
+class _Timing(NamedTuple):
     """How slow this process is."""
 
     lead_us: int
@@ -269,352 +277,366 @@ class _Pace(NamedTuple):
     """How much more than the grace its callers need to begin."""
 
 
-class _Change(Protocol):
+class _QuotaChange(Protocol):
     """What somebody wants to become of an item."""
 
     @property
-    def repeatable(self) -> bool:
+    def is_repeatable(self) -> bool:
         """Whether it may be made again where an earlier sending of it may have counted."""
         ...
 
-    def applied(self, level: Level, *, now_us: int, pace: _Pace) -> Level: ...
+    def apply(self, level: QuotaLevel, *, now_us: int, timing: _Timing) -> QuotaLevel: ...
 
-    def done(self, level: Level, moment: _Moment) -> None: ...
+    def on_written(self, level: QuotaLevel, moment: _ClockReading) -> None: ...
 
-    def fail(self, error: BaseException) -> None: ...
+    def on_failed(self, error: BaseException) -> None: ...
 
 
-class _Ask:
+class _PermitRequest:
     """Somebody asks; what was granted to a lost answer is forfeited, so it may ask again."""
 
-    repeatable = True
+    is_repeatable = True
 
     def __init__(
-        self, quota: Quota, cost: Cost, told_us: int | None, token: str, lease_ms: int
+        self, quota: Quota, cost: Cost, retry_at_us: int | None, token: str, lease_ms: int
     ) -> None:
         self.quota = quota
         self.cost = cost
-        self.token = token if quota.at_once is not None else ""
+        self.token = token if quota.concurrency is not None else ""
         self.lease_ms = lease_ms
-        self.future: asyncio.Future[tuple[levels.Answer, _Moment]] = (
+        self.future: asyncio.Future[tuple[levels.PermitReply, _ClockReading]] = (
             asyncio.get_running_loop().create_future()
         )
-        self.answer: levels.Answer | None = None
-        self.told_us = told_us
+        self.reply: levels.PermitReply | None = None
+        self.retry_at_us = retry_at_us
 
-    def applied(self, level: Level, *, now_us: int, pace: _Pace) -> Level:
-        level, self.answer = levels.asked(
+    def apply(self, level: QuotaLevel, *, now_us: int, timing: _Timing) -> QuotaLevel:
+        level, self.reply = levels.acquired(
             level,
             self.quota,
             self.cost,
             now_us=now_us,
-            told_us=self.told_us,
-            lead_us=pace.lead_us,
-            slack_us=pace.slack_us,
+            retry_at_us=self.retry_at_us,
+            lead_us=timing.lead_us,
+            slack_us=timing.slack_us,
             token=self.token,
             lease_ms=self.lease_ms,
         )
         return level
 
-    def done(self, level: Level, moment: _Moment) -> None:
+    def on_written(self, level: QuotaLevel, moment: _ClockReading) -> None:
         if not self.future.done():
-            assert self.answer is not None
-            self.future.set_result((self.answer, moment))
+            assert self.reply is not None
+            self.future.set_result((self.reply, moment))
 
-    def fail(self, error: BaseException) -> None:
+    def on_failed(self, error: BaseException) -> None:
         if not self.future.done():
             self.future.set_exception(error)
 
 
-class _Settlement(msgspec.Struct, frozen=True):
+class _UsageReport(msgspec.Struct, frozen=True):
     """What was used of a grant. Given back twice, it would give away what others have."""
 
     quota: Quota
     reserved: Cost
     used: Cost
     at_us: int
-    repeatable: bool = False
+    is_repeatable: bool = False
 
-    def applied(self, level: Level, *, now_us: int, pace: _Pace) -> Level:
-        return levels.settled(
+    def apply(self, level: QuotaLevel, *, now_us: int, timing: _Timing) -> QuotaLevel:
+        return levels.reconciled(
             level, self.quota, self.reserved, used=self.used, at_us=self.at_us, now_us=now_us
         )
 
-    def done(self, level: Level, moment: _Moment) -> None: ...
+    def on_written(self, level: QuotaLevel, moment: _ClockReading) -> None: ...
 
-    def fail(self, error: BaseException) -> None:
+    def on_failed(self, error: BaseException) -> None:
         """Leave it reserved: that errs on the safe side."""
 
 
-class _Release(msgspec.Struct, frozen=True):
+class _PermitRelease(msgspec.Struct, frozen=True):
     """A slot that is free again."""
 
     token: str
-    repeatable: bool = True
+    is_repeatable: bool = True
 
-    def applied(self, level: Level, *, now_us: int, pace: _Pace) -> Level:
+    def apply(self, level: QuotaLevel, *, now_us: int, timing: _Timing) -> QuotaLevel:
         return levels.released(level, [self.token], now_ms=now_us // 1000)
 
-    def done(self, level: Level, moment: _Moment) -> None: ...
+    def on_written(self, level: QuotaLevel, moment: _ClockReading) -> None: ...
 
-    def fail(self, error: BaseException) -> None:
+    def on_failed(self, error: BaseException) -> None:
         """Leave it to its lease, which nobody renews."""
 
 
-class _Renewal:
+class _LeaseRenewal:
     """The slots of an item that this process holds, all in one write."""
 
-    repeatable = True
+    is_repeatable = True
 
-    def __init__(self, counter: _Counter, lease_ms: int) -> None:
-        self._counter = counter
+    def __init__(self, item: _QuotaItem, lease_ms: int) -> None:
+        self._item = item
         self._lease_ms = lease_ms
 
-    def applied(self, level: Level, *, now_us: int, pace: _Pace) -> Level:
+    def apply(self, level: QuotaLevel, *, now_us: int, timing: _Timing) -> QuotaLevel:
         until_ms = now_us // 1000 + self._lease_ms
-        return levels.renewed(level, self._counter.held, until_ms=until_ms)
+        return levels.renewed(level, self._item.held_permits, expires_ms=until_ms)
 
-    def done(self, level: Level, moment: _Moment) -> None:
-        until = moment.monotonic + self._lease_ms / 1000
-        for token in list(self._counter.held):
-            if token in level.slots:
-                self._counter.held[token] = until
+    def on_written(self, level: QuotaLevel, moment: _ClockReading) -> None:
+        lease_deadline = moment.monotonic + self._lease_ms / 1000
+        for token in list(self._item.held_permits):
+            if token in level.permits:
+                self._item.held_permits[token] = lease_deadline
 
-    def fail(self, error: BaseException) -> None:
+    def on_failed(self, error: BaseException) -> None:
         """Let the next one try."""
 
 
-class _Counter:
+class _QuotaItem:
     """One quota's item, as this process knows it, and those who want something of it."""
 
     def __init__(self, kernel: Kernel, key: Key) -> None:
         self._kernel = kernel
         self._table = kernel.store.records("quota")
         self._key = key
-        self._standing: dict[str, Any] | None = None
-        self._pending: list[_Change] = []
+        self._stored: dict[str, Any] | None = None
+        self._pending: list[_QuotaChange] = []
         self._quota: Quota | None = None
-        self._lag_us = 0
-        self._tardy_us = 0
-        self._tardy_since = 0.0
-        self._working: asyncio.Task[None] | None = None
-        self._lingering: asyncio.Task[None] | None = None
-        self.waiters = Waiters[_Ask]()
-        self.held: dict[str, float] = {}
+        self._latency_us = 0
+        self._lateness_us = 0
+        self._lateness_since = 0.0
+        self._write_task: asyncio.Task[None] | None = None
+        self._linger_task: asyncio.Task[None] | None = None
+        self.waiters = PermitWaiters[_PermitRequest]()
+        self.held_permits: dict[str, float] = {}
         """The slots of this process, and until when each is ours by our own clock."""
 
     @property
-    def busy(self) -> bool:
-        return bool(self._pending or self.held or self.waiters) or self._working is not None
+    def is_busy(self) -> bool:
+        return (
+            bool(self._pending or self.held_permits or self.waiters) or self._write_task is not None
+        )
 
     def holds(self, token: str) -> bool:
-        return self._kernel.clock.monotonic() < self.held.get(token, 0.0)
+        return self._kernel.clock.monotonic() < self.held_permits.get(token, 0.0)
 
-    def let_go(self, token: str) -> None:
-        if self.held.pop(token, None) is not None:
-            self.add(_Release(token))
+    def release(self, token: str) -> None:
+        if self.held_permits.pop(token, None) is not None:
+            self.submit(_PermitRelease(token))
 
-    def add(self, change: _Change, *, urgent: bool = True) -> None:
+    def submit(self, change: _QuotaChange, *, urgent: bool = True) -> None:
         """Let a change be written; what is not urgent waits a while for company."""
         self._pending.append(change)
         if urgent:
-            if self._working is None:
-                self._working = asyncio.create_task(self._work())
-        elif self._working is None and self._lingering is None:
-            self._lingering = asyncio.create_task(self._linger())
+            if self._write_task is None:
+                self._write_task = asyncio.create_task(self._write_pending())
+        elif self._write_task is None and self._linger_task is None:
+            self._linger_task = asyncio.create_task(self._write_after_linger())
 
-    async def answered(self, ask: _Ask, wait: _Wait) -> tuple[levels.Answer, _Moment]:
+    async def request_permit(
+        self, request: _PermitRequest, delay: _Delay
+    ) -> tuple[levels.PermitReply, _ClockReading]:
         """Return the answer to an ask, which is sent after a wait.
 
         If it waits for a slot, another write of this process may answer it before it is sent. A
         caller that is cancelled loses nothing.
         """
-        self._quota = ask.quota
+        self._quota = request.quota
         sending: asyncio.Task[None] | None = None
-        if wait.seconds > 0:
-            sending = asyncio.create_task(self._send(ask, wait))
+        if delay.seconds > 0:
+            sending = asyncio.create_task(self._send_after(request, delay))
         else:
-            self.add(ask)
+            self.submit(request)
         try:
-            return await asyncio.shield(ask.future)
+            return await asyncio.shield(request.future)
         except asyncio.CancelledError:
-            self._withdraw(ask)
+            self._withdraw(request)
             # It may be answered already, or be on its way.
-            ask.future.add_done_callback(lambda future: self._unwanted(ask, future))
+            request.future.add_done_callback(lambda future: self._cancel_unwanted(request, future))
             raise
         finally:
             if sending is not None:
                 sending.cancel()
 
-    async def _send(self, ask: _Ask, wait: _Wait) -> None:
+    async def _send_after(self, request: _PermitRequest, delay: _Delay) -> None:
         """Send an ask after a wait."""
-        if wait.slot_seconds:
-            self.waiters.add(ask)
-        await self._kernel.clock.sleep(wait.seconds)
-        if wait.slot_seconds and self._frees_slots_alone(ask.quota):
+        if delay.permit_seconds:
+            self.waiters.add(request)
+        await self._kernel.clock.sleep(delay.seconds)
+        if delay.permit_seconds and self._holds_all_permits(request.quota):
             # No slot becomes free before this process releases one, and that write answers it.
-            await self._kernel.clock.sleep(wait.slot_seconds - wait.seconds)
-        self.waiters.remove(ask)
-        self.add(ask)
+            await self._kernel.clock.sleep(delay.permit_seconds - delay.seconds)
+        self.waiters.remove(request)
+        self.submit(request)
 
-    def _frees_slots_alone(self, quota: Quota) -> bool:
+    def _holds_all_permits(self, quota: Quota) -> bool:
         """Return whether this process holds all slots, and no other callers are in the line."""
-        slots = level_of(self._standing).slots.keys()
-        full = quota.at_once is not None and len(slots) >= quota.at_once
+        slots = level_of(self._stored).permits.keys()
+        full = quota.concurrency is not None and len(slots) >= quota.concurrency
         now_us = self._kernel.clock.now_ms() * 1000
-        return full and slots <= self.held.keys() and self.waiters.are_alone(now_us)
+        return full and slots <= self.held_permits.keys() and self.waiters.is_line_local(now_us)
 
-    def _withdraw(self, ask: _Ask) -> None:
+    def _withdraw(self, request: _PermitRequest) -> None:
         """Do not send an ask, if it was not sent yet."""
-        self.waiters.remove(ask)
-        if ask in self._pending:
-            self._pending.remove(ask)
+        self.waiters.remove(request)
+        if request in self._pending:
+            self._pending.remove(request)
 
-    def _unwanted(self, ask: _Ask, future: asyncio.Future[tuple[levels.Answer, _Moment]]) -> None:
+    def _cancel_unwanted(
+        self,
+        request: _PermitRequest,
+        future: asyncio.Future[tuple[levels.PermitReply, _ClockReading]],
+    ) -> None:
         if not future.cancelled() and future.exception() is None:
-            answer, asked_at = future.result()
-            if isinstance(answer, Granted):
-                Pass(self, ask, answer, asked_at).give_back()
+            reply, asked_at = future.result()
+            if isinstance(reply, PermitGranted):
+                Permit(self, request, reply, asked_at).cancel()
 
     async def close(self) -> None:
-        if self._lingering is not None:
-            self._lingering.cancel()
+        if self._linger_task is not None:
+            self._linger_task.cancel()
             with suppress(asyncio.CancelledError):
-                await self._lingering
-            self._lingering = None
-        if self._pending and self._working is None:
-            self._working = asyncio.create_task(self._work())
-        if self._working is not None:
-            await self._working
+                await self._linger_task
+            self._linger_task = None
+        if self._pending and self._write_task is None:
+            self._write_task = asyncio.create_task(self._write_pending())
+        if self._write_task is not None:
+            await self._write_task
 
-    async def _linger(self) -> None:
+    async def _write_after_linger(self) -> None:
         await self._kernel.clock.sleep(_LINGER_SECONDS)
-        self._lingering = None
-        if self._pending and self._working is None:
-            self._working = asyncio.create_task(self._work())
+        self._linger_task = None
+        if self._pending and self._write_task is None:
+            self._write_task = asyncio.create_task(self._write_pending())
 
-    async def _work(self) -> None:
+    async def _write_pending(self) -> None:
         try:
             while self._pending:
                 batch, self._pending = self._pending[:_BATCH_MAX], self._pending[_BATCH_MAX:]
                 try:
-                    await self._write(batch)
+                    await self._write_batch(batch)
                 except OutcomeUnknown as error:
-                    self._forget(batch, StoreUnavailable(str(error)))
+                    self._fail_batch(batch, StoreUnavailable(str(error)))
                 except HoldfastError as error:
-                    self._forget(batch, error)
+                    self._fail_batch(batch, error)
         finally:
-            self._working = None
+            self._write_task = None
 
-    def _forget(self, batch: Sequence[_Change], error: HoldfastError) -> None:
-        self._standing = None
+    def _fail_batch(self, batch: Sequence[_QuotaChange], error: HoldfastError) -> None:
+        self._stored = None
         for change in batch:
-            change.fail(error)
+            change.on_failed(error)
 
-    async def _write(self, batch: list[_Change]) -> None:
+    async def _write_batch(self, batch: list[_QuotaChange]) -> None:
         """Write what becomes of the item, until nobody else was faster."""
         assert self._quota is not None
         clock, quota = self._kernel.clock, self._quota
-        refusals = 0
+        conflicts = 0
         while batch:
-            moment = _Moment(clock.now_ms() * 1000, clock.monotonic())
-            level, before = level_of(self._standing), self._standing
-            pace = _Pace(self._lead_us(quota), slack_us_for(quota, self._tardy_us))
-            level, waited = self._changed(level, batch, moment.now_us, pace=pace)
-            doubtful = _Doubt()
-            write = changed(self._key, level, quota, standing=before, token=self._kernel.ids.new())
+            moment = _ClockReading(clock.now_ms() * 1000, clock.monotonic())
+            level, before = level_of(self._stored), self._stored
+            timing = _Timing(self._lead_us(quota), slack_needed_us(quota, self._lateness_us))
+            level, early = self._apply_changes(level, batch, moment.now_us, timing=timing)
+            unknown_outcome = _UnknownOutcome()
+            write = level_write(
+                self._key, level, quota, item_read=before, token=self._kernel.ids.new()
+            )
             try:
-                self._standing = await self._kernel.settle(
-                    self._table, write, stands=doubtful.arises
+                self._stored = await self._kernel.resolve_write(
+                    self._table, write, was_applied=unknown_outcome.mark_occurred
                 )
             except ConditionFailed as failed:
-                self._standing = None if failed.item is None else dict(failed.item)
-                self.waiters.see(level_of(self._standing).line_us)
-                if doubtful.arisen:
-                    batch = [change for change in batch if change.repeatable]
-                refusals += 1
-                if refusals > _REFUSALS_IN_STEP:
-                    await clock.sleep(_APART_SECONDS * self._kernel.ids.random())
+                self._stored = None if failed.item is None else dict(failed.item)
+                self.waiters.observe_line(level_of(self._stored).queue_end_us)
+                if unknown_outcome.occurred:
+                    batch = [change for change in batch if change.is_repeatable]
+                conflicts += 1
+                if conflicts > _CONFLICTS_BEFORE_BACKOFF:
+                    await clock.sleep(_BACKOFF_SECONDS * self._kernel.ids.random())
                 continue
-            self._took(round((clock.monotonic() - moment.monotonic) * 1_000_000))
-            self.waiters.line_us = level.line_us
-            for ask in waited:
-                self._withdraw(ask)  # its time may have come meanwhile
+            self._record_latency(round((clock.monotonic() - moment.monotonic) * 1_000_000))
+            self.waiters.line_us = level.queue_end_us
+            for request in early:
+                self._withdraw(request)  # its time may have come meanwhile
             # Callers that begin hear of it first. A caller of the same node that is told to come
             # back would let go of the run otherwise, and the call that begins would be lost.
-            for change in sorted([*batch, *waited], key=_is_told_later):
-                self._note(change, moment)
-                change.done(level, moment)
+            for change in sorted([*batch, *early], key=_is_delayed):
+                self._note_held(change, moment)
+                change.on_written(level, moment)
             return
 
-    def _changed(
-        self, level: Level, batch: Sequence[_Change], now_us: int, *, pace: _Pace
-    ) -> tuple[Level, list[_Ask]]:
+    def _apply_changes(
+        self, level: QuotaLevel, batch: Sequence[_QuotaChange], now_us: int, *, timing: _Timing
+    ) -> tuple[QuotaLevel, list[_PermitRequest]]:
         """Return the level after these changes, and the waiting callers that are answered with it.
 
         A caller that takes no slot before its time keeps its place in the line.
         """
-        shared = self.waiters.share_line(now_us)
-        waiting = self.waiters.due(now_us) if shared else self.waiters.first(now_us)
-        answered, full = list[_Ask](), False
-        for change in sorted([*batch, *waiting], key=_turn):
-            if not isinstance(change, _Ask) or change not in self.waiters:
-                level = change.applied(level, now_us=now_us, pace=pace)
+        shared = self.waiters.is_line_shared(now_us)
+        waiting = self.waiters.due(now_us) if shared else self.waiters.next_early(now_us)
+        answered_requests, full = list[_PermitRequest](), False
+        for change in sorted([*batch, *waiting], key=_write_order):
+            if not isinstance(change, _PermitRequest) or change not in self.waiters:
+                level = change.apply(level, now_us=now_us, timing=timing)
             elif not full:
-                after = change.applied(level, now_us=now_us, pace=pace)
-                full = not shared and not isinstance(change.answer, Granted)
+                after = change.apply(level, now_us=now_us, timing=timing)
+                full = not shared and not isinstance(change.reply, PermitGranted)
                 if not full:
                     level = after
-                    answered.append(change)
-        return level, answered
+                    answered_requests.append(change)
+        return level, answered_requests
 
-    def _note(self, change: _Change, moment: _Moment) -> None:
-        if isinstance(change, _Ask) and isinstance(change.answer, Granted) and change.token:
-            self.held[change.token] = moment.monotonic + change.lease_ms / 1000
+    def _note_held(self, change: _QuotaChange, moment: _ClockReading) -> None:
+        if (
+            isinstance(change, _PermitRequest)
+            and isinstance(change.reply, PermitGranted)
+            and change.token
+        ):
+            self.held_permits[change.token] = moment.monotonic + change.lease_ms / 1000
 
-    def seconds_until(self, at_us: int, asked_at: _Moment) -> float:
+    def seconds_until(self, at_us: int, asked_at: _ClockReading) -> float:
         """Return how long it is until a moment that was granted."""
         return asked_at.seconds_until(at_us, self._kernel.clock.monotonic())
 
     async def sleep(self, seconds: float) -> None:
         await self._kernel.clock.sleep(seconds)
 
-    def learn(self, late_us: int, asked_at: _Moment, *, missed: bool) -> None:
+    def record_lateness(self, late_us: int, asked_at: _ClockReading, *, missed: bool) -> None:
         """Learn by how much a caller was late for its moment."""
         if not missed:
-            self._tardy_us = max(late_us, self._tardy_us * 7 // 8)
-        elif asked_at.monotonic >= self._tardy_since:
+            self._lateness_us = max(late_us, self._lateness_us * 7 // 8)
+        elif asked_at.monotonic >= self._lateness_since:
             # Twice as much at most, lest one that stood still slows all others down; and once for
             # all that were asked for before anything was learned from the first.
             assert self._quota is not None
-            self._tardy_us = min(late_us, 2 * max(self._tardy_us, self._quota.grace_us))
-            self._tardy_since = self._kernel.clock.monotonic()
+            self._lateness_us = min(late_us, 2 * max(self._lateness_us, self._quota.grace_us))
+            self._lateness_since = self._kernel.clock.monotonic()
 
-    def _took(self, microseconds: int) -> None:
-        self._lag_us = max(microseconds, self._lag_us * 7 // 8)
+    def _record_latency(self, microseconds: int) -> None:
+        self._latency_us = max(microseconds, self._latency_us * 7 // 8)
 
     def _lead_us(self, quota: Quota) -> int:
         """Return how far ahead a moment must be, lest the answer comes too late for it."""
-        return min(max(2 * self._lag_us - quota.grace_us // 2, 0), HORIZON_US // 2)
+        return min(max(2 * self._latency_us - quota.grace_us // 2, 0), HORIZON_US // 2)
 
 
-def _turn(change: _Change) -> float:
+def _write_order(change: _QuotaChange) -> float:
     """Return the order of changes in a write: callers come after releases, newcomers last."""
-    if not isinstance(change, _Ask):
+    if not isinstance(change, _PermitRequest):
         return 0
-    return math.inf if change.told_us is None else change.told_us
+    return math.inf if change.retry_at_us is None else change.retry_at_us
 
 
-def _is_told_later(change: _Change) -> bool:
-    return isinstance(change, _Ask) and not isinstance(change.answer, Granted)
+def _is_delayed(change: _QuotaChange) -> bool:
+    return isinstance(change, _PermitRequest) and not isinstance(change.reply, PermitGranted)
 
 
-class _Doubt:
+class _UnknownOutcome:
     """Whether a write that was refused at last may have been carried out before."""
 
     def __init__(self) -> None:
-        self.arisen = False
+        self.occurred = False
 
-    def arises(self, item: dict[str, Any]) -> bool:
-        self.arisen = True
+    def mark_occurred(self, item: dict[str, Any]) -> bool:
+        self.occurred = True
         return False

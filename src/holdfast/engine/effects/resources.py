@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.engine.effects.quotas import QuotaDesk
-from holdfast.engine.effects.savings import Savings
+from holdfast.engine.effects.quotas import QuotaLimiter
+from holdfast.engine.effects.savings import SavingsCounter
 from holdfast.engine.effects.shared_answers import SharedAnswers
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs.budget_accounts import Accounts
@@ -13,12 +13,12 @@ from holdfast.errors import InvalidRequest
 from holdfast.model.invocation import Model
 from holdfast.model.quota import Quota
 
-__all__ = ["Means", "check_means"]
+__all__ = ["Resources", "check_resources"]
 
-_NAME_MAX = 58
+_NAME_CHARS_MAX = 58
 
 
-def check_means(models: Mapping[str, Model] | None, quotas: Mapping[str, Quota] | None) -> None:
+def check_resources(models: Mapping[str, Model] | None, quotas: Mapping[str, Quota] | None) -> None:
     """Check what nodes are to do something to the world with.
 
     Raises:
@@ -30,9 +30,9 @@ def check_means(models: Mapping[str, Model] | None, quotas: Mapping[str, Quota] 
     for name, model in (models or {}).items():
         if not isinstance(name, str) or not name:
             raise InvalidRequest(f"a model's name is text, not {name!r:.80}", field="models")
-        if len(name) > _NAME_MAX or "#" in name:
+        if len(name) > _NAME_CHARS_MAX or "#" in name:
             raise InvalidRequest(
-                f"a model's name has at most {_NAME_MAX} letters, and no '#' among them: "
+                f"a model's name has at most {_NAME_CHARS_MAX} letters, and no '#' among them: "
                 f"{name!r:.80} cannot be one",
                 field="models",
             )
@@ -45,7 +45,7 @@ def check_means(models: Mapping[str, Model] | None, quotas: Mapping[str, Quota] 
             raise InvalidRequest(f"there is no model {name!r:.80} to limit", field="quotas")
 
 
-class Means:
+class Resources:
     """The models that can be asked, what limits that, and what is shared on the way."""
 
     def __init__(
@@ -57,10 +57,10 @@ class Means:
         """Take models by the names under which nodes ask for them, and what limits each."""
         self.models, self.quotas = dict(models or {}), dict(quotas or {})
         self.accounts = Accounts(kernel)
-        self.answers = SharedAnswers(kernel)
-        self.desk = QuotaDesk(kernel)
-        self.savings = Savings()
+        self.shared_answers = SharedAnswers(kernel)
+        self.quota_limiter = QuotaLimiter(kernel)
+        self.savings = SavingsCounter()
 
     async def close(self) -> None:
         """Write down what quotas are given back."""
-        await self.desk.close()
+        await self.quota_limiter.close()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.model.spending import NOTHING, Spending
+from holdfast.model.spending import NO_SPENDING, Spending
 
-__all__ = ["Saved", "Savings"]
+__all__ = ["Saved", "SavingsCounter"]
 
 
 class Saved(msgspec.Struct, frozen=True, kw_only=True):
@@ -14,7 +14,7 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
 
     calls: int = 0
     """How many calls were answered from records, or by what another run had asked."""
-    spending: Spending = NOTHING
+    spending: Spending = NO_SPENDING
 
     @property
     def tokens(self) -> int:
@@ -27,12 +27,12 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
         return self.spending.usd
 
 
-class Savings:
+class SavingsCounter:
     """Counts what this process saved."""
 
     def __init__(self) -> None:
-        self.sum = Saved()
+        self.total = Saved()
 
     def add(self, spending: Spending) -> None:
         """Count a call that was answered without being made."""
-        self.sum = Saved(calls=self.sum.calls + 1, spending=self.sum.spending + spending)
+        self.total = Saved(calls=self.total.calls + 1, spending=self.total.spending + spending)

@@ -16,8 +16,8 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from holdfast.display import log_named
-from holdfast.engine.journal.payloads import check_fits, compressed, unpacked
+from holdfast.display import get_logger
+from holdfast.engine.journal.payloads import check_fits, compress_payload, unpack_payload
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.errors import (
     BlobDamaged,
@@ -28,59 +28,59 @@ from holdfast.errors import (
     JournalDamaged,
     StoreError,
 )
-from holdfast.records import sharing
+from holdfast.records import shared_answer
 from holdfast.records.codec import encode, unpack_value
 from holdfast.records.journal import Content
 from holdfast.records.keys import answer_key
-from holdfast.records.sharing import Standing, standing_of
+from holdfast.records.shared_answer import SharedAnswerRow, shared_answer_of
 from holdfast.storage import Blobs, Key
 
 __all__ = ["LEASE_SECONDS", "SharedAnswers"]
 
 T = TypeVar("T")
 
-_log = log_named("holdfast.sharing")
+_log = get_logger("holdfast.sharing")
 
 LEASE_SECONDS = 30.0
 """After so long without a sign of life of whoever asks, somebody else does."""
 # A lease that lasts longer is none of ours: whoever waited for its end would wait for ever.
 _LEASE_MS_MAX = 3_600_000
 # Somebody who waits for an answer of another process asks at first often, then less so.
-_ASK_FIRST_SECONDS = 0.025
-_ASK_MOST_SECONDS = 1.0
+_POLL_FIRST_SECONDS = 0.025
+_POLL_SECONDS_MAX = 1.0
 
 Ask = Callable[[], Awaitable[Any]]
 
 
-class Patiently(Protocol):
+class StoreRetrier(Protocol):
     """Repeats what the store could not do, for as long as its caller may wait."""
 
     async def __call__(self, action: Callable[[], Awaitable[T]], /) -> T: ...
 
 
 # Where what stands there cannot be read, each asks alone.
-_DAMAGED = Standing("", "unshared", sys.maxsize, None)
+_DAMAGED = SharedAnswerRow("", "unshared", sys.maxsize, None)
 
 
-def _standing(item: Mapping[str, Any], question: _Question) -> Standing:
+def _parse_stored(item: Mapping[str, Any], question: _SharedQuestion) -> SharedAnswerRow:
     try:
-        return standing_of(item)
+        return shared_answer_of(item)
     except JournalDamaged as error:
-        _log.warning("%s: a shared answer is not used: %s", question.told, error)
+        _log.warning("%s: a shared answer is not used: %s", question.log_label, error)
         return _DAMAGED
 
 
-class _Question(msgspec.Struct, frozen=True):
+class _SharedQuestion(msgspec.Struct, frozen=True):
     """What is asked, and for how long its answer is kept."""
 
     tenant: str
-    told: str
+    log_label: str
     """Who asks, as a log names it."""
     digest: bytes
     keep_ms: int
     ask: Ask
-    patiently: Patiently
-    kind: Any
+    retry_store: StoreRetrier
+    answer_type: Any
     """What an answer is; another value that stands there is unreadable."""
 
     @property
@@ -88,21 +88,21 @@ class _Question(msgspec.Struct, frozen=True):
         return answer_key(self.tenant, self.digest)
 
 
-class _Lease(msgspec.Struct, frozen=True):
+class _AnswerLease(msgspec.Struct, frozen=True):
     """The right to ask for all."""
 
     key: Key
     id: str
-    taken: float
+    taken_at: float
     """Since when it counts, by the monotonic clock."""
 
 
-class _Got(msgspec.Struct, frozen=True):
+class _FetchedAnswer(msgspec.Struct, frozen=True):
     """An answer, and as it is kept."""
 
     value: Any
     packed: bytes
-    others: bool
+    from_cache: bool
     """Whether somebody else had asked."""
 
 
@@ -113,18 +113,18 @@ class SharedAnswers:
         self._kernel = kernel
         self._table = kernel.store.records("answer")
         self._lease_seconds = lease_seconds
-        self._flights: dict[Key, asyncio.Future[bytes | None]] = {}
+        self._in_flight: dict[Key, asyncio.Future[bytes | None]] = {}
 
-    async def answered(
+    async def get_or_ask(
         self,
         tenant: str,
         digest: bytes,
         ask: Ask,
         *,
         keep_ms: int,
-        told: str | None = None,
-        patiently: Patiently | None = None,
-        kind: Any = Any,
+        log_label: str | None = None,
+        retry_store: StoreRetrier | None = None,
+        answer_type: Any = Any,
     ) -> tuple[Any, bool]:
         """Return the answer to a question, and whether somebody else had asked.
 
@@ -141,194 +141,210 @@ class SharedAnswers:
             StoreUnavailable: the store did not answer for a while.
             StoreUnusable: somebody has to mend it.
         """
-        patiently = patiently or self._kernel.persistently
-        told = told or f"tenant {tenant}"
-        question = _Question(tenant, told, digest, keep_ms, ask, patiently, kind)
+        retry_store = retry_store or self._kernel.retry_while_unavailable
+        log_label = log_label or f"tenant {tenant}"
+        question = _SharedQuestion(
+            tenant, log_label, digest, keep_ms, ask, retry_store, answer_type
+        )
         key = question.key
-        while (flight := self._flights.get(key)) is not None:
+        while (flight := self._in_flight.get(key)) is not None:
             await asyncio.wait({flight})
             packed = flight.result()
             if packed is not None:
                 # Of its own, lest one changes what the other reads.
-                return await unpacked(self._kernel, packed, unpack_value), True
-        flight = self._flights[key] = asyncio.get_running_loop().create_future()
+                return await unpack_payload(self._kernel, packed, unpack_value), True
+        flight = self._in_flight[key] = asyncio.get_running_loop().create_future()
         packed = None
         try:
-            got = await self._got(question)
-            packed = got.packed
+            fetched = await self._wait_or_ask(question)
+            packed = fetched.packed
         finally:
             # Before the others wake: the first of them stands for all then.
-            del self._flights[key]
+            del self._in_flight[key]
             flight.set_result(packed)
-        return got.value, got.others
+        return fetched.value, fetched.from_cache
 
-    async def _got(self, question: _Question) -> _Got:
+    async def _wait_or_ask(self, question: _SharedQuestion) -> _FetchedAnswer:
         """Return the answer that stands, or wait for that of another, or ask."""
-        clock, pause = self._kernel.clock, _ASK_FIRST_SECONDS
-        unreadable: str | None = None
-        seen = await self._read(question)
+        clock, poll_seconds = self._kernel.clock, _POLL_FIRST_SECONDS
+        unreadable_id: str | None = None
+        stored = await self._read_stored(question)
         while True:
             now = clock.now_ms()
-            if seen is not None and seen.until_ms > now:
-                if seen.state == "answered":
-                    got = await self._read_answer(question, seen)
-                    if got is not None:
-                        return got
-                    unreadable = seen.id
-                elif seen.state == "leased" and seen.until_ms - now <= _LEASE_MS_MAX:
-                    left = (seen.until_ms - now) / 1000
-                    await clock.sleep(min(pause * (0.5 + self._kernel.ids.random()), left))
-                    pause = min(pause * 2, _ASK_MOST_SECONDS)
-                    seen = await self._read(question)
+            if stored is not None and stored.expires_ms > now:
+                if stored.state == "answered":
+                    fetched = await self._read_answer(question, stored)
+                    if fetched is not None:
+                        return fetched
+                    unreadable_id = stored.id
+                elif stored.state == "leased" and stored.expires_ms - now <= _LEASE_MS_MAX:
+                    left_seconds = (stored.expires_ms - now) / 1000
+                    await clock.sleep(
+                        min(poll_seconds * (0.5 + self._kernel.ids.random()), left_seconds)
+                    )
+                    poll_seconds = min(poll_seconds * 2, _POLL_SECONDS_MAX)
+                    stored = await self._read_stored(question)
                     continue
                 else:
                     value = await question.ask()
-                    return _Got(value, await compressed(self._kernel, encode(value)), others=False)
+                    return _FetchedAnswer(
+                        value, await compress_payload(self._kernel, encode(value)), from_cache=False
+                    )
             try:
-                take = partial(self._take, question.key, instead_of=unreadable)
-                lease = await question.patiently(take)
+                take = partial(self._take_lease, question.key, instead_of=unreadable_id)
+                lease = await question.retry_store(take)
             except ConditionFailed as failed:
-                seen = None if failed.item is None else _standing(failed.item, question)
+                stored = None if failed.item is None else _parse_stored(failed.item, question)
                 continue
             except ItemDamaged:
-                seen = _DAMAGED
+                stored = _DAMAGED
                 continue
-            if clock.monotonic() - lease.taken < self._lease_seconds:
-                return await self._ask(question, lease, instead_of=seen)
-            seen = await self._read(question)  # it lapsed before we heard that it is ours
+            if clock.monotonic() - lease.taken_at < self._lease_seconds:
+                return await self._ask_with_lease(question, lease, instead_of=stored)
+            stored = await self._read_stored(question)  # it lapsed before we heard that it is ours
 
-    async def _read(self, question: _Question) -> Standing | None:
+    async def _read_stored(self, question: _SharedQuestion) -> SharedAnswerRow | None:
         # A moment old will do: where somebody was faster, the lease is refused.
         try:
-            item = await question.patiently(partial(self._table.get, question.key, eventual=True))
+            item = await question.retry_store(partial(self._table.get, question.key, eventual=True))
         except ItemDamaged:
             return _DAMAGED
-        return None if item is None else _standing(item, question)
+        return None if item is None else _parse_stored(item, question)
 
-    async def _read_answer(self, question: _Question, seen: Standing) -> _Got | None:
+    async def _read_answer(
+        self, question: _SharedQuestion, stored: SharedAnswerRow
+    ) -> _FetchedAnswer | None:
         """Return the answer that stands; None where it cannot be read."""
-        assert seen.content is not None
+        assert stored.content is not None
         try:
-            packed = seen.content.data
-            if seen.content.blob is not None:
-                get = partial(self._kernel.store.blobs.purpose("answer").get, seen.content.blob)
-                packed = await question.patiently(get)
-            value = await unpacked(self._kernel, packed or b"", unpack_value)
-            msgspec.convert(value, question.kind)
-            return _Got(value, packed or b"", others=True)
+            packed = stored.content.data
+            if stored.content.blob is not None:
+                get = partial(
+                    self._kernel.store.blobs.with_purpose("answer").get, stored.content.blob
+                )
+                packed = await question.retry_store(get)
+            value = await unpack_payload(self._kernel, packed or b"", unpack_value)
+            msgspec.convert(value, question.answer_type)
+            return _FetchedAnswer(value, packed or b"", from_cache=True)
         except (BlobNotFound, BlobDamaged, JournalDamaged, msgspec.ValidationError) as error:
             _log.warning(
                 "%s: a shared answer is asked for again, since it is unreadable: %s",
-                question.told,
+                question.log_label,
                 error,
             )
             return None
 
     # --- as the one who asks for all --------------------------------------------------------------
 
-    async def _take(self, key: Key, *, instead_of: str | None) -> _Lease:
+    async def _take_lease(self, key: Key, *, instead_of: str | None) -> _AnswerLease:
         """Take the lease, where nothing stands that counts.
 
         Raises:
             ConditionFailed: somebody else was faster; it carries what stands.
         """
         clock = self._kernel.clock
-        lease, now_ms = _Lease(key, self._kernel.ids.new(), clock.monotonic()), clock.now_ms()
+        lease, now_ms = _AnswerLease(key, self._kernel.ids.new(), clock.monotonic()), clock.now_ms()
         until_ms = now_ms + self._lease_ms
-        put = sharing.leased(
-            key, id=lease.id, until_ms=until_ms, now_ms=now_ms, instead_of=instead_of
+        put = shared_answer.lease_write(
+            key, id=lease.id, expires_ms=until_ms, now_ms=now_ms, instead_of=instead_of
         )
         try:
-            await self._kernel.settle(self._table, put)
+            await self._kernel.resolve_write(self._table, put)
         except ConditionFailed:
             raise
         except BaseException:
             # It may stand nevertheless, and all others would wait for it to lapse.
-            await asyncio.shield(self._give_up(lease))
+            await asyncio.shield(self._release_lease(lease))
             raise
         return lease
 
-    async def _ask(
-        self, question: _Question, lease: _Lease, *, instead_of: Standing | None
-    ) -> _Got:
-        renewing = asyncio.ensure_future(self._renew(question, lease))
+    async def _ask_with_lease(
+        self, question: _SharedQuestion, lease: _AnswerLease, *, instead_of: SharedAnswerRow | None
+    ) -> _FetchedAnswer:
+        renewing = asyncio.ensure_future(self._renew_lease(question, lease))
         try:
             if instead_of is not None and instead_of.content is not None:
-                await self._free(instead_of.content)
+                await self._delete_blob(instead_of.content)
             value = await question.ask()
-            packed = await compressed(self._kernel, encode(value))
-            await self._share(question, lease, packed)
+            packed = await compress_payload(self._kernel, encode(value))
+            await self._store_answer(question, lease, packed)
         except BaseException:
             # Also if we are cancelled: all others would wait for the lease to lapse.
-            await asyncio.shield(self._give_up(lease))
+            await asyncio.shield(self._release_lease(lease))
             raise
         finally:
             renewing.cancel()
-        return _Got(value, packed, others=False)
+        return _FetchedAnswer(value, packed, from_cache=False)
 
-    async def _renew(self, question: _Question, lease: _Lease) -> None:
+    async def _renew_lease(self, question: _SharedQuestion, lease: _AnswerLease) -> None:
         """Prolong a lease until it is lost, or this is cancelled."""
-        clock, third = self._kernel.clock, self._lease_seconds / 3
-        await clock.sleep(max(lease.taken + third - clock.monotonic(), 0))
+        clock, renew_seconds = self._kernel.clock, self._lease_seconds / 3
+        await clock.sleep(max(lease.taken_at + renew_seconds - clock.monotonic(), 0))
         while True:
             until_ms = clock.now_ms() + self._lease_ms
             try:
-                await self._table.write(sharing.renewed(lease.key, lease.id, until_ms=until_ms))
+                await self._table.write(
+                    shared_answer.renew_write(lease.key, lease.id, expires_ms=until_ms)
+                )
             except ConditionFailed:
                 told = "%s: the lease on a shared answer was lost; it is asked for twice"
-                _log.warning(told, question.told)
+                _log.warning(told, question.log_label)
                 return
             except StoreError as error:
                 told = "%s: the lease on a shared answer could not be renewed: %s"
-                _log.warning(told, question.told, error)
-            await clock.sleep(third)
+                _log.warning(told, question.log_label, error)
+            await clock.sleep(renew_seconds)
 
-    async def _share(self, question: _Question, lease: _Lease, packed: bytes) -> None:
+    async def _store_answer(
+        self, question: _SharedQuestion, lease: _AnswerLease, packed: bytes
+    ) -> None:
         """Put an answer where all others look for it; where that fails, it is only ours."""
         id = self._kernel.ids.new()
         keep_ms = question.keep_ms
         content: Content | None = None
         try:
-            content = await self._content(question, id, packed)
+            content = await self._store_content(question, id, packed)
             if content is None:
                 keep_ms = min(keep_ms, self._lease_ms)  # another one may be smaller
-            put = sharing.answered(
+            put = shared_answer.answer_write(
                 lease.key,
                 lease.id,
                 id=id,
                 content=content,
-                until_ms=self._kernel.clock.now_ms() + keep_ms,
+                expires_ms=self._kernel.clock.now_ms() + keep_ms,
             )
-            await self._kernel.settle(self._table, put)
+            await self._kernel.resolve_write(self._table, put)
         except ConditionFailed:
             if content is not None:
-                await self._free(content)  # nobody names it
+                await self._delete_blob(content)  # nobody names it
         except StoreError as error:
-            _log.warning("%s: an answer could not be shared: %s", question.told, error)
-            await self._give_up(lease)
+            _log.warning("%s: an answer could not be shared: %s", question.log_label, error)
+            await self._release_lease(lease)
 
-    async def _content(self, question: _Question, id: str, packed: bytes) -> Content | None:
+    async def _store_content(
+        self, question: _SharedQuestion, id: str, packed: bytes
+    ) -> Content | None:
         """Return an answer as an item can hold it; None where this store has no room for it."""
         if len(packed) <= self._kernel.spill_bytes:
             return Content(packed)
         if self._blobs is not None:
-            name = sharing.blob_name(
+            name = shared_answer.answer_blob_key(
                 question.tenant, question.digest, id=id, keep_ms=question.keep_ms
             )
             put = partial(self._blobs.put, packed, key=name)
-            return Content(None, await self._kernel.persistently(put))
+            return Content(None, await self._kernel.retry_while_unavailable(put))
         try:
             check_fits(self._kernel, packed)
         except InvalidResult:
             return None
         return Content(packed)
 
-    async def _give_up(self, lease: _Lease) -> None:
+    async def _release_lease(self, lease: _AnswerLease) -> None:
         """Make room for the next who asks; where that fails, the lease lapses."""
         with suppress(ConditionFailed, StoreError):
-            await self._table.write(sharing.given_up(lease.key, lease.id))
+            await self._table.write(shared_answer.release_write(lease.key, lease.id))
 
-    async def _free(self, content: Content) -> None:
+    async def _delete_blob(self, content: Content) -> None:
         """Delete what lies beside the table and nothing names; where that fails, a sweep does."""
         if content.blob is not None and self._blobs is not None:
             with suppress(StoreError):
@@ -337,7 +353,7 @@ class SharedAnswers:
     @property
     def _blobs(self) -> Blobs | None:
         store = self._kernel.store
-        return store.blobs.purpose("answer") if store.has_blobs else None
+        return store.blobs.with_purpose("answer") if store.has_blobs else None
 
     @property
     def _lease_ms(self) -> int:

@@ -17,19 +17,19 @@ from holdfast.engine.effects.invocations import admitted_fallback
 from holdfast.engine.execution.context import Context
 from holdfast.errors import CallFailed, InvalidArguments, InvalidRequest, TurnsSpent
 from holdfast.graph import Graph
-from holdfast.graph.schemas import Convert, tool_of
+from holdfast.graph.schemas import ConvertArguments, tool_of
 from holdfast.graph.tool import Tool
-from holdfast.graph.tool import tool_of as contract_of
+from holdfast.graph.tool import contract_of as contract_of
 from holdfast.graph.values import durable
 from holdfast.model.durations import Duration
 from holdfast.model.invocation import Answer, ToolCall, ToolSpec, Usage
 from holdfast.model.policy import Retry
-from holdfast.model.prompt import admitted_messages
+from holdfast.model.prompt import validated_messages
 
 __all__ = ["Agent", "Conversation", "agent"]
 
-_UNFIT = re.compile(r"[^a-zA-Z0-9_-]")
-_RESULT_LETTERS_MAX = 100_000
+_INVALID_NAME_CHARS = re.compile(r"[^a-zA-Z0-9_-]")
+_RESULT_CHARS_MAX = 100_000
 
 
 class Conversation(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,12 +63,12 @@ class QuestionOptions(TypedDict, total=False):
     extra: Mapping[str, Any] | None
 
 
-class _Known(msgspec.Struct, frozen=True):
+class _AgentTool(msgspec.Struct, frozen=True):
     """A tool that the model may call."""
 
     tool: Tool[..., Any]
     spec: ToolSpec
-    convert: Convert
+    convert: ConvertArguments
 
 
 class Agent:
@@ -105,9 +105,9 @@ class Agent:
         self.fallback = admitted_fallback(fallback)
         self.turns_max = turns_max
         self.options: QuestionOptions = {**options} if options else {}
-        self._tools: dict[str, _Known] = {}
+        self._tools: dict[str, _AgentTool] = {}
         for function in tools:
-            known = _known(function)
+            known = _agent_tool(function)
             if self._tools.setdefault(known.spec.name, known) is not known:
                 raise InvalidRequest(f"two tools are called {known.spec.name!r}", field="tools")
 
@@ -118,29 +118,31 @@ class Agent:
             TurnsSpent: it still wanted to call tools after ``turns_max`` answers.
             CallFailed, InvalidAnswer: as `Context.model` does.
         """
-        said = admitted_messages(messages)
-        if self.system is not None and said[0]["role"] != "system":
-            said = [{"role": "system", "content": self.system}, *said]
+        history = validated_messages(messages)
+        if self.system is not None and history[0]["role"] != "system":
+            history = [{"role": "system", "content": self.system}, *history]
         usage = Usage()
         for turn in range(1, self.turns_max + 1):
             answer: Answer = await ctx.model(
                 self.model,
-                said,
+                history,
                 tools=[known.spec for known in self._tools.values()],
                 output=self.output,
                 fallback=self.fallback,
                 **self.options,
             )
-            said = [*said, answer.message()]
+            history = [*history, answer.message()]
             usage += answer.usage
             if not answer.tool_calls:
                 return Conversation(
-                    text=answer.text, value=answer.value, messages=said, turns=turn, usage=usage
+                    text=answer.text, value=answer.value, messages=history, turns=turn, usage=usage
                 )
-            said += await asyncio.gather(*(self._called(ctx, call) for call in answer.tool_calls))
+            history += await asyncio.gather(
+                *(self._call_tool(ctx, call) for call in answer.tool_calls)
+            )
         raise TurnsSpent(f"the agent wanted to go on after {self.turns_max} turns")
 
-    async def _called(self, ctx: Context, call: ToolCall) -> dict[str, Any]:
+    async def _call_tool(self, ctx: Context, call: ToolCall) -> dict[str, Any]:
         """Return the message that tells the model what became of a call."""
         known = self._tools.get(call.name)
         try:
@@ -153,8 +155,8 @@ class Agent:
             result = await ctx.call(known.tool, **arguments)
         except (InvalidArguments, CallFailed) as error:
             # The model may know another way.
-            return _result(call, str(error), error=True)
-        return _result(call, result if isinstance(result, str) else _text(result))
+            return _tool_message(call, str(error), error=True)
+        return _tool_message(call, result if isinstance(result, str) else _json_text(result))
 
     def graph(self, name: str, *, version: int = 1, **options: Any) -> Graph:
         """Return a graph of one node, which answers the ``messages`` of its state.
@@ -165,8 +167,12 @@ class Agent:
 
         @graph.node(name="answer", **options)
         async def answer(state: dict[str, Any], ctx: Context) -> dict[str, Any]:
-            told = await self(ctx, state["messages"])
-            return {"messages": told.messages, "text": told.text, "value": durable(told.value)}
+            conversation = await self(ctx, state["messages"])
+            return {
+                "messages": conversation.messages,
+                "text": conversation.text,
+                "value": durable(conversation.value),
+            }
 
         return graph
 
@@ -202,22 +208,22 @@ def agent(
     )
 
 
-def _known(function: Callable[..., Any]) -> _Known:
+def _agent_tool(function: Callable[..., Any]) -> _AgentTool:
     tool = contract_of(function)
-    name = _UNFIT.sub("_", tool.name.rpartition(".")[2])
+    name = _INVALID_NAME_CHARS.sub("_", tool.name.rpartition(".")[2])
     description = tool.description.split("\n\n")[0]
     spec, convert = tool_of(tool.function, name=name, description=" ".join(description.split()))
-    return _Known(tool, spec, convert)
+    return _AgentTool(tool, spec, convert)
 
 
-def _result(call: ToolCall, content: str, *, error: bool = False) -> dict[str, Any]:
+def _tool_message(call: ToolCall, content: str, *, error: bool = False) -> dict[str, Any]:
     message: dict[str, Any] = {
         "role": "tool",
         "tool_call_id": call.id,
-        "content": content[:_RESULT_LETTERS_MAX],
+        "content": content[:_RESULT_CHARS_MAX],
     }
     return {**message, "error": True} if error else message
 
 
-def _text(result: Any) -> str:
+def _json_text(result: Any) -> str:
     return msgspec.json.encode(durable(result)).decode()

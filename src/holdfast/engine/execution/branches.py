@@ -12,27 +12,27 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from holdfast.engine.execution.claimed_run import Hold
+from holdfast.engine.execution.claimed_run import ClaimedRun
 from holdfast.graph import Graph
 from holdfast.model.decision import Decision, RunNode
 from holdfast.model.event import BranchFailed
-from holdfast.model.execution import Execution, is_within, outer
+from holdfast.model.execution import Execution, is_within, outer_path
 
-__all__ = ["Conductor", "side_by_side"]
+__all__ = ["BranchDriver", "run_branches"]
 
-AT_ONCE_MAX = 100
+CONCURRENT_BRANCHES_MAX = 100
 """How many branches of one run a worker performs at a time."""
-COPIES_BYTES_MAX = 64 * 1024**2
+STATE_COPIES_BYTES_MAX = 64 * 1024**2
 """How many bytes their copies of the state may have together; one branch is always performed."""
 # While some branches wait and others work, the inbox is looked into, at first often.
-_LOOK_FIRST_SECONDS = 0.25
-_LOOK_MOST_SECONDS = 5.0
+_POLL_SECONDS = 0.25
+_POLL_SECONDS_MAX = 5.0
 
 
-class Conductor(Protocol):
+class BranchDriver(Protocol):
     """What is needed of whoever drives the run."""
 
-    news: asyncio.Event
+    signal_arrived: asyncio.Event
     """Set when a signal came in this process."""
 
     @property
@@ -40,170 +40,178 @@ class Conductor(Protocol):
         """Whether nothing more is to be begun."""
         ...
 
-    async def carry_out(self, effect: RunNode) -> Decision | None:
+    async def run_branch(self, effect: RunNode) -> Decision | None:
         """Perform a branch's node and write what came of it, but for what ends more than it."""
         ...
 
-    async def conclude(self, decision: Decision) -> None:
+    async def write_ending(self, decision: Decision) -> None:
         """Write down what ends branches, or the run."""
         ...
 
-    async def look(self) -> None:
+    async def poll_inbox(self) -> None:
         """Read the inbox."""
         ...
 
-    async def until_due(self, most_seconds: float) -> None:
+    async def sleep_until_due(self, max_seconds: float) -> None:
         """Return when a wait's time is up, or after that many seconds."""
         ...
 
 
-async def side_by_side(
-    conductor: Conductor, hold: Hold, graph: Graph, effects: Iterable[RunNode]
+async def run_branches(
+    driver: BranchDriver, claimed: ClaimedRun, graph: Graph, effects: Iterable[RunNode]
 ) -> None:
     """Perform effects and what follows from them, until all that is left waits, or has ended."""
-    performance = _Performance(conductor, hold, graph)
-    performance.add(effect.branch for effect in effects)
+    runner = _BranchRunner(driver, claimed, graph)
+    runner.add(effect.branch for effect in effects)
     try:
-        await performance.go_on()
+        await runner.run()
     finally:
-        await performance.stop(lambda path: True)
+        await runner.stop(lambda path: True)
 
 
-class _Performance:
+class _BranchRunner:
     """The branches that are under way."""
 
-    def __init__(self, conductor: Conductor, hold: Hold, graph: Graph) -> None:
-        self._conductor = conductor
-        self._hold = hold
+    def __init__(self, driver: BranchDriver, claimed: ClaimedRun, graph: Graph) -> None:
+        self._driver = driver
+        self._claimed = claimed
         self._graph = graph
         self._ready: deque[str] = deque()
         # By the fork that has as many branches under way as it wants at once.
-        self._held_back: dict[str, deque[str]] = {}
+        self._blocked_by_fork: dict[str, deque[str]] = {}
         self._tasks: dict[asyncio.Task[Decision | None], str] = {}
-        self._room = _Room()
+        self._capacity = _ForkCapacity()
         # What is ready or under way: two branches that end may both lead to the one after them.
-        self._known: set[str] = set()
-        self._look_seconds = _LOOK_FIRST_SECONDS
+        self._active: set[str] = set()
+        self._poll_seconds = _POLL_SECONDS
 
     def add(self, paths: Iterable[str], *, first: bool = False) -> None:
         """Let branches wait for their turn; ``first`` before those that have not begun yet."""
-        parked = self._hold.parking.parked
-        new = [path for path in paths if path not in self._known and path not in parked]
-        self._known.update(new)
-        admitted = [path for path in new if self._admitted(path)]
+        waiting = self._claimed.waits.waiting
+        new = [path for path in paths if path not in self._active and path not in waiting]
+        self._active.update(new)
+        admitted = [path for path in new if self._admit(path)]
         if first:
             self._ready.extendleft(reversed(admitted))
         else:
             self._ready.extend(admitted)
 
-    async def go_on(self) -> None:
+    async def run(self) -> None:
         """Perform them until all that is left waits, or has ended."""
         while True:
-            self._begin()
+            self._start_ready()
             if not self._tasks:
                 return
-            done = await self._first_done()
+            done = await self._wait_first_done()
             for task in done:
                 if task in self._tasks:  # and was not stopped by another one's failure
-                    await self._over(task)
-            if self._hold.execution.ending is not None:
+                    await self._finish(task)
+            if self._claimed.execution.ending is not None:
                 return
-            self.add(self._hold.answered())
+            self.add(self._claimed.pop_answered())
 
-    def _begin(self) -> None:
-        while self._ready and len(self._tasks) < self._most() and not self._conductor.stopping:
+    def _start_ready(self) -> None:
+        while (
+            self._ready and len(self._tasks) < self._concurrency_max() and not self._driver.stopping
+        ):
             path = self._ready.popleft()
-            if not self._hold.execution.stands(path):
-                self._leave(path)
+            if not self._claimed.execution.is_at_node(path):
+                self._remove(path)
                 continue
-            effect = self._graph.effect(self._hold.execution, path)
-            task = asyncio.ensure_future(self._conductor.carry_out(effect))
+            effect = self._graph.effect(self._claimed.execution, path)
+            task = asyncio.ensure_future(self._driver.run_branch(effect))
             self._tasks[task] = path
 
-    def _most(self) -> int:
+    def _concurrency_max(self) -> int:
         """Return how many are performed at a time: each has a copy of the state."""
-        return max(min(AT_ONCE_MAX, COPIES_BYTES_MAX // max(self._hold.weight.bytes, 1)), 1)
+        return max(
+            min(
+                CONCURRENT_BRANCHES_MAX,
+                STATE_COPIES_BYTES_MAX // max(self._claimed.memory.bytes, 1),
+            ),
+            1,
+        )
 
-    def _admitted(self, path: str) -> bool:
+    def _admit(self, path: str) -> bool:
         """Return whether there is room for a branch; where there is none, it is held back."""
-        full = self._room.full(path, self._hold.execution)
+        full = self._capacity.full_fork(path, self._claimed.execution)
         if full is None:
-            self._room.enter(path)
+            self._capacity.add(path)
             return True
-        self._held_back.setdefault(full, deque()).append(path)
+        self._blocked_by_fork.setdefault(full, deque()).append(path)
         return False
 
-    def _leave(self, path: str) -> None:
+    def _remove(self, path: str) -> None:
         """Let others have the room of a branch of which nothing is under way any more."""
-        self._known.discard(path)
-        for fork in self._room.leave(path):
-            self._let_in(fork)
+        self._active.discard(path)
+        for fork in self._capacity.remove(path):
+            self._admit_blocked(fork)
 
-    def _let_in(self, fork: str) -> None:
-        execution = self._hold.execution
-        waiting = self._held_back.get(fork)
+    def _admit_blocked(self, fork: str) -> None:
+        execution = self._claimed.execution
+        waiting = self._blocked_by_fork.get(fork)
         while waiting:
             path = waiting[0]
-            if not execution.stands(path):
-                self._known.discard(path)
-            elif self._room.full(path, execution) == fork:
+            if not execution.is_at_node(path):
+                self._active.discard(path)
+            elif self._capacity.full_fork(path, execution) == fork:
                 return
-            elif self._admitted(path):
+            elif self._admit(path):
                 self._ready.append(path)
             waiting.popleft()
-        self._held_back.pop(fork, None)
+        self._blocked_by_fork.pop(fork, None)
 
-    async def _first_done(self) -> list[asyncio.Task[Decision | None]]:
+    async def _wait_first_done(self) -> list[asyncio.Task[Decision | None]]:
         """Return tasks that are done, in their order; none where something else came to pass."""
-        if not self._hold.parking.parked:
+        if not self._claimed.waits.waiting:
             await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
             return [task for task in self._tasks if task.done()]
-        news = asyncio.ensure_future(self._conductor.news.wait())
-        time = asyncio.ensure_future(self._conductor.until_due(self._look_seconds))
+        signaled = asyncio.ensure_future(self._driver.signal_arrived.wait())
+        due = asyncio.ensure_future(self._driver.sleep_until_due(self._poll_seconds))
         try:
-            await asyncio.wait({*self._tasks, news, time}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({*self._tasks, signaled, due}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            news.cancel()
-            time.cancel()
+            signaled.cancel()
+            due.cancel()
         done = [task for task in self._tasks if task.done()]
         if not done:
-            heard = self._conductor.news.is_set()
-            grown = min(2 * self._look_seconds, _LOOK_MOST_SECONDS)
-            self._look_seconds = _LOOK_FIRST_SECONDS if heard else grown
-            await self._conductor.look()
+            heard = self._driver.signal_arrived.is_set()
+            grown = min(2 * self._poll_seconds, _POLL_SECONDS_MAX)
+            self._poll_seconds = _POLL_SECONDS if heard else grown
+            await self._driver.poll_inbox()
         return done
 
-    async def _over(self, task: asyncio.Task[Decision | None]) -> None:
+    async def _finish(self, task: asyncio.Task[Decision | None]) -> None:
         path = self._tasks.pop(task)
-        self._known.discard(path)
+        self._active.discard(path)
         decision = task.result()
-        if decision is not None and self._hold.execution.strand(path) is not None:
+        if decision is not None and self._claimed.execution.strand(path) is not None:
             ended = [e.branch for e in decision.events if isinstance(e, BranchFailed)]
             within = ended[0] if ended else ""
             await self.stop(lambda other: is_within(other, within))
-            await self._conductor.conclude(decision)
+            await self._driver.write_ending(decision)
         # What follows comes first, so that the branch keeps its room.
-        self.add(self._hold.execution.near(path), first=True)
-        for fork in self._room.leave(path):
-            self._let_in(fork)
+        self.add(self._claimed.execution.strands_after(path), first=True)
+        for fork in self._capacity.remove(path):
+            self._admit_blocked(fork)
 
-    async def stop(self, those: Callable[[str], bool]) -> None:
+    async def stop(self, selects: Callable[[str], bool]) -> None:
         """Stop some of them, and wait until nothing of theirs is under way."""
-        stopped = {task: path for task, path in self._tasks.items() if those(path)}
+        stopped = {task: path for task, path in self._tasks.items() if selects(path)}
         for task in stopped:
             del self._tasks[task]
             task.cancel()
         try:
-            await _all_done(stopped)
+            await _wait_all(stopped)
         finally:
             for task, path in stopped.items():
-                self._leave(path)
+                self._remove(path)
                 if not task.cancelled():
                     task.exception()  # it was to be stopped, and nobody asks how it was
-        await self._hold.written()
+        await self._claimed.wait_for_writes()
 
 
-async def _all_done(tasks: Iterable[asyncio.Task[Any]]) -> None:
+async def _wait_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
     """Return when tasks are done, even where whoever waits is cancelled meanwhile."""
     left: set[asyncio.Task[Any]] = set(tasks)
     cancelled: asyncio.CancelledError | None = None
@@ -218,45 +226,49 @@ async def _all_done(tasks: Iterable[asyncio.Task[Any]]) -> None:
         raise cancelled
 
 
-class _Room:
+class _ForkCapacity:
     """Counts the branches of each fork in which something is ready or under way.
 
     A branch in which others began is under way as long as one of them is.
     """
 
     def __init__(self) -> None:
-        self._within: Counter[str] = Counter()
-        self._branches: Counter[str] = Counter()
+        self._strands_by_branch: Counter[str] = Counter()
+        self._branches_by_fork: Counter[str] = Counter()
 
-    def full(self, path: str, execution: Execution) -> str | None:
+    def full_fork(self, path: str, execution: Execution) -> str | None:
         """Return a fork that has no room for a strand, None where all around it have."""
-        for branch in _around(path):
-            most = 0 if branch in self._within else execution.at_once(branch)
-            if most and self._branches[outer(branch)] >= most:
-                return outer(branch)
+        for branch in _enclosing_branches(path):
+            branches_max = (
+                0
+                if branch in self._strands_by_branch
+                else execution.max_concurrent_branches(branch)
+            )
+            if branches_max and self._branches_by_fork[outer_path(branch)] >= branches_max:
+                return outer_path(branch)
         return None
 
-    def enter(self, path: str) -> None:
+    def add(self, path: str) -> None:
         """Count a strand that is ready."""
-        for branch in _around(path):
-            self._branches[outer(branch)] += branch not in self._within
-            self._within[branch] += 1
+        for branch in _enclosing_branches(path):
+            self._branches_by_fork[outer_path(branch)] += branch not in self._strands_by_branch
+            self._strands_by_branch[branch] += 1
 
-    def leave(self, path: str) -> list[str]:
+    def remove(self, path: str) -> list[str]:
         """Count it no more; return the forks that have got room."""
         freed: list[str] = []
-        for branch in _around(path):
-            self._within[branch] -= 1
-            if not self._within[branch]:
-                del self._within[branch]
-                freed.append(outer(branch))
-                self._branches[outer(branch)] -= 1
-                if not self._branches[outer(branch)]:
-                    del self._branches[outer(branch)]
+        for branch in _enclosing_branches(path):
+            self._strands_by_branch[branch] -= 1
+            if not self._strands_by_branch[branch]:
+                del self._strands_by_branch[branch]
+                freed.append(outer_path(branch))
+                self._branches_by_fork[outer_path(branch)] -= 1
+                if not self._branches_by_fork[outer_path(branch)]:
+                    del self._branches_by_fork[outer_path(branch)]
         return freed
 
 
-def _around(path: str) -> list[str]:
+def _enclosing_branches(path: str) -> list[str]:
     """Return the branches around a strand, and itself: the outermost first."""
     steps = path.split("/") if path else []
     return ["/".join(steps[: n + 1]) for n in range(len(steps))]

@@ -10,20 +10,20 @@ import asyncio
 from collections.abc import Callable
 from typing import NoReturn, Protocol
 
-from holdfast.engine.effects.call_ids import Lines
-from holdfast.engine.execution.claimed_run import Hold
-from holdfast.engine.runs.budget_accounts import Accounts, Short
+from holdfast.engine.effects.call_ids import CallIds
+from holdfast.engine.execution.claimed_run import ClaimedRun
+from holdfast.engine.runs.budget_accounts import Accounts, InsufficientBudget
 from holdfast.errors import BudgetSpent, InvalidRequest, PriceUnknown
-from holdfast.model.budget import Limits
-from holdfast.model.event import CallReserved, ChildGranted, Drawn, Event
-from holdfast.model.spending import NOTHING, Spending
-from holdfast.model.wait import asking_key
-from holdfast.records.head import Parent
+from holdfast.model.budget import BudgetLimits
+from holdfast.model.event import BudgetDrawn, CallReserved, ChildGranted, Event
+from holdfast.model.spending import NO_SPENDING, Spending
+from holdfast.model.wait import recheck_key
+from holdfast.records.head import RunRef
 
-__all__ = ["Purse", "Spender"]
+__all__ = ["BudgetGuard", "Spender"]
 
 # How long a run that lacks money is let go of before it looks again, if nobody wakes it.
-_ASK_AGAIN_MS = 60_000
+_RECHECK_BUDGET_MS = 60_000
 
 
 class Spender(Protocol):
@@ -32,7 +32,7 @@ class Spender(Protocol):
     node: str
     branch: str
     visit: int
-    lines: Lines
+    call_ids: CallIds
 
     @property
     def elapsed_ms(self) -> int: ...
@@ -42,28 +42,28 @@ class Spender(Protocol):
 
     def now_ms(self) -> int: ...
 
-    async def ask_again(self, key: str, until_ms: int, about: str) -> NoReturn: ...
+    async def pause_until(self, key: str, until_ms: int, about: str) -> NoReturn: ...
 
-    async def others_done(self) -> bool: ...
+    async def wait_for_other_calls(self) -> bool: ...
 
     async def record(
-        self, *events: Event, durable: bool, decided: Callable[[], None] | None = None
+        self, *events: Event, durable: bool, on_resolved: Callable[[], None] | None = None
     ) -> None: ...
 
 
-class Purse:
+class BudgetGuard:
     """The purse of one run, shared by all its branches."""
 
-    def __init__(self, hold: Hold, accounts: Accounts) -> None:
-        self._hold = hold
+    def __init__(self, claimed: ClaimedRun, accounts: Accounts) -> None:
+        self._claimed = claimed
         self._accounts = accounts
         # What is set aside, and neither in the fold yet nor sure never to be.
-        self._pending: dict[object, Spending] = {}
-        self._drawing = asyncio.Lock()
+        self._reservations: dict[object, Spending] = {}
+        self._draw_lock = asyncio.Lock()
         # What the account limits on which the run draws, once we looked.
-        self._shared: Limits | None = None
+        self._account_limits: BudgetLimits | None = None
 
-    async def set_aside(self, visit: Spender, call: str, most: Spending, unknown: str) -> None:
+    async def reserve(self, visit: Spender, call: str, max_cost: Spending, unknown: str) -> None:
         """Return once it is durable that a call may cost so much; pause the run if it may not.
 
         ``unknown`` says why nobody knows what it may cost, where that is so.
@@ -72,29 +72,34 @@ class Purse:
             BudgetSpent: the run lacks it, and its node may not wait.
             PriceUnknown: dollars are limited, and nobody knows how many it costs.
         """
-        if not await self._is_limited():
+        if not await self._load_limits():
             return
         if unknown and self._limits_dollars():
             raise PriceUnknown(unknown)
-        if most == NOTHING and (self._hold.head.budget or Limits()).wall_ms is None:
+        if (
+            max_cost == NO_SPENDING
+            and (self._claimed.head.budget or BudgetLimits()).wall_ms is None
+        ):
             return
-        pending = await self._afforded(visit, call, most)
-        if most == NOTHING:  # only its time is limited
+        reservation = await self._wait_until_affordable(visit, call, max_cost)
+        if max_cost == NO_SPENDING:  # only its time is limited
             return
-        visit.lines.begin(call)
-        reserved = CallReserved(visit.now_ms(), visit.node, visit.visit, call, most, visit.branch)
-        await self._spend(visit, reserved, pending)
+        visit.call_ids.mark_active(call)
+        reserved = CallReserved(
+            visit.now_ms(), visit.node, visit.visit, call, max_cost, visit.branch
+        )
+        await self._write_reservation(visit, reserved, reservation)
 
-    async def grant(self, visit: Spender, child: str, limits: Limits) -> None:
+    async def grant_child_budget(self, visit: Spender, child: str, limits: BudgetLimits) -> None:
         """Return once it is durable that a child may spend so much; pause the run if it may not.
 
         Raises:
             InvalidRequest: the child would have no limit where the run has one.
             BudgetSpent: the run lacks it, and its node may not wait.
         """
-        if child in self._hold.execution.slices or not await self._is_limited():
+        if child in self._claimed.execution.slices or not await self._load_limits():
             return
-        most = Spending(limits.tokens or 0, limits.nanodollars or 0)
+        max_cost = Spending(limits.tokens or 0, limits.nanodollars or 0)
         own = self._own_limits()
         if (own.tokens is not None and limits.tokens is None) or (
             own.nanodollars is not None and limits.nanodollars is None
@@ -103,51 +108,53 @@ class Purse:
                 "the budget of a child limits at least what that of its parent limits",
                 field="budget",
             )
-        pending = await self._afforded(visit, f"child {child}", most)
-        await self._spend(visit, ChildGranted(visit.now_ms(), child, most), pending)
+        reservation = await self._wait_until_affordable(visit, f"child {child}", max_cost)
+        await self._write_reservation(
+            visit, ChildGranted(visit.now_ms(), child, max_cost), reservation
+        )
 
-    async def shared(self) -> Parent | None:
+    async def open_shared_account(self) -> RunRef | None:
         """Return on whose account the children draw; the first time, open it."""
-        head = self._hold.head
+        head = self._claimed.head
         limits = head.budget
         if limits is None or (limits.tokens is None and limits.nanodollars is None):
-            return head.draws
-        async with self._drawing:
-            if self._hold.execution.drawn is None:
-                spent = self._spoken_for
+            return head.payer
+        async with self._draw_lock:
+            if self._claimed.execution.drawn is None:
+                spent = self._spent_and_reserved
                 await self._accounts.open(head, limits, spent)
-                await self._hold.record(Drawn(self._hold.now_ms(), spent), durable=True)
-        return Parent(head.key.id, head.generation)
+                await self._claimed.record(BudgetDrawn(self._claimed.now_ms(), spent), durable=True)
+        return RunRef(head.key.id, head.generation)
 
-    async def _afforded(self, visit: Spender, what: str, most: Spending) -> object:
+    async def _wait_until_affordable(self, visit: Spender, what: str, max_cost: Spending) -> object:
         """Count what is to be spent as pending, once there is enough; return what names it."""
-        looked, pending = False, object()
-        while (lacking := await self._lacking(visit, pending, most)) is not None:
+        looked, reservation = False, object()
+        while (shortfall := await self._try_reserve(visit, reservation, max_cost)) is not None:
             # Others may have cost less than was set aside; somebody may have given the run more.
-            if await visit.others_done():
+            if await visit.wait_for_other_calls():
                 continue
             if not looked:
                 looked = True
-                await self._hold.refresh_row()
+                await self._claimed.refresh_row()
                 continue
             if not visit.may_wait:
-                raise BudgetSpent(f"{what} needs {lacking}")
-            at_ms = visit.now_ms() + _ASK_AGAIN_MS
-            await visit.ask_again(asking_key("budget", what), at_ms, f"needs {lacking}")
-        return pending
+                raise BudgetSpent(f"{what} needs {shortfall}")
+            at_ms = visit.now_ms() + _RECHECK_BUDGET_MS
+            await visit.pause_until(recheck_key("budget", what), at_ms, f"needs {shortfall}")
+        return reservation
 
-    async def _spend(self, visit: Spender, event: Event, pending: object) -> None:
+    async def _write_reservation(self, visit: Spender, event: Event, reservation: object) -> None:
         """Write down what was set aside.
 
         It is pending until it is in the fold: counted twice in between, it would be drawn twice.
         """
 
         def decided() -> None:
-            self._pending.pop(pending, None)
+            self._reservations.pop(reservation, None)
 
         try:
             # Refused once its node is over.
-            await visit.record(event, durable=True, decided=decided)
+            await visit.record(event, durable=True, on_resolved=decided)
         except asyncio.CancelledError:
             raise  # only the node is cancelled: the write goes on, and says when it is decided
         except BaseException:
@@ -155,57 +162,63 @@ class Purse:
             raise
 
     @property
-    def _spoken_for(self) -> Spending:
+    def _spent_and_reserved(self) -> Spending:
         """What was spent, and what is set aside."""
-        return sum(self._pending.values(), self._hold.execution.spent)
+        return sum(self._reservations.values(), self._claimed.execution.spent)
 
-    async def _lacking(self, visit: Spender, pending: object, most: Spending) -> str | None:
+    async def _try_reserve(
+        self, visit: Spender, reservation: object, max_cost: Spending
+    ) -> str | None:
         """Return what the run lacks; where it lacks nothing, it counts as pending from now on."""
-        async with self._drawing:
-            execution, limits = self._hold.execution, self._hold.head.budget
+        async with self._draw_lock:
+            execution, limits = self._claimed.execution, self._claimed.head.budget
             if limits is not None:
                 wall_ms = execution.spent_ms + visit.elapsed_ms
-                lacking = limits.lacking(self._spoken_for, wall_ms, most)
-                if lacking is not None:
-                    return lacking
-            if self._draws:
+                shortfall = limits.shortfall(self._spent_and_reserved, wall_ms, max_cost)
+                if shortfall is not None:
+                    return shortfall
+            if self._uses_account:
                 try:
-                    await self._draw(visit, most)
-                except Short as short:
+                    await self._draw(visit, max_cost)
+                except InsufficientBudget as short:
                     return str(short)
-            if most != NOTHING:
-                self._pending[pending] = most
+            if max_cost != NO_SPENDING:
+                self._reservations[reservation] = max_cost
             return None
 
-    async def _draw(self, visit: Spender, most: Spending) -> None:
-        before = self._spoken_for
-        given = self._hold.execution.drawn or NOTHING
-        wanted = before + most
+    async def _draw(self, visit: Spender, max_cost: Spending) -> None:
+        before = self._spent_and_reserved
+        given = self._claimed.execution.drawn or NO_SPENDING
+        wanted = before + max_cost
         limits = self._own_limits()
         if (limits.tokens is None or wanted.tokens <= given.tokens) and (
             limits.nanodollars is None or wanted.nanodollars <= given.nanodollars
         ):
             return
-        hold = self._hold
-        hold.check_alive()
-        draws = hold.head.draws or Parent(hold.head.key.id, hold.head.generation)
-        total = await hold.patiently(lambda: self._accounts.draw(hold.head, draws, before, most))
-        await visit.record(Drawn(self._hold.now_ms(), total), durable=False)
+        claimed = self._claimed
+        claimed.check_alive()
+        draws = claimed.head.payer or RunRef(claimed.head.key.id, claimed.head.generation)
+        total = await claimed.retry_store_errors(
+            lambda: self._accounts.reserve(claimed.head, draws, before, max_cost)
+        )
+        await visit.record(BudgetDrawn(self._claimed.now_ms(), total), durable=False)
 
     @property
-    def _draws(self) -> bool:
-        return self._hold.head.draws is not None or self._hold.execution.drawn is not None
+    def _uses_account(self) -> bool:
+        return self._claimed.head.payer is not None or self._claimed.execution.drawn is not None
 
-    async def _is_limited(self) -> bool:
-        draws = self._hold.head.draws
-        if draws is not None and self._shared is None:
-            hold = self._hold
-            limits = await hold.patiently(lambda: self._accounts.limits(hold.head.key, draws))
-            self._shared = limits or Limits(0, 0)
-        return draws is not None or self._hold.head.budget is not None
+    async def _load_limits(self) -> bool:
+        draws = self._claimed.head.payer
+        if draws is not None and self._account_limits is None:
+            claimed = self._claimed
+            limits = await claimed.retry_store_errors(
+                lambda: self._accounts.read_limits(claimed.head.key, draws)
+            )
+            self._account_limits = limits or BudgetLimits(0, 0)
+        return draws is not None or self._claimed.head.budget is not None
 
-    def _own_limits(self) -> Limits:
-        return self._shared or self._hold.head.budget or Limits()
+    def _own_limits(self) -> BudgetLimits:
+        return self._account_limits or self._claimed.head.budget or BudgetLimits()
 
     def _limits_dollars(self) -> bool:
         return self._own_limits().nanodollars is not None

@@ -15,30 +15,30 @@ from holdfast.engine.effects.call_options import (
     admitted_options,
     check_arguments,
 )
-from holdfast.engine.effects.calls import Asked, Calls
-from holdfast.engine.effects.invocations import Invocation, admitted_fallback, invoked
+from holdfast.engine.effects.calls import CallRequest, Calls
+from holdfast.engine.effects.invocations import Invocation, admitted_fallback, invoke_models
 from holdfast.engine.execution.node_threads import NodeThreads
 from holdfast.engine.execution.visit import Visit
 from holdfast.engine.journal.endings import result_of
-from holdfast.engine.runs.argument_checks import admitted_budget
-from holdfast.engine.runs.children import Wanted
+from holdfast.engine.runs.argument_checks import validated_budget
+from holdfast.engine.runs.children import ChildRequest
 from holdfast.errors import InvalidRequest, WaitTimedOut
 from holdfast.graph import Graph
-from holdfast.graph.tool import tool_of
+from holdfast.graph.tool import contract_of
 from holdfast.model.budget import Budget
 from holdfast.model.durations import Duration, days, milliseconds_of
 from holdfast.model.event import BranchFailed, TimerFired
 from holdfast.model.invocation import Answer, ToolSpec
-from holdfast.model.policy import Retry, admitted_retry
+from holdfast.model.policy import Retry, validated_retry
 from holdfast.model.quota import Quota
 from holdfast.model.signals import SignalName
-from holdfast.records.names import admit_labels, admit_name
+from holdfast.records.names import validated_labels, validated_name
 
 __all__ = ["BlockingChild", "BlockingContext", "Child", "Context"]
 
 T = TypeVar("T")
 
-_A_DAY = days(1)
+_SHARE_DEFAULT = days(1)
 
 
 class Context:
@@ -51,17 +51,17 @@ class Context:
     @property
     def run_id(self) -> str:
         """The id of the run."""
-        return self._visit.hold.head.key.id
+        return self._visit.claimed.head.key.id
 
     @property
     def tenant(self) -> str:
         """Whose run it is."""
-        return self._visit.hold.head.key.tenant
+        return self._visit.claimed.head.key.tenant
 
     @property
     def labels(self) -> Mapping[str, str]:
         """The labels with which the run was started."""
-        return dict(self._visit.hold.head.labels)
+        return dict(self._visit.claimed.head.labels)
 
     @property
     def node(self) -> str:
@@ -96,7 +96,7 @@ class Context:
     @property
     def expires_at(self) -> datetime:
         """When the run expires."""
-        return datetime.fromtimestamp(self._visit.hold.head.expires_ms / 1000, UTC)
+        return datetime.fromtimestamp(self._visit.claimed.head.expires_ms / 1000, UTC)
 
     # --- calls ------------------------------------------------------------------------------------
 
@@ -144,13 +144,13 @@ class Context:
         kwargs: Mapping[str, Any],
         options: CallOptions,
     ) -> Coroutine[Any, Any, Any]:
-        tool, handed = tool_of(function), self
+        tool, handed = contract_of(function), self
         if kwargs or tool.at_most_once:
             check_arguments(tool, args, kwargs)
         if tool.plain:
             loop = asyncio.get_running_loop()
             handed = BlockingContext(self, loop, self._visit.threads)
-        asked = Asked(
+        asked = CallRequest(
             tool=tool,
             args=args,
             kwargs=kwargs,
@@ -160,7 +160,7 @@ class Context:
             context=handed,
             quota=options.quota or tool.quota,
         )
-        return self._calls.call(self._calls.name(tool.name, options.key), asked)
+        return self._calls.call(self._calls.next_id(tool.name, options.key), asked)
 
     async def model(
         self,
@@ -217,13 +217,13 @@ class Context:
                 "extra": extra,
             },
             key=key,
-            retry=None if retry is None else admitted_retry(retry),
+            retry=None if retry is None else validated_retry(retry),
             timeout_ms=None if timeout is None else milliseconds_of(timeout, "timeout"),
             share_ms=_share_ms(share),
             stream=stream,
         )
         names = (name, *admitted_fallback(fallback))
-        return await invoked(self._visit, self._calls, names, asked)
+        return await invoke_models(self._visit, self._calls, names, asked)
 
     # --- waiting ----------------------------------------------------------------------------------
 
@@ -237,12 +237,12 @@ class Context:
         """
         if not isinstance(condition, SignalName):
             raise InvalidRequest(f'wait takes signal("name"), not {condition!r:.80}')
-        visit, name = self._visit, admit_name(condition.name, "a signal's name")
-        key = visit.next_key(name)
+        visit, name = self._visit, validated_name(condition.name, "a signal's name")
+        key = visit.next_wait_key(name)
         limit = None if max_wait is None else milliseconds_of(max_wait, "max_wait")
         answer = visit.strand.answers.get(key)
         if answer is None:
-            answer = await visit.answer(await visit.begin_wait(key, name, limit))
+            answer = await visit.resolve_wait(await visit.begin_wait(key, name, limit))
         if isinstance(answer, TimerFired):
             raise WaitTimedOut(f"no signal {name!r} came in time")
         return answer.payload
@@ -255,15 +255,15 @@ class Context:
             NotPausable: it is not short, and the node was declared with ``pausable="no"``.
         """
         visit = self._visit
-        key = visit.next_key("")
+        key = visit.next_wait_key("")
         span = milliseconds_of(duration, "sleep")
         if key in visit.strand.answers:
             return
         if span <= visit.hold_ms:
-            await visit.hold.sleep(span / 1000)
-            await visit.record(visit.fired(key), durable=False)
+            await visit.claimed.sleep(span / 1000)
+            await visit.record(visit.timer_fired(key), durable=False)
             return
-        await visit.answer(await visit.begin_wait(key, None, span))
+        await visit.resolve_wait(await visit.begin_wait(key, None, span))
 
     # --- children ---------------------------------------------------------------------------------
 
@@ -294,19 +294,19 @@ class Context:
         visit.check_open()
         if not isinstance(graph, Graph):
             raise InvalidRequest(f"a graph is started, not {graph!r:.80}", field="graph")
-        number, strand = visit.next_child(), visit.strand
+        number, strand = visit.next_child_number(), visit.strand
         if number in strand.children:
             return Child(self, strand.children[number], graph)
         graph.check()
-        wanted = Wanted(
+        wanted = ChildRequest(
             graph=graph,
-            prepared=await visit.prepare(graph, {} if input is None else input),
+            prepared=await visit.prepare_input(graph, {} if input is None else input),
             branch=visit.branch,
             visit=visit.visit,
             number=number,
-            id=None if id is None else admit_name(id, "id"),
-            labels=admit_labels(labels, pool=pool),
-            budget=admitted_budget(budget),
+            id=None if id is None else validated_name(id, "id"),
+            labels=validated_labels(labels, pool=pool),
+            budget=validated_budget(budget),
         )
         return Child(self, await visit.start_child(wanted), graph)
 
@@ -330,17 +330,17 @@ class Context:
         Raises:
             InvalidName: that cannot be an id.
         """
-        return Child(self, admit_name(id, "id"), graph)
+        return Child(self, validated_name(id, "id"), graph)
 
     async def result_of(self, child: Child) -> Any:
         """Return a child's result; see `Child.result`."""
-        return result_of(child.id, await self._visit.child_outcome(child.id), child.graph)
+        return result_of(child.id, await self._visit.wait_for_child(child.id), child.graph)
 
 
 def _share_ms(share: bool | Duration) -> int | None:
     if share is False:
         return None
-    return milliseconds_of(_A_DAY if share is True else share, "share")
+    return milliseconds_of(_SHARE_DEFAULT if share is True else share, "share")
 
 
 class Child:
@@ -383,7 +383,7 @@ class BlockingContext:
 
     def call(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Do as `Context.call` does."""
-        return self._blocking(self._context.call(function, *args, **kwargs))
+        return self._run_blocking(self._context.call(function, *args, **kwargs))
 
     def with_options(
         self,
@@ -395,19 +395,19 @@ class BlockingContext:
     ) -> BlockingCaller:
         """Do as `Context.with_options` does."""
         caller = self._context.with_options(key=key, retry=retry, timeout=timeout, quota=quota)
-        return BlockingCaller(caller, self._blocking)
+        return BlockingCaller(caller, self._run_blocking)
 
     def model(self, name: str, messages: Any, **options: Any) -> Answer:
         """Do as `Context.model` does."""
-        return self._blocking(self._context.model(name, messages, **options))
+        return self._run_blocking(self._context.model(name, messages, **options))
 
     def wait(self, condition: SignalName, *, max_wait: Duration | None = None) -> Any:
         """Do as `Context.wait` does."""
-        return self._blocking(self._context.wait(condition, max_wait=max_wait))
+        return self._run_blocking(self._context.wait(condition, max_wait=max_wait))
 
     def sleep(self, duration: Duration) -> None:
         """Do as `Context.sleep` does."""
-        return self._blocking(self._context.sleep(duration))
+        return self._run_blocking(self._context.sleep(duration))
 
     def start(
         self,
@@ -421,7 +421,7 @@ class BlockingContext:
     ) -> BlockingChild:
         """Do as `Context.start` does."""
         start = self._context.start(graph, input, id=id, labels=labels, pool=pool, budget=budget)
-        return BlockingChild(self, self._blocking(start))
+        return BlockingChild(self, self._run_blocking(start))
 
     def run(
         self,
@@ -442,9 +442,9 @@ class BlockingContext:
 
     def result_of(self, child: Child) -> Any:
         """Wait for the end of a child."""
-        return self._blocking(self._context.result_of(child))
+        return self._run_blocking(self._context.result_of(child))
 
-    def _blocking(self, coroutine: Coroutine[Any, Any, T]) -> T:
+    def _run_blocking(self, coroutine: Coroutine[Any, Any, T]) -> T:
         # Which may be for a plain function that needs a thread.
         with self._threads.blocked():
             return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()

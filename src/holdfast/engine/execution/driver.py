@@ -13,20 +13,20 @@ from contextlib import suppress
 
 import msgspec
 
-from holdfast.display import log_named
-from holdfast.engine.execution.branches import side_by_side
-from holdfast.engine.execution.claimed_run import Hold, Overtaken
-from holdfast.engine.execution.external_effects import Outside
-from holdfast.engine.execution.performer import perform
-from holdfast.engine.execution.run_exit import Leaving
+from holdfast.display import get_logger
+from holdfast.engine.execution.branches import run_branches
+from holdfast.engine.execution.claimed_run import ClaimedRun, JournalConflict
+from holdfast.engine.execution.external_effects import ExternalEffects
+from holdfast.engine.execution.performer import run_node
+from holdfast.engine.execution.run_exit import RunExit
 from holdfast.engine.execution.visit import Paused, Visit
-from holdfast.engine.execution.waits import RETRY
-from holdfast.engine.journal.reader import load
-from holdfast.engine.journal.writer import Conflict
-from holdfast.engine.kernel.kernel import Dropped, Outage
+from holdfast.engine.execution.waits import RETRY_KEY
+from holdfast.engine.journal.reader import load_run
+from holdfast.engine.journal.writer import PositionTaken
+from holdfast.engine.kernel.kernel import ClaimLost, StoreOutage
 from holdfast.errors import InvalidResult, StoreClosed
 from holdfast.graph import Graph
-from holdfast.model.decision import Decision, Outcome, Raised, Returned, RunNode, WentStale
+from holdfast.model.decision import Decision, NodeOutcome, Raised, Returned, RunNode, WentStale
 from holdfast.model.event import (
     BranchFailed,
     Cancelled,
@@ -36,62 +36,66 @@ from holdfast.model.event import (
     Failure,
     Fenced,
 )
-from holdfast.model.execution import Execution, shown_nodes
+from holdfast.model.execution import Execution, nodes_summary
 from holdfast.model.failure import failure_of
-from holdfast.model.signals import holds_decision
+from holdfast.model.signals import continues_past_expiry
 from holdfast.model.wait import Wait
 from holdfast.records.head import ENDED
 
 __all__ = ["Driver"]
 
-_log = log_named("holdfast.worker")
+_log = get_logger("holdfast.worker")
 
-_NEWER_VERSION_MS = 30_000
+_NEWER_VERSION_BACKOFF_MS = 30_000
 
 
 class Driver:
     """Decides what is done next with one claimed run, and has it done."""
 
-    def __init__(self, hold: Hold, graph: Graph) -> None:
-        self.hold = hold
-        self.news = asyncio.Event()
-        self._holder = hold.holder
+    def __init__(self, claimed: ClaimedRun, graph: Graph) -> None:
+        self.claimed = claimed
+        self.signal_arrived = asyncio.Event()
+        self._owner = claimed.owner
         self._graph = graph
-        self._outside = Outside(hold)
-        self._leaving = Leaving(hold, graph)
+        self._external = ExternalEffects(claimed)
+        self._exit = RunExit(claimed, graph)
         self._task: asyncio.Task[None] | None = None
         # How often the task was cancelled only to leave the node, and is not told so yet.
         self._interruptions = 0
         # One that was only just made is known without being read.
-        self._read_before = hold.journal is not None
+        self._read_before = claimed.journal is not None
 
     async def drive(self) -> None:
         """Go on with the run until it pauses, ends, or is not ours any more."""
         self._task = asyncio.current_task()
         try:
-            with suppress(Dropped):
-                while not self.hold.let_go:
-                    await self._go_on()
+            with suppress(ClaimLost):
+                while not self.claimed.released:
+                    await self._drive_guarded()
         finally:
-            self.hold.end()
+            self.claimed.mark_stopped()
 
-    async def _go_on(self) -> None:
+    async def _drive_guarded(self) -> None:
         try:
-            await self._drive()
-        except Outage as outage:
-            await self._leaving.step_back(outage.error)
-        except (Conflict, Overtaken):
-            self.hold.journal = None  # what we know is not all there is: read it again
+            await self._run_steps()
+        except StoreOutage as outage:
+            await self._exit.release_on_outage(outage.error)
+        except (PositionTaken, JournalConflict):
+            self.claimed.journal = None  # what we know is not all there is: read it again
         except asyncio.CancelledError:
-            if not self._interruptions or self.hold.undecided or not self.hold.alive():
+            if (
+                not self._interruptions
+                or self.claimed.has_unresolved_write
+                or not self.claimed.alive()
+            ):
                 raise
         except StoreClosed:
             raise
         except Exception as error:
-            await self._stumble(error)
-        await self._end_interruptions()
+            await self._release_on_error(error)
+        await self._clear_interruptions()
 
-    async def _end_interruptions(self) -> None:
+    async def _clear_interruptions(self) -> None:
         """Take interruptions back once the node was left, whatever it was left by.
 
         One that came together with another error may have been lost in it, or may be delivered
@@ -104,192 +108,194 @@ class Driver:
         if task is None or not self._interruptions:
             return
         with suppress(asyncio.CancelledError):
-            await self.hold.sleep(0)
+            await self.claimed.sleep(0)
         while self._interruptions:
             self._interruptions -= 1
             task.uncancel()
         if task.cancelling():
             raise asyncio.CancelledError
 
-    async def _stumble(self, error: Exception) -> None:
+    async def _release_on_error(self, error: Exception) -> None:
         """Put a run aside that cannot be gone on with, also if its row cannot say all of it."""
         try:
-            await self._leaving.stumble(error)
+            await self._exit.release_on_error(error)
         except StoreClosed:
             raise
         except Exception as refused:
             # An error that comes again each time must not go round for ever: it is counted.
-            _log.error("%s: the driver broke", self.hold.head.key.told, exc_info=refused)
-            await self._leaving.fall(refused)
+            _log.error("%s: the driver broke", self.claimed.head.key.log_name, exc_info=refused)
+            await self._exit.release_minimally(refused)
 
-    def interrupt(self, *, overtaken: bool) -> None:
+    def interrupt(self, *, journal_changed: bool) -> None:
         """Leave the node; if the run was overtaken, read its journal again.
 
         A write is never interrupted: nothing may be let go of before its fate is known.
         """
-        if overtaken:
-            self.hold.journal = None
-        if self.hold.in_node and self._task is not None:
+        if journal_changed:
+            self.claimed.journal = None
+        if self.claimed.in_node and self._task is not None:
             # Only here: otherwise a later cancellation of the task would pass for an interruption.
             self._interruptions += 1
             self._task.cancel()
 
-    def hear(self) -> None:
+    def on_signal(self) -> None:
         """Hear that a signal came."""
-        self.news.set()
+        self.signal_arrived.set()
 
     # --- the run ----------------------------------------------------------------------------------
 
-    async def _drive(self) -> None:
-        hold = self.hold
-        if hold.head.status in ENDED:
-            await self._leaving.see_to_ended()
+    async def _run_steps(self) -> None:
+        claimed = self.claimed
+        if claimed.head.status in ENDED:
+            await self._exit.clean_up_ended()
             return
-        if hold.head.version > self._graph.version:
+        if claimed.head.version > self._graph.version:
             # Left to workers that are up to date: ours may lack the node at which it stands.
-            due_ms = hold.now_ms() + _NEWER_VERSION_MS
-            failures = hold.head.resume_failures
-            await self._leaving.release("newer_version", due_ms=due_ms, failures=failures)
+            due_ms = claimed.now_ms() + _NEWER_VERSION_BACKOFF_MS
+            failures = claimed.head.resume_failures
+            await self._exit.release("newer_version", due_ms=due_ms, failures=failures)
             return
-        while not hold.let_go:
-            hold.check_alive()
-            if hold.journal is None:
+        while not claimed.released:
+            claimed.check_alive()
+            if claimed.journal is None:
                 await self._resume()
-            elif hold.execution.ending is not None:
-                await self._leaving.end(hold.execution.ending, hold.execution.failure)
-            elif self._holder.draining:
-                await self._leaving.release("draining")
+            elif claimed.execution.ending is not None:
+                await self._exit.end(claimed.execution.ending, claimed.execution.failure)
+            elif self._owner.draining:
+                await self._exit.release("draining")
             else:
                 await self._advance()
 
     async def _resume(self) -> None:
         """Read the journal, fence it if need be, and carry out what was asked for meanwhile."""
-        hold = self.hold
+        claimed = self.claimed
         if self._read_before:
-            await hold.read_row()
+            await claimed.read_row()
         self._read_before = True
-        late = await hold.stop_accepting()
-        loaded = await hold.patiently(lambda: load(hold.kernel, hold.head))
-        if loaded.fence > hold.head.epoch:
-            raise Dropped
-        hold.take_in(loaded)
-        retry = hold.head.retry_owed(hold.execution)
-        opens = retry is not None and hold.execution.ending != "cancelled"
+        late = await claimed.close_inbox_if_expired()
+        loaded = await claimed.retry_store_errors(lambda: load_run(claimed.kernel, claimed.head))
+        if loaded.fence > claimed.head.epoch:
+            raise ClaimLost
+        claimed.apply_loaded(loaded)
+        retry = claimed.head.pending_retry(claimed.execution)
+        opens = retry is not None and claimed.execution.ending != "cancelled"
         # Only a retry follows an end: where none is owed, no write of a stalled owner fits behind
         # it, and no fence is needed. The row stays torn, so that a later retry writes the fence.
-        if hold.head.torn and (opens or hold.execution.ending is None):
-            await hold.write((Fenced(hold.now_ms(), hold.head.epoch, hold.worker),))
-            # Its fence stands: read again after a conflict, the journal needs no other.
-            hold.head = msgspec.structs.replace(hold.head, torn=False)
-        if retry is not None and opens:
-            await hold.write(
-                self._graph.retried(hold.execution, retry.node, retry.id, hold.now_ms())
+        if claimed.head.needs_fence and (opens or claimed.execution.ending is None):
+            await claimed.write_events(
+                (Fenced(claimed.now_ms(), claimed.head.epoch, claimed.worker_id),)
             )
-        if hold.execution.ending is not None:
+            # Its fence stands: read again after a conflict, the journal needs no other.
+            claimed.head = msgspec.structs.replace(claimed.head, needs_fence=False)
+        if retry is not None and opens:
+            await claimed.write_events(
+                self._graph.retried(claimed.execution, retry.node, retry.id, claimed.now_ms())
+            )
+        if claimed.execution.ending is not None:
             return
-        if hold.head.cancel is not None:
-            await hold.write((Cancelled(hold.now_ms(), hold.head.cancel),))
-        elif late and not holds_decision(
-            hold.all_waits(), hold.inbox, hold.execution, hold.head.expires_ms
+        if claimed.head.cancel is not None:
+            await claimed.write_events((Cancelled(claimed.now_ms(), claimed.head.cancel),))
+        elif late and not continues_past_expiry(
+            claimed.stored_waits(), claimed.inbox, claimed.execution, claimed.head.expires_ms
         ):
-            await hold.write((Expired(hold.now_ms()),))
-        elif self._lost_in_a_row >= self._holder.resumes_max:
-            failure = _crash_loop(hold.execution, self._lost_in_a_row)
-            await self._leaving.end("quarantined", failure)
+            await claimed.write_events((Expired(claimed.now_ms()),))
+        elif self._consecutive_losses >= self._owner.resumes_max:
+            failure = _crash_loop_failure(claimed.execution, self._consecutive_losses)
+            await self._exit.end("quarantined", failure)
             return
-        await self._leaving.take_turn()
+        await self._exit.wait_in_session_queue()
 
     @property
-    def _lost_in_a_row(self) -> int:
+    def _consecutive_losses(self) -> int:
         """How many workers were lost since the run last got on, or was let go of."""
         # The journal knows of the first, the row of the second.
-        return min(self.hold.execution.fences, self.hold.head.losses)
+        return min(self.claimed.execution.fences, self.claimed.head.losses)
 
     async def _advance(self) -> None:
         """Perform what is outstanding; where all of it waits, pause."""
-        hold = self.hold
-        hold.parking.stir()
-        hold.answered()
+        claimed = self.claimed
+        claimed.waits.mark_changed()
+        claimed.pop_answered()
         effects = [
             effect
-            for effect in self._graph.outstanding(hold.execution)
-            if effect.branch not in hold.parking.parked
+            for effect in self._graph.outstanding(claimed.execution)
+            if effect.branch not in claimed.waits.waiting
         ]
         if not effects:
-            await self._leaving.pause(hold.parking.waits())
-        elif len(effects) == 1 and not hold.parking.parked:
-            outcome = await self._performed(effects[0])
+            await self._exit.pause(claimed.waits.pending())
+        elif len(effects) == 1 and not claimed.waits.waiting:
+            outcome = await self._run_node(effects[0])
             if outcome is not None:
                 await self._commit(effects[0].branch, outcome)
         else:
-            hold.in_node = True
+            claimed.in_node = True
             try:
-                await side_by_side(self, hold, self._graph, effects)
+                await run_branches(self, claimed, self._graph, effects)
             finally:
-                hold.in_node = False
+                claimed.in_node = False
 
-    async def _performed(self, effect: RunNode) -> Outcome | None:
+    async def _run_node(self, effect: RunNode) -> NodeOutcome | None:
         """Run a branch's node; return what came of it, None where the branch waits."""
-        hold = self.hold
-        now = hold.now_ms()
-        if effect.not_before_ms > now and not await self._await_attempt(effect, now):
+        claimed = self.claimed
+        now = claimed.now_ms()
+        if effect.not_before_ms > now and not await self._wait_for_attempt(effect, now):
             return None
-        await hold.relieve()
-        hold.check_alive()
+        await claimed.update_inbox_size()
+        claimed.check_alive()
         node = self._graph.nodes[effect.node]
-        visit = Visit(hold, self._outside, node, effect.branch, self._holder.hold_ms)
-        alone, inbox = not hold.in_node, hold.inbox
-        hold.in_node = True
+        visit = Visit(claimed, self._external, node, effect.branch, self._owner.hold_ms)
+        alone, inbox = not claimed.in_node, claimed.inbox
+        claimed.in_node = True
         try:
-            return await perform(
+            return await run_node(
                 self._graph,
-                hold.execution,
+                claimed.execution,
                 visit,
-                clock=hold.kernel.clock,
-                threads=self._holder.threads,
+                clock=claimed.kernel.clock,
+                threads=self._owner.threads,
             )
         except Paused:
             if visit.stale:
                 return WentStale()
-            hold.parking.park(effect.branch, tuple(visit.pending.values()))
-            if hold.inbox is not inbox:  # it knows the inbox as it was when it asked
-                hold.parking.stir()
+            claimed.waits.set_waiting(effect.branch, tuple(visit.pending.values()))
+            if claimed.inbox is not inbox:  # it knows the inbox as it was when it asked
+                claimed.waits.mark_changed()
             return None
         finally:
             visit.close()
             if alone:
-                hold.in_node = False
-                await hold.written()  # what the node left behind
+                claimed.in_node = False
+                await claimed.wait_for_writes()  # what the node left behind
 
-    async def _await_attempt(self, effect: RunNode, now: int) -> bool:
+    async def _wait_for_attempt(self, effect: RunNode, now: int) -> bool:
         """Wait for a node's next attempt, here or parked on a timer; return whether it is time."""
-        hold = self.hold
-        if effect.not_before_ms - now <= self._holder.hold_ms:
-            await hold.sleep((effect.not_before_ms - now) / 1000)
+        claimed = self.claimed
+        if effect.not_before_ms - now <= self._owner.hold_ms:
+            await claimed.sleep((effect.not_before_ms - now) / 1000)
             return True
         wait = Wait(
             visit=effect.visit,
-            key=RETRY,
+            key=RETRY_KEY,
             branch=effect.branch,
             since_ms=now,
             until_ms=effect.not_before_ms,
         )
-        hold.parking.park(effect.branch, (wait,))
+        claimed.waits.set_waiting(effect.branch, (wait,))
         return False
 
     async def _commit(
-        self, branch: str, outcome: Outcome, *, alone: bool = True
+        self, branch: str, outcome: NodeOutcome, *, alone: bool = True
     ) -> Decision | None:
         """Write down what follows; return it unwritten if it ends others that are under way."""
-        hold = self.hold
-        hold.check_alive()
-        decision = self._graph.step(hold.execution, branch, outcome, hold.now_ms())
+        claimed = self.claimed
+        claimed.check_alive()
+        decision = self._graph.step(claimed.execution, branch, outcome, claimed.now_ms())
         if not alone and any(isinstance(event, Failed | BranchFailed) for event in decision.events):
             return decision
         try:
-            await hold.write(decision.events, durable=decision.checkpoint)
+            await claimed.write_events(decision.events, durable=decision.checkpoint)
         except InvalidResult as error:
-            strand = hold.execution.strand(branch)
+            strand = claimed.execution.strand(branch)
             if not isinstance(outcome, Returned) or strand is None:
                 raise
             retry = self._graph.nodes[strand.node].retry
@@ -301,37 +307,37 @@ class Driver:
 
     @property
     def stopping(self) -> bool:
-        return self._holder.draining or self.hold.journal is None or not self.hold.alive()
+        return self._owner.draining or self.claimed.journal is None or not self.claimed.alive()
 
-    async def carry_out(self, effect: RunNode) -> Decision | None:
-        outcome = await self._performed(effect)
+    async def run_branch(self, effect: RunNode) -> Decision | None:
+        outcome = await self._run_node(effect)
         if outcome is None:
             return None
-        return await self.hold.uncut(self._commit(effect.branch, outcome, alone=False))
+        return await self.claimed.shield_write(self._commit(effect.branch, outcome, alone=False))
 
-    async def conclude(self, decision: Decision) -> None:
-        await self.hold.uncut(self._conclude(decision.events))
+    async def write_ending(self, decision: Decision) -> None:
+        await self.claimed.shield_write(self._write_ending(decision.events))
 
-    async def _conclude(self, events: Sequence[Event]) -> None:
-        hold = self.hold
-        await hold.write(events)
-        hold.parking.forget_ended(hold.execution)
+    async def _write_ending(self, events: Sequence[Event]) -> None:
+        claimed = self.claimed
+        await claimed.write_events(events)
+        claimed.waits.forget_ended(claimed.execution)
 
-    async def look(self) -> None:
-        self.news.clear()
-        self.hold.check_alive()
-        await self.hold.read_inbox()
-        await self.hold.relieve()
+    async def poll_inbox(self) -> None:
+        self.signal_arrived.clear()
+        self.claimed.check_alive()
+        await self.claimed.read_inbox()
+        await self.claimed.update_inbox_size()
 
-    async def until_due(self, most_seconds: float) -> None:
-        hold = self.hold
-        left = (hold.parking.due_ms - hold.now_ms()) / 1000
-        await hold.sleep(max(0.001, min(left, most_seconds)))
+    async def sleep_until_due(self, max_seconds: float) -> None:
+        claimed = self.claimed
+        left = (claimed.waits.due_ms - claimed.now_ms()) / 1000
+        await claimed.sleep(max(0.001, min(left, max_seconds)))
 
 
-def _crash_loop(execution: Execution, lost: int) -> Failure:
+def _crash_loop_failure(execution: Execution, lost: int) -> Failure:
     return Failure(
         "CrashLoop",
-        f"{lost} workers in a row were lost in node {shown_nodes(execution)!r} "
+        f"{lost} workers in a row were lost in node {nodes_summary(execution)!r} "
         "before it got anywhere",
     )

@@ -6,129 +6,142 @@ from collections.abc import Coroutine
 from typing import Any
 
 from holdfast.engine.effects.calls import Ambiguous
-from holdfast.engine.effects.quotas import Later, Pass
-from holdfast.engine.effects.resources import Means
-from holdfast.engine.execution.budget_guard import Purse
-from holdfast.engine.execution.claimed_run import Hold, Overtaken
+from holdfast.engine.effects.quotas import Permit, PermitDelay
+from holdfast.engine.effects.resources import Resources
+from holdfast.engine.execution.budget_guard import BudgetGuard
+from holdfast.engine.execution.claimed_run import ClaimedRun, JournalConflict
 from holdfast.engine.execution.node_threads import NodeThreads
 from holdfast.engine.history.text_stream import TokenWriter
-from holdfast.engine.journal.writer import Conflict
-from holdfast.engine.runs.children import Wanted, ask_child, id_of, start_child
-from holdfast.model.child import childs_signal
+from holdfast.engine.journal.writer import PositionTaken
+from holdfast.engine.runs.children import ChildRequest, child_id, poll_child, start_child
+from holdfast.model.child import child_signal
 from holdfast.model.quota import Cost, Quota
-from holdfast.records import ambiguity
+from holdfast.records import ambiguous_call
 from holdfast.records.head import Head
 
-__all__ = ["Outside"]
+__all__ = ["ExternalEffects"]
 
 
-class Outside:
+class ExternalEffects:
     """What the visits of one held run ask of others."""
 
-    def __init__(self, hold: Hold) -> None:
-        self._hold = hold
-        self.purse = Purse(hold, hold.holder.means.accounts)
+    def __init__(self, claimed: ClaimedRun) -> None:
+        self._claimed = claimed
+        self.budget_guard = BudgetGuard(claimed, claimed.owner.resources.accounts)
 
     @property
-    def means(self) -> Means:
+    def resources(self) -> Resources:
         """What nodes do something to the world with."""
-        return self._hold.holder.means
+        return self._claimed.owner.resources
 
     @property
     def threads(self) -> NodeThreads:
         """Where plain functions run."""
-        return self._hold.holder.threads
+        return self._claimed.owner.threads
 
     def text_writer(self, call: str, name: str) -> TokenWriter:
         """Return what takes in the text of an answer as it comes."""
-        hold = self._hold
+        claimed = self._claimed
         return TokenWriter(
-            hold.kernel, hold.head, alive=hold.alive, lost=hold.lost, call=call, name=name
+            claimed.kernel,
+            claimed.head,
+            is_claimed=claimed.alive,
+            is_lost=claimed.is_lost,
+            call=call,
+            name=name,
         )
 
-    async def admit(self, quota: Quota, cost: Cost, told_ms: int | None) -> Pass | Later:
+    async def acquire_permit(
+        self, quota: Quota, cost: Cost, promised_ms: int | None
+    ) -> Permit | PermitDelay:
         """Ask for what a quota gives; see `QuotaDesk.admit`."""
-        hold, desk = self._hold, self.means.desk
-        tenant = hold.head.key.tenant
-        hold.check_alive()
-        admission = await hold.patiently(
-            lambda: desk.admit(quota, tenant, cost=cost, told_ms=told_ms)
+        claimed, desk = self._claimed, self.resources.quota_limiter
+        tenant = claimed.head.key.tenant
+        claimed.check_alive()
+        admission = await claimed.retry_store_errors(
+            lambda: desk.acquire(quota, tenant, cost=cost, retry_at_ms=promised_ms)
         )
-        if isinstance(admission, Pass) and not hold.alive():
-            admission.give_back()
-        hold.check_alive()
+        if isinstance(admission, Permit) and not claimed.alive():
+            admission.cancel()
+        claimed.check_alive()
         return admission
 
     # --- people -----------------------------------------------------------------------------------
 
-    async def list_ambiguous(self, ambiguous: Ambiguous, node: str) -> None:
+    async def add_ambiguous_call(self, ambiguous: Ambiguous, node: str) -> None:
         """Let people find a call that may have been made."""
-        hold = self._hold
-        write = ambiguity.listed(
-            hold.head,
+        claimed = self._claimed
+        write = ambiguous_call.list_call_write(
+            claimed.head,
             id=ambiguous.id,
             node=node,
             name=ambiguous.name,
             key=ambiguous.key,
-            now_ms=hold.now_ms(),
-            token=hold.kernel.ids.new(),
+            now_ms=claimed.now_ms(),
+            token=claimed.kernel.ids.new(),
         )
-        await hold.kernel.settle(hold.kernel.lists, write, alive=hold.alive)
+        await claimed.kernel.resolve_write(claimed.kernel.lists, write, alive=claimed.alive)
 
-    async def unlist_ambiguous(self, id: str) -> None:
+    async def remove_ambiguous_call(self, id: str) -> None:
         """Let people find it no more."""
-        hold = self._hold
-        write = ambiguity.unlisted(hold.head, id)
-        await hold.kernel.settle(hold.kernel.lists, write, alive=hold.alive)
+        claimed = self._claimed
+        write = ambiguous_call.unlist_call_write(claimed.head, id)
+        await claimed.kernel.resolve_write(claimed.kernel.lists, write, alive=claimed.alive)
 
     # --- children ---------------------------------------------------------------------------------
 
-    def child_id(self, wanted: Wanted) -> str:
+    def child_id(self, wanted: ChildRequest) -> str:
         """Return the id that a child has, or will have."""
-        return id_of(self._hold.head, wanted, self._hold.execution.retried)
+        return child_id(self._claimed.head, wanted, self._claimed.execution.retried)
 
-    async def start_child(self, wanted: Wanted) -> str:
+    async def start_child(self, wanted: ChildRequest) -> str:
         """Make a run that is a child of this one, unless it is there; return its id.
 
         Raises:
             Dropped: the run is no longer ours.
             Overtaken: it is to be cancelled.
         """
-        hold = self._hold
-        hold.check_alive()
-        draws = await hold.patiently(self.purse.shared)
+        claimed = self._claimed
+        claimed.check_alive()
+        draws = await claimed.retry_store_errors(self.budget_guard.open_shared_account)
 
         def started() -> Coroutine[Any, Any, Head]:
             return start_child(
-                hold.kernel,
-                hold.holder.hands,
-                hold.head,
+                claimed.kernel,
+                claimed.owner.local_workers,
+                claimed.head,
                 wanted,
-                retried=hold.execution.retried,
-                draws=draws,
-                parenting=hold.as_parent,
+                retried=claimed.execution.retried,
+                payer=draws,
+                mark_has_children=claimed.mark_as_parent,
             )
 
         try:
             # As one, so that nothing of it follows once the run has ended.
-            head = await hold.uncut(hold.patiently(started))
-        except Conflict:
-            raise Overtaken from None
+            head = await claimed.shield_write(claimed.retry_store_errors(started))
+        except PositionTaken:
+            raise JournalConflict from None
         return head.key.id
 
-    async def ask_child(self, id: str) -> bool:
+    async def poll_child(self, id: str) -> bool:
         """Return whether a child has ended; if so, its end is in the inbox then.
 
         Raises:
             Dropped: the run is no longer ours.
         """
-        hold = self._hold
-        hold.check_alive()
+        claimed = self._claimed
+        claimed.check_alive()
         # Told once, it is not told again: then it must be known for sure whether it goes on.
-        closely = hold.was_taken(childs_signal(id))
-        ended = await hold.patiently(
-            lambda: ask_child(hold.kernel, hold.holder.hands, hold.head, id, closely=closely)
+        consistent = claimed.was_taken(child_signal(id))
+        ended = await claimed.retry_store_errors(
+            lambda: poll_child(
+                claimed.kernel,
+                claimed.owner.local_workers,
+                claimed.head,
+                id,
+                read_journal=consistent,
+            )
         )
         if ended:
-            await hold.read_inbox()
+            await claimed.read_inbox()
         return ended

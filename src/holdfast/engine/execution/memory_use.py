@@ -13,17 +13,17 @@ import msgspec
 from holdfast.errors import ResultTooLarge
 from holdfast.model.event import CallFinished, Event, NodeFinished, SignalTaken
 from holdfast.model.execution import Execution, folded, snapshot
-from holdfast.model.limits import PayloadLimits
+from holdfast.model.payload_limits import PayloadLimits
 from holdfast.records.codec import encode
 
-__all__ = ["Weight"]
+__all__ = ["RunMemory"]
 
 # By how much of the limit on states a run may grow between two measurements, at the least: or each
 # small event of a large run would cost as much as all that the run holds.
-_UNMEASURED = 1 / 16
+_UNMEASURED_SHARE = 1 / 16
 
 
-class Weight:
+class RunMemory:
     """An upper bound of how many bytes a run holds, before compression.
 
     Events are no smaller than what they add. So their sum is a bound, and only where that exceeds a
@@ -45,7 +45,7 @@ class Weight:
         plain_bytes: int,
         *,
         before: Execution,
-        under_way: Iterable[Event],
+        in_flight: Iterable[Event],
     ) -> None:
         """Measure a run before it grows by events; ``under_way`` are not folded yet.
 
@@ -56,21 +56,21 @@ class Weight:
             ResultTooLarge: it would hold more than it may.
         """
         grown = self.bytes + plain_bytes
-        if any(map(_carries, events)):
-            grown = self._measured(before, folded(before, [*under_way, *events]))
-            unmeasured = _UNMEASURED * self._limits.state_bytes_max
+        if any(map(_carries_payload, events)):
+            grown = self._checked_size(before, folded(before, [*in_flight, *events]))
+            unmeasured = _UNMEASURED_SHARE * self._limits.state_bytes_max
             self._measure_above = max(self._limits.state_bytes_max, grown + unmeasured)
         self.bytes = grown
 
-    def _measured(self, before: Execution, after: Execution) -> int:
+    def _checked_size(self, before: Execution, after: Execution) -> int:
         limits, held = self._limits, _held_bytes(after)
-        if held > limits.held_bytes_max and held > _held_bytes(before):
+        if held > limits.memory_bytes_max and held > _held_bytes(before):
             raise ResultTooLarge(
                 f"the run would hold {held:,} bytes before compression, and may hold "
-                f"{limits.held_bytes_max:,}, twice state_bytes_max: its state, what its branches "
+                f"{limits.memory_bytes_max:,}, twice state_bytes_max: its state, what its branches "
                 "changed, and the answers of waits and calls of nodes that are not over",
                 size=held,
-                limit=limits.held_bytes_max,
+                limit=limits.memory_bytes_max,
             )
         if held > limits.state_bytes_max:
             state = len(encode(after.state))
@@ -84,7 +84,7 @@ class Weight:
         return held
 
 
-def _carries(event: Event) -> bool:
+def _carries_payload(event: Event) -> bool:
     """Return whether an event carries what comes from outside."""
     if isinstance(event, CallFinished):
         return event.failure is None

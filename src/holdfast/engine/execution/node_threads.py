@@ -22,11 +22,11 @@ class NodeThreads(Executor):
     """
 
     def __init__(self, count: int, *, name: str = "node") -> None:
-        self._count = count
+        self._threads_max = count
         self._name = name
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._made = 0
+        self._started = 0
         self._idle = 0
         # Calls for which no thread was free, nor could be made.
         self._backlog = 0
@@ -54,8 +54,8 @@ class NodeThreads(Executor):
         with self._lock:
             if self._idle:
                 self._idle -= 1  # counted here and not by the thread, which may be slow to wake
-            elif self._made - self._blocked < self._count:
-                self._make()
+            elif self._started - self._blocked < self._threads_max:
+                self._start_thread()
             else:
                 self._backlog += 1
             self._calls.put(call)
@@ -68,7 +68,7 @@ class NodeThreads(Executor):
             self._blocked += 1
             if self._backlog:
                 self._backlog -= 1
-                self._make()
+                self._start_thread()
         try:
             yield
         finally:
@@ -77,12 +77,12 @@ class NodeThreads(Executor):
 
     def shutdown(self, wait: bool = False, *, cancel_futures: bool = False) -> None:
         with self._lock:
-            for _ in range(self._made):
+            for _ in range(self._started):
                 self._calls.put(None)
 
-    def _make(self) -> None:
-        self._made += 1
-        name = f"holdfast-{self._name}-{self._made}"
+    def _start_thread(self) -> None:
+        self._started += 1
+        name = f"holdfast-{self._name}-{self._started}"
         threading.Thread(target=self._work, name=name, daemon=True).start()
 
     def _work(self) -> None:

@@ -16,34 +16,34 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
-from holdfast.engine.effects.call_ids import Lines
+from holdfast.engine.effects.call_ids import CallIds
 from holdfast.engine.effects.calls import Ambiguous
-from holdfast.engine.effects.quotas import Later, NotYet, Pass
-from holdfast.engine.effects.resources import Means
-from holdfast.engine.execution.claimed_run import Hold, Overtaken
-from holdfast.engine.execution.external_effects import Outside
+from holdfast.engine.effects.quotas import Permit, PermitDelay, PermitUnavailable
+from holdfast.engine.effects.resources import Resources
+from holdfast.engine.execution.claimed_run import ClaimedRun, JournalConflict
+from holdfast.engine.execution.external_effects import ExternalEffects
 from holdfast.engine.execution.node_threads import NodeThreads
 from holdfast.engine.history.text_stream import TokenWriter
-from holdfast.engine.journal.endings import Outcome
-from holdfast.engine.kernel.kernel import Dropped
-from holdfast.engine.runs.children import Wanted
-from holdfast.engine.runs.starting import Prepared, prepare
+from holdfast.engine.journal.endings import RunOutcome
+from holdfast.engine.kernel.kernel import ClaimLost
+from holdfast.engine.runs.children import ChildRequest
+from holdfast.engine.runs.starting import PreparedInput, prepare_input
 from holdfast.errors import NotPausable, ResultTaken, ResultTooLarge, WaitBeyondExpiry
 from holdfast.graph import Graph, Node
-from holdfast.graph.values import Oversize, durable
-from holdfast.model.call import Call, settled_signal
-from holdfast.model.child import childs_signal
+from holdfast.graph.values import TooLarge, durable
+from holdfast.model.call import Call, resolution_signal
+from holdfast.model.child import child_signal
 from holdfast.model.event import ChildStarted, Event, Failure, SignalTaken, TimerFired
 from holdfast.model.execution import Strand
-from holdfast.model.limits import PayloadLimits
+from holdfast.model.payload_limits import PayloadLimits
 from holdfast.model.quota import Cost, Quota
-from holdfast.model.signals import Pending, Signal, Stale, Take, TimeOut, resolved
+from holdfast.model.signals import Pending, Signal, TakeSignal, TimeOut, WaitStale, resolved_wait
 from holdfast.model.spending import Spending
-from holdfast.model.wait import Wait, asking_key, shown_about
+from holdfast.model.wait import Wait, recheck_key, truncated_about
 from holdfast.records.head import Head
 from holdfast.records.keys import RunKey
 
-__all__ = ["Over", "Paused", "Visit"]
+__all__ = ["Paused", "Visit", "VisitClosed"]
 
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ class Paused(BaseException):
     """
 
 
-class Over(Dropped):
+class VisitClosed(ClaimLost):
     """The node is over of which somebody asked something; that may be another one, by mistake."""
 
     def __init__(self, visit: Visit) -> None:
@@ -72,13 +72,15 @@ class Over(Dropped):
 class Visit:
     """The visit of a node, in one of its attempts."""
 
-    def __init__(self, hold: Hold, outside: Outside, node: Node, branch: str, hold_ms: int) -> None:
-        self.hold = hold
-        self.outside = outside
+    def __init__(
+        self, claimed: ClaimedRun, external: ExternalEffects, node: Node, branch: str, hold_ms: int
+    ) -> None:
+        self.claimed = claimed
+        self.external = external
         self.node = node.name
         self.branch = branch
-        self.visit = self._strand_of(hold, branch).visit
-        self.lines = Lines()
+        self.visit = self._strand_of(claimed, branch).visit
+        self.call_ids = CallIds()
         self.hold_ms = hold_ms
         """Up to this a wait for a time is waited for in place."""
         self.pending: dict[str, Wait] = {}
@@ -87,22 +89,22 @@ class Visit:
         """Whether one of its waits took too long."""
         self.refusal: NotPausable | None = None
         """Why it cannot be let to wait."""
-        self._declared = node
-        self._began_ms = hold.now_ms()
-        self._counts: Counter[str] = Counter()
-        self._children = 0
-        self._awaiting: dict[str, asyncio.Lock] = {}
+        self._node_spec = node
+        self._began_ms = claimed.now_ms()
+        self._wait_counts: Counter[str] = Counter()
+        self._child_count = 0
+        self._child_locks: dict[str, asyncio.Lock] = {}
         self._closed = False
-        self._lost: BaseException | None = None
+        self._lost_error: BaseException | None = None
 
-    def check(self) -> None:
+    def raise_if_paused(self) -> None:
         """See to it that a pause stays one, even if the node swallowed it.
 
         Raises:
             Paused, Dropped, NotPausable: as one of the node's waits did before.
         """
-        if self._lost is not None:
-            raise self._lost
+        if self._lost_error is not None:
+            raise self._lost_error
         if self.refusal is not None:
             raise self.refusal
         if self.stale or self.pending:
@@ -119,45 +121,45 @@ class Visit:
             Over: it is.
         """
         if self._closed:
-            raise Over(self)
+            raise VisitClosed(self)
 
     @property
     def strand(self) -> Strand:
         """The branch as it stands, or the run itself."""
-        return self._strand_of(self.hold, self.branch)
+        return self._strand_of(self.claimed, self.branch)
 
     @staticmethod
-    def _strand_of(hold: Hold, branch: str) -> Strand:
-        strand = hold.execution.strand(branch)
+    def _strand_of(claimed: ClaimedRun, branch: str) -> Strand:
+        strand = claimed.execution.strand(branch)
         if strand is None:  # given up: another branch failed
-            raise Dropped
+            raise ClaimLost
         return strand
 
     @property
     def key(self) -> str:
         """What names this visit of a node, and no other."""
         where = f"{self.branch}." if self.branch else ""
-        return f"{self.hold.head.seed}.{where}{self.visit}"
+        return f"{self.claimed.head.seed}.{where}{self.visit}"
 
     @property
     def run(self) -> RunKey:
         """The run in which the node is."""
-        return self.hold.head.key
+        return self.claimed.head.key
 
     @property
-    def means(self) -> Means:
+    def resources(self) -> Resources:
         """What nodes do something to the world with."""
-        return self.outside.means
+        return self.external.resources
 
     def text_writer(self, call: str, name: str) -> TokenWriter:
         """Return what takes in the text of an answer as it comes."""
         # Other visits, and other branches, name calls of their own alike.
         where = f"{self.branch}." if self.branch else ""
-        return self.outside.text_writer(f"{where}{self.visit}.{call}", name)
+        return self.external.text_writer(f"{where}{self.visit}.{call}", name)
 
     def now_ms(self) -> int:
         """Return the time."""
-        return self.hold.now_ms()
+        return self.claimed.now_ms()
 
     @property
     def elapsed_ms(self) -> int:
@@ -167,37 +169,37 @@ class Visit:
     @property
     def may_wait(self) -> bool:
         """Whether its run may be let go of meanwhile."""
-        return self._declared.pausable != "no"
+        return self._node_spec.pausable != "no"
 
     async def record(
-        self, *events: Event, durable: bool, decided: Callable[[], None] | None = None
+        self, *events: Event, durable: bool, on_resolved: Callable[[], None] | None = None
     ) -> None:
         """Write down what happened, and fold it; see `Hold.record`."""
         self.check_open()
         try:
-            await self.hold.record(*events, durable=durable, decided=decided)
-        except (Dropped, Overtaken) as lost:
-            self._lost = lost
+            await self.claimed.record(*events, durable=durable, on_resolved=on_resolved)
+        except (ClaimLost, JournalConflict) as lost:
+            self._lost_error = lost
             raise
 
-    async def patiently(self, action: Callable[[], Awaitable[T]], /) -> T:
+    async def retry_store_errors(self, action: Callable[[], Awaitable[T]], /) -> T:
         """Do something again until the store can be used; see `Hold.patiently`."""
         try:
-            return await self.hold.patiently(action)
-        except Dropped as lost:
-            self._lost = lost
+            return await self.claimed.retry_store_errors(action)
+        except ClaimLost as lost:
+            self._lost_error = lost
             raise
 
     # --- waiting ----------------------------------------------------------------------------------
 
-    def next_key(self, name: str) -> str:
+    def next_wait_key(self, name: str) -> str:
         """Return what the next wait for something of that name is known by."""
         self.check_open()
-        self._counts[name] += 1
-        return f"{name}#{self._counts[name]}"
+        self._wait_counts[name] += 1
+        return f"{name}#{self._wait_counts[name]}"
 
     async def begin_wait(
-        self, key: str, name: str | None, limit_ms: int | None, about: str = ""
+        self, key: str, name: str | None, timeout_ms: int | None, about: str = ""
     ) -> Wait:
         """Return a wait as it began, which may have been in another process.
 
@@ -205,45 +207,45 @@ class Visit:
             WaitBeyondExpiry: it would outlast the run.
             NotPausable: the node was declared with ``pausable="no"``.
         """
-        head, visit = self.hold.head, self.visit
+        head, visit = self.claimed.head, self.visit
         if not self.may_wait:
             raise NotPausable(f"node {self.node!r} has pausable='no', and so may not wait")
-        for wait in self.hold.known_waits(self.branch):
+        for wait in self.claimed.known_waits(self.branch):
             if (wait.visit, wait.key) == (visit, key):
                 return wait
         now = self.now_ms()
-        until = None if limit_ms is None else now + limit_ms
-        if until is not None and until > head.expires_ms and now < head.expires_ms:
-            head = await self._row()
-        if until is not None and until > head.expires_ms and now < head.expires_ms:
+        deadline_ms = None if timeout_ms is None else now + timeout_ms
+        if deadline_ms is not None and deadline_ms > head.expires_ms and now < head.expires_ms:
+            head = await self._refresh_row()
+        if deadline_ms is not None and deadline_ms > head.expires_ms and now < head.expires_ms:
             raise WaitBeyondExpiry(
-                f"node {self.node!r} would wait until {_utc(until)}, but the run expires at "
+                f"node {self.node!r} would wait until {_utc(deadline_ms)}, but the run expires at "
                 f"{_utc(head.expires_ms)}"
             )
-        freshness = self._declared.max_pause_ms
+        max_pause_ms = self._node_spec.max_pause_ms
         return Wait(
             visit=visit,
             key=key,
             branch=self.branch,
             signal=name,
             since_ms=now,
-            until_ms=until,
-            stale_ms=None if freshness is None else now + freshness,
-            about=shown_about(about),
+            until_ms=deadline_ms,
+            stale_ms=None if max_pause_ms is None else now + max_pause_ms,
+            about=truncated_about(about),
         )
 
-    async def answer(self, wait: Wait) -> SignalTaken | TimerFired:
+    async def resolve_wait(self, wait: Wait) -> SignalTaken | TimerFired:
         """Return what a wait is answered.
 
         Raises:
             Paused: there is no answer yet.
         """
-        hold = self.hold
-        match resolved(wait, hold.free_signals(), (), hold.now_ms()):
-            case Take(signal):
-                payload = await self._payload_of(signal)
+        claimed = self.claimed
+        match resolved_wait(wait, claimed.untaken_signals(), (), claimed.now_ms()):
+            case TakeSignal(signal):
+                payload = await self._load_payload(signal)
                 taken = SignalTaken(
-                    hold.now_ms(),
+                    claimed.now_ms(),
                     self.node,
                     wait.visit,
                     wait.key,
@@ -254,67 +256,67 @@ class Visit:
                 )
                 # Like the answer of a call: durable before anything is begun with it.
                 await self.record(taken, durable=False)
-                hold.took(signal)
+                claimed.count_taken(signal)
                 return taken
             case TimeOut():
-                fired = self.fired(wait.key)
+                fired = self.timer_fired(wait.key)
                 await self.record(fired, durable=True)
                 return fired
-            case Stale():
+            case WaitStale():
                 self.stale = True
                 raise Paused
             case Pending():
-                await self._pend(wait)
+                await self._pause_on(wait)
 
-    async def _payload_of(self, signal: Signal) -> Any:
+    async def _load_payload(self, signal: Signal) -> Any:
         """Return what a signal carries; meanwhile no other wait may take it."""
-        parking = self.hold.parking
-        parking.take(signal.name, signal.id)
+        waits = self.claimed.waits
+        waits.mark_taking(signal.name, signal.id)
         try:
-            payload = await self.hold.payload_of(signal)
+            payload = await self.claimed.load_payload(signal)
             self.check_open()
         except BaseException as error:
-            parking.give_back(signal.name, signal.id)
-            if isinstance(error, Dropped):
-                self._lost = error
+            waits.unmark_taking(signal.name, signal.id)
+            if isinstance(error, ClaimLost):
+                self._lost_error = error
             raise
         return payload
 
-    def fired(self, key: str) -> TimerFired:
+    def timer_fired(self, key: str) -> TimerFired:
         """Return the event that a wait for a time is over."""
         return TimerFired(self.now_ms(), self.node, self.visit, key, self.branch)
 
-    async def put_off(self, key: str, until_ms: int, about: str) -> None:
+    async def sleep_or_pause(self, key: str, wake_at_ms: int, about: str) -> None:
         """Return at that time, or let go of the run until then; nothing of it is written down.
 
         Whoever runs the node again asks again whether there is anything to wait for.
         """
-        span = until_ms - self.now_ms()
+        span = wake_at_ms - self.now_ms()
         if span <= self.hold_ms or not self.may_wait:
-            await self.hold.sleep(max(span, 0) / 1000)
+            await self.claimed.sleep(max(span, 0) / 1000)
             return
-        await self.ask_again(key, until_ms, about)
+        await self.pause_until(key, wake_at_ms, about)
 
-    async def ask_again(self, key: str, until_ms: int, about: str) -> NoReturn:
+    async def pause_until(self, key: str, until_ms: int, about: str) -> NoReturn:
         """Let go of the run until that time, or until somebody wakes it."""
         now = self.now_ms()
-        await self._pend(
+        await self._pause_on(
             Wait(
                 visit=self.visit,
                 key=key,
                 branch=self.branch,
                 since_ms=now,
                 until_ms=until_ms,
-                about=shown_about(about),
+                about=truncated_about(about),
             )
         )
 
-    async def others_done(self) -> bool:
+    async def wait_for_other_calls(self) -> bool:
         """Return when no other call is being made; return whether any was."""
-        return await self.lines.others_done()
+        return await self.call_ids.wait_for_others()
 
-    async def _pend(self, wait: Wait) -> NoReturn:
-        await self.others_done()  # or what they come to would be lost
+    async def _pause_on(self, wait: Wait) -> NoReturn:
+        await self.wait_for_other_calls()  # or what they come to would be lost
         if len(self.pending) >= WAITS_MAX:
             self.refusal = NotPausable(
                 f"node {self.node!r} waits for more than {WAITS_MAX} things at once"
@@ -323,21 +325,21 @@ class Visit:
         self.pending[wait.key] = wait
         raise Paused
 
-    async def _row(self) -> Head:
+    async def _refresh_row(self) -> Head:
         """Return the row as it is by now."""
         try:
-            await self.hold.refresh_row()
-        except Dropped as lost:
-            self._lost = lost
+            await self.claimed.refresh_row()
+        except ClaimLost as lost:
+            self._lost_error = lost
             raise
-        return self.hold.head
+        return self.claimed.head
 
     # --- calls ------------------------------------------------------------------------------------
 
     @property
     def threads(self) -> NodeThreads:
         """Where plain functions run."""
-        return self.outside.threads
+        return self.external.threads
 
     def known_call(self, call: str) -> Call | None:
         """Return what the journal tells of a call."""
@@ -346,13 +348,13 @@ class Visit:
     @property
     def limits(self) -> PayloadLimits:
         """How large values may be."""
-        return self.hold.kernel.limits
+        return self.claimed.kernel.limits
 
-    async def apart(self, work: Callable[..., T], *args: Any) -> T:
+    async def run_in_thread(self, work: Callable[..., T], *args: Any) -> T:
         """Return what ``work`` returns, which handles a large state; it is done in a thread."""
-        return await self.hold.kernel.heavy.apart(work, *args)
+        return await self.claimed.kernel.offload.run_in_thread(work, *args)
 
-    async def admit_result(self, value: Any) -> None:
+    async def check_result_size(self, value: Any) -> None:
         """Check that what a node returned can be encoded; then its state is measured exactly.
 
         A run that holds more than ``state_bytes_max`` already may go on returning as much.
@@ -361,47 +363,49 @@ class Visit:
             ResultTooLarge: it is larger than any state can be.
         """
         try:
-            bytes_max = max(self.limits.state_bytes_max, self.hold.weight.bytes)
-            await self.hold.kernel.heavy.admitted(value, bytes_max)
-        except Oversize as error:
+            bytes_max = max(self.limits.state_bytes_max, self.claimed.memory.bytes)
+            await self.claimed.kernel.offload.measure(value, bytes_max)
+        except TooLarge as error:
             message = f"what node {self.node!r} returned is too large: {error}"
             raise ResultTooLarge(message, size=error.size, limit=error.limit) from None
 
-    async def durable(self, value: Any) -> Any:
+    async def to_durable(self, value: Any) -> Any:
         """Return the durable form of what a call returned; a large one in a thread.
 
         Raises:
             Oversize: it has more bytes than an answer may have.
             Misfit: it cannot be kept.
         """
-        limit, heavy = self.limits.answer_bytes_max, self.hold.kernel.heavy
-        size = await heavy.admitted(value, limit)
+        limit, heavy = self.limits.answer_bytes_max, self.claimed.kernel.offload
+        size = await heavy.measure(value, limit)
         return await heavy.run(size, partial(durable, value, bytes_max=limit))
 
-    async def begin_call(self) -> None:
+    async def flush_before_call(self) -> None:
         """Return when everything that came before is durable, and the run is still ours."""
         self.check_open()
         try:
-            await self.hold.settled()
-        except (Dropped, Overtaken) as lost:
-            self._lost = lost
+            await self.claimed.wait_durable()
+        except (ClaimLost, JournalConflict) as lost:
+            self._lost_error = lost
             raise
 
-    def saved(self, spending: Spending) -> None:
+    def count_savings(self, spending: Spending) -> None:
         """Count a call that was answered without being made."""
-        self.outside.means.savings.add(spending)
+        self.external.resources.savings.add(spending)
 
-    async def admitted(self, call: str, quota: Quota | None, cost: Cost) -> Pass | None:
+    async def acquire_permit(self, call: str, quota: Quota | None, cost: Cost) -> Permit | None:
         """Return the right to begin a call now; let go of the run where it comes later."""
         if quota is None:
             return None
 
-        async def put_off(later: Later) -> None:
-            await self.await_quota(call, quota, later.until_ms)
+        async def put_off(later: PermitDelay) -> None:
+            await self.wait_for_quota(call, quota, later.retry_at_ms)
 
-        return await self._admitted(quota, cost, self._told_ms(call), put_off)
+        return await self._acquire_permit(quota, cost, self._promised_ms(call), put_off)
 
-    async def admitted_in_place(self, call: str, quota: Quota | None, cost: Cost) -> Pass | None:
+    async def acquire_permit_in_place(
+        self, call: str, quota: Quota | None, cost: Cost
+    ) -> Permit | None:
         """Return the right to begin a call that is being made, if it comes soon.
 
         Raises:
@@ -411,103 +415,111 @@ class Visit:
         if quota is None:
             return None
 
-        async def stay(later: Later) -> None:
-            if later.until_ms - self.now_ms() > self.hold_ms:
-                raise NotYet(later, quota)
+        async def stay(later: PermitDelay) -> None:
+            if later.retry_at_ms - self.now_ms() > self.hold_ms:
+                raise PermitUnavailable(later, quota)
             await self._sleep_until(later)
 
-        return await self._admitted(quota, cost, self._told_ms(call), stay)
+        return await self._acquire_permit(quota, cost, self._promised_ms(call), stay)
 
-    async def readmitted(self, missed: Pass) -> Pass:
+    async def reacquire_permit(self, missed: Permit) -> Permit:
         """Return the right to begin a call that came too late for its moment, not for its turn."""
-        return await self._admitted(missed.quota, missed.cost, self.now_ms(), self._sleep_until)
+        return await self._acquire_permit(
+            missed.quota, missed.cost, self.now_ms(), self._sleep_until
+        )
 
-    async def _admitted(
+    async def _acquire_permit(
         self,
         quota: Quota,
         cost: Cost,
-        told_ms: int | None,
-        wait: Callable[[Later], Awaitable[None]],
-    ) -> Pass:
-        while not isinstance(answer := await self.outside.admit(quota, cost, told_ms), Pass):
-            told_ms = answer.until_ms
+        promised_ms: int | None,
+        wait: Callable[[PermitDelay], Awaitable[None]],
+    ) -> Permit:
+        while not isinstance(
+            answer := await self.external.acquire_permit(quota, cost, promised_ms), Permit
+        ):
+            promised_ms = answer.retry_at_ms
             await wait(answer)
         return answer
 
-    async def _sleep_until(self, later: Later) -> None:
-        await self.hold.sleep(max(later.until_ms - self.now_ms(), 0) / 1000)
+    async def _sleep_until(self, later: PermitDelay) -> None:
+        await self.claimed.sleep(max(later.retry_at_ms - self.now_ms(), 0) / 1000)
 
-    async def await_quota(self, call: str, quota: Quota, until_ms: int) -> None:
+    async def wait_for_quota(self, call: str, quota: Quota, retry_at_ms: int) -> None:
         """Return when it is time to ask a quota again, or let go of the run until then."""
-        if not await self.others_done():
-            await self.put_off(asking_key("quota", call), until_ms, f"quota {quota.name}")
+        if not await self.wait_for_other_calls():
+            await self.sleep_or_pause(
+                recheck_key("quota", call), retry_at_ms, f"quota {quota.name}"
+            )
 
-    def _told_ms(self, call: str) -> int | None:
+    def _promised_ms(self, call: str) -> int | None:
         """Return when a quota said that it has room, where the run was let go of until then."""
-        key = asking_key("quota", call)
-        waits = self.hold.known_waits(self.branch)
-        told = [wait.until_ms for wait in waits if (wait.visit, wait.key) == (self.visit, key)]
-        return told[-1] if told else None
+        key = recheck_key("quota", call)
+        waits = self.claimed.known_waits(self.branch)
+        report = [wait.until_ms for wait in waits if (wait.visit, wait.key) == (self.visit, key)]
+        return report[-1] if report else None
 
-    async def set_aside(self, call: str, most: Spending, unknown: str) -> None:
+    async def reserve_budget(self, call: str, max_spending: Spending, unknown_reason: str) -> None:
         """Return once it is durable that a call may cost so much; pause the run if it may not."""
         try:
-            await self.outside.purse.set_aside(self, call, most, unknown)
-        except (Dropped, Overtaken) as lost:
-            self._lost = lost
+            await self.external.budget_guard.reserve(self, call, max_spending, unknown_reason)
+        except (ClaimLost, JournalConflict) as lost:
+            self._lost_error = lost
             raise
 
-    async def write_down(self) -> None:
+    async def persist_run(self) -> None:
         """Make a run durable that was only in memory so far."""
         self.check_open()
         try:
-            await self.hold.write_down_in_node()
-        except Dropped as lost:
-            self._lost = lost
+            await self.claimed.persist_in_node()
+        except ClaimLost as lost:
+            self._lost_error = lost
             raise
 
-    async def ambiguous(self, ambiguous: Ambiguous) -> SignalTaken:
+    async def await_resolution(self, ambiguous: Ambiguous) -> SignalTaken:
         """Return what a person says of a call; pause the run until somebody has."""
-        name = settled_signal(ambiguous.id)
+        name = resolution_signal(ambiguous.id)
         key = f"{name}#1"
         answer = self.strand.answers.get(key)
         if answer is None:
             about = f"{ambiguous.name} {ambiguous.key}"
-            if ambiguous.misfit:
-                about += f"; not the result that was said: {ambiguous.misfit}"
+            if ambiguous.mismatch:
+                about += f"; not the result that was said: {ambiguous.mismatch}"
             wait = await self.begin_wait(key, name, None, about)
             # It never goes stale: elsewhere the call would be made again, under another key.
             wait = msgspec.structs.replace(wait, stale_ms=None)
-            if wait not in self.hold.known_waits(self.branch):
-                await self.outside.list_ambiguous(ambiguous, self.node)
-            self.lines.end(ambiguous.call)
-            answer = await self.answer(wait)
+            if wait not in self.claimed.known_waits(self.branch):
+                await self.external.add_ambiguous_call(ambiguous, self.node)
+            self.call_ids.mark_done(ambiguous.call)
+            answer = await self.resolve_wait(wait)
         assert isinstance(answer, SignalTaken)
-        await self.begin_call()  # or nobody could say it again
-        await self.outside.unlist_ambiguous(ambiguous.id)
+        await self.flush_before_call()  # or nobody could say it again
+        await self.external.remove_ambiguous_call(ambiguous.id)
         return answer
 
     # --- children ---------------------------------------------------------------------------------
 
-    def next_child(self) -> int:
+    def next_child_number(self) -> int:
         """Return the number of the next child."""
         self.check_open()
-        self._children += 1
-        return self._children
+        self._child_count += 1
+        return self._child_count
 
-    async def prepare(self, graph: Graph, input: Any) -> Prepared:
+    async def prepare_input(self, graph: Graph, input: Any) -> PreparedInput:
         """Return the input of a child as it is kept."""
-        return await prepare(self.hold.kernel, graph, input, None)
+        return await prepare_input(self.claimed.kernel, graph, input, None)
 
-    async def start_child(self, wanted: Wanted) -> str:
+    async def start_child(self, wanted: ChildRequest) -> str:
         """Make a child, unless it is there, and write it down; return its id."""
         try:
-            await self.hold.settled()  # its input may be what a call came to
+            await self.claimed.wait_durable()  # its input may be what a call came to
             if wanted.budget is not None:
-                await self.outside.purse.grant(self, self.outside.child_id(wanted), wanted.budget)
-            id = await self.outside.start_child(wanted)
-        except (Dropped, Overtaken) as lost:
-            self._lost = lost
+                await self.external.budget_guard.grant_child_budget(
+                    self, self.external.child_id(wanted), wanted.budget
+                )
+            id = await self.external.start_child(wanted)
+        except (ClaimLost, JournalConflict) as lost:
+            self._lost_error = lost
             raise
         name, number = wanted.graph.name, wanted.number
         started = ChildStarted(self.now_ms(), self.node, self.visit, number, id, name, self.branch)
@@ -515,7 +527,7 @@ class Visit:
         await self.record(started, durable=False)
         return id
 
-    async def child_outcome(self, id: str) -> Outcome:
+    async def wait_for_child(self, id: str) -> RunOutcome:
         """Return how a child ended; pause the run until it has.
 
         Raises:
@@ -524,38 +536,38 @@ class Visit:
             ResultTaken: another visit of a node was told, and nobody retried the child since.
         """
         self.check_open()
-        name = childs_signal(id)
+        name = child_signal(id)
         key = f"{name}#1"
         # Whoever awaits it twice at once gets one answer, twice.
-        async with self._awaiting.setdefault(id, asyncio.Lock()):
+        async with self._child_locks.setdefault(id, asyncio.Lock()):
             answer = self.strand.answers.get(key)
             if answer is None:
                 wait = await self.begin_wait(key, name, None)
-                await self._ask_child(id, wait)
-                answer = await self.answer(wait)
-        told: dict[str, Any] = answer.payload if isinstance(answer, SignalTaken) else {}
-        failure = None if told["failure"] is None else Failure(**told["failure"])
-        return Outcome(told["status"], told["state"], failure)
+                await self._poll_child(id, wait)
+                answer = await self.resolve_wait(wait)
+        report: dict[str, Any] = answer.payload if isinstance(answer, SignalTaken) else {}
+        failure = None if report["failure"] is None else Failure(**report["failure"])
+        return RunOutcome(report["status"], report["state"], failure)
 
-    async def _ask_child(self, id: str, wait: Wait) -> None:
+    async def _poll_child(self, id: str, wait: Wait) -> None:
         """Ask for a child's end, unless it lies ready, or we are sure to be told of it."""
-        hold, name = self.hold, childs_signal(id)
-        waits = wait in hold.known_waits(self.branch)
-        if self._lies_ready(name) or (waits and not hold.was_taken(name)):
+        claimed, name = self.claimed, child_signal(id)
+        waits = wait in claimed.known_waits(self.branch)
+        if self._has_signal(name) or (waits and not claimed.was_taken(name)):
             return
         try:
-            ended = await self.outside.ask_child(id)
-        except Dropped as lost:
-            self._lost = lost
+            ended = await self.external.poll_child(id)
+        except ClaimLost as lost:
+            self._lost_error = lost
             raise
-        if ended and hold.was_taken(name) and not self._lies_ready(name):
+        if ended and claimed.was_taken(name) and not self._has_signal(name):
             raise ResultTaken(
                 f"run {id!r} has ended, and another visit of a node was told so; what it came to "
                 "is passed on in the state"
             )
 
-    def _lies_ready(self, name: str) -> bool:
-        return any(signal.name == name for signal in self.hold.free_signals())
+    def _has_signal(self, name: str) -> bool:
+        return any(signal.name == name for signal in self.claimed.untaken_signals())
 
 
 def _utc(moment_ms: int) -> str:

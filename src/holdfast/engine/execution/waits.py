@@ -10,123 +10,123 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from holdfast.model.call import is_ambiguous
-from holdfast.model.child import is_childs_signal
+from holdfast.model.call import is_resolution_signal
+from holdfast.model.child import is_child_signal
 from holdfast.model.execution import Execution
-from holdfast.model.signals import Pending, Signal, Take, is_open, resolved
+from holdfast.model.signals import Pending, Signal, TakeSignal, is_open_wait, resolved_wait
 from holdfast.model.wait import Wait
 
-__all__ = ["RETRY", "Parking", "limit_ms", "reason_of"]
+__all__ = ["RETRY_KEY", "Waits", "pause_reason", "wait_deadline_ms"]
 
-RETRY = "%retry"
+RETRY_KEY = "%retry"
 """What the keys of waits for a further attempt begin with."""
-_BUDGET = "%budget"
+_BUDGET_KEY = "%budget"
 
 
-class Parking:
+class Waits:
     """The branches that wait, and what they wait for."""
 
     def __init__(self) -> None:
-        self.parked: dict[str, tuple[Wait, ...]] = {}
+        self.waiting: dict[str, tuple[Wait, ...]] = {}
         self.due_ms = math.inf
         """When the first of their waits is over by itself."""
         # What each branch waited for the last time it waited in this process.
-        self._waited: dict[str, tuple[Wait, ...]] = {}
+        self._last_waits: dict[str, tuple[Wait, ...]] = {}
         # Whether a wait may be over for another reason than that its time is up.
-        self._stirred = False
+        self._changed = False
         # By branch: the visit in which it was let go on, and for which signals.
-        self._meant: dict[str, tuple[int, list[Signal]]] = {}
+        self._assigned: dict[str, tuple[int, list[Signal]]] = {}
         # Signals whose taking is being written: no other wait may take them.
         self._taking: set[tuple[str, str]] = set()
         # Branches that are to ask again, though nothing answered them. One of them may wait for a
         # child whose end another one took: there will be no other.
-        self._outrun: set[str] = set()
+        self._recheck: set[str] = set()
         # Branches that lack money, those that have waited longest first; some may wait no more.
-        self._lacking: dict[str, None] = {}
+        self._short_of_budget: dict[str, None] = {}
 
-    def begin(self, execution: Execution, waits: Iterable[Wait]) -> None:
+    def reset(self, execution: Execution, waits: Iterable[Wait]) -> None:
         """Begin with a run as its journal and its row tell it."""
-        self.parked.clear()
-        self._meant.clear()
+        self.waiting.clear()
+        self._assigned.clear()
         self._taking.clear()
-        self._lacking.clear()
-        self.due_ms, self._stirred = math.inf, True
+        self._short_of_budget.clear()
+        self.due_ms, self._changed = math.inf, True
         if not execution.branches:
             return
         # A branch that waits, and has no answer yet, would only come to wait again.
         known: dict[str, dict[Wait, None]] = {}
         for wait in waits:  # those in the row may be in the journal as well
-            if is_open(wait, execution) and not wait.asks_again:
+            if is_open_wait(wait, execution) and not wait.needs_recheck:
                 known.setdefault(wait.branch, {})[wait] = None
-        told = {name for name, _ in execution.taken if is_childs_signal(name)}
+        reported_children = {name for name, _ in execution.taken if is_child_signal(name)}
         for branch, its in known.items():
-            if all(wait.signal not in told for wait in its):
-                self.park(branch, tuple(its))
+            if all(wait.signal not in reported_children for wait in its):
+                self.set_waiting(branch, tuple(its))
 
-    def park(self, branch: str, waits: tuple[Wait, ...]) -> None:
+    def set_waiting(self, branch: str, waits: tuple[Wait, ...]) -> None:
         """Let a branch wait."""
-        self.parked[branch] = self._waited[branch] = waits
-        self.due_ms = min((self.due_ms, *map(limit_ms, waits)))
-        if any(wait.key.startswith(_BUDGET) for wait in waits):
-            self._lacking[branch] = None
-        if self._meant.pop(branch, None) is not None:
-            self._stirred = True  # what it was let go on for, and did not take, others may
+        self.waiting[branch] = self._last_waits[branch] = waits
+        self.due_ms = min((self.due_ms, *map(wait_deadline_ms, waits)))
+        if any(wait.key.startswith(_BUDGET_KEY) for wait in waits):
+            self._short_of_budget[branch] = None
+        if self._assigned.pop(branch, None) is not None:
+            self._changed = True  # what it was let go on for, and did not take, others may
 
-    def ask_again(self) -> bool:
+    def resume_polling(self) -> bool:
         """Let the branches go on that have to ask again what they wait for; return whether any."""
         asking = [
             branch
-            for branch, waits in self.parked.items()
-            if any(wait.asks_again for wait in waits)
+            for branch, waits in self.waiting.items()
+            if any(wait.needs_recheck for wait in waits)
         ]
         for branch in asking:
-            del self.parked[branch]
+            del self.waiting[branch]
         return bool(asking)
 
-    def relent(self) -> None:
+    def recheck_budget(self) -> None:
         """Let one of the branches ask again that lack money: there may be enough by now.
 
         One at a time, since each runs its node again; one that gets what it asks for is followed
         by the next.
         """
-        while self._lacking:
-            branch = next(iter(self._lacking))
-            del self._lacking[branch]
-            if branch in self.parked:
-                self._outrun.add(branch)
-                self._stirred = True
+        while self._short_of_budget:
+            branch = next(iter(self._short_of_budget))
+            del self._short_of_budget[branch]
+            if branch in self.waiting:
+                self._recheck.add(branch)
+                self._changed = True
                 return
 
-    def stir(self) -> None:
+    def mark_changed(self) -> None:
         """Hear of something that may answer a wait."""
-        self._stirred = True
+        self._changed = True
 
     def forget_ended(self, execution: Execution) -> None:
         """Forget the branches that were ended: they wait for nothing any more."""
-        for branch in [path for path in self.parked if not execution.stands(path)]:
-            del self.parked[branch]
+        for branch in [path for path in self.waiting if not execution.is_at_node(path)]:
+            del self.waiting[branch]
 
-    def waited(self, branch: str) -> tuple[Wait, ...]:
+    def last_waits(self, branch: str) -> tuple[Wait, ...]:
         """Return what a branch waited for the last time that it did."""
-        return self._waited.get(branch, ())
+        return self._last_waits.get(branch, ())
 
     @property
     def has_waited(self) -> bool:
         """Whether any branch waited in this process."""
-        return bool(self._waited)
+        return bool(self._last_waits)
 
-    def still_waited(self, execution: Execution) -> tuple[Wait, ...]:
+    def open_waits(self, execution: Execution) -> tuple[Wait, ...]:
         """Return all that was waited for, and has no answer yet."""
-        known = [wait for waits in self._waited.values() for wait in waits]
-        return tuple(wait for wait in known if is_open(wait, execution))
+        known = [wait for waits in self._last_waits.values() for wait in waits]
+        return tuple(wait for wait in known if is_open_wait(wait, execution))
 
-    def waits(self) -> tuple[Wait, ...]:
+    def pending(self) -> tuple[Wait, ...]:
         """Return what all that are parked wait for."""
-        return tuple(wait for waits in self.parked.values() for wait in waits)
+        return tuple(wait for waits in self.waiting.values() for wait in waits)
 
     # --- signals ----------------------------------------------------------------------------------
 
-    def free(self, inbox: Iterable[Signal], execution: Execution) -> list[Signal]:
+    def untaken(self, inbox: Iterable[Signal], execution: Execution) -> list[Signal]:
         """Return the signals that were not taken, nor are about to be."""
         gone = execution.taken | self._taking
         return [signal for signal in inbox if (signal.name, signal.id) not in gone]
@@ -135,75 +135,75 @@ class Parking:
         """Return whether a signal of that name was taken, or is about to be."""
         return any(taken == name for taken, _ in execution.taken | self._taking)
 
-    def take(self, name: str, id: str) -> None:
+    def mark_taking(self, name: str, id: str) -> None:
         """Let nobody else have a signal whose taking is being written, or is about to be."""
         if (name, id) in self._taking:
             return
         self._taking.add((name, id))
-        if is_childs_signal(name):
-            self._stirred = True
-            self._outrun |= {
+        if is_child_signal(name):
+            self._changed = True
+            self._recheck |= {
                 branch
-                for branch, waits in self.parked.items()
+                for branch, waits in self.waiting.items()
                 if any(wait.signal == name for wait in waits)
             }
 
-    def give_back(self, name: str, id: str) -> None:
+    def unmark_taking(self, name: str, id: str) -> None:
         """Let others have a signal: it could not be taken."""
         self._taking.discard((name, id))
-        self._stirred = True
+        self._changed = True
 
-    def answered(self, inbox: Iterable[Signal], execution: Execution, now_ms: int) -> list[str]:
+    def pop_answered(self, inbox: Iterable[Signal], execution: Execution, now_ms: int) -> list[str]:
         """Return the branches of which a wait is over; they are not parked any more."""
-        if not self.parked:
-            self._outrun.clear()
+        if not self.waiting:
+            self._recheck.clear()
             return []
-        meant = self._spoken_for(execution)
-        if not self._stirred and now_ms < self.due_ms:
+        assigned = self._prune_assigned(execution)
+        if not self._changed and now_ms < self.due_ms:
             return []
-        signals = [signal for signal in self.free(inbox, execution) if signal not in meant]
+        signals = [signal for signal in self.untaken(inbox, execution) if signal not in assigned]
         over: list[str] = []
-        for branch, waits in self.parked.items():
-            answers = [resolved(wait, signals, (), now_ms) for wait in waits]
+        for branch, waits in self.waiting.items():
+            answers = [resolved_wait(wait, signals, (), now_ms) for wait in waits]
             waits_on = all(isinstance(answer, Pending) for answer in answers)
-            if waits_on and branch not in self._outrun:
+            if waits_on and branch not in self._recheck:
                 continue
             over.append(branch)
             strand = execution.strand(branch)
-            its = [answer.signal for answer in answers if isinstance(answer, Take)]
-            self._meant[branch] = (strand.visit if strand else 0, its)
+            its = [answer.signal for answer in answers if isinstance(answer, TakeSignal)]
+            self._assigned[branch] = (strand.visit if strand else 0, its)
             signals = [signal for signal in signals if signal not in its]
         for branch in over:
-            del self.parked[branch]
-        self._outrun.clear()
-        self._stirred = False
-        self.due_ms = min(map(limit_ms, self.waits()), default=math.inf)
+            del self.waiting[branch]
+        self._recheck.clear()
+        self._changed = False
+        self.due_ms = min(map(wait_deadline_ms, self.pending()), default=math.inf)
         return over
 
-    def _spoken_for(self, execution: Execution) -> list[Signal]:
+    def _prune_assigned(self, execution: Execution) -> list[Signal]:
         """Return the signals for which branches were let go on, and that they may yet take.
 
         One signal is no reason to run the nodes of all branches that wait for its name.
         """
         standing = {
             branch: (visit, signals)
-            for branch, (visit, signals) in self._meant.items()
-            if execution.stands_in(branch, visit)
+            for branch, (visit, signals) in self._assigned.items()
+            if execution.is_at_visit(branch, visit)
         }
-        self._stirred = self._stirred or len(standing) < len(self._meant)
-        self._meant = standing
+        self._changed = self._changed or len(standing) < len(self._assigned)
+        self._assigned = standing
         return [signal for _, signals in standing.values() for signal in signals]
 
 
-def limit_ms(wait: Wait) -> float:
+def wait_deadline_ms(wait: Wait) -> float:
     """Return when something becomes of a wait by itself."""
     limits = (limit for limit in (wait.until_ms, wait.stale_ms) if limit is not None)
     return min(limits, default=math.inf)
 
 
-def reason_of(waits: Sequence[Wait]) -> str:
+def pause_reason(waits: Sequence[Wait]) -> str:
     """Return why a run pauses, in a word."""
-    if any(is_ambiguous(wait.signal) for wait in waits):
+    if any(is_resolution_signal(wait.signal) for wait in waits):
         return "ambiguous"
     for kind in ("budget", "quota", "retry"):
         if any(wait.key.startswith(f"%{kind}") for wait in waits):

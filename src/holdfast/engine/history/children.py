@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.engine.history.views import entry_of
+from holdfast.engine.history.views import run_entry_of
 from holdfast.engine.kernel.kernel import Kernel
-from holdfast.engine.runs.children import child_rows
+from holdfast.engine.runs.children import load_child_rows
 from holdfast.engine.runs.rows import read_row
 from holdfast.model.run import RunEntry
 from holdfast.records.keys import RunKey
@@ -19,6 +19,6 @@ async def list_children(kernel: Kernel, run: RunKey) -> list[RunEntry]:
         RunNotFound: there is no such run.
     """
     parent = await read_row(kernel, run)
-    found = await child_rows(kernel, parent)
-    entries = [entry_of(item) for _, _, item in found if item is not None]
+    found = await load_child_rows(kernel, parent)
+    entries = [run_entry_of(item) for _, _, item in found if item is not None]
     return sorted(entries, key=lambda entry: (entry.created_at, entry.id))

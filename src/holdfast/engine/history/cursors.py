@@ -14,12 +14,14 @@ import msgspec
 from holdfast.errors import InvalidQuery
 from holdfast.records.keys import SpoolKey
 
-__all__ = ["EventCursor", "TextCursor", "event_cursor_of", "text_cursor_of"]
+__all__ = ["EventCursor", "TextCursor", "parse_event_cursor", "parse_text_cursor"]
 
-_ID = r"([0-9a-f-]{36})"
-_NUMBER = r"([0-9]{1,8})"
-_EVENT = re.compile(rf"{_ID}\.{_NUMBER}\.{_NUMBER}")
-_TEXT = re.compile(rf"{_ID}\.{_NUMBER}\.{_ID}\.{_NUMBER}\.{_NUMBER}")
+_ID_GROUP = r"([0-9a-f-]{36})"
+_NUMBER_GROUP = r"([0-9]{1,8})"
+_EVENT_PATTERN = re.compile(rf"{_ID_GROUP}\.{_NUMBER_GROUP}\.{_NUMBER_GROUP}")
+_TEXT_PATTERN = re.compile(
+    rf"{_ID_GROUP}\.{_NUMBER_GROUP}\.{_ID_GROUP}\.{_NUMBER_GROUP}\.{_NUMBER_GROUP}"
+)
 
 
 class EventCursor(msgspec.Struct, frozen=True):
@@ -46,35 +48,35 @@ class TextCursor(msgspec.Struct, frozen=True):
         return f"{self.generation}.{epoch}.{id}.{self.number}.{self.index}"
 
 
-def event_cursor_of(text: object, *, field: str) -> EventCursor | None:
+def parse_event_cursor(text: object, *, field: str) -> EventCursor | None:
     """Return the cursor of a run's events that a text is; None where none was given.
 
     Raises:
         InvalidQuery: it is not a cursor.
     """
-    found = _matched(text, _EVENT, of="events", shown=80, field=field)
+    found = _match_cursor(text, _EVENT_PATTERN, kind="events", shown_chars=80, field=field)
     return None if found is None else EventCursor(found[1], int(found[2]), int(found[3]))
 
 
-def text_cursor_of(text: object, *, field: str) -> TextCursor | None:
+def parse_text_cursor(text: object, *, field: str) -> TextCursor | None:
     """Return the cursor of a run's text that a text is; None where none was given.
 
     Raises:
         InvalidQuery: it is not a cursor.
     """
-    found = _matched(text, _TEXT, of="text", shown=120, field=field)
+    found = _match_cursor(text, _TEXT_PATTERN, kind="text", shown_chars=120, field=field)
     if found is None:
         return None
     spool = SpoolKey(int(found[2]), found[3])
     return TextCursor(found[1], spool, int(found[4]), int(found[5]))
 
 
-def _matched(
-    text: object, form: re.Pattern[str], *, of: str, shown: int, field: str
+def _match_cursor(
+    text: object, pattern: re.Pattern[str], *, kind: str, shown_chars: int, field: str
 ) -> re.Match[str] | None:
     if text is None:
         return None
-    found = form.fullmatch(text) if isinstance(text, str) else None
+    found = pattern.fullmatch(text) if isinstance(text, str) else None
     if found is None:
-        raise InvalidQuery(f"not a cursor of a run's {of}: {text!r:.{shown}}", field=field)
+        raise InvalidQuery(f"not a cursor of a run's {kind}: {text!r:.{shown_chars}}", field=field)
     return found

@@ -7,29 +7,29 @@ import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
-from holdfast.engine.history.views import entry_of
+from holdfast.engine.history.views import run_entry_of
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.errors import InvalidName, InvalidQuery, ItemDamaged, JournalDamaged
 from holdfast.model.run import RunEntry, RunPage
 from holdfast.model.run_filter import RunFilter
-from holdfast.records.head import TROUBLE
-from holdfast.records.keys import list_partition, run_named
-from holdfast.records.names import admit_name
+from holdfast.records.head import TROUBLED
+from holdfast.records.keys import list_partition, run_id_of
+from holdfast.records.names import validated_name
 from holdfast.storage import Between
 
-__all__ = ["listed"]
+__all__ = ["list_runs"]
 
 # A page reads at most so many entries, however few of them fit the filter.
-_ENTRIES_A_PAGE_MAX = 2_000
+_PAGE_ENTRIES_MAX = 2_000
 # So that a file full of them does not fill the memory. Such a page goes past the others as well.
-_DAMAGED_A_PAGE_MAX = 1_000
-_PART = 100
+_PAGE_DAMAGED_MAX = 1_000
+_QUERY_ITEMS_MAX = 100
 # When a run was started, and its id.
-_CURSOR = re.compile(r"[0-9]{13}#(.+)", re.DOTALL)
+_CURSOR_PATTERN = re.compile(r"[0-9]{13}#(.+)", re.DOTALL)
 
 
-async def listed(
-    kernel: Kernel, tenant: str, asked: RunFilter, *, limit: int, cursor: str | None
+async def list_runs(
+    kernel: Kernel, tenant: str, run_filter: RunFilter, *, limit: int, cursor: str | None
 ) -> RunPage:
     """Return a tenant's runs, the newest first.
 
@@ -39,8 +39,8 @@ async def listed(
     Raises:
         InvalidQuery: not a cursor of such a list.
     """
-    shards = (await kernel.settings()).list_shards
-    lower, upper = f"{asked.since_ms:013d}", f"{asked.until_ms:013d}"
+    shards = (await kernel.get_settings()).list_shards
+    lower, upper = f"{run_filter.since_ms:013d}", f"{run_filter.until_ms:013d}"
     if cursor is not None:
         upper = _checked_cursor(cursor)
         if upper < lower:  # of a list that went further back
@@ -48,49 +48,49 @@ async def listed(
     where = Between(lower, upper)
     damaged: list[ItemDamaged] = []
     parts = [
-        _newest_first(kernel, list_partition(kind, tenant, shard), where, cursor, damaged)
-        for kind in _partition_kinds(asked)
+        _query_newest_first(kernel, list_partition(kind, tenant, shard), where, cursor, damaged)
+        for kind in _partition_kinds(run_filter)
         for shard in range(shards)
     ]
     found: list[RunEntry] = []
-    looked_at = 0
-    async for item in _merged(parts, key=lambda item: item["GSI2SK"]):
-        looked_at += 1
+    seen_count = 0
+    async for item in _merge_newest_first(parts, key=lambda item: item["GSI2SK"]):
+        seen_count += 1
         try:
-            entry = entry_of(item)
+            entry = run_entry_of(item)
         except JournalDamaged as error:
             damaged.append(kernel.note_damage(item, error))
         else:
-            if asked.fits(entry):
+            if run_filter.matches(entry):
                 found.append(entry)
-        if len(found) == limit or looked_at == _ENTRIES_A_PAGE_MAX:
-            return RunPage(found, item["GSI2SK"], _ids(damaged))
-    return RunPage(found, None, _ids(damaged))
+        if len(found) == limit or seen_count == _PAGE_ENTRIES_MAX:
+            return RunPage(found, item["GSI2SK"], _run_ids(damaged))
+    return RunPage(found, None, _run_ids(damaged))
 
 
-def _partition_kinds(asked: RunFilter) -> tuple[str, ...]:
+def _partition_kinds(run_filter: RunFilter) -> tuple[str, ...]:
     """Return the kinds of partitions in which such runs can stand."""
-    if asked.statuses is None:
+    if run_filter.statuses is None:
         return ("RUNS", "TROUBLE")
-    kinds = {"TROUBLE" if status in TROUBLE else "RUNS" for status in asked.statuses}
+    kinds = {"TROUBLE" if status in TROUBLED else "RUNS" for status in run_filter.statuses}
     return tuple(sorted(kinds))
 
 
-def _ids(damaged: Sequence[ItemDamaged]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(run_named(error.key[0]) for error in damaged))
+def _run_ids(damaged: Sequence[ItemDamaged]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(run_id_of(error.key[0]) for error in damaged))
 
 
 def _checked_cursor(cursor: str) -> str:
-    found = _CURSOR.fullmatch(cursor) if isinstance(cursor, str) else None
+    found = _CURSOR_PATTERN.fullmatch(cursor) if isinstance(cursor, str) else None
     try:
-        admit_name(None if found is None else found[1], "cursor")
+        validated_name(None if found is None else found[1], "cursor")
     except InvalidName:
-        told = f"not a cursor of a list of runs: {cursor!r:.80}"
-        raise InvalidQuery(told, field="cursor") from None
+        message = f"not a cursor of a list of runs: {cursor!r:.80}"
+        raise InvalidQuery(message, field="cursor") from None
     return cursor
 
 
-async def _newest_first(
+async def _query_newest_first(
     kernel: Kernel,
     partition: str,
     where: Between,
@@ -100,9 +100,9 @@ async def _newest_first(
     after: str | None = None
     while True:
         page = await kernel.lists.query(
-            partition, where, index="GSI2", forward=False, limit=_PART, cursor=after
+            partition, where, index="GSI2", forward=False, limit=_QUERY_ITEMS_MAX, cursor=after
         )
-        damaged += page.damaged[: max(_DAMAGED_A_PAGE_MAX - len(damaged), 0)]
+        damaged += page.damaged[: max(_PAGE_DAMAGED_MAX - len(damaged), 0)]
         for item in page.items:
             if item["GSI2SK"] != cursor:  # a range takes in its ends
                 yield item
@@ -111,7 +111,7 @@ async def _newest_first(
             return
 
 
-async def _merged(
+async def _merge_newest_first(
     parts: Sequence[AsyncIterator[dict[str, Any]]], *, key: Callable[[dict[str, Any]], str]
 ) -> AsyncIterator[dict[str, Any]]:
     """Yield from several sorted streams the greatest first."""

@@ -16,23 +16,23 @@ from typing import Self
 
 from holdfast.engine.history import events
 from holdfast.engine.history.cursors import TextCursor
-from holdfast.engine.kernel.kernel import Dropped, Kernel
-from holdfast.engine.kernel.spool import Said, Spool, Unwritten
+from holdfast.engine.kernel.kernel import ClaimLost, Kernel
+from holdfast.engine.kernel.spool import Spool, SpooledEntry, TextWriteFailed
 from holdfast.errors import InvalidQuery
 from holdfast.model.run import TextPiece
 from holdfast.records.head import ENDED, Head
-from holdfast.records.keys import RunKey, SpoolKey, text_of_key, text_range
-from holdfast.records.tokens import Stream, Text, text_in, text_item
+from holdfast.records.keys import RunKey, SpoolKey, parsed_text_key, text_range
+from holdfast.records.streamed_text import TextBatch, TextStream, text_of, text_write
 
-__all__ = ["TokenWriter", "followed"]
+__all__ = ["TokenWriter", "stream_text"]
 
 # Somebody who follows a run of another process asks at first often, then less so.
-_ASK_FIRST_SECONDS = 0.1
-_ASK_MOST_SECONDS = 1.0
+_POLL_FIRST_SECONDS = 0.1
+_POLL_SECONDS_MAX = 1.0
 # A store that is down for longer ends the text, and not the call.
-_PATIENCE_SECONDS = 30.0
+_WRITE_TIMEOUT_SECONDS = 30.0
 # Past the end of its lease a worker soon knows whether it is renewed or lost.
-_LAPSED_SECONDS = 0.05
+_LEASE_CHECK_SECONDS = 0.05
 
 
 class TokenWriter:
@@ -47,8 +47,8 @@ class TokenWriter:
         kernel: Kernel,
         head: Head,
         *,
-        alive: Callable[[], bool],
-        lost: Callable[[], bool],
+        is_claimed: Callable[[], bool],
+        is_lost: Callable[[], bool],
         call: str,
         name: str,
     ) -> None:
@@ -56,20 +56,20 @@ class TokenWriter:
 
         ``lost`` says that it is not, and will not be: see `Hold.lost`.
         """
-        self._spool = _spool_of(kernel, head, alive, lost)
-        self._stream: int | None = self._spool.begin(Stream(call, name))
-        self._said = False
+        self._spool = _get_or_open_spool(kernel, head, is_claimed, is_lost)
+        self._stream: int | None = self._spool.open_stream(TextStream(call, name))
+        self._has_text = False
 
     def emit(self, text: str) -> None:
         """Take in some text."""
         if text and self._stream is not None:
-            self._say(self._stream, text)
+            self._append(self._stream, text)
 
     async def finish(self) -> None:
         """Say that the answer is complete; when this returns, all of it can be followed."""
         if self._stream is None:
             return
-        self._say(self._stream, "", last=True)
+        self._append(self._stream, "", last=True)
         try:
             await self._spool.flush()
         finally:
@@ -78,7 +78,7 @@ class TokenWriter:
     def abandon(self) -> None:
         """Say nothing more: the answer is not going to be complete."""
         if self._stream is not None:
-            self._spool.end(self._stream)
+            self._spool.close_stream(self._stream)
             self._stream = None
 
     async def __aenter__(self) -> Self:
@@ -95,47 +95,47 @@ class TokenWriter:
         else:
             self.abandon()
 
-    def _say(self, stream: int, text: str, *, last: bool = False) -> None:
-        self._spool.say(stream, text, first=not self._said, last=last)
-        self._said = True
+    def _append(self, stream: int, text: str, *, last: bool = False) -> None:
+        self._spool.append(stream, text, first=not self._has_text, last=last)
+        self._has_text = True
 
 
-def _spool_of(
-    kernel: Kernel, head: Head, alive: Callable[[], bool], lost: Callable[[], bool]
+def _get_or_open_spool(
+    kernel: Kernel, head: Head, is_claimed: Callable[[], bool], is_lost: Callable[[], bool]
 ) -> Spool:
     """Return the spool of a run that this process holds."""
-    spool = kernel.spools.of(head.key)
-    held = (head.generation, head.epoch)
-    if spool is not None and not spool.broken and (spool.generation, spool.key.epoch) == held:
+    spool = kernel.spools.get(head.key)
+    claim = (head.generation, head.epoch)
+    if spool is not None and not spool.broken and (spool.generation, spool.key.epoch) == claim:
         return spool
     key = SpoolKey(head.epoch, kernel.ids.new())
 
-    async def write(number: int, text: Text) -> None:
-        put = text_item(head, key, number, text, now_ms=kernel.clock.now_ms())
+    async def write(number: int, text: TextBatch) -> None:
+        put = text_write(head, key, number, text, now_ms=kernel.clock.now_ms())
         # Another owner may have freed the run by now: text would be left behind. But where our
         # lease is renewed after all, the answer is going to be recorded: so its text must not end.
-        until = kernel.clock.monotonic() + _PATIENCE_SECONDS
-        while not lost() and (alive() or kernel.clock.monotonic() < until):
-            if alive():
-                until = kernel.clock.monotonic() + _PATIENCE_SECONDS
+        deadline = kernel.clock.monotonic() + _WRITE_TIMEOUT_SECONDS
+        while not is_lost() and (is_claimed() or kernel.clock.monotonic() < deadline):
+            if is_claimed():
+                deadline = kernel.clock.monotonic() + _WRITE_TIMEOUT_SECONDS
                 try:
-                    await kernel.settle(kernel.texts, put, alive=partial(may_send, until))
+                    await kernel.resolve_write(kernel.texts, put, alive=partial(may_send, deadline))
                     return
-                except Dropped as dropped:
-                    if alive():
-                        raise Unwritten(str(dropped.__cause__)) from None
-            await kernel.clock.sleep(_LAPSED_SECONDS)
-        raise Unwritten("the run is no longer held here")
+                except ClaimLost as dropped:
+                    if is_claimed():
+                        raise TextWriteFailed(str(dropped.__cause__)) from None
+            await kernel.clock.sleep(_LEASE_CHECK_SECONDS)
+        raise TextWriteFailed("the run is no longer held here")
 
-    def may_send(until: float) -> bool:
-        return alive() and not lost() and kernel.clock.monotonic() < until
+    def may_send(deadline: float) -> bool:
+        return is_claimed() and not is_lost() and kernel.clock.monotonic() < deadline
 
     spool = Spool(key, head.generation, run=head.key, write=write, sleep=kernel.clock.sleep)
-    kernel.spools.open(head.key, spool)
+    kernel.spools.register(head.key, spool)
     return spool
 
 
-async def followed(
+async def stream_text(
     kernel: Kernel, run: RunKey, *, after: TextCursor | None, follow: bool
 ) -> AsyncGenerator[TextPiece, None]:
     """Yield the text of a run's answers, then what comes of it, until the run has ended.
@@ -145,37 +145,37 @@ async def followed(
         InvalidQuery: the cursor is not one of this run.
         JournalDamaged: what was written cannot be read.
     """
-    pause = _ASK_FIRST_SECONDS
-    told = asyncio.Event()
-    with kernel.news.listening(run, told), kernel.spools.news.listening(run, told):
-        head = await events.kept(kernel, run)
-        reader = _Reader(kernel, head, after)
+    poll_seconds = _POLL_FIRST_SECONDS
+    notified = asyncio.Event()
+    with kernel.notifier.subscribe(run, notified), kernel.spools.notifier.subscribe(run, notified):
+        head = await events.read_head_with_journal(kernel, run)
+        reader = _TextReader(kernel, head, after)
         while True:
             found = False
-            if not reader.hears:
-                async for piece in reader.read():
+            if not reader.is_live:
+                async for piece in reader.read_stored():
                     found = True
                     yield piece
-            for piece in reader.heard():
+            for piece in reader.read_live():
                 found = True
                 yield piece
             # Its row was read before its text: where it said the end, all that counts was there.
             if not follow or head.status in ENDED:
                 return
-            pause = _ASK_FIRST_SECONDS if found else pause
+            poll_seconds = _POLL_FIRST_SECONDS if found else poll_seconds
             with suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await told.wait()
-            pause = min(pause * 2, _ASK_MOST_SECONDS)
+                async with asyncio.timeout(poll_seconds):
+                    await notified.wait()
+            poll_seconds = min(poll_seconds * 2, _POLL_SECONDS_MAX)
             # As long as something comes it has not ended, and its row need not be asked.
-            speaks = found or (told.is_set() and reader.hears)
-            told.clear()
-            if not speaks:
-                head = await events.same(kernel, head)
-                reader.see(head)
+            has_news = found or (notified.is_set() and reader.is_live)
+            notified.clear()
+            if not has_news:
+                head = await events.reread_head(kernel, head)
+                reader.update_head(head)
 
 
-class _Reader:
+class _TextReader:
     """Reads a run's text, each entry once: from the table, and from here on where it is said here.
 
     It knows which attempt it has seen of a call, and tells where another one takes its place.
@@ -188,80 +188,83 @@ class _Reader:
             )
         self._kernel = kernel
         self._head = head
-        self._resumed = after is not None
-        self._at = after or TextCursor(head.generation, SpoolKey(0, ""), 0, 0)
-        self._seen: dict[str, tuple[SpoolKey, int]] = {}
+        self._has_cursor = after is not None
+        self._position = after or TextCursor(head.generation, SpoolKey(0, ""), 0, 0)
+        self._attempts: dict[str, tuple[SpoolKey, int]] = {}
 
-    def see(self, head: Head) -> None:
+    def update_head(self, head: Head) -> None:
         """Hear which owner the run has by now."""
         self._head = head
 
     @property
-    def hears(self) -> bool:
+    def is_live(self) -> bool:
         """Whether what comes next is said here, so that the table need not be asked."""
-        return self._spool_here() is not None
+        return self._live_spool() is not None
 
-    def heard(self) -> list[TextPiece]:
+    def read_live(self) -> list[TextPiece]:
         """Return what was said here since."""
-        spool = self._spool_here()
+        spool = self._live_spool()
         if spool is None:
             return []
-        said = spool.since(self._at.number, self._at.index)
-        return list(self._pieces(spool.key, spool.streams, said))
+        numbered = spool.entries_since(self._position.number, self._position.index)
+        return list(self._take_pieces(spool.key, spool.streams, numbered))
 
-    async def read(self) -> AsyncGenerator[TextPiece, None]:
+    async def read_stored(self) -> AsyncGenerator[TextPiece, None]:
         """Yield what the table has from here on."""
-        head, at = self._head, self._at
-        here = self._open_spool()
+        head, at = self._head, self._position
+        here = self._local_spool()
         where = text_range(head.generation, at.spool, at.number)
-        async for item in self._kernel.texts.every(head.key.pk, where):
-            spool, number = text_of_key(item["SK"])
-            text = text_in(item, self._kernel.limits.record_bytes_max)
+        async for item in self._kernel.texts.query_all(head.key.pk, where):
+            spool, number = parsed_text_key(item["SK"])
+            text = text_of(item, self._kernel.limits.record_bytes_max)
             skipped = at.index if (spool, number) == (at.spool, at.number) else 0
             entries = list(enumerate(text.entries))[skipped:]
-            said = [(number, index, entry) for index, entry in entries]
-            for piece in self._pieces(spool, text.streams, said):
+            numbered = [(number, index, entry) for index, entry in entries]
+            for piece in self._take_pieces(spool, text.streams, numbered):
                 yield piece
-            self._at = TextCursor(head.generation, spool, number + 1, 0)
+            self._position = TextCursor(head.generation, spool, number + 1, 0)
         # All that came before this spool was written before it was opened.
-        if here is not None and here.key > self._at.spool:
-            self._at = TextCursor(head.generation, here.key, 0, 0)
+        if here is not None and here.key > self._position.spool:
+            self._position = TextCursor(head.generation, here.key, 0, 0)
 
-    def _open_spool(self) -> Spool | None:
+    def _local_spool(self) -> Spool | None:
         """Return what is said of the run here, unless another owner speaks by now."""
-        spool = self._kernel.spools.of(self._head.key)
+        spool = self._kernel.spools.get(self._head.key)
         return spool if spool is not None and spool.key.epoch >= self._head.epoch else None
 
-    def _spool_here(self) -> Spool | None:
-        spool, at = self._open_spool(), self._at
-        goes_on = spool is not None and (spool.generation, spool.key) == (at.generation, at.spool)
-        return spool if spool is not None and goes_on and at.number >= spool.oldest else None
+    def _live_spool(self) -> Spool | None:
+        spool, at = self._local_spool(), self._position
+        is_continued = spool is not None and (spool.generation, spool.key) == (
+            at.generation,
+            at.spool,
+        )
+        return spool if spool is not None and is_continued and at.number >= spool.oldest else None
 
-    def _pieces(
-        self, spool: SpoolKey, streams: Mapping[int, Stream], said: list[Said]
+    def _take_pieces(
+        self, spool: SpoolKey, streams: Mapping[int, TextStream], numbered: list[SpooledEntry]
     ) -> Iterable[TextPiece]:
         """Yield entries as pieces, those of one stream that follow each other in one."""
         begin = 0
-        for end in range(1, len(said) + 1):
-            number, index, entry = said[end - 1]
-            if end < len(said) and said[end][2].stream == entry.stream:
+        for end in range(1, len(numbered) + 1):
+            number, index, entry = numbered[end - 1]
+            if end < len(numbered) and numbered[end][2].stream == entry.stream:
                 continue
-            first, stream = said[begin][2], streams[entry.stream]
-            self._at = TextCursor(self._head.generation, spool, number, index + 1)
+            first, stream = numbered[begin][2], streams[entry.stream]
+            self._position = TextCursor(self._head.generation, spool, number, index + 1)
             yield TextPiece(
                 call=stream.call,
                 name=stream.name,
-                text="".join(each.text for _, _, each in said[begin:end]),
-                cursor=str(self._at),
+                text="".join(each.text for _, _, each in numbered[begin:end]),
+                cursor=str(self._position),
                 last=entry.last,
-                restarted=self._restarts(stream.call, (spool, entry.stream), first.first),
+                restarted=self._note_attempt(stream.call, (spool, entry.stream), first.first),
             )
             begin = end
 
-    def _restarts(self, call: str, attempt: tuple[SpoolKey, int], first: bool) -> bool:
-        before = self._seen.get(call)
-        self._seen[call] = attempt
+    def _note_attempt(self, call: str, attempt: tuple[SpoolKey, int], first: bool) -> bool:
+        before = self._attempts.get(call)
+        self._attempts[call] = attempt
         if before is None:
             # What was read before the cursor is not known: perhaps an attempt that came to nothing.
-            return first and self._resumed
+            return first and self._has_cursor
         return before != attempt

@@ -9,16 +9,16 @@ import msgspec
 
 from holdfast.errors import JournalDamaged
 from holdfast.model.event import Event
-from holdfast.model.run import HistoryEntry, LaneEntry, Run, RunEntry
-from holdfast.model.spending import NANODOLLARS
+from holdfast.model.run import HistoryEntry, Run, RunEntry, SessionQueueEntry
+from holdfast.model.spending import NANODOLLARS_PER_DOLLAR
 from holdfast.records.head import Head
 from holdfast.records.keys import RunKey, listed_ms
-from holdfast.records.moments import moment
+from holdfast.records.times import utc_datetime
 
-__all__ = ["entry_of", "history_of", "is_shown", "lane_entry_of", "run_of"]
+__all__ = ["history_entry_of", "is_shown", "queue_entry_of", "run_entry_of", "run_of"]
 
 # Kinds of events that a journal holds for the engine alone.
-_HIDDEN = frozenset({"snapshot", "waiting"})
+_HIDDEN_KINDS = frozenset({"snapshot", "waiting"})
 
 
 def run_of(head: Head, *, user: str | None) -> Run:
@@ -28,15 +28,15 @@ def run_of(head: Head, *, user: str | None) -> Run:
         JournalDamaged: its row names a time or a place that cannot be.
     """
     try:
-        return _run_of(head, user)
+        return _build_run(head, user)
     except (ValueError, OverflowError, OSError) as error:
         raise JournalDamaged(f"the row of run {head.key.id!r} makes no sense: {error}") from error
 
 
-def _run_of(head: Head, user: str | None) -> Run:
+def _build_run(head: Head, user: str | None) -> Run:
     due_at = None
-    if head.place is not None and head.place.pk.startswith("DUE#"):
-        due_at = moment(head.place.due_parts()[0])
+    if head.index_key is not None and head.index_key.pk.startswith("DUE#"):
+        due_at = utc_datetime(head.index_key.due_parts()[0])
     return Run(
         id=head.key.id,
         tenant=head.key.tenant,
@@ -55,26 +55,26 @@ def _run_of(head: Head, user: str | None) -> Run:
         retries_left=head.retries_left,
         nodes_run=head.nodes_run,
         spent_seconds=head.spent_ms / 1000,
-        journal_records=head.context.position - 1,
-        journal_bytes=head.context.size,
+        journal_records=head.extent.position - 1,
+        journal_bytes=head.extent.size,
         generation=head.generation,
         epoch=head.epoch,
         resume_failures=head.resume_failures,
         failure=head.failure,
-        created_at=moment(head.created_ms),
-        updated_at=moment(head.updated_ms),
-        expires_at=moment(head.expires_ms),
+        created_at=utc_datetime(head.created_ms),
+        updated_at=utc_datetime(head.updated_ms),
+        expires_at=utc_datetime(head.expires_ms),
         session=head.session,
         into=head.into,
         parent=None if head.parent is None else head.parent.id,
         budget=head.budget,
-        budget_of=None if head.draws is None else head.draws.id,
+        budget_of=None if head.payer is None else head.payer.id,
         tokens=head.tokens,
-        cost_usd=head.nanodollars / NANODOLLARS,
+        cost_usd=head.nanodollars / NANODOLLARS_PER_DOLLAR,
     )
 
 
-def entry_of(item: Mapping[str, Any]) -> RunEntry:
+def run_entry_of(item: Mapping[str, Any]) -> RunEntry:
     """Return the line of a list that an entry of the index is.
 
     Raises:
@@ -82,7 +82,7 @@ def entry_of(item: Mapping[str, Any]) -> RunEntry:
     """
     try:
         run = RunKey.parsed(item["PK"])
-        created_at = moment(listed_ms(item["GSI2SK"]))
+        created_at = utc_datetime(listed_ms(item["GSI2SK"]))
         known: dict[str, Any] = {"labels": {}, **item["show"], "created_at": created_at}
         known |= {"status": item["status"], "id": run.id, "tenant": run.tenant}
         return msgspec.convert(known, RunEntry)
@@ -90,10 +90,10 @@ def entry_of(item: Mapping[str, Any]) -> RunEntry:
         raise JournalDamaged(f"a run's entry cannot be read: {error!r:.300}") from error
 
 
-def lane_entry_of(head: Head) -> LaneEntry:
+def queue_entry_of(head: Head) -> SessionQueueEntry:
     """Return what an operator sees of a run in the order of its session."""
     run = run_of(head, user=None)
-    return LaneEntry(
+    return SessionQueueEntry(
         number=head.ticket,
         id=run.id,
         status=run.status,
@@ -104,16 +104,16 @@ def lane_entry_of(head: Head) -> LaneEntry:
 
 def is_shown(event: Event) -> bool:
     """Return whether an event is something that happened, and not the engine's own note."""
-    return event.__struct_config__.tag not in _HIDDEN
+    return event.__struct_config__.tag not in _HIDDEN_KINDS
 
 
-def history_of(event: Event, *, cursor: str) -> HistoryEntry:
+def history_entry_of(event: Event, *, cursor: str) -> HistoryEntry:
     """Return an event as a history shows it."""
     details: dict[str, Any] = msgspec.structs.asdict(event)
     for name in ("failure", "spent", "saved", "most"):
         if isinstance(details.get(name), msgspec.Struct):
             details[name] = msgspec.structs.asdict(details[name])
-    at = moment(details.pop("at_ms"))
+    at = utc_datetime(details.pop("at_ms"))
     node = details.pop("node", None)
     for name in ("branch", "ops", "fork"):
         if not details.get(name, True):

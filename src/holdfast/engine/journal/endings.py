@@ -11,7 +11,7 @@ from holdfast.graph import Graph
 from holdfast.model.event import Failure
 from holdfast.model.execution import Execution
 
-__all__ = ["Outcome", "result_of"]
+__all__ = ["RunOutcome", "result_of"]
 
 _UNSUCCESSFUL: dict[str, type[Unsuccessful]] = {
     "failed": RunFailed,
@@ -21,7 +21,7 @@ _UNSUCCESSFUL: dict[str, type[Unsuccessful]] = {
 }
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class RunOutcome(msgspec.Struct, frozen=True):
     """How a run ended, and with what."""
 
     status: str
@@ -29,7 +29,7 @@ class Outcome(msgspec.Struct, frozen=True):
     failure: Failure | None
 
 
-def result_of(id: str, outcome: Outcome, graph: Graph | None) -> Any:
+def result_of(id: str, outcome: RunOutcome, graph: Graph | None) -> Any:
     """Return the state with which a run finished, as its graph has it where that is known.
 
     Raises:
@@ -38,14 +38,14 @@ def result_of(id: str, outcome: Outcome, graph: Graph | None) -> Any:
     if outcome.status != "finished":
         failure = outcome.failure or Failure("", f"the run is {outcome.status}")
         kind = _UNSUCCESSFUL[outcome.status]
-        message = f"run {id!r} {_told(outcome.status, failure)}"
+        message = f"run {id!r} {_described(outcome.status, failure)}"
         raise kind(message, kind=failure.type, trace=failure.trace)
     if graph is None:
         return outcome.state
     return graph.check().enter(Execution(seed="", state=outcome.state, node=""))
 
 
-def _told(status: str, failure: Failure) -> str:
+def _described(status: str, failure: Failure) -> str:
     if status == "failed":
         return f"failed: {failure.type}: {failure.message}"
     if status == "quarantined":

@@ -7,16 +7,16 @@ from typing import Protocol
 
 from holdfast.clock import Clock
 
-__all__ = ["Flusher", "Holding"]
+__all__ = ["Flushable", "Flusher"]
 
 # How long the record of a call waits for others.
-_HELD_SECONDS = 0.005
+_FLUSH_DELAY_SECONDS = 0.005
 
 
-class Holding(Protocol):
+class Flushable(Protocol):
     """Somebody who holds records back."""
 
-    def flush_held(self) -> None:
+    def flush_buffered(self) -> None:
         """Begin to write what is still held back."""
         ...
 
@@ -26,24 +26,24 @@ class Flusher:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._holding: dict[Holding, None] = {}
+        self._pending: dict[Flushable, None] = {}
         self._task: asyncio.Task[None] | None = None
 
-    def soon(self, holding: Holding) -> None:
+    def schedule(self, pending: Flushable) -> None:
         """See to it that somebody does not hold records back for long."""
-        self._holding[holding] = None
+        self._pending[pending] = None
         if self._task is None or self._task.done():
             self._task = asyncio.ensure_future(self._flush())
 
     def stop(self) -> None:
         """Look after nobody any more."""
-        self._holding.clear()
+        self._pending.clear()
         if self._task is not None:
             self._task.cancel()
 
     async def _flush(self) -> None:
-        while self._holding:
-            await self._clock.sleep(_HELD_SECONDS)
-            holding, self._holding = self._holding, {}
-            for each in holding:
-                each.flush_held()
+        while self._pending:
+            await self._clock.sleep(_FLUSH_DELAY_SECONDS)
+            pending, self._pending = self._pending, {}
+            for each in pending:
+                each.flush_buffered()

@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from holdfast.engine.journal.endings import Outcome
+from holdfast.engine.journal.endings import RunOutcome
 from holdfast.errors import StoreUnavailable
 from holdfast.records.settings import UserHash
 
-__all__ = ["Stood", "Unwritten"]
+__all__ = ["InMemoryRun", "RunExists"]
 
 
-class Stood(Exception):
+class RunExists(Exception):
     """Another run of the id was there before."""
 
     def __init__(self, item: Mapping[str, Any]) -> None:
@@ -21,26 +21,28 @@ class Stood(Exception):
         self.item = item
 
 
-class Unwritten:
+class InMemoryRun:
     """What becomes of such a run: whoever started it hears once it is written down, or has ended.
 
     Until then the start is not acknowledged, and so nothing is lost if the worker is.
     """
 
-    def __init__(self, packed: bytes, hash: bytes, user: UserHash | None) -> None:
-        self.packed = packed
+    def __init__(self, packed_input: bytes, input_hash: bytes, user: UserHash | None) -> None:
+        self.packed_input = packed_input
         """The input, which is written down with the run."""
-        self.hash = hash
+        self.input_hash = input_hash
         self.user = user
-        self._known: asyncio.Future[Outcome | None] = asyncio.get_running_loop().create_future()
+        self._outcome: asyncio.Future[RunOutcome | None] = (
+            asyncio.get_running_loop().create_future()
+        )
         # Perhaps nobody is left to hear of it.
-        self._known.add_done_callback(lambda known: known.cancelled() or known.exception())
+        self._outcome.add_done_callback(lambda known: known.cancelled() or known.exception())
 
-    def when_known(self, then: Callable[[], object]) -> None:
+    def add_done_callback(self, callback: Callable[[], object]) -> None:
         """Call something once it is known what became of it."""
-        self._known.add_done_callback(lambda known: then())
+        self._outcome.add_done_callback(lambda known: callback())
 
-    async def known(self) -> Outcome | None:
+    async def wait(self) -> RunOutcome | None:
         """Return how it ended, or None once it is written down.
 
         Raises:
@@ -48,28 +50,28 @@ class Unwritten:
             InvalidResult: what it came to is too large to be written down.
             StoreUnavailable: its worker was lost before; start it again.
         """
-        return await asyncio.shield(self._known)
+        return await asyncio.shield(self._outcome)
 
-    def is_written(self) -> None:
+    def mark_written(self) -> None:
         """Tell that it is durable from now on."""
-        self._settle(None)
+        self._resolve(None)
 
-    def has_ended(self, outcome: Outcome) -> None:
+    def mark_ended(self, outcome: RunOutcome) -> None:
         """Tell that it ended without a pause, and that nothing was written."""
-        self._settle(outcome)
+        self._resolve(outcome)
 
-    def is_refused(self, error: Exception) -> None:
+    def mark_refused(self, error: Exception) -> None:
         """Tell why it cannot be written down: another run has its id, or it is too large."""
-        if not self._known.done():
-            self._known.set_exception(error)
+        if not self._outcome.done():
+            self._outcome.set_exception(error)
 
-    def is_lost(self) -> None:
+    def mark_lost(self) -> None:
         """Tell that its worker was lost, if nothing else is known."""
-        if not self._known.done():
-            self._known.set_exception(
+        if not self._outcome.done():
+            self._outcome.set_exception(
                 StoreUnavailable("its worker was lost before the run was written down")
             )
 
-    def _settle(self, outcome: Outcome | None) -> None:
-        if not self._known.done():
-            self._known.set_result(outcome)
+    def _resolve(self, outcome: RunOutcome | None) -> None:
+        if not self._outcome.done():
+            self._outcome.set_result(outcome)

@@ -19,23 +19,23 @@ from holdfast.records.keys import blob_prefix
 
 __all__ = [
     "INLINE_BYTES_MAX",
-    "Packed",
+    "PackedValue",
     "check_fits",
-    "compressed",
-    "contents_of",
-    "packed",
-    "spilled",
-    "unpacked",
+    "compress_payload",
+    "load_payloads",
+    "pack_payload",
+    "spill_if_large",
+    "unpack_payload",
 ]
 
 T = TypeVar("T")
 
 INLINE_BYTES_MAX = 380 * 1024
 """What an item holds where there is no room for blobs; the rest is for keys and attributes."""
-_BLOBS_AT_ONCE = 16
+_CONCURRENT_READS_MAX = 16
 
 
-async def spilled(kernel: Kernel, head: Head, data: bytes, name: str) -> Content:
+async def spill_if_large(kernel: Kernel, head: Head, data: bytes, name: str) -> Content:
     """Return packed bytes as an item can hold them: beside the table where they are large.
 
     Raises:
@@ -64,7 +64,7 @@ def check_fits(kernel: Kernel, data: bytes) -> None:
         )
 
 
-async def contents_of(kernel: Kernel, contents: Sequence[Content]) -> list[bytes]:
+async def load_payloads(kernel: Kernel, contents: Sequence[Content]) -> list[bytes]:
     """Return the packed bytes of items, those in blobs read side by side.
 
     Raises:
@@ -74,19 +74,19 @@ async def contents_of(kernel: Kernel, contents: Sequence[Content]) -> list[bytes
         _check_readable(kernel, content.size - 1)  # less the byte that tells its form
     if all(content.data is not None for content in contents):
         return [content.data or b"" for content in contents]
-    room = asyncio.Semaphore(_BLOBS_AT_ONCE)
-    blobs = kernel.store.blobs.purpose("journal")
+    semaphore = asyncio.Semaphore(_CONCURRENT_READS_MAX)
+    blobs = kernel.store.blobs.with_purpose("journal")
 
     async def bytes_of(content: Content) -> bytes:
         if content.blob is None:
             return content.data or b""
-        async with room:
+        async with semaphore:
             return await blobs.get(content.blob)
 
     return list(await asyncio.gather(*map(bytes_of, contents)))
 
 
-class Packed(msgspec.Struct, frozen=True):
+class PackedValue(msgspec.Struct, frozen=True):
     """A value as it is kept."""
 
     value: Any
@@ -96,24 +96,24 @@ class Packed(msgspec.Struct, frozen=True):
     """How many bytes it has before compression."""
 
 
-async def packed(kernel: Kernel, value: Any, *, bytes_max: int) -> Packed:
+async def pack_payload(kernel: Kernel, value: Any, *, bytes_max: int) -> PackedValue:
     """Return a value as it is kept; a large one does not hold up the event loop.
 
     Raises:
         Oversize: it has more than ``bytes_max`` bytes before compression.
         Misfit, InvalidResult: it cannot be kept.
     """
-    size = await kernel.heavy.admitted(value, bytes_max)
-    return await kernel.heavy.run(size, _packed, value, bytes_max)
+    size = await kernel.offload.measure(value, bytes_max)
+    return await kernel.offload.run(size, _pack, value, bytes_max)
 
 
-def _packed(value: Any, bytes_max: int) -> Packed:
-    kept = durable(value, bytes_max=bytes_max)
-    plain = encode(kept)
-    return Packed(kept, compress(plain), len(plain))
+def _pack(value: Any, bytes_max: int) -> PackedValue:
+    durable_value = durable(value, bytes_max=bytes_max)
+    plain = encode(durable_value)
+    return PackedValue(durable_value, compress(plain), len(plain))
 
 
-async def compressed(kernel: Kernel, plain: bytes) -> bytes:
+async def compress_payload(kernel: Kernel, plain: bytes) -> bytes:
     """Return encoded bytes as they are kept; large ones do not hold up the event loop.
 
     Raises:
@@ -128,10 +128,10 @@ async def compressed(kernel: Kernel, plain: bytes) -> bytes:
         )
     if len(plain) <= LARGE_BYTES:
         return compress(plain)  # nearly every record: it is spared the way through `Heavy`
-    return await kernel.heavy.run(len(plain), compress, plain)
+    return await kernel.offload.run(len(plain), compress, plain)
 
 
-async def unpacked(kernel: Kernel, data: bytes, unpack: Callable[[bytes, int], T]) -> T:
+async def unpack_payload(kernel: Kernel, data: bytes, unpack: Callable[[bytes, int], T]) -> T:
     """Return what was packed; a large one does not hold up the event loop.
 
     Raises:
@@ -140,7 +140,7 @@ async def unpacked(kernel: Kernel, data: bytes, unpack: Callable[[bytes, int], T
     """
     size = plain_bytes(data)
     _check_readable(kernel, size)
-    return await kernel.heavy.run(size, unpack, data, kernel.limits.record_bytes_max)
+    return await kernel.offload.run(size, unpack, data, kernel.limits.record_bytes_max)
 
 
 def _check_readable(kernel: Kernel, size: int) -> None:

@@ -7,64 +7,66 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.journal.in_memory import Unwritten
-from holdfast.engine.journal.payloads import contents_of, unpacked
-from holdfast.engine.kernel.compaction import Tail
+from holdfast.engine.journal.in_memory import InMemoryRun
+from holdfast.engine.journal.payloads import load_payloads, unpack_payload
+from holdfast.engine.kernel.compaction import JournalTail
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.errors import BlobNotFound, JournalDamaged
 from holdfast.model.event import Event, Fenced, Snapshot
 from holdfast.model.execution import Execution, folded, restored
 from holdfast.model.signals import Signal
 from holdfast.records.codec import plain_bytes, unpack_events, unpack_value
-from holdfast.records.head import Context, Head
+from holdfast.records.head import Head, JournalExtent
 from holdfast.records.journal import (
     Content,
     accepted_ms_of,
     content_of,
-    followed,
-    grown,
+    extent_after_record,
+    extent_with_content,
     payload_bytes,
-    signal_in,
+    signal_name_and_id,
     stamp_of,
 )
 from holdfast.records.keys import (
     inbox_range,
     is_inbox,
+    journal_position,
     journal_range,
-    position_in,
     records_range,
 )
 from holdfast.storage import Between
 
-__all__ = ["Loaded", "begun", "load", "load_journal", "read_inbox"]
+__all__ = ["LoadedRun", "load_journal", "load_run", "new_run", "read_inbox"]
 
 # What is in memory at a time of what records are kept in: so many bytes, or one record.
-_BYTES_AT_ONCE = 8 * 1024**2
+_BATCH_BYTES_MAX = 8 * 1024**2
 # How many bytes are unpacked, record by record, before others have their turn.
-_BYTES_BETWEEN = 1024**2
+_BYTES_PER_YIELD = 1024**2
 
 
-class Loaded(msgspec.Struct):
+class LoadedRun(msgspec.Struct):
     """A run as its journal tells it."""
 
     execution: Execution
-    context: Context
+    extent: JournalExtent
     inbox: list[Signal]
-    tail: Tail
+    tail: JournalTail
     fence: int = 0
     """The highest epoch of the fences that were read."""
-    unwritten: Unwritten | None = None
+    in_memory: InMemoryRun | None = None
     """Where nothing of it is written down yet."""
     plain_bytes: int = 0
     """How many bytes were read of it, before compression: no less than it holds."""
 
 
-def begun(execution: Execution, context: Context, input_bytes: int, *, plain_bytes: int) -> Loaded:
+def new_run(
+    execution: Execution, extent: JournalExtent, input_bytes: int, *, plain_bytes: int
+) -> LoadedRun:
     """Return a run of which nothing stands yet but its input."""
-    return Loaded(execution, context, [], Tail(input_bytes), plain_bytes=plain_bytes)
+    return LoadedRun(execution, extent, [], JournalTail(input_bytes), plain_bytes=plain_bytes)
 
 
-async def load(kernel: Kernel, head: Head) -> Loaded:
+async def load_run(kernel: Kernel, head: Head) -> LoadedRun:
     """Read a run's journal from its last snapshot on, and its inbox.
 
     It is one consistent Query, and a page for each MB more. A fence before the snapshot is not
@@ -76,113 +78,115 @@ async def load(kernel: Kernel, head: Head) -> Loaded:
     Raises:
         JournalDamaged: a record is missing or cannot be read.
     """
-    return await _load(kernel, head, journal_range(head.generation, head.snapshot))
+    return await _load_range(kernel, head, journal_range(head.generation, head.snapshot))
 
 
-async def load_journal(kernel: Kernel, head: Head) -> Loaded:
+async def load_journal(kernel: Kernel, head: Head) -> LoadedRun:
     """Read a run's journal from its last snapshot on, without its inbox.
 
     Raises:
         JournalDamaged: a record is missing or cannot be read.
     """
-    return await _load(kernel, head, records_range(head.generation, head.snapshot))
+    return await _load_range(kernel, head, records_range(head.generation, head.snapshot))
 
 
-async def _load(kernel: Kernel, head: Head, where: Between) -> Loaded:
-    loaded: Loaded | None = None
+async def _load_range(kernel: Kernel, head: Head, where: Between) -> LoadedRun:
+    loaded: LoadedRun | None = None
     if not head.snapshot and head.input is not None:
-        loaded = await _from_input(kernel, head, head.input)
-    portion: list[dict[str, Any]] = []
+        loaded = await _unpack_input(kernel, head, head.input)
+    batch: list[dict[str, Any]] = []
     inbox: list[Signal] = []
-    size, blobs = 0, head.context.blobs
-    async for item in kernel.journals.every(head.key.pk, where):
+    size, blobs = 0, head.extent.blobs
+    async for item in kernel.journals.query_all(head.key.pk, where):
         if is_inbox(item["SK"]):
             # Records come before the inbox, whose keys are greater: all that was taken is known.
-            loaded, portion = await _grown(kernel, head, loaded, portion), []
+            loaded, batch = await _apply_records(kernel, head, loaded, batch), []
             blobs = blobs or "blob" in item
-            inbox += _untaken(head, item, () if loaded is None else loaded.execution.taken)
+            inbox += _untaken_signals(head, item, () if loaded is None else loaded.execution.taken)
             continue
         size += content_of(item).size
-        if size > _BYTES_AT_ONCE:
-            loaded, portion = await _grown(kernel, head, loaded, portion), []
+        if size > _BATCH_BYTES_MAX:
+            loaded, batch = await _apply_records(kernel, head, loaded, batch), []
             size = content_of(item).size
-        portion.append(item)
-    loaded = await _grown(kernel, head, loaded, portion)
+        batch.append(item)
+    loaded = await _apply_records(kernel, head, loaded, batch)
     if loaded is None:
         missing = f"record {head.snapshot}" if head.snapshot else "the input"
         raise JournalDamaged(f"{missing} of run {head.key.id!r} is missing")
     loaded.inbox = inbox
-    loaded.context = msgspec.structs.replace(loaded.context, blobs=loaded.context.blobs or blobs)
+    loaded.extent = msgspec.structs.replace(loaded.extent, blobs=loaded.extent.blobs or blobs)
     return loaded
 
 
-async def _grown(
-    kernel: Kernel, head: Head, loaded: Loaded | None, items: Sequence[dict[str, Any]]
-) -> Loaded | None:
+async def _apply_records(
+    kernel: Kernel, head: Head, loaded: LoadedRun | None, items: Sequence[dict[str, Any]]
+) -> LoadedRun | None:
     """Return a run as it is after some more records; what they are kept in is read at once."""
     if not items:
         return loaded
     try:
-        contents = await contents_of(kernel, [content_of(item) for item in items])
+        contents = await load_payloads(kernel, [content_of(item) for item in items])
     except BlobNotFound as error:
         raise JournalDamaged(f"what run {head.key.id!r} keeps is not whole: {error}") from error
     since = 0
     for item, data in zip(items, contents, strict=True):
         since += plain_bytes(data)
-        if since > _BYTES_BETWEEN:
+        if since > _BYTES_PER_YIELD:
             await kernel.clock.sleep(0)  # others have their turn, too
             since = 0
-        content, position = content_of(item), position_in(item["SK"])
+        content, position = content_of(item), journal_position(item["SK"])
         if position == 0:
-            loaded = await _from_input(kernel, head, data)
-            loaded.context = grown(loaded.context, content)
+            loaded = await _unpack_input(kernel, head, data)
+            loaded.extent = extent_with_content(loaded.extent, content)
         else:
-            events = await unpacked(kernel, data, unpack_events)
-            loaded = _after(head, loaded, position, content, events)
+            events = await unpack_payload(kernel, data, unpack_events)
+            loaded = _with_record(head, loaded, position, content, events)
             loaded.plain_bytes += plain_bytes(data)
     return loaded
 
 
-async def _from_input(kernel: Kernel, head: Head, data: bytes) -> Loaded:
-    state = await unpacked(kernel, data, unpack_value)
+async def _unpack_input(kernel: Kernel, head: Head, data: bytes) -> LoadedRun:
+    state = await unpack_payload(kernel, data, unpack_value)
     execution = Execution(seed=head.seed, state=state, node=head.first)
-    return begun(execution, Context(), len(data), plain_bytes=plain_bytes(data))
+    return new_run(execution, JournalExtent(), len(data), plain_bytes=plain_bytes(data))
 
 
-def _after(
-    head: Head, loaded: Loaded | None, position: int, content: Content, events: list[Event]
-) -> Loaded:
+def _with_record(
+    head: Head, loaded: LoadedRun | None, position: int, content: Content, events: list[Event]
+) -> LoadedRun:
     """Return a run as it is after one more record; the first one read may be its snapshot."""
-    expected = head.snapshot if loaded is None else loaded.context.position
+    expected = head.snapshot if loaded is None else loaded.extent.position
     first = events[0] if events else None
     if position != expected or (loaded is None and not isinstance(first, Snapshot)):
         raise JournalDamaged(f"record {expected} of run {head.key.id!r} is missing")
     if isinstance(first, Snapshot):
-        context, read = Context(position, first.size, first.blobs), 0
-        tail = Tail(content.size)
+        extent, read = JournalExtent(position, first.size, first.blobs), 0
+        tail = JournalTail(content.size)
         execution = folded(restored(first), events[1:])
     else:
         assert loaded is not None
-        context, read = loaded.context, loaded.plain_bytes
+        extent, read = loaded.extent, loaded.plain_bytes
         tail, execution = loaded.tail.grown(content.size), folded(loaded.execution, events)
     fences = [event.epoch for event in events if isinstance(event, Fenced)]
     fence = max((0 if loaded is None else loaded.fence, *fences))
-    return Loaded(execution, followed(context, content), [], tail, fence, plain_bytes=read)
+    return LoadedRun(
+        execution, extent_after_record(extent, content), [], tail, fence, plain_bytes=read
+    )
 
 
 async def read_inbox(
     kernel: Kernel, head: Head, taken: Collection[tuple[str, str]]
 ) -> list[Signal]:
     """Read which signals lie in a run's inbox and were not taken, consistently."""
-    items = kernel.inboxes.every(head.key.pk, inbox_range(head.generation))
-    return [signal async for item in items for signal in _untaken(head, item, taken)]
+    items = kernel.inboxes.query_all(head.key.pk, inbox_range(head.generation))
+    return [signal async for item in items for signal in _untaken_signals(head, item, taken)]
 
 
-def _untaken(
+def _untaken_signals(
     head: Head, item: dict[str, Any], taken: Collection[tuple[str, str]]
 ) -> tuple[Signal, ...]:
     """Return the signal that an item is, unless it was taken, or came after the run expired."""
-    name, id = signal_in(item)
+    name, id = signal_name_and_id(item)
     accepted_ms = accepted_ms_of(item)
     if accepted_ms >= head.expires_ms or (name, id) in taken:
         return ()

@@ -18,27 +18,33 @@ import msgspec
 from holdfast.engine.journal.payloads import (
     INLINE_BYTES_MAX,
     check_fits,
-    compressed,
-    contents_of,
-    spilled,
-    unpacked,
+    compress_payload,
+    load_payloads,
+    spill_if_large,
+    unpack_payload,
 )
-from holdfast.engine.journal.reader import Loaded
-from holdfast.engine.kernel.compaction import Tail, due
-from holdfast.engine.kernel.kernel import PATIENCE_SECONDS, Dropped, Kernel, Outage
+from holdfast.engine.journal.reader import LoadedRun
+from holdfast.engine.kernel.compaction import JournalTail, needs_snapshot
+from holdfast.engine.kernel.kernel import STORE_RETRY_SECONDS, ClaimLost, Kernel, StoreOutage
 from holdfast.errors import (
     ConditionFailed,
     InvalidResult,
     StoreError,
 )
 from holdfast.model.event import Event, Extended, Fenced, Snapshot
-from holdfast.model.execution import Execution, ends, folded, snapshot
-from holdfast.records.changes import pointed
+from holdfast.model.execution import Execution, folded, is_terminal, snapshot
 from holdfast.records.codec import compress, encode, plain_bytes, unpack_events
 from holdfast.records.head import Head
-from holdfast.records.journal import Content, content_of, followed, is_emptied, record
+from holdfast.records.journal import (
+    Content,
+    content_of,
+    extent_after_record,
+    is_emptied,
+    record_write,
+)
+from holdfast.records.run_writes import snapshot_pointer_write
 
-__all__ = ["Conflict", "Journal"]
+__all__ = ["JournalWriter", "PositionTaken"]
 
 T = TypeVar("T")
 
@@ -47,32 +53,32 @@ GROUP_BYTES_MAX = 100 * 1024
 # What is collected before it is folded: so many events, or so many bytes of them.
 _UNFOLDED_MAX = 1_000
 _UNFOLDED_BYTES_MAX = 256 * 1024
-_EXTENDING = (Extended, Snapshot)
+_EXTENDING_EVENTS = (Extended, Snapshot)
 # A run that is not written down remembers its history up to here, then only where it stands.
-_UNWRITTEN_BYTES_MAX = 512 * 1024
+_IN_MEMORY_BYTES_MAX = 512 * 1024
 
 
-Apart = Callable[[Coroutine[Any, Any, None]], "asyncio.Future[None]"]
+Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Future[None]"]
 
 
-class Conflict(Exception):
+class PositionTaken(Exception):
     """Somebody else's record stands at the position."""
 
 
-class _Entry(msgspec.Struct, eq=False):
+class _PendingAppend(msgspec.Struct, eq=False):
     """Records of one caller, ready to be written; none, where it waits for those of others."""
 
     events: tuple[Event, ...]
     plain: bytes
     done: asyncio.Future[None] | None = None
     """What its caller waits for; None for the one that writes, and for what was held back."""
-    refusal: BaseException | None = None
-    pressing: bool = False
+    error: BaseException | None = None
+    barrier: bool = False
     """Whether others must not go by it before it is written."""
 
-    def learn(self, error: BaseException | None) -> None:
+    def resolve(self, error: BaseException | None) -> None:
         """Tell whoever waits for it what became of it."""
-        self.refusal = error
+        self.error = error
         if self.done is None or self.done.done():
             return
         if error is None:
@@ -106,30 +112,30 @@ class _Fold:
         self._unfolded += events
         self._unfolded_bytes += plain_bytes
         for event in events:
-            if isinstance(event, _EXTENDING):
+            if isinstance(event, _EXTENDING_EVENTS):
                 self._extended = self.execution.ttl > 0
         if len(self._unfolded) > _UNFOLDED_MAX or self._unfolded_bytes > _UNFOLDED_BYTES_MAX:
             _ = self.execution
 
-    def lasting(self, head: Head) -> Head:
+    def with_journal_ttl(self, head: Head) -> Head:
         """Return the row with as long a life as the journal has."""
-        return head.lasting(self.execution) if self._extended else head
+        return head.with_journal_lifetime(self.execution) if self._extended else head
 
 
-class Journal:
+class JournalWriter:
     """The journal of a run that this process holds."""
 
     def __init__(
         self,
         kernel: Kernel,
         head: Head,
-        loaded: Loaded,
+        loaded: LoadedRun,
         *,
         alive: Callable[[], bool],
-        apart: Apart | None = None,
-        lost: Callable[[BaseException], None] | None = None,
+        spawn: Spawn | None = None,
+        on_failure: Callable[[BaseException], None] | None = None,
         admit: Callable[[Sequence[Event], int], None] | None = None,
-        patience_seconds: float = PATIENCE_SECONDS,
+        store_retry_seconds: float = STORE_RETRY_SECONDS,
     ) -> None:
         """Go on with a journal that was read.
 
@@ -139,28 +145,28 @@ class Journal:
         how many bytes they have once they are encoded.
         ``patience_seconds`` is how long a blob that cannot be written or read is tried again.
         """
-        self._patience_seconds = patience_seconds
+        self._store_retry_seconds = store_retry_seconds
         self._kernel = kernel
         self._head = head
         self._alive = alive
-        self._apart = apart or _apart
-        self._lost = lost
+        self._spawn = spawn or _spawn
+        self._on_failure = on_failure
         self._admit = admit
-        self._held: list[_Entry] = []
-        self._waiting: list[_Entry] = []
+        self._buffered: list[_PendingAppend] = []
+        self._queued: list[_PendingAppend] = []
         self._writing = False
-        self._heir: asyncio.Future[None] | None = None
+        self._background_write: asyncio.Future[None] | None = None
         self._fold = _Fold(loaded.execution)
         self._tail = loaded.tail
-        self._compacts = True
-        self._unwritten = loaded.unwritten is not None
-        self._unwritten_bytes = 0
-        self._pressing = 0
-        self.context = loaded.context
-        self.undecided = False
+        self._may_snapshot = True
+        self._in_memory = loaded.in_memory is not None
+        self._in_memory_bytes = 0
+        self._barriers = 0
+        self.extent = loaded.extent
+        self.outcome_unknown = False
         """Whether a write was given up before its fate was known."""
 
-    def hold(self, events: Sequence[Event], *, pressing: bool = False) -> bool:
+    def buffer(self, events: Sequence[Event], *, barrier: bool = False) -> bool:
         """Keep records back, to travel with the next that must be durable, unless they are large.
 
         Return whether they are kept back. What is large may turn out to be too large, and then
@@ -170,13 +176,13 @@ class Journal:
         Raises:
             InvalidResult: they cannot be kept.
         """
-        entry = self._entry(events)
-        if len(entry.plain) > GROUP_BYTES_MAX and not self._unwritten:
+        entry = self._encode_append(events)
+        if len(entry.plain) > GROUP_BYTES_MAX and not self._in_memory:
             return False
-        if pressing and not self._unwritten:
-            entry.pressing = True
-            self._pressing += 1
-        self._hold(entry)
+        if barrier and not self._in_memory:
+            entry.barrier = True
+            self._barriers += 1
+        self._buffer_entry(entry)
         return True
 
     async def append(self, events: Sequence[Event]) -> None:
@@ -188,260 +194,272 @@ class Journal:
             Dropped: this process lost the run before it learned what became of the write.
             Outage: they could not be written in time, nor what was held before: all of it is lost.
         """
-        entry = self._entry(events)
-        if self._unwritten:
-            self._hold(entry)
+        entry = self._encode_append(events)
+        if self._in_memory:
+            self._buffer_entry(entry)
             return
-        self._waiting += [*self._held, entry]
-        self._held = []
+        self._queued += [*self._buffered, entry]
+        self._buffered = []
         if self._writing:
             entry.done = asyncio.get_running_loop().create_future()
             await entry.done
             return
         self._writing = True
-        await self._write_all(until=entry)
+        await self._write_all(target=entry)
         if self._writing:
             # What came meanwhile is not to keep whoever was first from going on.
-            self._heir = self._apart(self._write_all())
-        if entry.refusal is not None:
-            raise entry.refusal
+            self._background_write = self._spawn(self._write_all())
+        if entry.error is not None:
+            raise entry.error
 
-    def _entry(self, events: Sequence[Event]) -> _Entry:
+    def _encode_append(self, events: Sequence[Event]) -> _PendingAppend:
         # Encoded here, so that what cannot be kept is known before anything is queued.
-        entry = _Entry(tuple(events), encode(events))
+        entry = _PendingAppend(tuple(events), encode(events))
         if self._admit is not None:
             self._admit(events, len(entry.plain))
         return entry
 
-    def _hold(self, entry: _Entry) -> None:
-        if self._unwritten:
+    def _buffer_entry(self, entry: _PendingAppend) -> None:
+        if self._in_memory:
             if len(entry.plain) > INLINE_BYTES_MAX:
                 # Now, and not when it is written down: whoever asked for it must learn of it.
                 check_fits(self._kernel, compress(entry.plain))
-            self._unwritten_bytes += len(entry.plain)
-            if self._unwritten_bytes > _UNWRITTEN_BYTES_MAX:
-                self._held = []  # the whole fold will be written in its stead
+            self._in_memory_bytes += len(entry.plain)
+            if self._in_memory_bytes > _IN_MEMORY_BYTES_MAX:
+                self._buffered = []  # the whole fold will be written in its stead
                 return
-        self._held.append(entry)
+        self._buffered.append(entry)
 
-    async def write_down(self, head: Head, execution: Execution) -> None:
+    async def persist(self, head: Head, execution: Execution) -> None:
         """Write what was only in memory so far, before the row is: nobody knows of it yet.
 
         Raises:
             InvalidResult: it cannot be kept.
             Dropped: this process lost the run.
         """
-        self._head, self._unwritten, self._compacts = head, False, False
-        if self._unwritten_bytes > _UNWRITTEN_BYTES_MAX:
+        self._head, self._in_memory, self._may_snapshot = head, False, False
+        if self._in_memory_bytes > _IN_MEMORY_BYTES_MAX:
             now = self._kernel.clock.now_ms()
             whole = (snapshot(execution, now, size=0, blobs=False),)
-            self._held = [_Entry(whole, encode(whole))]
+            self._buffered = [_PendingAppend(whole, encode(whole))]
         await self.flush()
-        self._compacts = True
+        self._may_snapshot = True
 
     @property
-    def holds(self) -> bool:
+    def has_unwritten(self) -> bool:
         """Whether records are held back, or on their way."""
-        return bool(self._held) or self._writing
+        return bool(self._buffered) or self._writing
 
     @property
-    def holds_back(self) -> bool:
+    def has_buffered(self) -> bool:
         """Whether records wait for others to travel with."""
-        return bool(self._held)
+        return bool(self._buffered)
 
     @property
-    def presses(self) -> bool:
+    def has_barrier(self) -> bool:
         """Whether there are records by which nobody may go yet."""
-        return self._pressing > 0
+        return self._barriers > 0
 
     async def flush(self) -> None:
         """Return when all is written, what was held back as well."""
-        if self.holds:
+        if self.has_unwritten:
             await self.append(())
 
-    def flushed(self) -> asyncio.Future[None]:
+    def request_flush(self) -> asyncio.Future[None]:
         """Begin to write what is held back; return what ends once all of it is written.
 
         Whoever waits for it may be cancelled: that does not cut the write short.
         """
-        entry = _Entry((), b"", asyncio.get_running_loop().create_future())
-        self._held.append(entry)
+        entry = _PendingAppend((), b"", asyncio.get_running_loop().create_future())
+        self._buffered.append(entry)
         self.begin_flush()
         assert entry.done is not None
         return entry.done
 
     def begin_flush(self) -> None:
         """Begin to write what is held back."""
-        self._waiting += self._held
-        self._held = []
-        if self._waiting and not self._writing:
+        self._queued += self._buffered
+        self._buffered = []
+        if self._queued and not self._writing:
             self._writing = True
-            self._heir = self._apart(self._write_all())
+            self._background_write = self._spawn(self._write_all())
 
-    async def _write_all(self, *, until: _Entry | None = None) -> None:
+    async def _write_all(self, *, target: _PendingAppend | None = None) -> None:
         """Write what waits, in groups: all of it, or until a certain entry stands."""
-        group: list[_Entry] = []
+        group: list[_PendingAppend] = []
         try:
-            while self._waiting:
+            while self._queued:
                 group = self._next_group()
-                await self._write(group, until)
-                if until in group and self._waiting:
+                await self._write_group(group, target)
+                if target in group and self._queued:
                     return
         except BaseException as error:
-            if self._lost is not None:
-                self._lost(error)
+            if self._on_failure is not None:
+                self._on_failure(error)
             # Whoever waits must learn of it: the position, and so the run, is lost to all of them.
-            known = isinstance(error, Exception | Outage)
-            shared = error if known else Conflict("the write was given up")
-            for entry in (*group, *self._waiting):
-                if entry is not until:
-                    entry.learn(shared)
-            self._waiting = []
+            known = isinstance(error, Exception | StoreOutage)
+            shared = error if known else PositionTaken("the write was given up")
+            for entry in (*group, *self._queued):
+                if entry is not target:
+                    entry.resolve(shared)
+            self._queued = []
             self._writing = False
             raise
         self._writing = False
 
-    def _next_group(self) -> list[_Entry]:
+    def _next_group(self) -> list[_PendingAppend]:
         count, size = 0, 0
-        while count < len(self._waiting):
-            size += len(self._waiting[count].plain)
+        while count < len(self._queued):
+            size += len(self._queued[count].plain)
             if count and size > GROUP_BYTES_MAX:
                 break
             count += 1
-        group, self._waiting = self._waiting[:count], self._waiting[count:]
+        group, self._queued = self._queued[:count], self._queued[count:]
         return group
 
-    async def _write(self, group: list[_Entry], until: _Entry | None) -> None:
+    async def _write_group(
+        self, group: list[_PendingAppend], target: _PendingAppend | None
+    ) -> None:
         full = [entry for entry in group if entry.events]
         events = [event for entry in full for event in entry.events]
         plain = full[0].plain if len(full) == 1 else encode(events)
-        refusal: InvalidResult | None = None
+        error_to_report: InvalidResult | None = None
         try:
-            while events and not await self._put(events, plain):
+            while events and not await self._put_record(events, plain):
                 pass
         except InvalidResult as error:
             # Only one alone can be too large, and it is nobody else's fault.
-            if any(entry.done is None and entry is not until for entry in group):
+            if any(entry.done is None and entry is not target for entry in group):
                 raise  # nobody waits for it, and it must not be passed over
-            refusal = error
+            error_to_report = error
         for entry in group:
-            self._pressing -= entry.pressing
-            entry.learn(refusal)
+            self._barriers -= entry.barrier
+            entry.resolve(error_to_report)
 
-    async def _put(self, events: list[Event], plain: bytes) -> bool:
+    async def _put_record(self, events: list[Event], plain: bytes) -> bool:
         """Write one record at the next position; return whether that was still free.
 
         Raises:
             Conflict: somebody else's record stands there.
         """
-        position = self.context.position
-        head = self._fold.lasting(self._head)
-        taken_along, content = await self._content(head, events, plain)
+        position = self.extent.position
+        head = self._fold.with_journal_ttl(self._head)
+        snapshot_events, content = await self._build_content(head, events, plain)
         token = self._kernel.ids.new()
-        put = record(head, position, content, token=token, whole=_stays_whole(events))
-        self.undecided = True
+        put = record_write(head, position, content, token=token, whole=_survives_removal(events))
+        self.outcome_unknown = True
         try:
-            await self._kernel.settle(self._kernel.journals, put, alive=self._alive)
+            await self._kernel.resolve_write(self._kernel.journals, put, alive=self._alive)
         except ConditionFailed as failed:
-            self.undecided = False
+            self.outcome_unknown = False
             if content.blob is not None and self._kernel.blobs is not None:
                 with suppress(StoreError):
                     await self._kernel.blobs.delete(content.blob.key)  # nobody names it
-            if await self._goes_on_after(failed.item):
+            if await self._absorb_extension(failed.item):
                 return False
-            raise Conflict(f"position {position} of run {self._head.key.id!r} is taken") from failed
-        self.undecided = False
-        self._stood([*taken_along, *events], content, len(plain))
-        self._kernel.news.tell(self._head.key)
-        if taken_along:
-            await self._point(position)
+            raise PositionTaken(
+                f"position {position} of run {self._head.key.id!r} is taken"
+            ) from failed
+        self.outcome_unknown = False
+        self._advance([*snapshot_events, *events], content, len(plain))
+        self._kernel.notifier.notify(self._head.key)
+        if snapshot_events:
+            await self._point_to_snapshot(position)
         return True
 
-    async def _content(
+    async def _build_content(
         self, head: Head, events: list[Event], plain: bytes
     ) -> tuple[list[Event], Content]:
         """Return the snapshot that goes in front of the events, if one is due, and the record."""
         # What stays whole when a run is freed must not hold its state; and only what opens a run
         # again may follow its end.
-        wanted = self._compacts and due(self._tail, self._kernel.snapshot_floor_bytes)
-        if wanted and not _stays_whole(events) and self._fold.execution.ending is None:
-            made: list[Event] = [
+        snapshot_due = self._may_snapshot and needs_snapshot(
+            self._tail, self._kernel.snapshot_floor_bytes
+        )
+        if snapshot_due and not _survives_removal(events) and self._fold.execution.ending is None:
+            snapshot_events: list[Event] = [
                 snapshot(
                     self._fold.execution,
                     self._kernel.clock.now_ms(),
-                    size=self.context.size,
-                    blobs=self.context.blobs,
+                    size=self.extent.size,
+                    blobs=self.extent.blobs,
                 )
             ]
             try:
-                return made, await self._kept(head, encode([*made, *events]))
+                return snapshot_events, await self._store_content(
+                    head, encode([*snapshot_events, *events])
+                )
             except InvalidResult:
                 # No item holds it, and there is no bucket: a resume reads all there is instead.
-                self._compacts = False
-        return [], await self._kept(head, plain)
+                self._may_snapshot = False
+        return [], await self._store_content(head, plain)
 
-    async def _kept(self, head: Head, plain: bytes) -> Content:
-        data = await compressed(self._kernel, plain)
+    async def _store_content(self, head: Head, plain: bytes) -> Content:
+        data = await compress_payload(self._kernel, plain)
         if len(data) <= self._kernel.spill_bytes:
             return Content(data)
-        name = f"{self.context.position:08d}-{head.epoch}"
-        return await self._patiently(lambda: spilled(self._kernel, head, data, name))
+        name = f"{self.extent.position:08d}-{head.epoch}"
+        return await self._retry_store_errors(
+            lambda: spill_if_large(self._kernel, head, data, name)
+        )
 
-    async def _patiently(self, action: Callable[[], Awaitable[T]]) -> T:
-        return await self._kernel.patiently(action, self._alive, seconds_max=self._patience_seconds)
+    async def _retry_store_errors(self, action: Callable[[], Awaitable[T]]) -> T:
+        return await self._kernel.retry_store_errors(
+            action, self._alive, seconds_max=self._store_retry_seconds
+        )
 
-    async def _goes_on_after(self, standing: Mapping[str, Any] | None) -> bool:
+    async def _absorb_extension(self, current: Mapping[str, Any] | None) -> bool:
         """Take in what stands where we meant to write, if it only gives the run more time.
 
         What we are about to write follows from what we know nevertheless.
         """
-        if standing is None or is_emptied(standing):
+        if current is None or is_emptied(current):
             return False
-        content = content_of(standing)
-        (data,) = await self._patiently(lambda: contents_of(self._kernel, [content]))
-        events = await unpacked(self._kernel, data, unpack_events)
-        if not all(isinstance(event, _EXTENDING) for event in events):
+        content = content_of(current)
+        (data,) = await self._retry_store_errors(lambda: load_payloads(self._kernel, [content]))
+        events = await unpack_payload(self._kernel, data, unpack_events)
+        if not all(isinstance(event, _EXTENDING_EVENTS) for event in events):
             return False
-        self._stood(events, content, plain_bytes(data))
+        self._advance(events, content, plain_bytes(data))
         return True
 
-    def _stood(self, events: list[Event], content: Content, plain_bytes: int) -> None:
+    def _advance(self, events: list[Event], content: Content, plain_bytes: int) -> None:
         """Take in the record that stands at the next position."""
         starts = isinstance(events[0], Snapshot)
-        self._tail = Tail(content.size) if starts else self._tail.grown(content.size)
+        self._tail = JournalTail(content.size) if starts else self._tail.grown(content.size)
         self._fold.add(events, plain_bytes)
-        self.context = followed(self.context, content)
+        self.extent = extent_after_record(self.extent, content)
 
-    async def _point(self, position: int) -> None:
+    async def _point_to_snapshot(self, position: int) -> None:
         """Tell readers to begin at a snapshot that stands.
 
         Raises:
             Dropped: the run is not ours any more.
         """
         head = self._head
-        write = pointed(
+        write = snapshot_pointer_write(
             head, position, now_ms=self._kernel.clock.now_ms(), token=self._kernel.ids.new()
         )
         try:
-            await self._kernel.settle(self._kernel.heads, write, alive=self._alive)
+            await self._kernel.resolve_write(self._kernel.heads, write, alive=self._alive)
         except ConditionFailed as failed:
-            standing = failed.item or {}
-            ours = (standing.get("generation"), standing.get("epoch"))
+            current = failed.item or {}
+            ours = (current.get("generation"), current.get("epoch"))
             if ours != (head.generation, head.epoch):
-                raise Dropped from None
+                raise ClaimLost from None
             # Otherwise somebody pointed further on.
 
 
-def _apart(write: Coroutine[Any, Any, None]) -> asyncio.Future[None]:
-    writing = asyncio.ensure_future(write)
-    writing.add_done_callback(_heard)
-    return writing
+def _spawn(write: Coroutine[Any, Any, None]) -> asyncio.Future[None]:
+    task = asyncio.ensure_future(write)
+    task.add_done_callback(_consume_error)
+    return task
 
 
-def _heard(writing: asyncio.Future[None]) -> None:
-    if not writing.cancelled():
-        writing.exception()  # everybody whom it concerns was told
+def _consume_error(task: asyncio.Future[None]) -> None:
+    if not task.cancelled():
+        task.exception()  # everybody whom it concerns was told
 
 
-def _stays_whole(events: Sequence[Event]) -> bool:
-    return any(isinstance(event, Fenced) or ends(event) for event in events)
+def _survives_removal(events: Sequence[Event]) -> bool:
+    return any(isinstance(event, Fenced) or is_terminal(event) for event in events)

@@ -8,33 +8,33 @@ from contextlib import asynccontextmanager
 
 from holdfast.records.keys import RunKey
 
-__all__ = ["AT_ONCE_MAX", "Deliveries"]
+__all__ = ["CONCURRENT_DELIVERIES_MAX", "DeliveryLimiter"]
 
-AT_ONCE_MAX = 16
+CONCURRENT_DELIVERIES_MAX = 16
 """A sender looks at the row before it writes: so many of one process may all find the last room."""
 
-_READINGS_MAX = 2
+_CONCURRENT_READS_MAX = 2
 
 
-class Deliveries:
+class DeliveryLimiter:
     """Lets the signals to one run wait for one another, where there are many."""
 
     def __init__(self) -> None:
-        self.reading = asyncio.Semaphore(_READINGS_MAX)
+        self.journal_reads = asyncio.Semaphore(_CONCURRENT_READS_MAX)
         """To be held while a journal is read only to know whether a signal was taken before: that
         takes as much memory as the run."""
-        self._rooms: dict[RunKey, asyncio.Semaphore] = {}
+        self._semaphores: dict[RunKey, asyncio.Semaphore] = {}
         self._senders: dict[RunKey, int] = {}
 
     @asynccontextmanager
-    async def turn(self, run: RunKey) -> AsyncGenerator[None, None]:
+    async def acquire(self, run: RunKey) -> AsyncGenerator[None, None]:
         """Wait until few enough others deliver to the run."""
-        room = self._rooms.setdefault(run, asyncio.Semaphore(AT_ONCE_MAX))
+        semaphore = self._semaphores.setdefault(run, asyncio.Semaphore(CONCURRENT_DELIVERIES_MAX))
         self._senders[run] = self._senders.get(run, 0) + 1
         try:
-            async with room:
+            async with semaphore:
                 yield
         finally:
             self._senders[run] -= 1
             if not self._senders[run]:
-                del self._senders[run], self._rooms[run]
+                del self._senders[run], self._semaphores[run]

@@ -7,10 +7,10 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from holdfast.clock import Clock, Ids
-from holdfast.engine.kernel.compaction import FLOOR_BYTES
-from holdfast.engine.kernel.deliveries import Deliveries
-from holdfast.engine.kernel.news import News
-from holdfast.engine.kernel.offload import Heavy
+from holdfast.engine.kernel.compaction import SNAPSHOT_FLOOR_BYTES
+from holdfast.engine.kernel.deliveries import DeliveryLimiter
+from holdfast.engine.kernel.news import ChangeNotifier
+from holdfast.engine.kernel.offload import ThreadOffload
 from holdfast.engine.kernel.spool import Spools
 from holdfast.errors import (
     ConditionFailed,
@@ -25,9 +25,9 @@ from holdfast.errors import (
     StoreUnavailable,
     TransactionCancelled,
 )
-from holdfast.model.limits import PayloadLimits
+from holdfast.model.payload_limits import PayloadLimits
 from holdfast.records import settings
-from holdfast.records.codec import spill_bytes
+from holdfast.records.codec import spill_threshold_bytes
 from holdfast.records.head import Head
 from holdfast.records.keys import SETTINGS
 from holdfast.records.reaping import SWEEPS_MAX
@@ -35,26 +35,26 @@ from holdfast.records.settings import Settings, UserHash
 from holdfast.storage import Blobs, Delete, Put, Store, Table, Update
 from holdfast.storage.layout import TOKEN
 
-__all__ = ["PATIENCE_SECONDS", "Dropped", "Kernel", "Outage"]
+__all__ = ["STORE_RETRY_SECONDS", "ClaimLost", "Kernel", "StoreOutage"]
 
 T = TypeVar("T")
 
-_FIRST_PAUSE_SECONDS = 0.02
-_MOST_PAUSE_SECONDS = 2.0
+_BACKOFF_FIRST_SECONDS = 0.02
+_BACKOFF_MAX_SECONDS = 2.0
 # How old the settings may be by which somebody goes on.
-_SETTINGS_SECONDS = 60.0
-PATIENCE_SECONDS = 30.0
+_SETTINGS_AGE_SECONDS_MAX = 60.0
+STORE_RETRY_SECONDS = 30.0
 """How long a caller without a lease tries to learn what became of a write."""
 
 
-class Dropped(BaseException):
+class ClaimLost(BaseException):
     """This process no longer holds the run, and must not touch it again.
 
     A BaseException, so that no ``except Exception`` in a node can swallow it.
     """
 
 
-class Outage(Dropped):
+class StoreOutage(ClaimLost):
     """The store could not be used for so long that this process gives the run up.
 
     The driver of the run releases it, so that a process that can use the store goes on with it.
@@ -82,10 +82,10 @@ class Kernel:
         self.clock = clock
         self.ids = ids
         self.limits = limits or PayloadLimits()
-        self.heavy = Heavy()
-        self.deliveries = Deliveries()
-        self.spill_bytes = spill_bytes()
-        self.snapshot_floor_bytes = FLOOR_BYTES
+        self.offload = ThreadOffload()
+        self.delivery_limiter = DeliveryLimiter()
+        self.spill_bytes = spill_threshold_bytes()
+        self.snapshot_floor_bytes = SNAPSHOT_FLOOR_BYTES
         self.sweeps_max = SWEEPS_MAX
         self.heads = store.records("head")
         self.journals = store.records("journal")
@@ -95,28 +95,28 @@ class Kernel:
         self.reaping = store.records("reaping")
         self.lists = store.records("list")
         self.texts = store.records("text")
-        self.news = News()
+        self.notifier = ChangeNotifier()
         self.spools = Spools()
-        self.agreed = store.records("settings")
-        self.lanes = store.records("lane")
+        self.settings_table = store.records("settings")
+        self.session_queues = store.records("lane")
         self.accounts = store.records("account")
         self._user_key = user_key
         self._settings: Settings | None = None
-        self._settings_asked = 0.0
+        self._settings_checked_at = 0.0
 
     @property
     def blobs(self) -> Blobs | None:
         """Where large values go; None where the store has no room for them."""
-        return self.store.blobs.purpose("journal") if self.store.has_blobs else None
+        return self.store.blobs.with_purpose("journal") if self.store.has_blobs else None
 
     def note_damage(self, item: Mapping[str, Any], error: Exception) -> ItemDamaged:
         """Take in that a row, or its entry in an index, makes no sense; return the error for it."""
         key = (str(item.get("PK", "")), str(item.get("SK", "")))
         damaged = ItemDamaged(f"the item {key[0]!r:.200} / {key[1]!r:.200}: {error}", key=key)
-        self.store.damage.note(damaged)
+        self.store.damage.record(damaged)
         return damaged
 
-    async def settings(self, *, seconds_old_max: float = _SETTINGS_SECONDS) -> Settings:
+    async def get_settings(self, *, seconds_old_max: float = _SETTINGS_AGE_SECONDS_MAX) -> Settings:
         """Return what all who use the store agreed on; the first to ask settles it.
 
         They may be somewhat old. Only the count of shards ever changes, and it only grows: whoever
@@ -125,54 +125,54 @@ class Kernel:
         """
         known, now = self._settings, self.clock.monotonic()
         if known is None:
-            return self.learn(await self._settled())
-        if now - self._settings_asked < seconds_old_max:
+            return self.adopt_settings(await self._load_settings())
+        if now - self._settings_checked_at < seconds_old_max:
             return known
-        self._settings_asked = now  # one asks for all
+        self._settings_checked_at = now  # one asks for all
         with suppress(StoreError):  # then the old ones do
-            item = await self.agreed.get(SETTINGS, eventual=True)
+            item = await self.settings_table.get(SETTINGS, eventual=True)
             if item is not None:
-                return self.learn(settings.settings_of(item))
+                return self.adopt_settings(settings.settings_of(item))
         return known
 
-    def learn(self, standing: Settings) -> Settings:
+    def adopt_settings(self, loaded: Settings) -> Settings:
         """Go by these settings from now on, unless newer ones are known; return the newer ones."""
-        if self._settings is None or self._settings.shards <= standing.shards:
-            self._settings, self._settings_asked = standing, self.clock.monotonic()
+        if self._settings is None or self._settings.shards <= loaded.shards:
+            self._settings, self._settings_checked_at = loaded, self.clock.monotonic()
         return self._settings
 
-    async def _settled(self) -> Settings:
-        item = await self.agreed.get(SETTINGS)
+    async def _load_settings(self) -> Settings:
+        item = await self.settings_table.get(SETTINGS)
         if item is None:
-            made = settings.made(self.ids.key(), token=self.ids.new())
+            made = settings.create_settings_write(self.ids.key(), token=self.ids.new())
             with suppress(ConditionFailed):  # somebody else was faster, and is right
-                await self.settle(self.agreed, made)
-            item = await self.agreed.get(SETTINGS)
+                await self.resolve_write(self.settings_table, made)
+            item = await self.settings_table.get(SETTINGS)
             if item is None:
                 raise StoreNotFound("the store does not keep what is written to it")
         return settings.settings_of(item)
 
-    async def user_hash(self, user: str, tenant: str) -> UserHash:
+    async def hash_user(self, user: str, tenant: str) -> UserHash:
         """Return what is kept of a user of a tenant."""
-        return settings.user_hash(user, tenant, key=await self._hash_key())
+        return settings.user_hash(user, tenant, key=await self._get_hash_key())
 
-    async def shown_user(self, head: Head) -> str | None:
+    async def bind_user_hash(self, head: Head) -> str | None:
         """Return the hash of a run's user as callers see it: always bound to the tenant."""
-        if head.user is None or settings.is_bound(head.user):
+        if head.user is None or settings.is_bound_to_tenant(head.user):
             return head.user
-        return settings.bound(head.user, head.key.tenant, key=await self._hash_key())
+        return settings.bound_to_tenant(head.user, head.key.tenant, key=await self._get_hash_key())
 
-    async def _hash_key(self) -> bytes:
-        return self._user_key or (await self.settings()).user_key
+    async def _get_hash_key(self) -> bytes:
+        return self._user_key or (await self.get_settings()).user_key
 
-    async def settle(
+    async def resolve_write(
         self,
         table: Table,
         write: Put | Update | Delete,
         *,
         alive: Callable[[], bool] | None = None,
-        stands: Callable[[dict[str, Any]], bool] | None = None,
-        failed: Callable[[HoldfastError], None] | None = None,
+        was_applied: Callable[[dict[str, Any]], bool] | None = None,
+        on_error: Callable[[HoldfastError], None] | None = None,
     ) -> dict[str, Any]:
         """Carry out a write, re-sent byte for byte until its fate is known; return the new item.
 
@@ -187,8 +187,8 @@ class Kernel:
             Dropped: ``alive`` said no, and nothing is known.
             StoreUnavailable, StoreUnusable, OutcomeUnknown: the patience is at its end.
         """
-        pauses = self._pauses()
-        until = self.clock.monotonic() + PATIENCE_SECONDS
+        backoffs = self._backoffs()
+        deadline = self.clock.monotonic() + STORE_RETRY_SECONDS
         token = None if isinstance(write, Delete) else write.token
         sent_before = False
         while True:
@@ -197,20 +197,20 @@ class Kernel:
             except ConditionFailed as refused:
                 if refused.item is not None and sent_before:
                     ours = refused.item.get(TOKEN) == token
-                    if ours or (stands is not None and stands(dict(refused.item))):
+                    if ours or (was_applied is not None and was_applied(dict(refused.item))):
                         return dict(refused.item)
                 raise
             except (InvalidRequest, Refused, StoreClosed):
                 raise
             except HoldfastError as error:
                 sent_before = True
-                if failed is not None:
-                    failed(error)
-                if alive is None and not self._may_yet_answer(error, until):
+                if on_error is not None:
+                    on_error(error)
+                if alive is None and not self._may_retry(error, deadline):
                     raise
-                await self._pause(next(pauses), alive, error)
+                await self._back_off(next(backoffs), alive, error)
 
-    async def settle_together(self, table: Table, writes: Sequence[Put | Update]) -> None:
+    async def resolve_transaction(self, table: Table, writes: Sequence[Put | Update]) -> None:
         """Carry out a transaction, re-sent byte for byte until its fate is known.
 
         Raises:
@@ -218,8 +218,8 @@ class Kernel:
                 earlier sending of it has written.
             StoreUnavailable, StoreUnusable, OutcomeUnknown: the patience is at its end.
         """
-        pauses = self._pauses()
-        until = self.clock.monotonic() + PATIENCE_SECONDS
+        backoffs = self._backoffs()
+        deadline = self.clock.monotonic() + STORE_RETRY_SECONDS
         while True:
             try:
                 return await table.transact(writes)
@@ -227,23 +227,23 @@ class Kernel:
                 raise
             except TransactionCancelled as cancelled:
                 # Where every condition held it only met another one; an earlier sending may stand.
-                if cancelled.failed or self.clock.monotonic() >= until:
+                if cancelled.failed or self.clock.monotonic() >= deadline:
                     raise
             except HoldfastError as error:
-                if not self._may_yet_answer(error, until):
+                if not self._may_retry(error, deadline):
                     raise
-            await self.clock.sleep(next(pauses))
+            await self.clock.sleep(next(backoffs))
 
-    def _may_yet_answer(self, error: HoldfastError, until: float) -> bool:
-        waits = isinstance(error, StoreUnavailable | OutcomeUnknown)
-        return waits and self.clock.monotonic() < until
+    def _may_retry(self, error: HoldfastError, deadline: float) -> bool:
+        is_transient = isinstance(error, StoreUnavailable | OutcomeUnknown)
+        return is_transient and self.clock.monotonic() < deadline
 
-    async def patiently(
+    async def retry_store_errors(
         self,
         action: Callable[[], Awaitable[T]],
         alive: Callable[[], bool],
         *,
-        seconds_max: float = PATIENCE_SECONDS,
+        seconds_max: float = STORE_RETRY_SECONDS,
     ) -> T:
         """Repeat what may be repeated for a held run until the store can be used.
 
@@ -254,8 +254,8 @@ class Kernel:
             Outage: the store failed for ``seconds_max``.
             Dropped: ``alive`` said no.
         """
-        pauses = self._pauses()
-        until: float | None = None
+        backoffs = self._backoffs()
+        deadline: float | None = None
         while True:
             try:
                 return await action()
@@ -263,29 +263,29 @@ class Kernel:
                 raise
             except StoreError as error:
                 now = self.clock.monotonic()
-                until = now + seconds_max if until is None else until
-                if now >= until and alive():
-                    raise Outage(error) from error
+                deadline = now + seconds_max if deadline is None else deadline
+                if now >= deadline and alive():
+                    raise StoreOutage(error) from error
                 # A sleep beyond it would hold the run.
-                await self._pause(min(next(pauses), until - now), alive, error)
+                await self._back_off(min(next(backoffs), deadline - now), alive, error)
 
-    async def persistently(self, call: Callable[[], Awaitable[T]]) -> T:
+    async def retry_while_unavailable(self, call: Callable[[], Awaitable[T]]) -> T:
         """Repeat what may be repeated until the store answers, for a while.
 
         Raises:
             StoreUnavailable: the patience is at its end.
         """
-        pauses = self._pauses()
-        until = self.clock.monotonic() + PATIENCE_SECONDS
+        backoffs = self._backoffs()
+        deadline = self.clock.monotonic() + STORE_RETRY_SECONDS
         while True:
             try:
                 return await call()
             except StoreUnavailable:
-                if self.clock.monotonic() >= until:
+                if self.clock.monotonic() >= deadline:
                     raise
-            await self.clock.sleep(next(pauses))
+            await self.clock.sleep(next(backoffs))
 
-    async def _pause(
+    async def _back_off(
         self, seconds: float, alive: Callable[[], bool] | None, error: HoldfastError
     ) -> None:
         """Sleep before the next try, as long as the run is ours.
@@ -295,14 +295,14 @@ class Kernel:
                 and another one may have freed the run by then: nothing may be sent any more.
         """
         if alive is not None and not alive():
-            raise Dropped from error
+            raise ClaimLost from error
         await self.clock.sleep(seconds)
         if alive is not None and not alive():
-            raise Dropped from error
+            raise ClaimLost from error
 
-    def _pauses(self) -> Iterator[float]:
+    def _backoffs(self) -> Iterator[float]:
         """Yield how long to wait before each further try: longer and longer, and not in step."""
-        pause = _FIRST_PAUSE_SECONDS
+        backoff_seconds = _BACKOFF_FIRST_SECONDS
         while True:
-            yield pause * (0.5 + self.ids.random())
-            pause = min(pause * 2, _MOST_PAUSE_SECONDS)
+            yield backoff_seconds * (0.5 + self.ids.random())
+            backoff_seconds = min(backoff_seconds * 2, _BACKOFF_MAX_SECONDS)

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 from holdfast.records.keys import RunKey
 
-__all__ = ["News"]
+__all__ = ["ChangeNotifier"]
 
 
-class News:
+class ChangeNotifier:
     """Tells that there is something new to read of a run, and never what.
 
     So nothing piles up, and nothing is lost where nobody listens: whoever is woken reads the store.
@@ -20,24 +20,26 @@ class News:
     def __init__(self) -> None:
         self._listeners: dict[RunKey, set[asyncio.Event]] = {}
 
-    def tell(self, run: RunKey) -> None:
+    def notify(self, run: RunKey) -> None:
         """Wake whoever listens: the run has new records, or its row has changed."""
-        for told in self._listeners.get(run, ()):
-            told.set()
+        for event in self._listeners.get(run, ()):
+            event.set()
 
     @contextmanager
-    def listening(self, run: RunKey, told: asyncio.Event | None = None) -> Generator[asyncio.Event]:
+    def subscribe(
+        self, run: RunKey, event: asyncio.Event | None = None
+    ) -> Generator[asyncio.Event]:
         """Yield what is set whenever there is news; whoever waits for it clears it before reading.
 
         Cleared after reading, news that came meanwhile would be lost. Who listens to several brings
         one event for all of them.
         """
-        told = asyncio.Event() if told is None else told
+        event = asyncio.Event() if event is None else event
         listeners = self._listeners.setdefault(run, set())
-        listeners.add(told)
+        listeners.add(event)
         try:
-            yield told
+            yield event
         finally:
-            listeners.discard(told)
+            listeners.discard(event)
             if not listeners and self._listeners.get(run) is listeners:
                 del self._listeners[run]

@@ -10,44 +10,44 @@ from msgspec import UNSET
 
 from holdfast.errors import InvalidName, InvalidQuery, InvalidRequest
 from holdfast.graph import Graph
-from holdfast.model.budget import Budget, Limits
+from holdfast.model.budget import Budget, BudgetLimits
 from holdfast.model.durations import Duration, days, milliseconds_of
-from holdfast.model.limits import PayloadLimits
+from holdfast.model.payload_limits import PayloadLimits
 from holdfast.model.policy import Durability
 from holdfast.model.run import OnBusy, Status
 from holdfast.model.run_filter import RunFilter
-from holdfast.records.names import admit_labels, admit_name
+from holdfast.records.names import validated_labels, validated_name
 
 __all__ = [
     "LIMIT_MAX",
-    "admitted_age",
-    "admitted_budget",
-    "admitted_bulk",
-    "admitted_durability",
-    "admitted_filter",
-    "admitted_limit",
-    "admitted_limits",
-    "admitted_node",
-    "admitted_on_busy",
-    "admitted_reason",
-    "admitted_resolution",
-    "admitted_user",
     "moment_ms",
     "positive_ms",
+    "validated_age_ms",
+    "validated_budget",
+    "validated_bulk",
+    "validated_durability",
+    "validated_filter",
+    "validated_limit",
+    "validated_limits",
+    "validated_node",
+    "validated_on_busy",
+    "validated_reason",
+    "validated_resolution",
+    "validated_user",
 ]
 
 LIMIT_MAX = 1_000
 """The largest page of a list or a history."""
-_REASON_MAX = 400
+_REASON_CHARS_MAX = 400
 _NO_REASON = "no reason was given"
-_USER_MAX = 1_024
+_USER_BYTES_MAX = 1_024
 # A node's own name has 64; this is for one fifteen graphs deep, and fits into a row.
-_NODE_MAX = 1_024
+_NODE_CHARS_MAX = 1_024
 # Nothing that may still be on its way to being started can be so old.
 _AGE_MIN = days(1)
 
 
-def admitted_limit(limit: object) -> int:
+def validated_limit(limit: object) -> int:
     """Return how many a page holds.
 
     Raises:
@@ -60,7 +60,7 @@ def admitted_limit(limit: object) -> int:
     return limit
 
 
-def admitted_limits(limits: PayloadLimits | None) -> PayloadLimits | None:
+def validated_limits(limits: PayloadLimits | None) -> PayloadLimits | None:
     """Return how large values may be.
 
     Raises:
@@ -71,7 +71,7 @@ def admitted_limits(limits: PayloadLimits | None) -> PayloadLimits | None:
     return limits
 
 
-def admitted_budget(budget: Budget | None) -> Limits | None:
+def validated_budget(budget: Budget | None) -> BudgetLimits | None:
     """Return what a run may spend.
 
     Raises:
@@ -82,7 +82,7 @@ def admitted_budget(budget: Budget | None) -> Limits | None:
     return None if budget is None else budget.limits
 
 
-def admitted_durability(durability: Durability | None, graph: Graph) -> Durability:
+def validated_durability(durability: Durability | None, graph: Graph) -> Durability:
     """Return when a run becomes durable: as the start says, otherwise as its graph does.
 
     Raises:
@@ -95,25 +95,25 @@ def admitted_durability(durability: Durability | None, graph: Graph) -> Durabili
     return durability or graph.durability
 
 
-def admitted_node(node: object) -> str:
+def validated_node(node: object) -> str:
     """Return the name of a node; in a graph inside the graph it is called ``name/node``.
 
     Raises:
         InvalidName: it cannot be one.
     """
     parts: list[object] = [*node.split("/")] if isinstance(node, str) else [node]
-    named = "/".join(admit_name(part, "from_node") for part in parts)
-    if len(named) > _NODE_MAX:
+    named = "/".join(validated_name(part, "from_node") for part in parts)
+    if len(named) > _NODE_CHARS_MAX:
         raise InvalidName(
-            f"from_node has at most {_NODE_MAX:,} letters, not {len(named):,}",
+            f"from_node has at most {_NODE_CHARS_MAX:,} letters, not {len(named):,}",
             field="from_node",
             size=len(named),
-            limit=_NODE_MAX,
+            limit=_NODE_CHARS_MAX,
         )
     return named
 
 
-def admitted_on_busy(on_busy: OnBusy | None, session: str | None) -> OnBusy:
+def validated_on_busy(on_busy: OnBusy | None, session: str | None) -> OnBusy:
     """Return what becomes of a start in a session in which another run goes on.
 
     Raises:
@@ -130,7 +130,7 @@ def admitted_on_busy(on_busy: OnBusy | None, session: str | None) -> OnBusy:
     return on_busy
 
 
-def admitted_filter(
+def validated_filter(
     *,
     status: Status | None,
     graph: str | None,
@@ -153,11 +153,11 @@ def admitted_filter(
     if until is not None:
         span["until_ms"] = moment_ms(until, "until")
     statuses = None if status is None else frozenset({status})
-    return RunFilter(statuses=statuses, graph=graph, labels=admit_labels(labels), **span)
+    return RunFilter(statuses=statuses, graph=graph, labels=validated_labels(labels), **span)
 
 
-def admitted_bulk(
-    *, among: frozenset[str], everything: bool, limit: int | None, **asked: Any
+def validated_bulk(
+    *, among: frozenset[str], everything: bool, limit: int | None, **filters: Any
 ) -> RunFilter:
     """Return which runs are to be acted on, each of which has one of these statuses.
 
@@ -166,7 +166,7 @@ def admitted_bulk(
             of; a wrong limit.
         InvalidName, InvalidRequest: what else is wrong with the filter.
     """
-    found = admitted_filter(**asked)
+    found = validated_filter(**filters)
     if limit is not None and (type(limit) is not int or limit < 1):
         raise InvalidQuery(
             f"limit is a whole number from 1 on, or None, not {limit!r:.80}", field="limit"
@@ -177,17 +177,17 @@ def admitted_bulk(
             field="everything",
         )
     if found.statuses is None:
-        return found.among(among)
+        return found.with_statuses(among)
     if not found.statuses <= among:
         raise InvalidQuery(
             f"only runs that are {', '.join(sorted(among))} can be acted on so, "
-            f"not {asked['status']}",
+            f"not {filters['status']}",
             field="status",
         )
     return found
 
 
-def admitted_reason(reason: object) -> str:
+def validated_reason(reason: object) -> str:
     """Return why somebody wants runs to end.
 
     Raises:
@@ -195,10 +195,10 @@ def admitted_reason(reason: object) -> str:
     """
     if not isinstance(reason, str):
         raise InvalidRequest("the reason is text", field="reason")
-    return reason[:_REASON_MAX] or _NO_REASON
+    return reason[:_REASON_CHARS_MAX] or _NO_REASON
 
 
-def admitted_resolution(*, result: Any, error: str | None, void: bool) -> dict[str, Any]:
+def validated_resolution(*, result: Any, error: str | None, void: bool) -> dict[str, Any]:
     """Return what somebody says became of a call.
 
     Raises:
@@ -212,11 +212,11 @@ def admitted_resolution(*, result: Any, error: str | None, void: bool) -> dict[s
     if error is not None and not isinstance(error, str):
         raise InvalidRequest("the error is text", field="error")
     if error is not None:
-        return {"outcome": "failed", "error": error[:_REASON_MAX] or _NO_REASON}
+        return {"outcome": "failed", "error": error[:_REASON_CHARS_MAX] or _NO_REASON}
     return {"outcome": "void"} if void else {"outcome": "done", "result": result}
 
 
-def admitted_age(age: Duration) -> int:
+def validated_age_ms(age: Duration) -> int:
     """Return, in milliseconds, how old at the least something is that is to be swept.
 
     Raises:
@@ -228,7 +228,7 @@ def admitted_age(age: Duration) -> int:
     return ms
 
 
-def admitted_user(user: str | None) -> str | None:
+def validated_user(user: str | None) -> str | None:
     """Return for whom a run is.
 
     Raises:
@@ -237,11 +237,11 @@ def admitted_user(user: str | None) -> str | None:
     if user is None:
         return None
     try:
-        fits = isinstance(user, str) and 1 <= len(user.encode()) <= _USER_MAX
+        fits = isinstance(user, str) and 1 <= len(user.encode()) <= _USER_BYTES_MAX
     except UnicodeEncodeError:
         fits = False
     if not fits:
-        raise InvalidName(f"a user is text of 1 to {_USER_MAX} bytes", field="user")
+        raise InvalidName(f"a user is text of 1 to {_USER_BYTES_MAX} bytes", field="user")
     return user
 
 

@@ -11,27 +11,27 @@ from collections.abc import Sequence
 from contextlib import suppress
 from weakref import WeakValueDictionary
 
-from holdfast.engine.kernel.kernel import Dropped, Kernel
-from holdfast.engine.runs.budget_changes import prompt
-from holdfast.engine.runs.local_workers import Hands
+from holdfast.engine.kernel.kernel import ClaimLost, Kernel
+from holdfast.engine.runs.budget_changes import recheck_budget
+from holdfast.engine.runs.local_workers import LocalWorkers
 from holdfast.errors import (
     ConditionFailed,
     OutcomeUnknown,
     StoreUnavailable,
     TransactionCancelled,
 )
-from holdfast.model.budget import Limits
-from holdfast.model.spending import NOTHING, Spending
+from holdfast.model.budget import BudgetLimits
+from holdfast.model.spending import NO_SPENDING, Spending
 from holdfast.records import account as records
 from holdfast.records.account import Account, Grant
-from holdfast.records.head import Head, Parent, head_of
+from holdfast.records.head import Head, RunRef, head_of
 from holdfast.records.keys import RunKey, account_key, grant_key
 from holdfast.storage import Key, Put, Update
 
-__all__ = ["Accounts", "Short", "close", "granted"]
+__all__ = ["Accounts", "InsufficientBudget", "close_account", "read_granted"]
 
 
-class Short(Exception):
+class InsufficientBudget(Exception):
     """There is not enough left; what is lacking is its message."""
 
 
@@ -43,32 +43,34 @@ class Accounts:
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
-        self._turns: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
 
-    async def open(self, head: Head, limits: Limits, spent: Spending) -> None:
+    async def open(self, head: Head, limits: BudgetLimits, spent: Spending) -> None:
         """Open the account of a run, which spent so much so far, unless that was done before.
 
         Raises:
             Dropped: a later claim of the run opened it.
             StoreUnavailable: the store did not say what became of it.
         """
-        writes = records.opened(head, limits, spent, token=self._kernel.ids.new())
-        stood = False
+        writes = records.open_account_writes(head, limits, spent, token=self._kernel.ids.new())
+        existed = False
         try:
-            await self._together(writes)
+            await self._transact(writes)
         except TransactionCancelled:
             # We opened it ourselves, and only the answer was lost; or it is not ours to open.
-            stood = True
+            existed = True
         # Whoever gave the run another budget meanwhile found no account that was to have it, too.
-        await self._agree(head)
-        if not stood:
+        await self._sync_limits(head)
+        if not existed:
             return
         try:  # it may lack what was spent since somebody opened it, and died
-            await self.draw(head, Parent(head.key.id, head.generation), spent, NOTHING)
-        except Short as short:  # others were in the way each time, and nobody opened it
+            await self.reserve(head, RunRef(head.key.id, head.generation), spent, NO_SPENDING)
+        except (
+            InsufficientBudget
+        ) as short:  # others were in the way each time, and nobody opened it
             raise StoreUnavailable(f"the account of run {head.key.id!r}: {short}") from short
 
-    async def draw(self, head: Head, draws: Parent, known: Spending, need: Spending) -> Spending:
+    async def reserve(self, head: Head, payer: RunRef, known: Spending, need: Spending) -> Spending:
         """Return all that a run was given, once that is so much more than it knew of, or more.
 
         What it knew of may be spent, and so it is granted whatever the limits are by now.
@@ -79,125 +81,136 @@ class Accounts:
             StoreUnavailable: the store did not say what became of it.
         """
         while True:
-            async with self._turn(head.key, draws):
-                account, grant = await _read(self._kernel, head.key, draws)
+            async with self._lock_of(head.key, payer):
+                account, grant = await _read_account(self._kernel, head.key, payer)
                 if account is None:
-                    raise Short("a budget, and that is gone")
-                if grant.is_past(head):
-                    raise Dropped
-                own, token = grant.own(head), self._kernel.ids.new()
-                owed = _beyond(account.limited(known), own)
-                more = _beyond(account.limited(known + need), own)
-                lacking = account.lacking(owed, more - owed)
-                if lacking is not None and owed == NOTHING:
-                    if await self._wait(head.key, draws, account, token):
-                        raise Short(lacking)
+                    raise InsufficientBudget("a budget, and that is gone")
+                if grant.is_of_later_claim(head):
+                    raise ClaimLost
+                own, token = grant.own_total(head), self._kernel.ids.new()
+                owed = _excess(account.limited_part(known), own)
+                more = _excess(account.limited_part(known + need), own)
+                lacking = account.shortfall(owed, more - owed)
+                if lacking is not None and owed == NO_SPENDING:
+                    if await self._add_waiter(head.key, payer, account, token):
+                        raise InsufficientBudget(lacking)
                     continue
                 if lacking is not None:
                     more = owed  # what is spent is granted first; the rest is asked for again
-                if more == NOTHING and grant.is_held_by(head):
+                if more == NO_SPENDING and grant.is_of_claim(head):
                     return own
-                writes = records.drawn(head, draws, account, grant, more, token=token)
-                if await self._changed(head.key, draws, writes, token) and lacking is None:
+                writes = records.draw_writes(head, payer, account, grant, more, token=token)
+                if await self._try_write(head.key, payer, writes, token) and lacking is None:
                     return own + more
 
-    async def settle(self, hands: Hands, head: Head, spent: Spending) -> None:
+    async def release_unspent(self, workers: LocalWorkers, head: Head, spent: Spending) -> None:
         """Give back what an ended run did not need, and wake those that wait for it.
 
         Raises:
             Dropped: a later claim of the run has drawn, or settled.
             StoreUnavailable: the store did not say what became of it.
         """
-        if head.draws is None:
+        if head.payer is None:
             return
-        holder, draws = head.key, head.draws
+        run_key, payer = head.key, head.payer
         while True:
-            async with self._turn(holder, draws):
-                account, grant = await _read(self._kernel, holder, draws)
-                if grant.is_past(head):
-                    raise Dropped
-                if account is None or grant.closed or not grant.version or not grant.is_of(head):
+            async with self._lock_of(run_key, payer):
+                account, grant = await _read_account(self._kernel, run_key, payer)
+                if grant.is_of_later_claim(head):
+                    raise ClaimLost
+                if (
+                    account is None
+                    or grant.closed
+                    or not grant.version
+                    or not grant.is_of_run(head)
+                ):
                     return
                 token = self._kernel.ids.new()
-                writes = records.returned(head, draws, account, grant, spent, token=token)
-                if await self._changed(holder, draws, writes, token):
+                writes = records.return_unspent_writes(
+                    head, payer, account, grant, spent, token=token
+                )
+                if await self._try_write(run_key, payer, writes, token):
                     break
         for run in account.waiting:
-            await prompt(self._kernel, hands, RunKey(holder.tenant, run))
+            await recheck_budget(self._kernel, workers, RunKey(run_key.tenant, run))
 
-    async def fund(self, hands: Hands, head: Head) -> None:
+    async def fund(self, workers: LocalWorkers, head: Head) -> None:
         """Give the account of a run the limits of its row, if it has one; wake those that wait."""
-        for run in await self._agree(head):
-            await prompt(self._kernel, hands, RunKey(head.key.tenant, run))
+        for run in await self._sync_limits(head):
+            await recheck_budget(self._kernel, workers, RunKey(head.key.tenant, run))
 
-    async def _agree(self, head: Head) -> list[str]:
+    async def _sync_limits(self, head: Head) -> list[str]:
         """Let the account of a run say what its row says; return who waited for more.
 
         Of two budgets the later one counts, however late whoever read the earlier one wakes up.
         """
-        draws, waiting = Parent(head.key.id, head.generation), list[str]()
+        payer, waiting = RunRef(head.key.id, head.generation), list[str]()
         while True:
             item = await self._kernel.heads.get(head.key.head)
-            account, _ = await _read(self._kernel, head.key, draws)
+            account, _ = await _read_account(self._kernel, head.key, payer)
             if item is None or item.get("generation") != head.generation or account is None:
                 return waiting
             waiting += account.waiting
             row = head_of(item)
             if row.budget is None or row.fundings <= account.fundings:
                 return waiting
-            write = records.funded(row, account, row.budget, token=self._kernel.ids.new())
+            write = records.account_limits_write(
+                row, account, row.budget, token=self._kernel.ids.new()
+            )
             # Whether it stands or not, both are looked at again: the row may say another thing.
             with suppress(ConditionFailed):
-                await self._kernel.settle(self._kernel.accounts, write)
+                await self._kernel.resolve_write(self._kernel.accounts, write)
 
-    async def limits(self, holder: RunKey, draws: Parent) -> Limits | None:
+    async def read_limits(self, run_key: RunKey, payer: RunRef) -> BudgetLimits | None:
         """Return the limits of an account; None where it is gone."""
-        account, _ = await _read(self._kernel, holder, draws)
+        account, _ = await _read_account(self._kernel, run_key, payer)
         return None if account is None else account.limits
 
-    async def _wait(self, holder: RunKey, draws: Parent, account: Account, token: str) -> bool:
+    async def _add_waiter(
+        self, run_key: RunKey, payer: RunRef, account: Account, token: str
+    ) -> bool:
         """Stand among those that wait for more; return whether that is written."""
-        write = records.awaited(holder, draws, account, token=token)
+        write = records.await_funds_write(run_key, payer, account, token=token)
         if write is None:
             return True
         try:
-            await self._kernel.settle(self._kernel.accounts, write)
+            await self._kernel.resolve_write(self._kernel.accounts, write)
         except ConditionFailed:
             return False
         return True
 
-    async def _changed(
-        self, holder: RunKey, draws: Parent, writes: Sequence[Update], token: str
+    async def _try_write(
+        self, run_key: RunKey, payer: RunRef, writes: Sequence[Update], token: str
     ) -> bool:
         """Carry out a change of an account and a grant; return whether it stands."""
         try:
-            await self._together(writes)
+            await self._transact(writes)
         except TransactionCancelled:
-            _, grant = await _read(self._kernel, holder, draws)
+            _, grant = await _read_account(self._kernel, run_key, payer)
             return grant.token == token  # an earlier sending of it was carried out
         return True
 
-    async def _together(self, writes: Sequence[Put | Update]) -> None:
+    async def _transact(self, writes: Sequence[Put | Update]) -> None:
         try:
-            await self._kernel.settle_together(self._kernel.accounts, writes)
+            await self._kernel.resolve_transaction(self._kernel.accounts, writes)
         except OutcomeUnknown as error:
             raise StoreUnavailable(str(error)) from error
 
-    def _turn(self, holder: RunKey, draws: Parent) -> asyncio.Lock:
-        key = account_key(RunKey(holder.tenant, draws.id), draws.generation)
-        turn = self._turns.get(key)
-        if turn is None:
-            turn = self._turns[key] = asyncio.Lock()
-        return turn
+    def _lock_of(self, run_key: RunKey, payer: RunRef) -> asyncio.Lock:
+        key = account_key(RunKey(run_key.tenant, payer.id), payer.generation)
+        lock = self._locks.get(key)
+        if lock is None:
+            lock = self._locks[key] = asyncio.Lock()
+        return lock
 
 
-async def granted(kernel: Kernel, head: Head) -> Spending | None:
+async def read_granted(kernel: Kernel, head: Head) -> Spending | None:
     """Return what a run and those that it started may have spent; None where it has no account."""
-    account, _ = await _read(kernel, head.key, Parent(head.key.id, head.generation))
+    account, _ = await _read_account(kernel, head.key, RunRef(head.key.id, head.generation))
     return None if account is None else account.granted
 
 
-async def close(kernel: Kernel, head: Head) -> Spending | None:
+async def close_account(kernel: Kernel, head: Head) -> Spending | None:
     """Let nothing more be drawn on a run's account; return what may have been spent of it.
 
     None where it has no account.
@@ -206,26 +219,28 @@ async def close(kernel: Kernel, head: Head) -> Spending | None:
         OutcomeUnknown, StoreUnavailable: the store did not say what became of it.
     """
     while True:
-        account, _ = await _read(kernel, head.key, Parent(head.key.id, head.generation))
+        account, _ = await _read_account(kernel, head.key, RunRef(head.key.id, head.generation))
         if account is None or account.closed:
             return None if account is None else account.granted
         with suppress(ConditionFailed):  # somebody drew, or gave back: what is granted changed
-            write = records.closed(head, account, token=kernel.ids.new())
-            await kernel.settle(kernel.accounts, write)
+            write = records.close_account_write(head, account, token=kernel.ids.new())
+            await kernel.resolve_write(kernel.accounts, write)
 
 
-async def _read(kernel: Kernel, holder: RunKey, draws: Parent) -> tuple[Account | None, Grant]:
-    owner = RunKey(holder.tenant, draws.id)
+async def _read_account(
+    kernel: Kernel, run_key: RunKey, payer: RunRef
+) -> tuple[Account | None, Grant]:
+    owner = RunKey(run_key.tenant, payer.id)
     keys = [
-        account_key(owner, draws.generation),
-        grant_key(owner, draws.generation, holder.id),
+        account_key(owner, payer.generation),
+        grant_key(owner, payer.generation, run_key.id),
     ]
     account, grant = await kernel.accounts.get_many(keys)
-    standing = None if account is None else records.account_of(account)
-    return standing, records.grant_of(grant)
+    current = None if account is None else records.account_of(account)
+    return current, records.grant_of(grant)
 
 
-def _beyond(wanted: Spending, given: Spending) -> Spending:
+def _excess(wanted: Spending, given: Spending) -> Spending:
     return Spending(
         max(wanted.tokens - given.tokens, 0), max(wanted.nanodollars - given.nanodollars, 0)
     )

@@ -5,19 +5,21 @@ from __future__ import annotations
 from contextlib import suppress
 
 from holdfast.engine.kernel.kernel import Kernel
-from holdfast.engine.runs.local_workers import Hands
+from holdfast.engine.runs.local_workers import LocalWorkers
 from holdfast.engine.runs.rows import read_row
-from holdfast.engine.runs.waking import changed, woken
+from holdfast.engine.runs.waking import update_head, wake_run
 from holdfast.errors import BudgetShared, RunEnded, RunNotFound
-from holdfast.model.budget import Limits
-from holdfast.records import changes
+from holdfast.model.budget import BudgetLimits
+from holdfast.records import run_writes
 from holdfast.records.head import OPEN, Head, head_of
 from holdfast.records.keys import RunKey
 
-__all__ = ["fund", "prompt"]
+__all__ = ["fund_run", "recheck_budget"]
 
 
-async def fund(kernel: Kernel, hands: Hands, run: RunKey, limits: Limits) -> Head:
+async def fund_run(
+    kernel: Kernel, workers: LocalWorkers, run: RunKey, limits: BudgetLimits
+) -> Head:
     """Give a run another budget; if it waits for one, it asks again. Return its row as it was.
 
     Raises:
@@ -25,23 +27,23 @@ async def fund(kernel: Kernel, hands: Hands, run: RunKey, limits: Limits) -> Hea
         RunEnded: it has ended, or expired.
         BudgetShared: it has no budget of its own; or a slice, which is not raised.
     """
-    standing: Head | None = await read_row(kernel, run)
-    head = standing
-    while standing is not None:
-        head = standing
+    current: Head | None = await read_row(kernel, run)
+    head = current
+    while current is not None:
+        head = current
         if head.status not in OPEN:
             raise RunEnded(f"run {run.id!r} is {head.status}", status=head.status)
-        if head.draws is not None:
-            raise BudgetShared(f"run {run.id!r} shares the budget of run {head.draws.id!r}")
+        if head.payer is not None:
+            raise BudgetShared(f"run {run.id!r} shares the budget of run {head.payer.id!r}")
         await _check_slice(kernel, head, limits)
         now, token = kernel.clock.now_ms(), kernel.ids.new()
-        write = changes.funded(head, limits, now_ms=now, token=token)
-        standing = await changed(kernel, head, write)
-    await prompt(kernel, hands, run)
+        write = run_writes.budget_write(head, limits, now_ms=now, token=token)
+        current = await update_head(kernel, head, write)
+    await recheck_budget(kernel, workers, run)
     return head
 
 
-async def _check_slice(kernel: Kernel, head: Head, limits: Limits) -> None:
+async def _check_slice(kernel: Kernel, head: Head, limits: BudgetLimits) -> None:
     """Check that a child is not given more than its parent set aside for it.
 
     What a parent sets aside stands in its journal, into which only its owner writes.
@@ -51,8 +53,8 @@ async def _check_slice(kernel: Kernel, head: Head, limits: Limits) -> None:
     item = await kernel.heads.get(RunKey(head.key.tenant, head.parent.id).head)
     parent = None if item is None else head_of(item)
     if parent is not None and parent.generation == head.parent.generation:
-        budget = parent.budget or Limits()
-        if parent.draws is None and budget.tokens is None and budget.nanodollars is None:
+        budget = parent.budget or BudgetLimits()
+        if parent.payer is None and budget.tokens is None and budget.nanodollars is None:
             return  # it limits nothing, and so it set nothing aside
     raise BudgetShared(
         f"run {head.key.id!r} has a slice of the budget of run {head.parent.id!r}, which can be "
@@ -61,16 +63,16 @@ async def _check_slice(kernel: Kernel, head: Head, limits: Limits) -> None:
     )
 
 
-async def prompt(kernel: Kernel, hands: Hands, run: RunKey) -> None:
+async def recheck_budget(kernel: Kernel, workers: LocalWorkers, run: RunKey) -> None:
     """Let a run ask again for what it lacked, if it is there and waits, or is about to."""
     with suppress(RunNotFound):
         head: Head | None = await read_row(kernel, run)
         while head is not None and head.status in OPEN:
             if head.status == "waiting" and head.owner is None:
-                if not any(wait.asks_again for wait in head.waits):
+                if not any(wait.needs_recheck for wait in head.waits):
                     return
-                head = await woken(kernel, hands, head, spilled=False)
+                head = await wake_run(kernel, workers, head, spilled=False)
             else:
                 now, token = kernel.clock.now_ms(), kernel.ids.new()
-                sign = changes.signalled(head, spilled=False, now_ms=now, token=token)
-                head = await changed(kernel, head, sign)
+                write = run_writes.notify_owner_write(head, spilled=False, now_ms=now, token=token)
+                head = await update_head(kernel, head, write)

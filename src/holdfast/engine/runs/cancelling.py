@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.engine.journal.reader import Loaded, load_journal
+from holdfast.engine.journal.reader import LoadedRun, load_journal
 from holdfast.engine.kernel.kernel import Kernel
-from holdfast.engine.runs.local_workers import NOBODY, Hands
-from holdfast.engine.runs.obligations import owes, owes_family, pay
+from holdfast.engine.runs.local_workers import NO_WORKERS, LocalWorkers
+from holdfast.engine.runs.obligations import (
+    has_family_obligations,
+    has_obligations,
+    settle_obligations,
+)
 from holdfast.engine.runs.removal import freed_at_ms
 from holdfast.engine.runs.rows import check_not_freed, read_row
-from holdfast.engine.runs.waking import changed
+from holdfast.engine.runs.waking import update_head
 from holdfast.errors import (
     ConditionFailed,
     JournalDamaged,
@@ -18,7 +22,7 @@ from holdfast.errors import (
 )
 from holdfast.model.event import Cancelled
 from holdfast.model.execution import folded
-from holdfast.records import changes
+from holdfast.records import run_writes
 from holdfast.records.codec import pack
 from holdfast.records.head import (
     ENDED,
@@ -26,14 +30,16 @@ from holdfast.records.head import (
 )
 from holdfast.records.journal import (
     Content,
-    record,
+    record_write,
 )
 from holdfast.records.keys import RunKey
 
 __all__ = ["cancel_run"]
 
 
-async def cancel_run(kernel: Kernel, run: RunKey, *, reason: str, hands: Hands = NOBODY) -> Head:
+async def cancel_run(
+    kernel: Kernel, run: RunKey, *, reason: str, workers: LocalWorkers = NO_WORKERS
+) -> Head:
     """End a run; whoever holds it learns of it at its next write. Return its row.
 
     First the row says that it is to end, so that nobody can forget it; then it stands in the
@@ -53,12 +59,14 @@ async def cancel_run(kernel: Kernel, run: RunKey, *, reason: str, hands: Hands =
             raise RunEnded(f"run {run.id!r} is {status}", status=status)
         if head.cancel is not None:
             break
-        write = changes.with_cancel(head, reason=reason, now_ms=now, token=kernel.ids.new())
-        head = await changed(kernel, head, write) or await read_row(kernel, run)
-    return await _cancelled(kernel, hands, head, reason)
+        write = run_writes.cancel_write(head, reason=reason, now_ms=now, token=kernel.ids.new())
+        head = await update_head(kernel, head, write) or await read_row(kernel, run)
+    return await _write_cancellation(kernel, workers, head, reason)
 
 
-async def _cancelled(kernel: Kernel, hands: Hands, head: Head, reason: str) -> Head:
+async def _write_cancellation(
+    kernel: Kernel, workers: LocalWorkers, head: Head, reason: str
+) -> Head:
     while True:
         try:
             loaded = await load_journal(kernel, head)
@@ -66,42 +74,42 @@ async def _cancelled(kernel: Kernel, hands: Hands, head: Head, reason: str) -> H
             await check_not_freed(kernel, head.key)
             raise
         ending = loaded.execution.ending
-        if head.retry_owed(loaded.execution) is not None:
+        if head.pending_retry(loaded.execution) is not None:
             return head  # whoever opens it again finds in its row that it is to end
         if ending is not None and ending != "cancelled":
             raise RunEnded(f"run {head.key.id!r} is {ending}", status=ending)
         if ending is None:
             event = Cancelled(kernel.clock.now_ms(), reason)
             content = Content(pack([event]))
-            position, token = loaded.context.position, kernel.ids.new()
-            lasting = head.lasting(loaded.execution)
-            put = record(lasting, position, content, token=token, whole=True)
+            position, token = loaded.extent.position, kernel.ids.new()
+            lasting = head.with_journal_lifetime(loaded.execution)
+            put = record_write(lasting, position, content, token=token, whole=True)
             try:
-                await kernel.settle(kernel.journals, put)
+                await kernel.resolve_write(kernel.journals, put)
             except ConditionFailed:
                 continue  # somebody wrote there first
             loaded = msgspec.structs.replace(loaded, execution=folded(loaded.execution, [event]))
-        return await _closed(kernel, hands, head.key, loaded)
+        return await _close_row(kernel, workers, head.key, loaded)
 
 
-async def _closed(kernel: Kernel, hands: Hands, run: RunKey, loaded: Loaded) -> Head:
+async def _close_row(kernel: Kernel, workers: LocalWorkers, run: RunKey, loaded: LoadedRun) -> Head:
     """Close the row of a cancelled run that nobody holds; an owner closes it by itself."""
     head = await read_row(kernel, run)
     if head.owner is not None or head.status in ENDED:
         return head
-    if owes_family(head):
+    if has_family_obligations(head):
         return head  # a worker ends it, and those that end with it; until then it is due
-    if owes(head):
+    if has_obligations(head):
         # The row is due, and stays so until this is done: should we die, a worker does it.
-        await pay(kernel, hands, head)
-    write = changes.ended(
+        await settle_obligations(kernel, workers, head)
+    write = run_writes.end_write(
         head,
         loaded.execution,
         status="cancelled",
         failure=loaded.execution.failure,
-        due_ms=freed_at_ms(head, loaded.context),
-        context=loaded.context,
+        due_ms=freed_at_ms(head, loaded.extent),
+        extent=loaded.extent,
         now_ms=kernel.clock.now_ms(),
         token=kernel.ids.new(),
     )
-    return await changed(kernel, head, write) or await read_row(kernel, run)
+    return await update_head(kernel, head, write) or await read_row(kernel, run)

@@ -25,13 +25,13 @@ from contextlib import suppress
 
 import msgspec
 
-from holdfast.engine.journal.payloads import spilled
-from holdfast.engine.journal.reader import Loaded, load_journal
+from holdfast.engine.journal.payloads import spill_if_large
+from holdfast.engine.journal.reader import LoadedRun, load_journal
 from holdfast.engine.kernel.kernel import Kernel
-from holdfast.engine.runs.inbox import prolong_all
+from holdfast.engine.runs.inbox import extend_signals
 from holdfast.engine.runs.rows import read_row
-from holdfast.engine.runs.session_queue import keep_place
-from holdfast.engine.runs.waking import standing_row
+from holdfast.engine.runs.session_queue import extend_ticket
+from holdfast.engine.runs.waking import conflicting_head
 from holdfast.errors import (
     ConditionFailed,
     ExpiryNotLater,
@@ -42,16 +42,16 @@ from holdfast.errors import (
 )
 from holdfast.model.event import Extended
 from holdfast.model.execution import snapshot
-from holdfast.records import changes
+from holdfast.records import run_writes
 from holdfast.records.codec import pack
 from holdfast.records.head import OPEN, Head, head_of
-from holdfast.records.journal import prolonged, record
-from holdfast.records.keys import RunKey, beside_range
-from holdfast.records.lifetime import longer_class, retention_class, ttl_of
-from holdfast.records.moments import moment
+from holdfast.records.journal import extend_ttl_write, record_write
+from holdfast.records.keys import RunKey, related_items_range
+from holdfast.records.lifetime import longer_retention_class, retention_class, ttl_of
+from holdfast.records.times import utc_datetime
 from holdfast.storage import Update
 
-__all__ = ["extend"]
+__all__ = ["extend_run"]
 
 
 class _Lifetime(msgspec.Struct, frozen=True):
@@ -62,7 +62,7 @@ class _Lifetime(msgspec.Struct, frozen=True):
     kept: str
 
 
-async def extend(kernel: Kernel, run: RunKey, *, expires_ms: int) -> Head:
+async def extend_run(kernel: Kernel, run: RunKey, *, expires_ms: int) -> Head:
     """Let a run expire later; return its row.
 
     Raises:
@@ -77,50 +77,50 @@ async def extend(kernel: Kernel, run: RunKey, *, expires_ms: int) -> Head:
         return head
     if expires_ms < head.expires_ms:
         raise ExpiryNotLater(
-            f"run {run.id!r} expires at {moment(head.expires_ms)}, and an expiry is never "
-            f"shortened: {moment(expires_ms)} is before that"
+            f"run {run.id!r} expires at {utc_datetime(head.expires_ms)}, and an expiry is never "
+            f"shortened: {utc_datetime(expires_ms)} is before that"
         )
-    asked = _lifetime(head, expires_ms, kernel.clock.now_ms())
+    lifetime = _lifetime(head, expires_ms, kernel.clock.now_ms())
 
     def reclassed(head: Head) -> Update:
-        return changes.reclassed(
-            head, asked.kept, now_ms=kernel.clock.now_ms(), token=kernel.ids.new()
+        return run_writes.retention_class_write(
+            head, lifetime.kept, now_ms=kernel.clock.now_ms(), token=kernel.ids.new()
         )
 
     def fits(head: Head) -> bool:
-        return longer_class(head.kept, asked.kept) == head.kept
+        return longer_retention_class(head.kept, lifetime.kept) == head.kept
 
-    head = await _until(kernel, head, fits, reclassed)
-    loaded = await _secured(kernel, head, asked)
-    position = loaded.context.position
+    head = await _update_until(kernel, head, fits, reclassed)
+    loaded = await _write_snapshot(kernel, head, lifetime)
+    position = loaded.extent.position
 
     def lasting(head: Head) -> Update:
-        return changes.lasting(
+        return run_writes.lifetime_write(
             head,
-            ttl=max(asked.ttl, head.ttl),
-            expires_ms=max(asked.expires_ms, head.extends_ms),
+            ttl=max(lifetime.ttl, head.ttl),
+            expires_ms=max(lifetime.expires_ms, head.extends_ms),
             snapshot=position,
             now_ms=kernel.clock.now_ms(),
             token=kernel.ids.new(),
         )
 
     def lasts(head: Head) -> bool:
-        return head.ttl >= asked.ttl and head.snapshot >= position
+        return head.ttl >= lifetime.ttl and head.snapshot >= position
 
-    head = await _until(kernel, head, lasts, lasting)
-    await keep_place(kernel, head)
-    await _prolong_beside(kernel, head)
-    return await _extended(kernel, head, expires_ms, taken=loaded.execution.taken)
+    head = await _update_until(kernel, head, lasts, lasting)
+    await extend_ticket(kernel, head)
+    await _extend_related_items(kernel, head)
+    return await _write_expiry(kernel, head, expires_ms, taken=loaded.execution.taken)
 
 
-async def _extended(
+async def _write_expiry(
     kernel: Kernel, head: Head, expires_ms: int, *, taken: Collection[tuple[str, str]]
 ) -> Head:
     """Let the signals last, then let the run expire later; return its row."""
-    wakes = await prolong_all(kernel, head, taken)
+    wakes = await extend_signals(kernel, head, taken)
     while head.expires_ms < expires_ms:
         _check_open(kernel, head)
-        write = changes.extended(
+        write = run_writes.extend_write(
             head,
             expires_ms=expires_ms,
             wakes=wakes,
@@ -128,12 +128,12 @@ async def _extended(
             token=kernel.ids.new(),
         )
         try:
-            return head_of(await kernel.settle(kernel.heads, write))
+            return head_of(await kernel.resolve_write(kernel.heads, write))
         except ConditionFailed as failed:
-            head = standing_row(head, failed)
+            head = conflicting_head(head, failed)
         if head.status == "waiting" and head.owner is None:
             # It may have looked at a late signal meanwhile, and waits again.
-            wakes = await prolong_all(kernel, head, taken)
+            wakes = await extend_signals(kernel, head, taken)
     return head
 
 
@@ -141,35 +141,35 @@ def _lifetime(head: Head, expires_ms: int, now_ms: int) -> _Lifetime:
     # Its ttl may be that of an expiry which somebody asked for and did not come to write down.
     retention = head.ttl - ttl_of(max(head.expires_ms, head.extends_ms), 0)
     ttl = max(ttl_of(expires_ms, retention), head.ttl)
-    kept = longer_class(head.kept, retention_class(ttl - now_ms // 1000))
+    kept = longer_retention_class(head.kept, retention_class(ttl - now_ms // 1000))
     return _Lifetime(expires_ms, ttl, kept)
 
 
-async def _secured(kernel: Kernel, head: Head, asked: _Lifetime) -> Loaded:
+async def _write_snapshot(kernel: Kernel, head: Head, lifetime: _Lifetime) -> LoadedRun:
     """Write a snapshot that lasts; return what it is of, and so where it stands."""
     while True:
-        loaded = await _loaded(kernel, head)
+        loaded = await _load_journal(kernel, head)
         if loaded.execution.ending is not None:
             status = loaded.execution.ending
             raise RunEnded(f"run {head.key.id!r} is {status}", status=status)
-        now, context = kernel.clock.now_ms(), loaded.context
+        now, extent = kernel.clock.now_ms(), loaded.extent
         # Somebody may have promised more, and died.
-        ttl = max(asked.ttl, loaded.execution.ttl)
+        ttl = max(lifetime.ttl, loaded.execution.ttl)
         lasting = msgspec.structs.replace(head, ttl=ttl)
         events = [
-            snapshot(loaded.execution, now, size=context.size, blobs=context.blobs),
-            Extended(now, asked.expires_ms, ttl, head.kept),
+            snapshot(loaded.execution, now, size=extent.size, blobs=extent.blobs),
+            Extended(now, lifetime.expires_ms, ttl, head.kept),
         ]
         # Not under the name of a record's blob: the owner may be writing that one just now.
         name = f"snapshot-{kernel.ids.new()}"
         try:
-            content = await spilled(kernel, lasting, pack(events), name)
+            content = await spill_if_large(kernel, lasting, pack(events), name)
         except InvalidResult as error:
             raise InvalidRequest(f"run {head.key.id!r} cannot be extended: {error}") from None
         token = kernel.ids.new()
-        put = record(lasting, context.position, content, token=token)
+        put = record_write(lasting, extent.position, content, token=token)
         try:
-            await kernel.settle(kernel.journals, put)
+            await kernel.resolve_write(kernel.journals, put)
         except ConditionFailed:
             # Another record stands there, or the place of one where the run was freed.
             if content.blob is not None and kernel.blobs is not None:
@@ -180,14 +180,14 @@ async def _secured(kernel: Kernel, head: Head, asked: _Lifetime) -> Loaded:
         return loaded
 
 
-async def _prolong_beside(kernel: Kernel, head: Head) -> None:
-    async for item in kernel.journals.every(head.key.pk, beside_range()):
+async def _extend_related_items(kernel: Kernel, head: Head) -> None:
+    async for item in kernel.journals.query_all(head.key.pk, related_items_range()):
         if item["ttl"] < head.ttl and item["SK"].split("#")[1] == head.generation:
             with suppress(ConditionFailed):  # it lasts long enough, or is gone
-                await kernel.settle(kernel.journals, prolonged(item, head.ttl))
+                await kernel.resolve_write(kernel.journals, extend_ttl_write(item, head.ttl))
 
 
-async def _loaded(kernel: Kernel, head: Head) -> Loaded:
+async def _load_journal(kernel: Kernel, head: Head) -> LoadedRun:
     try:
         return await load_journal(kernel, head)
     except JournalDamaged:
@@ -196,16 +196,16 @@ async def _loaded(kernel: Kernel, head: Head) -> Loaded:
         raise
 
 
-async def _until(
+async def _update_until(
     kernel: Kernel, head: Head, done: Callable[[Head], bool], write: Callable[[Head], Update]
 ) -> Head:
     """Change the row until it says so, as long as the run is open; return it."""
     while not done(head):
         _check_open(kernel, head)
         try:
-            head = head_of(await kernel.settle(kernel.heads, write(head)))
+            head = head_of(await kernel.resolve_write(kernel.heads, write(head)))
         except ConditionFailed as failed:
-            head = standing_row(head, failed)
+            head = conflicting_head(head, failed)
     return head
 
 

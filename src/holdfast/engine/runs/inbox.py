@@ -6,23 +6,23 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
-from holdfast.engine.journal.payloads import contents_of, spilled
+from holdfast.engine.journal.payloads import load_payloads, spill_if_large
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.errors import ConditionFailed, OutcomeUnknown
 from holdfast.records.head import Head
 from holdfast.records.journal import (
     accepted_ms_of,
     content_of,
-    prolonged_signal,
-    signal_in,
+    extend_signal_ttl_write,
+    signal_name_and_id,
     ttl_of_signal,
 )
 from holdfast.records.keys import inbox_key, inbox_range
 
-__all__ = ["prolong", "prolong_all"]
+__all__ = ["extend_signal", "extend_signals"]
 
 
-async def prolong(kernel: Kernel, head: Head, *, name: str, id: str) -> None:
+async def extend_signal(kernel: Kernel, head: Head, *, name: str, id: str) -> None:
     """Let a signal last as long as its run does by now.
 
     Raises:
@@ -31,29 +31,29 @@ async def prolong(kernel: Kernel, head: Head, *, name: str, id: str) -> None:
     item = await kernel.inboxes.get(inbox_key(head.key, head.generation, name, id))
     if item is None:
         raise OutcomeUnknown(f"the signal {id!r} stood for too long, and is gone; send it again")
-    await _prolong(kernel, head, item)
+    await _extend_item(kernel, head, item)
 
 
-async def prolong_all(kernel: Kernel, head: Head, taken: Collection[tuple[str, str]]) -> bool:
+async def extend_signals(kernel: Kernel, head: Head, taken: Collection[tuple[str, str]]) -> bool:
     """Let every signal that was not taken yet last as long as its run.
 
     Return whether one of them was accepted too late, and counts once the run expires later.
     """
     late = False
-    async for item in kernel.inboxes.every(head.key.pk, inbox_range(head.generation)):
-        if signal_in(item) not in taken:
-            await _prolong(kernel, head, item)
+    async for item in kernel.inboxes.query_all(head.key.pk, inbox_range(head.generation)):
+        if signal_name_and_id(item) not in taken:
+            await _extend_item(kernel, head, item)
             late = late or accepted_ms_of(item) >= head.expires_ms
     return late
 
 
-async def _prolong(kernel: Kernel, head: Head, item: Mapping[str, Any]) -> None:
+async def _extend_item(kernel: Kernel, head: Head, item: Mapping[str, Any]) -> None:
     if ttl_of_signal(item) >= head.ttl:
         return
     content = content_of(item)
     if content.blob is not None:
         # Under a name of its own: what a bucket deletes by age begins to count anew.
-        (data,) = await contents_of(kernel, [content])
-        content = await spilled(kernel, head, data, f"signal-{kernel.ids.new()}")
+        (data,) = await load_payloads(kernel, [content])
+        content = await spill_if_large(kernel, head, data, f"signal-{kernel.ids.new()}")
     with suppress(ConditionFailed):  # somebody else did it
-        await kernel.settle(kernel.inboxes, prolonged_signal(item, head.ttl, content))
+        await kernel.resolve_write(kernel.inboxes, extend_signal_ttl_write(item, head.ttl, content))

@@ -8,24 +8,24 @@ next reads in the journal that it has ended, and pays again.
 from __future__ import annotations
 
 from holdfast.engine.kernel.kernel import Kernel
-from holdfast.engine.runs.local_workers import Hands
-from holdfast.engine.runs.session_queue import leave_lane
+from holdfast.engine.runs.local_workers import LocalWorkers
+from holdfast.engine.runs.session_queue import leave_queue
 from holdfast.records.head import Head
 
-__all__ = ["owes", "owes_family", "pay"]
+__all__ = ["has_family_obligations", "has_obligations", "settle_obligations"]
 
 
-def owes(head: Head) -> bool:
+def has_obligations(head: Head) -> bool:
     """Return whether somebody waits for the run to have ended."""
-    return head.lane is not None or head.draws is not None or owes_family(head)
+    return head.session_queue is not None or head.payer is not None or has_family_obligations(head)
 
 
-def owes_family(head: Head) -> bool:
+def has_family_obligations(head: Head) -> bool:
     """Return whether the run has a parent to be told, or children to be cancelled."""
     return head.parent is not None or head.children
 
 
-async def pay(kernel: Kernel, hands: Hands, head: Head) -> None:
+async def settle_obligations(kernel: Kernel, workers: LocalWorkers, head: Head) -> None:
     """Do what an ended run owes; again, if it was done before."""
-    if head.lane is not None:
-        await leave_lane(kernel, hands, head, head.lane)
+    if head.session_queue is not None:
+        await leave_queue(kernel, workers, head, head.session_queue)

@@ -4,34 +4,34 @@ from __future__ import annotations
 
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.errors import RunNotFound
-from holdfast.records.head import ENDED, Context, Head
-from holdfast.records.journal import freed
-from holdfast.records.keys import blob_prefix, kept_range
+from holdfast.records.head import ENDED, Head, JournalExtent
+from holdfast.records.journal import free_item_write
+from holdfast.records.keys import blob_prefix, run_data_range
 from holdfast.storage import Delete, Put
 
-__all__ = ["check_kept", "freed_at_ms", "is_freed_by", "not_kept", "remove"]
+__all__ = ["check_journal_kept", "free_run", "freed_at_ms", "is_freed_by", "journal_not_kept"]
 
 # The rows go by their ttl; what they name must be gone before them, or nobody would find it.
-_BEFORE_TTL_MS = 3600 * 1000
-_BATCH = 100
+_FREE_BEFORE_TTL_MS = 3600 * 1000
+_BATCH_ITEMS = 100
 
 
-def freed_at_ms(head: Head, context: Context) -> int | None:
+def freed_at_ms(head: Head, extent: JournalExtent) -> int | None:
     """Return when the blobs of a run that has ended are to be freed; None where it has none."""
-    if not context.blobs and not head.spilled:
+    if not extent.blobs and not head.spilled:
         return None
-    return head.ttl * 1000 - _BEFORE_TTL_MS
+    return head.ttl * 1000 - _FREE_BEFORE_TTL_MS
 
 
 def is_freed_by(head: Head, now_ms: int) -> bool:
     """Return whether what a run keeps is being freed by now, though its row may not say so yet."""
     if head.status == "expired":
         return True
-    due_ms = freed_at_ms(head, head.context)
+    due_ms = freed_at_ms(head, head.extent)
     return head.status in ENDED and due_ms is not None and now_ms >= due_ms
 
 
-def check_kept(head: Head) -> None:
+def check_journal_kept(head: Head) -> None:
     """Check that a run's journal is there.
 
     Raises:
@@ -40,14 +40,14 @@ def check_kept(head: Head) -> None:
     if head.into is not None:
         raise RunNotFound(f"run {head.key.id!r} has no journal: run {head.into!r} took its input")
     if head.freed:
-        raise not_kept(head)
+        raise journal_not_kept(head)
 
 
-def not_kept(head: Head) -> RunNotFound:
+def journal_not_kept(head: Head) -> RunNotFound:
     return RunNotFound(f"run {head.key.id!r} is {head.status}, and its journal is not kept")
 
 
-async def remove(kernel: Kernel, head: Head) -> None:
+async def free_run(kernel: Kernel, head: Head) -> None:
     """Delete a run's blobs, journal, inbox and text; do nothing where they are gone.
 
     The places of its records stay until their ttl, so that no late write takes one of them.
@@ -56,11 +56,11 @@ async def remove(kernel: Kernel, head: Head) -> None:
         for kept in (head.kept, *head.kept_before):
             await kernel.blobs.delete_all(blob_prefix(kept, head.key, head.generation))
     batch: list[Put | Delete] = []
-    async for item in kernel.journals.every(head.key.pk, kept_range(head.generation)):
-        write = freed(item)
+    async for item in kernel.journals.query_all(head.key.pk, run_data_range(head.generation)):
+        write = free_item_write(item)
         if write is not None:
             batch.append(write)
-        if len(batch) == _BATCH:
+        if len(batch) == _BATCH_ITEMS:
             await kernel.journals.write_many(batch)
             batch = []
     await kernel.journals.write_many(batch)

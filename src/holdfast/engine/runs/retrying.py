@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs.rows import read_row
-from holdfast.engine.runs.waking import changed
+from holdfast.engine.runs.waking import update_head
 from holdfast.errors import (
     NotRetryable,
     RunEnded,
 )
-from holdfast.records import changes
-from holdfast.records.damage import part
+from holdfast.records import run_writes
+from holdfast.records.damage import attribute_part
 from holdfast.records.head import (
-    TROUBLE,
+    TROUBLED,
     RetryRequest,
 )
-from holdfast.records.keys import Place, RunKey
+from holdfast.records.keys import IndexKey, RunKey
 
 __all__ = ["retry_run"]
 
 
-async def retry_run(kernel: Kernel, run: RunKey, *, from_node: str | None) -> Place:
+async def retry_run(kernel: Kernel, run: RunKey, *, from_node: str | None) -> IndexKey:
     """Let a run that failed, or is quarantined, go on; return where it is due.
 
     Raises:
@@ -29,15 +29,17 @@ async def retry_run(kernel: Kernel, run: RunKey, *, from_node: str | None) -> Pl
         RunEnded: it has expired.
     """
     head = await read_row(kernel, run)
-    if head.status not in TROUBLE:
+    if head.status not in TROUBLED:
         raise NotRetryable(f"run {run.id!r} is {head.status}; only one that failed can be retried")
     if kernel.clock.now_ms() >= head.expires_ms:
         raise RunEnded(f"run {run.id!r} failed, and has expired since", status="expired")
     request = RetryRequest(kernel.ids.new(), from_node)
-    write = changes.with_retry(head, request, now_ms=kernel.clock.now_ms(), token=kernel.ids.new())
-    standing = await changed(
-        kernel, head, write, lambda item: part(item, "retry_run", "id") == request.id
+    write = run_writes.retry_write(
+        head, request, now_ms=kernel.clock.now_ms(), token=kernel.ids.new()
     )
-    if standing is not None:
-        raise NotRetryable(f"run {run.id!r} is {standing.status} by now")
-    return changes.place_in(write)
+    current = await update_head(
+        kernel, head, write, lambda item: attribute_part(item, "retry_run", "id") == request.id
+    )
+    if current is not None:
+        raise NotRetryable(f"run {run.id!r} is {current.status} by now")
+    return run_writes.index_key_in(write)

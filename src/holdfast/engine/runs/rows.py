@@ -10,7 +10,7 @@ from holdfast.errors import (
 from holdfast.records.head import (
     Head,
     head_of,
-    is_over,
+    is_past_ttl,
 )
 from holdfast.records.keys import RunKey
 
@@ -24,7 +24,7 @@ async def read_row(kernel: Kernel, run: RunKey) -> Head:
         RunNotFound: there is none, or its time is over.
     """
     item = await kernel.heads.get(run.head)
-    if item is None or is_over(item, kernel.clock.now_ms()):
+    if item is None or is_past_ttl(item, kernel.clock.now_ms()):
         raise RunNotFound(f"there is no run {run.id!r} of tenant {run.tenant!r}")
     return head_of(item)
 

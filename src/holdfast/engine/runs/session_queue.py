@@ -9,91 +9,105 @@ from typing import Any
 import msgspec
 
 from holdfast.engine.kernel.kernel import Kernel
-from holdfast.engine.runs.local_workers import Hands
+from holdfast.engine.runs.local_workers import LocalWorkers
 from holdfast.engine.runs.waking import wake_queued
 from holdfast.errors import ConditionFailed, JournalDamaged
 from holdfast.records.head import Head, head_of
-from holdfast.records.keys import LaneKey, RunKey
-from holdfast.records.lane import Lane, Ticket, front, lane_of, leave, prolong, stands_for
+from holdfast.records.keys import RunKey, SessionQueueKey
+from holdfast.records.session_queue import (
+    SessionQueue,
+    Ticket,
+    extend_ticket_writes,
+    front_ticket,
+    is_live_ticket,
+    leave_queue_write,
+    session_queue_of,
+)
 
-__all__ = ["First", "View", "keep_place", "leave_lane", "listed", "look"]
+__all__ = ["QueueFront", "QueueView", "extend_ticket", "leave_queue", "list_queue", "load_queue"]
 
 # A lane is read from its beginning, up to whoever stands in front.
-_PART = 8
+_PAGE_ITEMS = 8
 
 
-class First(msgspec.Struct, frozen=True):
+class QueueFront(msgspec.Struct, frozen=True):
     """Who stands in front of a lane."""
 
     ticket: Ticket
     row: Mapping[str, Any]
 
 
-class View(msgspec.Struct, frozen=True):
+class QueueView(msgspec.Struct, frozen=True):
     """A lane at one moment."""
 
-    lane: Lane
-    first: First | None
+    queue: SessionQueue
+    first: QueueFront | None
 
 
-async def look(kernel: Kernel, key: LaneKey) -> View:
+async def load_queue(kernel: Kernel, key: SessionQueueKey) -> QueueView:
     """Return a lane as far as its front; clear away who is gone without having left."""
     while True:
-        lane = await _read(kernel, key)
+        queue = await _read_to_front(kernel, key)
         now = kernel.clock.now_ms()
-        ticket = front(lane, now)
+        ticket = front_ticket(queue, now)
         if ticket is None:
-            return View(lane, None)
+            return QueueView(queue, None)
         row = await kernel.heads.get(RunKey(key.tenant, ticket.run).head)
-        if row is not None and stands_for(ticket, row, now):
-            return View(lane, First(ticket, row))
-        await _left(kernel, key, ticket.number, ticket.generation)
+        if row is not None and is_live_ticket(ticket, row, now):
+            return QueueView(queue, QueueFront(ticket, row))
+        await _delete_ticket(kernel, key, ticket.number, ticket.generation)
 
 
-async def leave_lane(kernel: Kernel, hands: Hands, head: Head, key: LaneKey) -> None:
+async def leave_queue(
+    kernel: Kernel, workers: LocalWorkers, head: Head, key: SessionQueueKey
+) -> None:
     """Take a run that has ended out of its lane, and let the next one know; idempotent."""
-    await _left(kernel, key, head.ticket, head.generation)
-    first = (await look(kernel, key)).first
+    await _delete_ticket(kernel, key, head.ticket, head.generation)
+    first = (await load_queue(kernel, key)).first
     # Those behind one that did not stand in front go on waiting.
     if first is not None and first.ticket.number > head.ticket:
         with suppress(JournalDamaged):  # of a newer release: it will ask by itself
-            await wake_queued(kernel, hands, head_of(first.row))
+            await wake_queued(kernel, workers, head_of(first.row))
 
 
-async def keep_place(kernel: Kernel, head: Head) -> None:
+async def extend_ticket(kernel: Kernel, head: Head) -> None:
     """Let a run's place in its lane last as long as its row, which was given more time."""
-    if head.lane is None:
+    if head.session_queue is None:
         return
-    for write in prolong(head, head.lane, token=kernel.ids.new()):
+    for write in extend_ticket_writes(head, head.session_queue, token=kernel.ids.new()):
         with suppress(ConditionFailed):  # it lasts long enough, or the run has left
-            await kernel.settle(kernel.lanes, write)
+            await kernel.resolve_write(kernel.session_queues, write)
 
 
-async def listed(kernel: Kernel, key: LaneKey) -> list[Head]:
+async def list_queue(kernel: Kernel, key: SessionQueueKey) -> list[Head]:
     """Return the rows of all runs in a lane, in their order."""
-    lane = lane_of([item async for item in kernel.lanes.every(key.pk)])
+    queue = session_queue_of([item async for item in kernel.session_queues.query_all(key.pk)])
     rows = await kernel.heads.get_many(
-        RunKey(key.tenant, ticket.run).head for ticket in lane.tickets
+        RunKey(key.tenant, ticket.run).head for ticket in queue.tickets
     )
     now = kernel.clock.now_ms()
     return [
         head_of(row)
-        for ticket, row in zip(lane.tickets, rows, strict=True)
-        if row is not None and stands_for(ticket, row, now)
+        for ticket, row in zip(queue.tickets, rows, strict=True)
+        if row is not None and is_live_ticket(ticket, row, now)
     ]
 
 
-async def _read(kernel: Kernel, key: LaneKey) -> Lane:
+async def _read_to_front(kernel: Kernel, key: SessionQueueKey) -> SessionQueue:
     items: list[dict[str, Any]] = []
     cursor: str | None = None
     while True:
-        page = await kernel.lanes.query(key.pk, limit=_PART, cursor=cursor)
+        page = await kernel.session_queues.query(key.pk, limit=_PAGE_ITEMS, cursor=cursor)
         items += page.items
-        lane, cursor = lane_of(items), page.cursor
-        if cursor is None or front(lane, kernel.clock.now_ms()) is not None:
-            return lane
+        queue, cursor = session_queue_of(items), page.cursor
+        if cursor is None or front_ticket(queue, kernel.clock.now_ms()) is not None:
+            return queue
 
 
-async def _left(kernel: Kernel, key: LaneKey, number: int, generation: str) -> None:
+async def _delete_ticket(
+    kernel: Kernel, key: SessionQueueKey, number: int, generation: str
+) -> None:
     with suppress(ConditionFailed):  # it has left before
-        await kernel.settle(kernel.lanes, leave(key, number, generation))
+        await kernel.resolve_write(
+            kernel.session_queues, leave_queue_write(key, number, generation)
+        )

@@ -8,13 +8,19 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.journal.payloads import Packed, contents_of, packed, spilled, unpacked
+from holdfast.engine.journal.payloads import (
+    PackedValue,
+    load_payloads,
+    pack_payload,
+    spill_if_large,
+    unpack_payload,
+)
 from holdfast.engine.journal.reader import load_journal
 from holdfast.engine.kernel.kernel import Kernel
-from holdfast.engine.runs.inbox import prolong
-from holdfast.engine.runs.local_workers import Hands
+from holdfast.engine.runs.inbox import extend_signal
+from holdfast.engine.runs.local_workers import LocalWorkers
 from holdfast.engine.runs.rows import check_not_freed, is_freed, read_row
-from holdfast.engine.runs.waking import changed, woken
+from holdfast.engine.runs.waking import update_head, wake_run
 from holdfast.errors import (
     AlreadyExists,
     BlobNotFound,
@@ -28,10 +34,10 @@ from holdfast.errors import (
     RunEnded,
     RunNotFound,
 )
-from holdfast.graph.values import Misfit, Oversize
-from holdfast.model.limits import PayloadLimits
-from holdfast.model.signals import is_callers
-from holdfast.records import changes
+from holdfast.graph.values import Mismatch, TooLarge
+from holdfast.model.payload_limits import PayloadLimits
+from holdfast.model.signals import is_caller_signal
+from holdfast.records import run_writes
 from holdfast.records.codec import canonical_hash, unpack_value
 from holdfast.records.head import (
     OPEN,
@@ -42,7 +48,7 @@ from holdfast.records.journal import (
     Content,
     accepted_ms_of,
     content_of,
-    signal_item,
+    signal_write,
     ttl_of_signal,
 )
 from holdfast.records.keys import RunKey, inbox_key
@@ -53,7 +59,7 @@ __all__ = ["send_signal"]
 
 async def send_signal(
     kernel: Kernel,
-    hands: Hands,
+    workers: LocalWorkers,
     run: RunKey,
     *,
     name: str,
@@ -84,23 +90,25 @@ async def send_signal(
         OutcomeUnknown: the store does not say.
     """
     limit = kernel.limits.signal_bytes_max if bytes_max is None else bytes_max
-    signal = _Sent(name, id, payload, ends_child, limit)
-    if not is_callers(name):
-        return await _send(kernel, hands, run, signal)
-    async with kernel.deliveries.turn(run):
-        await _send(kernel, hands, run, signal)
+    signal = _OutgoingSignal(name, id, payload, ends_child, limit)
+    if not is_caller_signal(name):
+        return await _send_to_run(kernel, workers, run, signal)
+    async with kernel.delivery_limiter.acquire(run):
+        await _send_to_run(kernel, workers, run, signal)
 
 
-async def _send(kernel: Kernel, hands: Hands, run: RunKey, signal: _Sent) -> None:
-    remembered = hands.recall(run)
-    if remembered is not None:
+async def _send_to_run(
+    kernel: Kernel, workers: LocalWorkers, run: RunKey, signal: _OutgoingSignal
+) -> None:
+    cached = workers.take_cached_head(run)
+    if cached is not None:
         # Perhaps another run has the id by now, or room was made since.
         with suppress(RunNotFound, RunEnded, InboxFull):
-            return await _deliver(kernel, hands, remembered, signal)
-    await _deliver(kernel, hands, await read_row(kernel, run), signal)
+            return await _deliver(kernel, workers, cached, signal)
+    await _deliver(kernel, workers, await read_row(kernel, run), signal)
 
 
-class _Sent(msgspec.Struct, frozen=True):
+class _OutgoingSignal(msgspec.Struct, frozen=True):
     """A signal on its way."""
 
     name: str
@@ -110,111 +118,127 @@ class _Sent(msgspec.Struct, frozen=True):
     bytes_max: int
 
 
-class _Lying(msgspec.Struct, frozen=True):
+class _StoredSignal(msgspec.Struct, frozen=True):
     """A signal that lies in the inbox."""
 
     ttl: int
     spilled: bool
     put: Put | None = None
     """The write that we sent, though it may not be what put it there."""
-    adds: InboxSize = InboxSize()
+    inbox_added: InboxSize = InboxSize()
     """What the row has to count of it. Whoever only sends it again counts nothing: the sender that
     put it there did, or died before that, and then the run itself counts it when it pauses."""
 
 
-async def _deliver(kernel: Kernel, hands: Hands, head: Head, signal: _Sent) -> None:
-    if head.status not in OPEN and await _has_counted(kernel, head, signal):
+async def _deliver(
+    kernel: Kernel, workers: LocalWorkers, head: Head, signal: _OutgoingSignal
+) -> None:
+    if head.status not in OPEN and await _was_delivered(kernel, head, signal):
         return
     _check_open(head)
     if kernel.clock.now_ms() >= head.expires_ms and not signal.ends_child:
-        lying = await _accepted_before(kernel, head, signal)
+        stored = await _find_accepted(kernel, head, signal)
     else:
-        lying = await _accept(kernel, head, signal)
-    if lying is None:
-        standing = await read_row(kernel, head.key)
-        if standing.expires_ms > head.expires_ms:  # it was extended since its row was read_row
-            return await _deliver(kernel, hands, standing, signal)
+        stored = await _put_in_inbox(kernel, head, signal)
+    if stored is None:
+        current = await read_row(kernel, head.key)
+        if current.expires_ms > head.expires_ms:  # it was extended since its row was read_row
+            return await _deliver(kernel, workers, current, signal)
         raise RunEnded(f"run {head.key.id!r} has expired", status="expired")
-    async with _withdrawn_if_over(kernel, lying.put):
-        await _tell_run(kernel, hands, head, signal, lying)
+    async with _withdraw_if_ended(kernel, stored.put):
+        await _notify_run(kernel, workers, head, signal, stored)
 
 
-async def _accept(kernel: Kernel, head: Head, signal: _Sent) -> _Lying | None:
+async def _put_in_inbox(
+    kernel: Kernel, head: Head, signal: _OutgoingSignal
+) -> _StoredSignal | None:
     """Put a signal into the inbox, unless it lies there; return None where it is too late.
 
     Raises:
         InboxFull: it does not, and there is no room for it.
     """
-    made = await _packed(kernel, signal)
-    callers = is_callers(signal.name)
-    full = _overflow(kernel.limits, head, made) if callers else None
+    packed = await _pack_payload(kernel, signal)
+    from_caller = is_caller_signal(signal.name)
+    full = _inbox_overflow(kernel.limits, head, packed) if from_caller else None
     if full is not None:
-        item = await kernel.inboxes.get(_key(head, signal))
+        item = await kernel.inboxes.get(_signal_key(head, signal))
         if item is None:
             raise full
-        return _Lying(
-            await _check_same(kernel, head, item, signal), content_of(item).blob is not None
+        return _StoredSignal(
+            await _check_same_signal(kernel, head, item, signal), content_of(item).blob is not None
         )
-    content = await _kept(kernel, head, made)
+    content = await _spill_payload(kernel, head, packed)
     spilled = content.blob is not None
-    put = signal_item(
+    put = signal_write(
         head,
         name=signal.name,
         id=signal.id,
         content=content,
-        plain_bytes=made.plain_bytes,
+        plain_bytes=packed.plain_bytes,
         accepted_ms=kernel.clock.now_ms(),
         token=kernel.ids.new(),
     )
     if put.item["accepted_ms"] >= head.expires_ms and not signal.ends_child:
-        await _discard(kernel, content)  # it took so long to keep the payload
+        await _delete_payload(kernel, content)  # it took so long to keep the payload
         return None
     try:
-        await kernel.settle(kernel.inboxes, put)
+        await kernel.resolve_write(kernel.inboxes, put)
     except ConditionFailed as failed:
-        async with _withdrawn_if_over(kernel, put):
-            ttl = await _check_same(kernel, head, failed.item or {}, signal)
+        async with _withdraw_if_ended(kernel, put):
+            ttl = await _check_same_signal(kernel, head, failed.item or {}, signal)
         # What lies there may be larger than what we sent, where it is the end of a child.
-        return _Lying(ttl, spilled or "blob" in (failed.item or {}), put)
-    return _Lying(
-        head.ttl, spilled, put, InboxSize(1, made.plain_bytes) if callers else InboxSize()
+        return _StoredSignal(ttl, spilled or "blob" in (failed.item or {}), put)
+    return _StoredSignal(
+        head.ttl, spilled, put, InboxSize(1, packed.plain_bytes) if from_caller else InboxSize()
     )
 
 
-async def _accepted_before(kernel: Kernel, head: Head, signal: _Sent) -> _Lying | None:
+async def _find_accepted(
+    kernel: Kernel, head: Head, signal: _OutgoingSignal
+) -> _StoredSignal | None:
     """Return a signal that was accepted before the run expired, and is only sent again."""
-    item = await kernel.inboxes.get(_key(head, signal))
+    item = await kernel.inboxes.get(_signal_key(head, signal))
     if item is None or accepted_ms_of(item) >= head.expires_ms:
         return None
-    return _Lying(await _check_same(kernel, head, item, signal), content_of(item).blob is not None)
+    return _StoredSignal(
+        await _check_same_signal(kernel, head, item, signal), content_of(item).blob is not None
+    )
 
 
-async def _tell_run(kernel: Kernel, hands: Hands, head: Head, signal: _Sent, lying: _Lying) -> None:
+async def _notify_run(
+    kernel: Kernel,
+    workers: LocalWorkers,
+    head: Head,
+    signal: _OutgoingSignal,
+    stored: _StoredSignal,
+) -> None:
     """Let a run know of a signal that lies in its inbox; return when it counts.
 
     From here on the row decides, and not our clock: the signal may be taken already.
     """
     row: Head | None = head
-    ttl, spilled, adds = lying.ttl, lying.spilled, lying.adds
+    ttl, spilled, inbox_added = stored.ttl, stored.spilled, stored.inbox_added
     while row is not None:
         if row.status not in OPEN and await _was_taken(kernel, row, signal.name, signal.id):
             return
         _check_open(row)
         if ttl < row.ttl:  # the run was extended meanwhile, which may have missed the signal
-            await prolong(kernel, row, name=signal.name, id=signal.id)
+            await extend_signal(kernel, row, name=signal.name, id=signal.id)
             ttl = row.ttl
         if row.awaits_signal:
-            row = await woken(kernel, hands, row, spilled=spilled, adds=adds)
+            row = await wake_run(kernel, workers, row, spilled=spilled, inbox_added=inbox_added)
         else:
             now = kernel.clock.now_ms()
             token = kernel.ids.new()
-            write = changes.signalled(row, spilled=spilled, adds=adds, now_ms=now, token=token)
-            row = await changed(kernel, row, write)
-            hands.hear(head.key)
+            write = run_writes.notify_owner_write(
+                row, spilled=spilled, adds=inbox_added, now_ms=now, token=token
+            )
+            row = await update_head(kernel, row, write)
+            workers.on_signal(head.key)
 
 
 @asynccontextmanager
-async def _withdrawn_if_over(kernel: Kernel, put: Put | None) -> AsyncGenerator[None, None]:
+async def _withdraw_if_ended(kernel: Kernel, put: Put | None) -> AsyncGenerator[None, None]:
     """Take a signal that we sent back where its run turns out to be over for good."""
     try:
         yield
@@ -235,24 +259,24 @@ async def _withdraw(kernel: Kernel, put: Put | None) -> None:
     may be carried out after a further one was refused.
     """
     if put is not None:
-        await kernel.settle(kernel.inboxes, Delete(put.key))
-        await _discard(kernel, content_of(put.item))
+        await kernel.resolve_write(kernel.inboxes, Delete(put.key))
+        await _delete_payload(kernel, content_of(put.item))
 
 
-async def _discard(kernel: Kernel, content: Content) -> None:
+async def _delete_payload(kernel: Kernel, content: Content) -> None:
     """Delete a payload that nothing names."""
     blob, blobs = content.blob, kernel.blobs
     if blob is not None and blobs is not None:
-        await kernel.persistently(lambda: blobs.delete(blob.key))
+        await kernel.retry_while_unavailable(lambda: blobs.delete(blob.key))
 
 
-async def _has_counted(kernel: Kernel, head: Head, signal: _Sent) -> bool:
+async def _was_delivered(kernel: Kernel, head: Head, signal: _OutgoingSignal) -> bool:
     """Return whether a run that takes no signals any more took this very one before."""
-    item = await kernel.inboxes.get(_key(head, signal))
+    item = await kernel.inboxes.get(_signal_key(head, signal))
     if item is None or not await _was_taken(kernel, head, signal.name, signal.id):
         return False
     try:
-        await _check_same(kernel, head, item, signal)
+        await _check_same_signal(kernel, head, item, signal)
     except InvalidInput:  # what cannot be kept was not sent before
         return False
     return True
@@ -262,7 +286,7 @@ async def _was_taken(kernel: Kernel, head: Head, name: str, id: str) -> bool:
     if is_freed(head):
         return False
     try:
-        async with kernel.deliveries.reading:
+        async with kernel.delivery_limiter.journal_reads:
             return (name, id) in (await load_journal(kernel, head)).execution.taken
     except JournalDamaged:
         if is_freed(await read_row(kernel, head.key)):
@@ -270,11 +294,11 @@ async def _was_taken(kernel: Kernel, head: Head, name: str, id: str) -> bool:
         raise
 
 
-def _key(head: Head, signal: _Sent) -> Key:
+def _signal_key(head: Head, signal: _OutgoingSignal) -> Key:
     return inbox_key(head.key, head.generation, signal.name, signal.id)
 
 
-async def _packed(kernel: Kernel, signal: _Sent) -> Packed:
+async def _pack_payload(kernel: Kernel, signal: _OutgoingSignal) -> PackedValue:
     """Return the payload of a signal as it is kept.
 
     Raises:
@@ -282,43 +306,43 @@ async def _packed(kernel: Kernel, signal: _Sent) -> Packed:
         InvalidInput: it cannot be kept.
     """
     try:
-        return await packed(kernel, signal.payload, bytes_max=signal.bytes_max)
-    except Oversize as error:
+        return await pack_payload(kernel, signal.payload, bytes_max=signal.bytes_max)
+    except TooLarge as error:
         message = f"the payload: {error}"
-        if is_callers(signal.name):  # others have limits of their own
+        if is_caller_signal(signal.name):  # others have limits of their own
             message += "; PayloadLimits.signal_bytes_max sets the limit"
         raise PayloadTooLarge(
             message, field="payload", size=error.size, limit=error.limit
         ) from None
-    except (InvalidResult, Misfit) as error:
+    except (InvalidResult, Mismatch) as error:
         raise InvalidInput(f"the payload: {error}", field="payload") from None
 
 
-async def _kept(kernel: Kernel, head: Head, made: Packed) -> Content:
+async def _spill_payload(kernel: Kernel, head: Head, packed: PackedValue) -> Content:
     try:
-        return await spilled(kernel, head, made.data, f"signal-{kernel.ids.new()}")
+        return await spill_if_large(kernel, head, packed.data, f"signal-{kernel.ids.new()}")
     except InvalidResult as error:
         raise InvalidInput(f"the payload: {error}", field="payload") from None
 
 
-def _overflow(limits: PayloadLimits, head: Head, made: Packed) -> InboxFull | None:
+def _inbox_overflow(limits: PayloadLimits, head: Head, packed: PackedValue) -> InboxFull | None:
     """Return why a run's inbox has no room for a payload, None where it has."""
-    run, waits = head.key.id, head.inbox
-    items = waits.items + 1
+    run, inbox = head.key.id, head.inbox
+    items = inbox.items + 1
     if items > limits.inbox_items_max:
         limit = limits.inbox_items_max
         return InboxFull(
-            f"{waits.items:,} signals wait in the inbox of run {run!r}, and inbox_items_max "
+            f"{inbox.items:,} signals wait in the inbox of run {run!r}, and inbox_items_max "
             f"is {limit:,}; send_signal this one again later",
             size=items,
             limit=limit,
         )
-    total = waits.bytes + made.plain_bytes
+    total = inbox.bytes + packed.plain_bytes
     if total > limits.inbox_bytes_max:
         limit = limits.inbox_bytes_max
         return InboxFull(
-            f"signals of {waits.bytes:,} bytes wait in the inbox of run {run!r}, this one has "
-            f"{made.plain_bytes:,}, and inbox_bytes_max is {limit:,}; send_signal it again later",
+            f"signals of {inbox.bytes:,} bytes wait in the inbox of run {run!r}, this one has "
+            f"{packed.plain_bytes:,}, and inbox_bytes_max is {limit:,}; send_signal it again later",
             size=total,
             limit=limit,
         )
@@ -335,7 +359,9 @@ def _check_open(head: Head) -> None:
         raise RunEnded(f"run {head.key.id!r} is {head.status}", status=head.status)
 
 
-async def _check_same(kernel: Kernel, head: Head, item: Mapping[str, Any], signal: _Sent) -> int:
+async def _check_same_signal(
+    kernel: Kernel, head: Head, item: Mapping[str, Any], signal: _OutgoingSignal
+) -> int:
     """Check that a signal which is there already is this one; return its ttl.
 
     Raises:
@@ -345,14 +371,14 @@ async def _check_same(kernel: Kernel, head: Head, item: Mapping[str, Any], signa
     if signal.ends_child:
         return ttl_of_signal(item)
     try:
-        (data,) = await contents_of(kernel, [content_of(item)])
+        (data,) = await load_payloads(kernel, [content_of(item)])
     except BlobNotFound:
         await check_not_freed(kernel, head.key)
         raise
-    made = await _packed(kernel, signal)
+    packed = await _pack_payload(kernel, signal)
     # Not by ==, to which 0 and False are the same.
-    if data != made.data and canonical_hash([made.value]) != canonical_hash(
-        [await unpacked(kernel, data, unpack_value)]
+    if data != packed.data and canonical_hash([packed.value]) != canonical_hash(
+        [await unpack_payload(kernel, data, unpack_value)]
     ):
         raise AlreadyExists(
             f"a signal {signal.name!r} of the id {signal.id!r} is there, with another payload"

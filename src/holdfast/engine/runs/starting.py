@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.journal.in_memory import Stood, Unwritten
-from holdfast.engine.journal.payloads import check_fits, spilled
-from holdfast.engine.journal.reader import Loaded, begun
+from holdfast.engine.journal.in_memory import InMemoryRun, RunExists
+from holdfast.engine.journal.payloads import check_fits, spill_if_large
+from holdfast.engine.journal.reader import LoadedRun, new_run
 from holdfast.engine.kernel.kernel import Kernel
-from holdfast.engine.runs.local_workers import Hands
-from holdfast.engine.runs.session_entry import Entrance, start_in_lane
+from holdfast.engine.runs.local_workers import LocalWorkers
+from holdfast.engine.runs.session_entry import QueueAdmission, start_in_queue
 from holdfast.errors import (
     AlreadyExists,
     ConditionFailed,
@@ -21,38 +21,38 @@ from holdfast.errors import (
     PayloadTooLarge,
 )
 from holdfast.graph import Graph
-from holdfast.graph.values import Oversize, check_size
-from holdfast.model.budget import Limits
+from holdfast.graph.values import TooLarge, check_size
+from holdfast.model.budget import BudgetLimits
 from holdfast.model.execution import Execution
 from holdfast.model.run import OnBusy
-from holdfast.records.changes import created
 from holdfast.records.codec import canonical_hash, compress, encode
-from holdfast.records.head import Context, Head, Parent, head_of, is_over
-from holdfast.records.journal import record
-from holdfast.records.keys import Place, Queue, RunKey, shard_of_run
+from holdfast.records.head import Head, JournalExtent, RunRef, head_of, is_past_ttl
+from holdfast.records.journal import record_write
+from holdfast.records.keys import DueQueue, IndexKey, RunKey, shard_of_run
 from holdfast.records.lifetime import retention_class, retention_seconds, ttl_of
-from holdfast.records.names import POOL
+from holdfast.records.names import POOL_LABEL
+from holdfast.records.run_writes import create_write
 from holdfast.records.settings import UserHash
 
 __all__ = [
-    "Prepared",
-    "Start",
-    "Started",
-    "begin_unwritten",
-    "hashed_user",
-    "made",
-    "prepare",
-    "same_run",
-    "start",
+    "PreparedInput",
+    "StartRequest",
+    "StartResult",
+    "check_same_run",
+    "create_run",
+    "hash_requested_user",
+    "prepare_input",
+    "start_in_memory",
     "start_prepared",
-    "with_input",
+    "start_run",
+    "write_input",
 ]
 
 # What of an input stays in the row, so that it remains about a kilobyte: it is written often.
 _INPUT_BYTES_MAX = 400
 
 
-class Start(msgspec.Struct, frozen=True, kw_only=True):
+class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A start that was asked for, each field checked."""
 
     run: RunKey
@@ -63,11 +63,11 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     retention_ms: int
     session: str | None = None
     on_busy: OnBusy = "queue"
-    parent: Parent | None = None
+    parent: RunRef | None = None
     user_hash: str | None = None
     """What is kept of the user, where that is known already."""
-    budget: Limits | None = None
-    draws: Parent | None = None
+    budget: BudgetLimits | None = None
+    payer: RunRef | None = None
     """The run on whose account it draws."""
     on_pause: bool = False
     """Whether its durability is ``on_pause``, wherever there is room for it."""
@@ -75,30 +75,32 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def pool(self) -> str | None:
         """Which workers take it: the label says so."""
-        return self.labels.get(POOL)
+        return self.labels.get(POOL_LABEL)
 
 
-class Started(msgspec.Struct, frozen=True):
+class StartResult(msgspec.Struct, frozen=True):
     """What became of a start."""
 
     head: Head
-    loaded: Loaded | None
+    loaded: LoadedRun | None
     """The run as it begins; None where it was there before."""
 
 
-class Prepared(msgspec.Struct, frozen=True):
+class PreparedInput(msgspec.Struct, frozen=True):
     """An input that fits its graph."""
 
     execution: Execution
     packed: bytes
-    hash: bytes
+    input_hash: bytes
     plain_hash: bytes
     """The hash without the session."""
     plain_bytes: int
     """How many bytes it has before compression."""
 
 
-async def prepare(kernel: Kernel, graph: Graph, input: Any, session: str | None) -> Prepared:
+async def prepare_input(
+    kernel: Kernel, graph: Graph, input: Any, session: str | None
+) -> PreparedInput:
     """Return the input as it is kept; the seed is not known before the run has a row.
 
     A large one does not hold up the event loop.
@@ -109,13 +111,13 @@ async def prepare(kernel: Kernel, graph: Graph, input: Any, session: str | None)
     """
     limit = kernel.limits.input_bytes_max
     try:
-        size = await kernel.heavy.admitted(input, limit)
-    except Oversize as error:
-        raise _too_large(error) from None
-    return await kernel.heavy.run(size, _prepared, graph, input, session, limit)
+        size = await kernel.offload.measure(input, limit)
+    except TooLarge as error:
+        raise _too_large_error(error) from None
+    return await kernel.offload.run(size, _prepare, graph, input, session, limit)
 
 
-def _prepared(graph: Graph, input: Any, session: str | None, bytes_max: int) -> Prepared:
+def _prepare(graph: Graph, input: Any, session: str | None, bytes_max: int) -> PreparedInput:
     execution = graph.start(input, "")
     # Fields that the type fills in by itself are not part of what was asked for: a later version
     # of the graph may fill in others.
@@ -127,14 +129,14 @@ def _prepared(graph: Graph, input: Any, session: str | None, bytes_max: int) -> 
         check_size(execution.state, len(plain), bytes_max)
     except InvalidResult as error:
         raise InvalidInput(str(error)) from None
-    except Oversize as error:
-        raise _too_large(error) from None
+    except TooLarge as error:
+        raise _too_large_error(error) from None
     plain_hash = canonical_hash([graph.name, None, given])
     hash = plain_hash if session is None else canonical_hash([graph.name, session, given])
-    return Prepared(execution, compress(plain), hash, plain_hash, len(plain))
+    return PreparedInput(execution, compress(plain), hash, plain_hash, len(plain))
 
 
-def _too_large(error: Oversize) -> PayloadTooLarge:
+def _too_large_error(error: TooLarge) -> PayloadTooLarge:
     return PayloadTooLarge(
         f"the input: {error}; PayloadLimits.input_bytes_max sets the limit",
         field="input",
@@ -143,9 +145,15 @@ def _too_large(error: Oversize) -> PayloadTooLarge:
     )
 
 
-async def start(
-    kernel: Kernel, hands: Hands, graph: Graph, input: Any, asked: Start, *, owner: str | None
-) -> Started:
+async def start_run(
+    kernel: Kernel,
+    workers: LocalWorkers,
+    graph: Graph,
+    input: Any,
+    request: StartRequest,
+    *,
+    owner: str | None,
+) -> StartResult:
     """Make a run, held by ``owner`` from the first moment on if there is one.
 
     Raises:
@@ -153,69 +161,75 @@ async def start(
         AlreadyExists: there is a run of this id, with another input or for another user.
         SessionBusy: another run of its session goes on, and it is not to wait for that.
     """
-    prepared = await prepare(kernel, graph, input, asked.session)
-    return await start_prepared(kernel, hands, graph, prepared, asked, owner=owner)
+    prepared = await prepare_input(kernel, graph, input, request.session)
+    return await start_prepared(kernel, workers, graph, prepared, request, owner=owner)
 
 
 async def start_prepared(
     kernel: Kernel,
-    hands: Hands,
+    workers: LocalWorkers,
     graph: Graph,
-    prepared: Prepared,
-    asked: Start,
+    prepared: PreparedInput,
+    request: StartRequest,
     *,
     owner: str | None,
-) -> Started:
+) -> StartResult:
     """Make a run of an input that was prepared; see `start`."""
     generation = kernel.ids.new()
-    user = await hashed_user(kernel, asked)
-    head = await _head(kernel, graph, asked, prepared, user, generation=generation, owner=owner)
+    user = await hash_requested_user(kernel, request)
+    head = await _build_head(
+        kernel, graph, request, prepared, user, generation=generation, owner=owner
+    )
     try:
-        if head.lane is None:
-            head = await made(kernel, await with_input(kernel, head, prepared.packed))
+        if head.session_queue is None:
+            head = await create_run(kernel, await write_input(kernel, head, prepared.packed))
         else:
-            entrance = Entrance(
-                head.lane,
-                asked.on_busy,
+            admission = QueueAdmission(
+                head.session_queue,
+                request.on_busy,
                 prepared.packed,
-                lambda head: with_input(kernel, head, prepared.packed),
+                lambda head: write_input(kernel, head, prepared.packed),
             )
-            head = await start_in_lane(kernel, hands, head, entrance)
-    except Stood as stood:
-        if asked.parent is not None:
+            head = await start_in_queue(kernel, workers, head, admission)
+    except RunExists as stood:
+        if request.parent is not None:
             # A node that runs again may ask for something else; what it asked for first stands.
-            return Started(head_of(stood.item), None)
-        return Started(same_run(stood.item, prepared.hash, asked.run, user=user), None)
+            return StartResult(head_of(stood.item), None)
+        return StartResult(
+            check_same_run(stood.item, prepared.input_hash, request.run, user=user), None
+        )
     if head.status == "promoted":
-        return Started(head, None)
-    return Started(head, _begun(head, prepared))
+        return StartResult(head, None)
+    return StartResult(head, _new_run(head, prepared))
 
 
-async def begin_unwritten(
-    kernel: Kernel, graph: Graph, input: Any, asked: Start, *, owner: str
-) -> Started:
+async def start_in_memory(
+    kernel: Kernel, graph: Graph, input: Any, request: StartRequest, *, owner: str
+) -> StartResult:
     """Begin a run in memory, unless it is there already; nothing is written.
 
     Raises:
         InvalidInput: the input does not fit the graph's state, or is too large.
         AlreadyExists: there is a run of this id, with another input or for another user.
     """
-    prepared = await prepare(kernel, graph, input, None)
+    prepared = await prepare_input(kernel, graph, input, None)
     try:
         check_fits(kernel, prepared.packed)  # now, and not when it comes to pause
     except InvalidResult as error:
         raise InvalidInput(f"the input: {error}", field="input") from None
-    user = await hashed_user(kernel, asked)
-    standing = await kernel.heads.get(asked.run.head)
-    if standing is not None and not is_over(standing, kernel.clock.now_ms()):
-        return Started(same_run(standing, prepared.hash, asked.run, user=user), None)
-    head = await _head(kernel, graph, asked, prepared, user, generation="", owner=owner)
-    loaded = _begun(head, prepared)
-    loaded.unwritten = Unwritten(prepared.packed, prepared.hash, user)
-    return Started(head, loaded)
+    user = await hash_requested_user(kernel, request)
+    current = await kernel.heads.get(request.run.head)
+    if current is not None and not is_past_ttl(current, kernel.clock.now_ms()):
+        return StartResult(
+            check_same_run(current, prepared.input_hash, request.run, user=user), None
+        )
+    head = await _build_head(kernel, graph, request, prepared, user, generation="", owner=owner)
+    loaded = _new_run(head, prepared)
+    loaded.in_memory = InMemoryRun(prepared.packed, prepared.input_hash, user)
+    return StartResult(head, loaded)
 
 
-async def with_input(kernel: Kernel, head: Head, packed: bytes) -> Head:
+async def write_input(kernel: Kernel, head: Head, packed: bytes) -> Head:
     """Write the input down where it is not in the row; return the row that knows of it.
 
     Raises:
@@ -225,92 +239,96 @@ async def with_input(kernel: Kernel, head: Head, packed: bytes) -> Head:
     if head.input is not None:
         return head
     # Asked first, so that a start which is only repeated leaves no large input behind.
-    standing = await kernel.heads.get(head.key.head)
-    if standing is not None and not is_over(standing, kernel.clock.now_ms()):
-        raise Stood(standing)
+    current = await kernel.heads.get(head.key.head)
+    if current is not None and not is_past_ttl(current, kernel.clock.now_ms()):
+        raise RunExists(current)
     # Before the row, so that a row never stands for an input that is not there.
     try:
-        content = await spilled(kernel, head, packed, "input")
+        content = await spill_if_large(kernel, head, packed, "input")
     except InvalidResult as error:
         raise InvalidInput(f"the input: {error}", field="input") from None
-    put = record(head, 0, content, token=kernel.ids.new())
-    await kernel.settle(kernel.journals, put)
-    context = Context(size=content.size, blobs=content.blob is not None)
-    return msgspec.structs.replace(head, context=context)
+    put = record_write(head, 0, content, token=kernel.ids.new())
+    await kernel.resolve_write(kernel.journals, put)
+    extent = JournalExtent(size=content.size, blobs=content.blob is not None)
+    return msgspec.structs.replace(head, extent=extent)
 
 
-async def made(kernel: Kernel, head: Head, *, alive: Callable[[], bool] | None = None) -> Head:
+async def create_run(
+    kernel: Kernel, head: Head, *, alive: Callable[[], bool] | None = None
+) -> Head:
     """Write a run's row; ``alive`` says whether to go on trying, see `Kernel.settle`.
 
     Raises:
         Stood: there is a run of its id.
         Dropped: ``alive`` said no, and nothing is known.
     """
-    write = created(head, now_ms=kernel.clock.now_ms(), token=kernel.ids.new())
+    write = create_write(head, now_ms=kernel.clock.now_ms(), token=kernel.ids.new())
     try:
-        await kernel.settle(
+        await kernel.resolve_write(
             kernel.heads,
             write,
             alive=alive,
-            stands=lambda item: item.get("generation") == head.generation,
+            was_applied=lambda item: item.get("generation") == head.generation,
         )
     except ConditionFailed as failed:
-        raise Stood(failed.item or {}) from None
+        raise RunExists(failed.item or {}) from None
     return head
 
 
-async def hashed_user(kernel: Kernel, asked: Start) -> UserHash | None:
+async def hash_requested_user(kernel: Kernel, request: StartRequest) -> UserHash | None:
     """Return what is kept of the user for whom a run is asked for."""
-    if asked.user is None:
+    if request.user is None:
         return None
-    return await kernel.user_hash(asked.user, asked.run.tenant)
+    return await kernel.hash_user(request.user, request.run.tenant)
 
 
-def same_run(item: Mapping[str, Any], hash: bytes, run: RunKey, *, user: UserHash | None) -> Head:
+def check_same_run(
+    item: Mapping[str, Any], hash: bytes, run: RunKey, *, user: UserHash | None
+) -> Head:
     """Return the row that stands under an id, if it has the same input and user.
 
     Raises:
         AlreadyExists: it has not.
     """
-    standing = head_of(item)
-    same_user = standing.user is None if user is None else user.names(standing.user)
-    if standing.input_hash != hash or not same_user:
+    current = head_of(item)
+    same_user = current.user is None if user is None else user.matches(current.user)
+    if current.input_hash != hash or not same_user:
         raise AlreadyExists(
-            f"there is a run {run.id!r} already, of graph {standing.graph!r}, and it was started "
+            f"there is a run {run.id!r} already, of graph {current.graph!r}, and it was started "
             "with another input, in another session or for another user"
         ) from None
-    return standing
+    return current
 
 
-def _begun(head: Head, prepared: Prepared) -> Loaded:
+def _new_run(head: Head, prepared: PreparedInput) -> LoadedRun:
     execution = msgspec.structs.replace(prepared.execution, seed=head.seed)
     packed, plain_bytes = prepared.packed, prepared.plain_bytes
-    return begun(execution, head.context, len(packed), plain_bytes=plain_bytes)
+    return new_run(execution, head.extent, len(packed), plain_bytes=plain_bytes)
 
 
-async def _head(
+async def _build_head(
     kernel: Kernel,
     graph: Graph,
-    asked: Start,
-    prepared: Prepared,
+    request: StartRequest,
+    prepared: PreparedInput,
     user: UserHash | None,
     *,
     generation: str,
     owner: str | None,
 ) -> Head:
-    settings = await kernel.settings()
+    settings = await kernel.get_settings()
     now = kernel.clock.now_ms()
-    starts_ms = max(asked.starts_ms or now, now)
-    expires_ms = starts_ms + asked.expires_in_ms
-    ttl = ttl_of(expires_ms, retention_seconds(asked.retention_ms))
-    queue = Queue(graph.name, asked.pool, shard_of_run(asked.run, settings.shards))
+    starts_ms = max(request.starts_ms or now, now)
+    expires_ms = starts_ms + request.expires_in_ms
+    ttl = ttl_of(expires_ms, retention_seconds(request.retention_ms))
+    queue = DueQueue(graph.name, request.pool, shard_of_run(request.run, settings.shards))
     if owner is None or starts_ms > now:
-        owner, place = None, Place.due(queue, starts_ms, asked.run, 1)
+        owner, place = None, IndexKey.due(queue, starts_ms, request.run, 1)
     else:
-        place = Place.owned(owner, queue, asked.run, 1)
+        place = IndexKey.owned(owner, queue, request.run, 1)
     small = len(prepared.packed) <= _INPUT_BYTES_MAX
     return Head(
-        key=asked.run,
+        key=request.run,
         graph=graph.name,
         version=graph.version,
         pool=queue.pool,
@@ -320,8 +338,8 @@ async def _head(
         generation=generation,
         epoch=1,
         owner=owner,
-        place=place,
-        input_hash=prepared.hash,
+        index_key=place,
+        input_hash=prepared.input_hash,
         input=prepared.packed if small else None,
         first=prepared.execution.node,
         node=prepared.execution.node,
@@ -331,34 +349,34 @@ async def _head(
         expires_ms=expires_ms,
         ttl=ttl,
         kept=retention_class(ttl - now // 1000),
-        user=_kept_user(asked, user),
-        labels=asked.labels,
+        user=_stored_user(request, user),
+        labels=request.labels,
         reason="scheduled" if starts_ms > now else None,
         retries_left=graph.nodes[prepared.execution.node].retry.attempts - 1,
-        session=asked.session,
-        parent=asked.parent,
-        budget=asked.budget,
-        draws=asked.draws,
-        on_pause=asked.on_pause,
-        plain_hash=_key_hash(asked, prepared, user) if asked.on_pause else b"",
+        session=request.session,
+        parent=request.parent,
+        budget=request.budget,
+        payer=request.payer,
+        on_pause=request.on_pause,
+        plain_hash=_key_hash(request, prepared, user) if request.on_pause else b"",
     )
 
 
-def _kept_user(asked: Start, user: UserHash | None) -> str | None:
+def _stored_user(request: StartRequest, user: UserHash | None) -> str | None:
     if user is None:
-        return asked.user_hash
+        return request.user_hash
     # The row of a run in a session names the session's queue.
-    return user.bound if asked.session is None else user.unbound
+    return user.bound if request.session is None else user.unbound
 
 
-def _key_hash(asked: Start, prepared: Prepared, user: UserHash | None) -> bytes:
+def _key_hash(request: StartRequest, prepared: PreparedInput, user: UserHash | None) -> bytes:
     """Return what the keys of a run with ``on_pause`` derive from, if that is not its input hash.
 
     The user is part of it: nothing of a run that never paused is kept, so the same id and input may
     come from another user, who must not get the answers that a tool keeps under the first one's
     keys.
     """
-    whose = asked.user_hash if user is None else user.bound
-    if whose is not None:
-        return canonical_hash([prepared.plain_hash.hex(), whose])
-    return b"" if asked.session is None else prepared.plain_hash
+    user_hash = request.user_hash if user is None else user.bound
+    if user_hash is not None:
+        return canonical_hash([prepared.plain_hash.hex(), user_hash])
+    return b"" if request.session is None else prepared.plain_hash

@@ -7,20 +7,25 @@ from contextlib import suppress
 from typing import Any
 
 from holdfast.engine.kernel.kernel import Kernel
-from holdfast.engine.runs.local_workers import Hands
+from holdfast.engine.runs.local_workers import LocalWorkers
 from holdfast.errors import ConditionFailed, RunNotFound
-from holdfast.records import changes
+from holdfast.records import run_writes
 from holdfast.records.head import OPEN, Head, InboxSize, head_of
 from holdfast.storage import Update
 from holdfast.storage.layout import TOKEN
 
-__all__ = ["changed", "standing_row", "wake_queued", "woken"]
+__all__ = ["conflicting_head", "update_head", "wake_queued", "wake_run"]
 
 _NOTHING = InboxSize()
 
 
-async def woken(
-    kernel: Kernel, hands: Hands, head: Head, *, spilled: bool, adds: InboxSize = _NOTHING
+async def wake_run(
+    kernel: Kernel,
+    workers: LocalWorkers,
+    head: Head,
+    *,
+    spilled: bool,
+    inbox_added: InboxSize = _NOTHING,
 ) -> Head | None:
     """Wake a run that waits; return None, or its row if it does not look like that any more.
 
@@ -29,62 +34,66 @@ async def woken(
     Raises:
         RunNotFound: it is gone, or another run has its id by now.
     """
-    room = hands.reserve(head.key, head.graph, head.pool)
-    now, worker = kernel.clock.now_ms(), None if room is None else room.owner
+    slot = workers.reserve(head.key, head.graph, head.pool)
+    now, worker = kernel.clock.now_ms(), None if slot is None else slot.owner
     token = kernel.ids.new()
-    write = changes.nudged(head, worker=worker, spilled=spilled, adds=adds, now_ms=now, token=token)
+    write = run_writes.wake_write(
+        head, worker=worker, spilled=spilled, adds=inbox_added, now_ms=now, token=token
+    )
     claimed = (worker, head.epoch + 1)
     try:
-        item = await kernel.settle(
+        item = await kernel.resolve_write(
             kernel.heads,
             write,
-            stands=lambda item: (
-                room is not None and (item.get("owner"), item.get("epoch")) == claimed
+            was_applied=lambda item: (
+                slot is not None and (item.get("owner"), item.get("epoch")) == claimed
             ),
         )
     except ConditionFailed as failed:
-        if room is not None:
-            room.give_back()
-        return standing_row(head, failed)
+        if slot is not None:
+            slot.release()
+        return conflicting_head(head, failed)
     except BaseException:
-        if room is not None:
-            room.give_back(unsure=True)
+        if slot is not None:
+            slot.release(maybe_claimed=True)
         raise
-    if room is None:
-        hands.offer(changes.place_in(write))
+    if slot is None:
+        workers.offer(run_writes.index_key_in(write))
         return None
-    standing = head_of(item)
-    room.take(standing)
+    current = head_of(item)
+    slot.start_run(current)
     # Another one may have woken it for the same worker, before there was what we tell of.
-    return None if item.get(TOKEN) == write.token else standing
+    return None if item.get(TOKEN) == write.token else current
 
 
-async def wake_queued(kernel: Kernel, hands: Hands, head: Head) -> None:
+async def wake_queued(kernel: Kernel, workers: LocalWorkers, head: Head) -> None:
     """Let a run know that it stands in front, unless it has begun, or will see by itself.
 
     Whoever holds it may have looked before it stood there, and be about to send it back into the
     queue: that write compares how many signs came, as every pause does.
     """
-    standing: Head | None = head
+    current: Head | None = head
     with suppress(RunNotFound):
-        while standing is not None and standing.status in OPEN:
-            if standing.owner is None and standing.status == "waiting":
-                if standing.reason != "queued":
+        while current is not None and current.status in OPEN:
+            if current.owner is None and current.status == "waiting":
+                if current.reason != "queued":
                     return
-                standing = await woken(kernel, hands, standing, spilled=False)
-            elif standing.owner is not None and not standing.nodes_run:
+                current = await wake_run(kernel, workers, current, spilled=False)
+            elif current.owner is not None and not current.nodes_run:
                 now, token = kernel.clock.now_ms(), kernel.ids.new()
-                sign = changes.signalled(standing, spilled=False, now_ms=now, token=token)
-                standing = await changed(kernel, standing, sign)
+                write = run_writes.notify_owner_write(
+                    current, spilled=False, now_ms=now, token=token
+                )
+                current = await update_head(kernel, current, write)
             else:
                 return
 
 
-async def changed(
+async def update_head(
     kernel: Kernel,
     head: Head,
     write: Update,
-    stands: Callable[[dict[str, Any]], bool] | None = None,
+    was_applied: Callable[[dict[str, Any]], bool] | None = None,
 ) -> Head | None:
     """Change a row that looked like this; return None, or the row as it looks by now.
 
@@ -92,19 +101,19 @@ async def changed(
         RunNotFound: it is gone, or another run has its id by now.
     """
     try:
-        await kernel.settle(kernel.heads, write, stands=stands)
+        await kernel.resolve_write(kernel.heads, write, was_applied=was_applied)
     except ConditionFailed as failed:
-        return standing_row(head, failed)
+        return conflicting_head(head, failed)
     return None
 
 
-def standing_row(head: Head, failed: ConditionFailed) -> Head:
+def conflicting_head(head: Head, failed: ConditionFailed) -> Head:
     """Return the row that stood in the way of a write.
 
     Raises:
         RunNotFound: it is gone, or another run has its id by now.
     """
-    standing = None if failed.item is None else head_of(failed.item)
-    if standing is None or standing.generation != head.generation:
+    current = None if failed.item is None else head_of(failed.item)
+    if current is None or current.generation != head.generation:
         raise RunNotFound(f"the run {head.key.id!r} is gone") from None
-    return standing
+    return current

@@ -8,17 +8,17 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from holdfast.display import log_named
+from holdfast.display import get_logger
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.errors import BlobDamaged, BlobNotFound, HoldfastError
 from holdfast.records.keys import PROBE_BLOB
 
 __all__ = ["Outages", "WorkerHealth", "probe_blobs"]
 
-_log = log_named("holdfast.worker")
+_log = get_logger("holdfast.worker")
 
 # Large enough that it does not fit where a full disk has left a few bytes.
-_PROBE = bytes(64 * 1024)
+_PROBE_DATA = bytes(64 * 1024)
 
 
 class WorkerHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +66,7 @@ class Outages:
             return WorkerHealth(what=what, error=outage.error, since=since, damaged=damaged)
         return WorkerHealth(damaged=damaged)
 
-    def failed(
+    def record_failure(
         self, worker: str, what: str, error: HoldfastError, *, level: int = logging.ERROR
     ) -> None:
         """Take in that something failed; log it unless it failed before in the same way."""
@@ -81,7 +81,7 @@ class Outages:
         kind = type(error).__name__
         _log.log(level, "worker %s cannot %s: %s: %s", worker or "(new)", what, kind, error)
 
-    def works(self, worker: str, what: str) -> None:
+    def record_success(self, worker: str, what: str) -> None:
         """Take in that something works; log it if it failed before."""
         outage = self._outages.pop(what, None)
         if outage is not None:
@@ -99,8 +99,8 @@ async def probe_blobs(kernel: Kernel) -> None:
     """
     if not kernel.store.has_blobs:
         return
-    blobs = kernel.store.blobs.purpose("worker")
-    ref = await blobs.put(_PROBE, key=PROBE_BLOB)
+    blobs = kernel.store.blobs.with_purpose("worker")
+    ref = await blobs.put(_PROBE_DATA, key=PROBE_BLOB)
     with suppress(BlobNotFound, BlobDamaged):  # another worker that probes deleted it
         await blobs.get(ref)
     await blobs.delete(PROBE_BLOB)

@@ -8,7 +8,7 @@ from typing import Any, cast
 import msgspec
 
 from holdfast.errors import InvalidRequest
-from holdfast.records.names import admit_pool
+from holdfast.records.names import validated_pool
 
 __all__ = ["WorkerOptions"]
 
@@ -38,8 +38,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("concurrency", "resumes_max"):
             value = getattr(self, name)
             if type(value) is not int or not 1 <= value <= _COUNT_MAX:
-                told = f"{name} must be an integer from 1 to {_COUNT_MAX:,}, got {value!r:.40}"
-                raise InvalidRequest(told, field=name)
+                message = f"{name} must be an integer from 1 to {_COUNT_MAX:,}, got {value!r:.40}"
+                raise InvalidRequest(message, field=name)
         for name in ("lease_seconds", "poll_seconds", "drain_seconds", "hold_seconds"):
             span: Any = getattr(self, name)
             if span is None and name == "poll_seconds":
@@ -55,7 +55,7 @@ def _admitted_pools(pools: Any) -> tuple[str | None, ...]:
     if isinstance(pools, str) or not isinstance(pools, Iterable):
         raise InvalidRequest(f"pools are a list of names, not {pools!r:.80}", field="pools")
     named = cast(Iterable[object], pools)
-    admitted = [None if pool is None else admit_pool(pool) for pool in named]
+    admitted = [None if pool is None else validated_pool(pool) for pool in named]
     if not admitted:
         raise InvalidRequest("a worker serves at least one pool", field="pools")
     return tuple(dict.fromkeys(admitted))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.records.keys import Queue, shard_of
+from holdfast.records.keys import DueQueue, shard_of
 
-__all__ = ["Rounds"]
+__all__ = ["PartitionOrder"]
 
 
-class Rounds:
+class PartitionOrder:
     """The partitions of the due index that a worker looks at, round after round.
 
     Each worker has an order of its own, so that workers do not meet too often. Whoever was served
@@ -17,23 +17,23 @@ class Rounds:
     """
 
     def __init__(self, graphs: Iterable[str], pools: Iterable[str | None]) -> None:
-        self._kinds = [(graph, pool) for graph in graphs for pool in pools]
-        self._known = ("", 0)
+        self._graph_pools = [(graph, pool) for graph in graphs for pool in pools]
+        self._order_key = ("", 0)
         self._order: list[str] = []
 
-    def order(self, worker: str, shards: int) -> list[str]:
+    def partitions(self, worker: str, shards: int) -> list[str]:
         """Return where the worker of that name looks now, the next first."""
-        if self._known != (worker, shards):
-            self._known = (worker, shards)
+        if self._order_key != (worker, shards):
+            self._order_key = (worker, shards)
             every = [
-                Queue(graph, pool, shard).partition
-                for graph, pool in self._kinds
+                DueQueue(graph, pool, shard).partition
+                for graph, pool in self._graph_pools
                 for shard in range(shards)
             ]
             self._order = sorted(every, key=lambda name: shard_of(f"{worker}#{name}", 2**32))
         return self._order
 
-    def served(self, partition: str) -> None:
+    def rotate_past(self, partition: str) -> None:
         """Let the next round begin behind a partition from which something was taken."""
         turn = self._order.index(partition) + 1
         self._order = self._order[turn:] + self._order[:turn]

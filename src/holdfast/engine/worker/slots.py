@@ -6,7 +6,7 @@ from collections import Counter
 
 __all__ = ["Slots", "may_take"]
 
-_SHARE = 7
+_FAIR_SHARE = 7
 
 
 def may_take(held: int, free: int) -> bool:
@@ -16,7 +16,7 @@ def may_take(held: int, free: int) -> bool:
     slots to all others, two leave a fifteenth, and whoever holds none always gets what is left. Up
     to seven slots one tenant may have them all.
     """
-    return held < _SHARE * free
+    return held < _FAIR_SHARE * free
 
 
 class Slots:
@@ -25,8 +25,8 @@ class Slots:
     def __init__(self, count: int) -> None:
         self._count = count
         self._taken = 0
-        self._held: Counter[str] = Counter()
-        self.held_back = False
+        self._taken_by_tenant: Counter[str] = Counter()
+        self.refused = False
         """Whether somebody was refused: worth another look when a slot is given back."""
 
     @property
@@ -39,20 +39,20 @@ class Slots:
         """How many are left."""
         return self._count - self._taken
 
-    def admits(self, tenant: str) -> bool:
+    def check_room(self, tenant: str) -> bool:
         """Return whether the tenant may take one more; if not, remember that."""
-        admitted = may_take(self._held[tenant], self.free)
-        self.held_back = self.held_back or not admitted
+        admitted = may_take(self._taken_by_tenant[tenant], self.free)
+        self.refused = self.refused or not admitted
         return admitted
 
     def take(self, tenant: str) -> None:
         """Count one more of the tenant's."""
         self._taken += 1
-        self._held[tenant] += 1
+        self._taken_by_tenant[tenant] += 1
 
-    def give_back(self, tenant: str) -> None:
+    def release(self, tenant: str) -> None:
         """Count one less of the tenant's."""
         self._taken -= 1
-        self._held[tenant] -= 1
-        if not self._held[tenant]:
-            del self._held[tenant]
+        self._taken_by_tenant[tenant] -= 1
+        if not self._taken_by_tenant[tenant]:
+            del self._taken_by_tenant[tenant]

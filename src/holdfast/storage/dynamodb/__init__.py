@@ -3,7 +3,7 @@
 It needs the extra ``holdfast[aws]``, and is imported by `storage/open.py` alone, when it is used.
 """
 
-from holdfast.storage.dynamodb.definition import definition, template
 from holdfast.storage.dynamodb.engine import DynamoEngine
+from holdfast.storage.dynamodb.table_definition import cloudformation_template, create_table_params
 
-__all__ = ["DynamoEngine", "definition", "template"]
+__all__ = ["DynamoEngine", "cloudformation_template", "create_table_params"]

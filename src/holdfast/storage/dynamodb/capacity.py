@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from holdfast.storage.units import FREE, Units
+from holdfast.storage.units import NO_UNITS, Units
 
 __all__ = ["Kind", "reported_units"]
 
@@ -16,9 +16,9 @@ def reported_units(reply: Mapping[str, Any], kind: Kind) -> Units:
     """Return what an answer says that its request cost; ``kind`` is what the request did."""
     reported: Any = reply.get("ConsumedCapacity")
     if not reported:
-        return FREE
+        return NO_UNITS
     if isinstance(reported, list):
-        units = FREE
+        units = NO_UNITS
         for each in reported:  # pyright: ignore[reportUnknownVariableType]
             units += _table_units(each, kind)  # pyright: ignore[reportUnknownArgumentType]
         return units

@@ -17,7 +17,6 @@ import botocore.session
 import msgspec
 from botocore.utils import get_environ_proxies  # pyright: ignore[reportUnknownVariableType]
 
-from holdfast.addresses import without_credentials
 from holdfast.clock import Clock
 from holdfast.errors import (
     AccessDenied,
@@ -26,20 +25,26 @@ from holdfast.errors import (
     HoldfastError,
     InvalidUrl,
 )
-from holdfast.storage.aws import CHAIN_ERRORS, admitted_region, credentials_error, no_access
-from holdfast.storage.dynamodb.signing import Keys
+from holdfast.redaction import without_credentials
+from holdfast.storage.aws import (
+    CHAIN_ERRORS,
+    configured_region,
+    credentials_error,
+    credentials_unavailable,
+)
+from holdfast.storage.dynamodb.signing import AccessKeys
 
-__all__ = ["CredentialChain", "Place", "Route"]
+__all__ = ["ConnectionSettings", "CredentialChain", "ServiceEndpoint"]
 
 
-class Place(msgspec.Struct, frozen=True):
+class ServiceEndpoint(msgspec.Struct, frozen=True):
     """Where the service is."""
 
     region: str
     endpoint: str
 
 
-class Route(msgspec.Struct, frozen=True):
+class ConnectionSettings(msgspec.Struct, frozen=True):
     """How the service is reached."""
 
     proxy: str | None
@@ -51,14 +56,14 @@ class Route(msgspec.Struct, frozen=True):
         return f"Route({without_credentials(self.proxy)!r}, {self.ca_bundle!r})"
 
 
-class _Frozen(Protocol):
+class _FrozenKeys(Protocol):
     access_key: str
     secret_key: str
     token: str | None
 
 
 class _Credentials(Protocol):
-    def get_frozen_credentials(self) -> _Frozen: ...
+    def get_frozen_credentials(self) -> _FrozenKeys: ...
 
 
 class _Session(Protocol):
@@ -69,9 +74,9 @@ class _Session(Protocol):
 
 # Botocore wants to renew keys 15 minutes before their end. Until the last moments they are good,
 # and nobody has to wait for new ones.
-_LAST_SECONDS = 60
-_RENEWAL_PAUSE_SECONDS = 30.0
-_NO_KEYS = {"aws_access_key_id": "none", "aws_secret_access_key": "none"}
+_EXPIRY_MARGIN_SECONDS = 60
+_RENEWAL_INTERVAL_SECONDS = 30.0
+_PLACEHOLDER_KEYS = {"aws_access_key_id": "none", "aws_secret_access_key": "none"}
 
 
 class CredentialChain:
@@ -84,36 +89,38 @@ class CredentialChain:
         self._profile = profile
         self._region = region
         self._endpoint = endpoint
-        self._finding = asyncio.Lock()
-        self._place = Place(region, endpoint) if region and endpoint else None
+        self._lock = asyncio.Lock()
+        self._service_endpoint = ServiceEndpoint(region, endpoint) if region and endpoint else None
         self._credentials: _Credentials | None = None
-        self._keys: Keys | None = None
+        self._keys: AccessKeys | None = None
         self._renewal: asyncio.Task[None] | None = None
         self._renewal_not_before = float("-inf")
 
-    async def place(self) -> Place:
+    async def load_endpoint(self) -> ServiceEndpoint:
         """Return where the service is.
 
         Raises:
             InvalidUrl: no region is named anywhere.
             CredentialsMissing: there is no such profile.
         """
-        if self._place is None:
-            async with self._finding:
-                if self._place is None:
-                    self._place = await asyncio.to_thread(self._find_place)
-        return self._place
+        if self._service_endpoint is None:
+            async with self._lock:
+                if self._service_endpoint is None:
+                    self._service_endpoint = await asyncio.to_thread(self._find_endpoint)
+        return self._service_endpoint
 
-    async def route(self) -> Route:
+    async def load_connection_settings(self) -> ConnectionSettings:
         """Return how the service is reached.
 
         Raises:
             InvalidUrl: no region is named anywhere.
             CredentialsMissing: there is no such profile.
         """
-        return await asyncio.to_thread(self._find_route, (await self.place()).endpoint)
+        return await asyncio.to_thread(
+            self._find_connection_settings, (await self.load_endpoint()).endpoint
+        )
 
-    async def keys(self) -> Keys:
+    async def load_keys(self) -> AccessKeys:
         """Return keys that are valid now.
 
         Raises:
@@ -121,59 +128,59 @@ class CredentialChain:
             CredentialsExpired: they expired, and a person has to log in again.
             AccessDenied: they were refused where they should have been renewed.
         """
-        if self._keys is not None and not self._expiring(_LAST_SECONDS):
-            if self._expiring():
-                self._renew_soon()
+        if self._keys is not None and not self._is_expiring(_EXPIRY_MARGIN_SECONDS):
+            if self._is_expiring():
+                self._schedule_renewal()
             return self._keys
-        async with self._finding:
-            if self._keys is None or self._expiring(_LAST_SECONDS):
+        async with self._lock:
+            if self._keys is None or self._is_expiring(_EXPIRY_MARGIN_SECONDS):
                 self._keys = await asyncio.to_thread(self._find_keys)
             return self._keys
 
-    async def renew(self, refused: Keys) -> None:
+    async def renew(self, refused: AccessKeys) -> None:
         """Find credentials anew, unless that was done since these were refused."""
-        async with self._finding:
+        async with self._lock:
             if self._keys is refused:
                 self._credentials = None
                 self._keys = await asyncio.to_thread(self._find_keys)
 
-    def _expiring(self, within_seconds: int | None = None) -> bool:
+    def _is_expiring(self, within_seconds: int | None = None) -> bool:
         # Only credentials that can be renewed know this; it costs a comparison of two times.
         expiring = getattr(self._credentials, "refresh_needed", None)
         return expiring is not None and expiring(within_seconds)
 
-    def _renew_soon(self) -> None:
+    def _schedule_renewal(self) -> None:
         """Renew in the background keys that are still good; now and then, should it fail."""
         under_way = self._renewal is not None and not self._renewal.done()
         if not under_way and self._clock.monotonic() >= self._renewal_not_before:
-            self._renewal_not_before = self._clock.monotonic() + _RENEWAL_PAUSE_SECONDS
+            self._renewal_not_before = self._clock.monotonic() + _RENEWAL_INTERVAL_SECONDS
             self._renewal = asyncio.ensure_future(self._renew_in_background())
 
     async def _renew_in_background(self) -> None:
         # What fails here fails again, and is told, when the keys are at their end.
         with suppress(HoldfastError):
             keys = await asyncio.to_thread(self._find_keys)
-            async with self._finding:
+            async with self._lock:
                 self._keys = keys
 
-    def _find_keys(self) -> Keys:
+    def _find_keys(self) -> AccessKeys:
         try:
             if self._credentials is None:
-                self._credentials = self._session().get_credentials()
+                self._credentials = self._create_session().get_credentials()
             if self._credentials is None:
-                raise CredentialsMissing(_nowhere(self._profile))
+                raise CredentialsMissing(_missing_message(self._profile))
             frozen = self._credentials.get_frozen_credentials()
         except CHAIN_ERRORS as error:
             raise _chain_error(error) from error
         parts = (frozen.access_key, frozen.secret_key, frozen.token or "")
         if not all(part.isprintable() for part in parts):
             raise AccessDenied("the credentials hold a control character, a line's end perhaps")
-        return Keys(frozen.access_key, frozen.secret_key, frozen.token)
+        return AccessKeys(frozen.access_key, frozen.secret_key, frozen.token)
 
-    def _find_place(self) -> Place:
-        region = admitted_region(self._region)
+    def _find_endpoint(self) -> ServiceEndpoint:
+        region = configured_region(self._region)
         try:
-            session = self._session()
+            session = self._create_session()
             region = region or session.get_config_variable("region")
             if region is None:
                 raise InvalidUrl(
@@ -182,34 +189,38 @@ class CredentialChain:
                     field="region",
                 )
             if self._endpoint is not None:
-                return Place(region, self._endpoint)
+                return ServiceEndpoint(region, self._endpoint)
             # A client knows the endpoint of every partition, and those that a person has set. With
             # keys it looks for none: that may take seconds.
-            client = session.create_client("dynamodb", region, **_NO_KEYS)
-            return Place(client.meta.region_name, client.meta.endpoint_url)
+            client = session.create_client("dynamodb", region, **_PLACEHOLDER_KEYS)
+            return ServiceEndpoint(client.meta.region_name, client.meta.endpoint_url)
         except CHAIN_ERRORS as error:
             raise _chain_error(error) from error
 
-    def _find_route(self, endpoint: str) -> Route:
+    def _find_connection_settings(self, endpoint: str) -> ConnectionSettings:
         scheme = endpoint.partition(":")[0]
         proxies = cast(Mapping[str, str], get_environ_proxies(endpoint))
         try:
-            bundle = self._session().get_config_variable("ca_bundle") if scheme == "https" else None
+            bundle = (
+                self._create_session().get_config_variable("ca_bundle")
+                if scheme == "https"
+                else None
+            )
         except CHAIN_ERRORS as error:
             raise _chain_error(error) from error
-        return Route(proxies.get(scheme), bundle)
+        return ConnectionSettings(proxies.get(scheme), bundle)
 
-    def _session(self) -> _Session:
+    def _create_session(self) -> _Session:
         return cast(_Session, botocore.session.Session(profile=self._profile))  # pyright: ignore[reportUnknownMemberType]
 
 
 def _chain_error(error: Exception) -> HoldfastError:
     if isinstance(error, botocore.exceptions.HTTPClientError):
         return EndpointUnreachable(f"credentials could not be had: {error}")
-    return credentials_error(error) or no_access(error)
+    return credentials_error(error) or credentials_unavailable(error)
 
 
-def _nowhere(profile: str | None) -> str:
+def _missing_message(profile: str | None) -> str:
     looked = f"the profile {profile!r}" if profile else "the default profile"
     return (
         "no AWS credentials: there are none in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, in "

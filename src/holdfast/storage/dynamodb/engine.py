@@ -8,28 +8,33 @@ from contextlib import contextmanager
 
 from holdfast.clock import Clock, Ids, SystemClock, SystemIds
 from holdfast.errors import ChangesOff, InvalidRequest, StoreClosed
-from holdfast.storage.aws import admitted_endpoint, admitted_region
+from holdfast.storage.aws import configured_region, validate_endpoint
 from holdfast.storage.cursors import cursor_at
 from holdfast.storage.dynamodb.attributes import item_of
 from holdfast.storage.dynamodb.batches import Batches
 from holdfast.storage.dynamodb.capacity import reported_units
-from holdfast.storage.dynamodb.creation import Creation
+from holdfast.storage.dynamodb.client import (
+    DynamoClient,
+    DynamoResponse,
+    NoResponse,
+    RequestRefused,
+)
 from holdfast.storage.dynamodb.credentials import CredentialChain
-from holdfast.storage.dynamodb.definition import admitted_table
-from holdfast.storage.dynamodb.exchange import Answered, Exchange, Refusal, Unanswered
-from holdfast.storage.dynamodb.faults import error_of
-from holdfast.storage.dynamodb.requests import Request, get_request, query_request
-from holdfast.storage.dynamodb.wire import Wire
-from holdfast.storage.dynamodb.writer import Writer
+from holdfast.storage.dynamodb.errors import store_error
+from holdfast.storage.dynamodb.requests import DynamoRequest, get_request, query_request
+from holdfast.storage.dynamodb.table_creation import TableCreator
+from holdfast.storage.dynamodb.table_definition import validate_table_name
+from holdfast.storage.dynamodb.transport import HttpTransport
+from holdfast.storage.dynamodb.writer import DynamoWriter
 from holdfast.storage.layout import LAYOUT, Layout
 from holdfast.storage.operations import (
-    Answer,
     ChangePage,
     GetItem,
     GetItems,
     Operation,
     Page,
     QueryItems,
+    Reply,
     TransactItems,
     WriteItem,
     WriteItems,
@@ -71,7 +76,7 @@ class DynamoEngine:
         retry_budget_seconds: float = RETRY_BUDGET_SECONDS,
         timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> None:
-        admitted_table(table)
+        validate_table_name(table)
         _check_bounds("in_flight_max", in_flight_max, 1, 10_000)
         _check_bounds("retry_budget_seconds", retry_budget_seconds, 0, RETRY_BUDGET_SECONDS_MAX)
         _check_bounds("timeout_seconds", timeout_seconds, 0.001, TIMEOUT_SECONDS_MAX)
@@ -81,40 +86,40 @@ class DynamoEngine:
         self._layout = layout
         chain = CredentialChain(
             profile=profile,
-            region=admitted_region(region) if region else None,
-            endpoint=endpoint and admitted_endpoint(endpoint),
+            region=configured_region(region) if region else None,
+            endpoint=endpoint and validate_endpoint(endpoint),
             clock=clock,
         )
-        self._wire = Wire(
+        self._transport = HttpTransport(
             chain,
             clock=clock,
             in_flight_max=in_flight_max,
             timeout_seconds=timeout_seconds,
-            turn_seconds_max=retry_budget_seconds,
+            wait_seconds_max=retry_budget_seconds,
         )
-        self._exchange = Exchange(
-            self._wire,
+        self._client = DynamoClient(
+            self._transport,
             chain,
             table=table,
             clock=clock,
             ids=ids,
             budget_seconds=retry_budget_seconds,
         )
-        self._writer = Writer(self._exchange, table=table, layout=layout, ids=ids)
-        self._batches = Batches(self._exchange, table=table)
-        self._creation = Creation(self._exchange, table=table, layout=layout, clock=clock)
+        self._writer = DynamoWriter(self._client, table=table, layout=layout, ids=ids)
+        self._batches = Batches(self._client, table=table)
+        self._table_creator = TableCreator(self._client, table=table, layout=layout, clock=clock)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
-        self._under_way = 0
+        self._in_flight = 0
         self._idle = asyncio.Event()
 
     @property
     def layout(self) -> Layout:
         return self._layout
 
-    async def perform(self, operation: Operation) -> Answer:
+    async def perform(self, operation: Operation) -> Reply:
         """Carry out one checked operation (see `operations.Engine`)."""
-        with self._working():
+        with self._track_operation():
             match operation:
                 case WriteItem():
                     return await self._writer.write(operation)
@@ -129,7 +134,7 @@ class DynamoEngine:
                 case WriteItems():
                     return await self._batches.write(operation)
 
-    async def changes(self, after: str | None, limit: int) -> ChangePage:
+    async def read_changes(self, after: str | None, limit: int) -> ChangePage:
         """Refuse: reading DynamoDB Streams comes with a later release.
 
         The table is made with its stream on, so that nothing has to be changed then.
@@ -147,63 +152,67 @@ class DynamoEngine:
         Raises:
             StoreMismatched: there is a table of that name that is made otherwise.
         """
-        with self._working():
-            await self._creation.run()
+        with self._track_operation():
+            await self._table_creator.ensure_table()
 
     async def close(self) -> None:
         """Finish what is under way and close the connections."""
         self._closed = True
-        if self._under_way and self._is_own_loop():
+        if self._in_flight and self._bind_loop():
             await self._idle.wait()
-        await self._wire.close()
+        await self._transport.close()
 
-    async def _get(self, operation: GetItem) -> Answer:
+    async def _get(self, operation: GetItem) -> Reply:
         request = get_request(self._table, operation.key, eventual=operation.eventual)
-        answered = await self._read(request, f"{operation.key}")
-        attributes = answered.data.get("Item")
+        response = await self._send_read(request, f"{operation.key}")
+        attributes = response.data.get("Item")
         item = item_of(attributes) if attributes else None
-        return Answer(item, reported_units(answered.data, "read"))
+        return Reply(item, reported_units(response.data, "read"))
 
-    async def _query(self, operation: QueryItems) -> Answer:
+    async def _query(self, operation: QueryItems) -> Reply:
         request = query_request(self._table, operation)
-        answered = await self._read(request, f"the query of {operation.pk!r}")
-        last = answered.data.get("LastEvaluatedKey")
+        response = await self._send_read(request, f"the query of {operation.pk!r}")
+        last = response.data.get("LastEvaluatedKey")
         page = Page(
-            [item_of(attributes) for attributes in answered.data.get("Items", ())],
+            [item_of(attributes) for attributes in response.data.get("Items", ())],
             cursor_at(item_of(last), operation.index) if last else None,
         )
-        return Answer(page, reported_units(answered.data, "read"))
+        return Reply(page, reported_units(response.data, "read"))
 
-    async def _read(self, request: Request, about: str) -> Answered:
+    async def _send_read(self, request: DynamoRequest, about: str) -> DynamoResponse:
         try:
-            return await self._exchange.ask(request)
-        except Unanswered as unanswered:
+            return await self._client.send(request)
+        except NoResponse as unanswered:
             raise unanswered.error from None
-        except Refusal as refusal:
-            raise error_of(refusal.fault, await self._exchange.service(), about) from None
+        except RequestRefused as refusal:
+            raise store_error(
+                refusal.service_error, await self._client.load_table_address(), about
+            ) from None
 
-    def _is_own_loop(self) -> bool:
+    def _bind_loop(self) -> bool:
         loop = asyncio.get_running_loop()
         if self._loop is None:
             self._loop = loop
         return self._loop is loop
 
     @contextmanager
-    def _working(self) -> Generator[None]:
+    def _track_operation(self) -> Generator[None]:
         if self._closed:
             raise StoreClosed(f"the table {self._table!r} was closed")
-        if not self._is_own_loop():
+        if not self._bind_loop():
             # Its connections belong to that loop, which may be gone.
             raise StoreClosed(f"the table {self._table!r} was opened in another event loop")
-        self._under_way += 1
+        self._in_flight += 1
         try:
             yield
         finally:
-            self._under_way -= 1
-            if self._closed and not self._under_way:
+            self._in_flight -= 1
+            if self._closed and not self._in_flight:
                 self._idle.set()
 
 
-def _check_bounds(name: str, value: float, least: float, most: float) -> None:
-    if not least <= value <= most:
-        raise InvalidRequest(f"{name} is from {least:g} to {most:g}, not {value!r}", field=name)
+def _check_bounds(name: str, value: float, minimum: float, maximum: float) -> None:
+    if not minimum <= value <= maximum:
+        raise InvalidRequest(
+            f"{name} is from {minimum:g} to {maximum:g}, not {value!r}", field=name
+        )

@@ -15,10 +15,10 @@ from holdfast.storage.dynamodb.expressions import (
 )
 from holdfast.storage.layout import PK, SK, Key
 from holdfast.storage.operations import QueryItems, Returning, WriteItem
-from holdfast.storage.writes import Check, Condition, Delete, Put, Touch, Update
+from holdfast.storage.writes import Check, Condition, Delete, Put, TransactionWrite, Update
 
 __all__ = [
-    "Request",
+    "DynamoRequest",
     "batch_get_request",
     "batch_write_request",
     "get_request",
@@ -33,7 +33,7 @@ _EXPECTED = {"DescribeTable": "Table", "CreateTable": "TableDescription"}
 _encode = msgspec.json.Encoder().encode
 
 
-class Request(msgspec.Struct, frozen=True):
+class DynamoRequest(msgspec.Struct, frozen=True):
     """What is sent, and sent again byte for byte where the answer is lost."""
 
     operation: str
@@ -42,15 +42,15 @@ class Request(msgspec.Struct, frozen=True):
     """What every answer to it holds; one without it comes from something else than DynamoDB."""
 
     @classmethod
-    def of(cls, operation: str, **fields: Any) -> Request:
+    def of(cls, operation: str, **fields: Any) -> DynamoRequest:
         """Return the request with those fields."""
         metered = "ConsumedCapacity" if fields.keys() >= _CAPACITY.keys() else None
         return cls(operation, _encode(fields), metered or _EXPECTED.get(operation))
 
 
-def get_request(table: str, key: Key, *, eventual: bool) -> Request:
+def get_request(table: str, key: Key, *, eventual: bool) -> DynamoRequest:
     """Return the request that reads one item."""
-    return Request.of(
+    return DynamoRequest.of(
         "GetItem",
         TableName=table,
         Key=key_attributes(key),
@@ -59,15 +59,15 @@ def get_request(table: str, key: Key, *, eventual: bool) -> Request:
     )
 
 
-def batch_get_request(table: str, keys: list[Any], *, eventual: bool) -> Request:
+def batch_get_request(table: str, keys: list[Any], *, eventual: bool) -> DynamoRequest:
     """Return the request that reads up to 100 items; the keys are in DynamoDB's JSON."""
     wanted = {"Keys": keys, "ConsistentRead": not eventual}
-    return Request.of("BatchGetItem", RequestItems={table: wanted}, **_CAPACITY)
+    return DynamoRequest.of("BatchGetItem", RequestItems={table: wanted}, **_CAPACITY)
 
 
-def batch_write_request(table: str, entries: list[Any]) -> Request:
+def batch_write_request(table: str, entries: list[Any]) -> DynamoRequest:
     """Return the request that carries out up to 25 writes, each as `write_entry` gives it."""
-    return Request.of("BatchWriteItem", RequestItems={table: entries}, **_CAPACITY)
+    return DynamoRequest.of("BatchWriteItem", RequestItems={table: entries}, **_CAPACITY)
 
 
 def write_entry(write: Put | Delete) -> bytes:
@@ -77,7 +77,7 @@ def write_entry(write: Put | Delete) -> bytes:
     return _encode({"DeleteRequest": {"Key": key_attributes(write.key)}})
 
 
-def query_request(table: str, query: QueryItems) -> Request:
+def query_request(table: str, query: QueryItems) -> DynamoRequest:
     """Return the request that reads one page."""
     placeholders = Placeholders()
     index = query.index
@@ -98,33 +98,37 @@ def query_request(table: str, query: QueryItems) -> Request:
         fields["Limit"] = query.limit
     if query.after is not None:
         fields["ExclusiveStartKey"] = attributes_of(query.after)
-    return Request.of("Query", **fields)
+    return DynamoRequest.of("Query", **fields)
 
 
-def write_request(table: str, operation: WriteItem) -> Request:
+def write_request(table: str, operation: WriteItem) -> DynamoRequest:
     """Return the request that carries out one write."""
     write = operation.write
-    fields = {**_change(table, write), **_CAPACITY}
-    returned = _returned(write, operation.returning)
+    fields = {**_write_fields(table, write), **_CAPACITY}
+    returned = _return_values(write, operation.returning)
     if returned:
         fields["ReturnValues"] = returned
-    return Request.of(f"{type(write).__name__}Item", **fields)
+    return DynamoRequest.of(f"{type(write).__name__}Item", **fields)
 
 
-def transact_request(table: str, writes: tuple[Touch, ...], *, client_token: str) -> Request:
+def transact_request(
+    table: str, writes: tuple[TransactionWrite, ...], *, client_token: str
+) -> DynamoRequest:
     """Return the request that carries out several writes or none.
 
     Sent again with the same client token within ten minutes, it is carried out only once.
     """
-    return Request.of(
+    return DynamoRequest.of(
         "TransactWriteItems",
-        TransactItems=[{_TRANSACT_VERBS[type(write)]: _change(table, write)} for write in writes],
+        TransactItems=[
+            {_TRANSACT_VERBS[type(write)]: _write_fields(table, write)} for write in writes
+        ],
         ClientRequestToken=client_token,
         **_CAPACITY,
     )
 
 
-_TRANSACT_VERBS: dict[type[Touch], str] = {
+_TRANSACT_VERBS: dict[type[TransactionWrite], str] = {
     Put: "Put",
     Update: "Update",
     Delete: "Delete",
@@ -132,7 +136,7 @@ _TRANSACT_VERBS: dict[type[Touch], str] = {
 }
 
 
-def _change(table: str, write: Touch) -> dict[str, Any]:
+def _write_fields(table: str, write: TransactionWrite) -> dict[str, Any]:
     placeholders = Placeholders()
     fields: dict[str, Any] = {"TableName": table}
     if isinstance(write, Put):
@@ -154,7 +158,7 @@ def _add_condition(
     fields["ReturnValuesOnConditionCheckFailure"] = "ALL_OLD"
 
 
-def _returned(write: Put | Update | Delete, returning: Returning) -> str | None:
+def _return_values(write: Put | Update | Delete, returning: Returning) -> str | None:
     match returning:
         case "old":
             return "ALL_OLD"

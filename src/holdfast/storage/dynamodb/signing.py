@@ -12,7 +12,7 @@ from hmac import digest as hmac_digest
 
 import msgspec
 
-__all__ = ["CONTENT_TYPE", "Keys", "Signer"]
+__all__ = ["CONTENT_TYPE", "AccessKeys", "Signer"]
 
 CONTENT_TYPE = "application/x-amz-json-1.0"
 _SERVICE = "dynamodb"
@@ -21,7 +21,7 @@ _HEADERS = "content-type;host;x-amz-date;x-amz-target"
 _HEADERS_WITH_TOKEN = "content-type;host;x-amz-date;x-amz-security-token;x-amz-target"
 
 
-class Keys(msgspec.Struct, frozen=True):
+class AccessKeys(msgspec.Struct, frozen=True):
     """An access key with its secret, and the token of the session that it belongs to."""
 
     access_key: str
@@ -39,13 +39,15 @@ class Signer:
         self._host = host
         self._region = region
         # The key that signs is derived from the secret and the day, by four hashes: kept for both.
-        self._derived_for: tuple[str, str] = ("", "")
-        self._derived = b""
+        self._signing_key_for: tuple[str, str] = ("", "")
+        self._signing_key_bytes = b""
         # Many requests are signed within a second.
         self._second = -1
         self._stamp = ""
 
-    def headers(self, *, target: str, body: bytes, keys: Keys, now_ms: int) -> dict[str, str]:
+    def signed_headers(
+        self, *, target: str, body: bytes, keys: AccessKeys, now_ms: int
+    ) -> dict[str, str]:
         """Return the headers of a request, its signature among them."""
         stamp = self._stamp_at(now_ms // 1000)
         scope = f"{stamp[:8]}/{self._region}/{_SERVICE}/aws4_request"
@@ -82,9 +84,9 @@ class Signer:
         return self._stamp
 
     def _signing_key(self, secret_key: str, day: str) -> bytes:
-        if self._derived_for != (secret_key, day):
+        if self._signing_key_for != (secret_key, day):
             key = f"AWS4{secret_key}".encode()
             for part in (day, self._region, _SERVICE, "aws4_request"):
                 key = hmac_digest(key, part.encode(), "sha256")
-            self._derived, self._derived_for = key, (secret_key, day)
-        return self._derived
+            self._signing_key_bytes, self._signing_key_for = key, (secret_key, day)
+        return self._signing_key_bytes

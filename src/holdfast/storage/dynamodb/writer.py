@@ -30,51 +30,56 @@ from holdfast.clock import Ids
 from holdfast.errors import HoldfastError, InvalidRequest, OutcomeUnknown
 from holdfast.storage.dynamodb.attributes import item_of
 from holdfast.storage.dynamodb.capacity import reported_units
-from holdfast.storage.dynamodb.exchange import Answered, Exchange, Refusal, Unanswered
-from holdfast.storage.dynamodb.faults import (
+from holdfast.storage.dynamodb.client import (
+    DynamoClient,
+    DynamoResponse,
+    NoResponse,
+    RequestRefused,
+)
+from holdfast.storage.dynamodb.errors import (
     CONDITION_FAILED,
     TRANSACTION_CANCELLED,
-    Fault,
-    error_of,
+    ServiceError,
+    store_error,
 )
 from holdfast.storage.dynamodb.requests import get_request, transact_request, write_request
 from holdfast.storage.item import Item
 from holdfast.storage.layout import TOKEN, Key, Layout
-from holdfast.storage.operations import Answer, TransactItems, WriteItem
-from holdfast.storage.refusals import condition_failed, transaction_cancelled
+from holdfast.storage.operations import Reply, TransactItems, WriteItem
 from holdfast.storage.units import (
-    FREE,
-    LEAST_WRITE,
+    NO_UNITS,
+    WRITE_UNITS_MIN,
     Units,
     cancelled_units,
     refused_units,
     write_units,
 )
-from holdfast.storage.writes import Delete, Put, Touch, Update, Write
+from holdfast.storage.write_errors import condition_failed_error, transaction_cancelled_error
+from holdfast.storage.writes import Delete, Put, TransactionWrite, Update, Write
 
-__all__ = ["Writer"]
+__all__ = ["DynamoWriter"]
 
 
-class _Standing(msgspec.Struct, frozen=True):
+class _ExistingItem(msgspec.Struct, frozen=True):
     """What stands under a key, and what it cost to learn it."""
 
     item: Item | None
-    units: Units = FREE
+    units: Units = NO_UNITS
 
 
-class Writer:
+class DynamoWriter:
     """Carries out single writes and transactions."""
 
-    def __init__(self, exchange: Exchange, *, table: str, layout: Layout, ids: Ids) -> None:
-        self._exchange = exchange
+    def __init__(self, client: DynamoClient, *, table: str, layout: Layout, ids: Ids) -> None:
+        self._client = client
         self._table = table
         self._layout = layout
         self._ids = ids
         # Whether the service has shown that it hands out the item on which a condition failed.
         # DynamoDB does since 2023; a DynamoDB Local of before does not.
-        self._hands_out_items = False
+        self._returns_failed_items = False
 
-    async def write(self, operation: WriteItem) -> Answer:
+    async def write(self, operation: WriteItem) -> Reply:
         """Carry out one write."""
         write = operation.write
         adds = isinstance(write, Update) and bool(write.add)
@@ -82,128 +87,145 @@ class Writer:
         repeatable = write.condition is None and not adds
         request = write_request(self._table, operation)
         try:
-            answered = await self._exchange.ask(request, resend=not adds)
-        except Refusal as refusal:
-            if refusal.fault.code == CONDITION_FAILED:
-                return await self._refused(operation, refusal)
-            error = await self._error(refusal.fault, str(write.key))
-            return _answer(
+            response = await self._client.send(request, resend=not adds)
+        except RequestRefused as refusal:
+            if refusal.service_error.code == CONDITION_FAILED:
+                return await self._handle_failed_condition(operation, refusal)
+            error = await self._load_error(refusal.service_error, str(write.key))
+            return _failed_reply(
                 error,
-                lost=refusal.lost and not repeatable,
+                response_lost=refusal.response_lost and not repeatable,
                 about=write.key,
-                units=LEAST_WRITE,
+                units=WRITE_UNITS_MIN,
             )
-        except Unanswered as unanswered:
-            if unanswered.lost and adds:
+        except NoResponse as unanswered:
+            if unanswered.response_lost and adds:
                 return await self._read_back(operation, unanswered.error)
-            return _answer(
-                unanswered.error, lost=unanswered.lost and not repeatable, about=write.key
+            return _failed_reply(
+                unanswered.error,
+                response_lost=unanswered.response_lost and not repeatable,
+                about=write.key,
             )
-        return self._written(operation, answered)
+        return self._written_reply(operation, response)
 
-    async def transact(self, operation: TransactItems) -> Answer:
+    async def transact(self, operation: TransactItems) -> Reply:
         """Carry out several writes or none of them."""
         writes = operation.writes
         request = transact_request(self._table, writes, client_token=self._ids.new())
         try:
-            answered = await self._exchange.ask(request)
-        except Refusal as refusal:
-            failed = _failed(refusal.fault)
+            response = await self._client.send(request)
+        except RequestRefused as refusal:
+            failed = _failed_conditions(refusal.service_error)
             if failed:
-                return _cancelled(writes, failed, lost=refusal.lost)
-            error = await self._error(refusal.fault, _invalid_key(writes, refusal.fault))
+                return _cancelled_reply(writes, failed, response_lost=refusal.response_lost)
+            error = await self._load_error(
+                refusal.service_error, _invalid_write(writes, refusal.service_error)
+            )
             units = cancelled_units(writes, {})
-            return _answer(error, lost=refusal.lost, about="the transaction", units=units)
-        except Unanswered as unanswered:
-            return _answer(unanswered.error, lost=unanswered.lost, about="the transaction")
-        return Answer(units=reported_units(answered.data, "write"))
+            return _failed_reply(
+                error, response_lost=refusal.response_lost, about="the transaction", units=units
+            )
+        except NoResponse as unanswered:
+            return _failed_reply(
+                unanswered.error, response_lost=unanswered.response_lost, about="the transaction"
+            )
+        return Reply(units=reported_units(response.data, "write"))
 
-    def _written(self, operation: WriteItem, answered: Answered) -> Answer:
+    def _written_reply(self, operation: WriteItem, response: DynamoResponse) -> Reply:
         write = operation.write
-        units = reported_units(answered.data, "write")
-        attributes = answered.data.get("Attributes")
+        units = reported_units(response.data, "write")
+        attributes = response.data.get("Attributes")
         returned = item_of(attributes) if attributes else None
         match operation.returning:
             case "new" if isinstance(write, Put):
-                return Answer(dict(write.item), units)
-            case "old" if answered.lost and _may_be_ours(write, returned):
-                return Answer(units=units, error=_replaced_unknown(write.key, returned))
+                return Reply(dict(write.item), units)
+            case "old" if response.response_lost and _may_be_ours(write, returned):
+                return Reply(units=units, error=_old_item_unknown_error(write.key, returned))
             case "nothing":
-                return Answer(units=units)
+                return Reply(units=units)
             case _:
-                return Answer(returned, units)
+                return Reply(returned, units)
 
-    async def _refused(self, operation: WriteItem, refusal: Refusal) -> Answer:
+    async def _handle_failed_condition(
+        self, operation: WriteItem, refused: RequestRefused
+    ) -> Reply:
         """Return the answer to a write whose condition did not hold."""
         write = operation.write
         try:
-            standing = await self._standing(write.key, refusal.fault)
-        except (Refusal, Unanswered) as failure:
-            if refusal.lost:
-                return Answer(units=LEAST_WRITE, error=_unknown(write.key, refusal.fault))
-            if isinstance(failure, Unanswered):
+            existing = await self._find_existing(write.key, refused.service_error)
+        except (RequestRefused, NoResponse) as failure:
+            if refused.response_lost:
+                return Reply(
+                    units=WRITE_UNITS_MIN,
+                    error=_outcome_unknown_error(write.key, refused.service_error),
+                )
+            if isinstance(failure, NoResponse):
                 raise failure.error from None
-            raise await self._error(failure.fault, str(write.key)) from None
-        units = refused_units(write, standing.item) + standing.units
-        if refusal.lost:
-            return self._settled(operation, standing.item, units, refusal.fault)
-        return Answer(units=units, error=condition_failed(write.key, standing.item))
+            raise await self._load_error(failure.service_error, str(write.key)) from None
+        units = refused_units(write, existing.item) + existing.units
+        if refused.response_lost:
+            return self._reply_by_token(operation, existing.item, units, refused.service_error)
+        return Reply(units=units, error=condition_failed_error(write.key, existing.item))
 
-    async def _standing(self, key: Key, fault: Fault) -> _Standing:
-        attributes = fault.answer.get("Item")
+    async def _find_existing(self, key: Key, service_error: ServiceError) -> _ExistingItem:
+        attributes = service_error.body.get("Item")
         if attributes:
-            self._hands_out_items = True
-            return _Standing(item_of(attributes))
-        return _Standing(None) if self._hands_out_items else await self._read(key)
+            self._returns_failed_items = True
+            return _ExistingItem(item_of(attributes))
+        return _ExistingItem(None) if self._returns_failed_items else await self._read_item(key)
 
-    async def _read(self, key: Key) -> _Standing:
-        answered = await self._exchange.ask(get_request(self._table, key, eventual=False))
-        attributes = answered.data.get("Item")
+    async def _read_item(self, key: Key) -> _ExistingItem:
+        response = await self._client.send(get_request(self._table, key, eventual=False))
+        attributes = response.data.get("Item")
         item = item_of(attributes) if attributes else None
-        return _Standing(item, reported_units(answered.data, "read"))
+        return _ExistingItem(item, reported_units(response.data, "read"))
 
-    async def _read_back(self, operation: WriteItem, cause: HoldfastError) -> Answer:
+    async def _read_back(self, operation: WriteItem, cause: HoldfastError) -> Reply:
         """Return the answer to a write that must not be sent again, by what stands there now."""
         key = operation.write.key
         try:
-            standing = await self._read(key)
-        except (Refusal, Unanswered):
-            return Answer(error=_unknown(key, cause))
-        return self._settled(operation, standing.item, standing.units, cause)
+            existing = await self._read_item(key)
+        except (RequestRefused, NoResponse):
+            return Reply(error=_outcome_unknown_error(key, cause))
+        return self._reply_by_token(operation, existing.item, existing.units, cause)
 
-    def _settled(
-        self, operation: WriteItem, standing: Item | None, units: Units, cause: Exception
-    ) -> Answer:
+    def _reply_by_token(
+        self, operation: WriteItem, existing: Item | None, units: Units, cause: Exception
+    ) -> Reply:
         """Return the answer to a write whose own answer was lost, by what stands there now.
 
         The units of the lost answer are those of a new item: exact where nothing stood before.
         """
         write = operation.write
-        if standing is None or not _is_ours(write, standing):
-            return Answer(units=units, error=_unknown(write.key, cause, standing))
-        units += write_units(None, standing, self._layout)
+        if existing is None or not _is_ours(write, existing):
+            return Reply(units=units, error=_outcome_unknown_error(write.key, cause, existing))
+        units += write_units(None, existing, self._layout)
         match operation.returning:
             case "old":
-                return Answer(units=units, error=_replaced_unknown(write.key, standing))
+                return Reply(units=units, error=_old_item_unknown_error(write.key, existing))
             case "new":
-                return Answer(dict(write.item) if isinstance(write, Put) else standing, units)
+                return Reply(dict(write.item) if isinstance(write, Put) else existing, units)
             case "nothing":
-                return Answer(units=units)
+                return Reply(units=units)
 
-    async def _error(self, fault: Fault, about: str) -> HoldfastError:
-        return error_of(fault, await self._exchange.service(), about)
+    async def _load_error(self, service_error: ServiceError, about: str) -> HoldfastError:
+        return store_error(service_error, await self._client.load_table_address(), about)
 
 
-def _answer(error: HoldfastError, *, lost: bool, about: object, units: Units = FREE) -> Answer:
+def _failed_reply(
+    error: HoldfastError, *, response_lost: bool, about: object, units: Units = NO_UNITS
+) -> Reply:
     """Return or raise what a write came to that was not carried out, whatever its condition."""
-    if lost:
-        return Answer(error=_unknown(about, error))
+    if response_lost:
+        return Reply(error=_outcome_unknown_error(about, error))
     if isinstance(error, InvalidRequest):
-        return Answer(units=units, error=error)
+        return Reply(units=units, error=error)
     raise error
 
 
-def _unknown(about: object, cause: Exception, item: Item | None = None) -> OutcomeUnknown:
+def _outcome_unknown_error(
+    about: object, cause: Exception, item: Item | None = None
+) -> OutcomeUnknown:
     unknown = OutcomeUnknown(
         f"{about}: the answer was lost, and whether it was written cannot be told ({cause})",
         item=item,
@@ -212,13 +234,13 @@ def _unknown(about: object, cause: Exception, item: Item | None = None) -> Outco
     return unknown
 
 
-def _replaced_unknown(key: Key, item: Item | None) -> OutcomeUnknown:
+def _old_item_unknown_error(key: Key, item: Item | None) -> OutcomeUnknown:
     return OutcomeUnknown(
         f"{key}: it was written, but the answer with what stood there before was lost", item=item
     )
 
 
-def _is_ours(write: Touch, item: Item) -> bool:
+def _is_ours(write: TransactionWrite, item: Item) -> bool:
     token = write.token if isinstance(write, Put | Update) else None
     return token is not None and item.get(TOKEN) == token
 
@@ -230,31 +252,34 @@ def _may_be_ours(write: Write, replaced: Item | None) -> bool:
     return not isinstance(write, Delete) and (write.token is None or _is_ours(write, replaced))
 
 
-def _failed(fault: Fault) -> dict[int, Item | None]:
+def _failed_conditions(service_error: ServiceError) -> dict[int, Item | None]:
     """Return the positions of the writes whose condition did not hold, with what stood there."""
-    if fault.code != TRANSACTION_CANCELLED:
+    if service_error.code != TRANSACTION_CANCELLED:
         return {}
     return {
         position: item_of(reason["Item"]) if reason.get("Item") else None
-        for position, reason in enumerate(fault.reasons)
+        for position, reason in enumerate(service_error.reasons)
         if reason.get("Code") == "ConditionalCheckFailed"
     }
 
 
-def _invalid_key(writes: tuple[Touch, ...], fault: Fault) -> str:
-    for write, reason in zip(writes, fault.reasons, strict=False):
+def _invalid_write(writes: tuple[TransactionWrite, ...], service_error: ServiceError) -> str:
+    for write, reason in zip(writes, service_error.reasons, strict=False):
         if reason.get("Code") == "ValidationError":
             return str(write.key)
     return "the transaction"
 
 
-def _cancelled(
-    writes: tuple[Touch, ...], failed: Mapping[int, Item | None], *, lost: bool
-) -> Answer:
+def _cancelled_reply(
+    writes: tuple[TransactionWrite, ...], failed: Mapping[int, Item | None], *, response_lost: bool
+) -> Reply:
     units = cancelled_units(writes, failed)
     # The service knows the client token for ten minutes; should it have forgotten it, ours tell.
-    if lost and any(item and _is_ours(writes[n], item) for n, item in failed.items()):
-        return Answer(units=units)
-    cancelled = transaction_cancelled(writes, failed)
+    if response_lost and any(item and _is_ours(writes[n], item) for n, item in failed.items()):
+        return Reply(units=units)
+    cancelled = transaction_cancelled_error(writes, failed)
     # What was sent first may still be on its way, and be carried out later.
-    return Answer(units=units, error=_unknown("the transaction", cancelled) if lost else cancelled)
+    return Reply(
+        units=units,
+        error=_outcome_unknown_error("the transaction", cancelled) if response_lost else cancelled,
+    )

@@ -13,20 +13,20 @@ from holdfast.clock import Clock, SystemClock
 from holdfast.errors import StoreError, StoreReplaced
 from holdfast.storage.layout import LAYOUT, Layout
 from holdfast.storage.operations import (
-    Answer,
     ChangePage,
     Operation,
+    Reply,
     TransactItems,
     WriteItem,
     WriteItems,
 )
 from holdfast.storage.sqlite import schema
-from holdfast.storage.sqlite.core import SqliteCore
-from holdfast.storage.sqlite.lanes import Lane
-from holdfast.storage.sqlite.place import FileGuard
-from holdfast.storage.sqlite.reading import SqliteReader
+from holdfast.storage.sqlite.file_guard import FileGuard
+from holdfast.storage.sqlite.job_threads import JobThreads
+from holdfast.storage.sqlite.reader import SqliteReader
 from holdfast.storage.sqlite.schema import MEMORY
-from holdfast.storage.units import total
+from holdfast.storage.sqlite.writer import SqliteWriter
+from holdfast.storage.units import sum_units
 from holdfast.storage.writes import Delete, Put
 
 __all__ = ["MEMORY", "SqliteEngine"]
@@ -34,23 +34,23 @@ __all__ = ["MEMORY", "SqliteEngine"]
 SWEEP_ITEMS_MAX = 500
 _READERS = 2
 _WRITES = (WriteItem, TransactItems, WriteItems)
-_WRITES_AT_ONCE_MAX = 500
+_COMMIT_WRITES_MAX = 500
 _SWEEP_SECONDS = 30.0
-_OPENING_ATTEMPTS = 3
+_OPEN_ATTEMPTS_MAX = 3
 
 
-class _Sweep(msgspec.Struct, frozen=True):
+class _SweepJob(msgspec.Struct, frozen=True):
     """Delete some of what has expired."""
 
 
-class _ReadChanges(msgspec.Struct, frozen=True):
+class _ReadChangesJob(msgspec.Struct, frozen=True):
     """Read a part of the change feed."""
 
     after: str | None
     limit: int
 
 
-_Job: TypeAlias = Operation | _Sweep | _ReadChanges
+_Job: TypeAlias = Operation | _SweepJob | _ReadChangesJob
 
 
 class SqliteEngine:
@@ -81,9 +81,9 @@ class SqliteEngine:
         """
         self._clock = clock or SystemClock()
         self._readers: list[SqliteReader] = []
-        for attempt in range(1, _OPENING_ATTEMPTS + 1):
+        for attempt in range(1, _OPEN_ATTEMPTS_MAX + 1):
             try:
-                self._core = SqliteCore(
+                self._writer = SqliteWriter(
                     path,
                     layout=layout,
                     clock=self._clock,
@@ -94,99 +94,101 @@ class SqliteEngine:
                 self._open_readers(path)
                 break
             except StoreReplaced:  # another process restores it at this moment
-                if attempt == _OPENING_ATTEMPTS:
+                if attempt == _OPEN_ATTEMPTS_MAX:
                     raise
-        self._own_reader = SqliteReader(self._core.connection, path)
+        self._own_reader = SqliteReader(self._writer.connection, path)
         self._sweep_due = self._clock.monotonic()
-        self._writing: Lane[_Job, Answer] = Lane("writer", [self._work], between=self._sweep_if_due)
-        self._reading: Lane[_Job, Answer] = self._writing
+        self._writer_threads: JobThreads[_Job, Reply] = JobThreads(
+            "writer", [self._run_writer_jobs], after_batch=self._sweep_if_due
+        )
+        self._reader_threads: JobThreads[_Job, Reply] = self._writer_threads
         if self._readers:
-            guard = self._core.guard
-            self._reading = Lane(
-                "reader", [_reading_with(reader, guard) for reader in self._readers]
+            guard = self._writer.guard
+            self._reader_threads = JobThreads(
+                "reader", [_make_read_runner(reader, guard) for reader in self._readers]
             )
 
     def _open_readers(self, path: str) -> None:
         try:
             while path != MEMORY and len(self._readers) < _READERS:
-                self._readers.append(SqliteReader(schema.opened_for_reading(path), path))
-            if self._core.guard is not None:
-                self._core.guard.check()
+                self._readers.append(SqliteReader(schema.open_for_reading(path), path))
+            if self._writer.guard is not None:
+                self._writer.guard.check()
         except BaseException:
             self._close_files()
             raise
 
     @property
     def layout(self) -> Layout:
-        return self._core.layout
+        return self._writer.layout
 
-    def perform(self, operation: Operation) -> Awaitable[Answer]:
-        if isinstance(operation, WriteItems) and len(operation.writes) > _WRITES_AT_ONCE_MAX:
+    def perform(self, operation: Operation) -> Awaitable[Reply]:
+        if isinstance(operation, WriteItems) and len(operation.writes) > _COMMIT_WRITES_MAX:
             return self._write_in_parts(operation.writes)
-        lane = self._writing if _is_write(operation) else self._reading
-        return lane.run(operation)
+        threads = self._writer_threads if _is_write(operation) else self._reader_threads
+        return threads.submit(operation)
 
-    async def changes(self, after: str | None, limit: int) -> ChangePage:
-        return _value(await self._reading.run(_ReadChanges(after, limit)))
+    async def read_changes(self, after: str | None, limit: int) -> ChangePage:
+        return _unwrap(await self._reader_threads.submit(_ReadChangesJob(after, limit)))
 
     async def sweep(self) -> int:
         """Delete what has expired, at most 500 items; return how many.
 
         The engine does this by itself in the background.
         """
-        return _value(await self._writing.run(_Sweep()))
+        return _unwrap(await self._writer_threads.submit(_SweepJob()))
 
     async def create(self) -> None:
         """Do nothing: to open the file was to make it."""
 
     async def close(self) -> None:
-        await asyncio.get_running_loop().run_in_executor(None, self._close)
+        await asyncio.get_running_loop().run_in_executor(None, self._close_blocking)
 
-    async def _write_in_parts(self, writes: Sequence[Put | Delete]) -> Answer:
+    async def _write_in_parts(self, writes: Sequence[Put | Delete]) -> Reply:
         """Write a large batch in several commits, since it need not be one."""
         parts = [
-            WriteItems(tuple(writes[start : start + _WRITES_AT_ONCE_MAX]))
-            for start in range(0, len(writes), _WRITES_AT_ONCE_MAX)
+            WriteItems(tuple(writes[start : start + _COMMIT_WRITES_MAX]))
+            for start in range(0, len(writes), _COMMIT_WRITES_MAX)
         ]
-        answers = [await self._writing.run(part) for part in parts]
-        errors = (answer.error for answer in answers if answer.error is not None)
-        return Answer(units=total(answer.units for answer in answers), error=next(errors, None))
+        replies = [await self._writer_threads.submit(part) for part in parts]
+        errors = (reply.error for reply in replies if reply.error is not None)
+        return Reply(units=sum_units(reply.units for reply in replies), error=next(errors, None))
 
-    def _close(self) -> None:
-        self._reading.close()
-        self._writing.close()
+    def _close_blocking(self) -> None:
+        self._reader_threads.close()
+        self._writer_threads.close()
         self._close_files()
 
     def _close_files(self) -> None:
         for reader in self._readers:
             reader.close()
         self._readers.clear()
-        self._core.close()
+        self._writer.close()
 
-    def _work(self, jobs: list[_Job]) -> list[Answer]:
+    def _run_writer_jobs(self, jobs: list[_Job]) -> list[Reply]:
         """Do the writer's jobs: neighbouring writes in one commit, anything else for itself."""
-        answers: list[Answer] = []
+        replies: list[Reply] = []
         for are_writes, group in groupby(jobs, _is_write):
             if are_writes:
-                answers += self._core.apply(list(group))  # type: ignore[arg-type]
+                replies += self._writer.apply(list(group))  # type: ignore[arg-type]
             else:
-                answers += [self._alone(job) for job in group]
-        return answers
+                replies += [self._run_single(job) for job in group]
+        return replies
 
-    def _alone(self, job: _Job) -> Answer:
-        if not isinstance(job, _Sweep):
-            return _read(self._own_reader, job)
+    def _run_single(self, job: _Job) -> Reply:
+        if not isinstance(job, _SweepJob):
+            return _run_read(self._own_reader, job)
         try:
-            return Answer(self._core.sweep(SWEEP_ITEMS_MAX))
+            return Reply(self._writer.sweep(SWEEP_ITEMS_MAX))
         except Exception as error:
-            return Answer(error=error)
+            return Reply(error=error)
 
     def _sweep_if_due(self) -> float:
         """Sweep now and then; return in how many seconds there may be something to sweep again."""
         now = self._clock.monotonic()
         if now >= self._sweep_due:
             # A store that cannot be swept now (full, locked) tells its writers so by itself.
-            swept = self._alone(_Sweep()).value or 0
+            swept = self._run_single(_SweepJob()).value or 0
             self._sweep_due = now if swept == SWEEP_ITEMS_MAX else now + _SWEEP_SECONDS
         return max(self._sweep_due - now, 0)
 
@@ -195,30 +197,30 @@ def _is_write(job: _Job) -> bool:
     return isinstance(job, _WRITES)
 
 
-def _reading_with(
+def _make_read_runner(
     reader: SqliteReader, guard: FileGuard | None
-) -> Callable[[list[_Job]], list[Answer]]:
-    def read(jobs: list[_Job]) -> list[Answer]:
+) -> Callable[[list[_Job]], list[Reply]]:
+    def read(jobs: list[_Job]) -> list[Reply]:
         try:
             if guard is not None:
                 guard.check_file()
         except StoreError as error:
-            return [Answer(error=error) for _ in jobs]
-        return [_read(reader, job) for job in jobs]
+            return [Reply(error=error) for _ in jobs]
+        return [_run_read(reader, job) for job in jobs]
 
     return read
 
 
-def _read(reader: SqliteReader, job: Any) -> Answer:
+def _run_read(reader: SqliteReader, job: Any) -> Reply:
     try:
-        if isinstance(job, _ReadChanges):
-            return Answer(reader.changes(job.after, job.limit))
+        if isinstance(job, _ReadChangesJob):
+            return Reply(reader.read_changes(job.after, job.limit))
         return reader.read(job)
     except Exception as error:
-        return Answer(error=error)
+        return Reply(error=error)
 
 
-def _value(answer: Answer) -> Any:
-    if answer.error is not None:
-        raise answer.error
-    return answer.value
+def _unwrap(reply: Reply) -> Any:
+    if reply.error is not None:
+        raise reply.error
+    return reply.value

@@ -15,18 +15,18 @@ import msgspec
 from holdfast.errors import StoreCorrupt, StoreMismatched, StoreUnusable, Throttled
 from holdfast.storage.item import ITEM_BYTES_MAX
 from holdfast.storage.layout import Layout
-from holdfast.storage.sqlite.faults import fault
-from holdfast.storage.sqlite.place import CONNECTING, FileGuard, make_private
+from holdfast.storage.sqlite.errors import store_error
+from holdfast.storage.sqlite.file_guard import CONNECT_LOCK, FileGuard, make_private
 
 __all__ = [
     "BODY",
     "BUSY_MS",
     "MEMORY",
     "MIGRATIONS",
-    "check",
-    "connected",
-    "opened",
-    "opened_for_reading",
+    "check_schema",
+    "connect",
+    "open_for_reading",
+    "open_for_writing",
 ]
 
 # "Hold": tells our files from other programs'.
@@ -34,7 +34,7 @@ _APPLICATION_ID = 0x486F6C64
 
 # How long a process waits for another one to finish its commit.
 BUSY_MS = 30_000
-_SWITCH_ATTEMPTS = 100
+_WAL_ATTEMPTS_MAX = 100
 _CACHE_KIB = 16 * 1024
 
 MEMORY = ":memory:"
@@ -121,7 +121,7 @@ DELETE FROM changes;
 """
 
 
-def opened(
+def open_for_writing(
     path: str,
     layout: Layout,
     *,
@@ -139,15 +139,16 @@ def opened(
         StoreReplaced: it was replaced meanwhile.
         StoreUnavailable, StoreUnusable: it cannot be opened.
     """
-    with connected(path) as connection:
+    with connect(path) as connection:
         # First of all: a file of another program is not touched, nor one that was tampered with.
-        checked = check(connection, path, layout, guard)
+        checked = check_schema(connection, path, layout, guard)
         if guard is not None:
             make_private(path)
         _switch_to_wal(connection, path)
-        version = _version(connection)
+        version = _read_version(connection)
         if guard is not None:
-            guard.begin()  # since that read, the connection holds a lock that no restore gets past
+            # Since that read, the connection holds a lock that no restore gets past.
+            guard.watch_log()
         connection.execute("PRAGMA synchronous = FULL")
         if max_bytes is not None:
             (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
@@ -157,26 +158,26 @@ def opened(
                 _migrate(connection, path, layout)
             checked = False
         if not checked:
-            check(connection, path, layout, guard)
-        if changes is not None and changes is not _has_changes(connection):
+            check_schema(connection, path, layout, guard)
+        if changes is not None and changes is not _is_feed_on(connection):
             with _transaction(connection, guard):
-                _switch_changes(connection, changes)
+                _switch_feed(connection, changes)
         return connection
 
 
-def opened_for_reading(path: str) -> sqlite3.Connection:
+def open_for_reading(path: str) -> sqlite3.Connection:
     """Return a further connection to a file that was opened before.
 
     Raises:
         StoreUnavailable, StoreUnusable: it cannot be opened.
     """
-    with connected(path) as connection:
+    with connect(path) as connection:
         connection.execute("PRAGMA query_only = ON")
         return connection
 
 
 @contextmanager
-def connected(path: str) -> Generator[sqlite3.Connection]:
+def connect(path: str) -> Generator[sqlite3.Connection]:
     """Open the file; close it if what follows fails, and say in our own words why.
 
     Nothing that the file says is trusted: no function runs because its schema names it.
@@ -186,8 +187,8 @@ def connected(path: str) -> Generator[sqlite3.Connection]:
     """
     connection: sqlite3.Connection | None = None
     try:
-        with CONNECTING:
-            connection = _connect(path)
+        with CONNECT_LOCK:
+            connection = _connect_sqlite(path)
         for limit, value in _LIMITS.items():
             connection.setlimit(limit, value)
         connection.execute("PRAGMA trusted_schema = OFF")
@@ -198,11 +199,11 @@ def connected(path: str) -> Generator[sqlite3.Connection]:
         if connection is not None:
             connection.close()
         if isinstance(error, sqlite3.Error):
-            raise fault(error, path) from error
+            raise store_error(error, path) from error
         raise
 
 
-def _connect(path: str) -> sqlite3.Connection:
+def _connect_sqlite(path: str) -> sqlite3.Connection:
     """Connect to a file that is there: SQLite must not make one where ours was deleted."""
     name = path
     if path != MEMORY:
@@ -222,7 +223,7 @@ def _switch_to_wal(connection: sqlite3.Connection, path: str) -> None:
     SQLite does not wait for other processes when it switches, and says at once that it is busy; so
     we wait for them by way of an empty transaction, and try again.
     """
-    for _ in range(_SWITCH_ATTEMPTS):
+    for _ in range(_WAL_ATTEMPTS_MAX):
         try:
             (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
         except sqlite3.OperationalError as error:
@@ -251,12 +252,12 @@ def _transaction(connection: sqlite3.Connection, guard: FileGuard | None = None)
         raise
 
 
-def _create(connection: sqlite3.Connection, layout: Layout) -> None:
+def _create_tables(connection: sqlite3.Connection, layout: Layout) -> None:
     columns = "".join(f',\n  "{index.pk}" TEXT,\n  "{index.sk}" TEXT' for index in layout.indexes)
-    _run(connection, _ITEMS.format(columns=columns))
+    _run_script(connection, _ITEMS.format(columns=columns))
     for index in layout.indexes:
-        _run(connection, _INDEX.format(name=index.name))
-    _run(connection, _CHANGES)
+        _run_script(connection, _INDEX.format(name=index.name))
+    _run_script(connection, _CHANGES)
     connection.execute(
         "INSERT INTO about VALUES ('layout', ?)", (msgspec.json.encode(layout, order="sorted"),)
     )
@@ -264,26 +265,26 @@ def _create(connection: sqlite3.Connection, layout: Layout) -> None:
 
 
 _Migration: TypeAlias = Callable[[sqlite3.Connection, Layout], None]
-MIGRATIONS: list[_Migration] = [_create]
+MIGRATIONS: list[_Migration] = [_create_tables]
 """What brings a file from each schema to the next; never change one that was released."""
 
 
 def _migrate(connection: sqlite3.Connection, path: str, layout: Layout) -> None:
     # Again, now that nobody else can write: another process may have been faster.
     _check_owner(connection, path)
-    for migrate in MIGRATIONS[_version(connection) :]:
+    for migrate in MIGRATIONS[_read_version(connection) :]:
         migrate(connection, layout)
     connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
 
 
-def _version(connection: sqlite3.Connection) -> int:
+def _read_version(connection: sqlite3.Connection) -> int:
     return connection.execute("PRAGMA user_version").fetchone()[0]
 
 
 def _check_owner(connection: sqlite3.Connection, path: str) -> None:
     # Within a transaction, and so at one moment: another process may be making the file just now.
     # By statements that no table or view of the file can stand in for, as for pragma_user_version.
-    version = _version(connection)
+    version = _read_version(connection)
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     is_new = version == 0 and tables == 0
@@ -303,7 +304,7 @@ _Object: TypeAlias = tuple[str, str, str, str | None]
 """A row of the schema: type, name, table, statement."""
 
 
-def check(
+def check_schema(
     connection: sqlite3.Connection, path: str, layout: Layout, guard: FileGuard | None = None
 ) -> bool:
     """Check that a file is ours and as we made it; return whether there was something to check.
@@ -320,23 +321,25 @@ def check(
         StoreReplaced: it was replaced meanwhile.
     """
     if guard is not None:
-        guard.look()
+        guard.check_opening()
     connection.execute("BEGIN")  # one moment: another process may switch the feed
     try:
-        version = _version(connection)
+        version = _read_version(connection)
         if guard is not None:
-            guard.look()
+            guard.check_opening()
         _check_owner(connection, path)
         (encoding,) = connection.execute("PRAGMA encoding").fetchone()
         if encoding != "UTF-8":
             raise StoreCorrupt(f"{path} has the encoding {encoding}; a store has UTF-8")
         if version == 0:
             return False
-        found = _objects(connection)
-        _check_objects(path, _named_about(found), _named_about(_expected(version, layout, False)))
+        found = _read_objects(connection)
+        _check_objects(
+            path, _about_objects(found), _about_objects(_expected_objects(version, layout, False))
+        )
         _check_layout(connection, path, layout)
         on = any(kind == "trigger" for kind, *_ in found)
-        _check_objects(path, found, _expected(version, layout, on))
+        _check_objects(path, found, _expected_objects(version, layout, on))
         moments = connection.execute("SELECT 1 FROM moment LIMIT 2").fetchall()
         if len(moments) != int(on):
             raise StoreCorrupt(f"{path} is damaged: its change feed is half switched on")
@@ -356,14 +359,14 @@ _STATISTICS: frozenset[_Object] = frozenset(
 )
 
 
-def _objects(connection: sqlite3.Connection) -> frozenset[_Object]:
+def _read_objects(connection: sqlite3.Connection) -> frozenset[_Object]:
     rows = connection.execute(
         f"SELECT type, name, tbl_name, sql FROM sqlite_master LIMIT {_OBJECTS_MAX}"
     )
     return frozenset(rows.fetchall()) - _STATISTICS
 
 
-def _named_about(objects: frozenset[_Object]) -> frozenset[_Object]:
+def _about_objects(objects: frozenset[_Object]) -> frozenset[_Object]:
     return frozenset(each for each in objects if each[1] == "about" or each[2] == "about")
 
 
@@ -377,18 +380,20 @@ def _check_objects(path: str, found: frozenset[_Object], expected: frozenset[_Ob
         raise StoreCorrupt(f"{path} is damaged: it has no {kind} {name!r}")
 
 
-def _expected(version: int, layout: Layout, changes: bool) -> frozenset[_Object]:
+def _expected_objects(version: int, layout: Layout, changes: bool) -> frozenset[_Object]:
     """Return the schema that a file of this version has, as SQLite writes it down."""
-    return _made(tuple(MIGRATIONS[:version]), layout, changes)
+    return _build_objects(tuple(MIGRATIONS[:version]), layout, changes)
 
 
 @lru_cache(maxsize=16)
-def _made(migrations: tuple[_Migration, ...], layout: Layout, changes: bool) -> frozenset[_Object]:
+def _build_objects(
+    migrations: tuple[_Migration, ...], layout: Layout, changes: bool
+) -> frozenset[_Object]:
     with closing(sqlite3.connect(MEMORY, isolation_level=None)) as connection:
         for migrate in migrations:
             migrate(connection, layout)
-        _switch_changes(connection, changes)
-        return _objects(connection)
+        _switch_feed(connection, changes)
+        return _read_objects(connection)
 
 
 def _check_layout(connection: sqlite3.Connection, path: str, layout: Layout) -> None:
@@ -404,16 +409,16 @@ def _check_layout(connection: sqlite3.Connection, path: str, layout: Layout) -> 
         raise StoreMismatched(f"{path} was made with other indexes: {row[0].decode():.500}")
 
 
-def _has_changes(connection: sqlite3.Connection) -> bool:
+def _is_feed_on(connection: sqlite3.Connection) -> bool:
     return connection.execute("SELECT 1 FROM moment").fetchone() is not None
 
 
-def _switch_changes(connection: sqlite3.Connection, on: bool) -> None:
-    if on is not _has_changes(connection):
-        _run(connection, _CHANGES_ON if on else _CHANGES_OFF)
+def _switch_feed(connection: sqlite3.Connection, on: bool) -> None:
+    if on is not _is_feed_on(connection):
+        _run_script(connection, _CHANGES_ON if on else _CHANGES_OFF)
 
 
-def _run(connection: sqlite3.Connection, script: str) -> None:
+def _run_script(connection: sqlite3.Connection, script: str) -> None:
     # Not executescript: that would commit the transaction in which this must stand.
     statement = ""
     for line in script.splitlines(keepends=True):

@@ -1,0 +1,249 @@
+"""What follows from an outcome: the deciding of a graph, without any doing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from holdfast.errors import InvalidResult, UnknownNode
+from holdfast.graph.node import END, Node
+from holdfast.graph.plan import NodePlan, Plan
+from holdfast.graph.wiring import ChoiceEdge, ForkEdge, RouteEdge
+from holdfast.model.decision import Decision, NodeOutcome, Raised, Returned, RunNode, WentStale
+from holdfast.model.event import (
+    AttemptFailed,
+    BranchFailed,
+    Event,
+    Failed,
+    Failure,
+    Finished,
+    Fork,
+    NodeFinished,
+    Rerouted,
+)
+from holdfast.model.execution import Execution, Strand, outer_path
+from holdfast.model.failure import failure_of
+from holdfast.model.reducers import reduced
+
+__all__ = ["BRANCHES_MAX", "effect_of", "outstanding", "retry_events", "step"]
+
+BRANCHES_MAX = 10_000
+"""How many branches a fork can have."""
+
+
+def outstanding(execution: Execution, plan: Plan) -> tuple[RunNode, ...]:
+    """Return what is to be performed.
+
+    Raises:
+        UnknownNode: the run stands at a node that the graph does not have.
+    """
+    if not execution.branches and execution.ending is None:
+        return (_effect("", execution, plan),)
+    return tuple([_effect(path, strand, plan) for path, strand in execution.runnable_strands()])
+
+
+def effect_of(execution: Execution, path: str, plan: Plan) -> RunNode:
+    """Return what is to be performed for a strand that stands at a node.
+
+    Raises:
+        UnknownNode: the graph does not have that node.
+    """
+    return _effect(path, _strand(execution, path), plan)
+
+
+def step(
+    execution: Execution, path: str, outcome: NodeOutcome, *, now_ms: int, plan: Plan
+) -> Decision:
+    """Decide what follows from what came of a strand's node.
+
+    Raises:
+        UnknownNode: it stands at a node that the graph does not have.
+    """
+    strand = _strand(execution, path)
+    node_plan = plan.node_plan(strand.node)
+    node = node_plan.node
+    match outcome:
+        case Returned():
+            try:
+                to, fork = _next_node(
+                    execution, path, outcome.delta, node_plan=node_plan, plan=plan
+                )
+                if fork is not None and fork.width > BRANCHES_MAX:
+                    raise InvalidResult(
+                        f"the fork after {node.name!r} would have {fork.width:,} branches, and can "
+                        f"have {BRANCHES_MAX:,}"
+                    )
+            except Exception as error:
+                return Decision((_failure_event(execution, path, node, failure_of(error), now_ms),))
+            finished = NodeFinished(
+                at_ms=now_ms,
+                node=node.name,
+                visit=strand.visit,
+                delta=outcome.delta,
+                to=to,
+                spent_ms=outcome.spent_ms,
+                branch=path,
+                ops=_used_reducers(node_plan.ops, outcome.delta),
+                fork=fork,
+            )
+            return _finished(finished, node, waited=bool(strand.answers))
+        case Raised():
+            return _failed(execution, path, outcome, node=node, now_ms=now_ms)
+        case WentStale():
+            return _stale(execution, path, node, now_ms)
+
+
+def retry_events(
+    execution: Execution, node: str | None, request: str, *, now_ms: int, plan: Plan
+) -> tuple[Event, ...]:
+    """Decide what follows from a request to let a failed run go on, at a node perhaps.
+
+    A node of a branch is gone back to by the branches that are among its nodes, and not over.
+    """
+    going_on = Rerouted(now_ms, None, "retried", request)
+    region = None if node is None else plan.regions.get(node)
+    if node is None:
+        return (going_on,)
+    if region is None or region.fork is None:
+        return (Rerouted(now_ms, node, "retried", request),)
+    paths = [
+        path
+        for path, branch in execution.branches.items()
+        if not branch.over and plan.regions.get(branch.node) == region
+    ]
+    if not paths:
+        message = f"the run cannot go on at {node!r}: it is in no branch that has this node"
+        return (going_on, Failed(now_ms, Failure("NotRetryable", message), node))
+    return (going_on, *(Rerouted(now_ms, node, "retried", request, path) for path in paths))
+
+
+def _effect(path: str, strand: Strand, plan: Plan) -> RunNode:
+    return RunNode(plan.node_plan(strand.node).node.name, strand.visit, strand.retry_at_ms, path)
+
+
+def _strand(execution: Execution, path: str) -> Strand:
+    strand = execution.strand(path)
+    if strand is None:
+        raise UnknownNode(f"the run has no branch {path!r:.80}")
+    return strand
+
+
+def _next_node(
+    execution: Execution, path: str, delta: Mapping[str, Any], *, node_plan: NodePlan, plan: Plan
+) -> tuple[str | None, Fork | None]:
+    edge = node_plan.edge
+    if isinstance(edge, RouteEdge) and not node_plan.ops:
+        to = edge.to
+    else:
+        # Also where nothing depends on it: what cannot be reduced must not become a fact.
+        after = reduced(execution.visible_state(path), delta, node_plan.ops)
+        match edge:
+            case None:
+                to = None
+            case RouteEdge():
+                to = edge.to
+            case ChoiceEdge():
+                to = _chosen_node(edge, edge.chooser(node_plan.codec.typed(after)), plan)
+            case ForkEdge():
+                return edge.join, _fork(node_plan.node, edge, after, node_plan.ops)
+    # What leads to the join, or to the end, is the end of a branch.
+    return None if to == node_plan.join else to, None
+
+
+def _fork(node: Node, edge: ForkEdge, after: Mapping[str, Any], ops: Mapping[str, str]) -> Fork:
+    count = 0
+    if edge.over:
+        items: Any = after.get(edge.over)
+        if not isinstance(items, list):
+            found = f"{items!r:.80}" if edge.over in after else "not there"
+            raise InvalidResult(
+                f"the fork after {node.name!r} goes over the items of {edge.over!r}, which must "
+                f"be a list, and is {found}"
+            )
+        count = len(cast(list[Any], items))
+    return Fork(
+        starts=edge.starts,
+        over=edge.over,
+        into=edge.into,
+        count=count,
+        spares=edge.spares,
+        at_once=edge.at_once,
+        takes=None if edge.takes is None else dict(edge.takes),
+        gives=dict(edge.gives),
+        ops={name: op for name, op in ops.items() if name in edge.gives},
+    )
+
+
+def _chosen_node(choice: ChoiceEdge, chosen: Any, plan: Plan) -> str | None:
+    to = None if chosen is END else plan.wiring.name_of(chosen, choice.scope)
+    if to is None and chosen is not END:
+        raise InvalidResult(f"the choice returned {_shown(chosen)}, which is not a node")
+    if choice.declared and to not in choice.targets:
+        known = ", ".join("END" if name is None else name for name in choice.targets)
+        raise InvalidResult(
+            f"the choice returned {_shown(chosen)}, and was declared to lead to: {known}"
+        )
+    return to
+
+
+def _finished(finished: NodeFinished, node: Node, *, waited: bool) -> Decision:
+    if finished.to is None and not finished.branch:
+        return Decision((finished, Finished(finished.at_ms)))
+    stands = node.pausable == "yes" or (node.pausable == "blocking" and waited)
+    return Decision((finished,), checkpoint=stands)
+
+
+def _used_reducers(ops: Mapping[str, str], delta: Mapping[str, Any]) -> dict[str, str]:
+    return {name: op for name, op in ops.items() if name in delta} if ops else {}
+
+
+def _failed(
+    execution: Execution, path: str, outcome: Raised, *, node: Node, now_ms: int
+) -> Decision:
+    strand = _strand(execution, path)
+    failed = strand.failed_attempts + 1
+    if not outcome.covered or failed >= node.retry.attempts:
+        return Decision((_failure_event(execution, path, node, outcome.failure, now_ms),))
+    draw = "#".join([execution.seed, *([path] if path else []), str(strand.visit)])
+    backoff_ms = node.retry.backoff_ms(failed, draw)
+    return Decision(
+        (
+            AttemptFailed(
+                at_ms=now_ms,
+                node=node.name,
+                visit=strand.visit,
+                failure=outcome.failure,
+                retry_at_ms=now_ms + backoff_ms,
+                spent_ms=outcome.spent_ms,
+                branch=path,
+            ),
+        )
+    )
+
+
+def _failure_event(
+    execution: Execution, path: str, node: Node, failure: Failure, now_ms: int
+) -> Event:
+    """Return how it ends that a node failed for good.
+
+    A branch takes those beside it along, and the strand from which they came, unless it was
+    declared to spare them.
+    """
+    while path and not execution.spares(path):
+        path = outer_path(path)
+    if not path:
+        return Failed(now_ms, failure, node.name)
+    return BranchFailed(now_ms, path, node.name, failure)
+
+
+def _stale(execution: Execution, path: str, node: Node, now_ms: int) -> Decision:
+    rule = node.on_stale
+    if rule is None or rule.action == "fail":
+        failure = Failure("Stale", f"node {node.name!r} paused for longer than its max_pause")
+        return Decision((_failure_event(execution, path, node, failure, now_ms),))
+    reason = "stale" if rule.action == "restart" else "escalated"
+    return Decision((Rerouted(now_ms, rule.node, reason, branch=path),))
+
+
+def _shown(chosen: Any) -> str:
+    return f"{getattr(chosen, '__name__', chosen)!r:.80}"

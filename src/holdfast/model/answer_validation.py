@@ -1,0 +1,109 @@
+"""Answers of models, checked before anything is charged or recorded: they are hostile input."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.errors import AnswerTooLarge, InvalidAnswer
+from holdfast.model.answer_limits import ANSWER_BYTES_MAX, MODEL_NAME_CHARS_MAX, TOOL_CALLS_MAX
+from holdfast.model.invocation import Answer, ToolCall, Usage
+from holdfast.model.prompt import is_tool_call_id, is_tool_name
+
+__all__ = ["validated_answer"]
+
+# No tool can have this name, as `admitted_tool` sees to.
+_INVALID_TOOL_NAME = "none"
+
+
+def validated_answer(answer: Answer, tokens: tuple[int, int]) -> Answer:
+    """Return an answer that can be charged, recorded and told to the model again.
+
+    ``tokens`` are what was reserved for it, in and out: where its usage is out of these bounds, its
+    usage is what was reserved.
+
+    Raises:
+        AnswerTooLarge: it says more, or calls more tools, than an answer may.
+        InvalidAnswer: it is none, or cannot be kept.
+    """
+    if not isinstance(answer, Answer) or not isinstance(answer.text, str):
+        raise InvalidAnswer(f"a model's adapter must return an Answer, got {type(answer).__name__}")
+    if len(answer.tool_calls) > TOOL_CALLS_MAX:
+        raise AnswerTooLarge(
+            f"an answer must not call more than {TOOL_CALLS_MAX} tools, "
+            f"got {len(answer.tool_calls)} calls",
+            field="tool_calls",
+            limit=TOOL_CALLS_MAX,
+        )
+    try:
+        text_bytes = len(answer.text.encode())
+    except UnicodeEncodeError:
+        raise InvalidAnswer("text with a lone surrogate cannot be kept", field="text") from None
+    size = text_bytes + sum(map(_written_bytes, answer.tool_calls))
+    if size > ANSWER_BYTES_MAX:
+        raise AnswerTooLarge(
+            f"an answer must not be larger than {ANSWER_BYTES_MAX} bytes, got {size}",
+            field="text" if text_bytes > ANSWER_BYTES_MAX else "tool_calls",
+            limit=ANSWER_BYTES_MAX,
+        )
+    return msgspec.structs.replace(
+        answer,
+        tool_calls=_cleaned_calls(answer.tool_calls),
+        usage=_trusted_usage(answer, tokens),
+        model=_cleaned_model_name(answer.model),
+    )
+
+
+def _written_bytes(call: ToolCall) -> int:
+    """Return how much a model wrote for a call; what cannot be kept is refused when it is kept."""
+    try:
+        return len(msgspec.json.encode(call.arguments)) + len(call.malformed.encode())
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return 0
+
+
+def _cleaned_model_name(model: object) -> str:
+    """Return what the service calls the model: it is shown, kept and logged."""
+    if not isinstance(model, str):
+        return ""
+    return model[:MODEL_NAME_CHARS_MAX].encode(errors="replace").decode()
+
+
+def _cleaned_calls(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
+    """Return the calls with ids that tell them apart, and with names that a prompt can hold."""
+    admitted: list[ToolCall] = []
+    taken: set[str] = set()
+    for number, call in enumerate(calls):
+        id = call.id
+        if not is_tool_call_id(id) or id in taken:
+            id = _free_id(number, taken)
+        taken.add(id)
+        if is_tool_name(call.name):
+            admitted.append(msgspec.structs.replace(call, id=id))
+        else:
+            admitted.append(ToolCall(id, _INVALID_TOOL_NAME, malformed=f"{call.name!r:.200}"))
+    return tuple(admitted)
+
+
+def _free_id(number: int, taken: set[str]) -> str:
+    while (id := f"call_{number}") in taken:
+        number += 1
+    return id
+
+
+def _trusted_usage(answer: Answer, tokens: tuple[int, int]) -> Usage:
+    usage = answer.usage
+    # Every question has a token. Without any, a service answers for ever within a budget.
+    output_tokens_min = 1 if answer.text or answer.tool_calls else 0
+    if (
+        _is_int_within(usage.input_tokens, 1, tokens[0])
+        and _is_int_within(usage.output_tokens, output_tokens_min, tokens[1])
+        and _is_int_within(usage.cached_input_tokens, 0, usage.input_tokens)
+    ):
+        return usage
+    return Usage(*tokens)
+
+
+def _is_int_within(count: object, min_value: int, max_value: int) -> bool:
+    return type(count) is int and min_value <= count <= max_value

@@ -1,0 +1,75 @@
+"""How several writers of one field of the state become one value.
+
+A field with a reducer is never replaced: what a node returns for it is a contribution, and the
+journal keeps contributions. So a list that grows in a loop costs what is added, not what it has
+become, and branches that write side by side are brought together in the order of the branches.
+Reducers are names, not functions: a journal must be readable without anybody's code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeAlias, cast
+
+__all__ = ["REDUCERS", "Reducer", "mismatch", "reduced"]
+
+Reducer: TypeAlias = Literal["append", "add", "merge", "union", "max", "min", "last"]
+"""What is done with a contribution to a field.
+
+``append`` puts the items of a list after those that are there, ``union`` those of them that are not
+there yet; ``add`` adds numbers; ``merge`` puts the keys of a dict over those that are there;
+``max`` and ``min`` keep the greater or the smaller; ``last`` keeps what comes last.
+"""
+
+
+def reduced(state: Mapping[str, Any], delta: Mapping[str, Any], ops: Mapping[str, str]) -> Any:
+    """Return the state with a delta in it, each field by its reducer, and replaced without one."""
+    if not ops:
+        return {**state, **delta}
+    after = dict(state)
+    for name, value in delta.items():
+        op = ops.get(name)
+        after[name] = value if op is None or name not in state else _OPS[op](state[name], value)
+    return after
+
+
+def mismatch(op: str, before: Any, value: Any) -> str | None:
+    """Return why a contribution cannot be brought together with what is there, None if it can."""
+    kinds, what = _OPERAND_TYPES[op]
+    if kinds and not (isinstance(value, kinds) and isinstance(before, kinds)):
+        return f"{op!r} takes {what}"
+    if op in ("max", "min"):
+        try:
+            _OPS[op](before, value)
+        except TypeError:
+            return f"{op!r} cannot compare {type(before).__name__} with {type(value).__name__}"
+    return None
+
+
+def _union(before: list[Any], value: list[Any]) -> list[Any]:
+    after = [*before]
+    for item in value:
+        if item not in after:
+            after.append(item)
+    return after
+
+
+_OPS: dict[str, Callable[[Any, Any], Any]] = {
+    "append": lambda before, value: [*before, *value],
+    "add": lambda before, value: before + value,
+    "merge": lambda before, value: {**before, **value},
+    "union": _union,
+    "max": lambda before, value: max(before, value),
+    "min": lambda before, value: min(before, value),
+    "last": lambda before, value: value,
+}
+_OPERAND_TYPES: dict[str, tuple[Any, str]] = {
+    "append": (list, "lists"),
+    "add": ((int, float), "numbers"),
+    "merge": (dict, "dicts"),
+    "union": (list, "lists"),
+    "max": ((), ""),
+    "min": ((), ""),
+    "last": ((), ""),
+}
+REDUCERS = cast(tuple[Reducer, ...], tuple(_OPS))

@@ -1,0 +1,57 @@
+"""Calls that may have been made, and of which a person has to say what became of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import JournalDamaged
+from holdfast.model.run import AmbiguousCall
+from holdfast.records.head import Head
+from holdfast.records.keys import RunKey, call_key, calls_partition, listed_ms
+from holdfast.records.times import utc_datetime
+from holdfast.storage import Delete, Put
+
+__all__ = ["ambiguous_call_of", "list_call_write", "unlist_call_write"]
+
+
+def list_call_write(
+    head: Head, *, id: str, node: str, name: str, key: str, now_ms: int, token: str
+) -> Put:
+    """Return the write that lists a call."""
+    place = call_key(head.key, head.generation, id)
+    item: dict[str, Any] = {
+        "PK": place.pk,
+        "SK": place.sk,
+        "GSI2PK": calls_partition(head.key.tenant),
+        "GSI2SK": f"{now_ms:013d}#{head.key.id}#{id}",
+        "ttl": head.ttl,
+        "show": {"graph": head.graph, "node": node, "name": name, "key": key},
+    }
+    return Put(item, None, token)
+
+
+def unlist_call_write(head: Head, id: str) -> Delete:
+    """Return the write that lists a call no more."""
+    return Delete(call_key(head.key, head.generation, id))
+
+
+def ambiguous_call_of(item: Mapping[str, Any]) -> AmbiguousCall:
+    """Return the call that an entry of the list is.
+
+    Raises:
+        JournalDamaged: it is not an entry of a call.
+    """
+    try:
+        run = RunKey.parsed(item["PK"])
+        known = {
+            "run": run.id,
+            "tenant": run.tenant,
+            "call": item["SK"].rpartition("#")[2],
+            "since": utc_datetime(listed_ms(item["GSI2SK"])),
+        }
+        return msgspec.convert({**item["show"], **known}, AmbiguousCall)
+    except (KeyError, TypeError, ValueError, OverflowError, OSError) as error:
+        raise JournalDamaged(f"a call's entry cannot be read: {error!r:.300}") from error

@@ -1,0 +1,65 @@
+"""The text of answers as it comes: items beside a run's journal, each with what came in a while."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.records.codec import pack, unpack_value
+from holdfast.records.damage import DECODE_ERRORS, damaged_item_error, typed_attribute
+from holdfast.records.head import Head
+from holdfast.records.keys import SpoolKey, text_key
+from holdfast.storage import Put
+
+__all__ = ["TextBatch", "TextEntry", "TextStream", "text_of", "text_write"]
+
+# What was said can be had from the journal once it is complete: it need not be kept for longer.
+_KEPT_SECONDS = 24 * 3600
+
+
+class TextStream(msgspec.Struct, frozen=True, array_like=True):
+    """One attempt at an answer."""
+
+    call: str
+    name: str
+
+
+class TextEntry(msgspec.Struct, frozen=True, array_like=True):
+    """Some text of a stream."""
+
+    stream: int
+    """Which stream of the spool it is."""
+    text: str
+    first: bool = False
+    last: bool = False
+
+
+class TextBatch(msgspec.Struct, frozen=True, array_like=True):
+    """What one item holds: entries in their order, and the streams whose they are."""
+
+    streams: dict[int, TextStream]
+    entries: Sequence[TextEntry]
+
+
+def text_write(head: Head, spool: SpoolKey, number: int, text: TextBatch, *, now_ms: int) -> Put:
+    """Return the write of some text; written again it changes nothing."""
+    key = text_key(head.key, head.generation, spool, number)
+    ttl = min(head.ttl, -(-now_ms // 1000) + _KEPT_SECONDS)
+    return Put({"PK": key.pk, "SK": key.sk, "ttl": ttl, "data": pack(text)})
+
+
+def text_of(item: Mapping[str, Any], bytes_max: int) -> TextBatch:
+    """Return the text that an item holds.
+
+    Raises:
+        RecordTooLarge: it has more than ``bytes_max`` bytes once it is unpacked.
+        JournalDamaged: nothing that can be read.
+    """
+    try:
+        return msgspec.convert(
+            unpack_value(typed_attribute(item, "data", bytes), bytes_max), TextBatch
+        )
+    except DECODE_ERRORS as error:
+        raise damaged_item_error(item, "the text", error) from error

@@ -1,0 +1,102 @@
+"""Addresses as they may be shown: in errors, logs and reprs, without credentials.
+
+Texts come from outside and may be hostile. Each pattern takes time in proportion to the text, and
+`excerpt` looks at no more of a long text than it may return, and a little beyond.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["REDACTED", "excerpt", "without_credentials"]
+
+REDACTED = "***"
+"""Stands where a secret stood."""
+
+# How far behind its cut an excerpt looks for the end of a credential.
+_BEYOND_LETTERS = 1_000
+# Each of them as it is, as JSON may escape it, or percent-encoded, up to five times. The counts are
+# bounded: an unbounded `\\*/` takes the square of a row of backslashes.
+_SLASH = r"(?:\\{0,4}/|%(?:25){0,4}2F)"
+_COLON = r"(?::|%(?:25){0,4}3A)"
+_AT = r"(?:@|%(?:25){0,4}40)"
+# From "//" to the next space or "://". It matches also where no credentials follow, so that
+# nothing is looked at twice. Inside of another address, where it is an option, "&" ends it, too.
+_ADDRESS = re.compile(
+    rf"\\{{0,4}}/{_SLASH}(?:[^\s:%]++|(?!{_COLON}{_SLASH}{_SLASH})\S)*+"
+    rf"|%(?:25){{0,4}}2F{_SLASH}(?:[^\s:%&]++|(?!{_COLON}{_SLASH}{_SLASH})[^\s&])*+",
+    re.IGNORECASE,
+)
+_BEGINS = re.compile(rf"{_SLASH}{_SLASH}", re.IGNORECASE)
+_HOST_ENDS = re.compile(rf"{_SLASH}|[?#]|%(?:25){{0,4}}(?:3F|23)", re.IGNORECASE)
+_LOGS_IN = re.compile(rf"{_AT}|{_COLON}", re.IGNORECASE)
+_TO_LAST_AT = re.compile(rf".*(?P<at>{_AT})", re.IGNORECASE | re.DOTALL)
+# An option of an address: a quote ends its value where it ends the address.
+_VALUE = r"(?:[^\s&#\"<>'%]++|'(?![\s,;:.)\]}]|$)|%)*+"
+_OPTION = re.compile(rf"(?P<before>[?&;](?P<name>[\w.-]{{1,64}})=){_VALUE}")
+_QUOTED_VALUE = _VALUE.replace("|%)", "|(?!%(?:25){0,4}26)%)")
+_QUOTED_OPTION = re.compile(
+    r"(?P<before>%(?:25){0,4}(?:3F|26|3B)(?P<name>[\w.-]{1,64})%(?:25){0,4}3D)" + _QUOTED_VALUE,
+    re.IGNORECASE,
+)
+_SECRET_NAMES = re.compile(
+    r"pass(?:w|phrase|$)|pwd|secret|token|credential|signature|^sig$|api[._-]?key|access[._-]?key",
+    re.IGNORECASE,
+)
+_SPACE = re.compile(r"\s")
+
+
+def without_credentials(text: object) -> str:
+    """Return a text with the credentials of every address in it hidden: ``http://***@host``."""
+    return _redacted(str(text), cut=False)
+
+
+def excerpt(text: str, letters_max: int, *, end: bool = False) -> str:
+    """Return the beginning or the ``end`` of a text, without the credentials of addresses in it.
+
+    A credential that the cut would split is hidden as a whole. The work is bounded by
+    ``letters_max``, however long the text is.
+    """
+    window = letters_max + _BEYOND_LETTERS
+    if len(text) <= window:
+        shown = _redacted(text, cut=False)
+        return shown[-letters_max:] if end else shown[:letters_max]
+    if not end:
+        return _redacted(text[:window], cut=True)[:letters_max]
+    # What comes before the first space may be the rest of a credential.
+    tail = text[-window:]
+    space = _SPACE.search(tail)
+    return _redacted(tail[space.start() :], cut=False)[-letters_max:] if space else REDACTED
+
+
+def _redacted(text: str, *, cut: bool) -> str:
+    """Hide credentials; in a text that was ``cut``, also those that may go on behind its end."""
+
+    def hide(found: re.Match[str]) -> str:
+        return _redacted_address(found[0], open_end=cut and found.end() == len(text))
+
+    if "//" in text or "/\\" in text or "%" in text:
+        text = _ADDRESS.sub(hide, text)
+    if "=" in text:
+        text = _OPTION.sub(_redacted_option, text)
+    return _QUOTED_OPTION.sub(_redacted_option, text) if "%" in text else text
+
+
+def _redacted_address(address: str, *, open_end: bool) -> str:
+    begins = _BEGINS.match(address)
+    at = 0 if begins is None else begins.end()
+    host_ends = _HOST_ENDS.search(address, at)
+    host = address[at : host_ends.start() if host_ends else len(address)]
+    # A password may hold "/" and "@". So may a path, but then there is no ":" or "@" before it.
+    if _LOGS_IN.search(host) is None and (host_ends is not None or not open_end):
+        return address
+    if open_end:
+        return address[:at] + REDACTED
+    last = _TO_LAST_AT.match(address, at)
+    return address if last is None else address[:at] + REDACTED + address[last.start("at") :]
+
+
+def _redacted_option(found: re.Match[str]) -> str:
+    if _SECRET_NAMES.search(found["name"]) is None:
+        return found[0]
+    return found["before"] + REDACTED

@@ -1,0 +1,149 @@
+"""How a table is made, as data: for CreateTable, for CloudFormation, and to compare with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.errors import InvalidUrl
+from holdfast.storage.layout import LAYOUT, PK, SK, TTL, Index, Layout
+
+__all__ = ["cloudformation_template", "create_table_params", "differences", "validate_table_name"]
+
+_TABLE_NAME = re.compile(r"[a-zA-Z0-9_.-]{3,255}")
+_STREAM = "NEW_AND_OLD_IMAGES"
+
+
+def validate_table_name(table: str) -> str:
+    """Return the name of a table.
+
+    Raises:
+        InvalidUrl: no table can have it.
+    """
+    if not _TABLE_NAME.fullmatch(table):
+        raise InvalidUrl(
+            f"a table's name has 3 to 255 letters, digits or any of _ . -, not {table!r:.80}",
+            field="table",
+        )
+    return table
+
+
+def create_table_params(table: str, layout: Layout = LAYOUT) -> dict[str, Any]:
+    """Return the parameters of CreateTable.
+
+    The expiry of items and the recovery to a point in time are not among them: each is a call of
+    its own. `template` has all three.
+    """
+    return {
+        "TableName": validate_table_name(table),
+        "BillingMode": "PAY_PER_REQUEST",
+        "AttributeDefinitions": [
+            {"AttributeName": name, "AttributeType": "S"} for name in sorted(layout.key_attributes)
+        ],
+        "KeySchema": _key_schema(PK, SK),
+        "GlobalSecondaryIndexes": [_index_params(index) for index in layout.indexes],
+        "StreamSpecification": {"StreamEnabled": True, "StreamViewType": _STREAM},
+    }
+
+
+def cloudformation_template(table: str, layout: Layout = LAYOUT) -> dict[str, Any]:
+    """Return a CloudFormation template that makes the table whole: nothing is left to be done.
+
+    The table outlives its stack, since it holds what cannot be made again.
+    """
+    properties = create_table_params(table, layout)
+    properties["StreamSpecification"] = {"StreamViewType": _STREAM}
+    properties["TimeToLiveSpecification"] = {"AttributeName": TTL, "Enabled": True}
+    properties["PointInTimeRecoverySpecification"] = {"PointInTimeRecoveryEnabled": True}
+    return {
+        "AWSTemplateFormatVersion": "2010-09-09",
+        "Description": f"The table {table} of Holdfast",
+        "Resources": {
+            "Table": {
+                "Type": "AWS::DynamoDB::Table",
+                "DeletionPolicy": "Retain",
+                "UpdateReplacePolicy": "Retain",
+                "Properties": properties,
+            }
+        },
+        "Outputs": {
+            "TableArn": {"Value": {"Fn::GetAtt": ["Table", "Arn"]}},
+            "StreamArn": {"Value": {"Fn::GetAtt": ["Table", "StreamArn"]}},
+        },
+    }
+
+
+def differences(description: Mapping[str, Any], layout: Layout) -> list[str]:
+    """Return in what a table, as DescribeTable describes it, differs from the layout.
+
+    Indexes that are not ours do not count: they cost, but they do not get in the way.
+    """
+    wanted = create_table_params(description["TableName"], layout)
+    found = _difference("its key", wanted["KeySchema"], description.get("KeySchema"))
+    types = {each["AttributeName"]: each["AttributeType"] for each in _list(description, _TYPES)}
+    for name in sorted(layout.key_attributes):
+        if types.get(name, "S") != "S":
+            found.append(f"its attribute {name} is of type {types[name]}, not S")
+    indexes = {each["IndexName"]: each for each in _list(description, "GlobalSecondaryIndexes")}
+    for index in layout.indexes:
+        if index.name not in indexes:
+            found.append(f"it has no index {index.name}")
+            continue
+        existing, wanted_index = indexes[index.name], _index_params(index)
+        where = f"its index {index.name}"
+        found += _difference(
+            f"the key of {where}", wanted_index["KeySchema"], existing["KeySchema"]
+        )
+        found += _difference(
+            f"the projection of {where}",
+            _projection(wanted_index["Projection"]),
+            _projection(existing["Projection"]),
+        )
+    stream = description.get("StreamSpecification", {})
+    found += _difference("its stream", _STREAM, stream.get("StreamViewType"))
+    return found
+
+
+_TYPES = "AttributeDefinitions"
+
+
+def _list(description: Mapping[str, Any], name: str) -> list[Any]:
+    return description.get(name) or []
+
+
+def _difference(what: str, wanted: Any, existing: Any) -> list[str]:
+    return [] if wanted == existing else [f"{what} is {_shown(existing)}, not {_shown(wanted)}"]
+
+
+def _shown(value: Any) -> str:
+    match value:
+        case [*parts]:
+            return " + ".join(part["AttributeName"] for part in parts)
+        case None:
+            return "off"
+        case _:
+            return str(value)
+
+
+def _projection(projection: Mapping[str, Any]) -> str:
+    names = sorted(projection.get("NonKeyAttributes") or [])
+    return " ".join([projection["ProjectionType"], *names])
+
+
+def _index_params(index: Index) -> dict[str, Any]:
+    projection: dict[str, Any] = {"ProjectionType": "KEYS_ONLY"}
+    if index.include:
+        projection = {"ProjectionType": "INCLUDE", "NonKeyAttributes": list(index.include)}
+    return {
+        "IndexName": index.name,
+        "KeySchema": _key_schema(index.pk, index.sk),
+        "Projection": projection,
+    }
+
+
+def _key_schema(pk: str, sk: str) -> list[dict[str, str]]:
+    return [
+        {"AttributeName": pk, "KeyType": "HASH"},
+        {"AttributeName": sk, "KeyType": "RANGE"},
+    ]
