@@ -23,7 +23,8 @@ from holdfast.model.event import (
     Rerouted,
     SignalTaken,
 )
-from holdfast.model.execution import Execution, folded, nodes_summary
+from holdfast.model.execution import Execution, nodes_summary
+from holdfast.model.fold import folded
 from holdfast.model.policy import Retry
 
 NOW_MS = 1_700_000_000_000

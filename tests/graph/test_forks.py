@@ -9,7 +9,8 @@ import pytest
 from holdfast.errors import InvalidGraph, InvalidResult
 from holdfast.graph import END, Graph, escalate, restart
 from holdfast.model.decision import Returned
-from holdfast.model.execution import Execution, folded
+from holdfast.model.execution import Execution
+from holdfast.model.fold import folded
 
 
 class Doc(TypedDict, total=False):

@@ -23,7 +23,8 @@ from holdfast.model.event import (
     Snapshot,
     TimerFired,
 )
-from holdfast.model.execution import Execution, restored
+from holdfast.model.execution import Execution
+from holdfast.model.fold import restored
 from holdfast.model.wait import Wait
 from holdfast.records.codec import unpack_events
 from holdfast.records.head import JournalExtent, RetryRequest, head_of

@@ -316,7 +316,7 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True, tag="snapshot"):
 
     at_ms: int
     fold: bytes
-    """The execution, as `holdfast.model.execution.snapshot` encodes it."""
+    """The execution, as `holdfast.model.fold.snapshot` encodes it."""
     size: int = 0
     """The bytes of the journal before it."""
     blobs: bool = False

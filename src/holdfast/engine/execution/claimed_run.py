@@ -24,7 +24,8 @@ from holdfast.engine.kernel.kernel import ClaimLost, Kernel, StoreOutage
 from holdfast.engine.runs.starting import create_run, write_input
 from holdfast.errors import ConditionFailed, InvalidInput, InvalidResult
 from holdfast.model.event import CallFinished, Event, SignalTaken
-from holdfast.model.execution import Execution, folded
+from holdfast.model.execution import Execution
+from holdfast.model.fold import folded
 from holdfast.model.signals import Signal, is_caller_signal
 from holdfast.model.wait import Wait
 from holdfast.records import run_writes

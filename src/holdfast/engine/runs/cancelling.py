@@ -21,7 +21,7 @@ from holdfast.errors import (
     RunEnded,
 )
 from holdfast.model.event import Cancelled
-from holdfast.model.execution import folded
+from holdfast.model.fold import folded
 from holdfast.records import run_writes
 from holdfast.records.codec import pack
 from holdfast.records.head import (
