@@ -11,7 +11,7 @@ import pytest
 from holdfast.engine.effects.quota_waiters import PermitWaiters
 from holdfast.engine.effects.quotas import Permit, QuotaLimiter
 from holdfast.model.quota import Quota
-from holdfast.model.quota_level import LATENESS_US
+from holdfast.model.quota_admission import LATENESS_US
 from tests.engine.fallible import Fallible
 from tests.engine.test_quotas import TENANT, Office, engine, granted, office
 

@@ -14,17 +14,14 @@ from hypothesis import strategies as st
 
 from holdfast.errors import QuotaTooSmall
 from holdfast.model.quota import Cost, Quota
+from holdfast.model.quota_admission import PermitDeferred, PermitGranted, acquired, slack_needed_us
 from holdfast.model.quota_level import (
     HORIZON_US,
-    PermitDeferred,
-    PermitGranted,
     QuotaLevel,
-    acquired,
     reconciled,
     released,
     renewed,
     resets_at_us,
-    slack_needed_us,
 )
 
 NOW_US = 1_700_000_000_000_000
