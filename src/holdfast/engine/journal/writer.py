@@ -43,7 +43,7 @@ from holdfast.records.journal import (
     is_emptied,
     record_write,
 )
-from holdfast.records.run_writes import snapshot_pointer_write
+from holdfast.records.owner_writes import snapshot_pointer_write
 
 __all__ = ["JournalWriter", "PositionTaken"]
 
