@@ -18,7 +18,7 @@ from holdfast.records.head import (
     InboxSize,
     JournalExtent,
 )
-from holdfast.records.keys import IndexKey, list_index_key
+from holdfast.records.index_keys import IndexKey, list_index_key
 from holdfast.records.run_attributes import INBOX_COUNTERS, TEXT_CHARS_MAX, as_map, inbox_counters
 from holdfast.records.run_conditions import (
     cancel_known,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.records.head import (
     Head,
 )
-from holdfast.records.keys import IndexKey
+from holdfast.records.index_keys import IndexKey
 from holdfast.storage import Absent, AllOf, Equals
 from holdfast.storage.writes import Condition
 

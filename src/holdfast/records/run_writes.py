@@ -21,7 +21,8 @@ from holdfast.records.head import (
     JournalExtent,
     RetryRequest,
 )
-from holdfast.records.keys import IndexKey, RunKey, list_index_key
+from holdfast.records.index_keys import IndexKey, list_index_key
+from holdfast.records.keys import RunKey
 from holdfast.records.run_attributes import INBOX_COUNTERS, TEXT_CHARS_MAX, as_map, inbox_counters
 from holdfast.records.run_conditions import (
     at_index_key,

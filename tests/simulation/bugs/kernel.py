@@ -39,8 +39,9 @@ from holdfast.records import owner_writes, run_conditions, run_writes
 from holdfast.records.child import child_write
 from holdfast.records.codec import pack
 from holdfast.records.head import Head, head_of
+from holdfast.records.index_keys import IndexKey
 from holdfast.records.journal import Content, record_write
-from holdfast.records.keys import IndexKey, RunKey, is_record, journal_key
+from holdfast.records.keys import RunKey, is_record, journal_key
 from holdfast.records.session_queue import SessionQueue
 from holdfast.storage import AllOf, Delete, Equals, Key, Present, Put, Update
 from tests.simulation.bugs.planting import bug

@@ -27,8 +27,9 @@ from holdfast.model.execution import Execution
 from holdfast.model.run import OnBusy
 from holdfast.records.codec import canonical_hash, compress, encode
 from holdfast.records.head import Head, JournalExtent, RunRef, head_of, is_past_ttl
+from holdfast.records.index_keys import DueQueue, IndexKey, shard_of_run
 from holdfast.records.journal import record_write
-from holdfast.records.keys import DueQueue, IndexKey, RunKey, shard_of_run
+from holdfast.records.keys import RunKey
 from holdfast.records.lifetime import retention_class, retention_seconds, ttl_of
 from holdfast.records.names import POOL_LABEL
 from holdfast.records.run_writes import create_write
