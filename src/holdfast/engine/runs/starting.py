@@ -21,7 +21,8 @@ from holdfast.errors import (
     PayloadTooLarge,
 )
 from holdfast.graph import Graph
-from holdfast.graph.values import TooLarge, check_size
+from holdfast.graph.mismatch import TooLarge
+from holdfast.graph.value_sizes import check_size
 from holdfast.model.budget import BudgetLimits
 from holdfast.model.execution import Execution
 from holdfast.model.run import OnBusy
