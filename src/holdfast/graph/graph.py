@@ -223,12 +223,12 @@ class Graph(GraphProgram):
         into: str,
         join: Reference,
         on_failure: OnFailure = "cancel",
-        at_once: int | None = None,
+        concurrency: int | None = None,
     ) -> None:
         """Lead from a node to one branch for each item of a field of the state, then to the join.
 
         All branches begin with the same node, which finds its item in the field ``into``. At most
-        ``at_once`` of them run at a time. For the rest see `fork`.
+        ``concurrency`` of them run at a time. For the rest see `fork`.
 
         Raises:
             InvalidGraph: something is not a node or not a field, or the graph is in use.
@@ -236,14 +236,14 @@ class Graph(GraphProgram):
         for field in (over, into):
             if not isinstance(field, str) or not field:
                 raise InvalidGraph(f"over and into name fields of the state, not {field!r:.80}")
-        if at_once is not None and (type(at_once) is not int or at_once < 1):
-            raise InvalidGraph(f"at_once is a whole number from 1 on, not {at_once!r:.80}")
+        if concurrency is not None and (type(concurrency) is not int or concurrency < 1):
+            raise InvalidGraph(f"concurrency is a whole number from 1 on, not {concurrency!r:.80}")
         options = ForkOptions(
             join=join,
             over=over,
             into=into,
             spares=_validated_spares(on_failure),
-            at_once=at_once or 0,
+            concurrency=concurrency or 0,
         )
         self._add_fork(node, (branch,), options)
 

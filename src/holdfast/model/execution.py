@@ -171,7 +171,7 @@ class Execution(Strand, frozen=True, kw_only=True):
 
     def max_concurrent_branches(self, path: str) -> int:
         """Return how many branches of this one's fork may run at a time; 0 for any number."""
-        return self._fork_of(path).at_once if path else 0
+        return self._fork_of(path).concurrency if path else 0
 
     def _fork_of(self, path: str) -> Fork:
         strand = self.strand(outer_path(path))

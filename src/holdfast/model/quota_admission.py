@@ -90,7 +90,7 @@ def acquired(
 
     ``told_us`` is when it was told to come back, if it was. ``lead_us`` is how long the answer may
     be on its way, ``slack_us`` how much more than the grace the caller needs to begin. ``token``
-    names the slot that it takes where the quota has ``at_once``.
+    names the slot that it takes where the quota has ``concurrency``.
 
     Raises:
         QuotaTooSmall: the cost is more than the quota gives in a whole window.
