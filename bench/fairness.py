@@ -19,7 +19,8 @@ from typing import TypedDict
 from bench.figures import Figure
 from holdfast import Graph, Holdfast, RunHandle
 from holdfast.clock import SystemClock
-from holdfast.records.keys import RunKey, shard_of_run
+from holdfast.records.index_keys import shard_of_run
+from holdfast.records.keys import RunKey
 from holdfast.records.settings import SHARDS
 
 ROOT = Path(__file__).parents[1]

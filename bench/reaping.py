@@ -25,7 +25,8 @@ from bench.figures import Figure, ratio, show
 from holdfast import Graph, Holdfast
 from holdfast.clock import SystemClock, SystemIds
 from holdfast.records import worker as rows
-from holdfast.records.keys import WORKERS, worker_key
+from holdfast.records.index_keys import WORKERS
+from holdfast.records.keys import worker_key
 from holdfast.records.reaping import SWEEPS_MAX
 from holdfast.storage import Store
 from holdfast.storage import open as open_store

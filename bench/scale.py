@@ -33,7 +33,8 @@ from bench.peers.ten_steps import text
 from holdfast import Context, Graph, Holdfast, signal
 from holdfast.clock import SystemClock, SystemIds
 from holdfast.records.head import Head, head_of
-from holdfast.records.keys import HEAD, RunKey, list_index_key, shard_of_run
+from holdfast.records.index_keys import list_index_key, shard_of_run
+from holdfast.records.keys import HEAD, RunKey
 from holdfast.records.settings import SHARDS
 from holdfast.storage import Absent, Put
 from holdfast.storage.layout import LAYOUT

@@ -6,16 +6,9 @@ from typing import Any, NamedTuple
 
 from holdfast.model.event import Event, Fenced, NodeFinished
 from holdfast.records.codec import unpack_events
+from holdfast.records.index_keys import REAPED, WORKERS
 from holdfast.records.journal import content_of
-from holdfast.records.keys import (
-    REAPED,
-    WORKERS,
-    RunKey,
-    is_inbox,
-    journal_position,
-    journal_range,
-    worker_key,
-)
+from holdfast.records.keys import RunKey, is_inbox, journal_position, journal_range, worker_key
 from holdfast.storage import Key, Store
 
 

@@ -39,7 +39,7 @@ from holdfast.integrations.bedrock import Bedrock
 from holdfast.integrations.offline import Offline
 from holdfast.integrations.openai import OpenAI
 from holdfast.records.codec import unpack_events, unpack_value
-from holdfast.records.keys import shard_of
+from holdfast.records.index_keys import shard_of
 from holdfast.storage.sqlite.item_codec import Unreadable, decode_attributes, encode_attributes
 from tests import hostile
 from tests.confinement import MB, confine, mapped_bytes, peak_bytes

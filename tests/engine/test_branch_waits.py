@@ -282,7 +282,7 @@ async def test_not_every_branch_is_asked_whenever_one_comes_to_wait(
 
     for room in (run_exit, waits):
         monkeypatch.setattr(room, "resolved_wait", counting)
-    graph = each(waits_for("go"), at_once=1)
+    graph = each(waits_for("go"), concurrency=1)
     async with house.worker(hf, graph) as worker:
         run = await hf.start(graph, {"items": list(range(200))}, id="r")
         await house.quiet(worker)

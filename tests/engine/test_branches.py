@@ -133,9 +133,9 @@ class Crowd:
         self.inside[who] -= 1
 
 
-@pytest.mark.parametrize("at_once", [1, 3, None])
+@pytest.mark.parametrize("concurrency", [1, 3, None])
 async def test_no_more_branches_run_at_once_than_asked_for(
-    house: House, hf: Holdfast, at_once: int | None
+    house: House, hf: Holdfast, concurrency: int | None
 ) -> None:
     crowd = Crowd()
 
@@ -148,12 +148,12 @@ async def test_no_more_branches_run_at_once_than_asked_for(
     graph.node(name="work", writes=["log"])(work)
     graph.node(name="more", writes=["log"])(work)
     graph.node(name="join")(nothing)
-    graph.each("first", "work", over="items", into="item", join="join", at_once=at_once)
+    graph.each("first", "work", over="items", into="item", join="join", concurrency=concurrency)
     graph.route("work", "more")
     async with house.worker(hf, graph):
         run = await hf.start(graph, {"items": list(range(12))}, id="r")
         assert len((await run.result(timeout=60))["log"]) == 24
-    assert crowd.most == (at_once or 12)
+    assert crowd.most == (concurrency or 12)
 
 
 async def test_whoever_ends_makes_room_while_another_takes_long(house: House, hf: Holdfast) -> None:
@@ -165,7 +165,7 @@ async def test_whoever_ends_makes_room_while_another_takes_long(house: House, hf
         if state["item"] == 5:
             done.set()
 
-    graph = each(work, at_once=2)
+    graph = each(work, concurrency=2)
     async with house.worker(hf, graph):
         run = await hf.start(graph, {"items": list(range(6))}, id="r")
         async with asyncio.timeout(60):
@@ -217,7 +217,7 @@ async def test_a_branch_counts_as_long_as_one_inside_it_runs(house: House, hf: H
     graph.node(name="line", writes=[])(nothing)
     graph.include(inner, takes={"words": "words", "line": "line"}, gives={"log": "log"})
     graph.node(name="join")(nothing)
-    graph.each("first", "line", over="lines", into="line", join="join", at_once=2)
+    graph.each("first", "line", over="lines", into="line", join="join", concurrency=2)
     graph.route("line", "inner")
     async with house.worker(hf, graph):
         run = await hf.start(graph, {"lines": list(range(7)), "words": ["a", "b", "c"]}, id="r")
@@ -236,7 +236,7 @@ async def test_a_branch_that_waits_leaves_its_room_to_others(house: House, hf: H
             await ctx.wait(signal("go"))
         return {"log": [state["item"]]}
 
-    graph = each(work, at_once=1)
+    graph = each(work, concurrency=1)
     async with house.worker(hf, graph) as worker:
         run = await hf.start(graph, {"items": list(range(6))}, id="r")
         await house.quiet(worker)

@@ -305,14 +305,14 @@ async def test_a_run_that_is_to_be_cancelled_does_not_fall_into_quarantine(
     losing, stage = staged(house)
     quarantine = stage.hold(is_quarantine)
 
-    ended = run_exit.run_writes.end_write
+    ended = run_exit.owner_writes.end_write
 
     def refused(*arguments: Any, **values: Any) -> Update:
         if values["status"] == "quarantined":
             raise InvalidItem("node must not be empty")
         return ended(*arguments, **values)
 
-    monkeypatch.setattr(run_exit.run_writes, "end_write", refused)
+    monkeypatch.setattr(run_exit.owner_writes, "end_write", refused)
     async with house.worker(losing, other_code(), resumes_max=1) as worker:
         await quarantine.reached()
         await hf.cancel("doc-42")

@@ -23,7 +23,7 @@ from holdfast.engine.kernel.kernel import ClaimLost, Kernel
 from holdfast.errors import ConditionFailed, JournalDamaged
 from holdfast.model.event import Event, Expired, Fenced, NodeFinished, Snapshot
 from holdfast.model.execution import Execution
-from holdfast.records import run_writes
+from holdfast.records import owner_writes
 from holdfast.records.codec import unpack_events
 from holdfast.records.head import Head, JournalExtent, head_of
 from holdfast.records.keys import journal_key, journal_position
@@ -461,8 +461,10 @@ async def test_records_under_way_are_not_lost_to_a_snapshot_made_meanwhile(house
 async def test_the_pointer_never_goes_back(house: House) -> None:
     table = Table(house)
     head = await table.started()
-    late = run_writes.snapshot_pointer_write(head, 2, now_ms=1, token="t")
-    await table.kernel.heads.write(run_writes.snapshot_pointer_write(head, 5, now_ms=1, token="u"))
+    late = owner_writes.snapshot_pointer_write(head, 2, now_ms=1, token="t")
+    await table.kernel.heads.write(
+        owner_writes.snapshot_pointer_write(head, 5, now_ms=1, token="u")
+    )
     with pytest.raises(ConditionFailed):
         await table.kernel.heads.write(late)
     assert (await table.head()).snapshot == 5

@@ -9,7 +9,8 @@ import pytest
 from holdfast import Graph, Holdfast
 from holdfast.engine.worker.poll_order import PartitionOrder
 from holdfast.errors import Throttled
-from holdfast.records.keys import RunKey, shard_of_run
+from holdfast.records.index_keys import shard_of_run
+from holdfast.records.keys import RunKey
 from holdfast.storage import Update
 from tests.engine.support import Gate, House, calls_of, chain, store_of, tenant_key
 

@@ -64,15 +64,15 @@ TIGHT = PayloadLimits(
 PART = "x" * 10 * KB
 
 
-@pytest.mark.parametrize("at_once", [1, 10])
+@pytest.mark.parametrize("concurrency", [1, 10])
 @pytest.mark.parametrize(("count", "fits"), [(3, True), (4, False), (5, False), (31, False)])
 async def test_what_branches_leave_counts_when_they_come_together(
-    house: House, count: int, fits: bool, at_once: int
+    house: House, count: int, fits: bool, concurrency: int
 ) -> None:
     async def read(state: Any) -> Any:
         return {"log": [PART]}
 
-    graph, hf = each(read, at_once=at_once), house.open(limits=TIGHT)
+    graph, hf = each(read, concurrency=concurrency), house.open(limits=TIGHT)
     async with hf.worker([graph]):
         run = await hf.start(graph, {"items": list(range(count))})
         if fits:

@@ -17,7 +17,7 @@ from holdfast.engine.runs.cancelling import cancel_run
 from holdfast.engine.runs.local_workers import NO_WORKERS
 from holdfast.errors import InboxFull
 from holdfast.model.child import child_signal
-from holdfast.records import run_writes
+from holdfast.records import owner_writes
 from holdfast.records.codec import unpack_value
 from holdfast.records.keys import RunKey, inbox_key
 from holdfast.storage import Update
@@ -204,7 +204,7 @@ async def test_a_row_without_counters_is_counted_when_the_run_pauses(house: Hous
 def pause_as_earlier_releases(patch: pytest.MonkeyPatch) -> None:
     """Let owners pause runs without a word about the counters."""
     counters = ("inbox_items", "inbox_bytes", "inbox_epoch")
-    paused = run_writes.pause_write
+    paused = owner_writes.pause_write
 
     def unaware(*args: Any, **options: Any) -> Update:
         write = paused(*args, **options)
@@ -214,7 +214,7 @@ def pause_as_earlier_releases(patch: pytest.MonkeyPatch) -> None:
             remove=tuple(name for name in write.remove if name not in counters),
         )
 
-    patch.setattr(run_writes, "pause_write", unaware)
+    patch.setattr(owner_writes, "pause_write", unaware)
 
 
 async def test_what_an_owner_of_an_earlier_release_took_does_not_fill_an_inbox(

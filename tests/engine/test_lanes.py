@@ -23,7 +23,8 @@ from holdfast.errors import (
     TransactionCancelled,
 )
 from holdfast.records import session_queue as lane_records
-from holdfast.records.keys import IndexKey, SessionQueueKey
+from holdfast.records.index_keys import IndexKey
+from holdfast.records.keys import SessionQueueKey
 from holdfast.storage import Delete, Key, Put
 from tests.engine.staging import staged, transaction, write_of
 from tests.engine.support import (

@@ -304,8 +304,8 @@ async def test_a_run_whose_row_refuses_every_release_is_quarantined(
     def refused(*arguments: Any, **values: Any) -> Update:
         raise InvalidItem("node must not be empty")
 
-    monkeypatch.setattr(run_exit.run_writes, "end_write", refused)
-    monkeypatch.setattr(run_exit.run_writes, "release_write", refused)
+    monkeypatch.setattr(run_exit.owner_writes, "end_write", refused)
+    monkeypatch.setattr(run_exit.owner_writes, "release_write", refused)
     async with holding(place, graph, resumes_max=3) as worker:
         run = await place.hf.start(graph, {})
 

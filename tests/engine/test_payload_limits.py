@@ -26,7 +26,9 @@ from holdfast.errors import (
     RunFailed,
     RunNotFound,
 )
-from holdfast.graph.values import TooLarge, durable, estimated_size
+from holdfast.graph.mismatch import TooLarge
+from holdfast.graph.value_sizes import estimated_size
+from holdfast.graph.values import durable
 from holdfast.records.codec import pack, plain_bytes, unpack_events, unpack_value
 from holdfast.records.keys import RunKey, inbox_key, journal_key
 from holdfast.storage import Put

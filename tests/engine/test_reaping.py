@@ -10,7 +10,8 @@ from typing import Any
 
 from holdfast import Graph, Holdfast, Worker, signal
 from holdfast.records import worker as worker_rows
-from holdfast.records.keys import REAPED, REAPING, WORKERS, IndexKey, worker_key
+from holdfast.records.index_keys import REAPED, WORKERS, IndexKey
+from holdfast.records.keys import REAPING, worker_key
 from holdfast.records.run_writes import claim_write
 from holdfast.storage import Put
 from tests.engine.support import (

@@ -19,7 +19,8 @@ from holdfast.errors import (
     OutcomeUnknown,
     StoreUnavailable,
 )
-from holdfast.records.keys import answer_blob_of, answer_key, run_blobs_of
+from holdfast.records.blob_keys import answer_blob_of, run_blobs_of
+from holdfast.records.keys import answer_key
 from holdfast.storage import Delete, Put, Table, Units, Update
 from holdfast.storage.writes import Write
 from tests.engine.support import (

@@ -13,7 +13,8 @@ import pytest
 from holdfast import Holdfast, SweepProgress, days, hours, signal
 from holdfast.engine.runs import starting
 from holdfast.errors import EndpointUnreachable, InvalidRequest, StoreUnavailable, StoreUnusable
-from holdfast.records.keys import RunBlobs, RunKey, blob_prefix, run_blobs_of
+from holdfast.records.blob_keys import RunBlobs, blob_prefix, run_blobs_of
+from holdfast.records.keys import RunKey
 from holdfast.storage import Delete, Update
 from tests.engine.support import (
     WAIT_SECONDS_MAX,

@@ -11,7 +11,7 @@ import pytest
 from holdfast.engine.effects.quota_waiters import PermitWaiters
 from holdfast.engine.effects.quotas import Permit, QuotaLimiter
 from holdfast.model.quota import Quota
-from holdfast.model.quota_level import LATENESS_US
+from holdfast.model.quota_admission import LATENESS_US
 from tests.engine.fallible import Fallible
 from tests.engine.test_quotas import TENANT, Office, engine, granted, office
 
@@ -92,15 +92,15 @@ def test_a_caller_whose_place_has_passed_keeps_only_the_next_one_that_is_away_it
 # --- what comes of it -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("at_once", [1, 2, 5])
+@pytest.mark.parametrize("concurrency", [1, 2, 5])
 async def test_short_calls_leave_no_slot_free(
-    office: Office, engine: Fallible, at_once: int
+    office: Office, engine: Fallible, concurrency: int
 ) -> None:
-    desk, quota = office.desk(), Quota("q", concurrency=at_once)
+    desk, quota = office.desk(), Quota("q", concurrency=concurrency)
     began = office.clock.monotonic()
     await office.done(*(call(office, desk, quota) for _ in range(30)), step=0.005)
     took = office.clock.monotonic() - began
-    assert took <= 1.5 * 30 * CALL_SECONDS / at_once
+    assert took <= 1.5 * 30 * CALL_SECONDS / concurrency
     assert len(engine.writes) <= 2.7 * 30
 
 

@@ -12,7 +12,8 @@ from holdfast import Graph, Holdfast, Worker, signal
 from holdfast.clock import ManualClock
 from holdfast.errors import InvalidGraph, InvalidRequest
 from holdfast.records import worker as worker_rows
-from holdfast.records.keys import IndexKey, RunKey, worker_key
+from holdfast.records.index_keys import IndexKey
+from holdfast.records.keys import RunKey, worker_key
 from holdfast.records.run_writes import claim_write
 from tests.engine.support import (
     Gate,

@@ -23,7 +23,8 @@ from holdfast.model.event import (
     Rerouted,
     SignalTaken,
 )
-from holdfast.model.execution import Execution, folded, nodes_summary
+from holdfast.model.execution import Execution, nodes_summary
+from holdfast.model.fold import folded
 from holdfast.model.policy import Retry
 
 NOW_MS = 1_700_000_000_000
@@ -124,10 +125,10 @@ def test_only_the_end_of_the_run_is_the_end_of_the_run() -> None:
 
 @pytest.mark.parametrize("items", [[], [1], list("abc")])
 def test_a_branch_for_each_item(items: list[Any]) -> None:
-    walk = Walk(over_items(at_once=7), {"items": [None]})
+    walk = Walk(over_items(concurrency=7), {"items": [None]})
     finished = walk.step("", Returned({"items": items}))
     assert isinstance(finished, NodeFinished)
-    assert finished.fork == Fork(("read",), "items", "item", len(items), at_once=7)
+    assert finished.fork == Fork(("read",), "items", "item", len(items), concurrency=7)
     assert walk.stands == {f"0.{n}": "read" for n in range(len(items))} or walk.stands == {
         "": "join"
     }

@@ -21,7 +21,8 @@ from holdfast.model.event import (
     SignalTaken,
     WaitsRecorded,
 )
-from holdfast.model.execution import Execution, folded, is_within, restored, snapshot
+from holdfast.model.execution import Execution, is_within
+from holdfast.model.fold import folded, restored, snapshot
 from holdfast.model.policy import Retry
 from holdfast.model.reducers import REDUCERS, mismatch, reduced
 from holdfast.model.wait import Wait

@@ -9,7 +9,8 @@ import pytest
 from holdfast.errors import InvalidGraph, InvalidResult
 from holdfast.graph import END, Graph, escalate, restart
 from holdfast.model.decision import Returned
-from holdfast.model.execution import Execution, folded
+from holdfast.model.execution import Execution
+from holdfast.model.fold import folded
 
 
 class Doc(TypedDict, total=False):
@@ -95,7 +96,7 @@ def test_what_is_no_fork_is_refused_at_once(changes: Any, reason: str) -> None:
         ({"into": 5}, "over and into"),
         ({"branch": END}, "not the END"),
         ({"on_failure": None}, "'cancel' or 'spare'"),
-        *(({"at_once": n}, "a whole number from 1 on") for n in (0, -1, 1.5, True, "2")),
+        *(({"concurrency": n}, "a whole number from 1 on") for n in (0, -1, 1.5, True, "2")),
     ],
     ids=str,
 )

@@ -20,7 +20,8 @@ from holdfast.model.event import (
     Rerouted,
     TimerFired,
 )
-from holdfast.model.execution import Execution, folded
+from holdfast.model.execution import Execution
+from holdfast.model.fold import folded
 from holdfast.model.policy import Retry
 
 NOW_MS = 1_700_000_000_000

@@ -21,7 +21,8 @@ from holdfast.graph import END, Graph, escalate, fail, restart
 from holdfast.graph.state_codec import StateCodec
 from holdfast.model.decision import NodeOutcome, Raised, Returned, WentStale
 from holdfast.model.event import Event, Failure, TimerFired
-from holdfast.model.execution import Execution, folded
+from holdfast.model.execution import Execution
+from holdfast.model.fold import folded
 from holdfast.model.policy import Retry
 
 NODES = ["a", "b", "c", "d", "e"]

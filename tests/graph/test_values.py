@@ -16,15 +16,10 @@ import pydantic
 import pytest
 
 from holdfast.errors import InvalidAnswer, InvalidArguments
+from holdfast.graph.mismatch import Mismatch, TooLarge
 from holdfast.graph.schemas import arguments_schema, validated
-from holdfast.graph.values import (
-    Mismatch,
-    TooLarge,
-    check_size,
-    converted,
-    durable,
-    estimated_size,
-)
+from holdfast.graph.value_sizes import check_size, estimated_size
+from holdfast.graph.values import converted, durable
 
 KB = 1024
 MB = KB * KB

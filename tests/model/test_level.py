@@ -14,17 +14,14 @@ from hypothesis import strategies as st
 
 from holdfast.errors import QuotaTooSmall
 from holdfast.model.quota import Cost, Quota
+from holdfast.model.quota_admission import PermitDeferred, PermitGranted, acquired, slack_needed_us
 from holdfast.model.quota_level import (
     HORIZON_US,
-    PermitDeferred,
-    PermitGranted,
     QuotaLevel,
-    acquired,
     reconciled,
     released,
     renewed,
     resets_at_us,
-    slack_needed_us,
 )
 
 NOW_US = 1_700_000_000_000_000
@@ -524,34 +521,34 @@ def test_those_who_wait_for_a_slot_come_back_as_slots_become_free() -> None:
 
 
 @pytest.mark.parametrize("lasts_ms", [200, 30_000])
-@pytest.mark.parametrize("at_once", [1, 2, 40])
+@pytest.mark.parametrize("concurrency", [1, 2, 40])
 def test_who_asks_again_as_it_releases_does_not_keep_a_slot_for_ever(
-    at_once: int, lasts_ms: int
+    concurrency: int, lasts_ms: int
 ) -> None:
     """As many as there are slots release theirs and ask anew in one write; three others wait."""
     others = 3
-    fleet = Holders(Quota("q", concurrency=at_once), lasts_ms)
-    for number in range(at_once + others):
+    fleet = Holders(Quota("q", concurrency=concurrency), lasts_ms)
+    for number in range(concurrency + others):
         # All of the others come last, while all slots are taken.
         fleet.come(NOW_US + number, f"{number}")
-    fleet.run(calls=at_once * 100)
-    each = fleet.calls.total() / (at_once + others)
-    assert min(fleet.calls[f"{number}"] for number in range(at_once + others)) > each / 2
+    fleet.run(calls=concurrency * 100)
+    each = fleet.calls.total() / (concurrency + others)
+    assert min(fleet.calls[f"{number}"] for number in range(concurrency + others)) > each / 2
     assert max(fleet.calls.values()) < 2 * each
     assert fleet.used > 0.75, "slots stood free while callers waited"
 
 
 @pytest.mark.parametrize("lasts_ms", [200, 30_000])
-@pytest.mark.parametrize("at_once", [1, 2, 40])
-def test_a_line_of_those_who_died_keeps_no_slot_for_long(at_once: int, lasts_ms: int) -> None:
-    fleet = Holders(Quota("q", concurrency=at_once), lasts_ms)
-    for number in range(at_once):
+@pytest.mark.parametrize("concurrency", [1, 2, 40])
+def test_a_line_of_those_who_died_keeps_no_slot_for_long(concurrency: int, lasts_ms: int) -> None:
+    fleet = Holders(Quota("q", concurrency=concurrency), lasts_ms)
+    for number in range(concurrency):
         fleet.come(NOW_US, f"{number}")
-    fleet.run(calls=at_once * 10)
+    fleet.run(calls=concurrency * 10)
     full = fleet.level
     for _ in range(1_000):
         full, _ = acquired(full, fleet.quota, Cost(), now_us=fleet.now_us, token="dead")
-    assert full.queue_end_us > fleet.now_us + 100 * lasts_ms * 1000 // at_once
+    assert full.queue_end_us > fleet.now_us + 100 * lasts_ms * 1000 // concurrency
     level = released(full, list(full.permits), now_ms=fleet.now_us // 1000)
     _, answer = acquired(level, fleet.quota, Cost(), now_us=fleet.now_us, token="new")
     if isinstance(answer, PermitDeferred):
@@ -563,10 +560,10 @@ def test_a_line_of_those_who_died_keeps_no_slot_for_long(at_once: int, lasts_ms:
     assert isinstance(answer, PermitGranted)
 
 
-@pytest.mark.parametrize("at_once", [1, 2, 5])
-def test_short_calls_do_not_wait_for_a_guess_of_how_long_they_take(at_once: int) -> None:
+@pytest.mark.parametrize("concurrency", [1, 2, 5])
+def test_short_calls_do_not_wait_for_a_guess_of_how_long_they_take(concurrency: int) -> None:
     """30 callers, each in a process of its own, make one call of 0.1 s each."""
-    quota, level = Quota("q", concurrency=at_once), QuotaLevel()
+    quota, level = Quota("q", concurrency=concurrency), QuotaLevel()
     agenda: list[tuple[int, int, int | None, bool]] = [(NOW_US, n, None, False) for n in range(30)]
     now_us, asks = NOW_US, 0
     while agenda:
@@ -582,7 +579,7 @@ def test_short_calls_do_not_wait_for_a_guess_of_how_long_they_take(at_once: int)
             heapq.heappush(agenda, (answer.at_us + 100_000, caller, None, True))
         else:
             heapq.heappush(agenda, (answer.retry_at_us, caller, answer.retry_at_us, False))
-    assert now_us - NOW_US <= 1.5 * 30 * 100_000 / at_once
+    assert now_us - NOW_US <= 1.5 * 30 * 100_000 / concurrency
     assert asks <= 3.5 * 30
 
 

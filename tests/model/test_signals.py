@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from holdfast.clock import ManualClock, SystemIds
 from holdfast.model.event import Failed, Failure, Rerouted, SignalTaken
-from holdfast.model.execution import Execution, folded
+from holdfast.model.execution import Execution
+from holdfast.model.fold import folded
 from holdfast.model.signals import (
     Pending,
     Signal,

@@ -23,7 +23,8 @@ from holdfast.model.event import (
     Snapshot,
     TimerFired,
 )
-from holdfast.model.execution import Execution, folded, restored, snapshot
+from holdfast.model.execution import Execution
+from holdfast.model.fold import folded, restored, snapshot
 
 values = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text() | st.binary()
 names = st.sampled_from(["a", "b", "c"])

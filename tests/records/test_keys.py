@@ -9,14 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import InvalidName, JournalDamaged
+from holdfast.records.index_keys import DueQueue, IndexKey, shard_of_run
 from holdfast.records.keys import (
-    DueQueue,
-    IndexKey,
     RunKey,
     is_record,
     journal_position,
     parsed_text_key,
-    shard_of_run,
     ticket_number,
 )
 from holdfast.records.names import LABELS_MAX, validated_labels

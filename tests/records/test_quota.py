@@ -6,7 +6,8 @@ import pytest
 
 from holdfast.errors import InvalidName, JournalDamaged
 from holdfast.model.quota import Cost, Quota
-from holdfast.model.quota_level import QuotaLevel, acquired
+from holdfast.model.quota_admission import acquired
+from holdfast.model.quota_level import QuotaLevel
 from holdfast.records.quota import level_of, level_write, quota_item_key
 from holdfast.storage.item import canonical_item, item_bytes
 from holdfast.storage.writes import holds

@@ -278,7 +278,9 @@ def _add_each(graph: Graph, step: Step, enter: Any, entered: Entered) -> tuple[A
             return gather
         return twin if own["plan"][own["at"]].startswith("twin") else part
 
-    graph.each(each, part, over="parts", into="part", join=gather, on_failure="spare", at_once=2)
+    graph.each(
+        each, part, over="parts", into="part", join=gather, on_failure="spare", concurrency=2
+    )
     graph.fork(twin, [near, far], join=inside)
     for node in (part, inside):
         graph.choose(node, more, to=[part, twin, gather])

@@ -32,7 +32,8 @@ from holdfast.model.event import (
     TimerFired,
     WaitsRecorded,
 )
-from holdfast.model.execution import Branch, Execution, folded, restored, snapshot
+from holdfast.model.execution import Branch, Execution
+from holdfast.model.fold import folded, restored, snapshot
 from holdfast.model.signals import Signal as InboxSignal
 from holdfast.model.signals import TakeSignal, is_open_wait, resolved_wait
 from holdfast.model.wait import Wait

@@ -24,7 +24,8 @@ from holdfast.errors import (
     StoreUnusable,
 )
 from holdfast.model.event import Event, Failure
-from holdfast.records.keys import HEAD, RunKey, run_blobs_of
+from holdfast.records.blob_keys import run_blobs_of
+from holdfast.records.keys import HEAD, RunKey
 from holdfast.storage.operations import Operation, WriteItem
 from holdfast.storage.writes import Update
 from tests.simulation.chronicle import Broken

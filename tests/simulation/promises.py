@@ -26,19 +26,12 @@ from holdfast.model.child import is_child_signal
 from holdfast.model.execution import Execution
 from holdfast.model.signals import Signal as InboxSignal
 from holdfast.model.signals import TakeSignal, resolved_wait
+from holdfast.records.blob_keys import blob_prefix
 from holdfast.records.codec import unpack_value
 from holdfast.records.head import ENDED, OPEN, Head
+from holdfast.records.index_keys import IndexKey
 from holdfast.records.journal import is_emptied
-from holdfast.records.keys import (
-    HEAD,
-    REAPING,
-    IndexKey,
-    RunKey,
-    blob_prefix,
-    inbox_key,
-    is_inbox,
-    journal_key,
-)
+from holdfast.records.keys import HEAD, REAPING, RunKey, inbox_key, is_inbox, journal_key
 from holdfast.records.lifetime import ttl_of
 from holdfast.storage.item import Item
 from holdfast.storage.layout import TOKEN, Key

@@ -10,7 +10,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from holdfast.records.head import Head
-from holdfast.records.keys import REAPED, WORKERS, IndexKey, worker_key
+from holdfast.records.index_keys import REAPED, WORKERS, IndexKey
+from holdfast.records.keys import worker_key
 from holdfast.records.reaping import sweep_turn_of
 from holdfast.storage.item import Item
 from holdfast.storage.layout import Key

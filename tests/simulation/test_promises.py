@@ -11,7 +11,7 @@ from holdfast import Graph, Holdfast
 from holdfast.engine.execution.run_exit import RunExit
 from holdfast.model.event import Failure
 from holdfast.model.run import Status
-from holdfast.records import run_writes
+from holdfast.records import owner_writes
 from holdfast.records.head import Head
 from holdfast.records.keys import RunKey
 from holdfast.storage import Equals
@@ -160,7 +160,7 @@ def test_a_run_that_is_to_be_cancelled_must_not_be_quarantined(
         return Equals("epoch", head.epoch)
 
     if forgets:
-        monkeypatch.setattr(run_writes, "_cancel_known", as_it_is)
+        monkeypatch.setattr(owner_writes, "cancel_known", as_it_is)
         with pytest.raises(Broken, match="it is quarantined, and was to be cancelled"):
             scene(during)
     else:

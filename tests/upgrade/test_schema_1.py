@@ -23,11 +23,13 @@ from holdfast.model.event import (
     Snapshot,
     TimerFired,
 )
-from holdfast.model.execution import Execution, restored
+from holdfast.model.execution import Execution
+from holdfast.model.fold import restored
 from holdfast.model.wait import Wait
 from holdfast.records.codec import unpack_events
 from holdfast.records.head import JournalExtent, RetryRequest, head_of
-from holdfast.records.keys import IndexKey, RunKey
+from holdfast.records.index_keys import IndexKey
+from holdfast.records.keys import RunKey
 
 PLAIN = bytes.fromhex(
     "009a97a46e6f6465cf0000018bcfe56801a4726561640082a474657874a2c384a16e01a361736b0c97a7617474656d"

@@ -22,7 +22,7 @@ class ForkOptions(msgspec.Struct, frozen=True, kw_only=True):
     over: str = ""
     into: str = ""
     spares: bool = False
-    at_once: int = 0
+    concurrency: int = 0
 
 
 class EdgeDeclaration(msgspec.Struct, frozen=True):
@@ -145,7 +145,7 @@ class _Resolver:
             over=options.over,
             into=options.into,
             spares=options.spares,
-            at_once=options.at_once,
+            concurrency=options.concurrency,
         )
 
     def _derived_targets(self, chooser: Chooser) -> tuple[str | None, ...]:

@@ -12,7 +12,8 @@ from typing import Annotated, Any, NotRequired, Required, TypedDict, Union, cast
 import msgspec
 from msgspec import inspect
 
-from holdfast.graph.values import Mismatch, converted, durable, is_durable_scalar
+from holdfast.graph.mismatch import Mismatch
+from holdfast.graph.values import converted, durable, is_durable_scalar
 
 __all__ = [
     "Field",

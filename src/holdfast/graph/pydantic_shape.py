@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from holdfast.graph.fields import unknown_field
-from holdfast.graph.values import Mismatch, deep_copied, durable, pydantic_mismatch, same_bytes
+from holdfast.graph.mismatch import Mismatch, pydantic_mismatch
+from holdfast.graph.values import deep_copied, durable, same_bytes
 
 __all__ = ["PydanticShape", "is_pydantic_model"]
 

@@ -13,8 +13,9 @@ import msgspec.inspect
 
 from holdfast.errors import InvalidAnswer, InvalidArguments, InvalidRequest
 from holdfast.graph.fields import nested_types, normalized_typed_dict
+from holdfast.graph.mismatch import Mismatch, pydantic_mismatch
 from holdfast.graph.pydantic_shape import is_pydantic_model
-from holdfast.graph.values import Mismatch, converted, pydantic_mismatch
+from holdfast.graph.values import converted
 from holdfast.model.invocation import ToolSpec
 
 __all__ = ["ConvertArguments", "arguments_schema", "schema_of", "tool_of", "validated"]

@@ -15,14 +15,8 @@ from holdfast.graph.fields import (
     unknown_field,
     value_type_of,
 )
-from holdfast.graph.values import (
-    Mismatch,
-    converted,
-    deep_copied,
-    durable,
-    is_durable_scalar,
-    same_bytes,
-)
+from holdfast.graph.mismatch import Mismatch
+from holdfast.graph.values import converted, deep_copied, durable, is_durable_scalar, same_bytes
 
 __all__ = ["DictShape", "DurableState", "ObjectShape", "Shape", "TypedDictShape"]
 

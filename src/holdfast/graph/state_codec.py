@@ -16,9 +16,9 @@ import msgspec
 
 from holdfast.errors import InvalidInput, InvalidResult, InvalidState
 from holdfast.graph.fields import annotations_of, unstorable_reasons
+from holdfast.graph.mismatch import Mismatch
 from holdfast.graph.pydantic_shape import PydanticShape, is_pydantic_model
 from holdfast.graph.shapes import DictShape, DurableState, ObjectShape, Shape, TypedDictShape
-from holdfast.graph.values import Mismatch
 
 __all__ = ["StateCodec", "state_faults"]
 

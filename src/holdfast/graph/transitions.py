@@ -167,7 +167,7 @@ def _fork(node: Node, edge: ForkEdge, after: Mapping[str, Any], ops: Mapping[str
         into=edge.into,
         count=count,
         spares=edge.spares,
-        at_once=edge.at_once,
+        concurrency=edge.concurrency,
         takes=None if edge.takes is None else dict(edge.takes),
         gives=dict(edge.gives),
         ops={name: op for name, op in ops.items() if name in edge.gives},

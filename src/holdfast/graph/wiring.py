@@ -40,7 +40,7 @@ class ForkEdge(msgspec.Struct, frozen=True):
     """The field whose items have a branch each."""
     into: str = ""
     spares: bool = False
-    at_once: int = 0
+    concurrency: int = 0
     takes: Mapping[str, str] | None = None
     """For a graph inside the graph: its fields, each with the one that it is copied from."""
     gives: Mapping[str, str] = {}

@@ -64,7 +64,7 @@ class Fork(msgspec.Struct, frozen=True, array_like=True):
     """How many branches there are, where they go over items."""
     spares: bool = False
     """Whether a branch that fails leaves the others alone; otherwise it takes them with it."""
-    at_once: int = 0
+    concurrency: int = 0
     """How many of them run at a time; 0 leaves that to the worker."""
     takes: dict[str, str] | None = None
     """Where the branch has a state of its own: its fields, each with the one it is copied from."""
@@ -316,7 +316,7 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True, tag="snapshot"):
 
     at_ms: int
     fold: bytes
-    """The execution, as `holdfast.model.execution.snapshot` encodes it."""
+    """The execution, as `holdfast.model.fold.snapshot` encodes it."""
     size: int = 0
     """The bytes of the journal before it."""
     blobs: bool = False

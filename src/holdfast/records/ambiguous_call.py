@@ -10,7 +10,8 @@ import msgspec
 from holdfast.errors import JournalDamaged
 from holdfast.model.run import AmbiguousCall
 from holdfast.records.head import Head
-from holdfast.records.keys import RunKey, call_key, calls_partition, listed_ms
+from holdfast.records.index_keys import calls_partition, listed_ms
+from holdfast.records.keys import RunKey, call_key
 from holdfast.records.times import utc_datetime
 from holdfast.storage import Delete, Put
 

@@ -14,7 +14,8 @@ from holdfast.model.event import Failure
 from holdfast.model.execution import Execution
 from holdfast.model.run import Status
 from holdfast.model.wait import Wait
-from holdfast.records.keys import DueQueue, IndexKey, RunKey, SessionQueueKey
+from holdfast.records.index_keys import DueQueue, IndexKey
+from holdfast.records.keys import RunKey, SessionQueueKey
 
 __all__ = [
     "ATTRIBUTES",

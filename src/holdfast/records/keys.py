@@ -48,37 +48,24 @@ never comes back.
 
 from __future__ import annotations
 
-import hashlib
-import re
 from typing import NamedTuple
 
 from holdfast.errors import JournalDamaged
-from holdfast.storage import Between, From, Key, Prefix, UpTo
+from holdfast.storage import Between, Key, Prefix
 
 __all__ = [
     "HEAD",
-    "PROBE_BLOB",
-    "REAPED",
     "REAPING",
     "SETTINGS",
-    "WORKERS",
-    "AnswerBlob",
-    "DueQueue",
-    "IndexKey",
-    "RunBlobs",
+    "SORTS_LAST",
     "RunKey",
     "SessionQueueKey",
     "SpoolKey",
     "account_key",
-    "answer_blob_of",
     "answer_key",
-    "blob_prefix",
     "call_key",
-    "calls_partition",
     "child_key",
     "children_range",
-    "due_after",
-    "due_by",
     "grant_key",
     "inbox_key",
     "inbox_range",
@@ -87,19 +74,12 @@ __all__ = [
     "journal_key",
     "journal_position",
     "journal_range",
-    "list_index_key",
-    "list_partition",
-    "listed_ms",
-    "owned_partition",
+    "parsed_int",
     "parsed_text_key",
     "quota_key",
-    "reaped_between",
     "records_range",
-    "run_blobs_of",
     "run_data_range",
     "run_id_of",
-    "shard_of",
-    "shard_of_run",
     "text_key",
     "text_range",
     "ticket_number",
@@ -108,26 +88,11 @@ __all__ = [
 ]
 
 HEAD = "HEAD"
-WORKERS = "WORKERS"
-REAPED = "REAPED"
 SETTINGS = Key("SETTINGS", "SETTINGS")
 REAPING = Key("REAPING", "REAPING")
 
-# class / tenant / run / generation, a UUIDv7, and then a name.
-_RUN_BLOB = re.compile(
-    r"(keep-[0-9]+d)/([^/#]+)/([^/#]+)/"
-    r"([0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})/."
-)
-# class / tenant / "answers" / digest / a UUIDv7. No generation is in the place of the digest.
-_ANSWER_BLOB = re.compile(
-    r"(keep-[0-9]+d)/([^/#]+)/answers/([0-9a-f]+)/"
-    r"([0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})"
-)
-PROBE_BLOB = "keep-10d/probe"
-"""What a worker writes and deletes to learn whether blobs can be used again."""
-_TIME_MS_MAX = 9_999_999_999_999
 # Sorts after every digit and letter that a key of ours has in its place.
-_SORTS_LAST = "~"
+SORTS_LAST = "~"
 
 
 class RunKey(NamedTuple):
@@ -157,32 +122,6 @@ class RunKey(NamedTuple):
         return Key(self.pk, HEAD)
 
 
-class DueQueue(NamedTuple):
-    """Which workers can take a run, and in which shard they look for it; it never changes."""
-
-    graph: str
-    pool: str | None
-    """None is the pool without a name."""
-    shard: int
-
-    @property
-    def name(self) -> str:
-        # The name of a graph has no "@".
-        kind = self.graph if self.pool is None else f"{self.graph}@{self.pool}"
-        return f"{kind}#{self.shard:03d}"
-
-    @property
-    def partition(self) -> str:
-        """The partition in which its runs are due."""
-        return f"DUE#{self.name}"
-
-    @classmethod
-    def parsed(cls, kind: str, shard: str) -> DueQueue:
-        """Return the queue that the two parts of a name are."""
-        graph, _, pool = kind.partition("@")
-        return cls(graph, pool or None, _parsed_int(shard))
-
-
 class SessionQueueKey(NamedTuple):
     """Names a lane: whose session it is, and its name."""
 
@@ -207,55 +146,7 @@ class SessionQueueKey(NamedTuple):
 
 def ticket_number(sk: str) -> int:
     """Return the number that the key of a ticket names."""
-    return _parsed_int(sk.removeprefix("T#"))
-
-
-class IndexKey(NamedTuple):
-    """Where a row stands in the due index."""
-
-    pk: str
-    sk: str
-
-    @classmethod
-    def due(cls, queue: DueQueue, due_ms: int, run: RunKey, epoch: int) -> IndexKey:
-        """Return the place of a run that is to be claimed at a time."""
-        moment = min(max(due_ms, 0), _TIME_MS_MAX)
-        return cls(queue.partition, f"{moment:013d}#{run.tenant}#{run.id}#{epoch}")
-
-    @classmethod
-    def owned(cls, worker: str, queue: DueQueue, run: RunKey, epoch: int) -> IndexKey:
-        """Return the place of a run that a worker holds."""
-        return cls(owned_partition(worker), f"{queue.name}#{run.tenant}#{run.id}#{epoch}")
-
-    @classmethod
-    def worker(cls, worker: str, due_ms: int) -> IndexKey:
-        """Return the place of a worker whose lease ends, or that is to be reaped, at a time."""
-        return cls(WORKERS, f"{due_ms:013d}#{worker}")
-
-    @classmethod
-    def reaped_worker(cls, worker: str, reaped_ms: int) -> IndexKey:
-        """Return the place of a dead worker whose runs were re-queued at a time."""
-        return cls(REAPED, f"{reaped_ms:013d}#{worker}")
-
-    def owned_parts(self) -> tuple[DueQueue, RunKey, int]:
-        """Return queue, run and epoch of the place of a run that a worker holds."""
-        kind, shard, tenant, id, epoch = self.sk.split("#")
-        return DueQueue.parsed(kind, shard), RunKey(tenant, id), _parsed_int(epoch)
-
-    def due_queue(self) -> DueQueue:
-        """Return the queue of the place of a run that is to be claimed."""
-        _, kind, shard = self.pk.split("#")
-        return DueQueue.parsed(kind, shard)
-
-    def due_parts(self) -> tuple[int, RunKey, int]:
-        """Return time, run and epoch of the place of a run that is to be claimed."""
-        due_ms, tenant, id, epoch = self.sk.split("#")
-        return _parsed_int(due_ms), RunKey(tenant, id), _parsed_int(epoch)
-
-    def worker_parts(self) -> tuple[int, str]:
-        """Return time and worker of a worker's place, alive or reaped."""
-        due_ms, worker = self.sk.split("#")
-        return _parsed_int(due_ms), worker
+    return parsed_int(sk.removeprefix("T#"))
 
 
 def run_id_of(pk: str) -> str:
@@ -267,29 +158,6 @@ def worker_id_of(key: tuple[str, str]) -> str | None:
     """Return the worker whose row has that key."""
     kind, _, worker = key[0].partition("#")
     return worker if kind == "WORKER" and worker else None
-
-
-def owned_partition(worker: str) -> str:
-    """Return the partition of what a worker holds."""
-    return f"OWN#{worker}"
-
-
-def due_by(now_ms: int) -> UpTo:
-    """Return the range of what is due by now."""
-    # No key is a bare time, so this takes in everything of the current millisecond.
-    return UpTo(f"{now_ms + 1:013d}")
-
-
-def due_after(after_ms: int) -> From:
-    """Return the range of what is due only after a time."""
-    return From(f"{after_ms + 1:013d}")
-
-
-def reaped_between(cursor: str, until_ms: int) -> Between | None:
-    """Return the range of workers reaped after a cursor and by a time; None where it is empty."""
-    # Nothing sorts between a place and the same with the last letter behind it.
-    first, last = f"{cursor}{_SORTS_LAST}", f"{max(until_ms, 0) + 1:013d}"
-    return Between(first, last) if first <= last else None
 
 
 def journal_key(run: RunKey, generation: str, position: int) -> Key:
@@ -329,17 +197,12 @@ def grant_key(run: RunKey, generation: str, grantee: str) -> Key:
 
 def related_items_range() -> Between:
     """Return the range of what lies beside a run's row: children, calls, account and grants."""
-    return Between("ACCOUNT#", f"GRANT#{_SORTS_LAST}")
-
-
-def calls_partition(tenant: str) -> str:
-    """Return the partition in which a tenant's ambiguous calls are listed."""
-    return f"CALLS#{tenant}"
+    return Between("ACCOUNT#", f"GRANT#{SORTS_LAST}")
 
 
 def journal_range(generation: str, position: int = 0) -> Between:
     """Return the range of a run's records from a position on, and of its inbox after them."""
-    return Between(f"J#{generation}#{position:08d}", f"J#{generation}#{_SORTS_LAST}")
+    return Between(f"J#{generation}#{position:08d}", f"J#{generation}#{SORTS_LAST}")
 
 
 def records_range(generation: str, position: int) -> Between:
@@ -350,7 +213,7 @@ def records_range(generation: str, position: int) -> Between:
 
 def inbox_range(generation: str) -> Between:
     """Return the range of a run's inbox."""
-    return Between(f"J#{generation}#IN#", f"J#{generation}#{_SORTS_LAST}")
+    return Between(f"J#{generation}#IN#", f"J#{generation}#{SORTS_LAST}")
 
 
 class SpoolKey(NamedTuple):
@@ -367,7 +230,7 @@ def text_key(run: RunKey, generation: str, spool: SpoolKey, number: int) -> Key:
 
 def text_range(generation: str, spool: SpoolKey, number: int) -> Between:
     """Return the range of a run's text, from there on."""
-    return Between(_text_sk(generation, spool, number), f"J#{generation}#{_SORTS_LAST}:")
+    return Between(_text_sk(generation, spool, number), f"J#{generation}#{SORTS_LAST}:")
 
 
 def parsed_text_key(sk: str) -> tuple[SpoolKey, int]:
@@ -378,18 +241,18 @@ def parsed_text_key(sk: str) -> tuple[SpoolKey, int]:
     """
     try:
         _, _, epoch, id, number = sk.split("#")
-        return SpoolKey(_parsed_int(epoch.removeprefix(_SORTS_LAST)), id), _parsed_int(number)
+        return SpoolKey(parsed_int(epoch.removeprefix(SORTS_LAST)), id), parsed_int(number)
     except ValueError:
         raise JournalDamaged(f"{sk!r:.100} is not the key of a run's text") from None
 
 
 def run_data_range(generation: str) -> Between:
     """Return the range of everything that goes when a run is freed: journal, inbox and text."""
-    return Between(f"J#{generation}#", f"J#{generation}#{_SORTS_LAST}:")
+    return Between(f"J#{generation}#", f"J#{generation}#{SORTS_LAST}:")
 
 
 def _text_sk(generation: str, spool: SpoolKey, number: int) -> str:
-    return f"J#{generation}#{_SORTS_LAST}{spool.epoch:08d}#{spool.id}#{number:08d}"
+    return f"J#{generation}#{SORTS_LAST}{spool.epoch:08d}#{spool.id}#{number:08d}"
 
 
 def is_inbox(sk: str) -> bool:
@@ -409,7 +272,7 @@ def journal_position(sk: str) -> int:
         JournalDamaged: it names none.
     """
     try:
-        return _parsed_int(sk.rpartition("#")[2])
+        return parsed_int(sk.rpartition("#")[2])
     except ValueError:
         raise JournalDamaged(f"{sk!r:.100} is not the key of a record") from None
 
@@ -429,113 +292,13 @@ def quota_key(tenant: str, name: str) -> Key:
     return Key(f"QUOTA#{tenant}#{name}", "QUOTA")
 
 
-def list_index_key(run: RunKey, created_ms: int, shards: int, *, trouble: bool) -> tuple[str, str]:
-    """Return where lists find a run: by time, and apart if it is in trouble."""
-    kind = "TROUBLE" if trouble else "RUNS"
-    shard = shard_of(run.id, shards)
-    return list_partition(kind, run.tenant, shard), f"{created_ms:013d}#{run.id}"
-
-
-def listed_ms(sk: str) -> int:
-    """Return since when an entry stands in a list: that is where its place begins."""
-    return _parsed_int(sk.split("#")[0])
-
-
-def list_partition(kind: str, tenant: str, shard: int) -> str:
-    """Return one of the partitions in which a tenant's runs are listed."""
-    return f"{kind}#{tenant}#{shard:02d}"
-
-
-def shard_of(name: str, shards: int) -> int:
-    """Return a shard for a name, always the same."""
-    digest = hashlib.blake2b(name.encode(), digest_size=4).digest()
-    return int.from_bytes(digest, "big") % shards
-
-
-def shard_of_run(run: RunKey, shards: int) -> int:
-    """Return the shard in which a new run is due: one of the two that its tenant uses.
-
-    Two tenants seldom use the same two. So a flood of one leaves to nearly every other one at least
-    one shard, and to most of them both.
-    """
-    digest = hashlib.blake2b(run.tenant.encode(), digest_size=8).digest()
-    first = int.from_bytes(digest[:4], "big") % shards
-    if shards == 1 or shard_of(run.id, 2) == 0:
-        return first
-    # One of the others, each as likely as the next.
-    return (first + 1 + int.from_bytes(digest[4:], "big") % (shards - 1)) % shards
-
-
-def blob_prefix(retention_class: str, run: RunKey, generation: str) -> str:
-    """Return the prefix of everything that a run keeps beside the table."""
-    return f"{retention_class}/{run.tenant}/{run.id}/{generation}/"
-
-
-class RunBlobs(NamedTuple):
-    """Everything that one life of a run keeps beside the table."""
-
-    retention_class: str
-    key: RunKey
-    generation: str
-
-    @property
-    def prefix(self) -> str:
-        return blob_prefix(*self)
-
-    @property
-    def made_ms(self) -> int:
-        """When the generation was made."""
-        return _made_ms(self.generation)
-
-
-def run_blobs_of(blob_key: str) -> RunBlobs | None:
-    """Return whose a blob is; None where it is not that of a run."""
-    found = _RUN_BLOB.match(blob_key)
-    return None if found is None else RunBlobs(found[1], RunKey(found[2], found[3]), found[4])
-
-
-class AnswerBlob(NamedTuple):
-    """A shared answer that lies beside the table."""
-
-    retention_class: str
-    tenant: str
-    digest: str
-    """In hexadecimal digits, as in the key of its item."""
-    id: str
-
-    @property
-    def blob_key(self) -> str:
-        return f"{self.retention_class}/{self.tenant}/answers/{self.digest}/{self.id}"
-
-    @property
-    def key(self) -> Key:
-        """The key of the item that names it, unless that names another one by now."""
-        return answer_key(self.tenant, bytes.fromhex(self.digest))
-
-    @property
-    def made_ms(self) -> int:
-        """When it was made."""
-        return _made_ms(self.id)
-
-
-def answer_blob_of(blob_key: str) -> AnswerBlob | None:
-    """Return which shared answer a blob is; None where it is none."""
-    found = _ANSWER_BLOB.fullmatch(blob_key)
-    return None if found is None or len(found[3]) % 2 else AnswerBlob(*found.groups())
-
-
 def _is_digits(text: str) -> bool:
     # int() also takes "٣", "1_0", "+1" and " 1", and isdigit() takes "²".
     return text.isascii() and text.isdigit()
 
 
-def _parsed_int(text: str) -> int:
+def parsed_int(text: str) -> int:
     """Return the number that a part of a key is, as keys have them: digits of ASCII alone."""
     if not _is_digits(text):
         raise ValueError(f"{text!r:.40} is not a number")
     return int(text)
-
-
-def _made_ms(id: str) -> int:
-    """Return when an id was made: a UUIDv7 begins with its time."""
-    return int(id[:8] + id[9:13], 16)

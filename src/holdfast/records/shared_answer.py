@@ -11,9 +11,9 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from holdfast.records.blob_keys import AnswerBlob
 from holdfast.records.damage import DECODE_ERRORS, damaged_item_error, typed_attribute
 from holdfast.records.journal import Content, content_of
-from holdfast.records.keys import AnswerBlob
 from holdfast.records.lifetime import retention_class
 from holdfast.storage import Absent, AnyOf, Delete, Equals, Key, Less, Put, Update
 

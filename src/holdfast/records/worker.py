@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.records.keys import IndexKey, worker_key
+from holdfast.records.index_keys import IndexKey
+from holdfast.records.keys import worker_key
 from holdfast.storage import Absent, AllOf, Delete, Equals, Put, Update
 
 __all__ = [

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.engine.runs import budget_accounts, budget_changes, children
 from holdfast.model.budget import BudgetLimits
-from holdfast.records import account, run_writes
+from holdfast.records import account, run_conditions, run_writes
 from tests.simulation.bugs.planting import bug
 
 
@@ -56,6 +56,6 @@ def a_budget_that_arrives_late_counts(patch: pytest.MonkeyPatch) -> None:
 
     def heedless(head: Any, limits: Any, **values: Any) -> Any:
         write = give(head, limits, **values)
-        return msgspec.structs.replace(write, condition=run_writes._unchanged(head))
+        return msgspec.structs.replace(write, condition=run_conditions.unchanged(head))
 
     patch.setattr(run_writes, "budget_write", heedless)

@@ -35,12 +35,13 @@ from holdfast.errors import (
 from holdfast.model.event import Event, Fenced, Snapshot
 from holdfast.model.execution import Execution
 from holdfast.model.signals import Signal
-from holdfast.records import run_writes
+from holdfast.records import owner_writes, run_conditions, run_writes
 from holdfast.records.child import child_write
 from holdfast.records.codec import pack
 from holdfast.records.head import Head, head_of
+from holdfast.records.index_keys import IndexKey
 from holdfast.records.journal import Content, record_write
-from holdfast.records.keys import IndexKey, RunKey, is_record, journal_key
+from holdfast.records.keys import RunKey, is_record, journal_key
 from holdfast.records.session_queue import SessionQueue
 from holdfast.storage import AllOf, Delete, Equals, Key, Present, Put, Update
 from tests.simulation.bugs.planting import bug
@@ -85,23 +86,26 @@ def fence_before_head(patch: pytest.MonkeyPatch) -> None:
 
 @bug()
 def no_epoch_check_after_a_stall(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(
-        run_writes,
-        "_same_epoch_and_lifetime",
-        lambda head: AllOf((Equals("generation", head.generation),)),
-    )
+    for module in (owner_writes, run_conditions, run_writes):
+        patch.setattr(
+            module,
+            "same_epoch_and_lifetime",
+            lambda head: AllOf((Equals("generation", head.generation),)),
+        )
     patch.setattr(lease.Lease, "is_valid", lambda self: True)
 
 
 @bug()
 def skip_the_inbox_read_at_the_pause(patch: pytest.MonkeyPatch) -> None:
-    paused = run_writes.pause_write
+    paused = owner_writes.pause_write
 
     def blind(head: Head, execution: Any, **values: Any) -> Update:
         write = paused(head, execution, **values)
-        return msgspec.structs.replace(write, condition=run_writes._same_epoch_and_lifetime(head))
+        return msgspec.structs.replace(
+            write, condition=run_conditions.same_epoch_and_lifetime(head)
+        )
 
-    patch.setattr(run_writes, "pause_write", blind)
+    patch.setattr(owner_writes, "pause_write", blind)
 
 
 @bug()
@@ -188,7 +192,7 @@ def forget_the_generation(patch: pytest.MonkeyPatch) -> None:
 
 @bug()
 def trust_a_stale_index(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(run_writes, "_at_index_key", lambda place: AllOf((Present("PK"),)))
+    patch.setattr(run_writes, "at_index_key", lambda place: AllOf((Present("PK"),)))
 
 
 @bug()

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.engine.effects import quotas
 from holdfast.engine.runs import starting
-from holdfast.model import quota_level
+from holdfast.model import quota_admission
 from tests.simulation.bugs.planting import bug
 
 
@@ -34,7 +34,7 @@ def a_quota_that_waits_for_nobody_who_is_late(patch: pytest.MonkeyPatch) -> None
 
 @bug("rates")
 def slack_that_nobody_is_paced_for(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(quota_level, "_slack_us", lambda quota_level, slack_us: 0)
+    patch.setattr(quota_admission, "_slack_us", lambda level, slack_us: 0)
 
 
 @bug("rates")

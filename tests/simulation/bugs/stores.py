@@ -13,7 +13,7 @@ from holdfast.engine.kernel import kernel
 from holdfast.engine.worker import health
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.model.execution import Execution, nodes_summary
-from holdfast.records import run_writes
+from holdfast.records import owner_writes
 from tests.simulation.bugs.planting import bug
 
 _OUTAGES = {"table_outage": 0.7, "blob_outage": 0.9}
@@ -98,4 +98,4 @@ def a_row_that_says_nothing_of_where_a_run_stood(patch: pytest.MonkeyPatch) -> N
         over = execution.branches and execution.ending is not None
         return "" if over else nodes_summary(execution)
 
-    patch.setattr(run_writes, "nodes_summary", shown)
+    patch.setattr(owner_writes, "nodes_summary", shown)

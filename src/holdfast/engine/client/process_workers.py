@@ -7,7 +7,8 @@ from collections import OrderedDict
 
 from holdfast.engine.worker.worker import SlotReservation, Worker
 from holdfast.records.head import Head
-from holdfast.records.keys import IndexKey, RunKey
+from holdfast.records.index_keys import IndexKey
+from holdfast.records.keys import RunKey
 
 __all__ = ["ProcessWorkers"]
 

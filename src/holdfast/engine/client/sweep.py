@@ -20,8 +20,8 @@ import msgspec
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.errors import ItemDamaged, JournalDamaged, StoreUnusable
 from holdfast.model.progress import SweepProgress
+from holdfast.records.blob_keys import AnswerBlob, RunBlobs, answer_blob_of, run_blobs_of
 from holdfast.records.head import is_past_ttl
-from holdfast.records.keys import AnswerBlob, RunBlobs, answer_blob_of, run_blobs_of
 from holdfast.storage import Blobs, Table
 
 __all__ = ["sweep_blobs"]

@@ -28,15 +28,10 @@ from holdfast.errors import (
     NotDone,
     ResultTooLarge,
 )
+from holdfast.graph.mismatch import Mismatch, TooLarge
 from holdfast.graph.node import is_sync_function
 from holdfast.graph.tool import UNKNOWN, VOID, Done, Tool
-from holdfast.graph.values import (
-    Mismatch,
-    TooLarge,
-    converted,
-    deep_copied,
-    durable,
-)
+from holdfast.graph.values import converted, deep_copied, durable
 from holdfast.model.answer_limits import RETRY_AFTER_SECONDS_MAX
 from holdfast.model.call import Call
 from holdfast.model.event import (

@@ -19,7 +19,7 @@ import math
 from heapq import heappop, heappush
 from typing import Generic, Protocol, TypeVar
 
-from holdfast.model.quota_level import LATENESS_US
+from holdfast.model.quota_admission import LATENESS_US
 
 __all__ = ["PermitWaiters"]
 

@@ -24,9 +24,10 @@ import msgspec
 from holdfast.engine.effects.quota_waiters import PermitWaiters
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.errors import ConditionFailed, HoldfastError, OutcomeUnknown, StoreUnavailable
-from holdfast.model import quota_level as levels
+from holdfast.model import quota_admission, quota_level
 from holdfast.model.quota import ONE_REQUEST, Cost, Quota
-from holdfast.model.quota_level import HORIZON_US, PermitGranted, QuotaLevel, slack_needed_us
+from holdfast.model.quota_admission import PermitGranted, PermitReply, slack_needed_us
+from holdfast.model.quota_level import HORIZON_US, QuotaLevel
 from holdfast.records.quota import level_of, level_write, quota_item_key
 from holdfast.storage import Key
 
@@ -304,14 +305,14 @@ class _PermitRequest:
         self.cost = cost
         self.token = token if quota.concurrency is not None else ""
         self.lease_ms = lease_ms
-        self.future: asyncio.Future[tuple[levels.PermitReply, _ClockReading]] = (
+        self.future: asyncio.Future[tuple[PermitReply, _ClockReading]] = (
             asyncio.get_running_loop().create_future()
         )
-        self.reply: levels.PermitReply | None = None
+        self.reply: PermitReply | None = None
         self.retry_at_us = retry_at_us
 
     def apply(self, level: QuotaLevel, *, now_us: int, timing: _Timing) -> QuotaLevel:
-        level, self.reply = levels.acquired(
+        level, self.reply = quota_admission.acquired(
             level,
             self.quota,
             self.cost,
@@ -344,7 +345,7 @@ class _UsageReport(msgspec.Struct, frozen=True):
     is_repeatable: bool = False
 
     def apply(self, level: QuotaLevel, *, now_us: int, timing: _Timing) -> QuotaLevel:
-        return levels.reconciled(
+        return quota_level.reconciled(
             level, self.quota, self.reserved, used=self.used, at_us=self.at_us, now_us=now_us
         )
 
@@ -361,7 +362,7 @@ class _PermitRelease(msgspec.Struct, frozen=True):
     is_repeatable: bool = True
 
     def apply(self, level: QuotaLevel, *, now_us: int, timing: _Timing) -> QuotaLevel:
-        return levels.released(level, [self.token], now_ms=now_us // 1000)
+        return quota_level.released(level, [self.token], now_ms=now_us // 1000)
 
     def on_written(self, level: QuotaLevel, moment: _ClockReading) -> None: ...
 
@@ -380,7 +381,7 @@ class _LeaseRenewal:
 
     def apply(self, level: QuotaLevel, *, now_us: int, timing: _Timing) -> QuotaLevel:
         until_ms = now_us // 1000 + self._lease_ms
-        return levels.renewed(level, self._item.held_permits, expires_ms=until_ms)
+        return quota_level.renewed(level, self._item.held_permits, expires_ms=until_ms)
 
     def on_written(self, level: QuotaLevel, moment: _ClockReading) -> None:
         lease_deadline = moment.monotonic + self._lease_ms / 1000
@@ -435,7 +436,7 @@ class _QuotaItem:
 
     async def request_permit(
         self, request: _PermitRequest, delay: _Delay
-    ) -> tuple[levels.PermitReply, _ClockReading]:
+    ) -> tuple[PermitReply, _ClockReading]:
         """Return the answer to an ask, which is sent after a wait.
 
         If it waits for a slot, another write of this process may answer it before it is sent. A
@@ -485,7 +486,7 @@ class _QuotaItem:
     def _cancel_unwanted(
         self,
         request: _PermitRequest,
-        future: asyncio.Future[tuple[levels.PermitReply, _ClockReading]],
+        future: asyncio.Future[tuple[PermitReply, _ClockReading]],
     ) -> None:
         if not future.cancelled() and future.exception() is None:
             reply, asked_at = future.result()

@@ -24,10 +24,11 @@ from holdfast.engine.kernel.kernel import ClaimLost, Kernel, StoreOutage
 from holdfast.engine.runs.starting import create_run, write_input
 from holdfast.errors import ConditionFailed, InvalidInput, InvalidResult
 from holdfast.model.event import CallFinished, Event, SignalTaken
-from holdfast.model.execution import Execution, folded
+from holdfast.model.execution import Execution
+from holdfast.model.fold import folded
 from holdfast.model.signals import Signal, is_caller_signal
 from holdfast.model.wait import Wait
-from holdfast.records import run_writes
+from holdfast.records import owner_writes
 from holdfast.records.head import OPEN, Head, InboxSize, head_of
 from holdfast.records.head import JournalExtent as JournalContext
 from holdfast.storage import Update
@@ -359,7 +360,7 @@ class ClaimedRun:
                 inbox = _inbox_size(one for one in self.inbox if (one.name, one.id) not in known)
                 try:
                     await self.update_row(
-                        run_writes.inbox_count_write, signals=signals, inbox=inbox
+                        owner_writes.inbox_count_write, signals=signals, inbox=inbox
                     )
                 except ConditionFailed as failed:
                     await self.reload_after_conflict(failed)  # another signal came meanwhile
@@ -479,7 +480,7 @@ class ClaimedRun:
             if self.head.status not in OPEN:
                 return True
             try:
-                await self.update_row(run_writes.close_write, status="closing")
+                await self.update_row(owner_writes.close_write, status="closing")
             except ConditionFailed as failed:
                 await self.reload_after_conflict(failed)  # it may have been extended
         return False
@@ -491,7 +492,7 @@ class ClaimedRun:
             if not self.head.children:
                 await self.persist()
                 signals = self.head.signals
-                await self.retry_row_update(run_writes.mark_parent_write)
+                await self.retry_row_update(owner_writes.mark_parent_write)
                 self._restore_signal_count(signals)
             return self.head
 

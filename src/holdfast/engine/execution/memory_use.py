@@ -12,7 +12,8 @@ import msgspec
 
 from holdfast.errors import ResultTooLarge
 from holdfast.model.event import CallFinished, Event, NodeFinished, SignalTaken
-from holdfast.model.execution import Execution, folded, snapshot
+from holdfast.model.execution import Execution
+from holdfast.model.fold import folded, snapshot
 from holdfast.model.payload_limits import PayloadLimits
 from holdfast.records.codec import encode
 

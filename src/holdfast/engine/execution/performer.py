@@ -17,7 +17,7 @@ from holdfast.engine.kernel.kernel import ClaimLost
 from holdfast.engine.kernel.offload import LARGE_BYTES, fits_event_loop
 from holdfast.errors import NodeError, NodeTimedOut, NotPausable
 from holdfast.graph import Graph, Node
-from holdfast.graph.values import estimated_size
+from holdfast.graph.value_sizes import estimated_size
 from holdfast.model.decision import Raised, Returned
 from holdfast.model.execution import Execution
 from holdfast.model.failure import failure_of

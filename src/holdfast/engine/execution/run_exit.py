@@ -28,7 +28,7 @@ from holdfast.model.failure import failure_of
 from holdfast.model.run import Status
 from holdfast.model.signals import Pending, resolved_wait
 from holdfast.model.wait import Wait
-from holdfast.records import run_writes
+from holdfast.records import owner_writes
 from holdfast.records.head import ENDED, ROW_WAITS_MAX, JournalExtent
 from holdfast.records.session_queue import next_recheck_ms
 
@@ -101,7 +101,7 @@ class RunExit:
         claimed = self._claimed
         try:
             await claimed.update_row(
-                run_writes.pause_write,
+                owner_writes.pause_write,
                 execution=claimed.execution,
                 waits=waits,
                 signals=claimed.head.signals,
@@ -154,7 +154,7 @@ class RunExit:
                 shown = await self._store_excess_waits(claimed.waits.open_waits(claimed.execution))
                 claimed.head = msgspec.structs.replace(claimed.head, waits=shown)
         await claimed.retry_row_update(
-            run_writes.release_write,
+            owner_writes.release_write,
             execution=claimed.execution,
             due_ms=claimed.now_ms() if due_ms is None else due_ms,
             reason=reason,
@@ -204,7 +204,7 @@ class RunExit:
         failures = claimed.head.resume_failures + 1
         quarantined = failures >= claimed.owner.resumes_max and claimed.head.status not in ENDED
         await claimed.retry_row_update(
-            run_writes.forced_release_write,
+            owner_writes.forced_release_write,
             # Quarantined, it is due at once: what it owes is paid, and then it leaves the index.
             due_ms=claimed.now_ms() + (0 if quarantined else _resume_backoff_ms(failures)),
             resume_failures=failures,
@@ -236,7 +236,7 @@ class RunExit:
             return
         await claimed.persist()
         if status == "expired":
-            await claimed.retry_row_update(run_writes.close_write, status=status)
+            await claimed.retry_row_update(owner_writes.close_write, status=status)
             claimed.owner.on_ended(claimed.head, claimed.execution, status)
             await self._settle_obligations()
             await self._free_storage()
@@ -251,7 +251,7 @@ class RunExit:
             extent, cancel = claimed.extent, claimed.head.cancel
             try:
                 await claimed.update_row(
-                    run_writes.end_write,
+                    owner_writes.end_write,
                     execution=claimed.execution,
                     status=status,
                     failure=None if status == "finished" else failure,
@@ -313,12 +313,12 @@ class RunExit:
         claimed = self._claimed
         await claimed.kernel.spools.close(claimed.head.key, claimed.head.generation)
         await claimed.retry_store_errors(lambda: free_run(claimed.kernel, claimed.head))
-        await claimed.retry_row_update(run_writes.free_write)
+        await claimed.retry_row_update(owner_writes.free_write)
         claimed.released = True
 
     async def _postpone_cleanup(self, due_ms: int | None) -> None:
         """Leave what is to be done for an ended run for later."""
-        await self._claimed.retry_row_update(run_writes.postpone_free_write, due_ms=due_ms)
+        await self._claimed.retry_row_update(owner_writes.postpone_free_write, due_ms=due_ms)
         self._claimed.released = True
 
 

@@ -30,7 +30,8 @@ from holdfast.engine.runs.children import ChildRequest
 from holdfast.engine.runs.starting import PreparedInput, prepare_input
 from holdfast.errors import NotPausable, ResultTaken, ResultTooLarge, WaitBeyondExpiry
 from holdfast.graph import Graph, Node
-from holdfast.graph.values import TooLarge, durable
+from holdfast.graph.mismatch import TooLarge
+from holdfast.graph.values import durable
 from holdfast.model.call import Call, resolution_signal
 from holdfast.model.child import child_signal
 from holdfast.model.event import ChildStarted, Event, Failure, SignalTaken, TimerFired

@@ -13,7 +13,8 @@ from holdfast.errors import InvalidName, InvalidQuery, ItemDamaged, JournalDamag
 from holdfast.model.run import RunEntry, RunPage
 from holdfast.model.run_filter import RunFilter
 from holdfast.records.head import TROUBLED
-from holdfast.records.keys import list_partition, run_id_of
+from holdfast.records.index_keys import list_partition
+from holdfast.records.keys import run_id_of
 from holdfast.records.names import validated_name
 from holdfast.storage import Between
 

@@ -12,7 +12,8 @@ from holdfast.model.event import Event
 from holdfast.model.run import HistoryEntry, Run, RunEntry, SessionQueueEntry
 from holdfast.model.spending import NANODOLLARS_PER_DOLLAR
 from holdfast.records.head import Head
-from holdfast.records.keys import RunKey, listed_ms
+from holdfast.records.index_keys import listed_ms
+from holdfast.records.keys import RunKey
 from holdfast.records.times import utc_datetime
 
 __all__ = ["history_entry_of", "is_shown", "queue_entry_of", "run_entry_of", "run_of"]

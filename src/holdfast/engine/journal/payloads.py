@@ -12,10 +12,10 @@ from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.kernel.offload import LARGE_BYTES
 from holdfast.errors import InvalidResult, RecordTooLarge, ResultTooLarge
 from holdfast.graph.values import durable
+from holdfast.records.blob_keys import blob_prefix
 from holdfast.records.codec import compress, encode, plain_bytes
 from holdfast.records.head import Head
 from holdfast.records.journal import Content
-from holdfast.records.keys import blob_prefix
 
 __all__ = [
     "INLINE_BYTES_MAX",

@@ -13,7 +13,8 @@ from holdfast.engine.kernel.compaction import JournalTail
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.errors import BlobNotFound, JournalDamaged
 from holdfast.model.event import Event, Fenced, Snapshot
-from holdfast.model.execution import Execution, folded, restored
+from holdfast.model.execution import Execution
+from holdfast.model.fold import folded, restored
 from holdfast.model.signals import Signal
 from holdfast.records.codec import plain_bytes, unpack_events, unpack_value
 from holdfast.records.head import Head, JournalExtent

@@ -32,7 +32,8 @@ from holdfast.errors import (
     StoreError,
 )
 from holdfast.model.event import Event, Extended, Fenced, Snapshot
-from holdfast.model.execution import Execution, folded, is_terminal, snapshot
+from holdfast.model.execution import Execution
+from holdfast.model.fold import folded, is_terminal, snapshot
 from holdfast.records.codec import compress, encode, plain_bytes, unpack_events
 from holdfast.records.head import Head
 from holdfast.records.journal import (
@@ -42,7 +43,7 @@ from holdfast.records.journal import (
     is_emptied,
     record_write,
 )
-from holdfast.records.run_writes import snapshot_pointer_write
+from holdfast.records.owner_writes import snapshot_pointer_write
 
 __all__ = ["JournalWriter", "PositionTaken"]
 

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from holdfast.graph.values import SizeEstimate, TooLarge, check_expanded_size, estimated_size
+from holdfast.graph.mismatch import TooLarge
+from holdfast.graph.value_sizes import SizeEstimate, check_expanded_size, estimated_size
 
 __all__ = ["LARGE_BYTES", "ThreadOffload", "fits_event_loop"]
 

@@ -14,7 +14,8 @@ from holdfast.model.call import resolution_signal
 from holdfast.model.run import AmbiguousCall
 from holdfast.records.ambiguous_call import ambiguous_call_of
 from holdfast.records.head import OPEN, ROW_WAITS_MAX, head_of, is_past_ttl
-from holdfast.records.keys import RunKey, call_key, calls_partition
+from holdfast.records.index_keys import calls_partition
+from holdfast.records.keys import RunKey, call_key
 from holdfast.storage import Key
 from holdfast.storage.item import Item
 

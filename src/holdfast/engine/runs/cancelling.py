@@ -21,8 +21,8 @@ from holdfast.errors import (
     RunEnded,
 )
 from holdfast.model.event import Cancelled
-from holdfast.model.execution import folded
-from holdfast.records import run_writes
+from holdfast.model.fold import folded
+from holdfast.records import owner_writes, run_writes
 from holdfast.records.codec import pack
 from holdfast.records.head import (
     ENDED,
@@ -102,7 +102,7 @@ async def _close_row(kernel: Kernel, workers: LocalWorkers, run: RunKey, loaded:
     if has_obligations(head):
         # The row is due, and stays so until this is done: should we die, a worker does it.
         await settle_obligations(kernel, workers, head)
-    write = run_writes.end_write(
+    write = owner_writes.end_write(
         head,
         loaded.execution,
         status="cancelled",

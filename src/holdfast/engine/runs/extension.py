@@ -41,7 +41,7 @@ from holdfast.errors import (
     RunEnded,
 )
 from holdfast.model.event import Extended
-from holdfast.model.execution import snapshot
+from holdfast.model.fold import snapshot
 from holdfast.records import run_writes
 from holdfast.records.codec import pack
 from holdfast.records.head import OPEN, Head, head_of

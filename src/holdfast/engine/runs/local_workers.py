@@ -6,7 +6,8 @@ from typing import Protocol
 
 from holdfast.engine.journal.reader import LoadedRun
 from holdfast.records.head import Head
-from holdfast.records.keys import IndexKey, RunKey
+from holdfast.records.index_keys import IndexKey
+from holdfast.records.keys import RunKey
 
 __all__ = ["NO_WORKERS", "LocalWorkers", "ReservedSlot"]
 

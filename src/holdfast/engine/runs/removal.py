@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.errors import RunNotFound
+from holdfast.records.blob_keys import blob_prefix
 from holdfast.records.head import ENDED, Head, JournalExtent
 from holdfast.records.journal import free_item_write
-from holdfast.records.keys import blob_prefix, run_data_range
+from holdfast.records.keys import run_data_range
 from holdfast.storage import Delete, Put
 
 __all__ = ["check_journal_kept", "free_run", "freed_at_ms", "is_freed_by", "journal_not_kept"]

@@ -15,7 +15,8 @@ from holdfast.records.head import (
     TROUBLED,
     RetryRequest,
 )
-from holdfast.records.keys import IndexKey, RunKey
+from holdfast.records.index_keys import IndexKey
+from holdfast.records.keys import RunKey
 
 __all__ = ["retry_run"]
 

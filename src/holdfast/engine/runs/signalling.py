@@ -34,7 +34,7 @@ from holdfast.errors import (
     RunEnded,
     RunNotFound,
 )
-from holdfast.graph.values import Mismatch, TooLarge
+from holdfast.graph.mismatch import Mismatch, TooLarge
 from holdfast.model.payload_limits import PayloadLimits
 from holdfast.model.signals import is_caller_signal
 from holdfast.records import run_writes

@@ -11,7 +11,7 @@ import msgspec
 from holdfast.display import get_logger
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.errors import BlobDamaged, BlobNotFound, HoldfastError
-from holdfast.records.keys import PROBE_BLOB
+from holdfast.records.blob_keys import PROBE_BLOB
 
 __all__ = ["Outages", "WorkerHealth", "probe_blobs"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.records.keys import DueQueue, shard_of
+from holdfast.records.index_keys import DueQueue, shard_of
 
 __all__ = ["PartitionOrder"]
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.worker.poll_order import PartitionOrder
 from holdfast.engine.worker.slots import Slots
-from holdfast.records.keys import IndexKey, due_by
+from holdfast.records.index_keys import IndexKey, due_by
 from holdfast.storage import Page, UpTo
 
 __all__ = ["DueScan"]

@@ -19,19 +19,16 @@ from holdfast.display import get_logger
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.errors import ConditionFailed, HoldfastError, ItemDamaged
 from holdfast.records import worker as rows
-from holdfast.records.keys import (
+from holdfast.records.index_keys import (
     REAPED,
-    REAPING,
     WORKERS,
     IndexKey,
-    RunKey,
     due_after,
     due_by,
     owned_partition,
     reaped_between,
-    worker_id_of,
-    worker_key,
 )
+from holdfast.records.keys import REAPING, RunKey, worker_id_of, worker_key
 from holdfast.records.reaping import (
     RESWEEP_AGES_MS,
     SweepTurn,

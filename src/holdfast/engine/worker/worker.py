@@ -40,7 +40,8 @@ from holdfast.graph import Graph
 from holdfast.model.execution import Execution
 from holdfast.model.run import Status
 from holdfast.records.head import Head, head_of, is_from_newer_release
-from holdfast.records.keys import IndexKey, RunKey
+from holdfast.records.index_keys import IndexKey
+from holdfast.records.keys import RunKey
 from holdfast.records.run_writes import claim_write
 
 __all__ = ["SlotReservation", "Worker"]

@@ -1,0 +1,428 @@
+"""The fold: how each event of a journal changes a run's execution."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import JournalDamaged
+from holdfast.model.call import Call, CallEvent, call_after
+from holdfast.model.child import (
+    child_id_of,
+    child_signal,
+    is_child_signal,
+    is_unfinished_child_signal,
+)
+from holdfast.model.event import (
+    AttemptFailed,
+    BranchFailed,
+    BudgetDrawn,
+    CallFinished,
+    CallIntended,
+    CallReserved,
+    CallRetried,
+    CallVoided,
+    Cancelled,
+    ChildGranted,
+    ChildStarted,
+    Event,
+    Expired,
+    Extended,
+    Failed,
+    Failure,
+    Fenced,
+    Finished,
+    Fork,
+    NodeFinished,
+    Rerouted,
+    SignalTaken,
+    Snapshot,
+    TimerFired,
+    WaitsRecorded,
+)
+from holdfast.model.execution import Branch, Execution, Strand, branch_paths, is_within, outer_path
+from holdfast.model.reducers import reduced
+from holdfast.model.spending import NO_SPENDING, Spending
+from holdfast.model.wait import Wait
+
+__all__ = ["folded", "is_terminal", "restored", "snapshot"]
+
+_UNKNOWN_CALL = Call()
+
+
+_TERMINAL = (Finished, Failed, Cancelled, Expired)
+
+
+def is_terminal(event: Event) -> bool:
+    """Return whether nothing but a retry may follow the event."""
+    return isinstance(event, _TERMINAL)
+
+
+def folded(execution: Execution, events: Iterable[Event]) -> Execution:
+    """Return the execution after the events."""
+    for event in events:
+        execution = _folded_one(execution, event)
+    return execution
+
+
+def snapshot(execution: Execution, at_ms: int, *, size: int, blobs: bool) -> Snapshot:
+    """Return the whole of an execution as an event, for readers to begin at.
+
+    Raises:
+        TypeError, ValueError, OverflowError: the state cannot be encoded.
+    """
+    return Snapshot(at_ms, _encoder.encode(execution), size, blobs)
+
+
+def restored(snapshot: Snapshot) -> Execution:
+    """Return the execution of which a snapshot was made.
+
+    Fields that were added since get their defaults, so old snapshots stay readable.
+
+    Raises:
+        JournalDamaged: it cannot be read.
+    """
+    try:
+        return _decoder.decode(snapshot.fold)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise JournalDamaged(f"a snapshot cannot be read: {error}") from error
+
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+_decoder = msgspec.msgpack.Decoder(Execution)
+
+
+def _folded_one(before: Execution, event: Event) -> Execution:
+    match event:
+        case NodeFinished():
+            return _after_node(before, event)
+        case AttemptFailed(branch=path):
+            strand = _strand(before, path)
+            return _with_strand(
+                _with_progress(before, spent_ms=before.spent_ms + event.spent_ms),
+                path,
+                failed_attempts=strand.failed_attempts + 1,
+                retry_at_ms=event.retry_at_ms,
+                failure=event.failure,
+                calls=_without_failures(strand.calls),
+            )
+        case (
+            CallFinished(branch=path)
+            | CallIntended(branch=path)
+            | CallVoided(branch=path)
+            | CallRetried(branch=path)
+            | CallReserved(branch=path)
+        ):
+            return _after_call_event(before, path, event)
+        case SignalTaken(branch=path):
+            taken = before.taken | {(event.name, event.id)}
+            after = _with_progress(before, taken=taken, **_child_spending(before, event))
+            return _after_answer(after, path, event)
+        case BudgetDrawn():
+            return _with_progress(before, drawn=event.total)
+        case ChildGranted():
+            return _with_progress(before, **_with_child_slice(before, event.id, event.max_spending))
+        case TimerFired(branch=path):
+            return _after_answer(_with_progress(before), path, event)
+        case ChildStarted(branch=path):
+            strand = _strand(before, path)
+            children = {**strand.children, event.number: event.id}
+            return _with_strand(_with_progress(before), path, children=children)
+        case WaitsRecorded():
+            return _after_waits(_with_progress(before), event)
+        case BranchFailed(branch=path):
+            kept = {
+                name: strand
+                for name, strand in before.branches.items()
+                if not is_within(name, path)
+            }
+            branch = msgspec.structs.replace(
+                before.branches[path], over=True, fork=None, failed=event
+            )
+            return _after_branch_end(
+                _with_progress(before, branches={**kept, path: branch}), outer_path(path)
+            )
+        case Rerouted():
+            return _after_reroute(before, event)
+        case Fenced():
+            return msgspec.structs.replace(before, fences=before.fences + 1)
+        case Extended():
+            # Nobody got anywhere by it: a run that kills its workers does not begin anew.
+            return msgspec.structs.replace(before, ttl=max(before.ttl, event.ttl), kept=event.kept)
+        case Snapshot():
+            return restored(event)
+        case Finished():
+            return _with_progress(before, ending="finished", failure=None)
+        case Failed():
+            return _with_progress(before, ending="failed", failure=event.failure)
+        case Cancelled():
+            failure = Failure("Cancelled", event.reason)
+            return _with_progress(before, ending="cancelled", failure=failure)
+        case Expired():
+            return _with_progress(before, ending="expired")
+
+
+def _after_node(before: Execution, event: NodeFinished) -> Execution:
+    path = event.branch
+    strand = _strand(before, path)
+    counted: dict[str, Any] = {
+        "fences": 0,
+        "nodes_run": before.nodes_run + 1,
+        "spent_ms": before.spent_ms + event.spent_ms,
+    }
+    entered: dict[str, Any] = {
+        **_VISIT_DEFAULTS,
+        "visit": strand.visit + 1,
+        "fork": event.fork,
+        "node": event.node if event.to is None else event.to,
+    }
+    if not isinstance(strand, Branch):
+        entered["state"] = reduced(before.state, event.delta, event.ops)
+        after = msgspec.structs.replace(before, **counted, **entered)
+    else:
+        over = event.to is None
+        branch = msgspec.structs.replace(
+            strand,
+            **entered,
+            delta=reduced(strand.delta, event.delta, event.ops),
+            ops={**strand.ops, **event.ops} if event.ops else strand.ops,
+            over=over,
+        )
+        counted["branches"] = {**before.branches, path: branch}
+        after = msgspec.structs.replace(before, **counted)
+        if over:
+            return _after_branch_end(after, outer_path(path))
+    if event.fork is None:
+        return after
+    paths = list(branch_paths(path, _strand(after, path)))
+    starts = event.fork.starts
+    branches = {
+        name: Branch(node=starts[0] if event.fork.over else starts[number])
+        for number, name in enumerate(paths)
+    }
+    after = msgspec.structs.replace(after, branches={**after.branches, **branches})
+    return after if branches else _joined(after, path)
+
+
+def _after_branch_end(execution: Execution, path: str) -> Execution:
+    """Return the execution after one more of a strand's branches is over."""
+    strand = _strand(execution, path)
+    ended = strand.ended + 1
+    if strand.fork is not None and ended < strand.fork.width:
+        return _with_strand(execution, path, ended=ended)
+    return _joined(execution, path)
+
+
+def _joined(execution: Execution, path: str) -> Execution:
+    """Return the execution with a strand's branches brought together."""
+    strand = _strand(execution, path)
+    assert strand.fork is not None
+    names = list(branch_paths(path, strand))
+    branches = [execution.branches[name] for name in names]
+    state, ops = execution.state, dict[str, str]()
+    if isinstance(strand, Branch):
+        state, ops = strand.delta, strand.ops
+    for branch in branches:
+        if branch.failed is None:
+            delta, reducers = _branch_result(strand.fork, branch)
+            state, ops = reduced(state, delta, reducers), {**ops, **reducers}
+    changes: dict[str, Any] = {
+        "fork": None,
+        "ended": 0,
+        "failures": tuple(branch.failed for branch in branches if branch.failed is not None),
+    }
+    gone = set(names)
+    left = {name: branch for name, branch in execution.branches.items() if name not in gone}
+    execution = msgspec.structs.replace(execution, branches=left)
+    if not isinstance(strand, Branch):
+        return msgspec.structs.replace(execution, **changes, state=state)
+    return _with_strand(execution, path, **changes, delta=state, ops=ops)
+
+
+def _branch_result(fork: Fork, branch: Branch) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return what a branch gives to the strand from which it came, and the reducers for it."""
+    if fork.takes is None:
+        delta = {name: value for name, value in branch.delta.items() if name != fork.into}
+        return delta, branch.ops
+    return {
+        name: branch.delta[own] for name, own in fork.gives.items() if own in branch.delta
+    }, fork.ops
+
+
+def _after_answer(before: Execution, path: str, event: SignalTaken | TimerFired) -> Execution:
+    strand = _strand(before, path)
+    return _with_strand(
+        before,
+        path,
+        answers={**strand.answers, event.wait: event},
+        waits=tuple(wait for wait in strand.waits if wait.key != event.wait),
+    )
+
+
+def _after_call_event(before: Execution, path: str, event: CallEvent) -> Execution:
+    strand = _strand(before, path)
+    known = strand.calls.get(event.call, _UNKNOWN_CALL)
+    calls = {**strand.calls, event.call: call_after(known, event)}
+    counted: dict[str, Any] = {}
+    if isinstance(event, CallReserved):
+        unspent = known.reserved if event.instead else NO_SPENDING
+        counted = {"spent": before.spent + event.max_spending - unspent}
+    elif isinstance(event, CallFinished):
+        counted = {
+            "spent": before.spent + event.spent - known.reserved,
+            "saved": before.saved + event.saved,
+        }
+    if isinstance(event, CallRetried):
+        calls = _without_failures(calls, within=f"{event.call}>")
+    if not path:
+        return _with_progress(before, **counted, calls=calls)
+    return _with_strand(_with_progress(before, **counted), path, calls=calls)
+
+
+def _with_child_slice(before: Execution, child: str, spending: Spending) -> dict[str, Any]:
+    """Return what changes when a child may spend, or has spent, so much."""
+    return {
+        "spent": before.spent + spending - before.slices.get(child, NO_SPENDING),
+        "slices": {**before.slices, child: spending},
+    }
+
+
+def _child_spending(before: Execution, event: SignalTaken) -> dict[str, Any]:
+    """Return what changes when a child with a budget of its own has ended."""
+    child = child_id_of(event.name)
+    if child not in before.slices or "spent" not in event.payload:
+        return {}
+    return _with_child_slice(before, child, Spending(*event.payload["spent"]))
+
+
+def _without_failures(calls: dict[str, Call], *, within: str = "") -> dict[str, Call]:
+    """Return the calls as a further attempt finds them: failures are forgotten."""
+    return {
+        name: _reset_call(call) if name.startswith(within) else call
+        for name, call in calls.items()
+        if call.voided or not call.is_forgotten or not name.startswith(within)
+    }
+
+
+def _reset_call(call: Call) -> Call:
+    if call.is_forgotten:
+        return Call(voided=call.voided)  # a key that was burned stays so
+    return msgspec.structs.replace(call, failed=0, retry_at_ms=0)
+
+
+def _after_waits(before: Execution, event: WaitsRecorded) -> Execution:
+    by_branch: dict[str, list[Wait]] = {}
+    for wait in event.waits:
+        by_branch.setdefault(wait.branch, []).append(wait)
+    own = (*before.waits, *by_branch.pop("", ()))
+    # All at once: there may be thousands.
+    branches = dict(before.branches)
+    for path, waits in by_branch.items():
+        known = branches[path].waits
+        branches[path] = msgspec.structs.replace(branches[path], waits=(*known, *waits))
+    return msgspec.structs.replace(before, waits=own, branches=branches)
+
+
+def _after_reroute(before: Execution, event: Rerouted) -> Execution:
+    if event.to is None:
+        branches = {
+            path: msgspec.structs.replace(branch, **_retried_strand(branch))
+            for path, branch in before.branches.items()
+        }
+        kept = _retried_strand(before) | _drawn_after_retry(before, event)
+        return _with_progress(before, **kept, branches=branches, retried=event.request, ending=None)
+    strand = _strand(before, event.branch)
+    # Whatever branches there are beneath it are given up.
+    kept_branches = {
+        path: branch
+        for path, branch in before.branches.items()
+        if path == event.branch or not is_within(path, event.branch)
+    }
+    after = _with_progress(
+        before,
+        **_drawn_after_retry(before, event),
+        branches=kept_branches,
+        retried=event.request or before.retried,
+        ending=None,
+    )
+    return _with_strand(
+        after, event.branch, **_VISIT_DEFAULTS, node=event.to, visit=strand.visit + 1
+    )
+
+
+def _drawn_after_retry(before: Execution, event: Rerouted) -> dict[str, Any]:
+    """Return what changes in what a run was given when it goes on after it had failed.
+
+    What it had not spent then it gave back.
+    """
+    if before.drawn is None or not event.request:
+        return {}
+    return {
+        "drawn": Spending(
+            min(before.drawn.tokens, before.spent.tokens),
+            min(before.drawn.nanodollars, before.spent.nanodollars),
+        )
+    }
+
+
+def _retried_strand(strand: Strand) -> dict[str, Any]:
+    """Return what changes in a strand whose visit goes on after the run had failed.
+
+    What its waits were answered stands, and so do its keys. Only children that did not finish are
+    forgotten: they ended with the run, and others are started in their stead.
+    """
+    unfinished = {
+        key: answer
+        for key, answer in strand.answers.items()
+        if isinstance(answer, SignalTaken)
+        and is_unfinished_child_signal(answer.name, answer.payload)
+    }
+    finished = {
+        answer.name
+        for key, answer in strand.answers.items()
+        if isinstance(answer, SignalTaken) and key not in unfinished
+    }
+    return {
+        "failed_attempts": 0,
+        "retry_at_ms": 0,
+        "failure": None,
+        "calls": _without_failures(strand.calls),
+        "answers": {key: a for key, a in strand.answers.items() if key not in unfinished},
+        "children": {n: id for n, id in strand.children.items() if child_signal(id) in finished},
+        # Nobody tells a run that has failed: whether they have ended meanwhile is asked again.
+        "waits": tuple(wait for wait in strand.waits if not is_child_signal(wait.signal)),
+    }
+
+
+# What every visit begins with.
+_VISIT_DEFAULTS: dict[str, Any] = {
+    "failed_attempts": 0,
+    "retry_at_ms": 0,
+    "answers": {},
+    "waits": (),
+    "children": {},
+    "failure": None,
+    "fork": None,
+    "ended": 0,
+    "failures": (),
+    "calls": {},
+}
+
+
+def _strand(execution: Execution, path: str) -> Strand:
+    return execution.branches[path] if path else execution
+
+
+def _with_strand(execution: Execution, path: str, **changes: Any) -> Execution:
+    if not path:
+        return msgspec.structs.replace(execution, **changes)
+    branch = msgspec.structs.replace(execution.branches[path], **changes)
+    return msgspec.structs.replace(execution, branches={**execution.branches, path: branch})
+
+
+def _with_progress(before: Execution, **changes: Any) -> Execution:
+    return msgspec.structs.replace(before, fences=0, **changes)

@@ -1,0 +1,339 @@
+"""Writes by which the owner of a run changes the run's row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.model.event import Failure
+from holdfast.model.execution import Execution, nodes_summary
+from holdfast.model.run import Status
+from holdfast.model.spending import NO_SPENDING
+from holdfast.model.wait import Wait
+from holdfast.records.head import (
+    TROUBLED,
+    Head,
+    InboxSize,
+    JournalExtent,
+)
+from holdfast.records.index_keys import IndexKey, list_index_key
+from holdfast.records.run_attributes import INBOX_COUNTERS, TEXT_CHARS_MAX, as_map, inbox_counters
+from holdfast.records.run_conditions import (
+    cancel_known,
+    no_unseen_signals,
+    same_epoch,
+    same_epoch_and_lifetime,
+    unchanged,
+)
+from holdfast.storage import Absent, AllOf, AnyOf, Less, Update
+
+__all__ = [
+    "close_write",
+    "end_write",
+    "forced_release_write",
+    "free_write",
+    "inbox_count_write",
+    "mark_parent_write",
+    "pause_write",
+    "postpone_free_write",
+    "release_write",
+    "snapshot_pointer_write",
+]
+
+_TRACE_CHARS_MAX = 1_000
+
+
+def pause_write(
+    head: Head,
+    execution: Execution,
+    *,
+    waits: Sequence[Wait],
+    signals: int,
+    inbox: InboxSize,
+    reason: str,
+    due_ms: int,
+    retries_left: int,
+    extent: JournalExtent,
+    now_ms: int,
+    token: str,
+) -> Update:
+    """Return the write by which its owner lets go of a run that waits.
+
+    It fails if a signal or a cancellation came that the owner has not seen: whoever comes after
+    this write finds the run waiting, and wakes it. So ``inbox``, what the owner has not taken, is
+    all that waits there.
+    """
+    write = _release_update(
+        head,
+        execution,
+        {
+            "status": "waiting",
+            "waits": [as_map(wait) for wait in waits],
+            "reason": reason,
+            "retries_left": retries_left,
+            **inbox_counters(inbox),
+            **({"inbox_epoch": head.epoch + 1} if inbox.items else {}),
+        },
+        index_key=head.due_index_key(due_ms, head.epoch + 1),
+        extent=extent,
+        now_ms=now_ms,
+        token=token,
+        remove=(*INBOX_COUNTERS, "inbox_epoch"),
+    )
+    condition = AllOf(
+        (*same_epoch_and_lifetime(head).conditions, no_unseen_signals(signals), Absent("cancel"))
+    )
+    return msgspec.structs.replace(write, condition=condition)
+
+
+def inbox_count_write(
+    head: Head, *, signals: int, inbox: InboxSize, now_ms: int, token: str
+) -> Update:
+    """Return the write by which its owner says what waits in the inbox of a run that it holds.
+
+    Like a pause, it fails if a signal came that the owner has not seen.
+    """
+    changes = {"updated_ms": now_ms, **inbox_counters(inbox)}
+    return Update(
+        key=head.key.head,
+        set=changes,
+        remove=tuple(name for name in INBOX_COUNTERS if name not in changes),
+        condition=AllOf((*same_epoch_and_lifetime(head).conditions, no_unseen_signals(signals))),
+        token=token,
+    )
+
+
+def release_write(
+    head: Head,
+    execution: Execution,
+    *,
+    due_ms: int,
+    reason: str,
+    retries_left: int,
+    extent: JournalExtent,
+    resume_failures: int = 0,
+    now_ms: int,
+    token: str,
+) -> Update:
+    """Return the write by which its owner lets go of a run that somebody else can go on with."""
+    changes: dict[str, Any] = {
+        # One that is past its expiry does not open again.
+        "status": "closing" if head.status == "closing" else "running",
+        "reason": reason,
+        "retries_left": retries_left,
+        "resume_failures": resume_failures,
+    }
+    # When the run began to wait still stands, until it pauses again.
+    if head.waits:
+        changes["waits"] = [as_map(wait) for wait in head.waits]
+    return _release_update(
+        head,
+        execution,
+        changes,
+        index_key=head.due_index_key(due_ms, head.epoch + 1),
+        extent=extent,
+        now_ms=now_ms,
+        token=token,
+    )
+
+
+def forced_release_write(
+    head: Head,
+    *,
+    due_ms: int,
+    resume_failures: int,
+    failure: Failure | None,
+    cancel: str | None,
+    now_ms: int,
+    token: str,
+) -> Update:
+    """Return the write by which its owner lets go of a run whose row refuses any other write.
+
+    The row says as little as can be. As after a crash, the next owner fences the journal. With a
+    ``failure`` the run is quarantined, and due again only to pay what it owes; unless the row asks
+    for another cancellation than ``cancel``, the one the owner knew of when it fell: the next owner
+    carries that one out.
+    """
+    condition = same_epoch_and_lifetime(head)
+    index_key = IndexKey.due(head.due_queue, due_ms, head.key, head.epoch + 1)
+    changes: dict[str, Any] = {
+        "epoch": head.epoch + 1,
+        "torn": True,
+        "updated_ms": now_ms,
+        "resume_failures": resume_failures,
+        "GSI1PK": index_key.pk,
+        "GSI1SK": index_key.sk,
+    }
+    removed: tuple[str, ...] = ("owner",)
+    if failure is not None and head.cancel == cancel:
+        list_pk, list_sk = list_index_key(head.key, head.created_ms, head.list_shards, trouble=True)
+        short = _truncated_failure(failure, with_trace=True)
+        changes |= {"status": "quarantined", "failure": short, "GSI2PK": list_pk, "GSI2SK": list_sk}
+        removed += ("cancel", "retry")
+        condition = AllOf((*condition.conditions, cancel_known(head)))
+    return Update(
+        key=head.key.head,
+        set=changes,
+        remove=removed,
+        condition=condition,
+        token=token,
+    )
+
+
+def end_write(
+    head: Head,
+    execution: Execution,
+    *,
+    status: Status,
+    failure: Failure | None,
+    due_ms: int | None,
+    extent: JournalExtent,
+    now_ms: int,
+    token: str,
+) -> Update:
+    """Return the write by which its owner closes a run; it is due again only to be freed.
+
+    It fails if a blob came with a signal that the owner has not seen; and, where the run is
+    quarantined, if the owner has not seen that it is to be cancelled.
+    """
+    changes: dict[str, Any] = {"status": status}
+    if failure is not None:
+        changes["failure"] = _truncated_failure(failure, with_trace=status == "quarantined")
+    if status in TROUBLED:
+        list_pk, list_sk = list_index_key(head.key, head.created_ms, head.list_shards, trouble=True)
+        changes |= {"GSI2PK": list_pk, "GSI2SK": list_sk}
+    index_key = None
+    if due_ms is not None:
+        index_key = IndexKey.due(head.due_queue, due_ms, head.key, head.epoch + 1)
+    write = _release_update(
+        head,
+        execution,
+        changes,
+        index_key=index_key,
+        extent=extent,
+        now_ms=now_ms,
+        token=token,
+        remove=("cancel", "retry"),
+    )
+    conditions = [*same_epoch_and_lifetime(head).conditions]
+    if not head.spilled:
+        # A blob that came meanwhile must be freed one day, too.
+        conditions.append(Absent("spilled"))
+    if status == "quarantined":
+        # Any other end stands in the journal, where a cancellation comes before or after it. This
+        # one is in the row alone: the journal could still say afterwards that it was cancelled.
+        conditions.append(cancel_known(head))
+    return msgspec.structs.replace(write, condition=AllOf(tuple(conditions)))
+
+
+def postpone_free_write(head: Head, *, due_ms: int | None, now_ms: int, token: str) -> Update:
+    """Return the write by which its owner lets go of a run that has ended, to be freed later.
+
+    Where there is nothing to be freed, ``due_ms`` is None, and the run leaves the due index.
+    """
+    updates: dict[str, Any] = {"epoch": head.epoch + 1, "updated_ms": now_ms}
+    removed = ("owner",)
+    if due_ms is None:
+        removed += ("GSI1PK", "GSI1SK")
+    else:
+        index_key = IndexKey.due(head.due_queue, due_ms, head.key, head.epoch + 1)
+        updates |= {"GSI1PK": index_key.pk, "GSI1SK": index_key.sk}
+    return Update(
+        key=head.key.head,
+        set=updates,
+        remove=removed,
+        condition=same_epoch_and_lifetime(head),
+        token=token,
+    )
+
+
+def close_write(head: Head, *, status: Status, now_ms: int, token: str) -> Update:
+    """Return the write after which a run that its owner still holds takes no signal any more.
+
+    It compares the status, too: the epoch stays, and a late sending must not undo what came after.
+    """
+    return Update(
+        key=head.key.head,
+        set={"status": status, "updated_ms": now_ms},
+        condition=unchanged(head),
+        token=token,
+    )
+
+
+def free_write(head: Head, *, now_ms: int, token: str) -> Update:
+    """Return the write that takes a run out of the due index for good."""
+    return Update(
+        key=head.key.head,
+        set={"epoch": head.epoch + 1, "updated_ms": now_ms, "freed": True},
+        remove=("owner", "torn", "waits", "GSI1PK", "GSI1SK", "input", "context", "snapshot"),
+        condition=same_epoch_and_lifetime(head),
+        token=token,
+    )
+
+
+def mark_parent_write(head: Head, *, now_ms: int, token: str) -> Update:
+    """Return the write after which whoever ends the run looks for its children."""
+    return Update(
+        key=head.key.head,
+        set={"children": True, "updated_ms": now_ms},
+        condition=unchanged(head),
+        token=token,
+    )
+
+
+def snapshot_pointer_write(head: Head, snapshot: int, *, now_ms: int, token: str) -> Update:
+    """Return the write by which its owner tells readers where to begin; it never goes back."""
+    earlier = AnyOf((Absent("snapshot"), Less("snapshot", snapshot)))
+    return Update(
+        key=head.key.head,
+        set={"snapshot": snapshot, "updated_ms": now_ms},
+        condition=AllOf((*same_epoch(head).conditions, earlier)),
+        token=token,
+    )
+
+
+def _release_update(
+    head: Head,
+    execution: Execution,
+    changes: Mapping[str, Any],
+    *,
+    index_key: IndexKey | None,
+    extent: JournalExtent,
+    now_ms: int,
+    token: str,
+    remove: tuple[str, ...] = (),
+) -> Update:
+    updates: dict[str, Any] = {
+        "epoch": head.epoch + 1,
+        "node": nodes_summary(execution),
+        "nodes_run": execution.nodes_run,
+        "spent_ms": execution.spent_ms,
+        "context": as_map(extent),
+        "updated_ms": now_ms,
+        **changes,
+    }
+    if execution.spent != NO_SPENDING:
+        updates["tokens"] = execution.spent.tokens
+        updates["nanodollars"] = execution.spent.nanodollars
+    if head.needs_fence:
+        updates["torn"] = True  # nobody got to write the fence
+    removed = {"owner", "torn", "waits", "reason", "resume_failures", "losses", "failure", *remove}
+    if index_key is None:
+        removed |= {"GSI1PK", "GSI1SK"}
+    else:
+        updates |= {"GSI1PK": index_key.pk, "GSI1SK": index_key.sk}
+    return Update(
+        key=head.key.head,
+        set=updates,
+        remove=tuple(sorted(removed - updates.keys())),
+        condition=same_epoch_and_lifetime(head),
+        token=token,
+    )
+
+
+def _truncated_failure(failure: Failure, *, with_trace: bool) -> dict[str, Any]:
+    # The journal has the whole of it, except where the journal is what cannot be read.
+    trace = failure.trace[-_TRACE_CHARS_MAX:] if with_trace else ""
+    return as_map(Failure(failure.type[:TEXT_CHARS_MAX], failure.message[:TEXT_CHARS_MAX], trace))
