@@ -20,7 +20,7 @@ from holdfast.clock import SystemClock, SystemIds
 from holdfast.engine.journal import payloads
 from holdfast.engine.journal.reader import LoadedRun, load_run
 from holdfast.engine.kernel.kernel import Kernel
-from holdfast.engine.worker.reaper import requeue_run
+from holdfast.engine.worker.requeuing import requeue_run
 from holdfast.records.head import Head, head_of
 from holdfast.records.keys import RunKey, journal_range
 from holdfast.records.run_writes import claim_write

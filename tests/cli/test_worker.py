@@ -71,7 +71,7 @@ async def short(state):
     says("entered")
     await asyncio.to_thread(input)
     # Before the worker drains, it lets its own tasks end.
-    seeking = [t for t in asyncio.all_tasks() if t.get_name() in ("holdfast scan", "holdfast reap")]
+    seeking = [t for t in asyncio.all_tasks() if t.get_name() in ("holdfast poll", "holdfast reap")]
     await asyncio.gather(*seeking, return_exceptions=True)
     for _ in range(100):
         await asyncio.sleep(0)  # turns of the loop in which it would cancel us, if it did not

@@ -40,6 +40,10 @@ class Brink:
     def layout(self) -> Layout:
         return self._engine.layout
 
+    @property
+    def poll_seconds(self) -> float:
+        return self._engine.poll_seconds
+
     async def perform(self, operation: Operation) -> Reply:
         if not isinstance(operation, WriteItem | TransactItems | WriteItems) or _is_beat(operation):
             return await self._engine.perform(operation)

@@ -43,6 +43,10 @@ class Fallible:
     def layout(self) -> Layout:
         return self._engine.layout
 
+    @property
+    def poll_seconds(self) -> float:
+        return self._engine.poll_seconds
+
     async def perform(self, operation: Operation) -> Reply:
         self.under_way += 1
         try:

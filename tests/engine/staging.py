@@ -63,6 +63,10 @@ class Stage:
     def layout(self) -> Layout:
         return self._engine.layout
 
+    @property
+    def poll_seconds(self) -> float:
+        return self._engine.poll_seconds
+
     def hold(self, which: Which, *, side: Side = "before") -> Hold:
         """Hold the next operation of that kind, before or after it is carried out."""
         hold = Hold(which, side)

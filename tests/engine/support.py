@@ -133,14 +133,16 @@ def work_of(worker: Worker) -> list[asyncio.Task[None]]:
     """Return the runs that a worker drives, what it is about to claim, and its turn to reap."""
     turn = worker._reaper._turn_task
     turns = [] if turn is None or turn.done() else [turn]
-    return [*worker._tasks.values(), *worker._claim_tasks, *turns]
+    return [*worker.drivers._tasks.values(), *worker.claims.tasks, *turns]
 
 
 def kill(worker: Worker) -> None:
     """End a worker as kill -9 would: it releases nothing, and says goodbye to nobody."""
     assert worker._heartbeat_task is not None
     # Writes are tasks of their own, which outlive the node that asked for them; not the process.
-    writes = [write for driver in worker._drivers.values() for write in driver.claimed._writing]
+    writes = [
+        write for driver in worker.drivers._drivers.values() for write in driver.claimed._writing
+    ]
     for task in (worker._heartbeat_task, *worker._background_tasks, *work_of(worker), *writes):
         task.cancel()
     worker._heartbeat_task = None

@@ -347,8 +347,8 @@ async def test_an_owner_knows_what_those_before_it_took(house: House) -> None:
             if event is not taken[-1]:
                 kill(worker)
         gate.open()
-        while worker._tasks:
-            await asyncio.wait(worker._tasks.values())
+        while worker.drivers._tasks:
+            await asyncio.wait(worker.drivers._tasks.values())
         await worker.stop()
     await run.result(timeout=60)
 
@@ -391,7 +391,7 @@ async def test_an_owner_that_says_what_it_took_does_not_overlook_the_end_of_a_ch
     async with house.worker(hf, graph) as worker:
         await hf.start(graph, id="doc-42")
         await gate.waited_at()
-        held = worker._drivers[RUN].claimed
+        held = worker.drivers._drivers[RUN].claimed
         async with asyncio.timeout(60):
             for number in range(2):
                 await client.signal("doc-42", "msg", number)

@@ -53,11 +53,11 @@ async def test_a_node_that_answers_an_interruption_with_an_error_leaves_none_beh
         await hf.start(graph, id="doc-42")
         await gate.waited_at()
         for _ in range(times):
-            worker.interrupt(RUN)
+            worker.drivers.interrupt(RUN)
         async with asyncio.timeout(WAIT_SECONDS_MAX):
             while gate.entered < 2:
                 await house.clock.sleep(0)
-        driving = worker._tasks[RUN]
+        driving = worker.drivers._tasks[RUN]
         assert not driving.cancelling()
         driving.cancel()
         await asyncio.wait({driving}, timeout=WAIT_SECONDS_MAX)
@@ -75,8 +75,8 @@ async def test_a_task_that_is_interrupted_and_cancelled_ends(house: House, hf: H
     async with house.worker(hf, graph) as worker:
         await hf.start(graph, id="doc-42")
         await gate.waited_at()
-        driving = worker._tasks[RUN]
-        worker.interrupt(RUN)
+        driving = worker.drivers._tasks[RUN]
+        worker.drivers.interrupt(RUN)
         driving.cancel()
         await asyncio.wait({driving}, timeout=WAIT_SECONDS_MAX)
         assert driving.cancelled()

@@ -399,7 +399,7 @@ async def test_a_worker_that_is_not_up_to_date_does_not_make_it_a_runs_turn(hous
         await hf.start(ASKING, id="front", session=SESSION)
         await house.quiet(worker)
         run = await house.open().start(newer, id="next", session=SESSION)
-        worker.offer(await place_of(hf, "next"))
+        worker.claims.offer(await place_of(hf, "next"))
         await house.quiet(worker)
         assert (await run.get()).reason == "newer_version"
     hf = house.open()
@@ -477,7 +477,7 @@ async def test_one_that_is_told_while_it_goes_back_into_the_queue_looks_again(
                 and operation.write.set.get("reason") == "queued"  # type: ignore[union-attr]
             )
         )
-        second.offer(await place_of(hf, "b"))
+        second.claims.offer(await place_of(hf, "b"))
         await hold.reached()  # it saw that a goes on, and is about to say so
         talk.gate("a").open()
         await house.quiet(worker)

@@ -78,7 +78,7 @@ async def test_a_slot_given_to_a_worker_that_lost_its_run_is_free_again(
 
     async def late(*arguments: Any, **options: Any) -> Any:
         granted = await admit(*arguments, **options)
-        worker._lease._deadline = 0.0
+        worker._owner.lease._deadline = 0.0
         lost.set()
         return granted
 

@@ -295,12 +295,13 @@ async def test_a_start_whose_worker_has_another_name_by_now_is_not_acknowledged(
         asks = stage.hold(lambda operation: isinstance(operation, GetItem))
         starting = asyncio.ensure_future(hf.start(graph, {"text": "go"}, id="doc-42"))
         await asks.reached()
-        name, worker.id = worker.id, "another"
+        lease = worker._owner.lease
+        name, lease.worker_id = lease.worker_id, "another"
         asks.release()
         async with asyncio.timeout(60):
             with pytest.raises(StoreUnavailable, match="lost"):
                 await starting
-        worker.id = name
+        lease.worker_id = name
         assert (await (await hf.start(graph, {"text": "go"}, id="doc-42")).result())["text"] == "go"
 
 

@@ -44,7 +44,7 @@ async def test_a_worker_that_leaves_stops_reading_for_a_run(street: Street) -> N
     async with holding(bad, graph) as leaving:
         await street.until(lambda: bad.blobs.failed >= 1)
         run = RunKey("default", "one")
-        driver, driving = leaving._drivers[run], leaving._tasks[run]
+        driver, driving = leaving.drivers._drivers[run], leaving.drivers._tasks[run]
         driver.interrupt(journal_changed=False)
         driving.cancel()
         failed = bad.blobs.failed

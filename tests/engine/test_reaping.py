@@ -55,7 +55,7 @@ async def dead_worker(house: House, graph: Graph, id: str, gate: Gate) -> Worker
     await hf.start(graph, id=id)
     await gate.waited_at(inside + 1)
     kill(worker)
-    await asyncio.wait(worker._tasks.values())
+    await asyncio.wait(worker.drivers._tasks.values())
     return worker
 
 
@@ -258,7 +258,7 @@ async def test_only_workers_that_are_lost_in_a_row_count(house: House, hf: Holdf
         await lost.start()
         await gate.waited_at(1)
         kill(lost)
-        await asyncio.wait(lost._tasks.values())
+        await asyncio.wait(lost.drivers._tasks.values())
         house.clock.advance(LEASE_SECONDS + 1)
     gate.open()
     async with hf.worker([graph], resumes_max=3) as worker:
@@ -284,7 +284,7 @@ async def test_a_pause_between_two_deaths_counts_as_going_on(house: House, hf: H
         await lost.start()
         await gate.waited_at(1)
         kill(lost)
-        await asyncio.wait(lost._tasks.values())
+        await asyncio.wait(lost.drivers._tasks.values())
         house.clock.advance(LEASE_SECONDS + 1)
         async with hf.worker([graph], resumes_max=2) as worker:
             gate.open()
@@ -306,7 +306,7 @@ async def test_a_crash_loop_names_the_node_and_how_many_were_lost(
         await lost.start()
         await gate.waited_at(1)
         kill(lost)
-        await asyncio.wait(lost._tasks.values())
+        await asyncio.wait(lost.drivers._tasks.values())
         house.clock.advance(LEASE_SECONDS + 1)
     async with hf.worker([graph], resumes_max=2) as worker:
         await house.quiet(worker)
@@ -327,7 +327,7 @@ async def test_a_run_that_is_to_be_cancelled_is_so_though_it_lost_its_workers(
         await lost.start()
         await gate.waited_at(1)
         kill(lost)
-        await asyncio.wait(lost._tasks.values())
+        await asyncio.wait(lost.drivers._tasks.values())
         house.clock.advance(LEASE_SECONDS + 1)
     await hf.cancel("doc-42", reason="no longer wanted")
     async with hf.worker([graph], resumes_max=2) as worker:

@@ -498,7 +498,7 @@ async def test_a_run_that_kills_its_workers_is_quarantined(house: House, hf: Hol
         await gate.waited_at()
         assert gate.entered == number
         kill(worker)
-        await asyncio.wait(worker._tasks.values())
+        await asyncio.wait(worker.drivers._tasks.values())
         house.clock.advance(61)
     async with hf.worker([graph], resumes_max=3) as worker:
         await house.quiet(worker)

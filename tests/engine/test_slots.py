@@ -16,9 +16,9 @@ def flooded(count: int, floods: int) -> Slots:
     """Return slots of which that many tenants, in turn, have taken what they may."""
     slots = Slots(count)
     tenants = [f"flood-{number}" for number in range(floods)]
-    while any(slots.check_room(tenant) for tenant in tenants):
+    while any(slots.admits(tenant) for tenant in tenants):
         for tenant in tenants:
-            if slots.check_room(tenant):
+            if slots.admits(tenant):
                 slots.take(tenant)
     return slots
 
@@ -41,7 +41,7 @@ def test_floods_leave_slots_to_those_who_hold_none(count: int, floods: int) -> N
     assert slots.taken <= 7 * floods * (slots.free + 1)
     if count > 7 * floods:
         assert slots.free >= 1
-        assert slots.check_room("somebody else")
+        assert slots.admits("somebody else")
 
 
 def test_one_flood_leaves_an_eighth_and_two_leave_a_fifteenth() -> None:
@@ -53,8 +53,8 @@ def test_one_flood_leaves_an_eighth_and_two_leave_a_fifteenth() -> None:
 def test_what_is_given_back_can_be_taken_again(count: int, steps: list[tuple[bool, str]]) -> None:
     slots, held = Slots(count), Counter[str]()
     for takes, tenant in steps:
-        assert slots.check_room(tenant) == may_take(held[tenant], count - held.total())
-        if takes and slots.check_room(tenant):
+        assert slots.admits(tenant) == may_take(held[tenant], count - held.total())
+        if takes and slots.admits(tenant):
             slots.take(tenant)
             held[tenant] += 1
         elif not takes and held[tenant]:

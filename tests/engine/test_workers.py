@@ -93,7 +93,7 @@ async def test_a_slot_that_was_kept_in_vain_is_for_who_was_refused_it(
 
     async with house.worker(hf, graph, concurrency=1) as worker:
         await house.quiet(worker)
-        room = worker.reserve(RunKey("default", "other"), "g", None)
+        room = worker.claims.reserve(RunKey("default", "other"), "g", None)
         assert room is not None
         run = await hf.start(graph, {})
         await house.quiet(worker)

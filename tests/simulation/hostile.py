@@ -67,6 +67,7 @@ class HostileEngine:
         self._world = process.world
         self._closed = False
         self.layout: Layout = self._world.truth.layout
+        self.poll_seconds = 0.9
 
     def perform(self, operation: Operation) -> Awaitable[Reply]:
         process, world = self._process, self._world

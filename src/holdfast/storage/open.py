@@ -77,6 +77,11 @@ class Store:
         self._blobs = blobs
         self._bucket_owner = ownership
 
+    @property
+    def poll_seconds(self) -> float:
+        """How long a worker of this store waits between two polls, unless it is told otherwise."""
+        return self._engine.poll_seconds
+
     def records(self, purpose: str) -> Table:
         """Return the table as the product writes its own records: without empty text or bytes."""
         return Table(self._engine, self.meter, purpose, allows_empty=False, damage=self.damage)

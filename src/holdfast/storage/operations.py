@@ -138,6 +138,11 @@ class TableEngine(Protocol):
     @property
     def layout(self) -> Layout: ...
 
+    @property
+    def poll_seconds(self) -> float:
+        """How long a worker waits between two polls, by default: what a read costs decides."""
+        ...
+
     def perform(self, operation: Operation) -> Awaitable[Reply]:
         """Carry out one checked operation.
 

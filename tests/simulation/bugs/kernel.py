@@ -25,7 +25,7 @@ from holdfast.engine.runs import (
     signalling,
     starting,
 )
-from holdfast.engine.worker import lease, worker
+from holdfast.engine.worker import claims, heartbeat, lease
 from holdfast.errors import (
     ConditionFailed,
     OutcomeUnknown,
@@ -55,12 +55,12 @@ def skip_the_fence(patch: pytest.MonkeyPatch) -> None:
     def untorn(item: Any) -> Head:
         return msgspec.structs.replace(head_of(item), needs_fence=False)
 
-    patch.setattr(worker, "head_of", untorn)
+    patch.setattr(claims, "head_of", untorn)
 
 
 @bug()
 def fence_before_head(patch: pytest.MonkeyPatch) -> None:
-    taken = worker.Worker._write_claim
+    taken = claims.Claims._write_claim
 
     async def fence_first(self: Any, place: IndexKey, run: RunKey, epoch: int) -> Head | None:
         item = await self._kernel.heads.get(run.head)
@@ -70,7 +70,7 @@ def fence_before_head(patch: pytest.MonkeyPatch) -> None:
             put = record_write(
                 msgspec.structs.replace(head, epoch=epoch + 1),
                 loaded.extent.position,
-                Content(pack([Fenced(0, epoch + 1, self.id)])),
+                Content(pack([Fenced(0, epoch + 1, self._owner.id)])),
                 token=self._kernel.ids.new(),
                 whole=True,
             )
@@ -81,7 +81,7 @@ def fence_before_head(patch: pytest.MonkeyPatch) -> None:
         head = await taken(self, place, run, epoch)
         return None if head is None else msgspec.structs.replace(head, needs_fence=False)
 
-    patch.setattr(worker.Worker, "_write_claim", fence_first)
+    patch.setattr(claims.Claims, "_write_claim", fence_first)
 
 
 @bug()
@@ -238,7 +238,7 @@ def nobody_audits_lost_claims(patch: pytest.MonkeyPatch) -> None:
     async def nothing(self: Any) -> None: ...
 
     patch.setattr(kernel.Kernel, "resolve_write", resigned)
-    patch.setattr(worker.Worker, "_requeue_strays", nothing)
+    patch.setattr(heartbeat.Heartbeat, "_requeue_strays", nothing)
 
 
 @bug(**_LATE)

@@ -17,7 +17,7 @@ from holdfast.engine.journal.in_memory import InMemoryRun, RunExists
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs import starting
 from holdfast.engine.runs.rows import read_row
-from holdfast.engine.worker.worker import SlotReservation
+from holdfast.engine.worker.claims import SlotReservation
 from holdfast.errors import AlreadyExists, InvalidRequest, Refused, RunNotFound
 from holdfast.graph import Graph
 from holdfast.records.keys import RunKey

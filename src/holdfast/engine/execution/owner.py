@@ -1,4 +1,4 @@
-"""What holds runs: all that whoever drives one needs of the worker that claimed it."""
+"""What the driver of a run needs of the worker that claimed the run."""
 
 from __future__ import annotations
 
@@ -17,40 +17,45 @@ __all__ = ["Owner"]
 
 
 class Owner(Protocol):
-    """What a driver needs of the worker that holds the run."""
+    """A worker, as the drivers of its runs see it."""
 
-    id: str
-    draining: bool
     hold_ms: int
-    """Up to this a sleep is waited for in place."""
+    """A run that sleeps for at most this long keeps its slot meanwhile."""
     resumes_max: int
-    """After so many failed resumes in a row a run is quarantined."""
+    """A run is quarantined after so many failed resumes in a row."""
     local_workers: LocalWorkers
     """All workers of this process."""
     flusher: Flusher
-    """Sees to it that nothing is held back for long."""
+    """Writes buffered records soon."""
     resources: Resources
-    """What nodes do something to the world with."""
+    """Through which nodes act on the world outside: quotas, budgets, shared answers."""
+    threads: NodeThreads
+    """Where nodes that are plain functions run."""
     store_retry_seconds: float
-    """How long it holds a run whose store cannot be used, before it releases the run."""
+    """How long the worker keeps a run whose store cannot be used, before it releases the run."""
 
     @property
-    def threads(self) -> NodeThreads:
-        """Where nodes that are plain functions run."""
+    def id(self) -> str:
+        """The name under which the worker is registered; empty while it has none."""
+        ...
+
+    @property
+    def draining(self) -> bool:
+        """Whether the worker stops, and claims no more runs."""
         ...
 
     def alive(self) -> bool:
-        """Return whether the worker's lease still holds."""
+        """Return whether the worker's lease is still valid."""
         ...
 
     def on_store_outage(self, error: StoreError) -> None:
-        """Hear that a run was released because the store could not be used."""
+        """Report that a run was released because the store could not be used."""
         ...
 
     def on_paused(self, head: Head) -> None:
-        """Hear that a run waits, and how its row looks."""
+        """Report that a run waits, with its row."""
         ...
 
     def on_ended(self, head: Head, execution: Execution, status: Status) -> None:
-        """Hear that a run has ended."""
+        """Report that a run has ended."""
         ...

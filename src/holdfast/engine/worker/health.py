@@ -1,8 +1,9 @@
-"""Whether a worker can do its work: what fails, since when, and when it works again."""
+"""Whether a worker can do its work, and if not: what fails, since when, and why."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -13,11 +14,24 @@ from holdfast.engine.kernel.kernel import Kernel
 from holdfast.errors import BlobDamaged, BlobNotFound, HoldfastError
 from holdfast.records.blob_keys import PROBE_BLOB
 
-__all__ = ["Outages", "WorkerHealth", "probe_blobs"]
+__all__ = [
+    "DRIVE_RUNS",
+    "REGISTER",
+    "USE_STORE",
+    "Outages",
+    "WorkerHealth",
+    "probe_blobs",
+    "store_backoffs",
+]
 
 _log = get_logger("holdfast.worker")
 
-# Large enough that it does not fit where a full disk has left a few bytes.
+# What a worker cannot do while its store cannot be used; its log and its health say so.
+DRIVE_RUNS, REGISTER, USE_STORE = "drive runs", "register", "use its store"
+
+_BACKOFF_SECONDS = 1.0
+_BACKOFF_SECONDS_MAX = 30.0
+# Large enough that a disk with only a few bytes left refuses it.
 _PROBE_DATA = bytes(64 * 1024)
 
 
@@ -25,18 +39,18 @@ class WorkerHealth(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a worker can do its work."""
 
     what: str = ""
-    """What it cannot do, such as 'drive runs'; empty where it can do everything."""
+    """What it cannot do, such as 'drive runs'; empty if it can do everything."""
     error: HoldfastError | None = None
-    """What the store raised last."""
+    """The last error of the store."""
     since: datetime | None = None
-    """Since when it cannot do it."""
+    """When it failed first."""
     damaged: int = 0
-    """How many items its process met that cannot be read, and left out. They keep it from nothing
-    else; the log of ``holdfast.storage`` names them."""
+    """How many items its process could not read, and skipped. The worker does everything else;
+    the log of ``holdfast.storage`` names the items."""
 
     @property
     def ok(self) -> bool:
-        """Whether nothing keeps it from its work."""
+        """Whether it can do its work."""
         return self.error is None
 
 
@@ -47,7 +61,7 @@ class _Outage(msgspec.Struct):
 
 
 class Outages:
-    """What a worker cannot do at the moment. Each outage is logged when it begins and ends."""
+    """What a worker cannot do at the moment. The beginning and the end of an outage are logged."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._clock = kernel.clock
@@ -59,7 +73,7 @@ class Outages:
 
     @property
     def health(self) -> WorkerHealth:
-        """The oldest outage."""
+        """The oldest outage, if there is one."""
         damaged = self._damage.count
         for what, outage in self._outages.items():
             since = datetime.fromtimestamp(outage.since_ms / 1000, UTC)
@@ -69,7 +83,7 @@ class Outages:
     def record_failure(
         self, worker: str, what: str, error: HoldfastError, *, level: int = logging.ERROR
     ) -> None:
-        """Take in that something failed; log it unless it failed before in the same way."""
+        """Record that something failed; log it unless it failed before with such an error."""
         known = self._outages.get(what)
         if known is None:
             now_ms, now = self._clock.now_ms(), self._clock.monotonic()
@@ -82,7 +96,7 @@ class Outages:
         _log.log(level, "worker %s cannot %s: %s: %s", worker or "(new)", what, kind, error)
 
     def record_success(self, worker: str, what: str) -> None:
-        """Take in that something works; log it if it failed before."""
+        """Record that something works; log it if it failed before."""
         outage = self._outages.pop(what, None)
         if outage is not None:
             seconds = self._clock.monotonic() - outage.began
@@ -91,16 +105,24 @@ class Outages:
             )
 
 
+def store_backoffs() -> Iterator[float]:
+    """Yield how many seconds to wait before each attempt to use the store again."""
+    seconds = _BACKOFF_SECONDS
+    while True:
+        yield seconds
+        seconds = min(2 * seconds, _BACKOFF_SECONDS_MAX)
+
+
 async def probe_blobs(kernel: Kernel) -> None:
     """Write a small blob, read it and delete it, as runs do.
 
     Raises:
-        StoreError: one of them cannot be done.
+        StoreError: one of the three failed.
     """
     if not kernel.store.has_blobs:
         return
     blobs = kernel.store.blobs.with_purpose("worker")
     ref = await blobs.put(_PROBE_DATA, key=PROBE_BLOB)
-    with suppress(BlobNotFound, BlobDamaged):  # another worker that probes deleted it
+    with suppress(BlobNotFound, BlobDamaged):  # another worker probes too, and deleted it
         await blobs.get(ref)
     await blobs.delete(PROBE_BLOB)

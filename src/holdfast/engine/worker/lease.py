@@ -1,4 +1,4 @@
-"""A worker's lease: one row that it writes now and then, however many runs it holds."""
+"""A worker's lease: one row that the worker renews, however many runs it drives."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ from holdfast.engine.kernel.kernel import ClaimLost, Kernel
 from holdfast.errors import ConditionFailed, HoldfastError
 from holdfast.records import worker as rows
 
-__all__ = ["Lease"]
+__all__ = ["HEARTBEATS_PER_LEASE", "Lease"]
 
-# A wall clock that is set back by more than this was wrong: then the lease ends earlier, too.
+HEARTBEATS_PER_LEASE = 4
+"""How often a worker renews its lease before it would end."""
+
+# If the wall clock is set back by more than this, it was wrong before: the lease ends earlier.
 _CLOCK_SET_BACK_MS = 1_000
 
 
 class Lease:
-    """The right to act as a worker of some name, until a time on our own monotonic clock.
+    """The right to act under a worker's name, until a time of this process' monotonic clock.
 
-    Others judge it by the wall clock. Where the clocks disagree, a live worker may be buried; then
-    the fences of the journals keep it from doing harm, and it takes a new name.
+    Other workers compare the row with their wall clocks. If the clocks disagree, they may reap a
+    live worker. The fences in the journals keep that worker from harm, and it takes a new name.
     """
 
     def __init__(self, kernel: Kernel, seconds: float) -> None:
@@ -27,24 +30,30 @@ class Lease:
         self._seconds = seconds
         self._deadline = 0.0
         self._deadline_ms = 0
-        # The last error of the renewals that failed since one succeeded, and when they began to.
+        # The last error since the last renewal that succeeded, and when the first one came.
         self._error: HoldfastError | None = None
         self._failing_since = 0.0
         self._renewed_at = 0.0
         self.worker_id = ""
+        """The name of the worker; empty while it is not registered."""
         self.loss_reason = ""
         """Why the lease was lost, if it was."""
 
+    @property
+    def heartbeat_seconds(self) -> float:
+        """How long the worker waits between two renewals."""
+        return self._seconds / HEARTBEATS_PER_LEASE
+
     def is_valid(self) -> bool:
-        """Return whether the lease still holds."""
+        """Return whether the lease has not ended."""
         return self._kernel.clock.monotonic() < self._deadline
 
     def remaining_seconds(self) -> float:
-        """Return for how long it still holds."""
+        """Return how long the lease is still valid; negative if it has ended."""
         return self._deadline - self._kernel.clock.monotonic()
 
     async def register(self) -> None:
-        """Register under a new name.
+        """Register the worker under a new name.
 
         Raises:
             StoreUnavailable, StoreUnusable, OutcomeUnknown: the store does not answer.
@@ -65,16 +74,17 @@ class Lease:
         self._deadline, self._deadline_ms = began + self._seconds, deadline_ms
 
     async def renew(self) -> bool:
-        """Write the row again; return whether we still are who we were.
+        """Renew the lease; return whether the worker keeps its name.
 
-        It tries for as long as the lease holds. Where it fails, or is cancelled, `loss` says why.
+        It tries until the lease ends. If it fails or is cancelled, `loss_reason` says why.
         """
-        # The time is taken before the write is sent: others count from what the row says.
+        # The clock is read before the write is sent, so that the lease ends here before it ends
+        # for the others.
         began, deadline_ms = self._next_deadline()
         late = began - self._deadline
         self.loss_reason = (
-            f"the process stood still, and sent no renewal until {late:.1f} seconds after its end; "
-            "a node that is a coroutine may have blocked the event loop"
+            f"the process stalled and sent no renewal until {late:.1f} seconds after the lease had "
+            "ended; an async node may have blocked the event loop"
             if late >= 0
             else "the store did not answer the renewal"
         )
@@ -91,27 +101,34 @@ class Lease:
         except ClaimLost:
             return False
         except ConditionFailed:
-            self.loss_reason = (
-                "another worker found the lease lapsed by its own clock, and reaped it"
-            )
+            self.loss_reason = "another worker reaped this one: by its clock the lease had ended"
             return False
         self._deadline, self._deadline_ms = began + self._seconds, deadline_ms
         self._renewed_at, self._error = began, None
         return True
 
     def _on_renewal_error(self, error: HoldfastError) -> None:
-        """Keep the error of a renewal: it is why the lease is lost, should it be."""
+        """Remember the error of a renewal: it is the reason if the lease is lost."""
         now = self._kernel.clock.monotonic()
         if self._error is None:
             self._failing_since = now
         self._error = error
         self.loss_reason = (
-            f"renewed {now - self._renewed_at:.1f} seconds ago for the last time, each try of the "
-            f"last {now - self._failing_since:.1f} seconds failed, {type(error).__name__}: {error}"
+            f"last renewed {now - self._renewed_at:.1f} seconds ago, every renewal failed for "
+            f"{now - self._failing_since:.1f} seconds, the last with "
+            f"{type(error).__name__}: {error}"
         )
 
+    def forget_name(self) -> None:
+        """Give up the name, after the lease is lost; the row stays for a reaper."""
+        self.worker_id = ""
+
     async def release(self) -> None:
-        """Forget the worker, which holds nothing any more."""
+        """Delete the row of a worker that has released all its runs.
+
+        Raises:
+            HoldfastError: the store does not answer; the lease ends by itself.
+        """
         self._deadline = 0.0
         await self._kernel.workers.write(
             rows.deregister_write(self.worker_id, due_ms=self._deadline_ms)
@@ -121,6 +138,6 @@ class Lease:
         clock = self._kernel.clock
         deadline_ms = clock.now_ms() + round(self._seconds * 1000)
         if self._deadline_ms - deadline_ms < _CLOCK_SET_BACK_MS:
-            # A place of the index must be new, even if two beats fall into one millisecond.
+            # The index key must be new, even if two heartbeats fall into the same millisecond.
             deadline_ms = max(deadline_ms, self._deadline_ms + 1)
         return clock.monotonic(), deadline_ms

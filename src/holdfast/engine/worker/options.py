@@ -1,4 +1,4 @@
-"""How a worker works, each option checked."""
+"""The options of a worker, and their checks."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ _COUNT_MAX = 1_000_000
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a worker works."""
+    """The options of a worker."""
 
     concurrency: int = 100
-    """How many runs it drives at once."""
+    """How many runs the worker drives at once."""
     lease_seconds: float = 60.0
-    """How long after its death others may take over what it held."""
+    """How long after the worker dies the others wait before they take over its runs."""
     poll_seconds: float | None = None
-    """How often it asks what is due when nothing was; None takes what suits the store."""
+    """How long it waits before it polls again if no run was due; None lets the store decide."""
     drain_seconds: float = 20.0
-    """How long it lets nodes run on when it is asked to leave."""
+    """How long it lets nodes finish when it stops."""
     hold_seconds: float = 2.0
-    """Up to this a sleep, or a pause before another attempt, is waited for in place."""
+    """A run that sleeps or backs off for at most this long keeps its slot meanwhile."""
     resumes_max: int = 5
-    """After so many failed resumes in a row, or workers lost in a row, a run is quarantined."""
+    """A run is quarantined after so many failed resumes, or lost workers, in a row."""
     pools: Iterable[str | None] = (None,)
-    """The pools whose runs it takes; None is the pool without a name."""
+    """The pools from which it claims runs; None is the pool without a name."""
 
     def __post_init__(self) -> None:
         for name in ("concurrency", "resumes_max"):
@@ -45,17 +45,18 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
             if span is None and name == "poll_seconds":
                 continue
             if not isinstance(span, int | float) or span is True or not 0 <= span < 1e9:
-                raise InvalidRequest(f"{name} is a number of seconds, not {span!r}", field=name)
+                message = f"{name} must be a number of seconds from 0 to 1e9, got {span!r:.40}"
+                raise InvalidRequest(message, field=name)
         if not self.lease_seconds:
-            raise InvalidRequest("lease_seconds is more than 0", field="lease_seconds")
+            raise InvalidRequest("lease_seconds must be more than 0, got 0", field="lease_seconds")
         msgspec.structs.force_setattr(self, "pools", _admitted_pools(self.pools))
 
 
 def _admitted_pools(pools: Any) -> tuple[str | None, ...]:
     if isinstance(pools, str) or not isinstance(pools, Iterable):
-        raise InvalidRequest(f"pools are a list of names, not {pools!r:.80}", field="pools")
+        raise InvalidRequest(f"pools must be a list of names, got {pools!r:.80}", field="pools")
     named = cast(Iterable[object], pools)
     admitted = [None if pool is None else validated_pool(pool) for pool in named]
     if not admitted:
-        raise InvalidRequest("a worker serves at least one pool", field="pools")
+        raise InvalidRequest("pools must contain at least one pool", field="pools")
     return tuple(dict.fromkeys(admitted))

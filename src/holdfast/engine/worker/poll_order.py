@@ -1,4 +1,4 @@
-"""Where a worker looks for work, and in which order."""
+"""The order in which a worker polls the partitions of the due index."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ __all__ = ["PartitionOrder"]
 
 
 class PartitionOrder:
-    """The partitions of the due index that a worker looks at, round after round.
+    """The partitions of the due index that a worker polls, in the order of its next poll.
 
-    Each worker has an order of its own, so that workers do not meet too often. Whoever was served
-    last comes last in the next round: a partition that is always full keeps nobody waiting.
+    Each worker has its own order, so that workers seldom compete for the same runs. A partition
+    from which the worker took a run comes last in the next poll, so that a partition that is always
+    full does not keep the others waiting.
     """
 
     def __init__(self, graphs: Iterable[str], pools: Iterable[str | None]) -> None:
@@ -22,7 +23,7 @@ class PartitionOrder:
         self._order: list[str] = []
 
     def partitions(self, worker: str, shards: int) -> list[str]:
-        """Return where the worker of that name looks now, the next first."""
+        """Return the partitions in the order in which the worker polls them next."""
         if self._order_key != (worker, shards):
             self._order_key = (worker, shards)
             every = [
@@ -34,6 +35,6 @@ class PartitionOrder:
         return self._order
 
     def rotate_past(self, partition: str) -> None:
-        """Let the next round begin behind a partition from which something was taken."""
+        """Let the next poll begin after a partition from which the worker took a run."""
         turn = self._order.index(partition) + 1
         self._order = self._order[turn:] + self._order[:turn]

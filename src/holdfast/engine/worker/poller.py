@@ -1,52 +1,108 @@
-"""Looks through the due index, and claims what is to be had there, fairly."""
+"""Polls the due index, and claims the runs that it finds there, with a fair share for each tenant.
+
+How a run is claimed is in `claims.Claims.claim`; the write is `records.run_writes.claim_write`.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 from holdfast.engine.kernel.kernel import Kernel
+from holdfast.engine.worker.claims import Claims
+from holdfast.engine.worker.health import DRIVE_RUNS, probe_blobs, store_backoffs
 from holdfast.engine.worker.poll_order import PartitionOrder
+from holdfast.engine.worker.requeuing import index_key_of
+from holdfast.engine.worker.run_owner import RunOwner
 from holdfast.engine.worker.slots import Slots
+from holdfast.engine.worker.tasks import sleep_or_wake
+from holdfast.errors import StoreClosed, StoreError
 from holdfast.records.index_keys import IndexKey, due_by
 from holdfast.storage import Page, UpTo
 
-__all__ = ["DueScan"]
+__all__ = ["Poller"]
 
 _CONCURRENT_CLAIMS_MAX = 16
 _CONCURRENT_READS_MAX = 16
 _PAGE_ITEMS_MIN = 20
+# How often a worker reads at least how many shards there are.
+_SETTINGS_REFRESH_SECONDS = 60.0
+# By how much at most a wait between two polls is shortened, so that workers do not poll in step.
+_JITTER = 0.2
 
 
-class DueScan:
-    """One worker's looks through the due index."""
+class Poller:
+    """The polls of one worker."""
 
     def __init__(
         self,
         kernel: Kernel,
-        partition_order: PartitionOrder,
-        slots: Slots,
+        owner: RunOwner,
         *,
-        claim: Callable[[IndexKey], Awaitable[bool]],
-        may_claim: Callable[[], bool],
+        claims: Claims,
+        slots: Slots,
+        partition_order: PartitionOrder,
+        poll_seconds: float,
     ) -> None:
-        """Take in how a run that was seen at a place is claimed; it says whether it was."""
         self._kernel = kernel
-        self._partition_order = partition_order
+        self._owner = owner
+        self._claims = claims
         self._slots = slots
-        self._claim = claim
-        self._may_claim = may_claim
+        self._partition_order = partition_order
+        self._poll_seconds = poll_seconds
 
-    async def claim_due_runs(self, partitions: Sequence[str]) -> int:
-        """Claim what is due, each partition in its turn; return how much that was.
+    async def poll(self) -> None:
+        """Claim the runs that are due; if there were none, wait until the next poll.
 
-        A partition that cannot be read, since a flood throttles it perhaps, hides no other one.
+        While the worker cannot drive runs, it waits until it can instead.
+
+        Raises:
+            StoreError: a partition could not be read; the runs of the others are claimed.
         """
+        if DRIVE_RUNS in self._owner.outages:
+            await self._wait_until_usable()
+            return
+        self._slots.clear_refused()
+        found = await self._claim_due_runs() if self._slots.free > 0 else 0
+        if not found:
+            jitter = 1 - _JITTER * self._kernel.ids.random()
+            await sleep_or_wake(self._kernel.clock, self._poll_seconds * jitter, self._owner.wake)
+            self._owner.wake.clear()
+
+    async def _wait_until_usable(self) -> None:
+        """Return when the worker can drive runs again, or stops."""
+        backoffs = store_backoffs()
+        owner = self._owner
+        while not owner.draining:
+            await sleep_or_wake(self._kernel.clock, next(backoffs), owner.stopping)
+            try:
+                await probe_blobs(self._kernel)
+            except StoreClosed:
+                raise
+            except StoreError as error:
+                owner.outages.record_failure(owner.id, DRIVE_RUNS, error)
+            else:
+                owner.outages.record_success(owner.id, DRIVE_RUNS)
+                return
+
+    async def _load_partitions(self) -> list[str]:
+        """Return the partitions of the due index, in the order of this poll."""
+        seconds = min(self._owner.lease.heartbeat_seconds, _SETTINGS_REFRESH_SECONDS)
+        settings = await self._kernel.get_settings(seconds_old_max=seconds)
+        return self._partition_order.partitions(self._owner.id, settings.shards)
+
+    async def _claim_due_runs(self) -> int:
+        """Claim runs that are due, from one partition after the other; return how many.
+
+        If a partition cannot be read, because a flood throttles it for example, the worker still
+        claims from the others.
+        """
+        partitions = await self._load_partitions()
         due_range = due_by(self._kernel.clock.now_ms())
         found, error = 0, None
         for start in range(0, len(partitions), _CONCURRENT_READS_MAX):
             batch = partitions[start : start + _CONCURRENT_READS_MAX]
-            # Read side by side: most are empty, and the way there is long.
+            # At the same time, since most are empty and every read takes a round trip.
             reads = (self._read_page(partition, due_range) for partition in batch)
             pages = await asyncio.gather(*reads, return_exceptions=True)
             for partition, page in zip(batch, pages, strict=True):
@@ -72,49 +128,48 @@ class DueScan:
         )
 
     async def _claim_from_partition(self, partition: str, due_range: UpTo, page: Page) -> int:
-        """Claim what is due there; page on past what cannot be claimed. Return how much was."""
+        """Claim runs of one partition, page by page until one can be claimed; return how many."""
         while True:
-            admitted = self._admitted_places(page)
+            admitted = self._select_admitted(self._readable_places(page))
             found = await self._claim_runs(admitted)
-            # Not past a page that is all of tenants who hold too much: a flood has many pages.
+            # Stop at a page that is full of tenants who hold too many slots: a flood has many.
             crowded = bool(page.items) and not admitted
-            if found or page.cursor is None or crowded or not self._may_claim():
+            if found or page.cursor is None or crowded or not self._owner.may_claim():
                 break
             page = await self._read_page(partition, due_range, cursor=page.cursor)
-        if page.cursor is not None and self._slots.free > 0 and self._may_claim():
-            # What others have there since a flood came stands at its other end.
+        if page.cursor is not None and self._slots.free > 0 and self._owner.may_claim():
+            # Runs of other tenants that became due after the flood are at the other end.
             newest = await self._read_page(partition, due_range, forward=False)
-            crowd = {_tenant_of(place) for place in self._valid_places(page)}
-            rest = [
-                place for place in self._admitted_places(newest) if _tenant_of(place) not in crowd
-            ]
+            crowd = {_tenant_of(place) for place in self._readable_places(page)}
+            admitted = self._select_admitted(self._readable_places(newest))
+            rest = [place for place in admitted if _tenant_of(place) not in crowd]
             found += await self._claim_runs(rest)
         return found
 
     async def _claim_runs(self, places: Sequence[IndexKey]) -> int:
-        """Claim as many as there is room for; return how many that were."""
+        """Claim as many runs as there are slots for; return how many were claimed."""
         found = 0
         while places and self._slots.free > 0:
-            # No more at once than there is room for: who is refused since another one is being
-            # tried would have to wait, though that one may come to nothing.
+            # Not more at once than there are free slots. Otherwise a run would be refused because
+            # of a claim that may fail, and would have to wait for the next poll.
             batch_size = min(self._slots.free, _CONCURRENT_CLAIMS_MAX)
-            found += sum(
-                await asyncio.gather(*(self._claim(place) for place in places[:batch_size]))
-            )
+            batch = places[:batch_size]
+            found += sum(await asyncio.gather(*(self._claims.claim(place) for place in batch)))
             places = places[batch_size:]
         return found
 
-    def _admitted_places(self, page: Page) -> list[IndexKey]:
-        """Return those whose tenants may take a slot."""
-        return [
-            place for place in self._valid_places(page) if self._slots.check_room(_tenant_of(place))
-        ]
+    def _select_admitted(self, places: Sequence[IndexKey]) -> list[IndexKey]:
+        """Return the places of tenants that may take a slot; record if there are others."""
+        admitted = [place for place in places if self._slots.admits(_tenant_of(place))]
+        if len(admitted) < len(places):
+            self._slots.mark_refused()
+        return admitted
 
-    def _valid_places(self, page: Page) -> list[IndexKey]:
-        """Return the places of a page, without those that make no sense."""
+    def _readable_places(self, page: Page) -> list[IndexKey]:
+        """Return the places of a page; record those that cannot be read as damage."""
         places: list[IndexKey] = []
         for entry in page.items:
-            place = IndexKey(entry["GSI1PK"], entry["GSI1SK"])
+            place = index_key_of(entry)
             try:
                 place.due_parts()
                 place.due_queue()

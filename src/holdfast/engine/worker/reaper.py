@@ -1,23 +1,30 @@
-"""Reaps dead workers: makes due again what they held, first at once, and later once more.
+"""Reaps dead workers: makes their runs due again, at once, and several times more later.
 
-A worker is dead when its lease is over: by the wall clock, or, where its row names a time that is
-further ahead than we would write, once it was not renewed for a lease by our monotonic clock. The
-one that buries it (`records.worker`) re-queues its runs. What an index did not show by then is
-found by the turns that one worker of the fleet takes; see `records.reaping`.
+A worker is dead when its lease has ended by the wall clock. If its row names a time that is further
+ahead than this worker would write, it is dead when it was not renewed for one lease by this
+process' monotonic clock. The worker that marks it as dead (`records.worker`) requeues its runs. An
+index may show a claim later than that. Therefore one worker of the fleet at a time takes a turn and
+sweeps the lists of the dead workers again; see `records.reaping`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import msgspec
 
 from holdfast.display import get_logger
 from holdfast.engine.kernel.kernel import Kernel
-from holdfast.errors import ConditionFailed, HoldfastError, ItemDamaged
+from holdfast.engine.worker.requeuing import (
+    CONCURRENCY_MAX,
+    for_each,
+    index_key_of,
+    requeue_runs,
+)
+from holdfast.errors import ConditionFailed, HoldfastError
 from holdfast.records import worker as rows
 from holdfast.records.index_keys import (
     REAPED,
@@ -25,10 +32,9 @@ from holdfast.records.index_keys import (
     IndexKey,
     due_after,
     due_by,
-    owned_partition,
     reaped_between,
 )
-from holdfast.records.keys import REAPING, RunKey, worker_id_of, worker_key
+from holdfast.records.keys import REAPING, worker_id_of, worker_key
 from holdfast.records.reaping import (
     RESWEEP_AGES_MS,
     SweepTurn,
@@ -36,24 +42,21 @@ from holdfast.records.reaping import (
     sweep_turn_of,
     take_turn_write,
 )
-from holdfast.records.run_writes import index_key_in, requeue_write
 from holdfast.storage import Delete
 from holdfast.storage.item import Item
 from holdfast.storage.ranges import ALL, Range
 
-__all__ = ["Reaper", "requeue_run", "requeue_runs"]
-
-T = TypeVar("T")
+__all__ = ["Reaper"]
 
 _log = get_logger("holdfast.worker")
 
-_CONCURRENCY_MAX = 16
-# By how much clocks differ that are set by the network. Beyond it a lease is watched.
+# How much clocks differ that are synchronized over the network. A lease that ends later than that
+# is watched.
 _CLOCK_SKEW_MS = 5_000
 
 
 class _WatchedLease(NamedTuple):
-    """A lease that ends later than it should, as one worker sees it."""
+    """A lease that ends later than it should by the clock of this process."""
 
     place: IndexKey
     since: float
@@ -61,33 +64,33 @@ class _WatchedLease(NamedTuple):
 
 
 class Reaper:
-    """What one worker does about the dead ones."""
+    """Finds dead workers and reaps them, on behalf of one worker."""
 
     def __init__(
         self, kernel: Kernel, *, lease_seconds: float, on_requeued: Callable[[IndexKey], None]
     ) -> None:
-        """``found`` is told where each run is due that is re-queued."""
+        """Call ``on_requeued`` with the place of each requeued run in the due index."""
         self._kernel = kernel
         self._on_requeued = on_requeued
         self._lease_seconds = lease_seconds
         self._lease_ms = round(lease_seconds * 1000)
         self._abandoned: list[str] = []
         self._watched: dict[str, _WatchedLease] = {}
-        # Since when each was met, None once it is reaped.
+        # When each unreadable row was met first; None after the worker was reaped.
         self._unreadable: dict[str, float | None] = {}
         self._turn_task: asyncio.Task[None] | None = None
         self._seen_turn_number = -1
         self._next_turn_at = 0.0
 
     def abandon(self, worker: str) -> None:
-        """Take a name in that our own worker no longer uses: it is dead, whatever its row says."""
+        """Reap a former name of our own worker next time: it is dead, whatever its row says."""
         self._abandoned.append(worker)
 
     async def reap(self, own: str) -> None:
-        """Reap every worker that is dead by now, except the one of our own name.
+        """Reap every worker that is dead, except our own one.
 
         Raises:
-            HoldfastError: the store could not be used for some of them.
+            HoldfastError: the store failed for some of them.
         """
         self._start_turn()
         await self._reap_abandoned()
@@ -96,14 +99,14 @@ class Reaper:
         await self._reap_overdue(own)
 
     def stop(self) -> None:
-        """Leave what is not done yet to other workers."""
+        """Cancel the turn, if one runs: another worker takes the next one."""
         if self._turn_task is not None:
             self._turn_task.cancel()
 
-    # --- who is dead ------------------------------------------------------------------------------
+    # --- finding dead workers ---------------------------------------------------------------------
 
     async def _reap_abandoned(self) -> None:
-        """Reap our own former names: nobody else may do so before their leases end."""
+        """Reap former names of our own worker; the other workers wait until their leases end."""
         for worker in list(self._abandoned):
             row = await self._kernel.reaping.get(worker_key(worker))
             if row is not None and "buried_ms" not in row:
@@ -111,9 +114,9 @@ class Reaper:
             self._abandoned.remove(worker)
 
     async def _reap_unreadable(self, own: str) -> None:
-        """Reap who has a row that cannot be read, a lease after it was met.
+        """Reap workers with unreadable rows, one lease after this process met the row.
 
-        It cannot renew its lease, so it is dead by then, or goes by another name.
+        Such a worker cannot renew its lease: by then it is dead, or has another name.
         """
         now = self._kernel.clock.monotonic()
         for worker in filter(None, map(worker_id_of, self._kernel.store.damage.keys)):
@@ -127,25 +130,25 @@ class Reaper:
         now = self._kernel.clock.now_ms()
         places = [
             place
-            async for place in self._iter_worker_places(due_by(now))
-            # Only our own clock can have jumped: by our monotonic one we live.
+            async for place in self._iter_workers(due_by(now))
+            # By the monotonic clock our own worker lives: then our wall clock has jumped.
             if place.worker_parts()[1] != own
         ]
         if len(places) > 1:
-            # Other workers begin elsewhere, so that not all of them do the same.
+            # Each worker begins at another place, so that they do not all reap the same one.
             start = int(self._kernel.ids.random() * len(places))
             places = places[start:] + places[:start]
-        await _for_each(self._reap_if_at, places)
+        await for_each(self._reap_if_at, places)
 
     async def _reap_overdue(self, own: str) -> None:
-        """Reap who was not renewed for a lease, though its row says that it lives much longer.
+        """Reap workers that were not renewed for a lease, though their rows name a later time.
 
-        Its clock was ahead when it wrote that, or its leases are longer than ours.
+        The clock of such a worker was ahead, or its leases are longer than ours.
         """
         clock = self._kernel.clock
         beyond = due_after(clock.now_ms() + self._lease_ms + _CLOCK_SKEW_MS)
         before, self._watched = self._watched, {}
-        async for place in self._iter_worker_places(beyond):
+        async for place in self._iter_workers(beyond):
             _, worker = place.worker_parts()
             watched = before.get(worker)
             if watched is None or watched.place != place:
@@ -158,8 +161,12 @@ class Reaper:
 
     async def _reap_if_unrenewed(self, worker: str, watched: _WatchedLease) -> None:
         row = await self._kernel.reaping.get(worker_key(worker))
-        # One without it was written by an older release: how long it lives is unknown.
-        if row is None or _place_of(row) != watched.place or type(row.get("lease_ms")) is not int:
+        # A row without lease_ms is of an older release: how long its lease lasts is unknown.
+        if (
+            row is None
+            or index_key_of(row) != watched.place
+            or type(row.get("lease_ms")) is not int
+        ):
             return
         lease_seconds = row["lease_ms"] / 1000
         if self._kernel.clock.monotonic() - watched.since >= lease_seconds:
@@ -167,33 +174,35 @@ class Reaper:
         else:
             self._watched[worker] = watched._replace(seconds=lease_seconds)
 
-    async def _iter_worker_places(self, where: Range) -> AsyncIterator[IndexKey]:
+    async def _iter_workers(self, where: Range) -> AsyncIterator[IndexKey]:
         async for entry in self._kernel.reaping.query_all(WORKERS, where, index="GSI1"):
-            place = _place_of(entry)
-            if self._check_worker_place(place):
+            for place in self._readable_places([index_key_of(entry)]):
                 yield place
 
-    def _check_worker_place(self, place: IndexKey) -> bool:
-        """Return whether a place is one of a worker, dead or alive."""
-        try:
-            place.worker_parts()
-        except ValueError as error:
-            self._kernel.note_damage({"PK": place.pk, "SK": place.sk}, error)
-            return False
-        return True
+    def _readable_places(self, places: Sequence[IndexKey]) -> list[IndexKey]:
+        """Return the places that name a worker; record the others as damage."""
+        readable: list[IndexKey] = []
+        for place in places:
+            try:
+                place.worker_parts()
+            except ValueError as error:
+                self._kernel.note_damage({"PK": place.pk, "SK": place.sk}, error)
+            else:
+                readable.append(place)
+        return readable
 
-    # --- what is done about it --------------------------------------------------------------------
+    # --- reaping them -----------------------------------------------------------------------------
 
     async def _reap_if_at(self, place: IndexKey) -> None:
         _, worker = place.worker_parts()
         row = await self._kernel.reaping.get(worker_key(worker))
-        if row is not None and _place_of(row) == place:  # else the index lags
+        if row is not None and index_key_of(row) == place:  # otherwise the index lags
             await self._reap(worker, row)
 
     async def _reap(self, worker: str, row: Item) -> None:
-        """Bury a worker, re-queue its runs, and leave it to later sweeps."""
+        """Mark a worker as dead, requeue its runs, and list it for later sweeps."""
         kernel = self._kernel
-        place, now = _place_of(row), kernel.clock.now_ms()
+        place, now = index_key_of(row), kernel.clock.now_ms()
         if place.pk != WORKERS:
             return
         due_ms, next_ms = place.worker_parts()[0], now + self._lease_ms
@@ -217,10 +226,10 @@ class Reaper:
     async def _requeue_runs(self, worker: str) -> None:
         await requeue_runs(self._kernel, worker, lost=True, on_requeued=self._on_requeued)
 
-    # --- the fleet's turns ------------------------------------------------------------------------
+    # --- sweeping again, in turns -----------------------------------------------------------------
 
     def _start_turn(self) -> None:
-        """Look now and then whether a turn is due, beside the rest: the newly dead come first."""
+        """Take a turn once a lease, in its own task: newly dead workers do not wait for it."""
         now = self._kernel.clock.monotonic()
         if now >= self._next_turn_at and (self._turn_task is None or self._turn_task.done()):
             self._next_turn_at = now + self._lease_seconds
@@ -232,22 +241,23 @@ class Reaper:
             if turn is not None:
                 await self._requeue_late_runs(turn)
         except HoldfastError as error:
-            _log.warning("dead workers are swept again later: %s", error)
+            _log.warning("sweeping dead workers again failed, and is repeated later: %s", error)
         except Exception:
             _log.exception("sweeping dead workers again failed")
 
     async def _acquire_turn(self) -> SweepTurn | None:
-        """Take the fleet's next turn if it is due, and no other worker is faster."""
+        """Take the fleet's next turn; return None if it is not due, or another worker took it."""
         kernel = self._kernel
         newest = await self._list_reaped(ALL, limit=1, forward=False)
         if not newest:
             return None
         current = sweep_turn_of(await kernel.reaping.get(REAPING, eventual=True))
         if newest[0].sk <= current.cursors[-1]:
-            return None  # every stage is done with all of them
+            return None  # every stage has swept all of them
         now = kernel.clock.now_ms()
-        # Due by the clock of who took the last one; or, where that was ahead, not taken for a
-        # lease by our own. The first alone does where no worker lives for as long as a lease.
+        # A turn is due when its time has come, or when this worker saw the same turn a lease ago:
+        # the clock that set the time may be ahead. The time is needed where no worker lives for a
+        # whole lease.
         if current.next_ms > now and current.number != self._seen_turn_number:
             self._seen_turn_number = current.number
             self._schedule_turn_check(current.next_ms - now)
@@ -261,28 +271,26 @@ class Reaper:
         return turn
 
     def _schedule_turn_check(self, in_ms: int) -> None:
-        """Look when the next turn is due, or a little later: one of all workers is the first."""
+        """Try again when the next turn is due, at a random time after it: one worker is first."""
         late = self._kernel.ids.random() * self._lease_seconds / 4
         due = self._kernel.clock.monotonic() + in_ms / 1000 + late
         self._next_turn_at = min(self._next_turn_at, due)
 
     async def _requeue_late_runs(self, turn: SweepTurn) -> None:
-        """Move each stage on, those of the youngest dead first, and write how far they are."""
+        """Sweep the lists that are due in each stage, and write how far each stage has got."""
         now, left = self._kernel.clock.now_ms(), self._kernel.sweeps_max
         cursors = list(turn.cursors)
         try:
             for stage, age_ms in enumerate(RESWEEP_AGES_MS):
                 while dead := await self._list_dead(cursors[stage], now - age_ms, left):
-                    named = [place for place in dead if self._check_worker_place(place)]
-                    await _for_each(
-                        self._requeue_runs, [place.worker_parts()[1] for place in named]
-                    )
+                    named = [place.worker_parts()[1] for place in self._readable_places(dead)]
+                    await for_each(self._requeue_runs, named)
                     cursors[stage] = dead[-1].sk
                     left -= len(dead)
         finally:
             done = msgspec.structs.replace(turn, cursors=tuple(cursors))
             if done != turn:
-                with suppress(ConditionFailed):  # it took so long that another one goes on
+                with suppress(ConditionFailed):  # it took so long that another worker took the turn
                     write = advance_turn_write(done, token=self._kernel.ids.new())
                     await self._kernel.resolve_write(self._kernel.reaping, write)
 
@@ -290,12 +298,12 @@ class Reaper:
         where = reaped_between(cursor, until_ms)
         if where is None or limit <= 0:
             return []
-        return await self._list_reaped(where, limit=min(limit, _CONCURRENCY_MAX))
+        return await self._list_reaped(where, limit=min(limit, CONCURRENCY_MAX))
 
     async def _list_reaped(
         self, where: Range, *, limit: int, forward: bool = True
     ) -> list[IndexKey]:
-        """Return the first of those who were reaped, however many rows before them are damaged."""
+        """Return the first workers that were reaped, even if the first pages are all damaged."""
         cursor: str | None = None
         while True:
             page = await self._kernel.reaping.query(
@@ -303,72 +311,4 @@ class Reaper:
             )
             cursor = page.cursor
             if page.items or cursor is None:
-                return [_place_of(entry) for entry in page.items]
-
-
-async def requeue_runs(
-    kernel: Kernel,
-    worker: str,
-    *,
-    lost: bool,
-    on_requeued: Callable[[IndexKey], None],
-    skip: Callable[[RunKey], bool] | None = None,
-) -> None:
-    """Make due again what stands under a worker's name, and tell ``found`` where.
-
-    ``lost`` says whether the worker is dead. ``but`` is asked at the last moment: what it says yes
-    to is left alone.
-
-    Raises:
-        StoreUnavailable, StoreUnusable, OutcomeUnknown: some of it stands there still.
-    """
-
-    async def move(place: IndexKey) -> None:
-        try:
-            place.owned_parts()
-        except ValueError as error:
-            kernel.note_damage({"PK": place.pk, "SK": place.sk}, error)
-            return
-        if skip is not None and skip(place.owned_parts()[1]):
-            return
-        moved = await requeue_run(kernel, place, lost=lost)
-        if moved is not None:
-            on_requeued(moved)
-
-    table = kernel.reaping if lost else kernel.due
-    owned = table.query_all(owned_partition(worker), index="GSI1")
-    await _for_each(move, [_place_of(entry) async for entry in owned])
-
-
-async def requeue_run(
-    kernel: Kernel, place: IndexKey, *, lost: bool, in_ms: int = 0
-) -> IndexKey | None:
-    """Make a run due again, now or later, that a worker held and did not release.
-
-    Return its new place; None where it does not stand at the old one any more, or cannot be read.
-
-    Raises:
-        StoreUnavailable, StoreUnusable, OutcomeUnknown: the store does not answer.
-    """
-    now = kernel.clock.now_ms()
-    write = requeue_write(place, lost=lost, now_ms=now, in_ms=in_ms, token=kernel.ids.new())
-    try:
-        await kernel.resolve_write(kernel.heads, write)
-    except (ConditionFailed, ItemDamaged):
-        return None
-    return index_key_in(write)
-
-
-def _place_of(entry: Item) -> IndexKey:
-    return IndexKey(entry["GSI1PK"], entry["GSI1SK"])
-
-
-async def _for_each(work: Callable[[T], Awaitable[None]], subjects: Sequence[T]) -> None:
-    """Do something for each, some at once; raise the first error after the rest was done."""
-    first_error: BaseException | None = None
-    for start in range(0, len(subjects), _CONCURRENCY_MAX):
-        batch = (work(subject) for subject in subjects[start : start + _CONCURRENCY_MAX])
-        done = await asyncio.gather(*batch, return_exceptions=True)
-        first_error = first_error or next((error for error in done if error is not None), None)
-    if first_error is not None:
-        raise first_error
+                return [index_key_of(entry) for entry in page.items]

@@ -122,6 +122,10 @@ class SqliteEngine:
     def layout(self) -> Layout:
         return self._writer.layout
 
+    @property
+    def poll_seconds(self) -> float:
+        return 0.15  # reads of a file cost nothing
+
     def perform(self, operation: Operation) -> Awaitable[Reply]:
         if isinstance(operation, WriteItems) and len(operation.writes) > _COMMIT_WRITES_MAX:
             return self._write_in_parts(operation.writes)
