@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from holdfast.engine.client import run_commands
-from holdfast.engine.effects import calls, invocations, shared_answers
+from holdfast.engine.effects import call_records, invocations, shared_answers
 from holdfast.engine.execution import visit
 from holdfast.engine.execution.external_effects import ExternalEffects
 from holdfast.engine.history import text_stream
@@ -107,7 +107,7 @@ def a_question_that_waits_for_its_quota_and_keeps_its_lease(patch: pytest.Monkey
 def a_question_that_waits_for_its_quota_and_counts_as_paid(patch: pytest.MonkeyPatch) -> None:
     async def nothing(*arguments: Any) -> None: ...
 
-    patch.setattr(calls.Calls, "_cancel_reservation", nothing)
+    patch.setattr(call_records.CallRecords, "cancel_reservation", nothing)
 
 
 # --- text as it comes -----------------------------------------------------------------------------
