@@ -242,7 +242,7 @@ class JournalWriter:
             now = self._kernel.clock.now_ms()
             whole = (snapshot(execution, now, size=0, blobs=False),)
             self._buffered = [_PendingAppend(whole, encode(whole))]
-        await self.flush()
+        await self.append(())
         self._may_snapshot = True
 
     @property
@@ -261,20 +261,19 @@ class JournalWriter:
         return self._barriers > 0
 
     async def flush(self) -> None:
-        """Return when all is written, what was held back as well."""
-        if self.has_unwritten:
-            await self.append(())
+        """Write all records that are held back or under way; return when they are durable.
 
-    def request_flush(self) -> asyncio.Future[None]:
-        """Begin to write what is held back; return what ends once all of it is written.
+        If the caller is cancelled, the write goes on.
 
-        Whoever waits for it may be cancelled: that does not cut the write short.
+        Raises:
+            PositionTaken: another process has written the position, or the write was given up.
+            StoreOutage: the records could not be written in time, and are lost.
         """
-        entry = _PendingAppend((), b"", asyncio.get_running_loop().create_future())
-        self._buffered.append(entry)
-        self.begin_flush()
-        assert entry.done is not None
-        return entry.done
+        if self.has_unwritten and not self._in_memory:
+            done = asyncio.get_running_loop().create_future()
+            self._buffered.append(_PendingAppend((), b"", done))
+            self.begin_flush()
+            await done
 
     def begin_flush(self) -> None:
         """Begin to write what is held back."""
