@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -19,6 +18,7 @@ from holdfast.engine.journal.payloads import (
     INLINE_BYTES_MAX,
     check_fits,
     compress_payload,
+    delete_orphaned_blob,
     load_payloads,
     spill_if_large,
     unpack_payload,
@@ -26,11 +26,7 @@ from holdfast.engine.journal.payloads import (
 from holdfast.engine.journal.reader import LoadedRun
 from holdfast.engine.kernel.compaction import JournalTail, needs_snapshot
 from holdfast.engine.kernel.kernel import STORE_RETRY_SECONDS, ClaimLost, Kernel, StoreOutage
-from holdfast.errors import (
-    ConditionFailed,
-    InvalidResult,
-    StoreError,
-)
+from holdfast.errors import ConditionFailed, InvalidResult
 from holdfast.model.event import Event, Extended, Fenced, Snapshot
 from holdfast.model.execution import Execution, folded, is_terminal, snapshot
 from holdfast.records.codec import compress, encode, plain_bytes, unpack_events
@@ -351,9 +347,7 @@ class JournalWriter:
             await self._kernel.resolve_write(self._kernel.journals, put, alive=self._alive)
         except ConditionFailed as failed:
             self.outcome_unknown = False
-            if content.blob is not None and self._kernel.blobs is not None:
-                with suppress(StoreError):
-                    await self._kernel.blobs.delete(content.blob.key)  # nobody names it
+            await delete_orphaned_blob(self._kernel.blobs, content)
             if await self._absorb_extension(failed.item):
                 return False
             raise PositionTaken(
