@@ -20,7 +20,7 @@ from holdfast import app
 from holdfast.clock import Clock, Ids
 from holdfast.engine.effects.savings import Saved
 from holdfast.engine.worker import worker as engine
-from holdfast.engine.worker.worker import WorkerOptions
+from holdfast.engine.worker.options import WorkerOptions
 from holdfast.graph import Graph
 from holdfast.model.budget import Budget
 from holdfast.model.durations import Duration, days

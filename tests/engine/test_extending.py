@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from holdfast import Graph, Holdfast, days, fail, hours, signal
-from holdfast.engine.history.views import utc_datetime
 from holdfast.engine.journal.reader import load_run
 from holdfast.engine.journal.writer import JournalWriter, PositionTaken
 from holdfast.errors import (
+    EndpointUnreachable,
     ExpiryNotLater,
     InvalidRequest,
     RunEnded,
@@ -23,7 +23,8 @@ from holdfast.errors import (
 from holdfast.model.event import Extended, NodeFinished, Snapshot
 from holdfast.records.codec import unpack_events
 from holdfast.records.head import head_of
-from holdfast.storage import Delete, Key
+from holdfast.records.times import utc_datetime
+from holdfast.storage import Blobs, Delete, Key
 from tests.engine.support import (
     Gate,
     House,
@@ -636,6 +637,34 @@ async def test_whoever_slept_while_extending_fills_no_position_that_was_freed(ho
         left = await journal_items(hf, "doc-42")
         assert [item.get("stays") for item in left] == ["emptied", "emptied", "whole"]
         assert await blob_keys(hf) == []
+
+
+async def test_a_blob_that_cannot_be_deleted_does_not_fail_an_extension(
+    house: House, hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another extension takes the position; the store fails when the orphaned blob is deleted."""
+    graph = chain("g", 2, text, node0=waits)
+    client = house.open()
+    async with house.worker(hf, graph) as worker:
+        await hf.start(graph, {"scan": incompressible(1, 50_000)}, id="doc-42", expires=HOUR)
+        await house.quiet(worker)
+        writes = 0
+
+        async def overtaken(write: Callable[[], Awaitable[Any]]) -> Any:
+            nonlocal writes
+            writes += 1
+            if writes == 2:
+                await hf.extend("doc-42", expires=days(20))
+            return await write()
+
+        async def fails(*arguments: Any) -> None:
+            raise EndpointUnreachable("the bucket does not answer")
+
+        around_each_write(client, overtaken)
+        monkeypatch.setattr(Blobs, "delete", fails)
+        await client.extend("doc-42", expires=days(30))
+        row = await item_of_head(hf, "doc-42")
+        assert row["expires_ms"] == house.clock.now_ms() + days(30).total_seconds() * 1000
 
 
 async def test_an_owner_that_slept_through_it_all_finds_its_place_taken(house: House) -> None:

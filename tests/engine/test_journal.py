@@ -245,7 +245,7 @@ async def test_all_who_wait_for_what_is_held_back_share_one_put_that_no_cancelli
     kernel: Kernel, engine: Fallible, journal: JournalWriter
 ) -> None:
     journal.buffer([event(0)])
-    waits = [asyncio.ensure_future(_awaited(journal.request_flush())) for _ in range(3)]
+    waits = [asyncio.ensure_future(journal.flush()) for _ in range(3)]
     await settled()
     assert [len(engine.writes), journal.has_buffered, journal.has_unwritten] == [1, False, True]
     waits[0].cancel()
@@ -266,12 +266,8 @@ async def test_whoever_waits_for_what_is_held_back_hears_that_the_position_is_lo
     await rival.append([event(100)])
     journal.buffer([event(0)])
     with pytest.raises(PositionTaken):
-        await journal.request_flush()
+        await journal.flush()
     assert await stored(kernel) == [[100]]
-
-
-async def _awaited(future: asyncio.Future[None]) -> None:
-    await future
 
 
 async def test_what_cannot_be_kept_is_refused_alone(

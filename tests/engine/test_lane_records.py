@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.model.call import resolution_signal
 from holdfast.model.child import child_signal
-from holdfast.model.signals import Wait
+from holdfast.model.wait import Wait
 from holdfast.records.head import Head
 from holdfast.records.keys import RunKey, SessionQueueKey
 from holdfast.records.session_queue import (

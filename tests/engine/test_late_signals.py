@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from holdfast import Graph, Holdfast, signal
-from holdfast.engine.history.views import utc_datetime
 from holdfast.engine.runs.local_workers import NO_WORKERS
 from holdfast.engine.runs.signalling import send_signal
 from holdfast.errors import AlreadyExists, OutcomeUnknown, RunClosing, RunEnded
 from holdfast.model.child import child_signal
 from holdfast.records.keys import is_inbox
+from holdfast.records.times import utc_datetime
 from holdfast.storage import Put, Update
 from holdfast.storage.operations import GetItem, Operation, WriteItem, WriteItems
 from tests.engine.families import PARENT, starting

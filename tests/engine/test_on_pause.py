@@ -8,7 +8,6 @@ from typing import Any, TypedDict
 import pytest
 
 from holdfast import END, Context, Graph, Holdfast, Quota, Retry, signal
-from holdfast.engine.history.views import utc_datetime
 from holdfast.engine.journal.writer import _IN_MEMORY_BYTES_MAX
 from holdfast.errors import (
     AlreadyExists,
@@ -22,6 +21,7 @@ from holdfast.errors import (
     StoreUnavailable,
 )
 from holdfast.integrations.offline import Offline
+from holdfast.records.times import utc_datetime
 from holdfast.storage.operations import GetItem
 from tests.engine.staging import staged, write_of
 from tests.engine.support import (

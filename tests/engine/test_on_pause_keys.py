@@ -8,8 +8,8 @@ from typing import Any, TypedDict
 import pytest
 
 from holdfast import Budget, Context, Graph, Holdfast, tool
-from holdfast.engine.history.views import utc_datetime
 from holdfast.errors import AlreadyExists, RunFailed, StoreUnavailable
+from holdfast.records.times import utc_datetime
 from tests.engine.support import Gate, House, kill
 
 ID = "doc-42"

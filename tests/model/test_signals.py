@@ -15,11 +15,11 @@ from holdfast.model.signals import (
     Signal,
     TakeSignal,
     TimeOut,
-    Wait,
     WaitStale,
     continues_past_expiry,
     resolved_wait,
 )
+from holdfast.model.wait import Wait
 
 names = st.sampled_from(["go", "pay"])
 signals = st.lists(

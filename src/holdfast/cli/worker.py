@@ -21,7 +21,8 @@ from holdfast.cli.opening import common_options
 from holdfast.cli.parameters import example
 from holdfast.cli.targets import FORMS, load_dict, load_graphs
 from holdfast.cli.text import say
-from holdfast.engine.worker.worker import Worker, WorkerOptions
+from holdfast.engine.worker.options import WorkerOptions
+from holdfast.engine.worker.worker import Worker
 from holdfast.errors import StoreError
 from holdfast.graph import Graph
 from holdfast.model.payload_limits import PayloadLimits

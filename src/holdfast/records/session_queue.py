@@ -14,7 +14,8 @@ import msgspec
 
 from holdfast.model.call import is_resolution_signal
 from holdfast.model.child import is_child_signal
-from holdfast.model.signals import Signal, TakeSignal, Wait, resolved_wait
+from holdfast.model.signals import Signal, TakeSignal, resolved_wait
+from holdfast.model.wait import Wait
 from holdfast.records.damage import DECODE_ERRORS, damaged_item_error, typed_attribute
 from holdfast.records.head import Head, is_past_ttl
 from holdfast.records.keys import SessionQueueKey, ticket_number

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.engine.effects import calls, quotas
+from holdfast.engine.effects import ambiguous_calls, call_records, calls, quota_changes, quota_item
 from holdfast.engine.execution import budget_guard, claimed_run, external_effects, visit
 from holdfast.engine.execution.claimed_run import JournalConflict
 from holdfast.engine.journal import writer
@@ -16,7 +16,7 @@ from holdfast.engine.kernel import kernel
 from holdfast.engine.runs import budget_accounts
 from holdfast.errors import ConditionFailed
 from holdfast.model import quota_level
-from holdfast.model.event import CallIntended, CallReserved, Snapshot
+from holdfast.model.event import CallIntended, CallReserved, CallVoided, Snapshot
 from holdfast.model.execution import Execution
 from holdfast.model.spending import NO_SPENDING
 from holdfast.records import account
@@ -62,20 +62,20 @@ def a_probe_that_only_looked(patch: pytest.MonkeyPatch) -> None:
 
 @bug("calling")
 def one_that_may_have_been_made_is_made_again(patch: pytest.MonkeyPatch) -> None:
-    async def careless(self: Any, call: str, known: Any, asked: Any) -> None:
-        await self._attempt(call, known.digest, known, asked)
+    async def careless(self: Any, call: str, *arguments: Any, **values: Any) -> None:
+        await self._records.record(CallVoided, call, "tool", durable=True)
 
-    patch.setattr(calls.Calls, "_resolve_ambiguous", careless)
+    patch.setattr(ambiguous_calls.AmbiguousCalls, "resolve", careless)
 
 
 @bug("calling")
 def an_intent_that_is_not_durable(patch: pytest.MonkeyPatch) -> None:
-    record = calls.Calls._record_event
+    record = call_records.CallRecords.record
 
     async def hasty(self: Any, kind: Any, *arguments: Any, durable: bool, **values: Any) -> None:
         await record(self, kind, *arguments, durable=durable and kind is not CallIntended, **values)
 
-    patch.setattr(calls.Calls, "_record_event", hasty)
+    patch.setattr(call_records.CallRecords, "record", hasty)
 
 
 @bug("calling")
@@ -101,12 +101,12 @@ def snapshot_without_calls(patch: pytest.MonkeyPatch) -> None:
 
 @bug("calling")
 def a_key_for_each_owner(patch: pytest.MonkeyPatch) -> None:
-    key_of = calls.Calls._idempotency_key
+    key_of = call_records.CallRecords.idempotency_key
 
-    def fresh(self: Any, call: str, known: Any) -> str:
-        return f"{key_of(self, call, known)}.{self._host.claimed.head.epoch}"
+    def fresh(self: Any, call: str) -> str:
+        return f"{key_of(self, call)}.{self._host.claimed.head.epoch}"
 
-    patch.setattr(calls.Calls, "_idempotency_key", fresh)
+    patch.setattr(call_records.CallRecords, "idempotency_key", fresh)
 
 
 @bug("calling")
@@ -142,9 +142,10 @@ def set_aside_after_the_call(patch: pytest.MonkeyPatch) -> None:
 
     async def not_yet(*arguments: Any) -> None: ...
 
-    async def late(self: Any, call: str, digest: bytes, known: Any, asked: Any) -> None:
-        await tried(self, call, digest, known, asked)
+    async def late(self: Any, call: str, digest: bytes, asked: Any) -> Exception | None:
+        raised = await tried(self, call, digest, asked)
         await set_aside(self._host, call, asked.price.max_spending, "")
+        return raised
 
     patch.setattr(visit.Visit, "reserve_budget", not_yet)
     patch.setattr(calls.Calls, "_attempt", late)
@@ -275,11 +276,11 @@ def a_quota_that_nobody_heeds(patch: pytest.MonkeyPatch) -> None:
 @bug("calling")
 def a_slot_released_twice(patch: pytest.MonkeyPatch) -> None:
     """Slots are counted, and not known by their tokens; and a call gives its own back twice."""
-    let_go = quotas._QuotaItem.release
+    let_go = quota_item.QuotaItem.release
 
     def twice(self: Any, token: str) -> None:
         let_go(self, token)
-        self.submit(quotas._PermitRelease(token))
+        self.submit(quota_changes.PermitRelease(token))
 
     def any_one(
         before: quota_level.QuotaLevel, tokens: Any, *, now_ms: int
@@ -288,7 +289,7 @@ def a_slot_released_twice(patch: pytest.MonkeyPatch) -> None:
         slots = {token: before.permits[token] for token in left}
         return msgspec.structs.replace(before, permits=slots)
 
-    patch.setattr(quotas._QuotaItem, "release", twice)
+    patch.setattr(quota_item.QuotaItem, "release", twice)
     patch.setattr(quota_level, "released", any_one)
 
 

@@ -8,10 +8,11 @@ import msgspec
 import pytest
 
 from holdfast.engine.client import run_commands
-from holdfast.engine.effects import calls, invocations, shared_answers
+from holdfast.engine.effects import call_records, invocations, shared_answers
 from holdfast.engine.execution import visit
 from holdfast.engine.execution.external_effects import ExternalEffects
 from holdfast.engine.history import text_stream
+from holdfast.engine.journal.payloads import delete_orphaned_blob
 from holdfast.engine.kernel import spool
 from holdfast.records import shared_answer as shared_records
 from holdfast.records.keys import answer_key
@@ -91,7 +92,7 @@ def the_bytes_of_an_answer_that_are_freed(patch: pytest.MonkeyPatch) -> None:
 
     async def forgetful(self: Any, *arguments: Any) -> Any:
         content = await content_of(self, *arguments)
-        await self._delete_blob(content)
+        await delete_orphaned_blob(self._blobs, content)
         return content
 
     patch.setattr(shared_answers.SharedAnswers, "_store_content", forgetful)
@@ -107,7 +108,7 @@ def a_question_that_waits_for_its_quota_and_keeps_its_lease(patch: pytest.Monkey
 def a_question_that_waits_for_its_quota_and_counts_as_paid(patch: pytest.MonkeyPatch) -> None:
     async def nothing(*arguments: Any) -> None: ...
 
-    patch.setattr(calls.Calls, "_cancel_reservation", nothing)
+    patch.setattr(call_records.CallRecords, "cancel_reservation", nothing)
 
 
 # --- text as it comes -----------------------------------------------------------------------------

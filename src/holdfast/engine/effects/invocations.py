@@ -8,7 +8,8 @@ from typing import Any, Protocol, TypeVar, cast
 import msgspec
 
 from holdfast.display import get_logger
-from holdfast.engine.effects.calls import CallRequest, Calls
+from holdfast.engine.effects.call_host import CallRequest
+from holdfast.engine.effects.calls import Calls
 from holdfast.engine.effects.charges import ChargedResult
 from holdfast.engine.effects.quotas import Permit
 from holdfast.engine.effects.resources import Resources

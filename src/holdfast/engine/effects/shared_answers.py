@@ -17,7 +17,12 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from holdfast.display import get_logger
-from holdfast.engine.journal.payloads import check_fits, compress_payload, unpack_payload
+from holdfast.engine.journal.payloads import (
+    check_fits,
+    compress_payload,
+    delete_orphaned_blob,
+    unpack_payload,
+)
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.errors import (
     BlobDamaged,
@@ -264,7 +269,7 @@ class SharedAnswers:
         renewing = asyncio.ensure_future(self._renew_lease(question, lease))
         try:
             if instead_of is not None and instead_of.content is not None:
-                await self._delete_blob(instead_of.content)
+                await delete_orphaned_blob(self._blobs, instead_of.content)
             value = await question.ask()
             packed = await compress_payload(self._kernel, encode(value))
             await self._store_answer(question, lease, packed)
@@ -316,7 +321,7 @@ class SharedAnswers:
             await self._kernel.resolve_write(self._table, put)
         except ConditionFailed:
             if content is not None:
-                await self._delete_blob(content)  # nobody names it
+                await delete_orphaned_blob(self._blobs, content)
         except StoreError as error:
             _log.warning("%s: an answer could not be shared: %s", question.log_label, error)
             await self._release_lease(lease)
@@ -343,12 +348,6 @@ class SharedAnswers:
         """Make room for the next who asks; where that fails, the lease lapses."""
         with suppress(ConditionFailed, StoreError):
             await self._table.write(shared_answer.release_write(lease.key, lease.id))
-
-    async def _delete_blob(self, content: Content) -> None:
-        """Delete what lies beside the table and nothing names; where that fails, a sweep does."""
-        if content.blob is not None and self._blobs is not None:
-            with suppress(StoreError):
-                await self._blobs.delete(content.blob.key)
 
     @property
     def _blobs(self) -> Blobs | None:

@@ -256,7 +256,7 @@ class ClaimedRun:
             raise JournalConflict
         if journal.has_barrier:
             try:
-                await journal.request_flush()
+                await journal.flush()
             except PositionTaken:
                 self.check_alive()
                 raise JournalConflict from None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from holdfast.engine.effects.call_host import CallRequest
 from holdfast.engine.effects.call_options import (
     NO_OPTIONS,
     BlockingCaller,
@@ -15,7 +16,7 @@ from holdfast.engine.effects.call_options import (
     admitted_options,
     check_arguments,
 )
-from holdfast.engine.effects.calls import CallRequest, Calls
+from holdfast.engine.effects.calls import Calls
 from holdfast.engine.effects.invocations import Invocation, admitted_fallback, invoke_models
 from holdfast.engine.execution.node_threads import NodeThreads
 from holdfast.engine.execution.visit import Visit

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any
 
-from holdfast.engine.effects.calls import Ambiguous
+from holdfast.engine.effects.call_host import Ambiguous
 from holdfast.engine.effects.quotas import Permit, PermitDelay
 from holdfast.engine.effects.resources import Resources
 from holdfast.engine.execution.budget_guard import BudgetGuard

@@ -54,7 +54,7 @@ class RunExit:
         if journal is None:
             return
         await claimed.persist()
-        await journal.flush()
+        await journal.append(())
         if await claimed.close_inbox_if_expired():
             await claimed.read_inbox()
         shown = await self._store_excess_waits(waits)
@@ -148,7 +148,7 @@ class RunExit:
         claimed = self._claimed
         await claimed.persist()
         if claimed.journal is not None:
-            await claimed.journal.flush()
+            await claimed.journal.append(())
             # When its waits began is remembered, or they would begin anew.
             if claimed.waits.has_waited:
                 shown = await self._store_excess_waits(claimed.waits.open_waits(claimed.execution))

@@ -16,8 +16,8 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
+from holdfast.engine.effects.call_host import Ambiguous
 from holdfast.engine.effects.call_ids import CallIds
-from holdfast.engine.effects.calls import Ambiguous
 from holdfast.engine.effects.quotas import Permit, PermitDelay, PermitUnavailable
 from holdfast.engine.effects.resources import Resources
 from holdfast.engine.execution.claimed_run import ClaimedRun, JournalConflict

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
 
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.kernel.offload import LARGE_BYTES
-from holdfast.errors import InvalidResult, RecordTooLarge, ResultTooLarge
+from holdfast.errors import InvalidResult, RecordTooLarge, ResultTooLarge, StoreError
 from holdfast.graph.values import durable
 from holdfast.records.blob_keys import blob_prefix
 from holdfast.records.codec import compress, encode, plain_bytes
 from holdfast.records.head import Head
 from holdfast.records.journal import Content
+from holdfast.storage import Blobs
 
 __all__ = [
     "INLINE_BYTES_MAX",
     "PackedValue",
     "check_fits",
     "compress_payload",
+    "delete_orphaned_blob",
     "load_payloads",
     "pack_payload",
     "spill_if_large",
@@ -49,6 +52,13 @@ async def spill_if_large(kernel: Kernel, head: Head, data: bytes, name: str) -> 
         return Content(None, await blobs.put(data, key=key))
     check_fits(kernel, data)
     return Content(data)
+
+
+async def delete_orphaned_blob(blobs: Blobs | None, content: Content) -> None:
+    """Delete a blob whose item was not written; if the store fails, a sweep deletes it later."""
+    if content.blob is not None and blobs is not None:
+        with suppress(StoreError):
+            await blobs.delete(content.blob.key)
 
 
 def check_fits(kernel: Kernel, data: bytes) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -19,6 +18,7 @@ from holdfast.engine.journal.payloads import (
     INLINE_BYTES_MAX,
     check_fits,
     compress_payload,
+    delete_orphaned_blob,
     load_payloads,
     spill_if_large,
     unpack_payload,
@@ -26,11 +26,7 @@ from holdfast.engine.journal.payloads import (
 from holdfast.engine.journal.reader import LoadedRun
 from holdfast.engine.kernel.compaction import JournalTail, needs_snapshot
 from holdfast.engine.kernel.kernel import STORE_RETRY_SECONDS, ClaimLost, Kernel, StoreOutage
-from holdfast.errors import (
-    ConditionFailed,
-    InvalidResult,
-    StoreError,
-)
+from holdfast.errors import ConditionFailed, InvalidResult
 from holdfast.model.event import Event, Extended, Fenced, Snapshot
 from holdfast.model.execution import Execution
 from holdfast.model.fold import folded, is_terminal, snapshot
@@ -243,7 +239,7 @@ class JournalWriter:
             now = self._kernel.clock.now_ms()
             whole = (snapshot(execution, now, size=0, blobs=False),)
             self._buffered = [_PendingAppend(whole, encode(whole))]
-        await self.flush()
+        await self.append(())
         self._may_snapshot = True
 
     @property
@@ -262,20 +258,19 @@ class JournalWriter:
         return self._barriers > 0
 
     async def flush(self) -> None:
-        """Return when all is written, what was held back as well."""
-        if self.has_unwritten:
-            await self.append(())
+        """Write all records that are held back or under way; return when they are durable.
 
-    def request_flush(self) -> asyncio.Future[None]:
-        """Begin to write what is held back; return what ends once all of it is written.
+        If the caller is cancelled, the write goes on.
 
-        Whoever waits for it may be cancelled: that does not cut the write short.
+        Raises:
+            PositionTaken: another process has written the position, or the write was given up.
+            StoreOutage: the records could not be written in time, and are lost.
         """
-        entry = _PendingAppend((), b"", asyncio.get_running_loop().create_future())
-        self._buffered.append(entry)
-        self.begin_flush()
-        assert entry.done is not None
-        return entry.done
+        if self.has_unwritten and not self._in_memory:
+            done = asyncio.get_running_loop().create_future()
+            self._buffered.append(_PendingAppend((), b"", done))
+            self.begin_flush()
+            await done
 
     def begin_flush(self) -> None:
         """Begin to write what is held back."""
@@ -353,9 +348,7 @@ class JournalWriter:
             await self._kernel.resolve_write(self._kernel.journals, put, alive=self._alive)
         except ConditionFailed as failed:
             self.outcome_unknown = False
-            if content.blob is not None and self._kernel.blobs is not None:
-                with suppress(StoreError):
-                    await self._kernel.blobs.delete(content.blob.key)  # nobody names it
+            await delete_orphaned_blob(self._kernel.blobs, content)
             if await self._absorb_extension(failed.item):
                 return False
             raise PositionTaken(

@@ -25,7 +25,7 @@ from contextlib import suppress
 
 import msgspec
 
-from holdfast.engine.journal.payloads import spill_if_large
+from holdfast.engine.journal.payloads import delete_orphaned_blob, spill_if_large
 from holdfast.engine.journal.reader import LoadedRun, load_journal
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs.inbox import extend_signals
@@ -172,8 +172,7 @@ async def _write_snapshot(kernel: Kernel, head: Head, lifetime: _Lifetime) -> Lo
             await kernel.resolve_write(kernel.journals, put)
         except ConditionFailed:
             # Another record stands there, or the place of one where the run was freed.
-            if content.blob is not None and kernel.blobs is not None:
-                await kernel.blobs.delete(content.blob.key)
+            await delete_orphaned_blob(kernel.blobs, content)
             head = await read_row(kernel, head.key)
             _check_open(kernel, head)
             continue

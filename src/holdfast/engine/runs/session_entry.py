@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 
 import msgspec
 
 from holdfast.engine.journal.in_memory import RunExists
-from holdfast.engine.journal.payloads import spill_if_large
+from holdfast.engine.journal.payloads import delete_orphaned_blob, spill_if_large
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs.local_workers import LocalWorkers
 from holdfast.engine.runs.session_queue import QueueView, load_queue
@@ -17,8 +16,6 @@ from holdfast.errors import (
     InvalidInput,
     InvalidResult,
     SessionBusy,
-    StoreUnavailable,
-    StoreUnusable,
     TransactionCancelled,
 )
 from holdfast.model.run import OnBusy
@@ -165,9 +162,7 @@ async def _promote(
     if await _try_transact(kernel, pointer, (made, put, wake)):
         workers.offer(run_writes.index_key_in(wake))
         return pointer
-    if content.blob is not None and kernel.blobs is not None:
-        with suppress(StoreUnavailable, StoreUnusable):
-            await kernel.blobs.delete(content.blob.key)  # nobody names it
+    await delete_orphaned_blob(kernel.blobs, content)
     return None
 
 

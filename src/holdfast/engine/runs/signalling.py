@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.engine.journal.payloads import (
     PackedValue,
+    delete_orphaned_blob,
     load_payloads,
     pack_payload,
     spill_if_large,
@@ -179,7 +180,7 @@ async def _put_in_inbox(
         token=kernel.ids.new(),
     )
     if put.item["accepted_ms"] >= head.expires_ms and not signal.ends_child:
-        await _delete_payload(kernel, content)  # it took so long to keep the payload
+        await delete_orphaned_blob(kernel.blobs, content)  # it took so long to keep the payload
         return None
     try:
         await kernel.resolve_write(kernel.inboxes, put)
@@ -260,14 +261,7 @@ async def _withdraw(kernel: Kernel, put: Put | None) -> None:
     """
     if put is not None:
         await kernel.resolve_write(kernel.inboxes, Delete(put.key))
-        await _delete_payload(kernel, content_of(put.item))
-
-
-async def _delete_payload(kernel: Kernel, content: Content) -> None:
-    """Delete a payload that nothing names."""
-    blob, blobs = content.blob, kernel.blobs
-    if blob is not None and blobs is not None:
-        await kernel.retry_while_unavailable(lambda: blobs.delete(blob.key))
+        await delete_orphaned_blob(kernel.blobs, content_of(put.item))
 
 
 async def _was_delivered(kernel: Kernel, head: Head, signal: _OutgoingSignal) -> bool:

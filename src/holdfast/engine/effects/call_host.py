@@ -1,0 +1,135 @@
+"""A call as a node asks for it, and what it needs from the visit that makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from typing import Any, Protocol
+
+import msgspec
+
+from holdfast.engine.effects.call_ids import CallIds
+from holdfast.engine.effects.charges import FREE, CallPrice
+from holdfast.engine.effects.quotas import Permit
+from holdfast.graph.tool import Tool
+from holdfast.model.call import Call
+from holdfast.model.event import Event, SignalTaken
+from holdfast.model.payload_limits import PayloadLimits
+from holdfast.model.policy import Retry
+from holdfast.model.quota import Cost, Quota
+from holdfast.model.spending import Spending
+from holdfast.records.keys import RunKey
+
+__all__ = ["Ambiguous", "CallHost", "CallRequest"]
+
+
+class CallHost(Protocol):
+    """The visit of a node that makes the calls."""
+
+    node: str
+    branch: str
+    visit: int
+    call_ids: CallIds
+
+    @property
+    def key(self) -> str:
+        """A name of the visit that no other visit has."""
+        ...
+
+    @property
+    def run(self) -> RunKey:
+        """The run that the node belongs to."""
+        ...
+
+    @property
+    def limits(self) -> PayloadLimits:
+        """The size limits of values."""
+        ...
+
+    async def to_durable(self, value: Any) -> Any:
+        """Return the durable form of what a call returned."""
+        ...
+
+    @property
+    def threads(self) -> Executor:
+        """The threads in which plain functions run."""
+        ...
+
+    def known_call(self, call: str) -> Call | None:
+        """Return what the journal says about a call."""
+        ...
+
+    def now_ms(self) -> int:
+        """Return the time of the wall clock."""
+        ...
+
+    async def flush_before_call(self) -> None:
+        """Make all earlier records durable, and check that this process still holds the run."""
+        ...
+
+    async def record(self, *events: Event, durable: bool) -> None:
+        """Record events; without ``durable`` they are written with the next record, or soon."""
+        ...
+
+    async def persist_run(self) -> None:
+        """Make a run durable that existed only in memory so far."""
+        ...
+
+    def count_savings(self, spending: Spending) -> None:
+        """Count a call that was answered without being made."""
+        ...
+
+    async def reserve_budget(self, call: str, max_spending: Spending, unknown_reason: str) -> None:
+        """Reserve the cost of a call durably; pause the run if its budget is too small."""
+        ...
+
+    async def acquire_permit(self, call: str, quota: Quota | None, cost: Cost) -> Permit | None:
+        """Return the permit to begin a call now; pause the run if the quota has no room."""
+        ...
+
+    async def reacquire_permit(self, missed: Permit) -> Permit:
+        """Return a new permit for a call that began too late for the moment of its first one."""
+        ...
+
+    async def wait_for_quota(self, call: str, quota: Quota, retry_at_ms: int) -> None:
+        """Wait until it is time to ask a quota again, in place or by pausing the run."""
+        ...
+
+    async def sleep_or_pause(self, key: str, wake_at_ms: int, about: str) -> None:
+        """Wait until a time, in place or by pausing the run."""
+        ...
+
+    async def await_resolution(self, ambiguous: Ambiguous) -> SignalTaken:
+        """Return what a person says about an ambiguous call; pause the run until then."""
+        ...
+
+
+class Ambiguous(msgspec.Struct, frozen=True):
+    """A call of which it is unknown whether it was made."""
+
+    id: str
+    name: str
+    key: str
+    call: str
+    """The call's identity within its visit."""
+    mismatch: str = ""
+    """Why the result that a person reported for it cannot be its result."""
+
+
+class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A call as a node asks for it."""
+
+    tool: Tool[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    key: str | None = None
+    """The caller's own name for it."""
+    needs_stored_run: bool = False
+    """Whether other processes will see its effects, so that the run's row must exist before."""
+    retry: Retry
+    timeout_ms: int | None = None
+    context: Any = None
+    """What the tool receives if it takes ``ctx``."""
+    price: CallPrice = FREE
+    quota: Quota | None = None
+    """The limit on such calls of all workers together."""

@@ -1,0 +1,59 @@
+"""Runs the functions of tools: coroutines on the event loop, plain functions in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Executor
+from functools import partial
+from typing import Any, cast
+
+from holdfast.engine.effects.call_host import CallRequest
+from holdfast.errors import CallTimedOut
+
+__all__ = ["run_function", "run_tool"]
+
+
+async def run_tool(request: CallRequest, idempotency_key: str, threads: Executor) -> Any:
+    """Run the function of a requested call, and return what it returns.
+
+    Raises:
+        CallTimedOut: it took longer than the call's timeout.
+    """
+    tool, kwargs = request.tool, dict(request.kwargs)
+    if tool.takes_key:
+        kwargs["idempotency_key"] = idempotency_key
+    if tool.takes_context:
+        kwargs["ctx"] = request.context
+    work = partial(run_function, tool.function, request.args, kwargs)
+    if request.timeout_ms is None:
+        return await work(plain=tool.plain, threads=threads)
+    timeout = asyncio.timeout(request.timeout_ms / 1000)
+    try:
+        async with timeout:
+            return await work(plain=tool.plain, threads=threads)
+    except TimeoutError:
+        if not timeout.expired():
+            raise
+        raise CallTimedOut(
+            f"{tool.name!r} took longer than {request.timeout_ms / 1000:g} seconds"
+        ) from None
+
+
+async def run_function(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    *,
+    plain: bool,
+    threads: Executor,
+) -> Any:
+    """Run a function, a ``plain`` one in a thread, and return what it returns."""
+    if plain:
+        call = partial(contextvars.copy_context().run, function, *args, **kwargs)
+        value = await asyncio.get_running_loop().run_in_executor(threads, call)
+    else:
+        value = function(*args, **kwargs)
+    return await cast(Awaitable[Any], value) if inspect.isawaitable(value) else value
