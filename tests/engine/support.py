@@ -140,7 +140,9 @@ def kill(worker: Worker) -> None:
     """End a worker as kill -9 would: it releases nothing, and says goodbye to nobody."""
     assert worker._heartbeat_task is not None
     # Writes are tasks of their own, which outlive the node that asked for them; not the process.
-    writes = [write for driver in worker._drivers.values() for write in driver.claimed._writing]
+    writes = [
+        write for driver in worker._drivers.values() for write in driver.claimed.journal._writing
+    ]
     for task in (worker._heartbeat_task, *worker._background_tasks, *work_of(worker), *writes):
         task.cancel()
     worker._heartbeat_task = None

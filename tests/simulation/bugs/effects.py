@@ -9,8 +9,14 @@ import msgspec
 import pytest
 
 from holdfast.engine.effects import calls, quotas
-from holdfast.engine.execution import budget_guard, claimed_run, external_effects, visit
-from holdfast.engine.execution.claimed_run import JournalConflict
+from holdfast.engine.execution import (
+    budget_guard,
+    claimed_run,
+    external_effects,
+    journal_session,
+    visit,
+)
+from holdfast.engine.execution.journal_session import JournalConflict
 from holdfast.engine.journal import writer
 from holdfast.engine.kernel import kernel
 from holdfast.engine.runs import budget_accounts
@@ -28,11 +34,11 @@ from tests.simulation.bugs.planting import bug
 @bug("calling")
 def an_answer_used_before_it_is_recorded(patch: pytest.MonkeyPatch) -> None:
     async def hasty(self: Any) -> None:
-        self.check_alive()
-        if self.journal is None:
+        self._claim.check_alive()
+        if not self.is_loaded:
             raise JournalConflict
 
-    patch.setattr(claimed_run.ClaimedRun, "wait_durable", hasty)
+    patch.setattr(journal_session.JournalSession, "wait_durable", hasty)
 
 
 @bug("calling", effect_lost=0.2, effect_stall=0.06)
@@ -152,13 +158,13 @@ def set_aside_after_the_call(patch: pytest.MonkeyPatch) -> None:
 
 @bug("calling")
 def set_aside_but_not_durably(patch: pytest.MonkeyPatch) -> None:
-    record = claimed_run.ClaimedRun.record
+    record = journal_session.JournalSession.record
 
     async def hasty(self: Any, *events: Any, durable: bool) -> None:
         reserves = any(isinstance(event, CallReserved) for event in events)
         await record(self, *events, durable=durable and not reserves)
 
-    patch.setattr(claimed_run.ClaimedRun, "record", hasty)
+    patch.setattr(journal_session.JournalSession, "record", hasty)
 
 
 @bug("calling")
@@ -193,9 +199,10 @@ def set_aside_for_a_node_that_is_over(patch: pytest.MonkeyPatch) -> None:
     """What a node began goes on after its run was let go of, and writes into its journal."""
 
     async def heedless(self: Any, visit: Any, event: Any, pending: Any) -> None:
-        self._claimed.check_alive()
+        self._claimed.claim.check_alive()
+        journal = self._claimed.journal
         try:
-            await self._claimed.shield_write(self._claimed.write_events((event,)))
+            await journal.shield_write(journal.write((event,)))
         except writer.PositionTaken:
             raise JournalConflict from None
         finally:
@@ -256,10 +263,10 @@ def a_slot_that_is_kept_though_the_run_was_lost(patch: pytest.MonkeyPatch) -> No
     async def admit(self: Any, quota: Any, cost: Any, told_ms: Any) -> Any:
         held, desk = self._claimed, self.resources.quota_limiter
         tenant = held.head.key.tenant
-        admission = await held.retry_store_errors(
+        admission = await held.claim.retry_store_errors(
             lambda: desk.acquire(quota, tenant, cost=cost, retry_at_ms=told_ms)
         )
-        held.check_alive()
+        held.claim.check_alive()
         return admission
 
     patch.setattr(external_effects.ExternalEffects, "acquire_permit", admit)

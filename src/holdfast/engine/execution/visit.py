@@ -20,8 +20,9 @@ from holdfast.engine.effects.call_ids import CallIds
 from holdfast.engine.effects.calls import Ambiguous
 from holdfast.engine.effects.quotas import Permit, PermitDelay, PermitUnavailable
 from holdfast.engine.effects.resources import Resources
-from holdfast.engine.execution.claimed_run import ClaimedRun, JournalConflict
+from holdfast.engine.execution.claimed_run import ClaimedRun
 from holdfast.engine.execution.external_effects import ExternalEffects
+from holdfast.engine.execution.journal_session import JournalConflict
 from holdfast.engine.execution.node_threads import NodeThreads
 from holdfast.engine.history.text_stream import TokenWriter
 from holdfast.engine.journal.endings import RunOutcome
@@ -177,7 +178,7 @@ class Visit:
         """Write down what happened, and fold it; see `Hold.record`."""
         self.check_open()
         try:
-            await self.claimed.record(*events, durable=durable, on_resolved=on_resolved)
+            await self.claimed.journal.record(*events, durable=durable, on_resolved=on_resolved)
         except (ClaimLost, JournalConflict) as lost:
             self._lost_error = lost
             raise
@@ -185,7 +186,7 @@ class Visit:
     async def retry_store_errors(self, action: Callable[[], Awaitable[T]], /) -> T:
         """Do something again until the store can be used; see `Hold.patiently`."""
         try:
-            return await self.claimed.retry_store_errors(action)
+            return await self.claimed.claim.retry_store_errors(action)
         except ClaimLost as lost:
             self._lost_error = lost
             raise
@@ -241,7 +242,7 @@ class Visit:
             Paused: there is no answer yet.
         """
         claimed = self.claimed
-        match resolved_wait(wait, claimed.untaken_signals(), (), claimed.now_ms()):
+        match resolved_wait(wait, claimed.inbox.untaken(), (), claimed.now_ms()):
             case TakeSignal(signal):
                 payload = await self._load_payload(signal)
                 taken = SignalTaken(
@@ -256,7 +257,7 @@ class Visit:
                 )
                 # Like the answer of a call: durable before anything is begun with it.
                 await self.record(taken, durable=False)
-                claimed.count_taken(signal)
+                claimed.inbox.count_taken(signal)
                 return taken
             case TimeOut():
                 fired = self.timer_fired(wait.key)
@@ -273,7 +274,7 @@ class Visit:
         waits = self.claimed.waits
         waits.mark_taking(signal.name, signal.id)
         try:
-            payload = await self.claimed.load_payload(signal)
+            payload = await self.claimed.inbox.load_payload(signal)
             self.check_open()
         except BaseException as error:
             waits.unmark_taking(signal.name, signal.id)
@@ -328,7 +329,7 @@ class Visit:
     async def _refresh_row(self) -> Head:
         """Return the row as it is by now."""
         try:
-            await self.claimed.refresh_row()
+            await self.claimed.row.refresh()
         except ClaimLost as lost:
             self._lost_error = lost
             raise
@@ -363,7 +364,7 @@ class Visit:
             ResultTooLarge: it is larger than any state can be.
         """
         try:
-            bytes_max = max(self.limits.state_bytes_max, self.claimed.memory.bytes)
+            bytes_max = max(self.limits.state_bytes_max, self.claimed.journal.memory.bytes)
             await self.claimed.kernel.offload.measure(value, bytes_max)
         except TooLarge as error:
             message = f"what node {self.node!r} returned is too large: {error}"
@@ -384,7 +385,7 @@ class Visit:
         """Return when everything that came before is durable, and the run is still ours."""
         self.check_open()
         try:
-            await self.claimed.wait_durable()
+            await self.claimed.journal.wait_durable()
         except (ClaimLost, JournalConflict) as lost:
             self._lost_error = lost
             raise
@@ -471,7 +472,7 @@ class Visit:
         """Make a run durable that was only in memory so far."""
         self.check_open()
         try:
-            await self.claimed.persist_in_node()
+            await self.claimed.persistence.store_from_node()
         except ClaimLost as lost:
             self._lost_error = lost
             raise
@@ -512,7 +513,7 @@ class Visit:
     async def start_child(self, wanted: ChildRequest) -> str:
         """Make a child, unless it is there, and write it down; return its id."""
         try:
-            await self.claimed.wait_durable()  # its input may be what a call came to
+            await self.claimed.journal.wait_durable()  # its input may be what a call came to
             if wanted.budget is not None:
                 await self.external.budget_guard.grant_child_budget(
                     self, self.external.child_id(wanted), wanted.budget
@@ -553,21 +554,21 @@ class Visit:
         """Ask for a child's end, unless it lies ready, or we are sure to be told of it."""
         claimed, name = self.claimed, child_signal(id)
         waits = wait in claimed.known_waits(self.branch)
-        if self._has_signal(name) or (waits and not claimed.was_taken(name)):
+        if self._has_signal(name) or (waits and not claimed.inbox.was_taken(name)):
             return
         try:
             ended = await self.external.poll_child(id)
         except ClaimLost as lost:
             self._lost_error = lost
             raise
-        if ended and claimed.was_taken(name) and not self._has_signal(name):
+        if ended and claimed.inbox.was_taken(name) and not self._has_signal(name):
             raise ResultTaken(
                 f"run {id!r} has ended, and another visit of a node was told so; what it came to "
                 "is passed on in the state"
             )
 
     def _has_signal(self, name: str) -> bool:
-        return any(signal.name == name for signal in self.claimed.untaken_signals())
+        return any(signal.name == name for signal in self.claimed.inbox.untaken())
 
 
 def _utc(moment_ms: int) -> str:

@@ -331,7 +331,7 @@ class Worker:
             return None
         # One claim at a time: of two, neither could tell whether it was its own that counted.
         driver = self._drivers.get(run)
-        if run in self._incoming or (driver is not None and not driver.claimed.released):
+        if run in self._incoming or (driver is not None and not driver.claimed.claim.released):
             return None
         if not self._slots.check_room(run.tenant):
             return None
@@ -547,9 +547,9 @@ class Worker:
         if self._drivers.get(run) is driver:
             del self._drivers[run], self._tasks[run]
             self._slots.release(run.tenant)
-        if not driver.claimed.released:
+        if not driver.claimed.claim.released:
             self._may_own_strays = True
-        driver.claimed.notify_starter()
+        driver.claimed.persistence.notify_starter()
         successor = self._next_claims.pop(run, None)
         if successor is not None and _is_later_claim(successor[0], driver.claimed.head):
             self._drive_if_owned(*successor)
