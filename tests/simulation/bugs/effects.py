@@ -14,7 +14,9 @@ from holdfast.engine.execution import (
     claimed_run,
     external_effects,
     journal_session,
-    visit,
+    visit_calls,
+    visit_permits,
+    visit_waits,
 )
 from holdfast.engine.execution.journal_session import JournalConflict
 from holdfast.engine.journal import writer
@@ -44,20 +46,20 @@ def an_answer_used_before_it_is_recorded(patch: pytest.MonkeyPatch) -> None:
 @bug("calling", effect_lost=0.2, effect_stall=0.06)
 def a_call_made_after_the_run_was_lost(patch: pytest.MonkeyPatch) -> None:
     """A worker that stood still between two tries does not ask whether the run is still its own."""
-    put_off = visit.Visit.sleep_or_pause
-    begin_call = visit.Visit.flush_before_call
+    put_off = visit_waits.VisitWaits.sleep_or_pause
+    begin_call = visit_calls.VisitCalls.flush_before_call
 
     async def deaf(self: Any, *arguments: Any) -> None:
         await put_off(self, *arguments)
-        self.deaf = True
+        self._visit.deaf = True
 
     async def heedless(self: Any) -> None:
-        if not getattr(self, "deaf", False):
+        if not getattr(self._visit, "deaf", False):
             await begin_call(self)
-        self.deaf = False
+        self._visit.deaf = False
 
-    patch.setattr(visit.Visit, "sleep_or_pause", deaf)
-    patch.setattr(visit.Visit, "flush_before_call", heedless)
+    patch.setattr(visit_waits.VisitWaits, "sleep_or_pause", deaf)
+    patch.setattr(visit_calls.VisitCalls, "flush_before_call", heedless)
 
 
 @bug("calling")
@@ -110,7 +112,7 @@ def a_key_for_each_owner(patch: pytest.MonkeyPatch) -> None:
     key_of = calls.Calls._idempotency_key
 
     def fresh(self: Any, call: str, known: Any) -> str:
-        return f"{key_of(self, call, known)}.{self._host.claimed.head.epoch}"
+        return f"{key_of(self, call, known)}.{self._host._visit.claimed.head.epoch}"
 
     patch.setattr(calls.Calls, "_idempotency_key", fresh)
 
@@ -144,7 +146,7 @@ def ambiguous_calls_that_nobody_finds(patch: pytest.MonkeyPatch) -> None:
 
 @bug("calling")
 def set_aside_after_the_call(patch: pytest.MonkeyPatch) -> None:
-    set_aside, tried = visit.Visit.reserve_budget, calls.Calls._attempt
+    set_aside, tried = visit_calls.VisitCalls.reserve_budget, calls.Calls._attempt
 
     async def not_yet(*arguments: Any) -> None: ...
 
@@ -152,7 +154,7 @@ def set_aside_after_the_call(patch: pytest.MonkeyPatch) -> None:
         await tried(self, call, digest, known, asked)
         await set_aside(self._host, call, asked.price.max_spending, "")
 
-    patch.setattr(visit.Visit, "reserve_budget", not_yet)
+    patch.setattr(visit_calls.VisitCalls, "reserve_budget", not_yet)
     patch.setattr(calls.Calls, "_attempt", late)
 
 
@@ -276,7 +278,7 @@ def a_slot_that_is_kept_though_the_run_was_lost(patch: pytest.MonkeyPatch) -> No
 def a_quota_that_nobody_heeds(patch: pytest.MonkeyPatch) -> None:
     async def always(*arguments: Any) -> None: ...
 
-    patch.setattr(visit.Visit, "acquire_permit", always)
+    patch.setattr(visit_permits.VisitPermits, "acquire", always)
 
 
 @bug("calling")

@@ -57,11 +57,39 @@ from holdfast.model.wait import recheck_key
 from holdfast.records.codec import arguments_digest
 from holdfast.records.keys import RunKey
 
-__all__ = ["Ambiguous", "CallHost", "CallRequest", "Calls"]
+__all__ = ["Ambiguous", "CallHost", "CallPermits", "CallRequest", "Calls"]
 
 _log = get_logger("holdfast.calls")
 
 _UNKNOWN_CALL = Call()
+
+
+class CallPermits(Protocol):
+    """Acquires the permits of quotas for calls."""
+
+    async def acquire(self, call: str, quota: Quota | None, cost: Cost) -> Permit | None:
+        """Return the permit for a call that is about to begin; pause the run if it comes late."""
+        ...
+
+    async def acquire_in_place(self, call: str, quota: Quota | None, cost: Cost) -> Permit | None:
+        """Return the permit for a call that is being made, if it comes soon."""
+        ...
+
+    async def reacquire(self, missed: Permit) -> Permit:
+        """Return a new permit for a call that began too late to use its own."""
+        ...
+
+    async def wait_for_quota(self, call: str, quota: Quota, retry_at_ms: int) -> None:
+        """Return when the call may ask a quota again, or pause the run until then."""
+        ...
+
+
+class CallWaits(Protocol):
+    """Waits between the attempts of a call."""
+
+    async def sleep_or_pause(self, key: str, wake_at_ms: int, about: str) -> None:
+        """Return at that time, or pause the run until then."""
+        ...
 
 
 class CallHost(Protocol):
@@ -122,20 +150,14 @@ class CallHost(Protocol):
         """Return once it is durable that a call may cost so much; pause the run if it may not."""
         ...
 
-    async def acquire_permit(self, call: str, quota: Quota | None, cost: Cost) -> Permit | None:
-        """Return the right to begin a call now; let go of the run where it comes later."""
+    @property
+    def permits(self) -> CallPermits:
+        """Where calls get their permits."""
         ...
 
-    async def reacquire_permit(self, missed: Permit) -> Permit:
-        """Return the right to begin a call that came too late for its moment."""
-        ...
-
-    async def wait_for_quota(self, call: str, quota: Quota, retry_at_ms: int) -> None:
-        """Return when it is time to ask a quota again, or let go of the run until then."""
-        ...
-
-    async def sleep_or_pause(self, key: str, wake_at_ms: int, about: str) -> None:
-        """Return at that time, or let go of the run until then."""
+    @property
+    def waits(self) -> CallWaits:
+        """Where calls wait."""
         ...
 
     async def await_resolution(self, ambiguous: Ambiguous) -> SignalTaken:
@@ -240,8 +262,8 @@ class Calls:
             now = self._host.now_ms()
             if known.retry_at_ms > now:
                 key = recheck_key("retry", call)
-                await self._host.sleep_or_pause(key, known.retry_at_ms, request.tool.name)
-            permit = await self._host.acquire_permit(call, request.quota, request.price.quota_cost)
+                await self._host.waits.sleep_or_pause(key, known.retry_at_ms, request.tool.name)
+            permit = await self._host.permits.acquire(call, request.quota, request.price.quota_cost)
             started = False
             try:
                 await self._host.reserve_budget(
@@ -258,7 +280,7 @@ class Calls:
                 while permit is not None and not permit.confirm():
                     # What was written since took longer than the quota allows for. The run is not
                     # let go of: an intent without an end would be taken for a call.
-                    permit = await self._host.reacquire_permit(permit)
+                    permit = await self._host.permits.reacquire(permit)
                     await self._host.flush_before_call()
                 started = True
                 raised = await self._attempt(call, digest, request)
@@ -266,7 +288,7 @@ class Calls:
                 self._call_ids.mark_done(call)
                 self._return_permit(permit, call if started else None)
             if isinstance(raised, PermitUnavailable):
-                await self._host.wait_for_quota(call, raised.quota, raised.retry_at_ms)
+                await self._host.permits.wait_for_quota(call, raised.quota, raised.retry_at_ms)
                 raised = None
 
     def _return_permit(self, permit: Permit | None, call: str | None) -> None:

@@ -261,7 +261,7 @@ class Driver:
         except Paused:
             if visit.stale:
                 return WentStale()
-            claimed.waits.set_waiting(effect.branch, tuple(visit.pending.values()))
+            claimed.waits.set_waiting(effect.branch, visit.pending)
             if claimed.inbox.signals is not signals:  # it knows the inbox as it was when it asked
                 claimed.waits.mark_changed()
             return None
