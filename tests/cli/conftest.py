@@ -65,7 +65,7 @@ speaking = Graph("speaking", State)
 @speaking.node
 async def speak(state, ctx):
     hold = ctx._visit.claimed
-    held = {"is_claimed": hold.alive, "is_lost": hold.is_lost}
+    held = {"is_claimed": hold.claim.alive, "is_lost": hold.claim.is_lost}
     for attempt in ("not ", "a\\x1b[31m", "b\\n"):
         async with TokenWriter(hold.kernel, hold.head, **held, call="c", name="small") as writer:
             writer.emit(attempt)

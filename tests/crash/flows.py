@@ -205,8 +205,8 @@ async def speak(state: Trail, ctx: Context) -> Trail:
     async with TokenWriter(
         hold.kernel,
         hold.head,
-        is_claimed=hold.alive,
-        is_lost=hold.is_lost,
+        is_claimed=hold.claim.alive,
+        is_lost=hold.claim.is_lost,
         call="answer",
         name="model",
     ) as answer:

@@ -141,7 +141,9 @@ def kill(worker: Worker) -> None:
     assert worker._heartbeat_task is not None
     # Writes are tasks of their own, which outlive the node that asked for them; not the process.
     writes = [
-        write for driver in worker.drivers._drivers.values() for write in driver.claimed._writing
+        write
+        for driver in worker.drivers._drivers.values()
+        for write in driver.claimed.journal._writing
     ]
     for task in (worker._heartbeat_task, *worker._background_tasks, *work_of(worker), *writes):
         task.cancel()

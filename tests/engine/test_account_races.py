@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from holdfast import Budget, Graph, Holdfast, signal
-from holdfast.engine.execution import claimed_run as holding
+from holdfast.engine.execution.journal_session import JournalSession
 from holdfast.engine.kernel.kernel import ClaimLost
 from holdfast.engine.runs.budget_accounts import (
     Accounts,
@@ -190,7 +190,7 @@ async def test_what_is_set_aside_counts_once_when_the_account_is_opened(
     """A child is started just when another task's reservation is in the fold."""
     model, set_aside = Cents(), asyncio.Event()
     model.held = asyncio.Event()
-    fold = holding.ClaimedRun._fold
+    fold = JournalSession._fold
 
     def told(self: Any, events: Any) -> None:
         fold(self, events)
@@ -207,7 +207,7 @@ async def test_what_is_set_aside_counts_once_when_the_account_is_opened(
         await asyncio.gather(ctx.model("cheap", "Is it?"), start())
         return {}
 
-    monkeypatch.setattr(holding.ClaimedRun, "_fold", told)
+    monkeypatch.setattr(JournalSession, "_fold", told)
     graph, hf = graph_of(begin, "family"), house.open(models={"cheap": model})
     async with house.worker(hf, graph, ASKING):
         run = await hf.start(graph, id="root", budget=Budget(usd=0.05))

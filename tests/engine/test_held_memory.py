@@ -14,6 +14,7 @@ import pytest
 from holdfast import END, Graph, Holdfast, PayloadLimits, signal
 from holdfast.engine.execution import branches
 from holdfast.engine.execution.claimed_run import ClaimedRun
+from holdfast.engine.execution.journal_session import JournalSession
 from holdfast.engine.kernel.offload import LARGE_BYTES, ThreadOffload
 from holdfast.errors import CallFailed, RunFailed
 from tests.engine.branching import each, nothing
@@ -241,8 +242,12 @@ async def test_a_run_that_paused_or_ended_is_freed_at_once(house: House) -> None
 
 
 def _held(hf: Holdfast) -> int:
-    held = [each for each in gc.get_objects() if isinstance(each, ClaimedRun)]
-    return sum(each.kernel is hf._kernel for each in held)
+    held = [
+        each.claim if isinstance(each, ClaimedRun) else each._claim
+        for each in gc.get_objects()
+        if isinstance(each, ClaimedRun | JournalSession)
+    ]
+    return sum(claim.kernel is hf._kernel for claim in held)
 
 
 async def test_work_on_large_values_is_done_by_two_also_if_callers_go_away() -> None:

@@ -400,7 +400,7 @@ async def test_an_owner_that_says_what_it_took_does_not_overlook_the_end_of_a_ch
                 await item_of_head(client, "doc-42")
             end: dict[str, Any] = {"name": child_signal("child"), "id": "end", "payload": {}}
             await signalling.send_signal(client._kernel, NO_WORKERS, RUN, **end, ends_child=True)
-            while held._taken_since_update.items:
+            while held.inbox._taken_since_update.items:
                 house.clock.advance(0.005)
                 await item_of_head(client, "doc-42")
         assert held.head.signals < (await item_of_head(client, "doc-42"))["signals"]

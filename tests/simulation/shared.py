@@ -270,7 +270,7 @@ class Shared:
 
     def answered(self, context: Context, topic: str, text: str) -> None:
         """Hear what a node was answered."""
-        tenant = context._visit.run.tenant
+        tenant = context._visit.claimed.head.key.tenant
         if not any(
             text in given.costs
             for key, given in self._given.items()

@@ -8,9 +8,23 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.engine.effects import ambiguous_calls, call_records, calls, quota_changes, quota_item
-from holdfast.engine.execution import budget_guard, claimed_run, external_effects, visit
-from holdfast.engine.execution.claimed_run import JournalConflict
+from holdfast.engine.effects import (
+    ambiguous_calls,
+    call_records,
+    calls,
+    quota_changes,
+    quota_item,
+)
+from holdfast.engine.execution import (
+    budget_guard,
+    claimed_run,
+    external_effects,
+    journal_session,
+    visit_calls,
+    visit_permits,
+    visit_waits,
+)
+from holdfast.engine.execution.journal_session import JournalConflict
 from holdfast.engine.journal import writer
 from holdfast.engine.kernel import kernel
 from holdfast.engine.runs import budget_accounts
@@ -28,30 +42,30 @@ from tests.simulation.bugs.planting import bug
 @bug("calling")
 def an_answer_used_before_it_is_recorded(patch: pytest.MonkeyPatch) -> None:
     async def hasty(self: Any) -> None:
-        self.check_alive()
-        if self.journal is None:
+        self._claim.check_alive()
+        if not self.is_loaded:
             raise JournalConflict
 
-    patch.setattr(claimed_run.ClaimedRun, "wait_durable", hasty)
+    patch.setattr(journal_session.JournalSession, "wait_durable", hasty)
 
 
 @bug("calling", effect_lost=0.2, effect_stall=0.06)
 def a_call_made_after_the_run_was_lost(patch: pytest.MonkeyPatch) -> None:
     """A worker that stood still between two tries does not ask whether the run is still its own."""
-    put_off = visit.Visit.sleep_or_pause
-    begin_call = visit.Visit.flush_before_call
+    put_off = visit_waits.VisitWaits.sleep_or_pause
+    begin_call = visit_calls.VisitCalls.flush_before_call
 
     async def deaf(self: Any, *arguments: Any) -> None:
         await put_off(self, *arguments)
-        self.deaf = True
+        self._visit.deaf = True
 
     async def heedless(self: Any) -> None:
-        if not getattr(self, "deaf", False):
+        if not getattr(self._visit, "deaf", False):
             await begin_call(self)
-        self.deaf = False
+        self._visit.deaf = False
 
-    patch.setattr(visit.Visit, "sleep_or_pause", deaf)
-    patch.setattr(visit.Visit, "flush_before_call", heedless)
+    patch.setattr(visit_waits.VisitWaits, "sleep_or_pause", deaf)
+    patch.setattr(visit_calls.VisitCalls, "flush_before_call", heedless)
 
 
 @bug("calling")
@@ -104,7 +118,7 @@ def a_key_for_each_owner(patch: pytest.MonkeyPatch) -> None:
     key_of = call_records.CallRecords.idempotency_key
 
     def fresh(self: Any, call: str) -> str:
-        return f"{key_of(self, call)}.{self._host.claimed.head.epoch}"
+        return f"{key_of(self, call)}.{self._host._visit.claimed.head.epoch}"
 
     patch.setattr(call_records.CallRecords, "idempotency_key", fresh)
 
@@ -138,7 +152,7 @@ def ambiguous_calls_that_nobody_finds(patch: pytest.MonkeyPatch) -> None:
 
 @bug("calling")
 def set_aside_after_the_call(patch: pytest.MonkeyPatch) -> None:
-    set_aside, tried = visit.Visit.reserve_budget, calls.Calls._attempt
+    set_aside, tried = visit_calls.VisitCalls.reserve_budget, calls.Calls._attempt
 
     async def not_yet(*arguments: Any) -> None: ...
 
@@ -147,19 +161,19 @@ def set_aside_after_the_call(patch: pytest.MonkeyPatch) -> None:
         await set_aside(self._host, call, asked.price.max_spending, "")
         return raised
 
-    patch.setattr(visit.Visit, "reserve_budget", not_yet)
+    patch.setattr(visit_calls.VisitCalls, "reserve_budget", not_yet)
     patch.setattr(calls.Calls, "_attempt", late)
 
 
 @bug("calling")
 def set_aside_but_not_durably(patch: pytest.MonkeyPatch) -> None:
-    record = claimed_run.ClaimedRun.record
+    record = journal_session.JournalSession.record
 
     async def hasty(self: Any, *events: Any, durable: bool) -> None:
         reserves = any(isinstance(event, CallReserved) for event in events)
         await record(self, *events, durable=durable and not reserves)
 
-    patch.setattr(claimed_run.ClaimedRun, "record", hasty)
+    patch.setattr(journal_session.JournalSession, "record", hasty)
 
 
 @bug("calling")
@@ -194,9 +208,10 @@ def set_aside_for_a_node_that_is_over(patch: pytest.MonkeyPatch) -> None:
     """What a node began goes on after its run was let go of, and writes into its journal."""
 
     async def heedless(self: Any, visit: Any, event: Any, pending: Any) -> None:
-        self._claimed.check_alive()
+        self._claimed.claim.check_alive()
+        journal = self._claimed.journal
         try:
-            await self._claimed.shield_write(self._claimed.write_events((event,)))
+            await journal.shield_write(journal.write((event,)))
         except writer.PositionTaken:
             raise JournalConflict from None
         finally:
@@ -257,10 +272,10 @@ def a_slot_that_is_kept_though_the_run_was_lost(patch: pytest.MonkeyPatch) -> No
     async def admit(self: Any, quota: Any, cost: Any, told_ms: Any) -> Any:
         held, desk = self._claimed, self.resources.quota_limiter
         tenant = held.head.key.tenant
-        admission = await held.retry_store_errors(
+        admission = await held.claim.retry_store_errors(
             lambda: desk.acquire(quota, tenant, cost=cost, retry_at_ms=told_ms)
         )
-        held.check_alive()
+        held.claim.check_alive()
         return admission
 
     patch.setattr(external_effects.ExternalEffects, "acquire_permit", admit)
@@ -270,7 +285,7 @@ def a_slot_that_is_kept_though_the_run_was_lost(patch: pytest.MonkeyPatch) -> No
 def a_quota_that_nobody_heeds(patch: pytest.MonkeyPatch) -> None:
     async def always(*arguments: Any) -> None: ...
 
-    patch.setattr(visit.Visit, "acquire_permit", always)
+    patch.setattr(visit_permits.VisitPermits, "acquire", always)
 
 
 @bug("calling")

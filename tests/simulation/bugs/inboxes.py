@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.engine.execution import claimed_run
+from holdfast.engine.execution import inbox
 from holdfast.engine.runs import signalling
 from holdfast.records.head import InboxSize
 from tests.simulation.bugs.planting import bug
@@ -42,48 +42,46 @@ def a_signal_that_wakes_a_run_is_not_counted(patch: pytest.MonkeyPatch) -> None:
 
 @bug(**_CROWDS)
 def a_pause_forgets_what_waits(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(claimed_run.ClaimedRun, "inbox_size", lambda self: InboxSize())
+    patch.setattr(inbox.Inbox, "size", lambda self: InboxSize())
 
 
 @bug(**_CROWDS)
 def a_pause_counts_what_was_taken(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(
-        claimed_run.ClaimedRun, "inbox_size", lambda self: claimed_run._inbox_size(self.inbox)
-    )
+    patch.setattr(inbox.Inbox, "size", lambda self: inbox._size(self.signals))
 
 
 @bug(**_CROWDS)
 def an_owner_that_never_says_what_it_took(patch: pytest.MonkeyPatch) -> None:
     async def nothing(self: Any) -> None: ...
 
-    patch.setattr(claimed_run.ClaimedRun, "update_inbox_size", nothing)
+    patch.setattr(inbox.Inbox, "update_size", nothing)
 
 
 @bug(**_CROWDS)
 def an_owner_that_knows_only_what_it_took_itself(patch: pytest.MonkeyPatch) -> None:
-    take_in = claimed_run.ClaimedRun.apply_loaded
+    take_in = inbox.Inbox.load
 
-    def forgetful(self: Any, loaded: Any) -> None:
-        take_in(self, loaded)
+    def forgetful(self: Any, signals: Any) -> None:
+        take_in(self, signals)
         self._taken_since_update = InboxSize()
 
-    patch.setattr(claimed_run.ClaimedRun, "apply_loaded", forgetful)
+    patch.setattr(inbox.Inbox, "load", forgetful)
 
 
 @bug(**_CROWDS, crash=0.006, throttled=0.1)
 def what_is_not_durably_taken_counts_as_taken(patch: pytest.MonkeyPatch) -> None:
-    relieve = claimed_run.ClaimedRun._update_inbox_size
+    relieve = inbox.Inbox._write_size
 
     async def hasty(self: Any) -> None:
         async def at_once() -> None: ...
 
-        self.wait_durable = at_once
+        self._journal.wait_durable = at_once
         try:
             await relieve(self)
         finally:
-            del self.wait_durable
+            del self._journal.wait_durable
 
-    patch.setattr(claimed_run.ClaimedRun, "_update_inbox_size", hasty)
+    patch.setattr(inbox.Inbox, "_write_size", hasty)
 
 
 @bug(**_CROWDS)

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from holdfast.clock import Ids
-from holdfast.engine.execution import claimed_run, driver, external_effects, run_exit
+from holdfast.engine.execution import driver, external_effects, inbox, run_exit
 from holdfast.engine.journal import in_memory, reader, writer
 from holdfast.engine.kernel import kernel
 from holdfast.engine.runs import (
@@ -317,11 +317,11 @@ def a_signal_that_two_branches_take(patch: pytest.MonkeyPatch) -> None:
     """
     patch.setattr(writer, "GROUP_BYTES_MAX", 0)
 
-    def careless(self: claimed_run.ClaimedRun) -> list[Signal]:
-        taken = self.execution.taken
-        return [signal for signal in self.inbox if (signal.name, signal.id) not in taken]
+    def careless(self: inbox.Inbox) -> list[Signal]:
+        taken = self._journal.execution.taken
+        return [signal for signal in self.signals if (signal.name, signal.id) not in taken]
 
-    patch.setattr(claimed_run.ClaimedRun, "untaken_signals", careless)
+    patch.setattr(inbox.Inbox, "untaken", careless)
 
 
 @bug()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-import msgspec
 import pytest
 
 from holdfast.engine.execution import claimed_run, driver
@@ -80,10 +79,10 @@ def a_fence_behind_the_end(patch: pytest.MonkeyPatch) -> None:
         await resume(self)
         if getattr(self.claimed, "fences_anyway", False) and self.claimed.head.needs_fence:
             event: Event = Fenced(
-                self.claimed.now_ms(), self.claimed.head.epoch, self.claimed.worker_id
+                self.claimed.now_ms(), self.claimed.head.epoch, self.claimed.claim.worker_id
             )
-            await self.claimed.write_events((event,))
-            self.claimed.head = msgspec.structs.replace(self.claimed.head, needs_fence=False)
+            await self.claimed.journal.write((event,))
+            self.claimed.row.mark_fenced()
 
     patch.setattr(claimed_run.ClaimedRun, "apply_loaded", unended)
     patch.setattr(driver.Driver, "_resume", fencing)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine.execution import claimed_run, run_exit
+from holdfast.engine.execution import journal_session, run_exit
 from holdfast.engine.journal.writer import PositionTaken
 from holdfast.engine.kernel import kernel
 from holdfast.engine.worker import health
@@ -70,7 +70,7 @@ def a_run_held_for_as_long_as_the_lease_is_renewed(patch: pytest.MonkeyPatch) ->
 def an_outage_counted_against_the_run(patch: pytest.MonkeyPatch) -> None:
     async def unfair(self: Any, error: StoreError) -> None:
         self._claimed.owner.on_store_outage(error)
-        self._claimed.journal = None
+        self._claimed.journal.invalidate()
         await self.release("store_unusable", failures=self._claimed.head.resume_failures + 1)
 
     patch.setattr(run_exit.RunExit, "release_on_outage", unfair)
@@ -85,9 +85,9 @@ def claims_by_a_worker_that_cannot_drive_runs(patch: pytest.MonkeyPatch) -> None
 def a_run_that_goes_on_without_what_could_not_be_written(patch: pytest.MonkeyPatch) -> None:
     def deaf(self: Any, error: BaseException) -> None:
         if isinstance(error, PositionTaken):
-            self.journal = None
+            self.invalidate()
 
-    patch.setattr(claimed_run.ClaimedRun, "_on_write_failed", deaf)
+    patch.setattr(journal_session.JournalSession, "_on_write_failed", deaf)
 
 
 @bug(**_OUTAGES)

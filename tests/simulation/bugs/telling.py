@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.engine.client import run_commands
 from holdfast.engine.effects import call_records, invocations, shared_answers
-from holdfast.engine.execution import visit
+from holdfast.engine.execution import visit_calls, visit_permits
 from holdfast.engine.execution.external_effects import ExternalEffects
 from holdfast.engine.history import text_stream
 from holdfast.engine.journal.payloads import delete_orphaned_blob
@@ -101,7 +101,9 @@ def the_bytes_of_an_answer_that_are_freed(patch: pytest.MonkeyPatch) -> None:
 @bug("telling")
 def a_question_that_waits_for_its_quota_and_keeps_its_lease(patch: pytest.MonkeyPatch) -> None:
     """It waits for all other calls of its node, which may wait for it."""
-    patch.setattr(visit.Visit, "acquire_permit_in_place", visit.Visit.acquire_permit)
+    patch.setattr(
+        visit_permits.VisitPermits, "acquire_in_place", visit_permits.VisitPermits.acquire
+    )
 
 
 @bug("telling")
@@ -117,9 +119,9 @@ def a_question_that_waits_for_its_quota_and_counts_as_paid(patch: pytest.MonkeyP
 @bug("telling")
 def calls_of_branches_whose_texts_have_one_name(patch: pytest.MonkeyPatch) -> None:
     def plain(self: Any, call: str, name: str) -> Any:
-        return self.external.text_writer(call, name)
+        return self._visit.external.text_writer(call, name)
 
-    patch.setattr(visit.Visit, "text_writer", plain)
+    patch.setattr(visit_calls.VisitCalls, "text_writer", plain)
 
 
 @bug("telling")

@@ -20,7 +20,35 @@ from holdfast.model.quota import Cost, Quota
 from holdfast.model.spending import Spending
 from holdfast.records.keys import RunKey
 
-__all__ = ["Ambiguous", "CallHost", "CallRequest"]
+__all__ = ["Ambiguous", "CallHost", "CallPermits", "CallRequest", "CallWaits"]
+
+
+class CallPermits(Protocol):
+    """Acquires the permits of quotas for calls."""
+
+    async def acquire(self, call: str, quota: Quota | None, cost: Cost) -> Permit | None:
+        """Return the permit for a call that is about to begin; pause the run if it comes late."""
+        ...
+
+    async def acquire_in_place(self, call: str, quota: Quota | None, cost: Cost) -> Permit | None:
+        """Return the permit for a call that is being made, if it comes soon."""
+        ...
+
+    async def reacquire(self, missed: Permit) -> Permit:
+        """Return a new permit for a call that began too late to use its own."""
+        ...
+
+    async def wait_for_quota(self, call: str, quota: Quota, retry_at_ms: int) -> None:
+        """Return when the call may ask a quota again, or pause the run until then."""
+        ...
+
+
+class CallWaits(Protocol):
+    """Waits between the attempts of a call."""
+
+    async def sleep_or_pause(self, key: str, wake_at_ms: int, about: str) -> None:
+        """Return at that time, or pause the run until then."""
+        ...
 
 
 class CallHost(Protocol):
@@ -83,20 +111,14 @@ class CallHost(Protocol):
         """Reserve the cost of a call durably; pause the run if its budget is too small."""
         ...
 
-    async def acquire_permit(self, call: str, quota: Quota | None, cost: Cost) -> Permit | None:
-        """Return the permit to begin a call now; pause the run if the quota has no room."""
+    @property
+    def permits(self) -> CallPermits:
+        """Where calls get their permits."""
         ...
 
-    async def reacquire_permit(self, missed: Permit) -> Permit:
-        """Return a new permit for a call that began too late for the moment of its first one."""
-        ...
-
-    async def wait_for_quota(self, call: str, quota: Quota, retry_at_ms: int) -> None:
-        """Wait until it is time to ask a quota again, in place or by pausing the run."""
-        ...
-
-    async def sleep_or_pause(self, key: str, wake_at_ms: int, about: str) -> None:
-        """Wait until a time, in place or by pausing the run."""
+    @property
+    def waits(self) -> CallWaits:
+        """Where calls wait."""
         ...
 
     async def await_resolution(self, ambiguous: Ambiguous) -> SignalTaken:

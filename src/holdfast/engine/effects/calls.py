@@ -104,8 +104,8 @@ class Calls:
             now = self._host.now_ms()
             if known.retry_at_ms > now:
                 key = recheck_key("retry", call)
-                await self._host.sleep_or_pause(key, known.retry_at_ms, request.tool.name)
-            permit = await self._host.acquire_permit(call, request.quota, request.price.quota_cost)
+                await self._host.waits.sleep_or_pause(key, known.retry_at_ms, request.tool.name)
+            permit = await self._host.permits.acquire(call, request.quota, request.price.quota_cost)
             started = False
             try:
                 await self._host.reserve_budget(
@@ -122,7 +122,7 @@ class Calls:
                 while permit is not None and not permit.confirm():
                     # The writes since then took longer than the quota allows for. The run is not
                     # released here: its intent without an end would look like an ambiguous call.
-                    permit = await self._host.reacquire_permit(permit)
+                    permit = await self._host.permits.reacquire(permit)
                     await self._host.flush_before_call()
                 started = True
                 raised = await self._attempt(call, digest, request)
@@ -130,7 +130,7 @@ class Calls:
                 self._call_ids.mark_done(call)
                 self._return_permit(permit, call if started else None)
             if isinstance(raised, PermitUnavailable):
-                await self._host.wait_for_quota(call, raised.quota, raised.retry_at_ms)
+                await self._host.permits.wait_for_quota(call, raised.quota, raised.retry_at_ms)
                 raised = None
 
     def _return_permit(self, permit: Permit | None, call: str | None) -> None:

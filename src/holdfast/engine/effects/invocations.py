@@ -8,10 +8,9 @@ from typing import Any, Protocol, TypeVar, cast
 import msgspec
 
 from holdfast.display import get_logger
-from holdfast.engine.effects.call_host import CallRequest
+from holdfast.engine.effects.call_host import CallPermits, CallRequest
 from holdfast.engine.effects.calls import Calls
 from holdfast.engine.effects.charges import ChargedResult
-from holdfast.engine.effects.quotas import Permit
 from holdfast.engine.effects.resources import Resources
 from holdfast.engine.history.text_stream import TokenWriter
 from holdfast.errors import (
@@ -27,7 +26,7 @@ from holdfast.graph.tool import Tool
 from holdfast.model.answer_validation import validated_answer
 from holdfast.model.invocation import Answer, Model, Request, ToolSpec
 from holdfast.model.policy import Retry
-from holdfast.model.quota import Cost, Quota
+from holdfast.model.quota import Cost
 from holdfast.model.spending import Spending
 from holdfast.records.keys import RunKey
 from holdfast.records.prompt_hash import prompt_hash
@@ -73,9 +72,8 @@ class ModelCallHost(Protocol):
 
     async def retry_store_errors(self, action: Callable[[], Awaitable[T]], /) -> T: ...
 
-    async def acquire_permit_in_place(
-        self, call: str, quota: Quota | None, cost: Cost
-    ) -> Permit | None: ...
+    @property
+    def permits(self) -> CallPermits: ...
 
 
 def admitted_fallback(fallback: object) -> tuple[str, ...]:
@@ -225,7 +223,7 @@ class _ModelCall:
         host = self._host
 
         async def ask() -> Any:
-            permit = await host.acquire_permit_in_place(self._call, self._quota, self.quota_cost)
+            permit = await host.permits.acquire_in_place(self._call, self._quota, self.quota_cost)
             try:
                 answer = await self._ask_model(request)
                 if permit is not None:

@@ -127,7 +127,7 @@ class _BranchRunner:
         return max(
             min(
                 CONCURRENT_BRANCHES_MAX,
-                STATE_COPIES_BYTES_MAX // max(self._claimed.memory.bytes, 1),
+                STATE_COPIES_BYTES_MAX // max(self._claimed.journal.memory.bytes, 1),
             ),
             1,
         )
@@ -208,7 +208,7 @@ class _BranchRunner:
                 self._remove(path)
                 if not task.cancelled():
                     task.exception()  # it was to be stopped, and nobody asks how it was
-        await self._claimed.wait_for_writes()
+        await self._claimed.journal.wait_for_writes()
 
 
 async def _wait_all(tasks: Iterable[asyncio.Task[Any]]) -> None:

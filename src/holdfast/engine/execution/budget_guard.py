@@ -123,7 +123,9 @@ class BudgetGuard:
             if self._claimed.execution.drawn is None:
                 spent = self._spent_and_reserved
                 await self._accounts.open(head, limits, spent)
-                await self._claimed.record(BudgetDrawn(self._claimed.now_ms(), spent), durable=True)
+                await self._claimed.journal.record(
+                    BudgetDrawn(self._claimed.now_ms(), spent), durable=True
+                )
         return RunRef(head.key.id, head.generation)
 
     async def _wait_until_affordable(self, visit: Spender, what: str, max_cost: Spending) -> object:
@@ -135,7 +137,7 @@ class BudgetGuard:
                 continue
             if not looked:
                 looked = True
-                await self._claimed.refresh_row()
+                await self._claimed.row.refresh()
                 continue
             if not visit.may_wait:
                 raise BudgetSpent(f"{what} needs {shortfall}")
@@ -196,9 +198,9 @@ class BudgetGuard:
         ):
             return
         claimed = self._claimed
-        claimed.check_alive()
+        claimed.claim.check_alive()
         draws = claimed.head.payer or RunRef(claimed.head.key.id, claimed.head.generation)
-        total = await claimed.retry_store_errors(
+        total = await claimed.claim.retry_store_errors(
             lambda: self._accounts.reserve(claimed.head, draws, before, max_cost)
         )
         await visit.record(BudgetDrawn(self._claimed.now_ms(), total), durable=False)
@@ -211,7 +213,7 @@ class BudgetGuard:
         draws = self._claimed.head.payer
         if draws is not None and self._account_limits is None:
             claimed = self._claimed
-            limits = await claimed.retry_store_errors(
+            limits = await claimed.claim.retry_store_errors(
                 lambda: self._accounts.read_limits(claimed.head.key, draws)
             )
             self._account_limits = limits or BudgetLimits(0, 0)

@@ -20,6 +20,9 @@ from holdfast.engine.effects.calls import Calls
 from holdfast.engine.effects.invocations import Invocation, admitted_fallback, invoke_models
 from holdfast.engine.execution.node_threads import NodeThreads
 from holdfast.engine.execution.visit import Visit
+from holdfast.engine.execution.visit_calls import VisitCalls
+from holdfast.engine.execution.visit_children import VisitChildren
+from holdfast.engine.execution.visit_waits import VisitWaits
 from holdfast.engine.journal.endings import result_of
 from holdfast.engine.runs.argument_checks import validated_budget
 from holdfast.engine.runs.children import ChildRequest
@@ -47,7 +50,10 @@ class Context:
 
     def __init__(self, visit: Visit) -> None:
         self._visit = visit
-        self._calls = Calls(visit)
+        self._waits = VisitWaits(visit)
+        self._children = VisitChildren(visit, self._waits)
+        self._call_host = VisitCalls(visit, self._waits)
+        self._calls = Calls(self._call_host)
 
     @property
     def run_id(self) -> str:
@@ -150,7 +156,7 @@ class Context:
             check_arguments(tool, args, kwargs)
         if tool.plain:
             loop = asyncio.get_running_loop()
-            handed = BlockingContext(self, loop, self._visit.threads)
+            handed = BlockingContext(self, loop, self._call_host.threads)
         asked = CallRequest(
             tool=tool,
             args=args,
@@ -224,7 +230,7 @@ class Context:
             stream=stream,
         )
         names = (name, *admitted_fallback(fallback))
-        return await invoke_models(self._visit, self._calls, names, asked)
+        return await invoke_models(self._call_host, self._calls, names, asked)
 
     # --- waiting ----------------------------------------------------------------------------------
 
@@ -239,11 +245,11 @@ class Context:
         if not isinstance(condition, SignalName):
             raise InvalidRequest(f'wait takes signal("name"), not {condition!r:.80}')
         visit, name = self._visit, validated_name(condition.name, "a signal's name")
-        key = visit.next_wait_key(name)
+        key = self._waits.next_key(name)
         limit = None if max_wait is None else milliseconds_of(max_wait, "max_wait")
         answer = visit.strand.answers.get(key)
         if answer is None:
-            answer = await visit.resolve_wait(await visit.begin_wait(key, name, limit))
+            answer = await self._waits.resolve(await self._waits.begin(key, name, limit))
         if isinstance(answer, TimerFired):
             raise WaitTimedOut(f"no signal {name!r} came in time")
         return answer.payload
@@ -256,15 +262,15 @@ class Context:
             NotPausable: it is not short, and the node was declared with ``pausable="no"``.
         """
         visit = self._visit
-        key = visit.next_wait_key("")
+        key = self._waits.next_key("")
         span = milliseconds_of(duration, "sleep")
         if key in visit.strand.answers:
             return
         if span <= visit.hold_ms:
             await visit.claimed.sleep(span / 1000)
-            await visit.record(visit.timer_fired(key), durable=False)
+            await visit.record(self._waits.timer_fired(key), durable=False)
             return
-        await visit.resolve_wait(await visit.begin_wait(key, None, span))
+        await self._waits.resolve(await self._waits.begin(key, None, span))
 
     # --- children ---------------------------------------------------------------------------------
 
@@ -295,13 +301,13 @@ class Context:
         visit.check_open()
         if not isinstance(graph, Graph):
             raise InvalidRequest(f"a graph is started, not {graph!r:.80}", field="graph")
-        number, strand = visit.next_child_number(), visit.strand
+        number, strand = self._children.next_number(), visit.strand
         if number in strand.children:
             return Child(self, strand.children[number], graph)
         graph.check()
         wanted = ChildRequest(
             graph=graph,
-            prepared=await visit.prepare_input(graph, {} if input is None else input),
+            prepared=await self._children.prepare_input(graph, {} if input is None else input),
             branch=visit.branch,
             visit=visit.visit,
             number=number,
@@ -309,7 +315,7 @@ class Context:
             labels=validated_labels(labels, pool=pool),
             budget=validated_budget(budget),
         )
-        return Child(self, await visit.start_child(wanted), graph)
+        return Child(self, await self._children.start(wanted), graph)
 
     async def run(
         self,
@@ -335,7 +341,7 @@ class Context:
 
     async def result_of(self, child: Child) -> Any:
         """Return a child's result; see `Child.result`."""
-        return result_of(child.id, await self._visit.wait_for_child(child.id), child.graph)
+        return result_of(child.id, await self._children.wait_for(child.id), child.graph)
 
 
 def _share_ms(share: bool | Duration) -> int | None:

@@ -11,12 +11,11 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 
-import msgspec
-
 from holdfast.display import get_logger
 from holdfast.engine.execution.branches import run_branches
-from holdfast.engine.execution.claimed_run import ClaimedRun, JournalConflict
+from holdfast.engine.execution.claimed_run import ClaimedRun
 from holdfast.engine.execution.external_effects import ExternalEffects
+from holdfast.engine.execution.journal_session import JournalConflict
 from holdfast.engine.execution.performer import run_node
 from holdfast.engine.execution.run_exit import RunExit
 from holdfast.engine.execution.visit import Paused, Visit
@@ -63,17 +62,17 @@ class Driver:
         # How often the task was cancelled only to leave the node, and is not told so yet.
         self._interruptions = 0
         # One that was only just made is known without being read.
-        self._read_before = claimed.journal is not None
+        self._read_before = claimed.journal.is_loaded
 
     async def drive(self) -> None:
         """Go on with the run until it pauses, ends, or is not ours any more."""
         self._task = asyncio.current_task()
         try:
             with suppress(ClaimLost):
-                while not self.claimed.released:
+                while not self.claimed.claim.released:
                     await self._drive_guarded()
         finally:
-            self.claimed.mark_stopped()
+            self.claimed.stop()
 
     async def _drive_guarded(self) -> None:
         try:
@@ -81,12 +80,12 @@ class Driver:
         except StoreOutage as outage:
             await self._exit.release_on_outage(outage.error)
         except (PositionTaken, JournalConflict):
-            self.claimed.journal = None  # what we know is not all there is: read it again
+            self.claimed.journal.invalidate()  # what we know is not all there is: read it again
         except asyncio.CancelledError:
             if (
                 not self._interruptions
-                or self.claimed.has_unresolved_write
-                or not self.claimed.alive()
+                or self.claimed.journal.has_unresolved_write
+                or not self.claimed.claim.alive()
             ):
                 raise
         except StoreClosed:
@@ -132,8 +131,8 @@ class Driver:
         A write is never interrupted: nothing may be let go of before its fate is known.
         """
         if journal_changed:
-            self.claimed.journal = None
-        if self.claimed.in_node and self._task is not None:
+            self.claimed.journal.invalidate()
+        if self.claimed.claim.in_node and self._task is not None:
             # Only here: otherwise a later cancellation of the task would pass for an interruption.
             self._interruptions += 1
             self._task.cancel()
@@ -155,9 +154,9 @@ class Driver:
             failures = claimed.head.resume_failures
             await self._exit.release("newer_version", due_ms=due_ms, failures=failures)
             return
-        while not claimed.released:
-            claimed.check_alive()
-            if claimed.journal is None:
+        while not claimed.claim.released:
+            claimed.claim.check_alive()
+            if not claimed.journal.is_loaded:
                 await self._resume()
             elif claimed.execution.ending is not None:
                 await self._exit.end(claimed.execution.ending, claimed.execution.failure)
@@ -170,10 +169,12 @@ class Driver:
         """Read the journal, fence it if need be, and carry out what was asked for meanwhile."""
         claimed = self.claimed
         if self._read_before:
-            await claimed.read_row()
+            await claimed.row.read()
         self._read_before = True
-        late = await claimed.close_inbox_if_expired()
-        loaded = await claimed.retry_store_errors(lambda: load_run(claimed.kernel, claimed.head))
+        late = await claimed.inbox.close_if_expired()
+        loaded = await claimed.claim.retry_store_errors(
+            lambda: load_run(claimed.kernel, claimed.head)
+        )
         if loaded.fence > claimed.head.epoch:
             raise ClaimLost
         claimed.apply_loaded(loaded)
@@ -182,23 +183,25 @@ class Driver:
         # Only a retry follows an end: where none is owed, no write of a stalled owner fits behind
         # it, and no fence is needed. The row stays torn, so that a later retry writes the fence.
         if claimed.head.needs_fence and (opens or claimed.execution.ending is None):
-            await claimed.write_events(
-                (Fenced(claimed.now_ms(), claimed.head.epoch, claimed.worker_id),)
+            await claimed.journal.write(
+                (Fenced(claimed.now_ms(), claimed.head.epoch, claimed.claim.worker_id),)
             )
-            # Its fence stands: read again after a conflict, the journal needs no other.
-            claimed.head = msgspec.structs.replace(claimed.head, needs_fence=False)
+            claimed.row.mark_fenced()
         if retry is not None and opens:
-            await claimed.write_events(
+            await claimed.journal.write(
                 self._graph.retried(claimed.execution, retry.node, retry.id, claimed.now_ms())
             )
         if claimed.execution.ending is not None:
             return
         if claimed.head.cancel is not None:
-            await claimed.write_events((Cancelled(claimed.now_ms(), claimed.head.cancel),))
+            await claimed.journal.write((Cancelled(claimed.now_ms(), claimed.head.cancel),))
         elif late and not continues_past_expiry(
-            claimed.stored_waits(), claimed.inbox, claimed.execution, claimed.head.expires_ms
+            claimed.stored_waits(),
+            claimed.inbox.signals,
+            claimed.execution,
+            claimed.head.expires_ms,
         ):
-            await claimed.write_events((Expired(claimed.now_ms()),))
+            await claimed.journal.write((Expired(claimed.now_ms()),))
         elif self._consecutive_losses >= self._owner.resumes_max:
             failure = _crash_loop_failure(claimed.execution, self._consecutive_losses)
             await self._exit.end("quarantined", failure)
@@ -228,11 +231,11 @@ class Driver:
             if outcome is not None:
                 await self._commit(effects[0].branch, outcome)
         else:
-            claimed.in_node = True
+            claimed.claim.enter_node()
             try:
                 await run_branches(self, claimed, self._graph, effects)
             finally:
-                claimed.in_node = False
+                claimed.claim.leave_node()
 
     async def _run_node(self, effect: RunNode) -> NodeOutcome | None:
         """Run a branch's node; return what came of it, None where the branch waits."""
@@ -240,12 +243,13 @@ class Driver:
         now = claimed.now_ms()
         if effect.not_before_ms > now and not await self._wait_for_attempt(effect, now):
             return None
-        await claimed.update_inbox_size()
-        claimed.check_alive()
+        await claimed.inbox.update_size()
+        claimed.claim.check_alive()
         node = self._graph.nodes[effect.node]
         visit = Visit(claimed, self._external, node, effect.branch, self._owner.hold_ms)
-        alone, inbox = not claimed.in_node, claimed.inbox
-        claimed.in_node = True
+        alone, signals = not claimed.claim.in_node, claimed.inbox.signals
+        if alone:
+            claimed.claim.enter_node()
         try:
             return await run_node(
                 self._graph,
@@ -257,15 +261,15 @@ class Driver:
         except Paused:
             if visit.stale:
                 return WentStale()
-            claimed.waits.set_waiting(effect.branch, tuple(visit.pending.values()))
-            if claimed.inbox is not inbox:  # it knows the inbox as it was when it asked
+            claimed.waits.set_waiting(effect.branch, visit.pending)
+            if claimed.inbox.signals is not signals:  # it knows the inbox as it was when it asked
                 claimed.waits.mark_changed()
             return None
         finally:
             visit.close()
             if alone:
-                claimed.in_node = False
-                await claimed.wait_for_writes()  # what the node left behind
+                claimed.claim.leave_node()
+                await claimed.journal.wait_for_writes()  # what the node left behind
 
     async def _wait_for_attempt(self, effect: RunNode, now: int) -> bool:
         """Wait for a node's next attempt, here or parked on a timer; return whether it is time."""
@@ -288,12 +292,12 @@ class Driver:
     ) -> Decision | None:
         """Write down what follows; return it unwritten if it ends others that are under way."""
         claimed = self.claimed
-        claimed.check_alive()
+        claimed.claim.check_alive()
         decision = self._graph.step(claimed.execution, branch, outcome, claimed.now_ms())
         if not alone and any(isinstance(event, Failed | BranchFailed) for event in decision.events):
             return decision
         try:
-            await claimed.write_events(decision.events, durable=decision.checkpoint)
+            await claimed.journal.write(decision.events, durable=decision.checkpoint)
         except InvalidResult as error:
             strand = claimed.execution.strand(branch)
             if not isinstance(outcome, Returned) or strand is None:
@@ -307,27 +311,33 @@ class Driver:
 
     @property
     def stopping(self) -> bool:
-        return self._owner.draining or self.claimed.journal is None or not self.claimed.alive()
+        return (
+            self._owner.draining
+            or not self.claimed.journal.is_loaded
+            or not self.claimed.claim.alive()
+        )
 
     async def run_branch(self, effect: RunNode) -> Decision | None:
         outcome = await self._run_node(effect)
         if outcome is None:
             return None
-        return await self.claimed.shield_write(self._commit(effect.branch, outcome, alone=False))
+        return await self.claimed.journal.shield_write(
+            self._commit(effect.branch, outcome, alone=False)
+        )
 
     async def write_ending(self, decision: Decision) -> None:
-        await self.claimed.shield_write(self._write_ending(decision.events))
+        await self.claimed.journal.shield_write(self._write_ending(decision.events))
 
     async def _write_ending(self, events: Sequence[Event]) -> None:
         claimed = self.claimed
-        await claimed.write_events(events)
+        await claimed.journal.write(events)
         claimed.waits.forget_ended(claimed.execution)
 
     async def poll_inbox(self) -> None:
         self.signal_arrived.clear()
-        self.claimed.check_alive()
-        await self.claimed.read_inbox()
-        await self.claimed.update_inbox_size()
+        self.claimed.claim.check_alive()
+        await self.claimed.inbox.read()
+        await self.claimed.inbox.update_size()
 
     async def sleep_until_due(self, max_seconds: float) -> None:
         claimed = self.claimed

@@ -9,7 +9,8 @@ from holdfast.engine.effects.call_host import Ambiguous
 from holdfast.engine.effects.quotas import Permit, PermitDelay
 from holdfast.engine.effects.resources import Resources
 from holdfast.engine.execution.budget_guard import BudgetGuard
-from holdfast.engine.execution.claimed_run import ClaimedRun, JournalConflict
+from holdfast.engine.execution.claimed_run import ClaimedRun
+from holdfast.engine.execution.journal_session import JournalConflict
 from holdfast.engine.execution.node_threads import NodeThreads
 from holdfast.engine.history.text_stream import TokenWriter
 from holdfast.engine.journal.writer import PositionTaken
@@ -45,8 +46,8 @@ class ExternalEffects:
         return TokenWriter(
             claimed.kernel,
             claimed.head,
-            is_claimed=claimed.alive,
-            is_lost=claimed.is_lost,
+            is_claimed=claimed.claim.alive,
+            is_lost=claimed.claim.is_lost,
             call=call,
             name=name,
         )
@@ -57,13 +58,13 @@ class ExternalEffects:
         """Ask for what a quota gives; see `QuotaDesk.admit`."""
         claimed, desk = self._claimed, self.resources.quota_limiter
         tenant = claimed.head.key.tenant
-        claimed.check_alive()
-        admission = await claimed.retry_store_errors(
+        claimed.claim.check_alive()
+        admission = await claimed.claim.retry_store_errors(
             lambda: desk.acquire(quota, tenant, cost=cost, retry_at_ms=promised_ms)
         )
-        if isinstance(admission, Permit) and not claimed.alive():
+        if isinstance(admission, Permit) and not claimed.claim.alive():
             admission.cancel()
-        claimed.check_alive()
+        claimed.claim.check_alive()
         return admission
 
     # --- people -----------------------------------------------------------------------------------
@@ -80,13 +81,13 @@ class ExternalEffects:
             now_ms=claimed.now_ms(),
             token=claimed.kernel.ids.new(),
         )
-        await claimed.kernel.resolve_write(claimed.kernel.lists, write, alive=claimed.alive)
+        await claimed.kernel.resolve_write(claimed.kernel.lists, write, alive=claimed.claim.alive)
 
     async def remove_ambiguous_call(self, id: str) -> None:
         """Let people find it no more."""
         claimed = self._claimed
         write = ambiguous_call.unlist_call_write(claimed.head, id)
-        await claimed.kernel.resolve_write(claimed.kernel.lists, write, alive=claimed.alive)
+        await claimed.kernel.resolve_write(claimed.kernel.lists, write, alive=claimed.claim.alive)
 
     # --- children ---------------------------------------------------------------------------------
 
@@ -102,8 +103,8 @@ class ExternalEffects:
             Overtaken: it is to be cancelled.
         """
         claimed = self._claimed
-        claimed.check_alive()
-        draws = await claimed.retry_store_errors(self.budget_guard.open_shared_account)
+        claimed.claim.check_alive()
+        draws = await claimed.claim.retry_store_errors(self.budget_guard.open_shared_account)
 
         def started() -> Coroutine[Any, Any, Head]:
             return start_child(
@@ -118,7 +119,7 @@ class ExternalEffects:
 
         try:
             # As one, so that nothing of it follows once the run has ended.
-            head = await claimed.shield_write(claimed.retry_store_errors(started))
+            head = await claimed.journal.shield_write(claimed.claim.retry_store_errors(started))
         except PositionTaken:
             raise JournalConflict from None
         return head.key.id
@@ -130,10 +131,10 @@ class ExternalEffects:
             Dropped: the run is no longer ours.
         """
         claimed = self._claimed
-        claimed.check_alive()
+        claimed.claim.check_alive()
         # Told once, it is not told again: then it must be known for sure whether it goes on.
-        consistent = claimed.was_taken(child_signal(id))
-        ended = await claimed.retry_store_errors(
+        consistent = claimed.inbox.was_taken(child_signal(id))
+        ended = await claimed.claim.retry_store_errors(
             lambda: poll_child(
                 claimed.kernel,
                 claimed.owner.local_workers,
@@ -143,5 +144,5 @@ class ExternalEffects:
             )
         )
         if ended:
-            await claimed.read_inbox()
+            await claimed.inbox.read()
         return ended

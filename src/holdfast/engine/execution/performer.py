@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any, cast
 
 from holdfast.clock import Clock
-from holdfast.engine.execution.claimed_run import JournalConflict
 from holdfast.engine.execution.context import BlockingContext, Context
+from holdfast.engine.execution.journal_session import JournalConflict
 from holdfast.engine.execution.node_threads import NodeThreads
 from holdfast.engine.execution.visit import Paused, Visit, VisitClosed
 from holdfast.engine.kernel.kernel import ClaimLost
@@ -50,13 +50,13 @@ async def run_node(
     began = clock.monotonic()
     task = asyncio.current_task()
     try:
-        if visit.claimed.memory.bytes <= LARGE_BYTES:
+        if visit.claimed.journal.memory.bytes <= LARGE_BYTES:
             state = graph.enter(execution, visit.branch)
         else:
             state = await visit.run_in_thread(graph.enter, execution, visit.branch)
         value = await _call_with_timeout(node, state, visit, threads)
         visit.raise_if_paused()
-        if visit.claimed.memory.bytes <= LARGE_BYTES and _is_light(value):
+        if visit.claimed.journal.memory.bytes <= LARGE_BYTES and _is_light(value):
             delta = graph.delta(execution, visit.branch, value)
         else:
             await visit.check_result_size(value)

@@ -6,8 +6,6 @@ when what it owes to others is paid.
 
 from __future__ import annotations
 
-import msgspec
-
 from holdfast.engine.execution.claimed_run import ClaimedRun
 from holdfast.engine.execution.waits import pause_reason, wait_deadline_ms
 from holdfast.engine.journal.endings import RunOutcome
@@ -50,26 +48,26 @@ class RunExit:
     async def pause(self, waits: tuple[Wait, ...]) -> None:
         """Let go of a run until one of its waits is over, unless that is so by now."""
         claimed = self._claimed
-        journal = claimed.journal
-        if journal is None:
+        writer = claimed.journal.writer
+        if writer is None:
             return
-        await claimed.persist()
-        await journal.append(())
-        if await claimed.close_inbox_if_expired():
-            await claimed.read_inbox()
+        await claimed.persistence.store()
+        await writer.append(())
+        if await claimed.inbox.close_if_expired():
+            await claimed.inbox.read()
         shown = await self._store_excess_waits(waits)
         while True:
-            now, signals = claimed.now_ms(), claimed.untaken_signals()
+            now, signals = claimed.now_ms(), claimed.inbox.untaken()
             answers = [resolved_wait(wait, signals, (), now) for wait in waits]
             limits = [answer.due_ms for answer in answers if isinstance(answer, Pending)]
             if len(limits) < len(answers):
                 return  # an answer is there by now: the node runs again, and finds it
             if claimed.head.status == "closing":
-                await claimed.write_events((Expired(now),))
+                await claimed.journal.write((Expired(now),))
                 return
             earliest = min((limit for limit in limits if limit is not None), default=None)
             due_ms = claimed.head.expires_ms if earliest is None else earliest
-            if await self._write_pause(shown, pause_reason(waits), due_ms, journal.extent):
+            if await self._write_pause(shown, pause_reason(waits), due_ms, writer.extent):
                 claimed.owner.on_paused(claimed.head)
                 return
             if await self._cancel_if_requested() or claimed.waits.resume_polling():
@@ -78,16 +76,16 @@ class RunExit:
     async def wait_in_session_queue(self) -> None:
         """Go back into the queue of the run's session, unless it stands in front there."""
         claimed = self._claimed
-        while claimed.execution.ending is None and await claimed.retry_store_errors(
+        while claimed.execution.ending is None and await claimed.claim.retry_store_errors(
             lambda: defer_to_earlier(
                 claimed.kernel, claimed.owner.local_workers, claimed.head, claimed.execution
             )
         ):
             if claimed.head.status == "closing":
-                await claimed.write_events((Expired(claimed.now_ms()),))
+                await claimed.journal.write((Expired(claimed.now_ms()),))
                 return
             due_ms = next_recheck_ms(claimed.head, claimed.now_ms())
-            if await self._write_pause((), "queued", due_ms, claimed.extent):
+            if await self._write_pause((), "queued", due_ms, claimed.journal.extent):
                 return
             await self._cancel_if_requested()  # perhaps the one before it has left
 
@@ -100,21 +98,21 @@ class RunExit:
         """
         claimed = self._claimed
         try:
-            await claimed.update_row(
+            await claimed.row.update(
                 owner_writes.pause_write,
                 execution=claimed.execution,
                 waits=waits,
                 signals=claimed.head.signals,
-                inbox=claimed.inbox_size(),
+                inbox=claimed.inbox.size(),
                 reason=reason,
                 due_ms=due_ms,
                 retries_left=self._retries_left(),
                 extent=extent,
             )
         except ConditionFailed as failed:
-            await claimed.reload_after_conflict(failed)
+            await claimed.inbox.reload_after_conflict(failed)
             return False
-        claimed.released = True
+        claimed.claim.mark_released()
         return True
 
     async def _cancel_if_requested(self) -> bool:
@@ -122,7 +120,7 @@ class RunExit:
         claimed = self._claimed
         if claimed.head.cancel is None:
             return False
-        await claimed.write_events((Cancelled(claimed.now_ms(), claimed.head.cancel),))
+        await claimed.journal.write((Cancelled(claimed.now_ms(), claimed.head.cancel),))
         return True
 
     async def _store_excess_waits(self, waits: tuple[Wait, ...]) -> tuple[Wait, ...]:
@@ -134,7 +132,7 @@ class RunExit:
             wait for wait in waits if wait not in claimed.journaled_waits(wait.branch)
         )
         if unjournaled:
-            await claimed.write_events((WaitsRecorded(claimed.now_ms(), unjournaled),))
+            await claimed.journal.write((WaitsRecorded(claimed.now_ms(), unjournaled),))
         # Whoever sends a signal looks in the row whether any is waited for; whoever extends the
         # run, when it is due.
         soonest = sorted(waits, key=wait_deadline_ms)
@@ -146,23 +144,24 @@ class RunExit:
     async def release(self, reason: str, *, due_ms: int | None = None, failures: int = 0) -> None:
         """Leave a run to whoever comes next, from that time on."""
         claimed = self._claimed
-        await claimed.persist()
-        if claimed.journal is not None:
-            await claimed.journal.append(())
+        await claimed.persistence.store()
+        writer = claimed.journal.writer
+        if writer is not None:
+            await writer.append(())
             # When its waits began is remembered, or they would begin anew.
             if claimed.waits.has_waited:
                 shown = await self._store_excess_waits(claimed.waits.open_waits(claimed.execution))
-                claimed.head = msgspec.structs.replace(claimed.head, waits=shown)
-        await claimed.retry_row_update(
+                claimed.row.remember_waits(shown)
+        await claimed.row.retry_update(
             owner_writes.release_write,
             execution=claimed.execution,
             due_ms=claimed.now_ms() if due_ms is None else due_ms,
             reason=reason,
             retries_left=self._retries_left(),
-            extent=claimed.extent,
+            extent=claimed.journal.extent,
             resume_failures=failures,
         )
-        claimed.released = True
+        claimed.claim.mark_released()
 
     async def release_on_outage(self, error: StoreError) -> None:
         """Release a run at once for whom the store can be used, and tell the worker that it cannot.
@@ -174,7 +173,7 @@ class RunExit:
         if claimed.head.status in ENDED:
             await self._postpone_cleanup(claimed.now_ms())
             return
-        claimed.journal = None
+        claimed.journal.invalidate()
         await self.release("store_unusable", failures=claimed.head.resume_failures)
 
     async def release_on_error(self, error: Exception) -> None:
@@ -189,7 +188,7 @@ class RunExit:
         elif failures >= claimed.owner.resumes_max:
             await self.end("quarantined", failure_of(error))
         else:
-            claimed.journal = None
+            claimed.journal.invalidate()
             due_ms = claimed.now_ms() + _resume_backoff_ms(failures)
             await self.release("resume_failed", due_ms=due_ms, failures=failures)
 
@@ -200,10 +199,10 @@ class RunExit:
         any other run that cannot be resumed.
         """
         claimed = self._claimed
-        claimed.journal = None
+        claimed.journal.invalidate()
         failures = claimed.head.resume_failures + 1
         quarantined = failures >= claimed.owner.resumes_max and claimed.head.status not in ENDED
-        await claimed.retry_row_update(
+        await claimed.row.retry_update(
             owner_writes.forced_release_write,
             # Quarantined, it is due at once: what it owes is paid, and then it leaves the index.
             due_ms=claimed.now_ms() + (0 if quarantined else _resume_backoff_ms(failures)),
@@ -211,7 +210,7 @@ class RunExit:
             failure=failure_of(error) if quarantined else None,
             cancel=claimed.head.cancel,
         )
-        claimed.released = True
+        claimed.claim.mark_released()
         if quarantined and claimed.head.status == "quarantined":
             claimed.owner.on_ended(claimed.head, claimed.execution, "quarantined")
 
@@ -229,14 +228,16 @@ class RunExit:
     async def end(self, status: Status, failure: Failure | None) -> None:
         """Let the row say how a run ended, pay what it owes, and let go of it."""
         claimed = self._claimed
-        if claimed.in_memory is not None and claimed.execution.ending == status:
+        if claimed.persistence.in_memory is not None and claimed.execution.ending == status:
             claimed.owner.on_ended(claimed.head, claimed.execution, status)
-            claimed.in_memory.mark_ended(RunOutcome(status, claimed.execution.state, failure))
-            claimed.released = True
+            claimed.persistence.in_memory.mark_ended(
+                RunOutcome(status, claimed.execution.state, failure)
+            )
+            claimed.claim.mark_released()
             return
-        await claimed.persist()
+        await claimed.persistence.store()
         if status == "expired":
-            await claimed.retry_row_update(owner_writes.close_write, status=status)
+            await claimed.row.retry_update(owner_writes.close_write, status=status)
             claimed.owner.on_ended(claimed.head, claimed.execution, status)
             await self._settle_obligations()
             await self._free_storage()
@@ -247,10 +248,10 @@ class RunExit:
             claimed.owner.on_ended(claimed.head, claimed.execution, status)
             await claimed.sleep(0)  # whoever waits for it need not wait for us to make up the row
             await self._settle_obligations()
-        while not claimed.released:
-            extent, cancel = claimed.extent, claimed.head.cancel
+        while not claimed.claim.released:
+            extent, cancel = claimed.journal.extent, claimed.head.cancel
             try:
-                await claimed.update_row(
+                await claimed.row.update(
                     owner_writes.end_write,
                     execution=claimed.execution,
                     status=status,
@@ -262,12 +263,12 @@ class RunExit:
                     extent=extent,
                 )
             except ConditionFailed as failed:
-                await claimed.reload_after_conflict(failed)
+                await claimed.inbox.reload_after_conflict(failed)
                 if not in_journal and claimed.head.cancel != cancel:
-                    claimed.journal = None  # resumed once more, the run is cancelled instead
+                    claimed.journal.invalidate()  # resumed once more, the run is cancelled instead
                     return
             else:
-                claimed.released = True
+                claimed.claim.mark_released()
         if not in_journal:
             claimed.owner.on_ended(claimed.head, claimed.execution, status)
 
@@ -285,15 +286,15 @@ class RunExit:
         """Do what the run owes to others, now that it has ended."""
         claimed = self._claimed
         local_workers, head = claimed.owner.local_workers, claimed.head
-        known = None if claimed.journal is None else claimed.execution
+        known = claimed.execution if claimed.journal.is_loaded else None
         if has_family_obligations(head):
-            await claimed.retry_store_errors(
+            await claimed.claim.retry_store_errors(
                 lambda: settle_family(claimed.kernel, local_workers, head, known)
             )
         if head.payer is not None:
-            await claimed.retry_store_errors(lambda: self._settle_account(known))
+            await claimed.claim.retry_store_errors(lambda: self._settle_account(known))
         if has_obligations(head):
-            await claimed.retry_store_errors(
+            await claimed.claim.retry_store_errors(
                 lambda: settle_obligations(claimed.kernel, local_workers, head)
             )
 
@@ -312,14 +313,14 @@ class RunExit:
         """Free what an ended run keeps."""
         claimed = self._claimed
         await claimed.kernel.spools.close(claimed.head.key, claimed.head.generation)
-        await claimed.retry_store_errors(lambda: free_run(claimed.kernel, claimed.head))
-        await claimed.retry_row_update(owner_writes.free_write)
-        claimed.released = True
+        await claimed.claim.retry_store_errors(lambda: free_run(claimed.kernel, claimed.head))
+        await claimed.row.retry_update(owner_writes.free_write)
+        claimed.claim.mark_released()
 
     async def _postpone_cleanup(self, due_ms: int | None) -> None:
         """Leave what is to be done for an ended run for later."""
-        await self._claimed.retry_row_update(owner_writes.postpone_free_write, due_ms=due_ms)
-        self._claimed.released = True
+        await self._claimed.row.retry_update(owner_writes.postpone_free_write, due_ms=due_ms)
+        self._claimed.claim.mark_released()
 
 
 def _resume_backoff_ms(failures: int) -> int:

@@ -47,7 +47,7 @@ class Drivers:
     def is_driving(self, run: RunKey) -> bool:
         """Return whether the run has a driver that has not released it."""
         driver = self._drivers.get(run)
-        return driver is not None and not driver.claimed.released
+        return driver is not None and not driver.claimed.claim.released
 
     def is_expecting(self, run: RunKey) -> bool:
         """Return whether the run has a driver, or gets one when its last driver ends."""
@@ -105,9 +105,9 @@ class Drivers:
         if self._drivers.get(run) is driver:
             del self._drivers[run], self._tasks[run]
             self._slots.release(run.tenant)
-        if not driver.claimed.released:
+        if not driver.claimed.claim.released:
             self._owner.may_own_strays = True
-        driver.claimed.notify_starter()
+        driver.claimed.persistence.notify_starter()
         successor = self._next_claims.pop(run, None)
         if successor is not None and _is_later_claim(successor[0], driver.claimed.head):
             self._start_if_owned(*successor)

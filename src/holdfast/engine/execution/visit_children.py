@@ -1,0 +1,98 @@
+"""The children of one visit of a node: runs that it starts, and waits for."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from holdfast.engine.execution.visit import Visit
+from holdfast.engine.execution.visit_waits import VisitWaits
+from holdfast.engine.journal.endings import RunOutcome
+from holdfast.engine.runs.children import ChildRequest
+from holdfast.engine.runs.starting import PreparedInput, prepare_input
+from holdfast.errors import ResultTaken
+from holdfast.graph import Graph
+from holdfast.model.child import child_signal
+from holdfast.model.event import ChildStarted, Failure, SignalTaken
+from holdfast.model.wait import Wait
+
+__all__ = ["VisitChildren"]
+
+
+class VisitChildren:
+    """Starts and awaits the children of one visit of a node."""
+
+    def __init__(self, visit: Visit, waits: VisitWaits) -> None:
+        self._visit = visit
+        self._waits = waits
+        self._count = 0
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    def next_number(self) -> int:
+        """Return the number of the next child that the visit starts."""
+        self._visit.check_open()
+        self._count += 1
+        return self._count
+
+    async def prepare_input(self, graph: Graph, input: Any) -> PreparedInput:
+        """Return the input of a child as it is stored."""
+        return await prepare_input(self._visit.claimed.kernel, graph, input, None)
+
+    async def start(self, wanted: ChildRequest) -> str:
+        """Start a child, unless it exists, record it, and return its id."""
+        visit = self._visit
+        external = visit.external
+        with visit.remember_loss():
+            await visit.claimed.journal.wait_durable()  # its input may be the result of a call
+            if wanted.budget is not None:
+                await external.budget_guard.grant_child_budget(
+                    visit, external.child_id(wanted), wanted.budget
+                )
+            id = await external.start_child(wanted)
+        name, number = wanted.graph.name, wanted.number
+        started = ChildStarted(
+            visit.now_ms(), visit.node, visit.visit, number, id, name, visit.branch
+        )
+        # It need not be durable: a node that runs again would only look for the child again.
+        await visit.record(started, durable=False)
+        return id
+
+    async def wait_for(self, id: str) -> RunOutcome:
+        """Return how a child ended; pause the run until it has.
+
+        Raises:
+            NotPausable: the node was declared with ``pausable="no"``.
+            RunNotFound: there is no such child, or its result was deleted.
+            ResultTaken: another visit took the result, and the child was not retried since.
+        """
+        self._visit.check_open()
+        name = child_signal(id)
+        key = f"{name}#1"
+        # Tasks of the node that await the same child all get the one answer.
+        async with self._locks.setdefault(id, asyncio.Lock()):
+            answer = self._visit.strand.answers.get(key)
+            if answer is None:
+                wait = await self._waits.begin(key, name, None)
+                await self._poll(id, wait)
+                answer = await self._waits.resolve(wait)
+        report: dict[str, Any] = answer.payload if isinstance(answer, SignalTaken) else {}
+        failure = None if report["failure"] is None else Failure(**report["failure"])
+        return RunOutcome(report["status"], report["state"], failure)
+
+    async def _poll(self, id: str, wait: Wait) -> None:
+        """Ask whether a child has ended, unless its signal is here or is sure to come."""
+        visit, name = self._visit, child_signal(id)
+        inbox = visit.claimed.inbox
+        waits = wait in visit.claimed.known_waits(visit.branch)
+        if self._has_signal(name) or (waits and not inbox.was_taken(name)):
+            return
+        with visit.remember_loss():
+            ended = await visit.external.poll_child(id)
+        if ended and inbox.was_taken(name) and not self._has_signal(name):
+            raise ResultTaken(
+                f"another visit of a node took the result of run {id!r}; "
+                "pass the result on in the state"
+            )
+
+    def _has_signal(self, name: str) -> bool:
+        return any(signal.name == name for signal in self._visit.claimed.inbox.untaken())
