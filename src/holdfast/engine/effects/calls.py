@@ -53,7 +53,7 @@ from holdfast.model.payload_limits import PayloadLimits
 from holdfast.model.policy import Retry
 from holdfast.model.quota import Cost, Quota
 from holdfast.model.spending import NO_SPENDING, Spending
-from holdfast.model.wait import recheck_key
+from holdfast.model.wait import BackoffWait, WaitKind
 from holdfast.records.codec import arguments_digest
 from holdfast.records.keys import RunKey
 
@@ -134,7 +134,7 @@ class CallHost(Protocol):
         """Return when it is time to ask a quota again, or let go of the run until then."""
         ...
 
-    async def sleep_or_pause(self, key: str, wake_at_ms: int, about: str) -> None:
+    async def sleep_or_pause(self, kind: WaitKind, wake_at_ms: int, about: str) -> None:
         """Return at that time, or let go of the run until then."""
         ...
 
@@ -239,8 +239,8 @@ class Calls:
                 continue
             now = self._host.now_ms()
             if known.retry_at_ms > now:
-                key = recheck_key("retry", call)
-                await self._host.sleep_or_pause(key, known.retry_at_ms, request.tool.name)
+                backoff = BackoffWait(call)
+                await self._host.sleep_or_pause(backoff, known.retry_at_ms, request.tool.name)
             permit = await self._host.acquire_permit(call, request.quota, request.price.quota_cost)
             started = False
             try:

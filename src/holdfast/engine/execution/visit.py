@@ -31,15 +31,22 @@ from holdfast.engine.runs.starting import PreparedInput, prepare_input
 from holdfast.errors import NotPausable, ResultTaken, ResultTooLarge, WaitBeyondExpiry
 from holdfast.graph import Graph, Node
 from holdfast.graph.values import TooLarge, durable
-from holdfast.model.call import Call, resolution_signal
-from holdfast.model.child import child_signal
+from holdfast.model.call import Call
 from holdfast.model.event import ChildStarted, Event, Failure, SignalTaken, TimerFired
 from holdfast.model.execution import Strand
 from holdfast.model.payload_limits import PayloadLimits
 from holdfast.model.quota import Cost, Quota
 from holdfast.model.signals import Pending, Signal, TakeSignal, TimeOut, WaitStale, resolved_wait
 from holdfast.model.spending import Spending
-from holdfast.model.wait import Wait, recheck_key, truncated_about
+from holdfast.model.wait import (
+    ChildWait,
+    QuotaWait,
+    ResolutionWait,
+    SignalWait,
+    TimerWait,
+    Wait,
+    WaitKind,
+)
 from holdfast.records.head import Head
 from holdfast.records.keys import RunKey
 
@@ -91,7 +98,7 @@ class Visit:
         """Why it cannot be let to wait."""
         self._node_spec = node
         self._began_ms = claimed.now_ms()
-        self._wait_counts: Counter[str] = Counter()
+        self._wait_counts: Counter[WaitKind] = Counter()
         self._child_count = 0
         self._child_locks: dict[str, asyncio.Lock] = {}
         self._closed = False
@@ -192,14 +199,14 @@ class Visit:
 
     # --- waiting ----------------------------------------------------------------------------------
 
-    def next_wait_key(self, name: str) -> str:
-        """Return what the next wait for something of that name is known by."""
+    def next_wait_number(self, kind: SignalWait | TimerWait) -> int:
+        """Return the number of the visit's next wait for that signal, or of its next sleep."""
         self.check_open()
-        self._wait_counts[name] += 1
-        return f"{name}#{self._wait_counts[name]}"
+        self._wait_counts[kind] += 1
+        return self._wait_counts[kind]
 
     async def begin_wait(
-        self, key: str, name: str | None, timeout_ms: int | None, about: str = ""
+        self, kind: WaitKind, timeout_ms: int | None, *, number: int = 1, about: str = ""
     ) -> Wait:
         """Return a wait as it began, which may have been in another process.
 
@@ -207,7 +214,7 @@ class Visit:
             WaitBeyondExpiry: it would outlast the run.
             NotPausable: the node was declared with ``pausable="no"``.
         """
-        head, visit = self.claimed.head, self.visit
+        head, visit, key = self.claimed.head, self.visit, kind.key(number)
         if not self.may_wait:
             raise NotPausable(f"node {self.node!r} has pausable='no', and so may not wait")
         for wait in self.claimed.known_waits(self.branch):
@@ -223,15 +230,15 @@ class Visit:
                 f"{_utc(head.expires_ms)}"
             )
         max_pause_ms = self._node_spec.max_pause_ms
-        return Wait(
+        return Wait.of(
+            kind,
             visit=visit,
-            key=key,
             branch=self.branch,
-            signal=name,
+            number=number,
             since_ms=now,
-            until_ms=deadline_ms,
+            deadline_ms=deadline_ms,
             stale_ms=None if max_pause_ms is None else now + max_pause_ms,
-            about=truncated_about(about),
+            about=about,
         )
 
     async def resolve_wait(self, wait: Wait) -> SignalTaken | TimerFired:
@@ -286,7 +293,7 @@ class Visit:
         """Return the event that a wait for a time is over."""
         return TimerFired(self.now_ms(), self.node, self.visit, key, self.branch)
 
-    async def sleep_or_pause(self, key: str, wake_at_ms: int, about: str) -> None:
+    async def sleep_or_pause(self, kind: WaitKind, wake_at_ms: int, about: str) -> None:
         """Return at that time, or let go of the run until then; nothing of it is written down.
 
         Whoever runs the node again asks again whether there is anything to wait for.
@@ -295,19 +302,19 @@ class Visit:
         if span <= self.hold_ms or not self.may_wait:
             await self.claimed.sleep(max(span, 0) / 1000)
             return
-        await self.pause_until(key, wake_at_ms, about)
+        await self.pause_until(kind, wake_at_ms, about)
 
-    async def pause_until(self, key: str, until_ms: int, about: str) -> NoReturn:
-        """Let go of the run until that time, or until somebody wakes it."""
+    async def pause_until(self, kind: WaitKind, deadline_ms: int, about: str) -> NoReturn:
+        """Release the run until that time, or until another process wakes it."""
         now = self.now_ms()
         await self._pause_on(
-            Wait(
+            Wait.of(
+                kind,
                 visit=self.visit,
-                key=key,
                 branch=self.branch,
                 since_ms=now,
-                until_ms=until_ms,
-                about=truncated_about(about),
+                deadline_ms=deadline_ms,
+                about=about,
             )
         )
 
@@ -448,15 +455,13 @@ class Visit:
     async def wait_for_quota(self, call: str, quota: Quota, retry_at_ms: int) -> None:
         """Return when it is time to ask a quota again, or let go of the run until then."""
         if not await self.wait_for_other_calls():
-            await self.sleep_or_pause(
-                recheck_key("quota", call), retry_at_ms, f"quota {quota.name}"
-            )
+            await self.sleep_or_pause(QuotaWait(call), retry_at_ms, f"quota {quota.name}")
 
     def _promised_ms(self, call: str) -> int | None:
         """Return when a quota said that it has room, where the run was let go of until then."""
-        key = recheck_key("quota", call)
+        key = QuotaWait(call).key()
         waits = self.claimed.known_waits(self.branch)
-        report = [wait.until_ms for wait in waits if (wait.visit, wait.key) == (self.visit, key)]
+        report = [wait.deadline_ms for wait in waits if (wait.visit, wait.key) == (self.visit, key)]
         return report[-1] if report else None
 
     async def reserve_budget(self, call: str, max_spending: Spending, unknown_reason: str) -> None:
@@ -478,14 +483,13 @@ class Visit:
 
     async def await_resolution(self, ambiguous: Ambiguous) -> SignalTaken:
         """Return what a person says of a call; pause the run until somebody has."""
-        name = resolution_signal(ambiguous.id)
-        key = f"{name}#1"
-        answer = self.strand.answers.get(key)
+        kind = ResolutionWait(ambiguous.id)
+        answer = self.strand.answers.get(kind.key())
         if answer is None:
             about = f"{ambiguous.name} {ambiguous.key}"
             if ambiguous.mismatch:
                 about += f"; not the result that was said: {ambiguous.mismatch}"
-            wait = await self.begin_wait(key, name, None, about)
+            wait = await self.begin_wait(kind, None, about=about)
             # It never goes stale: elsewhere the call would be made again, under another key.
             wait = msgspec.structs.replace(wait, stale_ms=None)
             if wait not in self.claimed.known_waits(self.branch):
@@ -536,13 +540,12 @@ class Visit:
             ResultTaken: another visit of a node was told, and nobody retried the child since.
         """
         self.check_open()
-        name = child_signal(id)
-        key = f"{name}#1"
+        kind = ChildWait(id)
         # Whoever awaits it twice at once gets one answer, twice.
         async with self._child_locks.setdefault(id, asyncio.Lock()):
-            answer = self.strand.answers.get(key)
+            answer = self.strand.answers.get(kind.key())
             if answer is None:
-                wait = await self.begin_wait(key, name, None)
+                wait = await self.begin_wait(kind, None)
                 await self._poll_child(id, wait)
                 answer = await self.resolve_wait(wait)
         report: dict[str, Any] = answer.payload if isinstance(answer, SignalTaken) else {}
@@ -551,7 +554,7 @@ class Visit:
 
     async def _poll_child(self, id: str, wait: Wait) -> None:
         """Ask for a child's end, unless it lies ready, or we are sure to be told of it."""
-        claimed, name = self.claimed, child_signal(id)
+        claimed, name = self.claimed, ChildWait(id).signal
         waits = wait in claimed.known_waits(self.branch)
         if self._has_signal(name) or (waits and not claimed.was_taken(name)):
             return
