@@ -26,6 +26,8 @@ __all__ = [
     "BudgetWait",
     "ChildWait",
     "QuotaWait",
+    "RecheckedKind",
+    "ReportedKind",
     "ResolutionWait",
     "SignalWait",
     "TimerWait",
@@ -105,7 +107,7 @@ class _ReservedKind(WaitKind, frozen=True):
         return f"{_RESERVED}{self.tag}.{self.subject}"
 
 
-class _ReportedKind(_ReservedKind, frozen=True):
+class ReportedKind(_ReservedKind, frozen=True):
     """A kind that a signal of the engine answers."""
 
     reason = "signal"
@@ -115,7 +117,7 @@ class _ReportedKind(_ReservedKind, frozen=True):
         return self._name
 
 
-class _RecheckedKind(_ReservedKind, frozen=True):
+class RecheckedKind(_ReservedKind, frozen=True):
     """A kind that no signal answers: the node asks again when the time is up, or when woken."""
 
     needs_recheck = True
@@ -130,7 +132,7 @@ class _RecheckedKind(_ReservedKind, frozen=True):
         return f"{_RESERVED}{self.tag}.{digest}"
 
 
-class ChildWait(_ReportedKind, frozen=True):
+class ChildWait(ReportedKind, frozen=True):
     """The node waits until a child, its subject, has ended."""
 
     tag = "child"
@@ -139,7 +141,7 @@ class ChildWait(_ReportedKind, frozen=True):
         return f"the end of run {self.subject}"
 
 
-class ResolutionWait(_ReportedKind, frozen=True):
+class ResolutionWait(ReportedKind, frozen=True):
     """The node waits for a person to say what became of an ambiguous call, its subject."""
 
     tag = "call"
@@ -149,7 +151,7 @@ class ResolutionWait(_ReportedKind, frozen=True):
         return f"a person to say what became of call {self.subject} ({about})"
 
 
-class BackoffWait(_RecheckedKind, frozen=True):
+class BackoffWait(RecheckedKind, frozen=True):
     """The node waits for the next attempt: of the call that is its subject, or of the node."""
 
     tag = "retry"
@@ -159,7 +161,7 @@ class BackoffWait(_RecheckedKind, frozen=True):
         return f"another attempt at {about}" if about else "another attempt"
 
 
-class QuotaWait(_RecheckedKind, frozen=True):
+class QuotaWait(RecheckedKind, frozen=True):
     """The node waits until a quota has a permit for the call that is its subject."""
 
     tag = "quota"
@@ -169,7 +171,7 @@ class QuotaWait(_RecheckedKind, frozen=True):
         return f"the {about}"
 
 
-class BudgetWait(_RecheckedKind, frozen=True):
+class BudgetWait(RecheckedKind, frozen=True):
     """The node waits until the budget covers its subject: a call, or a child's share."""
 
     tag = "budget"
