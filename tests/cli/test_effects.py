@@ -128,7 +128,7 @@ def test_calls_that_may_have_been_made_are_listed(holdfast: Holdfast) -> None:
     assert re.fullmatch(told, lines[1])
     assert len(lines) == 2
     assert facts["paused for"] == "ambiguous"
-    awaited = f"somebody to say what became of call {call['call']} (pay {call['key']}), since "
+    awaited = f"a person to say what became of call {call['call']} (pay {call['key']}), since "
     assert facts["waits for"].startswith(awaited)
     others = holdfast("run", "ambiguous", "--tenant", "t")
     assert (others.exit_code, others.stdout, others.stderr) == (0, "", "no calls\n")

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, hours, minutes, signal
-from holdfast.engine.execution import run_exit, waits
+from holdfast.engine.execution import waits
 from holdfast.errors import RunFailed
+from holdfast.model import signals
 from holdfast.model.event import WaitsRecorded
 from holdfast.model.signals import resolved_wait
 from holdfast.records.codec import unpack_events
@@ -112,7 +113,9 @@ async def test_many_waits_are_kept_in_the_journal_with_their_times(house: House)
     assert len(written) == 20
     assert len(head["waits"]) == 8
     # The soonest are those that are shown; and nothing is written twice.
-    assert [wait["until_ms"] for wait in head["waits"]] == sorted(w.until_ms for w in written)[:8]
+    assert [wait["until_ms"] for wait in head["waits"]] == sorted(w.deadline_ms for w in written)[
+        :8
+    ]
     assert head["waits"][0]["signal"] == "go0"
     house.clock.advance(60)
     other = house.open()
@@ -280,7 +283,7 @@ async def test_not_every_branch_is_asked_whenever_one_comes_to_wait(
         asked["waits"] += 1
         return resolved_wait(wait, *rest)
 
-    for room in (run_exit, waits):
+    for room in (signals, waits):
         monkeypatch.setattr(room, "resolved_wait", counting)
     graph = each(waits_for("go"), concurrency=1)
     async with house.worker(hf, graph) as worker:

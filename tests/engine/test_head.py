@@ -187,9 +187,9 @@ async def test_a_row_shows_what_an_operator_needs(house: House) -> None:
     assert (run.status, run.node, run.reason, run.owner) == ("waiting", "review", "signal", None)
     (wait,) = run.waits
     assert (wait.signal, wait.since_ms) == ("decision", started_ms + 1_500)
-    assert wait.until_ms == started_ms + 1_500 + 3_600_000
+    assert wait.deadline_ms == started_ms + 1_500 + 3_600_000
     assert run.due_at is not None
-    assert run.due_at.timestamp() * 1000 == wait.until_ms
+    assert run.due_at.timestamp() * 1000 == wait.deadline_ms
     assert (run.nodes_run, run.spent_seconds, run.retries_left) == (1, 1.5, 3)
     items = await journal_items(hf, "doc-42")
     assert run.journal_records == len(items) == 1

@@ -9,9 +9,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.call import resolution_signal
-from holdfast.model.child import child_signal
-from holdfast.model.wait import Wait
+from holdfast.model.wait import ChildWait, ResolutionWait, Wait
 from holdfast.records.head import Head
 from holdfast.records.keys import RunKey, SessionQueueKey
 from holdfast.records.session_queue import (
@@ -166,11 +164,11 @@ def test_a_queued_run_asks_within_a_minute_to_an_hour(waited: int, scheduled: in
 
 def test_the_longest_wait_is_answered_that_still_takes_an_answer() -> None:
     waits = (
-        Wait(visit=1, key="sleep#1", since_ms=1, until_ms=NOW_MS + 1),
-        Wait(visit=1, key="late#1", signal="late", since_ms=2, until_ms=NOW_MS),
+        Wait(visit=1, key="sleep#1", since_ms=1, deadline_ms=NOW_MS + 1),
+        Wait(visit=1, key="late#1", signal="late", since_ms=2, deadline_ms=NOW_MS),
         Wait(visit=1, key="stale#1", signal="stale", since_ms=3, stale_ms=NOW_MS - 1),
         Wait(visit=1, key="second#1", signal="second", since_ms=5),
-        Wait(visit=1, key="first#1", signal="first", since_ms=4, until_ms=NOW_MS + 1),
+        Wait(visit=1, key="first#1", signal="first", since_ms=4, deadline_ms=NOW_MS + 1),
     )
     waiting = head(status="waiting", waits=waits)
     assert promotable_signal(waiting, "new", NOW_MS) == "first"
@@ -184,7 +182,7 @@ def test_the_longest_wait_is_answered_that_still_takes_an_answer() -> None:
 
 
 def test_no_start_stands_for_what_only_a_child_or_a_person_can_say() -> None:
-    names = (child_signal("other"), resolution_signal("0" * 16))
-    waits = tuple(Wait(visit=1, key=f"{name}#1", signal=name, since_ms=1) for name in names)
+    kinds = (ChildWait("other"), ResolutionWait("0" * 16))
+    waits = tuple(Wait.of(kind, visit=1, branch="", since_ms=1) for kind in kinds)
     waiting = head(status="waiting", waits=waits)
     assert promotable_signal(waiting, "new", NOW_MS) is None

@@ -33,7 +33,7 @@ waits = st.builds(
     key=st.just("go#1"),
     signal=st.none() | names,
     since_ms=st.just(0),
-    until_ms=limits,
+    deadline_ms=limits,
     stale_ms=limits,
 )
 
@@ -42,7 +42,7 @@ waits = st.builds(
 def test_the_first_that_fits_and_came_in_time_is_taken(
     wait: Wait, inbox: list[Signal], taken: set[tuple[str, str]], now: int
 ) -> None:
-    ends = [limit for limit in (wait.until_ms, wait.stale_ms) if limit is not None]
+    ends = [limit for limit in (wait.deadline_ms, wait.stale_ms) if limit is not None]
     over = min(ends, default=10**9)
     in_time = [
         (signal.accepted_ms, signal.id, signal)
@@ -57,7 +57,7 @@ def test_the_first_that_fits_and_came_in_time_is_taken(
     elif now < over:
         assert answer == Pending(min(ends, default=None))
     else:
-        assert answer == (TimeOut() if wait.until_ms == over else WaitStale())
+        assert answer == (TimeOut() if wait.deadline_ms == over else WaitStale())
 
 
 @given(waits, signals, st.integers(0, 25), st.integers(0, 25))
@@ -78,7 +78,7 @@ def test_signals_count_in_the_order_of_their_stamps() -> None:
     assert in_order(inbox) == ["c", "a", "b", "0"]
     assert in_order(inbox[::-1]) == ["c", "a", "b", "0"]
     # One that came after the time was up does not keep those off that came in time.
-    late = msgspec.structs.replace(waiting("go"), until_ms=95)
+    late = msgspec.structs.replace(waiting("go"), deadline_ms=95)
     assert resolved_wait(late, inbox, set(), 200) == TakeSignal(inbox[-1])
 
 
@@ -124,7 +124,7 @@ def test_past_its_expiry_a_run_goes_on_that_a_signal_had_brought_under_way() -> 
 
 def test_a_timer_that_runs_does_not_undo_a_decision_that_was_taken() -> None:
     taken = SignalTaken(5, "n", 0, "go#1", "go", "a")
-    retrying = Wait(visit=0, key="retry", since_ms=6, until_ms=12)
+    retrying = Wait(visit=0, key="retry", since_ms=6, deadline_ms=12)
     assert continues_past_expiry([retrying], [], folded(at(), [taken]), 10)
     assert not continues_past_expiry([retrying], [], at(), 10)
 

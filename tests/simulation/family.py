@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from holdfast.model.child import CHILD_SIGNAL_PREFIX, child_signal, is_child_signal
+from holdfast.model.child import child_id_of, child_signal
 from holdfast.model.event import SignalTaken
 from holdfast.model.execution import Execution
 from holdfast.records.head import ENDED, OPEN, TROUBLED, Head
@@ -125,13 +125,12 @@ class Family:
 
     def taken(self, chronicle: Chronicle, event: SignalTaken, what: object) -> None:
         """Check that what a parent hears of its child is true."""
-        if not is_child_signal(event.name):
+        child = child_id_of(event.name)
+        if not child:
             return
         self._seen["child heard of"] += 1
         self._seen[f"child {event.payload['status']}"] += 1
-        row = self._runs.row(
-            RunKey(chronicle.key.tenant, event.name.removeprefix(CHILD_SIGNAL_PREFIX))
-        )
+        row = self._runs.row(RunKey(chronicle.key.tenant, child))
         if row is None or row.parent is None or row.parent.generation != chronicle.generation:
             raise Broken(f"{what}, which is no child of it")
         execution = self._runs.of_row(row).execution

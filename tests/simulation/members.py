@@ -23,8 +23,8 @@ from holdfast.errors import (
     StoreError,
 )
 from holdfast.graph import Graph
-from holdfast.model.call import resolution_signal
 from holdfast.model.run import AmbiguousCall
+from holdfast.model.wait import ResolutionWait
 from holdfast.records.head import ENDED
 from holdfast.records.keys import RunKey
 from tests.simulation.chronicle import Broken
@@ -293,7 +293,8 @@ class Fleet:
             await hf.resolve(call.run, call.call, **self.outside.said_of(call.key))
         except (RunEnded, RunNotFound, NotAmbiguous):
             return
-        self.promises.signalled(RunKey(TENANT, call.run), resolution_signal(call.call), RESOLUTION)
+        name = ResolutionWait(call.call).signal
+        self.promises.signalled(RunKey(TENANT, call.run), name, RESOLUTION)
 
     async def start(
         self, hf: Holdfast, run: str, wish: Wish, *, user: str | None = OWN

@@ -20,7 +20,6 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from holdfast.model.call import is_resolution_signal
 from holdfast.model.event import (
     CallFinished,
     CallIntended,
@@ -33,7 +32,7 @@ from holdfast.model.event import (
 from holdfast.model.execution import Execution
 from holdfast.model.invocation import Answer
 from holdfast.model.signals import is_open_wait
-from holdfast.model.wait import Wait
+from holdfast.model.wait import ResolutionWait, Wait, signal_kind
 from holdfast.records.head import ENDED, Head
 from holdfast.records.keys import call_key
 from tests.simulation.chronicle import Broken, Chronicle, Chronicles
@@ -253,7 +252,7 @@ class Once:
         return [
             wait
             for wait in head.waits
-            if is_resolution_signal(wait.signal) and is_open_wait(wait, execution)
+            if isinstance(wait.kind, ResolutionWait) and is_open_wait(wait, execution)
         ]
 
     def put(self, events: list[Event]) -> None:
@@ -273,8 +272,9 @@ class Once:
                 self._finished(event, what)
             case CallRetried():
                 self._seen["call failed, to be made again"] += 1
-            case SignalTaken() if is_resolution_signal(event.name) and event.id != RESOLUTION:
-                raise Broken(f"P3: {what}, which nobody said of that call")
+            case SignalTaken() if event.id != RESOLUTION:
+                if isinstance(signal_kind(event.name), ResolutionWait):
+                    raise Broken(f"P3: {what}, which nobody said of that call")
             case NodeFinished():
                 self._check_none_left(chronicle, event, what)
             case _:

@@ -22,6 +22,7 @@ from holdfast.model.event import CallFinished, Event
 from holdfast.model.invocation import Answer, Emit, Request
 from holdfast.model.pricing import ModelPrice, Usage
 from holdfast.model.spending import NANODOLLARS_PER_DOLLAR, NO_SPENDING, Spending
+from holdfast.model.wait import BudgetWait
 from holdfast.records.codec import arguments_digest
 from holdfast.records.head import ENDED, Head
 from holdfast.records.keys import RunKey, account_key, grant_key
@@ -212,7 +213,7 @@ class Books:
             self._may[name] = max(self._may.get(name, 0), head.budget.tokens)
             if head.budget.tokens > self._slices.get(name, head.budget.tokens):
                 raise Broken(f"{head.key.id} may spend more than the slice {self._slices[name]}")
-        if head.owner is None and any(wait.key.startswith("%budget") for wait in head.waits):
+        if head.owner is None and any(isinstance(wait.kind, BudgetWait) for wait in head.waits):
             self._seen["out of money"] += 1
             self._seen["out of shared money"] += head.payer is not None
 

@@ -21,11 +21,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from holdfast.model.budget import Budget
-from holdfast.model.call import is_resolution_signal
-from holdfast.model.child import is_child_signal
 from holdfast.model.execution import Execution
 from holdfast.model.signals import Signal as InboxSignal
-from holdfast.model.signals import TakeSignal, resolved_wait
+from holdfast.model.signals import TakeSignal, is_caller_signal, resolved_wait
 from holdfast.records.blob_keys import blob_prefix
 from holdfast.records.codec import unpack_value
 from holdfast.records.head import ENDED, OPEN, Head
@@ -444,7 +442,7 @@ class Promises:
         signals = self._journals.untaken(chronicle, head) + [
             InboxSignal(name, id, accepted_ms)
             for (name, id), accepted_ms in chronicle.accepted.items()
-            if is_child_signal(name) or is_resolution_signal(name)
+            if not is_caller_signal(name)
         ]
         return any(
             isinstance(

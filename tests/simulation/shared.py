@@ -21,6 +21,7 @@ from holdfast.model.event import CallFinished, Event
 from holdfast.model.invocation import Answer, Request
 from holdfast.model.quota import Quota
 from holdfast.model.spending import NO_SPENDING, Spending
+from holdfast.model.wait import QuotaWait
 from holdfast.records.codec import unpack_value
 from holdfast.records.head import Head
 from holdfast.records.journal import Content
@@ -310,8 +311,8 @@ class Shared:
         if head.reason != "quota" or held or execution is None:
             return
         for wait in head.waits:
-            call = wait.key.removeprefix("%quota.")
-            if call == wait.key or f"model.{SAGE}" not in call:
+            call = wait.kind.subject
+            if not isinstance(wait.kind, QuotaWait) or f"model.{SAGE}" not in call:
                 continue
             self._seen["shared question waits for a quota"] += 1
             strand = execution.strand(wait.branch)

@@ -125,7 +125,7 @@ def test_a_row_is_read() -> None:
     assert (head.status, head.epoch, head.owner, head.needs_fence) == ("waiting", 7, None, True)
     assert head.index_key == IndexKey("DUE#warranty#002", "1700000600000#acme#doc-42#7")
     assert head.waits == (
-        Wait(visit=2, key="ok#1", signal="ok", since_ms=1, until_ms=1_700_000_600_000),
+        Wait(visit=2, key="ok#1", signal="ok", since_ms=1, deadline_ms=1_700_000_600_000),
     )
     assert head.extent == JournalExtent(3, 99, True)
     assert head.retry == RetryRequest("r1", "read")

@@ -9,14 +9,11 @@ import click
 import msgspec
 
 from holdfast.cli.text import columns, compact, say, utc, utc_of_ms
-from holdfast.engine.execution.waits import pause_reason
 from holdfast.model.budget import BudgetLimits
-from holdfast.model.call import RESOLUTION_PREFIX
-from holdfast.model.child import CHILD_SIGNAL_PREFIX, is_child_signal
 from holdfast.model.event import Failure
 from holdfast.model.run import HistoryEntry, Run, RunEntry, SessionQueueEntry
 from holdfast.model.spending import NANODOLLARS_PER_DOLLAR, NO_SPENDING
-from holdfast.model.wait import Wait
+from holdfast.model.wait import BudgetWait, Wait
 
 __all__ = [
     "budget_needs",
@@ -36,11 +33,11 @@ _ANSWERS = ("payload", "result")
 _FOR_MACHINES = ("digest", "kinds")
 _SAYS_NOTHING = (None, "", msgspec.structs.asdict(NO_SPENDING))
 _TIMES = {
+    "deadline_ms": "until_at",
     "expires_ms": "expires_at",
     "retry_at_ms": "retry_at",
     "since_ms": "since_at",
     "stale_ms": "stale_at",
-    "until_ms": "until_at",
 }
 
 
@@ -73,7 +70,10 @@ def row_of(row: Run) -> dict[str, Any]:
     shown = _readable_fields(msgspec.structs.asdict(row))
     return {
         **shown,
-        "waits": [_readable_fields(msgspec.structs.asdict(wait)) for wait in row.waits],
+        "waits": [
+            {"kind": wait.kind.tag, **_readable_fields(msgspec.structs.asdict(wait))}
+            for wait in row.waits
+        ],
     }
 
 
@@ -127,7 +127,7 @@ def money_facts(row: Run) -> Iterator[tuple[str, str]]:
 
 def budget_needs(row: Run) -> list[str]:
     """Return what a run lacks that waits for a larger budget."""
-    return [wait.about for wait in row.waits if pause_reason([wait]) == "budget"]
+    return [wait.about for wait in row.waits if isinstance(wait.kind, BudgetWait)]
 
 
 def _limits(limits: BudgetLimits) -> Iterator[str]:
@@ -145,34 +145,13 @@ def dollars(amount: float) -> str:
 
 
 def _wait_text(wait: Wait) -> str:
-    told = f"{_wait_cause(wait)}, since {utc_of_ms(wait.since_ms)}"
-    if wait.until_ms is not None:
+    told = f"{wait.description}, since {utc_of_ms(wait.since_ms)}"
+    if wait.deadline_ms is not None:
         word = "asks again at" if wait.needs_recheck else "until"
-        told += f", {word} {utc_of_ms(wait.until_ms)}"
+        told += f", {word} {utc_of_ms(wait.deadline_ms)}"
     if wait.stale_ms is not None:
         told += f", stale at {utc_of_ms(wait.stale_ms)}"
     return told
-
-
-def _wait_cause(wait: Wait) -> str:
-    """Return what has to happen before a wait is over."""
-    signal = wait.signal or ""
-    if is_child_signal(signal):
-        return f"the end of run {signal.removeprefix(CHILD_SIGNAL_PREFIX)}"
-    match pause_reason([wait]):
-        case "ambiguous":
-            call = signal.removeprefix(RESOLUTION_PREFIX)
-            return f"somebody to say what became of call {call} ({wait.about})"
-        case "budget":
-            return f"a larger budget: it {wait.about}"
-        case "quota":
-            return f"the {wait.about}"
-        case "retry":
-            return f"another attempt at {wait.about}" if wait.about else "another attempt"
-        case "signal":
-            return f"the signal {signal}"
-        case _:
-            return "a time"
 
 
 def show_entries(entries: Sequence[HistoryEntry]) -> None:

@@ -17,16 +17,10 @@ from holdfast.model.event import (
 from holdfast.model.spending import NO_SPENDING, Spending
 
 __all__ = [
-    "RESOLUTION_PREFIX",
     "Call",
     "CallEvent",
     "call_after",
-    "is_resolution_signal",
-    "resolution_signal",
 ]
-
-RESOLUTION_PREFIX = "%call."
-"""What the names of signals begin with by which a person says what became of a call."""
 
 CallEvent = CallFinished | CallIntended | CallVoided | CallRetried | CallReserved
 
@@ -83,13 +77,3 @@ def call_after(before: Call, event: CallEvent) -> Call:
             )
         case CallReserved():
             return msgspec.structs.replace(before, reserved=event.max_spending)
-
-
-def resolution_signal(call_id: str) -> str:
-    """Return the name of the signal by which a person says what became of a call."""
-    return f"{RESOLUTION_PREFIX}{call_id}"
-
-
-def is_resolution_signal(signal: str | None) -> bool:
-    """Return whether a wait for that signal is one for a person to say what became of a call."""
-    return signal is not None and signal.startswith(RESOLUTION_PREFIX)

@@ -1,36 +1,35 @@
-"""How the end of a child is told to the run that started it."""
+"""The signal that tells a run that its child has ended."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from holdfast.model.wait import ChildWait, signal_kind
+
 __all__ = [
-    "CHILD_SIGNAL_PREFIX",
     "child_id_of",
     "child_signal",
     "is_child_signal",
     "is_unfinished_child_signal",
 ]
 
-CHILD_SIGNAL_PREFIX = "%child."
-"""What the names of such signals begin with; nobody else can send one."""
-
 
 def child_signal(id: str) -> str:
     """Return the name of the signal that tells of a child's end."""
-    return f"{CHILD_SIGNAL_PREFIX}{id}"
+    return ChildWait(id).signal
 
 
-def is_child_signal(name: str | None) -> bool:
+def is_child_signal(name: str) -> bool:
     """Return whether a signal of that name tells of a child's end."""
-    return name is not None and name.startswith(CHILD_SIGNAL_PREFIX)
+    return isinstance(signal_kind(name), ChildWait)
 
 
 def child_id_of(name: str) -> str:
-    """Return the child of whose end a signal of that name tells; empty where it is another one."""
-    return name.removeprefix(CHILD_SIGNAL_PREFIX) if name.startswith(CHILD_SIGNAL_PREFIX) else ""
+    """Return the id of the child that a signal of that name reports; empty for other signals."""
+    kind = signal_kind(name)
+    return kind.subject if isinstance(kind, ChildWait) else ""
 
 
 def is_unfinished_child_signal(name: str, payload: Any) -> bool:
-    """Return whether a signal tells of a child that ended otherwise than it should have."""
+    """Return whether a signal tells of a child that ended without a result."""
     return is_child_signal(name) and payload["status"] != "finished"

@@ -12,7 +12,6 @@ from holdfast.model.call import Call, CallEvent, call_after
 from holdfast.model.child import (
     child_id_of,
     child_signal,
-    is_child_signal,
     is_unfinished_child_signal,
 )
 from holdfast.model.event import (
@@ -45,7 +44,7 @@ from holdfast.model.event import (
 from holdfast.model.execution import Branch, Execution, Strand, branch_paths, is_within, outer_path
 from holdfast.model.reducers import reduced
 from holdfast.model.spending import NO_SPENDING, Spending
-from holdfast.model.wait import Wait
+from holdfast.model.wait import ChildWait, Wait
 
 __all__ = ["folded", "is_terminal", "restored", "snapshot"]
 
@@ -394,7 +393,7 @@ def _retried_strand(strand: Strand) -> dict[str, Any]:
         "answers": {key: a for key, a in strand.answers.items() if key not in unfinished},
         "children": {n: id for n, id in strand.children.items() if child_signal(id) in finished},
         # Nobody tells a run that has failed: whether they have ended meanwhile is asked again.
-        "waits": tuple(wait for wait in strand.waits if not is_child_signal(wait.signal)),
+        "waits": tuple(wait for wait in strand.waits if not isinstance(wait.kind, ChildWait)),
     }
 
 

@@ -1,4 +1,8 @@
-"""Signals and waits: which signal answers which wait, decided without any doing."""
+"""Which signal answers which wait, and when a wait ends without one.
+
+The question has one answer, `resolved_wait`. Everything else that asks it builds on that function:
+a node that waits, the pause of a run, its resume, its expiry, the queue of a session.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from holdfast.model.execution import Execution
-from holdfast.model.wait import Wait
+from holdfast.model.wait import Wait, signal_kind
 
 __all__ = [
     "Pending",
@@ -18,6 +22,7 @@ __all__ = [
     "TakeSignal",
     "TimeOut",
     "WaitStale",
+    "all_pending",
     "continues_past_expiry",
     "is_caller_signal",
     "is_open_wait",
@@ -27,7 +32,7 @@ __all__ = [
 
 
 class SignalName(msgspec.Struct, frozen=True):
-    """What a node waits for."""
+    """The condition that a signal of that name has come."""
 
     name: str
 
@@ -44,20 +49,19 @@ class Signal(msgspec.Struct, frozen=True):
     id: str
     accepted_ms: int
     body: Any = None
-    """Where its payload lies, packed. Nothing here looks at it: the engine unpacks the payload of
-    the signal that is taken, and of no other."""
+    """Where its packed payload is stored. The engine unpacks it only when it takes the signal."""
     stamp: str = ""
-    """The id of the write that put it there, a UUIDv7: it says in which order signals came, also
-    within a millisecond. Empty where that is not known."""
+    """The id of the write that stored it, a UUIDv7, which orders signals also within a millisecond.
+    Empty if it is unknown."""
     size: int = 0
-    """How many bytes its payload has before compression."""
+    """The bytes of its payload before compression."""
 
     @property
     def order(self) -> tuple[str, str]:
-        """What signals are sorted by to be in the order in which they were accepted.
+        """The sort key for the order in which signals were accepted.
 
-        A stamp is greater than all that its process made before; those of two processes are in the
-        order of their clocks. Without one, the millisecond counts, and then the id.
+        A stamp is greater than all earlier stamps of its process. Stamps of two processes follow
+        the clocks of the processes. Signals without a stamp are sorted by millisecond, then by id.
         """
         if self.stamp:
             return self.stamp, self.id
@@ -68,28 +72,28 @@ class Signal(msgspec.Struct, frozen=True):
 def is_caller_signal(name: str) -> bool:
     """Return whether a caller can have sent a signal of that name.
 
-    The engine itself tells a run how a child ended, and what became of a call. The run alone
-    decides how many of these there are: they are neither counted nor refused.
+    The engine sends the other signals: they report the end of a child or the resolution of a call.
+    The run decides how many of those there are, so the limits of the inbox do not count them.
     """
-    return not name.startswith("%")
+    return signal_kind(name).takes_caller_signal
 
 
 class TakeSignal(msgspec.Struct, frozen=True):
-    """This signal is the answer."""
+    """This signal answers the wait."""
 
     signal: Signal
 
 
 class TimeOut(msgspec.Struct, frozen=True):
-    """The time is up."""
+    """The deadline of the wait has passed."""
 
 
 class WaitStale(msgspec.Struct, frozen=True):
-    """The pause took too long."""
+    """The wait lasted so long that the run's state is stale."""
 
 
 class Pending(msgspec.Struct, frozen=True):
-    """There is no answer yet; at that time there is one, if not before."""
+    """There is no answer yet. At ``due_ms`` the wait ends without one; None if it never does."""
 
     due_ms: int | None
 
@@ -100,10 +104,10 @@ Resolution: TypeAlias = TakeSignal | TimeOut | WaitStale | Pending
 def continues_past_expiry(
     waits: Iterable[Wait], inbox: Iterable[Signal], execution: Execution, expires_ms: int
 ) -> bool:
-    """Return whether a run that is past its expiry goes on, for it holds a signal accepted before.
+    """Return whether a run continues past its expiry, because it has a signal accepted before.
 
-    One that waits goes on if the signal is what it waits for; one that was under way goes on if
-    any signal brought it there, or lies ready for it.
+    A run that waits for signals continues if such a signal answers one of its waits. Another run
+    continues if it took a signal before, or if one is in its inbox.
     """
     in_time = [
         signal
@@ -120,7 +124,7 @@ def continues_past_expiry(
 
 
 def is_open_wait(wait: Wait, execution: Execution) -> bool:
-    """Return whether a wait is still that of a strand, and was not answered."""
+    """Return whether the node that began a wait is still in that visit, and has no answer yet."""
     strand = execution.strand(wait.branch)
     if strand is None or not execution.is_at_visit(wait.branch, wait.visit):
         return False
@@ -130,13 +134,12 @@ def is_open_wait(wait: Wait, execution: Execution) -> bool:
 def resolved_wait(
     wait: Wait, inbox: Iterable[Signal], taken: Collection[tuple[str, str]], now_ms: int
 ) -> Resolution:
-    """Return what has become of a wait.
+    """Return whether a wait has ended, and how.
 
-    Signals of one name count in the order in which they were accepted. One that was accepted after
-    the wait's time was up does not undo that it was up.
+    The wait takes the signal of its name that was accepted first. A signal that was accepted when
+    the wait's time was up comes too late: the wait times out, or is stale.
     """
-    limits = [limit for limit in (wait.until_ms, wait.stale_ms) if limit is not None]
-    limit = min(limits, default=None)
+    limit = wait.due_ms
     if wait.signal is not None:
         fitting = [
             signal
@@ -149,4 +152,16 @@ def resolved_wait(
             return TakeSignal(min(fitting, key=lambda signal: signal.order))
     if limit is None or now_ms < limit:
         return Pending(limit)
-    return TimeOut() if limit == wait.until_ms else WaitStale()
+    return TimeOut() if limit == wait.deadline_ms else WaitStale()
+
+
+def all_pending(waits: Iterable[Wait], untaken: Collection[Signal], now_ms: int) -> Pending | None:
+    """Return when the first of several waits is due; None if one of them has ended."""
+    limits: list[int] = []
+    for wait in waits:
+        answer = resolved_wait(wait, untaken, (), now_ms)
+        if not isinstance(answer, Pending):
+            return None
+        if answer.due_ms is not None:
+            limits.append(answer.due_ms)
+    return Pending(min(limits, default=None))

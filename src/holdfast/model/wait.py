@@ -1,50 +1,297 @@
-"""What a paused node waits for."""
+"""A wait of a paused node, and the kinds of waits.
+
+The class of a kind says everything that depends on the kind: what answers the wait, the word in
+the run's row, the text for people. The engine, the row and the command line ask the class.
+
+A new kind takes two edits: its class here, listed in `WAIT_KINDS`, and the code that begins the
+wait with `Wait.of`, as `engine/execution/visit.py` does for the others.
+
+A stored wait has no field for its kind, because the names in it tell the kind. Callers cannot use
+names that begin with ``%``. Kinds that only the engine uses have names of the form
+``%<tag>.<subject>``, either as the signal that answers the wait or as the wait's key. `wait_kind`
+reads these names, so it also reads every wait that earlier releases stored.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
+from typing import ClassVar
 
 import msgspec
 
-__all__ = ["Wait", "recheck_key", "truncated_about"]
+__all__ = [
+    "WAIT_KINDS",
+    "BackoffWait",
+    "BudgetWait",
+    "ChildWait",
+    "QuotaWait",
+    "RecheckedKind",
+    "ReportedKind",
+    "ResolutionWait",
+    "SignalWait",
+    "TimerWait",
+    "UnknownWait",
+    "Wait",
+    "WaitKind",
+    "pause_reason",
+    "signal_kind",
+    "wait_kind",
+]
 
-# A row has room for eight waits, and never more than 8 KB; a call's key may have 256 letters.
+# A row holds eight waits in at most 8 KB; the key of a call may have 256 characters.
 _KEY_BYTES_MAX = 100
 _ABOUT_BYTES_MAX = 200
+_RESERVED = "%"
+
+
+class WaitKind(msgspec.Struct, frozen=True):
+    """What a node waits for, and what follows from that."""
+
+    subject: str = ""
+    """Which one of its kind: the signal's name, the child's id, the call."""
+
+    tag: ClassVar[str]
+    """The name of the kind."""
+    reason: ClassVar[str]
+    """The reason in the row of a run that pauses for such a wait."""
+    needs_recheck: ClassVar[bool] = False
+    """Whether no signal answers the wait: its node has to run and ask again."""
+    takes_caller_signal: ClassVar[bool] = False
+    """Whether a signal that a caller sends answers the wait."""
+
+    @property
+    def signal(self) -> str | None:
+        """The name of the signal that answers the wait; None if only time ends it."""
+        return None
+
+    def key(self, number: int = 1) -> str:
+        """Return the key of a visit's wait; ``number`` counts the visit's waits for the same."""
+        return f"{self.signal or ''}#{number}"
+
+    def description(self, about: str) -> str:
+        """Return for people what has to happen before the wait ends."""
+        raise NotImplementedError
+
+
+class SignalWait(WaitKind, frozen=True):
+    """The node waits for a signal that a caller sends."""
+
+    tag = "signal"
+    reason = "signal"
+    takes_caller_signal = True
+
+    @property
+    def signal(self) -> str:
+        return self.subject
+
+    def description(self, about: str) -> str:
+        return f"the signal {self.subject}"
+
+
+class TimerWait(WaitKind, frozen=True):
+    """The node sleeps."""
+
+    tag = "timer"
+    reason = "timer"
+
+    def description(self, about: str) -> str:
+        return "a time"
+
+
+class _ReservedKind(WaitKind, frozen=True):
+    """A kind that its stored name tells: the name has the kind's tag in it."""
+
+    @property
+    def _name(self) -> str:
+        return f"{_RESERVED}{self.tag}.{self.subject}"
+
+
+class ReportedKind(_ReservedKind, frozen=True):
+    """A kind that a signal of the engine answers."""
+
+    reason = "signal"
+
+    @property
+    def signal(self) -> str:
+        return self._name
+
+
+class RecheckedKind(_ReservedKind, frozen=True):
+    """A kind that no signal answers: the node asks again when the time is up, or when woken."""
+
+    needs_recheck = True
+
+    def key(self, number: int = 1) -> str:
+        """Return the key of the wait; a long subject is hashed, so its key has another subject."""
+        if not self.subject:
+            return f"{_RESERVED}{self.tag}"
+        if len(self._name.encode()) <= _KEY_BYTES_MAX:
+            return self._name
+        digest = hashlib.blake2b(self.subject.encode(), digest_size=16).hexdigest()
+        return f"{_RESERVED}{self.tag}.{digest}"
+
+
+class ChildWait(ReportedKind, frozen=True):
+    """The node waits until a child, its subject, has ended."""
+
+    tag = "child"
+
+    def description(self, about: str) -> str:
+        return f"the end of run {self.subject}"
+
+
+class ResolutionWait(ReportedKind, frozen=True):
+    """The node waits for a person to say what became of an ambiguous call, its subject."""
+
+    tag = "call"
+    reason = "ambiguous"
+
+    def description(self, about: str) -> str:
+        return f"a person to say what became of call {self.subject} ({about})"
+
+
+class BackoffWait(RecheckedKind, frozen=True):
+    """The node waits for the next attempt: of the call that is its subject, or of the node."""
+
+    tag = "retry"
+    reason = "retry"
+
+    def description(self, about: str) -> str:
+        return f"another attempt at {about}" if about else "another attempt"
+
+
+class QuotaWait(RecheckedKind, frozen=True):
+    """The node waits until a quota has a permit for the call that is its subject."""
+
+    tag = "quota"
+    reason = "quota"
+
+    def description(self, about: str) -> str:
+        return f"the {about}"
+
+
+class BudgetWait(RecheckedKind, frozen=True):
+    """The node waits until the budget covers its subject: a call, or a child's share."""
+
+    tag = "budget"
+    reason = "budget"
+
+    def description(self, about: str) -> str:
+        return f"a larger budget: it {about}"
+
+
+class UnknownWait(WaitKind, frozen=True):
+    """The node waits for something that only a newer release knows; its subject is the name."""
+
+    tag = "unknown"
+    reason = "timer"
+    needs_recheck = True
+
+    def description(self, about: str) -> str:
+        return f"{self.subject}, which only a newer release knows"
+
+
+WAIT_KINDS: tuple[type[WaitKind], ...] = (
+    ResolutionWait,
+    BudgetWait,
+    QuotaWait,
+    BackoffWait,
+    SignalWait,
+    ChildWait,
+    UnknownWait,
+    TimerWait,
+)
+"""All kinds. A run with several waits pauses for the reason of the kind that comes first here."""
+
+
+def wait_kind(key: str, signal: str | None) -> WaitKind:
+    """Return the kind of a stored wait."""
+    if signal is not None:
+        return signal_kind(signal)
+    return _reserved_kind(key) if key.startswith(_RESERVED) else TimerWait()
+
+
+def signal_kind(name: str) -> WaitKind:
+    """Return the kind of the waits that a signal of that name answers."""
+    return _reserved_kind(name) if name.startswith(_RESERVED) else SignalWait(name)
+
+
+def _reserved_kind(name: str) -> WaitKind:
+    tag, _, subject = name.removeprefix(_RESERVED).partition(".")
+    for kind in WAIT_KINDS:
+        if kind.tag == tag and issubclass(kind, _ReservedKind):
+            return kind(subject)
+    return UnknownWait(name)
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
-    """What a paused node waits for; this is what stands in the run's row."""
+    """One wait of a paused node, as the run's row and the journal store it."""
 
     visit: int
     key: str
     """Which of the visit's waits this is."""
     branch: str = ""
-    """The branch in which the node stands; none where the run has no branches."""
+    """The branch of the node; empty if the run has no branches."""
     signal: str | None = None
-    """None where it only sleeps."""
+    """The name of the signal that answers it; None if only time ends it."""
     since_ms: int
-    until_ms: int | None = None
-    """When the sleep is over, or when it gives the wait up."""
+    deadline_ms: int | None = msgspec.field(default=None, name="until_ms")
+    """When a sleep ends, a recheck is due, or a wait for a signal times out."""
     stale_ms: int | None = None
-    """When the answer would come too late for the state as it is."""
+    """When an answer would come too late for the run's state."""
     about: str = ""
-    """What it is about, for people to read."""
+    """Details for people."""
+
+    @classmethod
+    def of(
+        cls,
+        kind: WaitKind,
+        *,
+        visit: int,
+        branch: str,
+        number: int = 1,
+        since_ms: int,
+        deadline_ms: int | None = None,
+        stale_ms: int | None = None,
+        about: str = "",
+    ) -> Wait:
+        """Return a wait of that kind; ``about`` is cut to what a row has room for."""
+        return cls(
+            visit=visit,
+            key=kind.key(number),
+            branch=branch,
+            signal=kind.signal,
+            since_ms=since_ms,
+            deadline_ms=deadline_ms,
+            stale_ms=stale_ms,
+            about=about.encode()[:_ABOUT_BYTES_MAX].decode(errors="ignore"),
+        )
+
+    @property
+    def kind(self) -> WaitKind:
+        """What the node waits for."""
+        return wait_kind(self.key, self.signal)
 
     @property
     def needs_recheck(self) -> bool:
-        """Whether its node has to ask again what it waits for, and nobody can answer it."""
-        return self.signal is None and self.key.startswith("%")
+        """Whether no signal answers it: its node has to run and ask again."""
+        return self.signal is None and self.kind.needs_recheck
+
+    @property
+    def due_ms(self) -> int | None:
+        """When it ends without an answer: its deadline or its staleness, whichever is earlier."""
+        if self.deadline_ms is None or self.stale_ms is None:
+            return self.stale_ms if self.deadline_ms is None else self.deadline_ms
+        return min(self.deadline_ms, self.stale_ms)
+
+    @property
+    def description(self) -> str:
+        """What has to happen before it ends, for people."""
+        return self.kind.description(self.about)
 
 
-def recheck_key(kind: str, what: str) -> str:
-    """Return the key of a wait whose node has to ask again what it waits for."""
-    key = f"%{kind}.{what}"
-    if len(key.encode()) <= _KEY_BYTES_MAX:
-        return key
-    return f"%{kind}.{hashlib.blake2b(what.encode(), digest_size=16).hexdigest()}"
-
-
-def truncated_about(text: str) -> str:
-    """Return what a wait is about, as much of it as a row has room for."""
-    return text.encode()[:_ABOUT_BYTES_MAX].decode(errors="ignore")
+def pause_reason(waits: Iterable[Wait]) -> str:
+    """Return the word in the row for why a run with these waits pauses."""
+    present = {type(wait.kind) for wait in waits}
+    return next((kind.reason for kind in WAIT_KINDS if kind in present), TimerWait.reason)

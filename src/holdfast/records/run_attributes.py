@@ -28,8 +28,9 @@ def inbox_counters(inbox: InboxSize) -> dict[str, int]:
 
 
 def as_map(value: msgspec.Struct) -> dict[str, Any]:
+    names = zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)
     return {
-        name: field
-        for name in value.__struct_fields__
+        stored: field
+        for name, stored in names
         if (field := getattr(value, name)) is not None and field != ""
     }

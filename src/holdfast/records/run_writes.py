@@ -288,8 +288,8 @@ def extend_write(head: Head, *, expires_ms: int, wakes: bool, now_ms: int, token
         index_key = head.due_index_key(now_ms, head.epoch)
         changes |= {"status": "running", "GSI1PK": index_key.pk, "GSI1SK": index_key.sk}
     elif waits and head.index_key == head.due_index_key(head.expires_ms, head.epoch):
-        limits = (limit for wait in head.waits for limit in (wait.until_ms, wait.stale_ms))
-        earliest = min((limit for limit in limits if limit is not None), default=expires_ms)
+        limits = [wait.due_ms for wait in head.waits if wait.due_ms is not None]
+        earliest = min(limits, default=expires_ms)
         later = msgspec.structs.replace(head, expires_ms=expires_ms)
         index_key = later.due_index_key(earliest, head.epoch)
         changes |= {"GSI1PK": index_key.pk, "GSI1SK": index_key.sk}

@@ -12,8 +12,6 @@ from typing import Any
 
 import msgspec
 
-from holdfast.model.call import is_resolution_signal
-from holdfast.model.child import is_child_signal
 from holdfast.model.signals import Signal, TakeSignal, resolved_wait
 from holdfast.model.wait import Wait
 from holdfast.records.damage import DECODE_ERRORS, damaged_item_error, typed_attribute
@@ -168,8 +166,8 @@ def promotable_signal(head: Head, id: str, now_ms: int) -> str | None:
 
 
 def _would_answer(wait: Wait, id: str, now_ms: int) -> bool:
-    if is_child_signal(wait.signal) or is_resolution_signal(wait.signal):
-        # Only the child itself can tell how it ended, and of a call only who has looked.
+    # Only a child can report its end, and only a person can say what became of a call.
+    if wait.signal is None or not wait.kind.takes_caller_signal:
         return False
-    answer = [] if wait.signal is None else [Signal(wait.signal, id, now_ms)]
+    answer = [Signal(wait.signal, id, now_ms)]
     return isinstance(resolved_wait(wait, answer, (), now_ms), TakeSignal)

@@ -18,6 +18,7 @@ from holdfast.model.payload_limits import PayloadLimits
 from holdfast.model.policy import Retry
 from holdfast.model.quota import Cost, Quota
 from holdfast.model.spending import Spending
+from holdfast.model.wait import WaitKind
 from holdfast.records.keys import RunKey
 
 __all__ = ["Ambiguous", "CallHost", "CallPermits", "CallRequest", "CallWaits"]
@@ -46,7 +47,7 @@ class CallPermits(Protocol):
 class CallWaits(Protocol):
     """Waits between the attempts of a call."""
 
-    async def sleep_or_pause(self, key: str, wake_at_ms: int, about: str) -> None:
+    async def sleep_or_pause(self, kind: WaitKind, wake_at_ms: int, about: str) -> None:
         """Return at that time, or pause the run until then."""
         ...
 

@@ -25,9 +25,12 @@ from holdfast.graph.mismatch import Mismatch, TooLarge
 from holdfast.graph.tool import Tool
 from holdfast.graph.values import converted, deep_copied
 from holdfast.model.call import Call
-from holdfast.model.event import CallFinished, CallIntended
+from holdfast.model.event import (
+    CallFinished,
+    CallIntended,
+)
 from holdfast.model.quota import Cost
-from holdfast.model.wait import recheck_key
+from holdfast.model.wait import BackoffWait
 from holdfast.records.codec import arguments_digest
 from holdfast.records.keys import RunKey
 
@@ -103,8 +106,8 @@ class Calls:
                 continue
             now = self._host.now_ms()
             if known.retry_at_ms > now:
-                key = recheck_key("retry", call)
-                await self._host.waits.sleep_or_pause(key, known.retry_at_ms, request.tool.name)
+                backoff = BackoffWait(call)
+                await self._host.waits.sleep_or_pause(backoff, known.retry_at_ms, request.tool.name)
             permit = await self._host.permits.acquire(call, request.quota, request.price.quota_cost)
             started = False
             try:

@@ -17,7 +17,7 @@ from holdfast.errors import BudgetSpent, InvalidRequest, PriceUnknown
 from holdfast.model.budget import BudgetLimits
 from holdfast.model.event import BudgetDrawn, CallReserved, ChildGranted, Event
 from holdfast.model.spending import NO_SPENDING, Spending
-from holdfast.model.wait import recheck_key
+from holdfast.model.wait import BudgetWait, WaitKind
 from holdfast.records.head import RunRef
 
 __all__ = ["BudgetGuard", "Spender"]
@@ -42,7 +42,7 @@ class Spender(Protocol):
 
     def now_ms(self) -> int: ...
 
-    async def pause_until(self, key: str, until_ms: int, about: str) -> NoReturn: ...
+    async def pause_until(self, kind: WaitKind, deadline_ms: int, about: str) -> NoReturn: ...
 
     async def wait_for_other_calls(self) -> bool: ...
 
@@ -142,7 +142,7 @@ class BudgetGuard:
             if not visit.may_wait:
                 raise BudgetSpent(f"{what} needs {shortfall}")
             at_ms = visit.now_ms() + _RECHECK_BUDGET_MS
-            await visit.pause_until(recheck_key("budget", what), at_ms, f"needs {shortfall}")
+            await visit.pause_until(BudgetWait(what), at_ms, f"needs {shortfall}")
         return reservation
 
     async def _write_reservation(self, visit: Spender, event: Event, reservation: object) -> None:

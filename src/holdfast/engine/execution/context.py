@@ -36,6 +36,7 @@ from holdfast.model.invocation import Answer, ToolSpec
 from holdfast.model.policy import Retry, validated_retry
 from holdfast.model.quota import Quota
 from holdfast.model.signals import SignalName
+from holdfast.model.wait import SignalWait, TimerWait
 from holdfast.records.names import validated_labels, validated_name
 
 __all__ = ["BlockingChild", "BlockingContext", "Child", "Context"]
@@ -245,11 +246,12 @@ class Context:
         if not isinstance(condition, SignalName):
             raise InvalidRequest(f'wait takes signal("name"), not {condition!r:.80}')
         visit, name = self._visit, validated_name(condition.name, "a signal's name")
-        key = self._waits.next_key(name)
+        kind = SignalWait(name)
+        number = self._waits.next_number(kind)
         limit = None if max_wait is None else milliseconds_of(max_wait, "max_wait")
-        answer = visit.strand.answers.get(key)
+        answer = visit.strand.answers.get(kind.key(number))
         if answer is None:
-            answer = await self._waits.resolve(await self._waits.begin(key, name, limit))
+            answer = await self._waits.resolve(await self._waits.begin(kind, limit, number=number))
         if isinstance(answer, TimerFired):
             raise WaitTimedOut(f"no signal {name!r} came in time")
         return answer.payload
@@ -261,8 +263,9 @@ class Context:
             WaitBeyondExpiry: the run would have expired by then.
             NotPausable: it is not short, and the node was declared with ``pausable="no"``.
         """
-        visit = self._visit
-        key = self._waits.next_key("")
+        visit, kind = self._visit, TimerWait()
+        number = self._waits.next_number(kind)
+        key = kind.key(number)
         span = milliseconds_of(duration, "sleep")
         if key in visit.strand.answers:
             return
@@ -270,7 +273,7 @@ class Context:
             await visit.claimed.sleep(span / 1000)
             await visit.record(self._waits.timer_fired(key), durable=False)
             return
-        await self._waits.resolve(await self._waits.begin(key, None, span))
+        await self._waits.resolve(await self._waits.begin(kind, span, number=number))
 
     # --- children ---------------------------------------------------------------------------------
 

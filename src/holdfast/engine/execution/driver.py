@@ -19,7 +19,6 @@ from holdfast.engine.execution.journal_session import JournalConflict
 from holdfast.engine.execution.performer import run_node
 from holdfast.engine.execution.run_exit import RunExit
 from holdfast.engine.execution.visit import Paused, Visit
-from holdfast.engine.execution.waits import RETRY_KEY
 from holdfast.engine.journal.reader import load_run
 from holdfast.engine.journal.writer import PositionTaken
 from holdfast.engine.kernel.kernel import ClaimLost, StoreOutage
@@ -38,7 +37,7 @@ from holdfast.model.event import (
 from holdfast.model.execution import Execution, nodes_summary
 from holdfast.model.failure import failure_of
 from holdfast.model.signals import continues_past_expiry
-from holdfast.model.wait import Wait
+from holdfast.model.wait import BackoffWait, Wait
 from holdfast.records.head import ENDED
 
 __all__ = ["Driver"]
@@ -277,12 +276,12 @@ class Driver:
         if effect.not_before_ms - now <= self._owner.hold_ms:
             await claimed.sleep((effect.not_before_ms - now) / 1000)
             return True
-        wait = Wait(
+        wait = Wait.of(
+            BackoffWait(),
             visit=effect.visit,
-            key=RETRY_KEY,
             branch=effect.branch,
             since_ms=now,
-            until_ms=effect.not_before_ms,
+            deadline_ms=effect.not_before_ms,
         )
         claimed.waits.set_waiting(effect.branch, (wait,))
         return False

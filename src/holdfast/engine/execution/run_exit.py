@@ -7,7 +7,7 @@ when what it owes to others is paid.
 from __future__ import annotations
 
 from holdfast.engine.execution.claimed_run import ClaimedRun
-from holdfast.engine.execution.waits import pause_reason, wait_deadline_ms
+from holdfast.engine.execution.waits import wait_due_ms
 from holdfast.engine.journal.endings import RunOutcome
 from holdfast.engine.journal.reader import load_journal
 from holdfast.engine.runs.children import settle_family
@@ -24,8 +24,8 @@ from holdfast.model.event import Cancelled, Expired, Failure, WaitsRecorded
 from holdfast.model.execution import Execution
 from holdfast.model.failure import failure_of
 from holdfast.model.run import Status
-from holdfast.model.signals import Pending, resolved_wait
-from holdfast.model.wait import Wait
+from holdfast.model.signals import all_pending
+from holdfast.model.wait import Wait, pause_reason
 from holdfast.records import owner_writes
 from holdfast.records.head import ENDED, ROW_WAITS_MAX, JournalExtent
 from holdfast.records.session_queue import next_recheck_ms
@@ -58,15 +58,13 @@ class RunExit:
         shown = await self._store_excess_waits(waits)
         while True:
             now, signals = claimed.now_ms(), claimed.inbox.untaken()
-            answers = [resolved_wait(wait, signals, (), now) for wait in waits]
-            limits = [answer.due_ms for answer in answers if isinstance(answer, Pending)]
-            if len(limits) < len(answers):
+            pending = all_pending(waits, signals, now)
+            if pending is None:
                 return  # an answer is there by now: the node runs again, and finds it
             if claimed.head.status == "closing":
                 await claimed.journal.write((Expired(now),))
                 return
-            earliest = min((limit for limit in limits if limit is not None), default=None)
-            due_ms = claimed.head.expires_ms if earliest is None else earliest
+            due_ms = claimed.head.expires_ms if pending.due_ms is None else pending.due_ms
             if await self._write_pause(shown, pause_reason(waits), due_ms, writer.extent):
                 claimed.owner.on_paused(claimed.head)
                 return
@@ -135,7 +133,7 @@ class RunExit:
             await claimed.journal.write((WaitsRecorded(claimed.now_ms(), unjournaled),))
         # Whoever sends a signal looks in the row whether any is waited for; whoever extends the
         # run, when it is due.
-        soonest = sorted(waits, key=wait_deadline_ms)
+        soonest = sorted(waits, key=wait_due_ms)
         signal_wait = next((wait for wait in soonest if wait.signal is not None), None)
         return tuple(sorted(soonest, key=lambda wait: wait is not signal_wait)[:ROW_WAITS_MAX])
 

@@ -21,7 +21,7 @@ from holdfast.graph import Node
 from holdfast.graph.mismatch import TooLarge
 from holdfast.model.event import Event
 from holdfast.model.execution import Strand
-from holdfast.model.wait import Wait, truncated_about
+from holdfast.model.wait import Wait, WaitKind
 
 __all__ = ["Paused", "Visit", "VisitClosed"]
 
@@ -154,17 +154,17 @@ class Visit:
         """Whether a wait of the node took longer than the node's ``max_pause``."""
         return self._stale
 
-    async def pause_until(self, key: str, until_ms: int, about: str) -> NoReturn:
+    async def pause_until(self, kind: WaitKind, deadline_ms: int, about: str) -> NoReturn:
         """Pause until that time, or until a signal wakes the run."""
         now = self.now_ms()
         await self.pause_on(
-            Wait(
+            Wait.of(
+                kind,
                 visit=self.visit,
-                key=key,
                 branch=self.branch,
                 since_ms=now,
-                until_ms=until_ms,
-                about=truncated_about(about),
+                deadline_ms=deadline_ms,
+                about=about,
             )
         )
 

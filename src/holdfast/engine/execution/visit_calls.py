@@ -16,9 +16,10 @@ from holdfast.engine.execution.visit_permits import VisitPermits
 from holdfast.engine.execution.visit_waits import VisitWaits
 from holdfast.engine.history.text_stream import TokenWriter
 from holdfast.graph.values import durable
-from holdfast.model.call import Call, resolution_signal
+from holdfast.model.call import Call
 from holdfast.model.event import Event, SignalTaken
 from holdfast.model.spending import Spending
+from holdfast.model.wait import ResolutionWait
 
 __all__ = ["VisitCalls"]
 
@@ -118,14 +119,13 @@ class VisitCalls:
     async def await_resolution(self, ambiguous: Ambiguous) -> SignalTaken:
         """Return how a person resolved a call; pause the run until one has."""
         visit = self._visit
-        name = resolution_signal(ambiguous.id)
-        key = f"{name}#1"
-        answer = visit.strand.answers.get(key)
+        kind = ResolutionWait(ambiguous.id)
+        answer = visit.strand.answers.get(kind.key())
         if answer is None:
             about = f"{ambiguous.name} {ambiguous.key}"
             if ambiguous.mismatch:
                 about += f"; not the result that was said: {ambiguous.mismatch}"
-            wait = await self.waits.begin(key, name, None, about)
+            wait = await self.waits.begin(kind, None, about=about)
             # It never goes stale: elsewhere the call would be made again, under another key.
             wait = msgspec.structs.replace(wait, stale_ms=None)
             if wait not in visit.claimed.known_waits(visit.branch):

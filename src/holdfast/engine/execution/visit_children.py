@@ -12,9 +12,8 @@ from holdfast.engine.runs.children import ChildRequest
 from holdfast.engine.runs.starting import PreparedInput, prepare_input
 from holdfast.errors import ResultTaken
 from holdfast.graph import Graph
-from holdfast.model.child import child_signal
 from holdfast.model.event import ChildStarted, Failure, SignalTaken
-from holdfast.model.wait import Wait
+from holdfast.model.wait import ChildWait, Wait
 
 __all__ = ["VisitChildren"]
 
@@ -66,13 +65,12 @@ class VisitChildren:
             ResultTaken: another visit took the result, and the child was not retried since.
         """
         self._visit.check_open()
-        name = child_signal(id)
-        key = f"{name}#1"
+        kind = ChildWait(id)
         # Tasks of the node that await the same child all get the one answer.
         async with self._locks.setdefault(id, asyncio.Lock()):
-            answer = self._visit.strand.answers.get(key)
+            answer = self._visit.strand.answers.get(kind.key())
             if answer is None:
-                wait = await self._waits.begin(key, name, None)
+                wait = await self._waits.begin(kind, None)
                 await self._poll(id, wait)
                 answer = await self._waits.resolve(wait)
         report: dict[str, Any] = answer.payload if isinstance(answer, SignalTaken) else {}
@@ -81,7 +79,7 @@ class VisitChildren:
 
     async def _poll(self, id: str, wait: Wait) -> None:
         """Ask whether a child has ended, unless its signal is here or is sure to come."""
-        visit, name = self._visit, child_signal(id)
+        visit, name = self._visit, ChildWait(id).signal
         inbox = visit.claimed.inbox
         waits = wait in visit.claimed.known_waits(visit.branch)
         if self._has_signal(name) or (waits and not inbox.was_taken(name)):

@@ -8,7 +8,7 @@ from holdfast.engine.effects.quotas import Permit, PermitDelay, PermitUnavailabl
 from holdfast.engine.execution.visit import Visit
 from holdfast.engine.execution.visit_waits import VisitWaits
 from holdfast.model.quota import Cost, Quota
-from holdfast.model.wait import recheck_key
+from holdfast.model.wait import QuotaWait
 
 __all__ = ["VisitPermits"]
 
@@ -59,9 +59,7 @@ class VisitPermits:
     async def wait_for_quota(self, call: str, quota: Quota, retry_at_ms: int) -> None:
         """Return when the call may ask a quota again, or pause the run until then."""
         if not await self._visit.wait_for_other_calls():
-            await self._waits.sleep_or_pause(
-                recheck_key("quota", call), retry_at_ms, f"quota {quota.name}"
-            )
+            await self._waits.sleep_or_pause(QuotaWait(call), retry_at_ms, f"quota {quota.name}")
 
     async def _acquire(
         self,
@@ -83,7 +81,9 @@ class VisitPermits:
 
     def _promised_ms(self, call: str) -> int | None:
         """Return when a quota promised room to a call for which the run paused; None otherwise."""
-        visit, key = self._visit, recheck_key("quota", call)
+        visit, key = self._visit, QuotaWait(call).key()
         waits = visit.claimed.known_waits(visit.branch)
-        promised = [wait.until_ms for wait in waits if (wait.visit, wait.key) == (visit.visit, key)]
+        promised = [
+            wait.deadline_ms for wait in waits if (wait.visit, wait.key) == (visit.visit, key)
+        ]
         return promised[-1] if promised else None

@@ -10,7 +10,7 @@ from holdfast.engine.execution.visit import Visit
 from holdfast.errors import NotPausable, WaitBeyondExpiry
 from holdfast.model.event import SignalTaken, TimerFired
 from holdfast.model.signals import Pending, Signal, TakeSignal, TimeOut, WaitStale, resolved_wait
-from holdfast.model.wait import Wait, truncated_about
+from holdfast.model.wait import SignalWait, TimerWait, Wait, WaitKind
 from holdfast.records.head import Head
 
 __all__ = ["VisitWaits"]
@@ -21,16 +21,16 @@ class VisitWaits:
 
     def __init__(self, visit: Visit) -> None:
         self._visit = visit
-        self._counts: Counter[str] = Counter()
+        self._counts: Counter[WaitKind] = Counter()
 
-    def next_key(self, name: str) -> str:
-        """Return the key of the next wait for something of that name."""
+    def next_number(self, kind: SignalWait | TimerWait) -> int:
+        """Return the number of the visit's next wait for that signal, or of its next sleep."""
         self._visit.check_open()
-        self._counts[name] += 1
-        return f"{name}#{self._counts[name]}"
+        self._counts[kind] += 1
+        return self._counts[kind]
 
     async def begin(
-        self, key: str, name: str | None, timeout_ms: int | None, about: str = ""
+        self, kind: WaitKind, timeout_ms: int | None, *, number: int = 1, about: str = ""
     ) -> Wait:
         """Return a wait as it began, perhaps in an earlier process.
 
@@ -38,7 +38,7 @@ class VisitWaits:
             WaitBeyondExpiry: the wait would last longer than the run.
             NotPausable: the node was declared with ``pausable="no"``.
         """
-        visit = self._visit
+        visit, key = self._visit, kind.key(number)
         head = visit.claimed.head
         if not visit.may_wait:
             raise NotPausable(f"node {visit.node!r} has pausable='no', and so may not wait")
@@ -57,15 +57,15 @@ class VisitWaits:
                 f"{_utc(head.expires_ms)}"
             )
         max_pause_ms = visit.max_pause_ms
-        return Wait(
+        return Wait.of(
+            kind,
             visit=visit.visit,
-            key=key,
             branch=visit.branch,
-            signal=name,
+            number=number,
             since_ms=now,
-            until_ms=deadline_ms,
+            deadline_ms=deadline_ms,
             stale_ms=None if max_pause_ms is None else now + max_pause_ms,
-            about=truncated_about(about),
+            about=about,
         )
 
     async def resolve(self, wait: Wait) -> SignalTaken | TimerFired:
@@ -119,7 +119,7 @@ class VisitWaits:
         visit = self._visit
         return TimerFired(visit.now_ms(), visit.node, visit.visit, key, visit.branch)
 
-    async def sleep_or_pause(self, key: str, wake_at_ms: int, about: str) -> None:
+    async def sleep_or_pause(self, kind: WaitKind, wake_at_ms: int, about: str) -> None:
         """Return at that time, or pause the run until then; nothing is written.
 
         When the node runs again it must check again whether it has to wait.
@@ -129,7 +129,7 @@ class VisitWaits:
         if span <= visit.hold_ms or not visit.may_wait:
             await visit.claimed.sleep(max(span, 0) / 1000)
             return
-        await visit.pause_until(key, wake_at_ms, about)
+        await visit.pause_until(kind, wake_at_ms, about)
 
 
 def _outlasts(deadline_ms: int | None, head: Head, now_ms: int) -> bool:

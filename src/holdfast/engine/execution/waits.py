@@ -1,26 +1,21 @@
-"""Who of a run's branches waits for what, and which signal is meant for whom.
+"""The branches of a run that wait, what they wait for, and which signal each of them gets.
 
-A branch whose node waits is parked: it is not run again before one of its waits is over. Where
-thousands are parked, not all of them are asked whenever something happens: only when a time is up,
-or something stirred that may answer them.
+The engine does not run the node of a waiting branch before one of the branch's waits has ended.
+Thousands of branches may wait, so the engine looks at their waits only when one of them is due, or
+after something happened that may answer one.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from holdfast.model.call import is_resolution_signal
 from holdfast.model.child import is_child_signal
 from holdfast.model.execution import Execution
 from holdfast.model.signals import Pending, Signal, TakeSignal, is_open_wait, resolved_wait
-from holdfast.model.wait import Wait
+from holdfast.model.wait import BudgetWait, Wait
 
-__all__ = ["RETRY_KEY", "Waits", "pause_reason", "wait_deadline_ms"]
-
-RETRY_KEY = "%retry"
-"""What the keys of waits for a further attempt begin with."""
-_BUDGET_KEY = "%budget"
+__all__ = ["Waits", "wait_due_ms"]
 
 
 class Waits:
@@ -29,23 +24,23 @@ class Waits:
     def __init__(self) -> None:
         self.waiting: dict[str, tuple[Wait, ...]] = {}
         self.due_ms = math.inf
-        """When the first of their waits is over by itself."""
-        # What each branch waited for the last time it waited in this process.
+        """When the first of their waits ends without an answer."""
+        # By branch: its waits when it last waited in this process.
         self._last_waits: dict[str, tuple[Wait, ...]] = {}
-        # Whether a wait may be over for another reason than that its time is up.
+        # Whether something happened that may have ended a wait before its time.
         self._changed = False
-        # By branch: the visit in which it was let go on, and for which signals.
+        # By branch: the visit in which it resumed, and the signals that it resumed for.
         self._assigned: dict[str, tuple[int, list[Signal]]] = {}
-        # Signals whose taking is being written: no other wait may take them.
+        # Signals that a wait takes, in a write that is not done yet: no other wait may take them.
         self._taking: set[tuple[str, str]] = set()
-        # Branches that are to ask again, though nothing answered them. One of them may wait for a
-        # child whose end another one took: there will be no other.
+        # Branches that resume to ask again, though no wait of them has ended. One may wait for a
+        # child while another branch took the signal of the child's end: no second one comes.
         self._recheck: set[str] = set()
-        # Branches that lack money, those that have waited longest first; some may wait no more.
+        # Branches that began to wait for a larger budget, in that order; some may have resumed.
         self._short_of_budget: dict[str, None] = {}
 
     def reset(self, execution: Execution, waits: Iterable[Wait]) -> None:
-        """Begin with a run as its journal and its row tell it."""
+        """Start from the waits in the run's row and journal."""
         self.waiting.clear()
         self._assigned.clear()
         self._taking.clear()
@@ -53,9 +48,9 @@ class Waits:
         self.due_ms, self._changed = math.inf, True
         if not execution.branches:
             return
-        # A branch that waits, and has no answer yet, would only come to wait again.
+        # A branch without an answer would run its node only to wait again.
         known: dict[str, dict[Wait, None]] = {}
-        for wait in waits:  # those in the row may be in the journal as well
+        for wait in waits:  # a wait may be in both the row and the journal
             if is_open_wait(wait, execution) and not wait.needs_recheck:
                 known.setdefault(wait.branch, {})[wait] = None
         reported_children = {name for name, _ in execution.taken if is_child_signal(name)}
@@ -64,16 +59,16 @@ class Waits:
                 self.set_waiting(branch, tuple(its))
 
     def set_waiting(self, branch: str, waits: tuple[Wait, ...]) -> None:
-        """Let a branch wait."""
+        """Record that a branch waits."""
         self.waiting[branch] = self._last_waits[branch] = waits
-        self.due_ms = min((self.due_ms, *map(wait_deadline_ms, waits)))
-        if any(wait.key.startswith(_BUDGET_KEY) for wait in waits):
+        self.due_ms = min((self.due_ms, *map(wait_due_ms, waits)))
+        if any(isinstance(wait.kind, BudgetWait) for wait in waits):
             self._short_of_budget[branch] = None
         if self._assigned.pop(branch, None) is not None:
-            self._changed = True  # what it was let go on for, and did not take, others may
+            self._changed = True  # others may take the signals that this branch did not take
 
     def resume_polling(self) -> bool:
-        """Let the branches go on that have to ask again what they wait for; return whether any."""
+        """Resume the branches with a wait that needs a recheck; return whether there were any."""
         asking = [
             branch
             for branch, waits in self.waiting.items()
@@ -84,10 +79,10 @@ class Waits:
         return bool(asking)
 
     def recheck_budget(self) -> None:
-        """Let one of the branches ask again that lack money: there may be enough by now.
+        """Resume one of the branches that lack budget, because there may be enough now.
 
-        One at a time, since each runs its node again; one that gets what it asks for is followed
-        by the next.
+        Only one, because each of them runs its node again. If it gets what it asks for, the next
+        call resumes the next one.
         """
         while self._short_of_budget:
             branch = next(iter(self._short_of_budget))
@@ -98,16 +93,16 @@ class Waits:
                 return
 
     def mark_changed(self) -> None:
-        """Hear of something that may answer a wait."""
+        """Note that something happened that may have ended a wait."""
         self._changed = True
 
     def forget_ended(self, execution: Execution) -> None:
-        """Forget the branches that were ended: they wait for nothing any more."""
+        """Forget the waits of branches that have ended."""
         for branch in [path for path in self.waiting if not execution.is_at_node(path)]:
             del self.waiting[branch]
 
     def last_waits(self, branch: str) -> tuple[Wait, ...]:
-        """Return what a branch waited for the last time that it did."""
+        """Return the waits of a branch when it last waited in this process."""
         return self._last_waits.get(branch, ())
 
     @property
@@ -116,27 +111,27 @@ class Waits:
         return bool(self._last_waits)
 
     def open_waits(self, execution: Execution) -> tuple[Wait, ...]:
-        """Return all that was waited for, and has no answer yet."""
+        """Return the waits of this process that have no answer yet."""
         known = [wait for waits in self._last_waits.values() for wait in waits]
         return tuple(wait for wait in known if is_open_wait(wait, execution))
 
     def pending(self) -> tuple[Wait, ...]:
-        """Return what all that are parked wait for."""
+        """Return the waits of all waiting branches."""
         return tuple(wait for waits in self.waiting.values() for wait in waits)
 
     # --- signals ----------------------------------------------------------------------------------
 
     def untaken(self, inbox: Iterable[Signal], execution: Execution) -> list[Signal]:
-        """Return the signals that were not taken, nor are about to be."""
+        """Return the signals that no wait has taken or is taking."""
         gone = execution.taken | self._taking
         return [signal for signal in inbox if (signal.name, signal.id) not in gone]
 
     def was_taken(self, name: str, execution: Execution) -> bool:
-        """Return whether a signal of that name was taken, or is about to be."""
+        """Return whether a wait has taken, or is taking, a signal of that name."""
         return any(taken == name for taken, _ in execution.taken | self._taking)
 
     def mark_taking(self, name: str, id: str) -> None:
-        """Let nobody else have a signal whose taking is being written, or is about to be."""
+        """Reserve a signal for the wait that takes it, until the journal says so."""
         if (name, id) in self._taking:
             return
         self._taking.add((name, id))
@@ -149,12 +144,12 @@ class Waits:
             }
 
     def unmark_taking(self, name: str, id: str) -> None:
-        """Let others have a signal: it could not be taken."""
+        """Let other waits have a signal, because its wait could not take it."""
         self._taking.discard((name, id))
         self._changed = True
 
     def pop_answered(self, inbox: Iterable[Signal], execution: Execution, now_ms: int) -> list[str]:
-        """Return the branches of which a wait is over; they are not parked any more."""
+        """Return the branches with a wait that has ended; they no longer count as waiting."""
         if not self.waiting:
             self._recheck.clear()
             return []
@@ -177,13 +172,13 @@ class Waits:
             del self.waiting[branch]
         self._recheck.clear()
         self._changed = False
-        self.due_ms = min(map(wait_deadline_ms, self.pending()), default=math.inf)
+        self.due_ms = min(map(wait_due_ms, self.pending()), default=math.inf)
         return over
 
     def _prune_assigned(self, execution: Execution) -> list[Signal]:
-        """Return the signals for which branches were let go on, and that they may yet take.
+        """Return the signals that branches resumed for and may still take.
 
-        One signal is no reason to run the nodes of all branches that wait for its name.
+        One signal must not resume every branch that waits for its name.
         """
         standing = {
             branch: (visit, signals)
@@ -195,17 +190,6 @@ class Waits:
         return [signal for _, signals in standing.values() for signal in signals]
 
 
-def wait_deadline_ms(wait: Wait) -> float:
-    """Return when something becomes of a wait by itself."""
-    limits = (limit for limit in (wait.until_ms, wait.stale_ms) if limit is not None)
-    return min(limits, default=math.inf)
-
-
-def pause_reason(waits: Sequence[Wait]) -> str:
-    """Return why a run pauses, in a word."""
-    if any(is_resolution_signal(wait.signal) for wait in waits):
-        return "ambiguous"
-    for kind in ("budget", "quota", "retry"):
-        if any(wait.key.startswith(f"%{kind}") for wait in waits):
-            return kind
-    return "signal" if any(wait.signal is not None for wait in waits) else "timer"
+def wait_due_ms(wait: Wait) -> float:
+    """Return when a wait ends without an answer; infinity if it never does."""
+    return math.inf if wait.due_ms is None else wait.due_ms

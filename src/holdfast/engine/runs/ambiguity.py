@@ -10,8 +10,8 @@ from holdfast.engine.runs.local_workers import LocalWorkers
 from holdfast.engine.runs.rows import read_row
 from holdfast.engine.runs.signalling import send_signal
 from holdfast.errors import ItemDamaged, JournalDamaged, NotAmbiguous, PayloadTooLarge
-from holdfast.model.call import resolution_signal
 from holdfast.model.run import AmbiguousCall
+from holdfast.model.wait import ResolutionWait
 from holdfast.records.ambiguous_call import ambiguous_call_of
 from holdfast.records.head import OPEN, ROW_WAITS_MAX, head_of, is_past_ttl
 from holdfast.records.index_keys import calls_partition
@@ -77,9 +77,9 @@ def _waits_for(kernel: Kernel, item: Item | None, call: str) -> bool:
         return False
     if head.owner is not None:  # another branch goes on, and the row says nothing of waits then
         return True
-    name = resolution_signal(call)
+    kind = ResolutionWait(call)
     # Where there are many waits, the row does not show all of them.
-    return len(head.waits) >= ROW_WAITS_MAX or any(wait.signal == name for wait in head.waits)
+    return len(head.waits) >= ROW_WAITS_MAX or any(wait.kind == kind for wait in head.waits)
 
 
 async def resolve_call(
@@ -98,7 +98,7 @@ async def resolve_call(
     head = await read_row(kernel, run)
     if await kernel.lists.get(call_key(run, head.generation, call)) is None:
         raise NotAmbiguous(f"no call {call!r} of run {run.id!r} waits for a resolution")
-    name = resolution_signal(call)
+    name = ResolutionWait(call).signal
     try:
         await send_signal(
             kernel,
