@@ -17,6 +17,7 @@ from holdfast.graph.edge_resolution import (
     check_reference,
     resolved_wiring,
 )
+from holdfast.graph.function_program import FunctionProgram
 from holdfast.graph.mermaid import flowchart
 from holdfast.graph.node import (
     END,
@@ -37,11 +38,12 @@ from holdfast.graph.subgraphs import Subgraph, passthrough_node, with_subgraphs
 from holdfast.graph.wiring import Wiring
 from holdfast.graph.wiring import wiring_faults as faults_of_wiring
 from holdfast.graph.writes import reducer_faults, written_by
-from holdfast.model.decision import Decision, NodeOutcome, RunNode
+from holdfast.model.decision import Decision, Outcome
 from holdfast.model.durations import Duration, milliseconds_of
 from holdfast.model.event import Event
 from holdfast.model.execution import Execution
 from holdfast.model.policy import ONCE, Durability, OnFailure, OnStale, Pausable, Retry
+from holdfast.model.program import RunNode
 from holdfast.model.reducers import Reducer
 
 __all__ = ["Graph"]
@@ -51,7 +53,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _PAUSABLE = ("yes", "no", "blocking")
 
 
-class Graph:
+class Graph(FunctionProgram):
     """A program whose nodes are Python functions.
 
     The run begins at the node that was registered first, or at the one that ``start`` names. A node
@@ -330,9 +332,7 @@ class Graph:
         plan = self._checked_plan()
         return Execution(state=plan.codecs[""].initial(input), seed=seed, node=plan.wiring.start)
 
-    def step(
-        self, execution: Execution, branch: str, outcome: NodeOutcome, now_ms: int
-    ) -> Decision:
+    def step(self, execution: Execution, branch: str, outcome: Outcome, now_ms: int) -> Decision:
         """Decide what follows from what came of a branch's node.
 
         Raises:
@@ -341,14 +341,6 @@ class Graph:
         return transitions.step(
             execution, branch, outcome, now_ms=now_ms, plan=self._checked_plan()
         )
-
-    def outstanding(self, execution: Execution) -> tuple[RunNode, ...]:
-        """Return what is to be performed, also after a resume; nothing where the run has ended.
-
-        Raises:
-            UnknownNode: the run stands at a node that the graph does not have.
-        """
-        return transitions.outstanding(execution, self._checked_plan())
 
     def retried(
         self, execution: Execution, node: str | None, request: str, now_ms: int
@@ -365,6 +357,24 @@ class Graph:
             UnknownNode: the graph does not have that node.
         """
         return transitions.effect_of(execution, branch, self._checked_plan())
+
+    def retries_left(self, execution: Execution) -> int:
+        """Return how many failures the run survives: the least of all nodes where it stands."""
+        nodes = self.nodes
+        left = [
+            node.retry.attempts - 1 - strand.failed_attempts
+            for _, strand in execution.runnable_strands()
+            if (node := nodes.get(strand.node)) is not None
+        ]
+        return min(left, default=0)
+
+    def result(self, state: dict[str, Any]) -> Any:
+        """Return the final state of a run as its type has it.
+
+        Raises:
+            InvalidState: the stored state does not match the type.
+        """
+        return self._checked_plan().codecs[""].typed(state)
 
     def enter(self, execution: Execution, branch: str = "") -> Any:
         """Return the state as a branch's node sees it.

@@ -35,6 +35,7 @@ __all__ = [
     "Finished",
     "Fork",
     "NodeFinished",
+    "ProgramEvent",
     "Rerouted",
     "SignalTaken",
     "Snapshot",
@@ -263,6 +264,18 @@ class Rerouted(msgspec.Struct, frozen=True, array_like=True, tag="reroute"):
     branch: str = ""
 
 
+class ProgramEvent(msgspec.Struct, frozen=True, array_like=True, tag="program"):
+    """A program noted something of its own. The history of the run shows it."""
+
+    at_ms: int
+    kind: str
+    """What the program calls it, such as ``TaskStateEntered``."""
+    data: Any = None
+    branch: str = ""
+    notes: dict[str, Any] = {}
+    """What the program wants to know again in this visit of the branch; see `Strand.notes`."""
+
+
 class Finished(msgspec.Struct, frozen=True, array_like=True, tag="finished"):
     """The run reached its end; its state is its result."""
 
@@ -339,6 +352,7 @@ Event: TypeAlias = (
     | WaitsRecorded
     | BranchFailed
     | Rerouted
+    | ProgramEvent
     | Finished
     | Failed
     | Cancelled

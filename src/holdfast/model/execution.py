@@ -44,6 +44,7 @@ from holdfast.model.event import (
     Finished,
     Fork,
     NodeFinished,
+    ProgramEvent,
     Rerouted,
     SignalTaken,
     Snapshot,
@@ -98,6 +99,9 @@ class Strand(msgspec.Struct, frozen=True, kw_only=True):
     """The branches that failed before this visit, and were to spare the others."""
     calls: dict[str, Call] = {}
     """What is known of the calls of this visit."""
+    notes: dict[str, Any] = {}
+    """What the program noted in this visit, over all attempts: how often each retry policy was
+    used, for example."""
 
 
 class Branch(Strand, frozen=True, kw_only=True):
@@ -326,6 +330,10 @@ def _folded_one(before: Execution, event: Event) -> Execution:
             )
         case Rerouted():
             return _after_reroute(before, event)
+        case ProgramEvent(branch=path):
+            if not event.notes:
+                return before
+            return _with_strand(before, path, notes={**_strand(before, path).notes, **event.notes})
         case Fenced():
             return msgspec.structs.replace(before, fences=before.fences + 1)
         case Extended():
@@ -569,6 +577,7 @@ def _retried_strand(strand: Strand) -> dict[str, Any]:
         "retry_at_ms": 0,
         "failure": None,
         "calls": _without_failures(strand.calls),
+        "notes": {},
         "answers": {key: a for key, a in strand.answers.items() if key not in unfinished},
         "children": {n: id for n, id in strand.children.items() if child_signal(id) in finished},
         # Nobody tells a run that has failed: whether they have ended meanwhile is asked again.
@@ -588,6 +597,7 @@ _VISIT_DEFAULTS: dict[str, Any] = {
     "ended": 0,
     "failures": (),
     "calls": {},
+    "notes": {},
 }
 
 

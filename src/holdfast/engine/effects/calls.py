@@ -23,6 +23,7 @@ from holdfast.errors import (
     CallChanged,
     CallFailed,
     CallTimedOut,
+    HeartbeatTimedOut,
     InvalidRequest,
     InvalidResult,
     NotDone,
@@ -167,11 +168,24 @@ class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Whether other processes are to see what comes of it: then the run's row must stand before."""
     retry: Retry
     timeout_ms: int | None = None
+    heartbeat_ms: int | None = None
     context: Any = None
     """What the tool is handed if it takes ``ctx``."""
     price: CallPrice = FREE
     quota: Quota | None = None
     """What limits how many such calls all workers together make."""
+
+
+class _HeartbeatTimeout:
+    """A timeout that every heartbeat renews."""
+
+    def __init__(self, heartbeat_ms: int) -> None:
+        self._seconds = heartbeat_ms / 1000
+        self.timeout = asyncio.timeout(self._seconds)
+
+    def renew(self) -> None:
+        if not self.timeout.expired():
+            self.timeout.reschedule(asyncio.get_running_loop().time() + self._seconds)
 
 
 class Calls:
@@ -181,6 +195,14 @@ class Calls:
         self._host = host
         self._call_ids = host.call_ids
         self._in_flight: dict[str, asyncio.Future[None]] = {}
+        # The calls that must send heartbeats, with the time of the next one.
+        self._heartbeats: dict[str, _HeartbeatTimeout] = {}
+
+    def heartbeat(self) -> None:
+        """Note that the call inside which this is called is alive."""
+        for call, heartbeat in self._heartbeats.items():
+            if self._call_ids.is_inside(call):
+                heartbeat.renew()
 
     def next_id(self, name: str, key: str | None) -> str:
         """Return what the next call is known by; to be asked before anything is awaited."""
@@ -289,7 +311,7 @@ class Calls:
         key = self._idempotency_key(call, self._known_call(call) or _UNKNOWN_CALL)
         scope_token = self._call_ids.enter_scope(call)
         try:
-            value = await self._run_with_timeout(request, key)
+            value = await self._run_with_heartbeat(call, request, key)
             charged = request.price.charged(value)
             charged.result = await self._host.to_durable(charged.result)
         except PermitUnavailable as later:
@@ -347,6 +369,22 @@ class Calls:
             await self._record_failure(call, digest, error, request)
         if charged.source:  # somebody else had the answer
             self._host.count_savings(charged.saved)
+
+    async def _run_with_heartbeat(self, call: str, request: CallRequest, key: str) -> Any:
+        if request.heartbeat_ms is None:
+            return await self._run_with_timeout(request, key)
+        heartbeat = self._heartbeats[call] = _HeartbeatTimeout(request.heartbeat_ms)
+        try:
+            async with heartbeat.timeout:
+                return await self._run_with_timeout(request, key)
+        except TimeoutError:
+            if not heartbeat.timeout.expired():
+                raise
+            raise HeartbeatTimedOut(
+                f"{request.tool.name!r} sent no heartbeat for {request.heartbeat_ms / 1000:g} s"
+            ) from None
+        finally:
+            del self._heartbeats[call]
 
     async def _run_with_timeout(self, request: CallRequest, key: str) -> Any:
         if request.timeout_ms is None:
@@ -525,7 +563,8 @@ def _result_or_raise(known: Call, tool: Tool[..., Any]) -> Any:
     """Return what a call that is over came to, the same whenever somebody asks."""
     if known.failure is not None:
         message = f"{tool.name!r} failed: {known.failure.type}: {known.failure.message}"
-        raise CallFailed(message, kinds=known.kinds, trace=known.failure.trace)
+        failure = known.failure
+        raise CallFailed(message, kinds=known.kinds, reason=failure.message, trace=failure.trace)
     try:
         return converted(deep_copied(known.result), tool.returns, objects=False)
     except Mismatch as error:

@@ -29,13 +29,13 @@ from holdfast.engine.kernel.kernel import ClaimLost
 from holdfast.engine.runs.children import ChildRequest
 from holdfast.engine.runs.starting import PreparedInput, prepare_input
 from holdfast.errors import NotPausable, ResultTaken, ResultTooLarge, WaitBeyondExpiry
-from holdfast.graph import Graph, Node
 from holdfast.graph.values import TooLarge, durable
 from holdfast.model.call import Call, resolution_signal
 from holdfast.model.child import child_signal
 from holdfast.model.event import ChildStarted, Event, Failure, SignalTaken, TimerFired
 from holdfast.model.execution import Strand
 from holdfast.model.payload_limits import PayloadLimits
+from holdfast.model.program import Effect, Program
 from holdfast.model.quota import Cost, Quota
 from holdfast.model.signals import Pending, Signal, TakeSignal, TimeOut, WaitStale, resolved_wait
 from holdfast.model.spending import Spending
@@ -73,13 +73,13 @@ class Visit:
     """The visit of a node, in one of its attempts."""
 
     def __init__(
-        self, claimed: ClaimedRun, external: ExternalEffects, node: Node, branch: str, hold_ms: int
+        self, claimed: ClaimedRun, external: ExternalEffects, effect: Effect, hold_ms: int
     ) -> None:
         self.claimed = claimed
         self.external = external
-        self.node = node.name
-        self.branch = branch
-        self.visit = self._strand_of(claimed, branch).visit
+        self.node = effect.node
+        self.branch = effect.branch
+        self.visit = self._strand_of(claimed, effect.branch).visit
         self.call_ids = CallIds()
         self.hold_ms = hold_ms
         """Up to this a wait for a time is waited for in place."""
@@ -89,7 +89,7 @@ class Visit:
         """Whether one of its waits took too long."""
         self.refusal: NotPausable | None = None
         """Why it cannot be let to wait."""
-        self._node_spec = node
+        self._effect = effect
         self._began_ms = claimed.now_ms()
         self._wait_counts: Counter[str] = Counter()
         self._child_count = 0
@@ -169,7 +169,7 @@ class Visit:
     @property
     def may_wait(self) -> bool:
         """Whether its run may be let go of meanwhile."""
-        return self._node_spec.pausable != "no"
+        return self._effect.pausable != "no"
 
     async def record(
         self, *events: Event, durable: bool, on_resolved: Callable[[], None] | None = None
@@ -222,7 +222,7 @@ class Visit:
                 f"node {self.node!r} would wait until {_utc(deadline_ms)}, but the run expires at "
                 f"{_utc(head.expires_ms)}"
             )
-        max_pause_ms = self._node_spec.max_pause_ms
+        max_pause_ms = self._effect.max_pause_ms
         return Wait(
             visit=visit,
             key=key,
@@ -505,7 +505,7 @@ class Visit:
         self._child_count += 1
         return self._child_count
 
-    async def prepare_input(self, graph: Graph, input: Any) -> PreparedInput:
+    async def prepare_input(self, graph: Program, input: Any) -> PreparedInput:
         """Return the input of a child as it is kept."""
         return await prepare_input(self.claimed.kernel, graph, input, None)
 

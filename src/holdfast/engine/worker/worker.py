@@ -36,8 +36,8 @@ from holdfast.errors import (
     StoreClosed,
     StoreError,
 )
-from holdfast.graph import Graph
 from holdfast.model.execution import Execution
+from holdfast.model.program import Program
 from holdfast.model.run import Status
 from holdfast.records.head import Head, head_of, is_from_newer_release
 from holdfast.records.keys import IndexKey, RunKey
@@ -86,7 +86,7 @@ class Worker:
     def __init__(
         self,
         kernel: Kernel,
-        graphs: Iterable[Graph],
+        graphs: Iterable[Program],
         options: WorkerOptions,
         *,
         on_ended: Callable[[Head, Execution, Status], None],
@@ -95,11 +95,11 @@ class Worker:
         resources: Resources,
     ) -> None:
         self._kernel = kernel
-        self._graphs: dict[str, dict[int, Graph]] = {}
+        self._graphs: dict[str, dict[int, Program]] = {}
         if not isinstance(graphs, Iterable):
             raise InvalidRequest(f"graphs are a list, not {graphs!r:.80}", field="graphs")
         for graph in graphs:
-            if not isinstance(graph, Graph):
+            if not isinstance(graph, Program):
                 raise InvalidRequest(f"a worker runs graphs, not {graph!r:.80}", field="graphs")
             versions = self._graphs.setdefault(graph.check().name, {})
             if versions.setdefault(graph.version, graph) is not graph:
