@@ -75,8 +75,9 @@ def test_a_run_begins_at_the_start_with_its_input() -> None:
 
 def test_what_is_outstanding() -> None:
     graph = order_graph()
-    assert graph.outstanding(at("wait")) == (RunNode("wait", 7, 0),)
-    assert graph.outstanding(at("wait", retry_at_ms=5)) == (RunNode("wait", 7, 5),)
+    rules = {"pausable": "blocking", "max_pause_ms": 5000}
+    assert graph.outstanding(at("first")) == (RunNode("first", 7, 0),)
+    assert graph.outstanding(at("wait", retry_at_ms=5)) == (RunNode("wait", 7, 5, **rules),)
     assert graph.outstanding(at("wait", ending="failed")) == ()
     assert graph.outstanding(at("gone", ending="finished")) == ()
     with pytest.raises(UnknownNode, match="gone"):

@@ -258,7 +258,7 @@ class Rerouted(msgspec.Struct, frozen=True, array_like=True, tag="reroute"):
     to: str | None
     """None where it goes on at the node at which it stood."""
     reason: str
-    """``stale``, ``escalated`` or ``retried``."""
+    """``stale``, ``escalated`` or ``retried``; another program may have reasons of its own."""
     request: str = ""
     """The id of the retry that asked for it, so that it is carried out once."""
     branch: str = ""

@@ -99,9 +99,13 @@ class Strand(msgspec.Struct, frozen=True, kw_only=True):
     """The branches that failed before this visit, and were to spare the others."""
     calls: dict[str, Call] = {}
     """What is known of the calls of this visit."""
-    notes: dict[str, Any] = {}
-    """What the program noted in this visit, over all attempts: how often each retry policy was
-    used, for example."""
+    noted: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    """See `notes`. A program that notes nothing has no such field in its snapshots."""
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        """What the program noted in this visit, such as how often it used each retry policy."""
+        return {} if self.noted is msgspec.UNSET else self.noted
 
 
 class Branch(Strand, frozen=True, kw_only=True):
@@ -333,7 +337,7 @@ def _folded_one(before: Execution, event: Event) -> Execution:
         case ProgramEvent(branch=path):
             if not event.notes:
                 return before
-            return _with_strand(before, path, notes={**_strand(before, path).notes, **event.notes})
+            return _with_strand(before, path, noted={**_strand(before, path).notes, **event.notes})
         case Fenced():
             return msgspec.structs.replace(before, fences=before.fences + 1)
         case Extended():
@@ -577,7 +581,7 @@ def _retried_strand(strand: Strand) -> dict[str, Any]:
         "retry_at_ms": 0,
         "failure": None,
         "calls": _without_failures(strand.calls),
-        "notes": {},
+        "noted": msgspec.UNSET,
         "answers": {key: a for key, a in strand.answers.items() if key not in unfinished},
         "children": {n: id for n, id in strand.children.items() if child_signal(id) in finished},
         # Nobody tells a run that has failed: whether they have ended meanwhile is asked again.
@@ -597,7 +601,7 @@ _VISIT_DEFAULTS: dict[str, Any] = {
     "ended": 0,
     "failures": (),
     "calls": {},
-    "notes": {},
+    "noted": msgspec.UNSET,
 }
 
 
