@@ -5,7 +5,7 @@ Each step is a dict. Its first key says what it does::
     {"task": name, "args": [fields of the state], "timeout_ms": …, "heartbeat_ms": …, "into": field}
     {"wait_ms": …}
     {"token": name, "timeout_ms": …}
-    {"child": name}
+    {"child": name, "input": …}
     {"fork": [steps, steps, …], "catch": value}      all lists of steps, side by side
     {"each": field, "steps": steps}                  the steps for each item, which is in "item"
 
@@ -102,7 +102,7 @@ class Steps(Program):
                 deadline_ms = None if limit_ms is None else entered_ms + limit_ms
                 return WaitForToken(*at, token=token, deadline_ms=deadline_ms)
             case {"child": child} if entered_ms is not None:
-                return RunChild(*at, program=self._children[child])
+                return RunChild(*at, program=self._children[child], input=step.get("input"))
             case _:  # it is not entered yet, forks, or is behind the last step
                 return Proceed(*at)
 
@@ -127,7 +127,7 @@ class Steps(Program):
         strand = _strand(execution, branch)
         step, following = self._step_at(strand.node), _next(strand.node)
         delta, fork = dict[str, Any](), None
-        to = following if self._step_at(following) is not None else None
+        to = None if step is None or self._step_at(following) is None else following
         match step:
             case {"fork": lists}:
                 fork = Fork(tuple(f"{strand.node}/{n}/0" for n in range(len(lists))))
