@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from datetime import datetime
 from types import TracebackType
 from typing import Any
@@ -39,13 +39,13 @@ from holdfast.engine.runs.argument_checks import (
 from holdfast.engine.worker.options import WorkerOptions
 from holdfast.engine.worker.worker import Worker
 from holdfast.errors import InvalidRequest
-from holdfast.graph import Graph
 from holdfast.handle import RunHandle
 from holdfast.model.budget import Budget
 from holdfast.model.durations import Duration, days, milliseconds_of
 from holdfast.model.invocation import Model
 from holdfast.model.payload_limits import PayloadLimits
 from holdfast.model.policy import Durability
+from holdfast.model.program import Program
 from holdfast.model.progress import BulkProgress, SweepProgress
 from holdfast.model.quota import Quota
 from holdfast.model.run import (
@@ -87,6 +87,7 @@ class Holdfast:
         user_key: bytes | None = None,
         models: Mapping[str, Model] | None = None,
         quotas: Mapping[str, Quota] | None = None,
+        tasks: Mapping[str, Callable[..., Any]] | None = None,
         limits: PayloadLimits | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
@@ -96,6 +97,7 @@ class Holdfast:
 
         ``models`` are those that nodes can ask with `Context.model`, by the names they ask for;
         ``quotas`` limit how many questions, tokens or dollars all workers together put to each.
+        ``tasks`` are the functions that programs invoke by name.
         ``limits`` are how large inputs, signals, states, answers and arguments may be, and how many
         signals a run may have waiting; see `PayloadLimits`.
         ``user_key`` is the key of the hash under which users are kept; without one the store keeps
@@ -108,13 +110,13 @@ class Holdfast:
         if user_key is not None and (not isinstance(user_key, bytes) or len(user_key) < 16):
             raise InvalidRequest("user_key is bytes, at least 16 of them", field="user_key")
         self._tenant = validated_tenant(tenant)
-        check_resources(models, quotas)
+        check_resources(models, quotas, tasks)
         clock = clock or SystemClock()
         self._store = store or open_store(url, clock=clock)
         self._kernel = Kernel(
             self._store, clock, ids or SystemIds(clock), user_key, limits=validated_limits(limits)
         )
-        self._resources = Resources(self._kernel, models, quotas)
+        self._resources = Resources(self._kernel, models, quotas, tasks)
         self._workers = ProcessWorkers()
         self._launching = RunLauncher(self._kernel, self._workers)
         self._awaiting = RunOutcomes(self._kernel, self._workers)
@@ -134,7 +136,7 @@ class Holdfast:
 
     async def start(
         self,
-        graph: Graph,
+        graph: Program,
         input: Any = None,
         *,
         id: str | None = None,
@@ -175,7 +177,7 @@ class Holdfast:
                 another user.
             SessionBusy: another run of the session goes on, and ``on_busy`` is ``reject``.
         """
-        if not isinstance(graph, Graph):
+        if not isinstance(graph, Program):
             raise InvalidRequest(f"a graph is started, not {graph!r:.80}", field="graph")
         asked = starting.StartRequest(
             run=self._key(self._kernel.ids.new() if id is None else id, tenant),
@@ -193,7 +195,7 @@ class Holdfast:
         launched = await self._launching.start(graph, {} if input is None else input, asked)
         return RunHandle(self._steering, launched.run, launched.graph, launched.outcome)
 
-    def run(self, id: str, *, tenant: str | None = None, graph: Graph | None = None) -> RunHandle:
+    def run(self, id: str, *, tenant: str | None = None, graph: Program | None = None) -> RunHandle:
         """Return a handle on a run that is known by its id; nothing is read yet."""
         return RunHandle(self._steering, self._key(id, tenant), graph)
 
@@ -510,7 +512,7 @@ class Holdfast:
     # --- workers ----------------------------------------------------------------------------------
 
     def worker(
-        self, graphs: Iterable[Graph], *, options: WorkerOptions | None = None, **given: Any
+        self, graphs: Iterable[Program], *, options: WorkerOptions | None = None, **given: Any
     ) -> Worker:
         """Return a worker for these graphs: ``async with hf.worker([graph]): …``
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from holdfast.engine.client.run_commands import RunControl
 from holdfast.engine.journal.endings import RunOutcome, result_of
-from holdfast.graph import Graph
 from holdfast.model.budget import Budget
 from holdfast.model.durations import Duration, milliseconds_of
+from holdfast.model.program import Program
 from holdfast.model.run import HistoryEntry, HistoryPage, Run, TextPiece
 from holdfast.records.keys import RunKey
 
@@ -23,7 +23,7 @@ class RunHandle:
         self,
         steering: RunControl,
         key: RunKey,
-        graph: Graph | None,
+        graph: Program | None,
         outcome: RunOutcome | None = None,
     ) -> None:
         self._outcome = outcome  # of a run that nobody wrote down

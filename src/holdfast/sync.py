@@ -9,7 +9,7 @@ there. A test holds the names and parameters of both faces together.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from datetime import datetime
 from types import TracebackType
 from typing import Any
@@ -21,12 +21,12 @@ from holdfast.clock import Clock, Ids
 from holdfast.engine.effects.savings import Saved
 from holdfast.engine.worker import worker as engine
 from holdfast.engine.worker.options import WorkerOptions
-from holdfast.graph import Graph
 from holdfast.model.budget import Budget
 from holdfast.model.durations import Duration, days
 from holdfast.model.invocation import Model
 from holdfast.model.payload_limits import PayloadLimits
 from holdfast.model.policy import Durability
+from holdfast.model.program import Program
 from holdfast.model.progress import BulkProgress, SweepProgress
 from holdfast.model.quota import Quota
 from holdfast.model.run import (
@@ -188,6 +188,7 @@ class Holdfast:
         user_key: bytes | None = None,
         models: Mapping[str, Model] | None = None,
         quotas: Mapping[str, Quota] | None = None,
+        tasks: Mapping[str, Callable[..., Any]] | None = None,
         limits: PayloadLimits | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
@@ -205,6 +206,7 @@ class Holdfast:
             user_key=user_key,
             models=models,
             quotas=quotas,
+            tasks=tasks,
             limits=limits,
             clock=clock,
             ids=ids,
@@ -226,7 +228,7 @@ class Holdfast:
 
     def start(
         self,
-        graph: Graph,
+        graph: Program,
         input: Any = None,
         *,
         id: str | None = None,
@@ -271,7 +273,7 @@ class Holdfast:
         )
         return RunHandle(self._portal, handle)
 
-    def run(self, id: str, *, tenant: str | None = None, graph: Graph | None = None) -> RunHandle:
+    def run(self, id: str, *, tenant: str | None = None, graph: Program | None = None) -> RunHandle:
         """Return a handle on a run that is known by its id; nothing is read yet."""
         self._portal.check()
         return RunHandle(self._portal, self._holdfast.run(id, tenant=tenant, graph=graph))
@@ -577,7 +579,7 @@ class Holdfast:
     # --- workers ----------------------------------------------------------------------------------
 
     def worker(
-        self, graphs: Iterable[Graph], *, options: WorkerOptions | None = None, **given: Any
+        self, graphs: Iterable[Program], *, options: WorkerOptions | None = None, **given: Any
     ) -> Worker:
         """Return a worker for these graphs: ``with hf.worker([graph]): …``
 

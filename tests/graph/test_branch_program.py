@@ -10,7 +10,7 @@ import pytest
 from holdfast.errors import UnknownNode
 from holdfast.graph import END, Graph, restart
 from holdfast.graph.transitions import BRANCHES_MAX
-from holdfast.model.decision import NodeOutcome, Raised, Returned, RunNode, WentStale
+from holdfast.model.decision import Outcome, Raised, Returned, WentStale
 from holdfast.model.event import (
     AttemptFailed,
     BranchFailed,
@@ -26,10 +26,11 @@ from holdfast.model.event import (
 from holdfast.model.execution import Execution, nodes_summary
 from holdfast.model.fold import folded
 from holdfast.model.policy import Retry
+from holdfast.model.program import RunNode
 
 NOW_MS = 1_700_000_000_000
 FAILURE = Failure("ValueError", "no")
-GIVEN_UP = Raised(FAILURE, covered=False)
+GIVEN_UP = Raised(FAILURE)
 
 
 def nothing(state: Any) -> Any: ...
@@ -61,7 +62,7 @@ class Walk:
         self.graph = graph
         self.execution = graph.start(input or {}, "seed")
 
-    def step(self, branch: str = "", outcome: NodeOutcome | None = None) -> Event:
+    def step(self, branch: str = "", outcome: Outcome | None = None) -> Event:
         """Carry out an outcome in a branch; return the first event."""
         outcome = Returned({"log": [branch]}) if outcome is None else outcome
         decision = self.graph.step(self.execution, branch, outcome, NOW_MS)
@@ -271,7 +272,7 @@ def test_attempts_are_counted_by_branch_and_their_pauses_drawn_by_it() -> None:
     walk.step()
     walk.step("0.0")
     pauses = {
-        branch: walk.step(branch, Raised(FAILURE, covered=True))
+        branch: walk.step(branch, Raised(FAILURE, Exception()))
         for branch in ("0.1", "0.0/0.0", "0.0/0.1")
     }
     assert all(isinstance(event, AttemptFailed) for event in pauses.values())
@@ -282,7 +283,7 @@ def test_attempts_are_counted_by_branch_and_their_pauses_drawn_by_it() -> None:
     strand = walk.execution.strand("0.0/0.1")
     assert strand is not None
     assert (strand.failed_attempts, walk.execution.failed_attempts) == (1, 0)
-    assert isinstance(walk.step("0.1", Raised(FAILURE, covered=True)), Failed)
+    assert isinstance(walk.step("0.1", Raised(FAILURE, Exception())), Failed)
 
 
 def test_a_stale_branch_goes_where_its_rule_says_and_leaves_the_others() -> None:
@@ -326,7 +327,7 @@ def failed_inside() -> Walk:
     walk.step("0.1")
     taken = SignalTaken(NOW_MS, "b", 0, "go#1", "go", "s1", None, "0.0/0.1")
     walk.execution = folded(walk.execution, [taken])
-    walk.step("0.0/0.0", Raised(FAILURE, covered=True))
+    walk.step("0.0/0.0", Raised(FAILURE, Exception()))
     assert isinstance(walk.step("0.0/0.0", GIVEN_UP), Failed)
     return walk
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.graph import Graph
-from holdfast.model.decision import NodeOutcome, Raised, Returned, RunNode
+from holdfast.model.decision import Outcome, Raised, Returned
 from holdfast.model.event import (
     BranchFailed,
     Event,
@@ -24,6 +24,7 @@ from holdfast.model.event import (
 from holdfast.model.execution import Execution, is_within
 from holdfast.model.fold import folded, restored, snapshot
 from holdfast.model.policy import Retry
+from holdfast.model.program import RunNode
 from holdfast.model.reducers import REDUCERS, mismatch, reduced
 from holdfast.model.wait import Wait
 
@@ -117,16 +118,16 @@ def graph_of(shape: Shape, name: str = "g") -> Graph:
     return graph.check()
 
 
-def outcome(graph: Graph, effect: RunNode, execution: Execution) -> NodeOutcome:
+def outcome(graph: Graph, effect: RunNode, execution: Execution) -> Outcome:
     """Return what comes of a node: always the same for the same visit of the same branch."""
     draw = zlib.crc32(f"{effect.branch}#{effect.visit}#{effect.node}".encode())
     attempts = execution.strand(effect.branch)
     assert attempts is not None
     again = graph.nodes[effect.node].retry.attempts > 1
     if draw % 5 == 0 and again and attempts.failed_attempts == 0:
-        return Raised(FAILURE, covered=True, spent_ms=3)
+        return Raised(FAILURE, Exception(), spent_ms=3)
     if draw % 7 == 0 and effect.branch and execution.spares(effect.branch):
-        return Raised(FAILURE, covered=False)
+        return Raised(FAILURE)
     return Returned(delta_of(graph, effect, draw), spent_ms=draw % 10)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.errors import InvalidGraph, InvalidInput, InvalidResult, InvalidState, UnknownNode
 from holdfast.graph import END, Graph, escalate, fail, restart
-from holdfast.model.decision import Decision, Program, Raised, Returned, RunNode, WentStale
+from holdfast.model.decision import Decision, Raised, Returned, WentStale
 from holdfast.model.event import (
     AttemptFailed,
     Failed,
@@ -23,6 +23,7 @@ from holdfast.model.event import (
 from holdfast.model.execution import Execution
 from holdfast.model.fold import folded
 from holdfast.model.policy import Retry
+from holdfast.model.program import Program, RunNode
 
 NOW_MS = 1_700_000_000_000
 FAILURE = Failure("ValueError", "no")
@@ -75,8 +76,9 @@ def test_a_run_begins_at_the_start_with_its_input() -> None:
 
 def test_what_is_outstanding() -> None:
     graph = order_graph()
-    assert graph.outstanding(at("wait")) == (RunNode("wait", 7, 0),)
-    assert graph.outstanding(at("wait", retry_at_ms=5)) == (RunNode("wait", 7, 5),)
+    rules = {"pausable": "blocking", "max_pause_ms": 5000}
+    assert graph.outstanding(at("first")) == (RunNode("first", 7, 0),)
+    assert graph.outstanding(at("wait", retry_at_ms=5)) == (RunNode("wait", 7, 5, **rules),)
     assert graph.outstanding(at("wait", ending="failed")) == ()
     assert graph.outstanding(at("gone", ending="finished")) == ()
     with pytest.raises(UnknownNode, match="gone"):
@@ -239,20 +241,22 @@ def test_a_node_that_raised_is_tried_again() -> None:
     graph = order_graph()
     execution = at("first")
     for failed in (1, 2):
-        decision = graph.step(execution, "", Raised(FAILURE, covered=True, spent_ms=4), NOW_MS)
+        decision = graph.step(execution, "", Raised(FAILURE, Exception(), spent_ms=4), NOW_MS)
         pause_ms = RETRY.backoff_ms(failed, "seed#7")
         assert decision == Decision(
             (AttemptFailed(NOW_MS, "first", 7, FAILURE, NOW_MS + pause_ms, 4),), checkpoint=True
         )
         execution = folded(execution, decision.events)
         assert execution.retry_at_ms > NOW_MS
-    decision = graph.step(execution, "", Raised(FAILURE, covered=True), NOW_MS)
+    decision = graph.step(execution, "", Raised(FAILURE, Exception()), NOW_MS)
     assert decision == Decision((Failed(NOW_MS, FAILURE, "first"),), checkpoint=True)
 
 
 @pytest.mark.parametrize(("node", "covered"), [("first", False), ("quick", True)])
 def test_a_node_that_raised_is_not_tried_again(node: str, covered: bool) -> None:
-    decision = order_graph().step(at(node), "", Raised(FAILURE, covered=covered), NOW_MS)
+    decision = order_graph().step(
+        at(node), "", Raised(FAILURE, Exception() if covered else None), NOW_MS
+    )
     assert decision == Decision((Failed(NOW_MS, FAILURE, node),), checkpoint=True)
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from holdfast.errors import InvalidGraph
 from holdfast.graph import END, Graph, escalate, fail, restart
 from holdfast.graph.state_codec import StateCodec
-from holdfast.model.decision import NodeOutcome, Raised, Returned, WentStale
+from holdfast.model.decision import Outcome, Raised, Returned, WentStale
 from holdfast.model.event import Event, Failure, TimerFired
 from holdfast.model.execution import Execution
 from holdfast.model.fold import folded
@@ -279,7 +279,7 @@ def course_graph() -> Graph:
 
 COURSE = course_graph()
 FAILURE = Failure("ValueError", "no")
-outcomes: st.SearchStrategy[NodeOutcome | Event] = st.one_of(
+outcomes: st.SearchStrategy[Outcome | Event] = st.one_of(
     st.builds(
         Returned,
         st.fixed_dictionaries(
@@ -287,7 +287,7 @@ outcomes: st.SearchStrategy[NodeOutcome | Event] = st.one_of(
         ),
         spent_ms=st.integers(0, 5),
     ),
-    st.builds(Raised, st.just(FAILURE), covered=st.booleans()),
+    st.builds(Raised, st.just(FAILURE), st.sampled_from([None, Exception()])),
     st.just(WentStale()),
     st.just(TimerFired(0, "c", 0, "0")),
 )

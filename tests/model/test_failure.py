@@ -8,8 +8,8 @@ import pytest
 
 from holdfast import redaction
 from holdfast.display import get_logger
-from holdfast.errors import CallFailed
-from holdfast.model.failure import failure_of
+from holdfast.errors import CallFailed, CallTimedOut
+from holdfast.model.failure import error_names, failure_of
 from holdfast.redaction import excerpt
 
 MB = 2**20
@@ -81,3 +81,13 @@ def test_an_excerpt_keeps_what_is_no_credential() -> None:
     assert excerpt(address, 200) == address[:200]
     assert excerpt("short http://a:b@c", 200) == "short http://***@c"
     assert excerpt("short http://a:b@c", 200, end=True) == "short http://***@c"
+
+
+def test_the_names_of_an_error_are_those_of_its_bases_also_across_processes() -> None:
+    assert error_names(KeyError()) == ("KeyError", "LookupError", "Exception", "BaseException")
+    assert error_names(CallTimedOut())[:2] == ("CallTimedOut", "CallError")
+    failed = CallFailed(kinds=("shop.errors.Refused", "builtins.OSError", "builtins.Exception"))
+    assert error_names(failed) == ("shop.errors.Refused", "OSError", "Exception")
+    assert error_names(CallFailed())[0] == "CallFailed"
+    for error in (KeyError(), CallTimedOut(), CallFailed()):
+        assert error_names(error)[0] == failure_of(error).type

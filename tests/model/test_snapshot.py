@@ -18,6 +18,7 @@ from holdfast.model.event import (
     Fenced,
     Finished,
     NodeFinished,
+    ProgramEvent,
     Rerouted,
     SignalTaken,
     Snapshot,
@@ -36,6 +37,7 @@ events = st.one_of(
     st.builds(SignalTaken, numbers, names, numbers, names, names, names, values),
     st.builds(TimerFired, numbers, names, numbers, names),
     st.builds(Rerouted, numbers, st.none() | names, st.just("retried"), names),
+    st.builds(ProgramEvent, numbers, names, values, st.just(""), st.dictionaries(names, numbers)),
     st.builds(Fenced, numbers, numbers, names),
     st.builds(Extended, numbers, numbers, numbers, names),
     st.builds(Finished, numbers),
@@ -78,3 +80,22 @@ def test_the_longest_life_that_was_promised_counts() -> None:
 def test_to_extend_a_run_is_not_to_get_anywhere() -> None:
     # Otherwise a run that kills its workers would never be quarantined.
     assert folded(BEGUN, [Fenced(1, 2, "w"), Extended(2, 9, 9, "keep-10d")]).fences == 1
+
+
+def test_what_a_program_notes_lasts_for_one_visit_and_is_stored_only_if_there_is_any() -> None:
+    began = Execution(state={}, seed="s", node="a")
+    assert b"noted" not in snapshot(began, 1, size=0, blobs=False).fold
+    noted = folded(
+        began,
+        [
+            ProgramEvent(1, "Entered", {"x": 1}, notes={"entered_ms": 1}),
+            ProgramEvent(2, "Retried", notes={"retries": 2}),
+            AttemptFailed(2, "a", 0, Failure("E"), 3),
+        ],
+    )
+    assert noted.notes == {"entered_ms": 1, "retries": 2}
+    assert restored(snapshot(noted, 1, size=0, blobs=False)) == noted
+    after = folded(noted, [NodeFinished(4, "a", 0, {}, "a")])
+    assert after.notes == {}
+    assert b"noted" not in snapshot(after, 1, size=0, blobs=False).fold
+    assert folded(noted, [Failed(5, Failure("E")), Rerouted(6, None, "retried", "r")]).notes == {}

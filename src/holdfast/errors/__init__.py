@@ -46,6 +46,8 @@
     │   │   ├── BudgetSpent       it may cost more than is left, and its node may not wait
     │   │   ├── CallFailed        it raised, and was not to be made again
     │   │   ├── CallTimedOut      it took longer than it may
+    │   │   │   └── HeartbeatTimedOut it did not send a heartbeat in time
+    │   │   ├── UnknownTask       no task is registered by this name
     │   │   ├── CallChanged       its key was used before, with other arguments
     │   │   └── NotDone           raised by a tool that is sure that nothing happened
     │   ├── InvalidState          the state does not match its type
@@ -104,6 +106,7 @@ from holdfast.errors.nodes import (
     CallError,
     CallFailed,
     CallTimedOut,
+    HeartbeatTimedOut,
     InvalidAnswer,
     InvalidArguments,
     InvalidResult,
@@ -120,6 +123,7 @@ from holdfast.errors.nodes import (
     ResultTooLarge,
     TurnsSpent,
     UnknownModel,
+    UnknownTask,
     WaitBeyondExpiry,
     WaitTimedOut,
 )
@@ -212,6 +216,7 @@ __all__ = [
     "CredentialsMissing",
     "EndpointUnreachable",
     "ExpiryNotLater",
+    "HeartbeatTimedOut",
     "HoldfastError",
     "InboxFull",
     "InvalidAnswer",
@@ -275,6 +280,7 @@ __all__ = [
     "TurnsSpent",
     "UnknownModel",
     "UnknownNode",
+    "UnknownTask",
     "Unsuccessful",
     "WaitBeyondExpiry",
     "WaitTimedOut",

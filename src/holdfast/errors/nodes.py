@@ -14,6 +14,7 @@ __all__ = [
     "CallError",
     "CallFailed",
     "CallTimedOut",
+    "HeartbeatTimedOut",
     "InvalidAnswer",
     "InvalidArguments",
     "InvalidResult",
@@ -30,6 +31,7 @@ __all__ = [
     "ResultTooLarge",
     "TurnsSpent",
     "UnknownModel",
+    "UnknownTask",
     "WaitBeyondExpiry",
     "WaitTimedOut",
 ]
@@ -199,9 +201,16 @@ class CallFailed(CallError):
     code = "call_failed"
 
     def __init__(
-        self, message: str | None = None, *, kinds: Sequence[str] = (), trace: str = ""
+        self,
+        message: str | None = None,
+        *,
+        kinds: Sequence[str] = (),
+        reason: str = "",
+        trace: str = "",
     ) -> None:
         super().__init__(message)
+        self.reason = reason
+        """The message of the error that it raised."""
         self.kinds = tuple(kinds)
         """What kinds of error it raised, the most exact first: ``builtins.ConnectionError`` …"""
         self.trace = trace
@@ -216,6 +225,18 @@ class CallTimedOut(CallError, TimeoutError):
     """The call took longer than its timeout."""
 
     code = "call_timed_out"
+
+
+class HeartbeatTimedOut(CallTimedOut):
+    """The function of the call did not send a heartbeat in time."""
+
+    code = "heartbeat_timed_out"
+
+
+class UnknownTask(CallError):
+    """No task is registered by this name."""
+
+    code = "unknown_task"
 
 
 class CallChanged(CallError):

@@ -9,16 +9,18 @@ from holdfast.graph import transitions
 from holdfast.graph.checks import checked_plan
 from holdfast.graph.contributions import contributions
 from holdfast.graph.declaration import GraphDeclaration
+from holdfast.graph.function_program import FunctionProgram
 from holdfast.graph.plan import Plan
-from holdfast.model.decision import Decision, NodeOutcome, RunNode
+from holdfast.model.decision import Decision, Outcome
 from holdfast.model.event import Event
 from holdfast.model.execution import Execution
 from holdfast.model.policy import Durability
+from holdfast.model.program import RunNode
 
 __all__ = ["GraphProgram"]
 
 
-class GraphProgram:
+class GraphProgram(FunctionProgram):
     """Runs a declared graph. The first use checks the graph; after that it cannot change."""
 
     def __init__(self, declaration: GraphDeclaration) -> None:
@@ -58,23 +60,13 @@ class GraphProgram:
         plan = self._plan
         return Execution(state=plan.codecs[""].initial(input), seed=seed, node=plan.wiring.start)
 
-    def step(
-        self, execution: Execution, branch: str, outcome: NodeOutcome, now_ms: int
-    ) -> Decision:
+    def step(self, execution: Execution, branch: str, outcome: Outcome, now_ms: int) -> Decision:
         """Decide what follows from the outcome of a branch's node.
 
         Raises:
             UnknownNode: the branch is at a node that the graph does not have.
         """
         return transitions.step(execution, branch, outcome, now_ms=now_ms, plan=self._plan)
-
-    def outstanding(self, execution: Execution) -> tuple[RunNode, ...]:
-        """Return the effects to perform now or after a resume. A run that has ended has none.
-
-        Raises:
-            UnknownNode: the run is at a node that the graph does not have.
-        """
-        return transitions.outstanding(execution, self._plan)
 
     def retried(
         self, execution: Execution, node: str | None, request: str, now_ms: int
@@ -89,6 +81,24 @@ class GraphProgram:
             UnknownNode: the graph does not have that node.
         """
         return transitions.effect_of(execution, branch, self._plan)
+
+    def retries_left(self, execution: Execution) -> int:
+        """Return how many failures the run survives: the least of all nodes where it stands."""
+        nodes = self.nodes
+        left = [
+            node.retry.attempts - 1 - strand.failed_attempts
+            for _, strand in execution.runnable_strands()
+            if (node := nodes.get(strand.node)) is not None
+        ]
+        return min(left, default=0)
+
+    def result(self, state: dict[str, Any]) -> Any:
+        """Return the final state of a run in the type of the graph's state.
+
+        Raises:
+            InvalidState: the stored state does not fit the type of the state.
+        """
+        return self._plan.codecs[""].typed(state)
 
     def enter(self, execution: Execution, branch: str = "") -> Any:
         """Return the state as the node of a branch sees it.

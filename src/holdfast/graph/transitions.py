@@ -9,7 +9,7 @@ from holdfast.errors import InvalidResult, UnknownNode
 from holdfast.graph.node import END, Node
 from holdfast.graph.plan import NodePlan, Plan
 from holdfast.graph.wiring import ChoiceEdge, ForkEdge, RouteEdge
-from holdfast.model.decision import Decision, NodeOutcome, Raised, Returned, RunNode, WentStale
+from holdfast.model.decision import Decision, Outcome, Raised, Returned, WentStale
 from holdfast.model.event import (
     AttemptFailed,
     BranchFailed,
@@ -23,37 +23,29 @@ from holdfast.model.event import (
 )
 from holdfast.model.execution import Execution, Strand, outer_path
 from holdfast.model.failure import failure_of
+from holdfast.model.program import RunNode
 from holdfast.model.reducers import reduced
 
-__all__ = ["BRANCHES_MAX", "effect_of", "outstanding", "retry_events", "step"]
+__all__ = ["BRANCHES_MAX", "effect_of", "retry_events", "step"]
 
 BRANCHES_MAX = 10_000
 """How many branches a fork can have."""
 
 
-def outstanding(execution: Execution, plan: Plan) -> tuple[RunNode, ...]:
-    """Return what is to be performed.
-
-    Raises:
-        UnknownNode: the run stands at a node that the graph does not have.
-    """
-    if not execution.branches and execution.ending is None:
-        return (_effect("", execution, plan),)
-    return tuple([_effect(path, strand, plan) for path, strand in execution.runnable_strands()])
-
-
 def effect_of(execution: Execution, path: str, plan: Plan) -> RunNode:
-    """Return what is to be performed for a strand that stands at a node.
+    """Return the effect that a strand needs next. The strand stands at a node.
 
     Raises:
         UnknownNode: the graph does not have that node.
     """
-    return _effect(path, _strand(execution, path), plan)
+    strand = _strand(execution, path)
+    node = plan.node_plan(strand.node).node
+    return RunNode(
+        node.name, strand.visit, strand.retry_at_ms, path, node.pausable, node.max_pause_ms
+    )
 
 
-def step(
-    execution: Execution, path: str, outcome: NodeOutcome, *, now_ms: int, plan: Plan
-) -> Decision:
+def step(execution: Execution, path: str, outcome: Outcome, *, now_ms: int, plan: Plan) -> Decision:
     """Decide what follows from what came of a strand's node.
 
     Raises:
@@ -65,9 +57,8 @@ def step(
     match outcome:
         case Returned():
             try:
-                to, fork = _next_node(
-                    execution, path, outcome.delta, node_plan=node_plan, plan=plan
-                )
+                delta = outcome.value
+                to, fork = _next_node(execution, path, delta, node_plan=node_plan, plan=plan)
                 if fork is not None and fork.width > BRANCHES_MAX:
                     raise InvalidResult(
                         f"the fork after {node.name!r} would have {fork.width:,} branches, and can "
@@ -79,11 +70,11 @@ def step(
                 at_ms=now_ms,
                 node=node.name,
                 visit=strand.visit,
-                delta=outcome.delta,
+                delta=delta,
                 to=to,
                 spent_ms=outcome.spent_ms,
                 branch=path,
-                ops=_used_reducers(node_plan.ops, outcome.delta),
+                ops=_used_reducers(node_plan.ops, delta),
                 fork=fork,
             )
             return _finished(finished, node, waited=bool(strand.answers))
@@ -115,10 +106,6 @@ def retry_events(
         message = f"the run cannot go on at {node!r}: it is in no branch that has this node"
         return (going_on, Failed(now_ms, Failure("NotRetryable", message), node))
     return (going_on, *(Rerouted(now_ms, node, "retried", request, path) for path in paths))
-
-
-def _effect(path: str, strand: Strand, plan: Plan) -> RunNode:
-    return RunNode(plan.node_plan(strand.node).node.name, strand.visit, strand.retry_at_ms, path)
 
 
 def _strand(execution: Execution, path: str) -> Strand:
@@ -202,7 +189,9 @@ def _failed(
 ) -> Decision:
     strand = _strand(execution, path)
     failed = strand.failed_attempts + 1
-    if not outcome.covered or failed >= node.retry.attempts:
+    error = outcome.error
+    covered = isinstance(error, Exception) and node.retry.covers(error)
+    if not covered or failed >= node.retry.attempts:
         return Decision((_failure_event(execution, path, node, outcome.failure, now_ms),))
     draw = "#".join([execution.seed, *([path] if path else []), str(strand.visit)])
     backoff_ms = node.retry.backoff_ms(failed, draw)

@@ -1,110 +1,74 @@
-"""The loop's vocabulary: what can come to pass, what is decided, what is to be done.
+"""Outcomes and decisions: what the engine tells a program, and what the program answers.
 
-A program is pure: it does no input or output and reads no clock. The engine performs what is
-outstanding, hands the outcome to the program, writes down the events that the program decides,
-folds them, and asks what is outstanding then::
-
-    execution = program.start(input, seed)
-    while effects := program.outstanding(execution):
-        effect, outcome = perform(effects)
-        decision = program.step(execution, effect.branch, outcome, now_ms)
-        execution = folded(execution, decision.events)
+The engine performs an effect and reports its outcome. The program answers with a decision: the
+events that the engine writes into the run's journal. See `holdfast.model.program`.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast.model.event import Event, Failure
-from holdfast.model.execution import Execution
+from holdfast.model.event import BranchFailed, Event, Failed, Failure, Rerouted
+from holdfast.model.execution import is_within
+from holdfast.model.failure import error_names
 
-__all__ = [
-    "Decision",
-    "Effect",
-    "NodeOutcome",
-    "Program",
-    "Raised",
-    "Returned",
-    "RunNode",
-    "WentStale",
-]
-
-
-class RunNode(msgspec.Struct, frozen=True):
-    """Run a node, though not before that time."""
-
-    node: str
-    visit: int
-    not_before_ms: int = 0
-    branch: str = ""
-    """Which branch of the run it is for; none where the run has not forked."""
-
-
-Effect: TypeAlias = RunNode
-"""What a resume must perform again."""
+__all__ = ["Decision", "Outcome", "Raised", "Returned", "WentStale"]
 
 
 class Returned(msgspec.Struct, frozen=True):
-    """The node returned, and this is what it changes in the state."""
+    """The effect succeeded."""
 
-    delta: dict[str, Any]
+    value: Any = None
+    """A result in its durable form; what it is depends on the effect."""
     spent_ms: int = 0
 
 
 class Raised(msgspec.Struct, frozen=True):
-    """The node raised an error."""
+    """The effect failed. The program decides whether to try it again."""
 
     failure: Failure
-    covered: bool
-    """Whether the node's retry policy covers this kind of error."""
+    """The error as the journal keeps it."""
+    error: BaseException | None = None
+    """The error itself."""
     spent_ms: int = 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the error's type and of its bases, the most exact first."""
+        return (self.failure.type,) if self.error is None else error_names(self.error)
 
 
 class WentStale(msgspec.Struct, frozen=True):
-    """The node's pause outlasted its ``max_pause``."""
+    """The pause of the effect lasted longer than its ``max_pause_ms``."""
 
 
-NodeOutcome: TypeAlias = Returned | Raised | WentStale
-"""What can come of performing an effect."""
+Outcome: TypeAlias = Returned | Raised | WentStale
+"""What can come of an effect."""
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What the program makes of an outcome."""
+    """The events that follow from an outcome."""
 
     events: tuple[Event, ...]
     checkpoint: bool = True
     """Whether the events must be durable before the run goes on."""
 
+    def ended_strand(self, branch: str) -> str | None:
+        """Return the strand that a branch's decision ends together with everything inside it.
 
-class Program(Protocol):
-    """What a worker can run."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def version(self) -> int: ...
-
-    def start(self, input: Any, seed: str) -> Execution:
-        """Return a new run's execution.
-
-        Raises:
-            InvalidInput: the input does not fit the program.
+        None means that the decision ends no other branch. The engine stops the branches that a
+        decision ends before it writes the decision.
         """
-        ...
-
-    def step(
-        self, execution: Execution, branch: str, outcome: NodeOutcome, now_ms: int
-    ) -> Decision:
-        """Decide what follows from what came of a branch's effect."""
-        ...
-
-    def outstanding(self, execution: Execution) -> tuple[Effect, ...]:
-        """Return what is to be performed, also after a resume; nothing where the run has ended.
-
-        Raises:
-            UnknownNode: the run stands at a node that this program does not have.
-        """
-        ...
+        for event in self.events:
+            match event:
+                case Failed():
+                    return ""
+                case BranchFailed():
+                    return event.branch
+                case Rerouted() if event.branch != branch and is_within(branch, event.branch):
+                    return event.branch
+                case _:
+                    pass
+        return None

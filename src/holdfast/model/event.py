@@ -35,6 +35,7 @@ __all__ = [
     "Finished",
     "Fork",
     "NodeFinished",
+    "ProgramEvent",
     "Rerouted",
     "SignalTaken",
     "Snapshot",
@@ -257,10 +258,22 @@ class Rerouted(msgspec.Struct, frozen=True, array_like=True, tag="reroute"):
     to: str | None
     """None where it goes on at the node at which it stood."""
     reason: str
-    """``stale``, ``escalated`` or ``retried``."""
+    """``stale``, ``escalated`` or ``retried``; another program may have reasons of its own."""
     request: str = ""
     """The id of the retry that asked for it, so that it is carried out once."""
     branch: str = ""
+
+
+class ProgramEvent(msgspec.Struct, frozen=True, array_like=True, tag="program"):
+    """A program noted something of its own. The history of the run shows it."""
+
+    at_ms: int
+    kind: str
+    """What the program calls it, such as ``TaskStateEntered``."""
+    data: Any = None
+    branch: str = ""
+    notes: dict[str, Any] = {}
+    """What the program wants to know again in this visit of the branch; see `Strand.notes`."""
 
 
 class Finished(msgspec.Struct, frozen=True, array_like=True, tag="finished"):
@@ -339,6 +352,7 @@ Event: TypeAlias = (
     | WaitsRecorded
     | BranchFailed
     | Rerouted
+    | ProgramEvent
     | Finished
     | Failed
     | Cancelled

@@ -68,6 +68,13 @@ class Strand(msgspec.Struct, frozen=True, kw_only=True):
     """The branches that failed before this visit, and were to spare the others."""
     calls: dict[str, Call] = {}
     """What is known of the calls of this visit."""
+    noted: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    """See `notes`. A program that notes nothing has no such field in its snapshots."""
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        """What the program noted in this visit, such as how often it used each retry policy."""
+        return {} if self.noted is msgspec.UNSET else self.noted
 
 
 class Branch(Strand, frozen=True, kw_only=True):

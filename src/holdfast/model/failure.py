@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import traceback
 
+from holdfast.errors import CallFailed
 from holdfast.model.event import Failure
 from holdfast.redaction import excerpt
 
-__all__ = ["failure_of"]
+__all__ = ["error_names", "failure_of"]
 
 _TYPE_CHARS_MAX = 200
 _MESSAGE_CHARS_MAX = 2_000
@@ -16,10 +17,7 @@ _TRACE_CHARS_MAX = 8_000
 
 def failure_of(error: BaseException) -> Failure:
     """Return what is kept of an error, whatever it does when it is asked what it is."""
-    kind = type(error)
-    name = kind.__qualname__
-    if kind.__module__ not in ("builtins", "holdfast.errors"):
-        name = f"{kind.__module__}.{name}"
+    name = _type_name(type(error))
     try:
         message = str(error)
     except Exception:
@@ -30,6 +28,29 @@ def failure_of(error: BaseException) -> Failure:
         _utf8_safe(excerpt(message, _MESSAGE_CHARS_MAX))[:_MESSAGE_CHARS_MAX],
         _utf8_safe(excerpt(trace, _TRACE_CHARS_MAX, end=True))[-_TRACE_CHARS_MAX:],
     )
+
+
+def error_names(error: BaseException) -> tuple[str, ...]:
+    """Return the names of an error's type and of its bases, the most exact first.
+
+    The names have the form of `Failure.type`. A failed call has those of the error that the called
+    function raised, also if it raised in another process.
+    """
+    if isinstance(error, CallFailed) and error.kinds:
+        return tuple(_short_name(kind) for kind in error.kinds)
+    kinds = [kind for kind in type(error).__mro__ if issubclass(kind, BaseException)]
+    return tuple(_type_name(kind) for kind in kinds)
+
+
+def _type_name(kind: type) -> str:
+    return _short_name(f"{kind.__module__}.{kind.__qualname__}")
+
+
+def _short_name(name: str) -> str:
+    for module in ("builtins.", "holdfast.errors."):
+        if name.startswith(module):
+            return name.removeprefix(module)
+    return name
 
 
 def _utf8_safe(text: str) -> str:

@@ -35,6 +35,7 @@ from holdfast.model.event import (
     Finished,
     Fork,
     NodeFinished,
+    ProgramEvent,
     Rerouted,
     SignalTaken,
     Snapshot,
@@ -147,6 +148,10 @@ def _folded_one(before: Execution, event: Event) -> Execution:
             )
         case Rerouted():
             return _after_reroute(before, event)
+        case ProgramEvent(branch=path):
+            if not event.notes:
+                return before
+            return _with_strand(before, path, noted={**_strand(before, path).notes, **event.notes})
         case Fenced():
             return msgspec.structs.replace(before, fences=before.fences + 1)
         case Extended():
@@ -390,6 +395,7 @@ def _retried_strand(strand: Strand) -> dict[str, Any]:
         "retry_at_ms": 0,
         "failure": None,
         "calls": _without_failures(strand.calls),
+        "noted": msgspec.UNSET,
         "answers": {key: a for key, a in strand.answers.items() if key not in unfinished},
         "children": {n: id for n, id in strand.children.items() if child_signal(id) in finished},
         # Nobody tells a run that has failed: whether they have ended meanwhile is asked again.
@@ -409,6 +415,7 @@ _VISIT_DEFAULTS: dict[str, Any] = {
     "ended": 0,
     "failures": (),
     "calls": {},
+    "noted": msgspec.UNSET,
 }
 
 

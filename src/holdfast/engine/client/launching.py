@@ -19,7 +19,7 @@ from holdfast.engine.runs import starting
 from holdfast.engine.runs.rows import read_row
 from holdfast.engine.worker.claims import SlotReservation
 from holdfast.errors import AlreadyExists, InvalidRequest, Refused, RunNotFound
-from holdfast.graph import Graph
+from holdfast.model.program import Program
 from holdfast.records.keys import RunKey
 
 __all__ = ["LaunchedRun", "RunLauncher"]
@@ -29,7 +29,7 @@ class LaunchedRun(msgspec.Struct, frozen=True):
     """A run whose start is acknowledged."""
 
     run: RunKey
-    graph: Graph | None
+    graph: Program | None
     """None where another run took the input that is not one of this graph."""
     outcome: RunOutcome | None = None
     """How it ended, where nobody wrote that down."""
@@ -44,7 +44,9 @@ class RunLauncher:
         # Runs that are just being started, and stand nowhere but in memory.
         self._in_memory: dict[RunKey, InMemoryRun] = {}
 
-    async def start(self, graph: Graph, input: Any, request: starting.StartRequest) -> LaunchedRun:
+    async def start(
+        self, graph: Program, input: Any, request: starting.StartRequest
+    ) -> LaunchedRun:
         """Start a run, and return it once nothing can lose it.
 
         Raises:
@@ -80,7 +82,7 @@ class RunLauncher:
         )
 
     async def _start_in_memory(
-        self, graph: Graph, input: Any, request: starting.StartRequest, slot: SlotReservation
+        self, graph: Program, input: Any, request: starting.StartRequest, slot: SlotReservation
     ) -> LaunchedRun:
         try:
             started = await starting.start_in_memory(
@@ -103,7 +105,7 @@ class RunLauncher:
         return await self._await_acknowledged(request.run, graph, in_memory)
 
     async def _join_start(
-        self, graph: Graph, input: Any, request: starting.StartRequest
+        self, graph: Program, input: Any, request: starting.StartRequest
     ) -> LaunchedRun:
         """Return a run that another caller in this process is just starting."""
         in_memory = self._in_memory[request.run]
@@ -117,7 +119,7 @@ class RunLauncher:
         return await self._await_acknowledged(request.run, graph, in_memory)
 
     async def _await_acknowledged(
-        self, run: RunKey, graph: Graph, in_memory: InMemoryRun
+        self, run: RunKey, graph: Program, in_memory: InMemoryRun
     ) -> LaunchedRun:
         try:
             outcome = await in_memory.wait()
@@ -136,7 +138,7 @@ class RunLauncher:
         if loaded is not None and head.reason is None and head.index_key is not None:
             self._workers.offer(head.index_key)
 
-    async def _is_run_of(self, run: RunKey, graph: Graph) -> bool:
+    async def _is_run_of(self, run: RunKey, graph: Program) -> bool:
         with suppress(RunNotFound):  # a pointer may outlive the run to which it points
             return (await read_row(self._kernel, run)).graph == graph.name
         return False

@@ -151,6 +151,7 @@ class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Whether other processes will see its effects, so that the run's row must exist before."""
     retry: Retry
     timeout_ms: int | None = None
+    heartbeat_ms: int | None = None
     context: Any = None
     """What the tool receives if it takes ``ctx``."""
     price: CallPrice = FREE

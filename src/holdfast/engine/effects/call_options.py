@@ -40,6 +40,7 @@ class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
     retry: Retry | None = None
     timeout_ms: int | None = None
     quota: Quota | None = None
+    heartbeat_ms: int | None = None
 
 
 NO_OPTIONS = CallOptions()
@@ -51,7 +52,12 @@ RunBlocking: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 def admitted_options(
-    *, key: str | None, retry: Retry | None, timeout: Duration | None, quota: Quota | None
+    *,
+    key: str | None,
+    retry: Retry | None,
+    timeout: Duration | None,
+    quota: Quota | None,
+    heartbeat: Duration | None,
 ) -> CallOptions:
     """Return the options of a call.
 
@@ -63,6 +69,7 @@ def admitted_options(
         retry=None if retry is None else validated_retry(retry),
         timeout_ms=None if timeout is None else milliseconds_of(timeout, "timeout"),
         quota=validated_tool_quota(quota),
+        heartbeat_ms=None if heartbeat is None else milliseconds_of(heartbeat, "heartbeat"),
     )
 
 
@@ -107,7 +114,7 @@ def check_arguments(tool: Tool[..., Any], args: tuple[Any, ...], kwargs: Mapping
         tool.signature.bind(*args, **{**dict.fromkeys(injected), **kwargs})
     except TypeError as error:
         options = [name for name in CallOptions.__struct_fields__ if name in kwargs]
-        options += ["timeout"] if "timeout" in kwargs else []
+        options += [name for name in ("timeout", "heartbeat") if name in kwargs]
         hints = [f"; options are given before the call: ctx.with_options({o}=…)" for o in options]
         raise InvalidRequest(
             f"{tool.name!r} cannot be called so: {error}{''.join(hints[:1])}",

@@ -16,6 +16,7 @@ from holdfast.engine.effects.tool_functions import run_tool
 from holdfast.errors import (
     CallChanged,
     CallFailed,
+    HeartbeatTimedOut,
     InvalidRequest,
     InvalidResult,
     NotDone,
@@ -39,6 +40,18 @@ __all__ = ["Calls"]
 _log = get_logger("holdfast.calls")
 
 
+class _HeartbeatTimeout:
+    """A timeout that every heartbeat renews."""
+
+    def __init__(self, heartbeat_ms: int) -> None:
+        self._seconds = heartbeat_ms / 1000
+        self.timeout = asyncio.timeout(self._seconds)
+
+    def renew(self) -> None:
+        if not self.timeout.expired():
+            self.timeout.reschedule(asyncio.get_running_loop().time() + self._seconds)
+
+
 class Calls:
     """The calls of one visit of a node."""
 
@@ -48,6 +61,14 @@ class Calls:
         self._records = CallRecords(host)
         self._ambiguous = AmbiguousCalls(host, self._records)
         self._in_flight: dict[str, asyncio.Future[None]] = {}
+        # The calls that must send heartbeats, with the time of the next one.
+        self._heartbeats: dict[str, _HeartbeatTimeout] = {}
+
+    def heartbeat(self) -> None:
+        """Note that the call inside which this is called is alive."""
+        for call, heartbeat in self._heartbeats.items():
+            if self._call_ids.is_inside(call):
+                heartbeat.renew()
 
     def next_id(self, name: str, key: str | None) -> str:
         """Return the identity of the next call; use it before awaiting anything."""
@@ -156,7 +177,7 @@ class Calls:
         key = self._records.idempotency_key(call)
         scope_token = self._call_ids.enter_scope(call)
         try:
-            value = await run_tool(request, key, self._host.threads)
+            value = await self._run_with_heartbeat(call, request, key)
             charged = request.price.charged(value)
             charged.result = await self._host.to_durable(charged.result)
         except PermitUnavailable as later:
@@ -178,6 +199,27 @@ class Calls:
             self._call_ids.leave_scope(scope_token)
         return None
 
+    async def _run_with_heartbeat(self, call: str, request: CallRequest, key: str) -> Any:
+        """Run the tool of a call. A call with a heartbeat fails when the tool sends none in time.
+
+        Raises:
+            HeartbeatTimedOut: the tool sent no heartbeat for ``heartbeat_ms``.
+        """
+        if request.heartbeat_ms is None:
+            return await run_tool(request, key, self._host.threads)
+        heartbeat = self._heartbeats[call] = _HeartbeatTimeout(request.heartbeat_ms)
+        try:
+            async with heartbeat.timeout:
+                return await run_tool(request, key, self._host.threads)
+        except TimeoutError:
+            if not heartbeat.timeout.expired():
+                raise
+            raise HeartbeatTimedOut(
+                f"{request.tool.name!r} sent no heartbeat for {request.heartbeat_ms / 1000:g} s"
+            ) from None
+        finally:
+            del self._heartbeats[call]
+
     async def _record_result(
         self, call: str, digest: bytes, charged: ChargedResult, request: CallRequest
     ) -> None:
@@ -196,7 +238,8 @@ def _result_or_raise(known: Call, tool: Tool[..., Any]) -> Any:
     """Return the recorded result of a finished call, or raise its recorded error."""
     if known.failure is not None:
         message = f"{tool.name!r} failed: {known.failure.type}: {known.failure.message}"
-        raise CallFailed(message, kinds=known.kinds, trace=known.failure.trace)
+        failure = known.failure
+        raise CallFailed(message, kinds=known.kinds, reason=failure.message, trace=failure.trace)
     try:
         return converted(deep_copied(known.result), tool.returns, objects=False)
     except Mismatch as error:

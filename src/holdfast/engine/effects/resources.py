@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from holdfast.engine.effects.quotas import QuotaLimiter
 from holdfast.engine.effects.savings import SavingsCounter
@@ -18,13 +19,17 @@ __all__ = ["Resources", "check_resources"]
 _NAME_CHARS_MAX = 58
 
 
-def check_resources(models: Mapping[str, Model] | None, quotas: Mapping[str, Quota] | None) -> None:
-    """Check what nodes are to do something to the world with.
+def check_resources(
+    models: Mapping[str, Model] | None,
+    quotas: Mapping[str, Quota] | None,
+    tasks: Mapping[str, Callable[..., Any]] | None,
+) -> None:
+    """Check the models, quotas and tasks of a process.
 
     Raises:
-        InvalidRequest: one of them is not a model, or not a quota, or a quota of no model.
+        InvalidRequest: one of them is not a model, a quota or a task, or a quota has no model.
     """
-    for field, given in (("models", models), ("quotas", quotas)):
+    for field, given in (("models", models), ("quotas", quotas), ("tasks", tasks)):
         if not isinstance(given, Mapping | None):
             raise InvalidRequest(f"{field} are a dict by name, not {given!r:.80}", field=field)
     for name, model in (models or {}).items():
@@ -38,6 +43,11 @@ def check_resources(models: Mapping[str, Model] | None, quotas: Mapping[str, Quo
             )
         if not callable(getattr(model, "answer", None)):
             raise InvalidRequest(f"{model!r:.80} is not a model", field="models")
+    for name, task in (tasks or {}).items():
+        if not isinstance(name, str) or not name or not callable(task):
+            raise InvalidRequest(
+                f"tasks must be functions by name, got {name!r:.80}: {task!r:.80}", field="tasks"
+            )
     for name, quota in (quotas or {}).items():
         if not isinstance(quota, Quota):
             raise InvalidRequest(f"{quota!r:.80} is not a quota", field="quotas")
@@ -53,9 +63,11 @@ class Resources:
         kernel: Kernel,
         models: Mapping[str, Model] | None = None,
         quotas: Mapping[str, Quota] | None = None,
+        tasks: Mapping[str, Callable[..., Any]] | None = None,
     ) -> None:
-        """Take models by the names under which nodes ask for them, and what limits each."""
+        """Take models and their quotas, and tasks, by the names under which programs use them."""
         self.models, self.quotas = dict(models or {}), dict(quotas or {})
+        self.tasks = dict(tasks or {})
         self.accounts = Accounts(kernel)
         self.shared_answers = SharedAnswers(kernel)
         self.quota_limiter = QuotaLimiter(kernel)

@@ -1,8 +1,8 @@
 """Performs the branches of one run side by side.
 
-Each branch's node is a task. What a node came to is written by its task, so that what becomes ready
-together is written together; only what ends more than its own branch is handed back, and written
-when those it ends have stopped: nothing of theirs may follow.
+Each effect of a branch is an asyncio task. The task writes the program's decision itself, so that
+decisions that become ready together share a Put. A decision that ends other branches is handed back
+and written after these branches have stopped: no event of theirs may follow it.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from holdfast.engine.execution.claimed_run import ClaimedRun
-from holdfast.graph import Graph
-from holdfast.model.decision import Decision, RunNode
-from holdfast.model.event import BranchFailed
+from holdfast.model.decision import Decision
 from holdfast.model.execution import Execution, is_within, outer_path
+from holdfast.model.program import Effect, Program
 
 __all__ = ["BranchDriver", "run_branches"]
 
@@ -40,8 +39,8 @@ class BranchDriver(Protocol):
         """Whether nothing more is to be begun."""
         ...
 
-    async def run_branch(self, effect: RunNode) -> Decision | None:
-        """Perform a branch's node and write what came of it, but for what ends more than it."""
+    async def run_branch(self, effect: Effect) -> Decision | None:
+        """Perform a branch's effect and write the decision; return it if it ends other branches."""
         ...
 
     async def write_ending(self, decision: Decision) -> None:
@@ -58,10 +57,10 @@ class BranchDriver(Protocol):
 
 
 async def run_branches(
-    driver: BranchDriver, claimed: ClaimedRun, graph: Graph, effects: Iterable[RunNode]
+    driver: BranchDriver, claimed: ClaimedRun, program: Program, effects: Iterable[Effect]
 ) -> None:
     """Perform effects and what follows from them, until all that is left waits, or has ended."""
-    runner = _BranchRunner(driver, claimed, graph)
+    runner = _BranchRunner(driver, claimed, program)
     runner.add(effect.branch for effect in effects)
     try:
         await runner.run()
@@ -72,10 +71,10 @@ async def run_branches(
 class _BranchRunner:
     """The branches that are under way."""
 
-    def __init__(self, driver: BranchDriver, claimed: ClaimedRun, graph: Graph) -> None:
+    def __init__(self, driver: BranchDriver, claimed: ClaimedRun, program: Program) -> None:
         self._driver = driver
         self._claimed = claimed
-        self._graph = graph
+        self._program = program
         self._ready: deque[str] = deque()
         # By the fork that has as many branches under way as it wants at once.
         self._blocked_by_fork: dict[str, deque[str]] = {}
@@ -118,7 +117,7 @@ class _BranchRunner:
             if not self._claimed.execution.is_at_node(path):
                 self._remove(path)
                 continue
-            effect = self._graph.effect(self._claimed.execution, path)
+            effect = self._program.effect(self._claimed.execution, path)
             task = asyncio.ensure_future(self._driver.run_branch(effect))
             self._tasks[task] = path
 
@@ -186,8 +185,7 @@ class _BranchRunner:
         self._active.discard(path)
         decision = task.result()
         if decision is not None and self._claimed.execution.strand(path) is not None:
-            ended = [e.branch for e in decision.events if isinstance(e, BranchFailed)]
-            within = ended[0] if ended else ""
+            within = decision.ended_strand(path) or ""
             await self.stop(lambda other: is_within(other, within))
             await self._driver.write_ending(decision)
         # What follows comes first, so that the branch keeps its room.

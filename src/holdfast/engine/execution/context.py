@@ -27,13 +27,13 @@ from holdfast.engine.journal.endings import result_of
 from holdfast.engine.runs.argument_checks import validated_budget
 from holdfast.engine.runs.children import ChildRequest
 from holdfast.errors import InvalidRequest, WaitTimedOut
-from holdfast.graph import Graph
 from holdfast.graph.tool import contract_of
 from holdfast.model.budget import Budget
 from holdfast.model.durations import Duration, days, milliseconds_of
 from holdfast.model.event import BranchFailed, TimerFired
 from holdfast.model.invocation import Answer, ToolSpec
 from holdfast.model.policy import Retry, validated_retry
+from holdfast.model.program import Program
 from holdfast.model.quota import Quota
 from holdfast.model.signals import SignalName
 from holdfast.model.wait import SignalWait, TimerWait
@@ -132,18 +132,26 @@ class Context:
         retry: Retry | None = None,
         timeout: Duration | None = None,
         quota: Quota | None = None,
+        heartbeat: Duration | None = None,
     ) -> Caller:
         """Return what makes a call with options: ``ctx.with_options(timeout=5).call(fetch, url)``.
 
         ``key`` replaces the key that follows from the call's place in the node, for calls in no
         fixed order, or with a name of their own in the business. ``retry``, ``timeout`` and
-        ``quota`` replace what `holdfast.tool` declared.
+        ``quota`` replace what `holdfast.tool` declared. With ``heartbeat`` the call fails with
+        `HeartbeatTimedOut` if its function does not call `heartbeat` for that long.
 
         Raises:
             InvalidRequest: an option makes no sense.
         """
-        options = admitted_options(key=key, retry=retry, timeout=timeout, quota=quota)
+        options = admitted_options(
+            key=key, retry=retry, timeout=timeout, quota=quota, heartbeat=heartbeat
+        )
         return Caller(self._call, options)
+
+    def heartbeat(self) -> None:
+        """Tell that the call from which this is called is alive; see `with_options`."""
+        self._calls.heartbeat()
 
     def _call(
         self,
@@ -165,6 +173,7 @@ class Context:
             key=options.key,
             retry=options.retry or tool.retry,
             timeout_ms=tool.timeout_ms if options.timeout_ms is None else options.timeout_ms,
+            heartbeat_ms=options.heartbeat_ms,
             context=handed,
             quota=options.quota or tool.quota,
         )
@@ -279,7 +288,7 @@ class Context:
 
     async def start(
         self,
-        graph: Graph,
+        graph: Program,
         input: Any = None,
         *,
         id: str | None = None,
@@ -302,7 +311,7 @@ class Context:
         """
         visit = self._visit
         visit.check_open()
-        if not isinstance(graph, Graph):
+        if not isinstance(graph, Program):
             raise InvalidRequest(f"a graph is started, not {graph!r:.80}", field="graph")
         number, strand = self._children.next_number(), visit.strand
         if number in strand.children:
@@ -322,7 +331,7 @@ class Context:
 
     async def run(
         self,
-        graph: Graph,
+        graph: Program,
         input: Any = None,
         *,
         id: str | None = None,
@@ -334,7 +343,7 @@ class Context:
         child = await self.start(graph, input, id=id, labels=labels, pool=pool, budget=budget)
         return await child.result()
 
-    def child(self, id: str, graph: Graph | None = None) -> Child:
+    def child(self, id: str, graph: Program | None = None) -> Child:
         """Return a handle on a child that an earlier node started.
 
         Raises:
@@ -356,7 +365,7 @@ def _share_ms(share: bool | Duration) -> int | None:
 class Child:
     """A run that a node started."""
 
-    def __init__(self, context: Context, id: str, graph: Graph | None) -> None:
+    def __init__(self, context: Context, id: str, graph: Program | None) -> None:
         self._context = context
         self.graph = graph
         """Its graph, where that is known."""
@@ -402,10 +411,17 @@ class BlockingContext:
         retry: Retry | None = None,
         timeout: Duration | None = None,
         quota: Quota | None = None,
+        heartbeat: Duration | None = None,
     ) -> BlockingCaller:
         """Do as `Context.with_options` does."""
-        caller = self._context.with_options(key=key, retry=retry, timeout=timeout, quota=quota)
+        caller = self._context.with_options(
+            key=key, retry=retry, timeout=timeout, quota=quota, heartbeat=heartbeat
+        )
         return BlockingCaller(caller, self._run_blocking)
+
+    def heartbeat(self) -> None:
+        """Do as `Context.heartbeat` does."""
+        self._loop.call_soon_threadsafe(self._context.heartbeat)
 
     def model(self, name: str, messages: Any, **options: Any) -> Answer:
         """Do as `Context.model` does."""
@@ -421,7 +437,7 @@ class BlockingContext:
 
     def start(
         self,
-        graph: Graph,
+        graph: Program,
         input: Any = None,
         *,
         id: str | None = None,
@@ -435,7 +451,7 @@ class BlockingContext:
 
     def run(
         self,
-        graph: Graph,
+        graph: Program,
         input: Any = None,
         *,
         id: str | None = None,
@@ -446,7 +462,7 @@ class BlockingContext:
         """Do as `Context.run` does."""
         return self.start(graph, input, id=id, labels=labels, pool=pool, budget=budget).result()
 
-    def child(self, id: str, graph: Graph | None = None) -> BlockingChild:
+    def child(self, id: str, graph: Program | None = None) -> BlockingChild:
         """Do as `Context.child` does."""
         return BlockingChild(self, self._context.child(id, graph))
 

@@ -16,26 +16,18 @@ from holdfast.engine.execution.branches import run_branches
 from holdfast.engine.execution.claimed_run import ClaimedRun
 from holdfast.engine.execution.external_effects import ExternalEffects
 from holdfast.engine.execution.journal_session import JournalConflict
-from holdfast.engine.execution.performer import run_node
+from holdfast.engine.execution.performer import perform
 from holdfast.engine.execution.run_exit import RunExit
 from holdfast.engine.execution.visit import Paused, Visit
 from holdfast.engine.journal.reader import load_run
 from holdfast.engine.journal.writer import PositionTaken
 from holdfast.engine.kernel.kernel import ClaimLost, StoreOutage
 from holdfast.errors import InvalidResult, StoreClosed
-from holdfast.graph import Graph
-from holdfast.model.decision import Decision, NodeOutcome, Raised, Returned, RunNode, WentStale
-from holdfast.model.event import (
-    BranchFailed,
-    Cancelled,
-    Event,
-    Expired,
-    Failed,
-    Failure,
-    Fenced,
-)
+from holdfast.model.decision import Decision, Outcome, Raised, Returned, WentStale
+from holdfast.model.event import Cancelled, Event, Expired, Failure, Fenced
 from holdfast.model.execution import Execution, nodes_summary
 from holdfast.model.failure import failure_of
+from holdfast.model.program import Effect, Program
 from holdfast.model.signals import continues_past_expiry
 from holdfast.model.wait import BackoffWait, Wait
 from holdfast.records.head import ENDED
@@ -50,13 +42,13 @@ _NEWER_VERSION_BACKOFF_MS = 30_000
 class Driver:
     """Decides what is done next with one claimed run, and has it done."""
 
-    def __init__(self, claimed: ClaimedRun, graph: Graph) -> None:
+    def __init__(self, claimed: ClaimedRun, program: Program) -> None:
         self.claimed = claimed
         self.signal_arrived = asyncio.Event()
         self._owner = claimed.owner
-        self._graph = graph
+        self._program = program
         self._external = ExternalEffects(claimed)
-        self._exit = RunExit(claimed, graph)
+        self._exit = RunExit(claimed, program)
         self._task: asyncio.Task[None] | None = None
         # How often the task was cancelled only to leave the node, and is not told so yet.
         self._interruptions = 0
@@ -147,7 +139,7 @@ class Driver:
         if claimed.head.status in ENDED:
             await self._exit.clean_up_ended()
             return
-        if claimed.head.version > self._graph.version:
+        if claimed.head.version > self._program.version:
             # Left to workers that are up to date: ours may lack the node at which it stands.
             due_ms = claimed.now_ms() + _NEWER_VERSION_BACKOFF_MS
             failures = claimed.head.resume_failures
@@ -188,7 +180,7 @@ class Driver:
             claimed.row.mark_fenced()
         if retry is not None and opens:
             await claimed.journal.write(
-                self._graph.retried(claimed.execution, retry.node, retry.id, claimed.now_ms())
+                self._program.retried(claimed.execution, retry.node, retry.id, claimed.now_ms())
             )
         if claimed.execution.ending is not None:
             return
@@ -214,49 +206,42 @@ class Driver:
         return min(self.claimed.execution.fences, self.claimed.head.losses)
 
     async def _advance(self) -> None:
-        """Perform what is outstanding; where all of it waits, pause."""
+        """Perform the outstanding effects; pause the run if all of them wait."""
         claimed = self.claimed
         claimed.waits.mark_changed()
         claimed.pop_answered()
         effects = [
             effect
-            for effect in self._graph.outstanding(claimed.execution)
+            for effect in self._program.outstanding(claimed.execution)
             if effect.branch not in claimed.waits.waiting
         ]
         if not effects:
             await self._exit.pause(claimed.waits.pending())
         elif len(effects) == 1 and not claimed.waits.waiting:
-            outcome = await self._run_node(effects[0])
+            outcome = await self._perform(effects[0])
             if outcome is not None:
                 await self._commit(effects[0].branch, outcome)
         else:
             claimed.claim.enter_node()
             try:
-                await run_branches(self, claimed, self._graph, effects)
+                await run_branches(self, claimed, self._program, effects)
             finally:
                 claimed.claim.leave_node()
 
-    async def _run_node(self, effect: RunNode) -> NodeOutcome | None:
-        """Run a branch's node; return what came of it, None where the branch waits."""
+    async def _perform(self, effect: Effect) -> Outcome | None:
+        """Perform a branch's effect; return its outcome, or None if the branch waits."""
         claimed = self.claimed
         now = claimed.now_ms()
         if effect.not_before_ms > now and not await self._wait_for_attempt(effect, now):
             return None
         await claimed.inbox.update_size()
         claimed.claim.check_alive()
-        node = self._graph.nodes[effect.node]
-        visit = Visit(claimed, self._external, node, effect.branch, self._owner.hold_ms)
+        visit = Visit(claimed, self._external, effect, self._owner.hold_ms)
         alone, signals = not claimed.claim.in_node, claimed.inbox.signals
         if alone:
             claimed.claim.enter_node()
         try:
-            return await run_node(
-                self._graph,
-                claimed.execution,
-                visit,
-                clock=claimed.kernel.clock,
-                threads=self._owner.threads,
-            )
+            return await perform(effect, self._program, claimed.execution, visit)
         except Paused:
             if visit.stale:
                 return WentStale()
@@ -270,8 +255,8 @@ class Driver:
                 claimed.claim.leave_node()
                 await claimed.journal.wait_for_writes()  # what the node left behind
 
-    async def _wait_for_attempt(self, effect: RunNode, now: int) -> bool:
-        """Wait for a node's next attempt, here or parked on a timer; return whether it is time."""
+    async def _wait_for_attempt(self, effect: Effect, now: int) -> bool:
+        """Wait in place or pause until an effect may be performed; return whether it is time."""
         claimed = self.claimed
         if effect.not_before_ms - now <= self._owner.hold_ms:
             await claimed.sleep((effect.not_before_ms - now) / 1000)
@@ -287,22 +272,20 @@ class Driver:
         return False
 
     async def _commit(
-        self, branch: str, outcome: NodeOutcome, *, alone: bool = True
+        self, branch: str, outcome: Outcome, *, alone: bool = True
     ) -> Decision | None:
-        """Write down what follows; return it unwritten if it ends others that are under way."""
+        """Write what the program decides; return it unwritten if it ends other running branches."""
         claimed = self.claimed
         claimed.claim.check_alive()
-        decision = self._graph.step(claimed.execution, branch, outcome, claimed.now_ms())
-        if not alone and any(isinstance(event, Failed | BranchFailed) for event in decision.events):
+        decision = self._program.step(claimed.execution, branch, outcome, claimed.now_ms())
+        if not alone and decision.ended_strand(branch) is not None:
             return decision
         try:
             await claimed.journal.write(decision.events, durable=decision.checkpoint)
         except InvalidResult as error:
-            strand = claimed.execution.strand(branch)
-            if not isinstance(outcome, Returned) or strand is None:
+            if not isinstance(outcome, Returned) or claimed.execution.strand(branch) is None:
                 raise
-            retry = self._graph.nodes[strand.node].retry
-            failed = Raised(failure_of(error), retry.covers(error), outcome.spent_ms)
+            failed = Raised(failure_of(error), error, outcome.spent_ms)
             return await self._commit(branch, failed, alone=alone)
         return None
 
@@ -316,8 +299,8 @@ class Driver:
             or not self.claimed.claim.alive()
         )
 
-    async def run_branch(self, effect: RunNode) -> Decision | None:
-        outcome = await self._run_node(effect)
+    async def run_branch(self, effect: Effect) -> Decision | None:
+        outcome = await self._perform(effect)
         if outcome is None:
             return None
         return await self.claimed.journal.shield_write(

@@ -1,12 +1,17 @@
-"""Runs one node: enters it with the state, waits for it, and says what came of it."""
+"""Performs one effect and reports its outcome.
+
+There is one performer for each kind of effect. All of them use the same machinery: a visit records
+calls, waits and children once, pauses the run, and finds them again after a resume.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from datetime import timedelta
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from holdfast.clock import Clock
 from holdfast.engine.execution.context import BlockingContext, Context
@@ -15,14 +20,27 @@ from holdfast.engine.execution.node_threads import NodeThreads
 from holdfast.engine.execution.visit import Paused, Visit, VisitClosed
 from holdfast.engine.kernel.kernel import ClaimLost
 from holdfast.engine.kernel.offload import LARGE_BYTES, fits_event_loop
-from holdfast.errors import NodeError, NodeTimedOut, NotPausable
-from holdfast.graph import Graph, Node
+from holdfast.errors import CallFailed, NodeError, NodeTimedOut, NotPausable, UnknownTask
+from holdfast.graph.function_program import FunctionProgram
+from holdfast.graph.node import Node
 from holdfast.graph.value_sizes import estimated_size
 from holdfast.model.decision import Raised, Returned
+from holdfast.model.event import Failure
 from holdfast.model.execution import Execution
-from holdfast.model.failure import failure_of
+from holdfast.model.failure import error_names, failure_of
+from holdfast.model.program import (
+    Effect,
+    InvokeTask,
+    Proceed,
+    Program,
+    RunChild,
+    RunNode,
+    WaitForToken,
+    WaitUntil,
+)
+from holdfast.model.signals import SignalName
 
-__all__ = ["run_node"]
+__all__ = ["perform"]
 
 _LIGHT_FIELDS_MAX = 8
 _LIGHT_CHARS_MAX = 8_192
@@ -30,38 +48,23 @@ _SCALARS = frozenset({int, float, bool, type(None)})
 _NOT_NODE_ERRORS = KeyboardInterrupt | SystemExit | GeneratorExit | ClaimLost | JournalConflict
 
 
-async def run_node(
-    graph: Graph,
-    execution: Execution,
-    visit: Visit,
-    *,
-    clock: Clock,
-    threads: NodeThreads,
+async def perform(
+    effect: Effect, program: Program, execution: Execution, visit: Visit
 ) -> Returned | Raised:
-    """Run the node at which the branch of the visit stands.
+    """Perform an effect and return its outcome.
 
     Raises:
-        Paused: it waits, or one of its waits took too long; the visit has what it waits for.
-        Dropped: the run is no longer ours.
-        Overtaken: somebody else wrote into its journal.
-        CancelledError: whoever drives the run was cancelled.
+        Paused: the effect waits, or waited for too long; the visit knows what it waits for.
+        ClaimLost: this worker no longer holds the run.
+        JournalConflict: another process wrote into the run's journal.
+        CancelledError: the task that drives the run was cancelled.
     """
-    node = graph.nodes[visit.node]
+    clock = visit.claimed.kernel.clock
     began = clock.monotonic()
     task = asyncio.current_task()
     try:
-        if visit.claimed.journal.memory.bytes <= LARGE_BYTES:
-            state = graph.enter(execution, visit.branch)
-        else:
-            state = await visit.run_in_thread(graph.enter, execution, visit.branch)
-        value = await _call_with_timeout(node, state, visit, threads)
-        visit.raise_if_paused()
-        if visit.claimed.journal.memory.bytes <= LARGE_BYTES and _is_light(value):
-            delta = graph.delta(execution, visit.branch, value)
-        else:
-            await visit.check_result_size(value)
-            delta = await visit.run_in_thread(graph.delta, execution, visit.branch, value)
-        return Returned(delta, _elapsed_ms(began, clock))
+        value = await _PERFORMERS[type(effect)](effect, program, execution, visit)
+        return Returned(value, _elapsed_ms(began, clock))
     except BaseException as raised:
         error = raised
         try:
@@ -78,10 +81,92 @@ async def run_node(
                 raise
             if isinstance(error, _NOT_NODE_ERRORS):
                 raise
-            covered = isinstance(error, Exception) and node.retry.covers(error)
-            return Raised(failure_of(error), covered, _elapsed_ms(began, clock))
+            return Raised(_failure(effect, error), error, _elapsed_ms(began, clock))
         finally:
             del error  # or it would keep alive what its traceback does, and that would keep it
+
+
+def _failure(effect: Effect, error: BaseException) -> Failure:
+    """Return the error as the journal keeps it; of a task, the error that the task raised."""
+    if isinstance(effect, InvokeTask) and isinstance(error, CallFailed):
+        return Failure(error_names(error)[0], error.reason, error.trace)
+    return failure_of(error)
+
+
+# --- one performer for each kind of effect --------------------------------------------------------
+
+
+async def _run_node(effect: Effect, program: Program, execution: Execution, visit: Visit) -> Any:
+    program = cast(FunctionProgram, program)
+    node = program.nodes[effect.node]
+    if visit.claimed.journal.memory.bytes <= LARGE_BYTES:
+        state = program.enter(execution, visit.branch)
+    else:
+        state = await visit.run_in_thread(program.enter, execution, visit.branch)
+    value = await _call_with_timeout(node, state, visit, visit.external.threads)
+    visit.raise_if_paused()
+    if visit.claimed.journal.memory.bytes <= LARGE_BYTES and _is_light(value):
+        return program.delta(execution, visit.branch, value)
+    await visit.check_result_size(value)
+    return await visit.run_in_thread(program.delta, execution, visit.branch, value)
+
+
+async def _proceed(effect: Effect, program: Program, execution: Execution, visit: Visit) -> None:
+    return None
+
+
+async def _invoke_task(
+    effect: InvokeTask, program: Program, execution: Execution, visit: Visit
+) -> Any:
+    task = visit.external.resources.tasks.get(effect.task)
+    if task is None:
+        raise UnknownTask(
+            f"task {effect.task!r:.80} is not registered: pass it to Holdfast(tasks={{…}})"
+        )
+    caller = Context(visit).with_options(
+        timeout=_duration(effect.timeout_ms), heartbeat=_duration(effect.heartbeat_ms)
+    )
+    return await caller.call(task, *effect.args, **effect.kwargs)
+
+
+async def _wait_until(
+    effect: WaitUntil, program: Program, execution: Execution, visit: Visit
+) -> None:
+    await Context(visit).sleep(timedelta(milliseconds=max(effect.at_ms - visit.now_ms(), 0)))
+
+
+async def _wait_for_token(
+    effect: WaitForToken, program: Program, execution: Execution, visit: Visit
+) -> Any:
+    deadline_ms = effect.deadline_ms
+    left_ms = None if deadline_ms is None else max(deadline_ms - visit.now_ms(), 0)
+    return await Context(visit).wait(SignalName(effect.token), max_wait=_duration(left_ms))
+
+
+async def _run_child(
+    effect: RunChild, program: Program, execution: Execution, visit: Visit
+) -> dict[str, Any]:
+    context = Context(visit)
+    child = await context.start(effect.program, effect.input, id=effect.id)
+    return await context.child(child.id).result()  # without its program: the durable form
+
+
+_Performer: TypeAlias = Callable[[Any, Program, Execution, Visit], Coroutine[Any, Any, Any]]
+_PERFORMERS: Mapping[type[Effect], _Performer] = {
+    RunNode: _run_node,
+    Proceed: _proceed,
+    InvokeTask: _invoke_task,
+    WaitUntil: _wait_until,
+    WaitForToken: _wait_for_token,
+    RunChild: _run_child,
+}
+
+
+def _duration(span_ms: int | None) -> timedelta | None:
+    return None if span_ms is None else timedelta(milliseconds=span_ms)
+
+
+# --- functions of nodes ---------------------------------------------------------------------------
 
 
 def _is_light(value: Any) -> bool:

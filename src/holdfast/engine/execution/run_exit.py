@@ -19,10 +19,10 @@ from holdfast.engine.runs.obligations import (
 from holdfast.engine.runs.removal import free_run, freed_at_ms
 from holdfast.engine.runs.session_turns import defer_to_earlier
 from holdfast.errors import ConditionFailed, StoreError
-from holdfast.graph import Graph
 from holdfast.model.event import Cancelled, Expired, Failure, WaitsRecorded
 from holdfast.model.execution import Execution
 from holdfast.model.failure import failure_of
+from holdfast.model.program import Program
 from holdfast.model.run import Status
 from holdfast.model.signals import all_pending
 from holdfast.model.wait import Wait, pause_reason
@@ -39,9 +39,9 @@ _RESUME_BACKOFF_MS_MAX = 300_000
 class RunExit:
     """The ways out of one held run."""
 
-    def __init__(self, claimed: ClaimedRun, graph: Graph) -> None:
+    def __init__(self, claimed: ClaimedRun, program: Program) -> None:
         self._claimed = claimed
-        self._graph = graph
+        self._program = program
 
     # --- it waits ---------------------------------------------------------------------------------
 
@@ -104,7 +104,7 @@ class RunExit:
                 inbox=claimed.inbox.size(),
                 reason=reason,
                 due_ms=due_ms,
-                retries_left=self._retries_left(),
+                retries_left=self._program.retries_left(claimed.execution),
                 extent=extent,
             )
         except ConditionFailed as failed:
@@ -155,7 +155,7 @@ class RunExit:
             execution=claimed.execution,
             due_ms=claimed.now_ms() if due_ms is None else due_ms,
             reason=reason,
-            retries_left=self._retries_left(),
+            retries_left=self._program.retries_left(claimed.execution),
             extent=claimed.journal.extent,
             resume_failures=failures,
         )
@@ -211,15 +211,6 @@ class RunExit:
         claimed.claim.mark_released()
         if quarantined and claimed.head.status == "quarantined":
             claimed.owner.on_ended(claimed.head, claimed.execution, "quarantined")
-
-    def _retries_left(self) -> int:
-        """Return how often the node may still fail; of several, the one that may least often."""
-        left = [
-            node.retry.attempts - 1 - strand.failed_attempts
-            for _, strand in self._claimed.execution.runnable_strands()
-            if (node := self._graph.nodes.get(strand.node)) is not None
-        ]
-        return min(left, default=0)
 
     # --- it has ended -----------------------------------------------------------------------------
 

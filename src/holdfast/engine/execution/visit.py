@@ -17,10 +17,10 @@ from holdfast.engine.execution.external_effects import ExternalEffects
 from holdfast.engine.execution.journal_session import JournalConflict
 from holdfast.engine.kernel.kernel import ClaimLost
 from holdfast.errors import NotPausable, ResultTooLarge
-from holdfast.graph import Node
 from holdfast.graph.mismatch import TooLarge
 from holdfast.model.event import Event
 from holdfast.model.execution import Strand
+from holdfast.model.program import Effect
 from holdfast.model.wait import Wait, WaitKind
 
 __all__ = ["Paused", "Visit", "VisitClosed"]
@@ -53,19 +53,19 @@ class Visit:
     """One visit of a node, in one of its attempts."""
 
     def __init__(
-        self, claimed: ClaimedRun, external: ExternalEffects, node: Node, branch: str, hold_ms: int
+        self, claimed: ClaimedRun, external: ExternalEffects, effect: Effect, hold_ms: int
     ) -> None:
         self.claimed = claimed
         self.external = external
-        self.node = node.name
-        self.branch = branch
-        self.visit = self._strand_of(claimed, branch).visit
+        self.node = effect.node
+        self.branch = effect.branch
+        self.visit = self._strand_of(claimed, effect.branch).visit
         self.call_ids = CallIds()
         self.hold_ms = hold_ms
         """A sleep up to this long is waited for in the worker; for a longer one the run pauses."""
-        self.may_wait = node.pausable != "no"
+        self.may_wait = effect.pausable != "no"
         """Whether the run may pause while the node waits."""
-        self.max_pause_ms = node.max_pause_ms
+        self.max_pause_ms = effect.max_pause_ms
         """After how long a wait of the node goes stale; None where it never does."""
         self._began_ms = claimed.now_ms()
         self._pending: dict[str, Wait] = {}

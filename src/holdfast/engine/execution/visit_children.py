@@ -11,8 +11,8 @@ from holdfast.engine.journal.endings import RunOutcome
 from holdfast.engine.runs.children import ChildRequest
 from holdfast.engine.runs.starting import PreparedInput, prepare_input
 from holdfast.errors import ResultTaken
-from holdfast.graph import Graph
 from holdfast.model.event import ChildStarted, Failure, SignalTaken
+from holdfast.model.program import Program
 from holdfast.model.wait import ChildWait, Wait
 
 __all__ = ["VisitChildren"]
@@ -33,7 +33,7 @@ class VisitChildren:
         self._count += 1
         return self._count
 
-    async def prepare_input(self, graph: Graph, input: Any) -> PreparedInput:
+    async def prepare_input(self, graph: Program, input: Any) -> PreparedInput:
         """Return the input of a child as it is stored."""
         return await prepare_input(self._visit.claimed.kernel, graph, input, None)
 

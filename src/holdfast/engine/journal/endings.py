@@ -1,4 +1,4 @@
-"""How a run ended, and what whoever waited for it gets: its state, or an error."""
+"""How a run ended, and what a caller that waits for it gets: its result, or an error."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import RunCancelled, RunExpired, RunFailed, RunQuarantined, Unsuccessful
-from holdfast.graph import Graph
 from holdfast.model.event import Failure
-from holdfast.model.execution import Execution
+from holdfast.model.program import Program
 
 __all__ = ["RunOutcome", "result_of"]
 
@@ -29,8 +28,8 @@ class RunOutcome(msgspec.Struct, frozen=True):
     failure: Failure | None
 
 
-def result_of(id: str, outcome: RunOutcome, graph: Graph | None) -> Any:
-    """Return the state with which a run finished, as its graph has it where that is known.
+def result_of(id: str, outcome: RunOutcome, program: Program | None) -> Any:
+    """Return the result of a run that finished: its final state if the program is not known.
 
     Raises:
         RunFailed, RunCancelled, RunExpired, RunQuarantined: it ended otherwise.
@@ -40,9 +39,9 @@ def result_of(id: str, outcome: RunOutcome, graph: Graph | None) -> Any:
         kind = _UNSUCCESSFUL[outcome.status]
         message = f"run {id!r} {_described(outcome.status, failure)}"
         raise kind(message, kind=failure.type, trace=failure.trace)
-    if graph is None:
+    if program is None:
         return outcome.state
-    return graph.check().enter(Execution(seed="", state=outcome.state, node=""))
+    return program.check().result(outcome.state)
 
 
 def _described(status: str, failure: Failure) -> str:

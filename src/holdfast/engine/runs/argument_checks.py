@@ -9,11 +9,11 @@ from typing import Any, get_args
 from msgspec import UNSET
 
 from holdfast.errors import InvalidName, InvalidQuery, InvalidRequest
-from holdfast.graph import Graph
 from holdfast.model.budget import Budget, BudgetLimits
 from holdfast.model.durations import Duration, days, milliseconds_of
 from holdfast.model.payload_limits import PayloadLimits
 from holdfast.model.policy import Durability
+from holdfast.model.program import Program
 from holdfast.model.run import OnBusy, Status
 from holdfast.model.run_filter import RunFilter
 from holdfast.records.names import validated_labels, validated_name
@@ -82,7 +82,7 @@ def validated_budget(budget: Budget | None) -> BudgetLimits | None:
     return None if budget is None else budget.limits
 
 
-def validated_durability(durability: Durability | None, graph: Graph) -> Durability:
+def validated_durability(durability: Durability | None, graph: Program) -> Durability:
     """Return when a run becomes durable: as the start says, otherwise as its graph does.
 
     Raises:

@@ -40,11 +40,11 @@ from holdfast.errors import (
     RunNotFound,
     StoreUnavailable,
 )
-from holdfast.graph import Graph
 from holdfast.model.budget import BudgetLimits
 from holdfast.model.child import child_signal
 from holdfast.model.event import Failure
 from holdfast.model.execution import Execution
+from holdfast.model.program import Program
 from holdfast.records import run_writes
 from holdfast.records.child import child_entry_of, child_write
 from holdfast.records.damage import attribute_part
@@ -77,7 +77,7 @@ _REASON = "the run that started it has ended"
 class ChildRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A child that a node asks for, each field checked."""
 
-    graph: Graph
+    graph: Program
     prepared: PreparedInput
     branch: str
     visit: int

@@ -20,11 +20,11 @@ from holdfast.errors import (
     InvalidResult,
     PayloadTooLarge,
 )
-from holdfast.graph import Graph
 from holdfast.graph.mismatch import TooLarge
 from holdfast.graph.value_sizes import check_size
 from holdfast.model.budget import BudgetLimits
 from holdfast.model.execution import Execution
+from holdfast.model.program import Program
 from holdfast.model.run import OnBusy
 from holdfast.records.codec import canonical_hash, compress, encode
 from holdfast.records.head import Head, JournalExtent, RunRef, head_of, is_past_ttl
@@ -101,7 +101,7 @@ class PreparedInput(msgspec.Struct, frozen=True):
 
 
 async def prepare_input(
-    kernel: Kernel, graph: Graph, input: Any, session: str | None
+    kernel: Kernel, graph: Program, input: Any, session: str | None
 ) -> PreparedInput:
     """Return the input as it is kept; the seed is not known before the run has a row.
 
@@ -119,7 +119,7 @@ async def prepare_input(
     return await kernel.offload.run(size, _prepare, graph, input, session, limit)
 
 
-def _prepare(graph: Graph, input: Any, session: str | None, bytes_max: int) -> PreparedInput:
+def _prepare(graph: Program, input: Any, session: str | None, bytes_max: int) -> PreparedInput:
     execution = graph.start(input, "")
     # Fields that the type fills in by itself are not part of what was asked for: a later version
     # of the graph may fill in others.
@@ -150,7 +150,7 @@ def _too_large_error(error: TooLarge) -> PayloadTooLarge:
 async def start_run(
     kernel: Kernel,
     workers: LocalWorkers,
-    graph: Graph,
+    graph: Program,
     input: Any,
     request: StartRequest,
     *,
@@ -170,7 +170,7 @@ async def start_run(
 async def start_prepared(
     kernel: Kernel,
     workers: LocalWorkers,
-    graph: Graph,
+    graph: Program,
     prepared: PreparedInput,
     request: StartRequest,
     *,
@@ -206,7 +206,7 @@ async def start_prepared(
 
 
 async def start_in_memory(
-    kernel: Kernel, graph: Graph, input: Any, request: StartRequest, *, owner: str
+    kernel: Kernel, graph: Program, input: Any, request: StartRequest, *, owner: str
 ) -> StartResult:
     """Begin a run in memory, unless it is there already; nothing is written.
 
@@ -310,7 +310,7 @@ def _new_run(head: Head, prepared: PreparedInput) -> LoadedRun:
 
 async def _build_head(
     kernel: Kernel,
-    graph: Graph,
+    graph: Program,
     request: StartRequest,
     prepared: PreparedInput,
     user: UserHash | None,
@@ -354,7 +354,7 @@ async def _build_head(
         user=_stored_user(request, user),
         labels=request.labels,
         reason="scheduled" if starts_ms > now else None,
-        retries_left=graph.nodes[prepared.execution.node].retry.attempts - 1,
+        retries_left=graph.retries_left(prepared.execution),
         session=request.session,
         parent=request.parent,
         budget=request.budget,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from holdfast.errors import InvalidRequest
-from holdfast.graph import Graph
+from holdfast.model.program import Program
 
 __all__ = ["Programs"]
 
@@ -14,7 +14,7 @@ __all__ = ["Programs"]
 class Programs:
     """The graphs of one worker, each in one or more versions."""
 
-    def __init__(self, graphs: Iterable[Graph]) -> None:
+    def __init__(self, graphs: Iterable[Program]) -> None:
         """Check the graphs.
 
         Raises:
@@ -22,9 +22,9 @@ class Programs:
             InvalidRequest: there is no graph, one of them is no graph, or two have the same name
                 and version.
         """
-        self._versions: dict[str, dict[int, Graph]] = {}
+        self._versions: dict[str, dict[int, Program]] = {}
         for graph in _listed(graphs):
-            if not isinstance(graph, Graph):
+            if not isinstance(graph, Program):
                 raise InvalidRequest(
                     f"graphs must contain Graph objects, got {graph!r:.80}", field="graphs"
                 )
@@ -46,7 +46,7 @@ class Programs:
         """The names of the graphs, in the order in which they were given."""
         return tuple(self._versions)
 
-    def select(self, name: str, version: int) -> Graph:
+    def select(self, name: str, version: int) -> Program:
         """Return the graph that continues a run of this version.
 
         Without that version it is the newest one: the journal holds every decision of the run,

@@ -36,8 +36,8 @@ from holdfast.engine.worker.tasks import (
     wait_for_tasks,
 )
 from holdfast.errors import HoldfastError, InvalidRequest, StoreClosed
-from holdfast.graph import Graph
 from holdfast.model.execution import Execution
+from holdfast.model.program import Program
 from holdfast.model.run import Status
 from holdfast.records.head import Head
 from holdfast.records.index_keys import IndexKey
@@ -59,7 +59,7 @@ class Worker:
     def __init__(
         self,
         kernel: Kernel,
-        graphs: Iterable[Graph],
+        graphs: Iterable[Program],
         options: WorkerOptions,
         *,
         on_ended: Callable[[Head, Execution, Status], None],

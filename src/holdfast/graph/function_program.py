@@ -1,0 +1,38 @@
+"""A program that runs Python functions: what the engine needs to perform a `RunNode`."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.graph.node import Node
+from holdfast.model.execution import Execution
+from holdfast.model.program import Program
+
+__all__ = ["FunctionProgram"]
+
+
+class FunctionProgram(Program):
+    """A program that has nodes which are Python functions. Only it may ask for `RunNode`."""
+
+    @property
+    @abstractmethod
+    def nodes(self) -> Mapping[str, Node]:
+        """The nodes by their names."""
+
+    @abstractmethod
+    def enter(self, execution: Execution, branch: str = "") -> Any:
+        """Return the state as the function of a branch's node gets it.
+
+        Raises:
+            InvalidState: the stored state does not match the type.
+        """
+
+    @abstractmethod
+    def delta(self, execution: Execution, branch: str, returned: Any) -> dict[str, Any]:
+        """Return what the function of a branch's node changed in the state, in its durable form.
+
+        Raises:
+            InvalidResult: what it returned does not fit the type, or cannot be stored.
+        """

@@ -1,0 +1,193 @@
+"""The contract between the engine and the programs that it runs.
+
+A program is pure: it does no input or output, reads no clock and draws no random numbers. The
+engine performs the outstanding effects, gives each outcome to the program, writes the events that
+the program decides, folds them, and asks again::
+
+    execution = program.start(input, seed)
+    while effects := program.outstanding(execution):
+        effect, outcome = perform(effects)
+        decision = program.step(execution, effect.branch, outcome, now_ms)
+        execution = folded(execution, decision.events)
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, Self
+
+import msgspec
+
+from holdfast.model.decision import Decision, Outcome
+from holdfast.model.event import Event, Rerouted
+from holdfast.model.execution import Execution
+from holdfast.model.policy import Durability, Pausable
+
+__all__ = [
+    "Effect",
+    "InvokeTask",
+    "Proceed",
+    "Program",
+    "RunChild",
+    "RunNode",
+    "WaitForToken",
+    "WaitUntil",
+]
+
+
+class Effect(msgspec.Struct, frozen=True):
+    """Something that the engine has to perform for one branch of a run.
+
+    An effect follows from the execution alone: a worker that resumes the run gets an equal one.
+    """
+
+    node: str
+    """The node at which the branch stands."""
+    visit: int
+    """The number of the visit. Calls, waits and children get their identity from it."""
+    not_before_ms: int = 0
+    """The engine performs the effect at this time or later."""
+    branch: str = ""
+    """The branch of the run; empty for the run itself."""
+    pausable: Pausable = "yes"
+    """Whether the run may pause while the effect waits."""
+    max_pause_ms: int | None = None
+    """A pause that lasts longer makes the outcome `WentStale`."""
+
+
+class RunNode(Effect, frozen=True):
+    """Call the function of a node with the state. The outcome is what it changes in the state."""
+
+
+class Proceed(Effect, frozen=True):
+    """Perform nothing: the program decides at once. The outcome is None."""
+
+
+class InvokeTask(Effect, frozen=True, kw_only=True):
+    """Call a task that the process registered by name. The outcome is what the task returned.
+
+    The call is recorded: it gets the same idempotency key after a crash, and its result is used
+    again instead of a second call.
+    """
+
+    task: str
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = {}
+    timeout_ms: int | None = None
+    """The task raises `CallTimedOut` if it takes longer."""
+    heartbeat_ms: int | None = None
+    """The task raises `HeartbeatTimedOut` if ``ctx.heartbeat()`` is not called for that long."""
+
+
+class WaitUntil(Effect, frozen=True, kw_only=True):
+    """Wait until a time. The outcome is None."""
+
+    at_ms: int
+
+
+class WaitForToken(Effect, frozen=True, kw_only=True):
+    """Wait for a signal with the name ``token``. The outcome is the payload of the signal."""
+
+    token: str
+    deadline_ms: int | None = None
+    """The effect raises `WaitTimedOut` at this time."""
+
+
+class RunChild(Effect, frozen=True, kw_only=True):
+    """Start a child run and wait for its end. The outcome is the child's final state."""
+
+    program: Program
+    input: Any = None
+    id: str | None = None
+    """The id of the child; None lets the engine derive one from the visit."""
+
+
+class Program(ABC):
+    """Something that a worker can run: a graph, a state machine, a list of steps.
+
+    Every method must return the same for the same arguments, in every process that has this
+    version of the program. The engine calls methods from threads, too, so a checked program must
+    not change.
+    """
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The name of the program. Its runs keep this name."""
+
+    @property
+    @abstractmethod
+    def version(self) -> int:
+        """The version of the program, from 1.
+
+        A worker continues a run with the version that started it, or with its newest version if it
+        does not have that one. It leaves runs of versions newer than all of its own.
+        """
+
+    @property
+    def durability(self) -> Durability:
+        """When the runs of the program become durable, unless a start says otherwise."""
+        return "every_node"
+
+    def check(self) -> Self:
+        """Return the program if it can be run. It must not change from then on.
+
+        Raises:
+            InvalidGraph: the program cannot be run.
+        """
+        return self
+
+    @abstractmethod
+    def start(self, input: Any, seed: str) -> Execution:
+        """Return the execution of a new run.
+
+        Raises:
+            InvalidInput: the input does not fit the program.
+        """
+
+    @abstractmethod
+    def effect(self, execution: Execution, branch: str) -> Effect:
+        """Return the effect that one branch needs next. The branch stands at a node.
+
+        Raises:
+            UnknownNode: the program does not have the node.
+        """
+
+    @abstractmethod
+    def step(self, execution: Execution, branch: str, outcome: Outcome, now_ms: int) -> Decision:
+        """Decide what follows from the outcome of a branch's effect.
+
+        Retries, too, are decided here. The program draws jitter from ``execution.seed``.
+
+        Raises:
+            UnknownNode: the program does not have the node at which the branch stands.
+        """
+
+    def outstanding(self, execution: Execution) -> tuple[Effect, ...]:
+        """Return all effects that the run needs next; none if the run has ended.
+
+        Raises:
+            UnknownNode: the program does not have a node at which the run stands.
+        """
+        if not execution.branches and execution.ending is None:
+            return (self.effect(execution, ""),)
+        return tuple([self.effect(execution, path) for path, _ in execution.runnable_strands()])
+
+    def retried(
+        self, execution: Execution, node: str | None, request: str, now_ms: int
+    ) -> tuple[Event, ...]:
+        """Decide how a failed run continues after an operator's retry, optionally at a node."""
+        return (Rerouted(now_ms, node, "retried", request),)
+
+    def retries_left(self, execution: Execution) -> int:
+        """Return how many failures the run survives where it stands. Operators see this number."""
+        return 0
+
+    def result(self, state: dict[str, Any]) -> Any:
+        """Return what a caller gets as the result of a run that finished with this state.
+
+        Raises:
+            InvalidState: the state does not fit the program.
+        """
+        return state
