@@ -17,6 +17,7 @@ from holdfast.engine.execution.claimed_run import ClaimedRun
 from holdfast.engine.execution.external_effects import ExternalEffects
 from holdfast.engine.execution.journal_session import JournalConflict
 from holdfast.engine.execution.performer import run_node
+from holdfast.engine.execution.run_ending import RunEnding
 from holdfast.engine.execution.run_exit import RunExit
 from holdfast.engine.execution.visit import Paused, Visit
 from holdfast.engine.execution.waits import RETRY_KEY
@@ -28,9 +29,7 @@ from holdfast.graph import Graph
 from holdfast.model.decision import Decision, NodeOutcome, Raised, Returned, RunNode, WentStale
 from holdfast.model.event import (
     BranchFailed,
-    Cancelled,
     Event,
-    Expired,
     Failed,
     Failure,
     Fenced,
@@ -57,7 +56,8 @@ class Driver:
         self._owner = claimed.owner
         self._graph = graph
         self._external = ExternalEffects(claimed)
-        self._exit = RunExit(claimed, graph)
+        self._ending = RunEnding(claimed)
+        self._exit = RunExit(claimed, graph, self._ending)
         self._task: asyncio.Task[None] | None = None
         # How often the task was cancelled only to leave the node, and is not told so yet.
         self._interruptions = 0
@@ -146,7 +146,7 @@ class Driver:
     async def _run_steps(self) -> None:
         claimed = self.claimed
         if claimed.head.status in ENDED:
-            await self._exit.clean_up_ended()
+            await self._ending.clean_up()
             return
         if claimed.head.version > self._graph.version:
             # Left to workers that are up to date: ours may lack the node at which it stands.
@@ -159,7 +159,7 @@ class Driver:
             if not claimed.journal.is_loaded:
                 await self._resume()
             elif claimed.execution.ending is not None:
-                await self._exit.end(claimed.execution.ending, claimed.execution.failure)
+                await self._ending.end(claimed.execution.ending, claimed.execution.failure)
             elif self._owner.draining:
                 await self._exit.release("draining")
             else:
@@ -194,17 +194,17 @@ class Driver:
         if claimed.execution.ending is not None:
             return
         if claimed.head.cancel is not None:
-            await claimed.journal.write((Cancelled(claimed.now_ms(), claimed.head.cancel),))
+            await self._ending.write_cancelled(claimed.head.cancel)
         elif late and not continues_past_expiry(
             claimed.stored_waits(),
             claimed.inbox.signals,
             claimed.execution,
             claimed.head.expires_ms,
         ):
-            await claimed.journal.write((Expired(claimed.now_ms()),))
+            await self._ending.write_expired()
         elif self._consecutive_losses >= self._owner.resumes_max:
             failure = _crash_loop_failure(claimed.execution, self._consecutive_losses)
-            await self._exit.end("quarantined", failure)
+            await self._ending.end("quarantined", failure)
             return
         await self._exit.wait_in_session_queue()
 
