@@ -1,4 +1,4 @@
-"""What holds runs: all that whoever drives one needs of the worker that claimed it."""
+"""What the driver of a run needs of the worker that claimed it."""
 
 from __future__ import annotations
 
@@ -17,40 +17,40 @@ __all__ = ["Owner"]
 
 
 class Owner(Protocol):
-    """What a driver needs of the worker that holds the run."""
+    """The worker that owns a run, as its driver sees it."""
 
     id: str
     draining: bool
     hold_ms: int
-    """Up to this a sleep is waited for in place."""
+    """A sleep up to this long is waited for in the worker; for a longer one the run pauses."""
     resumes_max: int
-    """After so many failed resumes in a row a run is quarantined."""
+    """After this many failed resumes in a row a run is quarantined."""
     local_workers: LocalWorkers
     """All workers of this process."""
     flusher: Flusher
-    """Sees to it that nothing is held back for long."""
+    """Writes buffered events within milliseconds."""
     resources: Resources
-    """What nodes do something to the world with."""
+    """Models, quotas, accounts and shared answers."""
     store_retry_seconds: float
-    """How long it holds a run whose store cannot be used, before it releases the run."""
+    """How long it retries a store that fails before it releases the run."""
 
     @property
     def threads(self) -> NodeThreads:
-        """Where nodes that are plain functions run."""
+        """The threads in which plain functions run."""
         ...
 
     def alive(self) -> bool:
-        """Return whether the worker's lease still holds."""
+        """Return whether the worker's lease has not expired."""
         ...
 
     def on_store_outage(self, error: StoreError) -> None:
-        """Hear that a run was released because the store could not be used."""
+        """Note that a run was released because the store failed."""
         ...
 
     def on_paused(self, head: Head) -> None:
-        """Hear that a run waits, and how its row looks."""
+        """Note that a run has paused, with this row."""
         ...
 
     def on_ended(self, head: Head, execution: Execution, status: Status) -> None:
-        """Hear that a run has ended."""
+        """Note that a run has ended."""
         ...
