@@ -70,8 +70,8 @@ def a_probe_that_only_looked(patch: pytest.MonkeyPatch) -> None:
 
 @bug("calling")
 def one_that_may_have_been_made_is_made_again(patch: pytest.MonkeyPatch) -> None:
-    async def careless(self: Any, call: str, known: Any, asked: Any) -> None:
-        await self._attempt(call, known.digest, known, asked)
+    async def careless(self: Any, call: str, known: Any, asked: Any, raised: Any) -> None:
+        await self._attempt(call, known.digest, asked)
 
     patch.setattr(calls.Calls, "_resolve_ambiguous", careless)
 
@@ -150,9 +150,10 @@ def set_aside_after_the_call(patch: pytest.MonkeyPatch) -> None:
 
     async def not_yet(*arguments: Any) -> None: ...
 
-    async def late(self: Any, call: str, digest: bytes, known: Any, asked: Any) -> None:
-        await tried(self, call, digest, known, asked)
+    async def late(self: Any, call: str, digest: bytes, asked: Any) -> Exception | None:
+        raised = await tried(self, call, digest, asked)
         await set_aside(self._host, call, asked.price.max_spending, "")
+        return raised
 
     patch.setattr(visit_calls.VisitCalls, "reserve_budget", not_yet)
     patch.setattr(calls.Calls, "_attempt", late)
