@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from holdfast import Graph, Holdfast
+from holdfast.engine.execution.run_ending import RunEnding
 from holdfast.engine.execution.run_exit import RunExit
 from holdfast.model.event import Failure
 from holdfast.model.run import Status
@@ -143,15 +144,15 @@ def test_a_run_that_is_to_be_cancelled_must_not_be_quarantined(
 ) -> None:
     other = Graph("naps", dict, version=2)  # lacks the node at which the run stands
     other.node(name="other")(naps)
-    end = RunExit.end
+    end = RunEnding.end
 
     async def during(world: World, process: Process, hf: Holdfast, promises: Promises) -> None:
-        async def meanwhile(leaving: RunExit, status: Status, failure: Failure | None) -> None:
+        async def meanwhile(ending: RunEnding, status: Status, failure: Failure | None) -> None:
             if status == "quarantined":
                 await hf.cancel(RUN.id)
-            await end(leaving, status, failure)
+            await end(ending, status, failure)
 
-        monkeypatch.setattr(RunExit, "end", meanwhile)
+        monkeypatch.setattr(RunEnding, "end", meanwhile)
         async with hf.worker([other], resumes_max=1, poll_seconds=POLL_SECONDS):
             await process.clock.sleep(LEASE_SECONDS)
         assert statuses_of(world) == {RUN.id: "cancelled"}

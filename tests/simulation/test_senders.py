@@ -103,7 +103,7 @@ def test_what_the_network_repeats_in_a_freed_run_is_not_the_engines(
             item = await kernel.inboxes.get(inbox_key(RUN, head.generation, "other", "s1"))
             assert item is not None
 
-        monkeypatch.setattr("holdfast.engine.execution.run_exit.free_run", repeated)
+        monkeypatch.setattr("holdfast.engine.execution.run_ending.free_run", repeated)
         async with hf.worker([GRAPH], poll_seconds=1.0):
             await process.clock.sleep(EXPIRES + 20)
         assert (await hf.get(RUN.id)).status == "expired"
@@ -143,7 +143,7 @@ def test_only_what_a_refused_sender_left_itself_is_held_against_it(
             process.clock.jump(2 * EXPIRES)
             await remove(kernel, head)
 
-        monkeypatch.setattr("holdfast.engine.execution.run_exit.free_run", refused)
+        monkeypatch.setattr("holdfast.engine.execution.run_ending.free_run", refused)
         async with hf.worker([GRAPH], poll_seconds=1.0):
             await process.clock.sleep(EXPIRES + 20)
 

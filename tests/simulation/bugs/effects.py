@@ -169,9 +169,12 @@ def set_aside_after_the_call(patch: pytest.MonkeyPatch) -> None:
 def set_aside_but_not_durably(patch: pytest.MonkeyPatch) -> None:
     record = journal_session.JournalSession.record
 
-    async def hasty(self: Any, *events: Any, durable: bool) -> None:
+    async def hasty(self: Any, *events: Any, durable: bool, on_resolved: Any = None) -> None:
         reserves = any(isinstance(event, CallReserved) for event in events)
-        await record(self, *events, durable=durable and not reserves)
+        durable = durable and not reserves
+        await record(self, *events, durable=durable, on_resolved=on_resolved)
+        if reserves and on_resolved is not None:
+            on_resolved()
 
     patch.setattr(journal_session.JournalSession, "record", hasty)
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from holdfast.clock import Ids
-from holdfast.engine.execution import driver, external_effects, inbox, run_exit
+from holdfast.engine.execution import driver, external_effects, inbox, run_ending, run_exit
 from holdfast.engine.journal import in_memory, reader, writer
 from holdfast.engine.kernel import kernel
 from holdfast.engine.runs import (
@@ -408,7 +408,7 @@ def leave_the_index_before_the_parent_is_told(patch: pytest.MonkeyPatch) -> None
     async def silent(kernel: Any, hands: Any, head: Head, execution: Any) -> None:
         await children._cancel_children(kernel, hands, head)
 
-    patch.setattr(run_exit, "settle_family", silent)
+    patch.setattr(run_ending, "settle_family", silent)
 
 
 @bug()

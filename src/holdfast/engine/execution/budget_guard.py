@@ -1,7 +1,8 @@
-"""What a run may still spend: set aside before each call, so that it pauses in time.
+"""Reserves budget before each call, so that a run pauses before it spends too much.
 
-A run spends its own budget, or draws on that of the run that started it. One whose children draw on
-its budget draws on it itself: then nobody knows all that is spent but the account.
+A run spends its own budget, or draws on the account of the run that started it. A run whose
+children draw on its budget draws on the account, too: only the account knows what all of them
+spend.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from holdfast.records.head import RunRef
 
 __all__ = ["BudgetGuard", "Spender"]
 
-# How long a run that lacks money is let go of before it looks again, if nobody wakes it.
+# How long a run that lacks budget pauses before it checks again, unless it is woken.
 _RECHECK_BUDGET_MS = 60_000
 
 
 class Spender(Protocol):
-    """The visit of a node that wants to spend."""
+    """The visit of a node that needs budget."""
 
     node: str
     branch: str
@@ -52,28 +53,29 @@ class Spender(Protocol):
 
 
 class BudgetGuard:
-    """The purse of one run, shared by all its branches."""
+    """Guards the budget of one run, for all its branches."""
 
     def __init__(self, claimed: ClaimedRun, accounts: Accounts) -> None:
         self._claimed = claimed
         self._accounts = accounts
-        # What is set aside, and neither in the fold yet nor sure never to be.
+        # Reservations until their event is folded, or can never be.
         self._reservations: dict[object, Spending] = {}
         self._draw_lock = asyncio.Lock()
-        # What the account limits on which the run draws, once we looked.
+        # The limits of the account on which the run draws, after they were read.
         self._account_limits: BudgetLimits | None = None
 
     async def reserve(self, visit: Spender, call: str, max_cost: Spending, unknown: str) -> None:
-        """Return once it is durable that a call may cost so much; pause the run if it may not.
+        """Reserve what a call may cost, durably; pause the run while its budget is too small.
 
-        ``unknown`` says why nobody knows what it may cost, where that is so.
+        ``unknown`` says why the price of the call is unknown; it is empty where it is known.
 
         Raises:
-            BudgetSpent: the run lacks it, and its node may not wait.
-            PriceUnknown: dollars are limited, and nobody knows how many it costs.
+            BudgetSpent: the budget is too small, and the node may not wait.
+            PriceUnknown: dollars are limited, and the price of the call is unknown.
         """
-        if not await self._load_limits():
+        if not self._is_limited:
             return
+        await self._load_account_limits()
         if unknown and self._limits_dollars():
             raise PriceUnknown(unknown)
         if (
@@ -81,8 +83,8 @@ class BudgetGuard:
             and (self._claimed.head.budget or BudgetLimits()).wall_ms is None
         ):
             return
-        reservation = await self._wait_until_affordable(visit, call, max_cost)
-        if max_cost == NO_SPENDING:  # only its time is limited
+        reservation = await self._reserve_or_pause(visit, call, max_cost)
+        if max_cost == NO_SPENDING:  # only the time of the run is limited
             return
         visit.call_ids.mark_active(call)
         reserved = CallReserved(
@@ -91,30 +93,31 @@ class BudgetGuard:
         await self._write_reservation(visit, reserved, reservation)
 
     async def grant_child_budget(self, visit: Spender, child: str, limits: BudgetLimits) -> None:
-        """Return once it is durable that a child may spend so much; pause the run if it may not.
+        """Reserve the budget of a child, durably; pause the run while its own is too small.
 
         Raises:
             InvalidRequest: the child would have no limit where the run has one.
-            BudgetSpent: the run lacks it, and its node may not wait.
+            BudgetSpent: the budget is too small, and the node may not wait.
         """
-        if child in self._claimed.execution.slices or not await self._load_limits():
+        if child in self._claimed.execution.slices or not self._is_limited:
             return
+        await self._load_account_limits()
         max_cost = Spending(limits.tokens or 0, limits.nanodollars or 0)
         own = self._own_limits()
         if (own.tokens is not None and limits.tokens is None) or (
             own.nanodollars is not None and limits.nanodollars is None
         ):
             raise InvalidRequest(
-                "the budget of a child limits at least what that of its parent limits",
+                "budget must limit tokens and dollars where the budget of the parent does",
                 field="budget",
             )
-        reservation = await self._wait_until_affordable(visit, f"child {child}", max_cost)
+        reservation = await self._reserve_or_pause(visit, f"child {child}", max_cost)
         await self._write_reservation(
             visit, ChildGranted(visit.now_ms(), child, max_cost), reservation
         )
 
     async def open_shared_account(self) -> RunRef | None:
-        """Return on whose account the children draw; the first time, open it."""
+        """Return the run on whose account children draw; open the account the first time."""
         head = self._claimed.head
         limits = head.budget
         if limits is None or (limits.tokens is None and limits.nanodollars is None):
@@ -128,15 +131,15 @@ class BudgetGuard:
                 )
         return RunRef(head.key.id, head.generation)
 
-    async def _wait_until_affordable(self, visit: Spender, what: str, max_cost: Spending) -> object:
-        """Count what is to be spent as pending, once there is enough; return what names it."""
-        looked, reservation = False, object()
+    async def _reserve_or_pause(self, visit: Spender, what: str, max_cost: Spending) -> object:
+        """Reserve budget, and return the key of the reservation; pause the run until it can."""
+        refreshed, reservation = False, object()
         while (shortfall := await self._try_reserve(visit, reservation, max_cost)) is not None:
-            # Others may have cost less than was set aside; somebody may have given the run more.
+            # Other calls may have cost less than reserved; a caller may have raised the budget.
             if await visit.wait_for_other_calls():
                 continue
-            if not looked:
-                looked = True
+            if not refreshed:
+                refreshed = True
                 await self._claimed.row.refresh()
                 continue
             if not visit.may_wait:
@@ -146,78 +149,87 @@ class BudgetGuard:
         return reservation
 
     async def _write_reservation(self, visit: Spender, event: Event, reservation: object) -> None:
-        """Write down what was set aside.
+        """Write the event of a reservation.
 
-        It is pending until it is in the fold: counted twice in between, it would be drawn twice.
+        The reservation is dropped in the step that folds its event. If both counted in between, the
+        cost would be drawn twice.
         """
 
-        def decided() -> None:
+        def drop() -> None:
             self._reservations.pop(reservation, None)
 
         try:
-            # Refused once its node is over.
-            await visit.record(event, durable=True, on_resolved=decided)
+            await visit.record(event, durable=True, on_resolved=drop)
         except asyncio.CancelledError:
-            raise  # only the node is cancelled: the write goes on, and says when it is decided
+            raise  # only the node is cancelled: the write goes on, and drops it when resolved
         except BaseException:
-            decided()
+            drop()
             raise
 
     @property
     def _spent_and_reserved(self) -> Spending:
-        """What was spent, and what is set aside."""
+        """What was spent and what is reserved."""
         return sum(self._reservations.values(), self._claimed.execution.spent)
 
     async def _try_reserve(
         self, visit: Spender, reservation: object, max_cost: Spending
     ) -> str | None:
-        """Return what the run lacks; where it lacks nothing, it counts as pending from now on."""
+        """Reserve budget if there is enough; otherwise return what is missing."""
         async with self._draw_lock:
-            execution, limits = self._claimed.execution, self._claimed.head.budget
-            if limits is not None:
-                wall_ms = execution.spent_ms + visit.elapsed_ms
-                shortfall = limits.shortfall(self._spent_and_reserved, wall_ms, max_cost)
-                if shortfall is not None:
-                    return shortfall
-            if self._uses_account:
-                try:
-                    await self._draw(visit, max_cost)
-                except InsufficientBudget as short:
-                    return str(short)
-            if max_cost != NO_SPENDING:
+            shortfall = self._shortfall(visit, max_cost)
+            if shortfall is None and self._uses_account:
+                shortfall = await self._draw(visit, max_cost)
+            if shortfall is None and max_cost != NO_SPENDING:
                 self._reservations[reservation] = max_cost
-            return None
+            return shortfall
 
-    async def _draw(self, visit: Spender, max_cost: Spending) -> None:
+    def _shortfall(self, visit: Spender, max_cost: Spending) -> str | None:
+        """Return what the run's own budget lacks for a cost; None where it lacks nothing."""
+        limits = self._claimed.head.budget
+        if limits is None:
+            return None
+        wall_ms = self._claimed.execution.spent_ms + visit.elapsed_ms
+        return limits.shortfall(self._spent_and_reserved, wall_ms, max_cost)
+
+    async def _draw(self, visit: Spender, max_cost: Spending) -> str | None:
+        """Draw from the account what the run was not granted yet; return what it lacks."""
         before = self._spent_and_reserved
-        given = self._claimed.execution.drawn or NO_SPENDING
+        granted = self._claimed.execution.drawn or NO_SPENDING
         wanted = before + max_cost
         limits = self._own_limits()
-        if (limits.tokens is None or wanted.tokens <= given.tokens) and (
-            limits.nanodollars is None or wanted.nanodollars <= given.nanodollars
+        if (limits.tokens is None or wanted.tokens <= granted.tokens) and (
+            limits.nanodollars is None or wanted.nanodollars <= granted.nanodollars
         ):
-            return
+            return None
         claimed = self._claimed
         claimed.claim.check_alive()
-        draws = claimed.head.payer or RunRef(claimed.head.key.id, claimed.head.generation)
-        total = await claimed.claim.retry_store_errors(
-            lambda: self._accounts.reserve(claimed.head, draws, before, max_cost)
-        )
-        await visit.record(BudgetDrawn(self._claimed.now_ms(), total), durable=False)
+        payer = claimed.head.payer or RunRef(claimed.head.key.id, claimed.head.generation)
+        try:
+            total = await claimed.claim.retry_store_errors(
+                lambda: self._accounts.reserve(claimed.head, payer, before, max_cost)
+            )
+        except InsufficientBudget as short:
+            return str(short)
+        await visit.record(BudgetDrawn(claimed.now_ms(), total), durable=False)
+        return None
 
     @property
     def _uses_account(self) -> bool:
         return self._claimed.head.payer is not None or self._claimed.execution.drawn is not None
 
-    async def _load_limits(self) -> bool:
-        draws = self._claimed.head.payer
-        if draws is not None and self._account_limits is None:
-            claimed = self._claimed
-            limits = await claimed.claim.retry_store_errors(
-                lambda: self._accounts.read_limits(claimed.head.key, draws)
-            )
-            self._account_limits = limits or BudgetLimits(0, 0)
-        return draws is not None or self._claimed.head.budget is not None
+    @property
+    def _is_limited(self) -> bool:
+        return self._claimed.head.payer is not None or self._claimed.head.budget is not None
+
+    async def _load_account_limits(self) -> None:
+        """Read the limits of the account on which the run draws, if it does; once."""
+        claimed, payer = self._claimed, self._claimed.head.payer
+        if payer is None or self._account_limits is not None:
+            return
+        limits = await claimed.claim.retry_store_errors(
+            lambda: self._accounts.read_limits(claimed.head.key, payer)
+        )
+        self._account_limits = limits or BudgetLimits(0, 0)
 
     def _own_limits(self) -> BudgetLimits:
         return self._account_limits or self._claimed.head.budget or BudgetLimits()

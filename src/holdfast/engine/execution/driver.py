@@ -17,6 +17,7 @@ from holdfast.engine.execution.claimed_run import ClaimedRun
 from holdfast.engine.execution.external_effects import ExternalEffects
 from holdfast.engine.execution.journal_session import JournalConflict
 from holdfast.engine.execution.performer import perform
+from holdfast.engine.execution.run_ending import RunEnding
 from holdfast.engine.execution.run_exit import RunExit
 from holdfast.engine.execution.visit import Paused, Visit
 from holdfast.engine.journal.reader import load_run
@@ -24,7 +25,11 @@ from holdfast.engine.journal.writer import PositionTaken
 from holdfast.engine.kernel.kernel import ClaimLost, StoreOutage
 from holdfast.errors import InvalidResult, StoreClosed
 from holdfast.model.decision import Decision, Outcome, Raised, Returned, WentStale
-from holdfast.model.event import Cancelled, Event, Expired, Failure, Fenced
+from holdfast.model.event import (
+    Event,
+    Failure,
+    Fenced,
+)
 from holdfast.model.execution import Execution, nodes_summary
 from holdfast.model.failure import failure_of
 from holdfast.model.program import Effect, Program
@@ -48,7 +53,8 @@ class Driver:
         self._owner = claimed.owner
         self._program = program
         self._external = ExternalEffects(claimed)
-        self._exit = RunExit(claimed, program)
+        self._ending = RunEnding(claimed)
+        self._exit = RunExit(claimed, program, self._ending)
         self._task: asyncio.Task[None] | None = None
         # How often the task was cancelled only to leave the node, and is not told so yet.
         self._interruptions = 0
@@ -137,7 +143,7 @@ class Driver:
     async def _run_steps(self) -> None:
         claimed = self.claimed
         if claimed.head.status in ENDED:
-            await self._exit.clean_up_ended()
+            await self._ending.clean_up()
             return
         if claimed.head.version > self._program.version:
             # Left to workers that are up to date: ours may lack the node at which it stands.
@@ -150,7 +156,7 @@ class Driver:
             if not claimed.journal.is_loaded:
                 await self._resume()
             elif claimed.execution.ending is not None:
-                await self._exit.end(claimed.execution.ending, claimed.execution.failure)
+                await self._ending.end(claimed.execution.ending, claimed.execution.failure)
             elif self._owner.draining:
                 await self._exit.release("draining")
             else:
@@ -185,17 +191,17 @@ class Driver:
         if claimed.execution.ending is not None:
             return
         if claimed.head.cancel is not None:
-            await claimed.journal.write((Cancelled(claimed.now_ms(), claimed.head.cancel),))
+            await self._ending.write_cancelled(claimed.head.cancel)
         elif late and not continues_past_expiry(
             claimed.stored_waits(),
             claimed.inbox.signals,
             claimed.execution,
             claimed.head.expires_ms,
         ):
-            await claimed.journal.write((Expired(claimed.now_ms()),))
+            await self._ending.write_expired()
         elif self._consecutive_losses >= self._owner.resumes_max:
             failure = _crash_loop_failure(claimed.execution, self._consecutive_losses)
-            await self._exit.end("quarantined", failure)
+            await self._ending.end("quarantined", failure)
             return
         await self._exit.wait_in_session_queue()
 

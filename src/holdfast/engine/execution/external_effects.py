@@ -1,4 +1,4 @@
-"""What a node reaches beyond its own run: quotas, children, money, people, readers of its text."""
+"""What nodes reach outside of their run: quotas, budgets, children, people, readers of text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["ExternalEffects"]
 
 
 class ExternalEffects:
-    """What the visits of one held run ask of others."""
+    """What the visits of one claimed run do outside of the run."""
 
     def __init__(self, claimed: ClaimedRun) -> None:
         self._claimed = claimed
@@ -32,16 +32,16 @@ class ExternalEffects:
 
     @property
     def resources(self) -> Resources:
-        """What nodes do something to the world with."""
+        """Models, quotas, accounts and shared answers of the worker."""
         return self._claimed.owner.resources
 
     @property
     def threads(self) -> NodeThreads:
-        """Where plain functions run."""
+        """The threads in which plain functions run."""
         return self._claimed.owner.threads
 
     def text_writer(self, call: str, name: str) -> TokenWriter:
-        """Return what takes in the text of an answer as it comes."""
+        """Return the writer of a model's text as it arrives."""
         claimed = self._claimed
         return TokenWriter(
             claimed.kernel,
@@ -55,12 +55,12 @@ class ExternalEffects:
     async def acquire_permit(
         self, quota: Quota, cost: Cost, promised_ms: int | None
     ) -> Permit | PermitDelay:
-        """Ask for what a quota gives; see `QuotaDesk.admit`."""
-        claimed, desk = self._claimed, self.resources.quota_limiter
+        """Ask a quota for a permit, and cancel it if the run was lost meanwhile."""
+        claimed, limiter = self._claimed, self.resources.quota_limiter
         tenant = claimed.head.key.tenant
         claimed.claim.check_alive()
         admission = await claimed.claim.retry_store_errors(
-            lambda: desk.acquire(quota, tenant, cost=cost, retry_at_ms=promised_ms)
+            lambda: limiter.acquire(quota, tenant, cost=cost, retry_at_ms=promised_ms)
         )
         if isinstance(admission, Permit) and not claimed.claim.alive():
             admission.cancel()
@@ -70,7 +70,7 @@ class ExternalEffects:
     # --- people -----------------------------------------------------------------------------------
 
     async def add_ambiguous_call(self, ambiguous: Ambiguous, node: str) -> None:
-        """Let people find a call that may have been made."""
+        """List a call that may have been made, for a person to resolve."""
         claimed = self._claimed
         write = ambiguous_call.list_call_write(
             claimed.head,
@@ -84,7 +84,7 @@ class ExternalEffects:
         await claimed.kernel.resolve_write(claimed.kernel.lists, write, alive=claimed.claim.alive)
 
     async def remove_ambiguous_call(self, id: str) -> None:
-        """Let people find it no more."""
+        """Remove a call from the list, after it was resolved."""
         claimed = self._claimed
         write = ambiguous_call.unlist_call_write(claimed.head, id)
         await claimed.kernel.resolve_write(claimed.kernel.lists, write, alive=claimed.claim.alive)
@@ -92,47 +92,47 @@ class ExternalEffects:
     # --- children ---------------------------------------------------------------------------------
 
     def child_id(self, wanted: ChildRequest) -> str:
-        """Return the id that a child has, or will have."""
+        """Return the id of a child, whether it exists yet or not."""
         return child_id(self._claimed.head, wanted, self._claimed.execution.retried)
 
     async def start_child(self, wanted: ChildRequest) -> str:
-        """Make a run that is a child of this one, unless it is there; return its id.
+        """Start a child of the run, unless it exists, and return its id.
 
         Raises:
-            Dropped: the run is no longer ours.
-            Overtaken: it is to be cancelled.
+            ClaimLost: this worker no longer owns the run.
+            JournalConflict: a caller cancelled the run.
         """
         claimed = self._claimed
         claimed.claim.check_alive()
-        draws = await claimed.claim.retry_store_errors(self.budget_guard.open_shared_account)
+        payer = await claimed.claim.retry_store_errors(self.budget_guard.open_shared_account)
 
-        def started() -> Coroutine[Any, Any, Head]:
+        def start() -> Coroutine[Any, Any, Head]:
             return start_child(
                 claimed.kernel,
                 claimed.owner.local_workers,
                 claimed.head,
                 wanted,
                 retried=claimed.execution.retried,
-                payer=draws,
+                payer=payer,
                 mark_has_children=claimed.mark_as_parent,
             )
 
         try:
-            # As one, so that nothing of it follows once the run has ended.
-            head = await claimed.journal.shield_write(claimed.claim.retry_store_errors(started))
+            # One write: the driver waits for it before it ends the run, so no child comes later.
+            head = await claimed.journal.shield_write(claimed.claim.retry_store_errors(start))
         except PositionTaken:
             raise JournalConflict from None
         return head.key.id
 
     async def poll_child(self, id: str) -> bool:
-        """Return whether a child has ended; if so, its end is in the inbox then.
+        """Ask whether a child has ended, and put its end into the inbox if so; return whether.
 
         Raises:
-            Dropped: the run is no longer ours.
+            ClaimLost: this worker no longer owns the run.
         """
         claimed = self._claimed
         claimed.claim.check_alive()
-        # Told once, it is not told again: then it must be known for sure whether it goes on.
+        # A child reports its end only once. After that only its journal tells whether it goes on.
         consistent = claimed.inbox.was_taken(child_signal(id))
         ended = await claimed.claim.retry_store_errors(
             lambda: poll_child(

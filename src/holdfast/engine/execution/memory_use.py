@@ -1,7 +1,7 @@
-"""How much a run holds in memory: no run may outgrow the workers that resume it.
+"""Limits how much a run holds in memory, so that no run outgrows the workers that resume it.
 
-A run holds its state, what its branches changed, and the answers of the waits and calls of nodes
-that are not over. Callers, models and tools decide how much that is.
+A run holds its state, the changes of its branches, and the answers to waits and calls of nodes that
+have not finished. Callers, models and tools decide how large these are.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from holdfast.records.codec import encode
 
 __all__ = ["RunMemory"]
 
-# By how much of the limit on states a run may grow between two measurements, at the least: or each
-# small event of a large run would cost as much as all that the run holds.
+# A run may grow at least by this share of state_bytes_max between two measurements. Otherwise each
+# small event of a large run would cost an encoding of the whole run.
 _UNMEASURED_SHARE = 1 / 16
 
 
 class RunMemory:
-    """An upper bound of how many bytes a run holds, before compression.
+    """An upper bound of the bytes that a run holds, before compression.
 
-    Events are no smaller than what they add. So their sum is a bound, and only where that exceeds a
-    limit is the run measured.
+    No event is smaller than what it adds to the run, so the sum of the events is a bound. The run
+    is measured only when the bound exceeds a limit.
     """
 
     def __init__(self, limits: PayloadLimits, bytes: int) -> None:
@@ -37,7 +37,7 @@ class RunMemory:
         self._measure_above = float(limits.state_bytes_max)
 
     def leaves_room(self, plain_bytes: int) -> bool:
-        """Return whether events of so many bytes may come without a measurement."""
+        """Return whether events of that many bytes may be added without a measurement."""
         return self.bytes + plain_bytes <= self._measure_above
 
     def admit(
@@ -48,13 +48,14 @@ class RunMemory:
         before: Execution,
         in_flight: Iterable[Event],
     ) -> None:
-        """Measure a run before it grows by events; ``under_way`` are not folded yet.
+        """Measure the run with events that are about to be added; check its limits.
 
-        What was larger before, under other limits, may stay so, but must not grow. Events that
-        carry nothing from outside are always admitted: a run must be able to fail.
+        ``in_flight`` are events that are being written and are not folded yet. A run that exceeded
+        its limits before, when they were larger, may stay as large but must not grow. Events
+        without a payload from outside are always admitted: a run must be able to fail.
 
         Raises:
-            ResultTooLarge: it would hold more than it may.
+            ResultTooLarge: the run would exceed a limit.
         """
         grown = self.bytes + plain_bytes
         if any(map(_carries_payload, events)):
@@ -67,9 +68,9 @@ class RunMemory:
         limits, held = self._limits, _held_bytes(after)
         if held > limits.memory_bytes_max and held > _held_bytes(before):
             raise ResultTooLarge(
-                f"the run would hold {held:,} bytes before compression, and may hold "
-                f"{limits.memory_bytes_max:,}, twice state_bytes_max: its state, what its branches "
-                "changed, and the answers of waits and calls of nodes that are not over",
+                f"the run would hold {held:,} bytes before compression; it may hold "
+                f"{limits.memory_bytes_max:,}, twice state_bytes_max: its state, the changes of "
+                "its branches, and the answers to waits and calls of unfinished nodes",
                 size=held,
                 limit=limits.memory_bytes_max,
             )
@@ -77,7 +78,7 @@ class RunMemory:
             state = len(encode(after.state))
             if state > limits.state_bytes_max and state > len(encode(before.state)):
                 raise ResultTooLarge(
-                    f"the state would have {state:,} bytes before compression, and "
+                    f"the state would have {state:,} bytes before compression; "
                     f"state_bytes_max is {limits.state_bytes_max:,}",
                     size=state,
                     limit=limits.state_bytes_max,
@@ -86,13 +87,13 @@ class RunMemory:
 
 
 def _carries_payload(event: Event) -> bool:
-    """Return whether an event carries what comes from outside."""
+    """Return whether an event carries a value from a caller, a model, a tool or a node."""
     if isinstance(event, CallFinished):
         return event.failure is None
     return isinstance(event, NodeFinished | SignalTaken)
 
 
 def _held_bytes(execution: Execution) -> int:
-    # The ids of signals grow for as long as a run lives, and are no reason to end it.
+    # The ids of taken signals grow as long as a run lives; they are no reason to end it.
     held = msgspec.structs.replace(execution, taken=frozenset())
     return len(encode(snapshot(held, 0, size=0, blobs=False)))

@@ -134,7 +134,7 @@ class Visit:
             raise Paused
 
     @contextmanager
-    def remember_loss(self) -> Generator[None]:
+    def remember_loss(self) -> Generator[None, None, None]:
         """Remember that the run was lost or its journal changed: see `raise_if_paused`."""
         try:
             yield
