@@ -7,7 +7,7 @@ from contextlib import suppress
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs.local_workers import LocalWorkers
 from holdfast.engine.runs.rows import read_row
-from holdfast.engine.runs.waking import update_head, wake_run
+from holdfast.engine.runs.waking import update_head, wake_or_notify
 from holdfast.errors import BudgetShared, RunEnded, RunNotFound
 from holdfast.model.budget import BudgetLimits
 from holdfast.records import run_writes
@@ -64,15 +64,12 @@ async def _check_slice(kernel: Kernel, head: Head, limits: BudgetLimits) -> None
 
 
 async def recheck_budget(kernel: Kernel, workers: LocalWorkers, run: RunKey) -> None:
-    """Let a run ask again for what it lacked, if it is there and waits, or is about to."""
+    """Let a run ask again for the budget that it lacked, if it waits for it or is about to."""
+
+    def needs(head: Head) -> bool:
+        waiting = head.status == "waiting" and head.owner is None
+        return not waiting or any(wait.needs_recheck for wait in head.waits)
+
     with suppress(RunNotFound):
-        head: Head | None = await read_row(kernel, run)
-        while head is not None and head.status in OPEN:
-            if head.status == "waiting" and head.owner is None:
-                if not any(wait.needs_recheck for wait in head.waits):
-                    return
-                head = await wake_run(kernel, workers, head, spilled=False)
-            else:
-                now, token = kernel.clock.now_ms(), kernel.ids.new()
-                write = run_writes.notify_owner_write(head, spilled=False, now_ms=now, token=token)
-                head = await update_head(kernel, head, write)
+        head = await read_row(kernel, run)
+        await wake_or_notify(kernel, workers, head, needs=needs)
