@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -40,6 +41,18 @@ def aws_environment() -> Iterator[None]:
         patch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
         patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
         yield
+
+
+@pytest.fixture
+def default_sigint() -> Iterator[None]:
+    """Let SIGINT end the processes that a test starts.
+
+    A process inherits that SIGINT is ignored, from ``nohup`` or from a shell's ``&`` for example.
+    Then Python raises no KeyboardInterrupt in it.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 # Each worker of pytest-xdist starts its own servers when a test first asks for them. They are up in

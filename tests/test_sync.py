@@ -479,6 +479,7 @@ def program(code: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.usefixtures("default_sigint")
 def test_ctrl_c_ends_a_blocking_call(tmp_path: Path) -> None:
     code = """
         waiting = threading.Event()
@@ -507,6 +508,7 @@ def test_ctrl_c_ends_a_blocking_call(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr, done.returncode) == ("interrupted\nNone\n", "", 0)
 
 
+@pytest.mark.usefixtures("default_sigint")
 def test_a_second_ctrl_c_ends_the_drain(tmp_path: Path) -> None:
     code = """
         never = threading.Event()

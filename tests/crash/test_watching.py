@@ -39,6 +39,7 @@ async def cursors(url: str) -> list[str]:
         ]
 
 
+@pytest.mark.usefixtures("default_sigint")
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT], ids=["kill -9", "Ctrl-C"])
 async def test_a_watcher_that_was_ended_is_gone_on_from(
     tmp_path: Path, folder: Path, end: signal.Signals

@@ -76,7 +76,7 @@ async def test_a_worker_without_its_bucket_leaves_runs_to_one_that_reaches_it(
     house = site.house
     await site.start_large("first")
     async with house.worker(site.sick, graph) as cut_off:
-        cut_off.store_retry_seconds = PATIENCE_SECONDS
+        cut_off._owner.store_retry_seconds = PATIENCE_SECONDS
         await site.until(lambda: cut_off.counts["claimed"] == 1)
         assert (await site.healthy.get("first")).owner == cut_off.id
 

@@ -140,7 +140,7 @@ async def test_a_run_whose_worker_cannot_use_blobs_is_left_to_others(
     run = await good.hf.start(graph, {"text": incompressible(1, 20_000)}, id="large")
     bad.blobs.error = EndpointUnreachable("no answer from the bucket")
     async with holding(bad, graph) as cut_off:
-        cut_off.store_retry_seconds = 20.0
+        cut_off._owner.store_retry_seconds = 20.0
         with caplog.at_level(logging.WARNING, "holdfast.worker"):
 
             async def let_go() -> bool:
@@ -195,7 +195,7 @@ async def test_a_result_that_cannot_be_written_in_time_is_asked_for_again_under_
     bad.blobs.error = StoreFull("full")
     run = await good.hf.start(graph, {}, id="one")
     async with holding(bad, graph) as cut_off:
-        cut_off.store_retry_seconds = 20.0
+        cut_off._owner.store_retry_seconds = 20.0
         await street.until(lambda: cut_off.counts["cut off"] == 1)
         assert len(keys) == 1
         async with holding(good, graph):

@@ -26,7 +26,7 @@ async def test_a_run_is_released_at_once_though_it_was_extended_meanwhile(street
     await good.hf.start(graph, {"text": incompressible(1, 20_000)}, id="one", expires=3600)
     bad.blobs.error = StoreFull("full")
     async with holding(bad, graph) as cut_off:
-        cut_off.store_retry_seconds = PATIENCE_SECONDS
+        cut_off._owner.store_retry_seconds = PATIENCE_SECONDS
         await street.until(lambda: bad.blobs.failed >= 1)
         await good.hf.signal("one", "told", incompressible(2, 20_000))
         await good.hf.extend("one", expires=7200)

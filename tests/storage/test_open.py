@@ -36,6 +36,11 @@ async def test_a_file_with_a_space_in_its_name(tmp_path: Path) -> None:
         assert (tmp_path / "my runs.db").exists()
 
 
+async def test_a_store_says_how_often_to_poll_it() -> None:
+    async with open("sqlite:///runs.db") as file, open("dynamodb://runs") as table:
+        assert (file.poll_seconds, table.poll_seconds) == (0.15, 0.9)
+
+
 async def test_blobs_elsewhere(tmp_path: Path) -> None:
     async with open("sqlite:///runs%231.db?blobs=else+where/my%20blobs") as store:
         await store.blobs.put(b"content", key="a")

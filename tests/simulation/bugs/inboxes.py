@@ -34,7 +34,7 @@ def a_signal_that_is_sent_again_counts_again(patch: pytest.MonkeyPatch) -> None:
 def a_signal_that_wakes_a_run_is_not_counted(patch: pytest.MonkeyPatch) -> None:
     woken = signalling.wake_run
 
-    async def heedless(*args: Any, adds: InboxSize, **values: Any) -> Any:
+    async def heedless(*args: Any, inbox_added: InboxSize, **values: Any) -> Any:
         return await woken(*args, **values)
 
     patch.setattr(signalling, "wake_run", heedless)

@@ -64,13 +64,13 @@ def only_a_worker_that_lives_for_a_lease_takes_a_turn(patch: pytest.MonkeyPatch)
 
 @bug(**_FEW, **_DEADLY)
 def workers_count_as_lost_in_a_row_though_one_let_go(patch: pytest.MonkeyPatch) -> None:
-    fences = property(lambda self: self.hold.execution.fences)
+    fences = property(lambda self: self.claimed.execution.fences)
     patch.setattr(driver.Driver, "_consecutive_losses", fences)
 
 
 @bug(**_FEW)
 def workers_count_as_lost_in_a_row_though_the_run_got_on(patch: pytest.MonkeyPatch) -> None:
-    losses = property(lambda self: self.hold.head.losses)
+    losses = property(lambda self: self.claimed.head.losses)
     patch.setattr(driver.Driver, "_consecutive_losses", losses)
 
 

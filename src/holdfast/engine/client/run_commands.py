@@ -1,4 +1,4 @@
-"""What is asked of one run from outside, and what the workers of this process are told of it."""
+"""Reads and commands of one run; the workers of this process learn of each command at once."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ __all__ = ["RunControl"]
 
 
 class RunControl:
-    """The runs of a store, each by its key; `Holdfast` tells what can be asked, and what raises.
+    """Reads and changes runs, each by its key; `Holdfast` documents the arguments and errors.
 
-    A run that has just ended in this process is waited for until its row says so.
+    If a run has just ended in this process, each method waits until the run's row says so.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class RunControl:
         return run_of(head, user=await self._kernel.bind_user_hash(head))
 
     async def wait_for_outcome(self, run: RunKey, *, timeout_seconds: float | None) -> RunOutcome:
-        """Return how a run ended, once it has, within so many seconds."""
+        """Wait until a run has ended, for so many seconds; return how it ended."""
         return await self._outcomes.wait_for_outcome(run, timeout_seconds)
 
     async def list_children(self, run: RunKey) -> list[RunEntry]:
@@ -70,7 +70,7 @@ class RunControl:
         return await list_children(self._kernel, run)
 
     async def read_spending(self, run: RunKey) -> Spending:
-        """Return what a run has spent, with all those that share its budget."""
+        """Return what a run has spent, together with the runs that share its budget."""
         await self._workers.wait_for_exit(run)
         head = await read_row(self._kernel, run)
         granted_spending = None if head.budget is None else await read_granted(self._kernel, head)
@@ -81,7 +81,7 @@ class RunControl:
         )
 
     async def read_history(self, run: RunKey, *, limit: int, cursor: str | None) -> HistoryPage:
-        """Return a page of what happened to a run."""
+        """Return a page of a run's history."""
         limit, after = validated_limit(limit), parse_event_cursor(cursor, field="cursor")
         await self._workers.wait_for_exit(run)
         return await events.read_history(self._kernel, run, after=after, limit=limit)
@@ -89,7 +89,7 @@ class RunControl:
     def stream_events(
         self, run: RunKey, *, after: str | None, follow: bool
     ) -> AsyncGenerator[HistoryEntry, None]:
-        """Yield what happens to a run."""
+        """Yield the entries of a run's history."""
         cursor = parse_event_cursor(after, field="after")
         return events.stream_events(self._kernel, run, after=cursor, follow=follow)
 
@@ -117,10 +117,10 @@ class RunControl:
         )
 
     async def set_budget(self, run: RunKey, budget: Budget) -> None:
-        """Give a run another budget, and its account, where it has one."""
+        """Change the budget of a run, and of its account if it has one."""
         limits = validated_budget(budget)
         if limits is None:
-            raise InvalidRequest("a budget is needed", field="budget")
+            raise InvalidRequest("budget must be a Budget, got None", field="budget")
         await self._drop_cached_head(run)
         head = await budget_changes.fund_run(self._kernel, self._workers, run, limits)
         await self._resources.accounts.fund(self._workers, head)
@@ -128,26 +128,26 @@ class RunControl:
     async def resolve_call(
         self, run: RunKey, call: str, *, result: Any, error: str | None, void: bool
     ) -> None:
-        """Say what became of a call that was made at most once."""
+        """Record the outcome of a call that is in doubt."""
         resolution = validated_resolution(result=result, error=error, void=void)
         name = validated_name(call, "call")
         await self._workers.wait_for_exit(run)
         await ambiguity.resolve_call(self._kernel, self._workers, run, name, resolution)
 
     async def cancel(self, run: RunKey, reason: str) -> None:
-        """End a run, and let whoever holds it here hear of it at once."""
+        """Cancel a run; a worker of this process that drives it stops at once."""
         reason = validated_reason(reason)
         await self._drop_cached_head(run)
         head = await cancel_run(self._kernel, run, reason=reason, workers=self._workers)
         if head.owner is None and head.index_key is not None and head.status not in ENDED:
-            self._workers.offer(head.index_key)  # a worker has to see to those that end with it
+            self._workers.offer(head.index_key)  # a worker has to cancel its children
         self._workers.interrupt(run)
         self._kernel.notifier.notify(run)
         if head.status in ENDED:
             self._outcomes.notify(run, RunOutcome("cancelled", {}, head.failure))
 
     async def extend(self, run: RunKey, expires: Duration) -> None:
-        """Let a run expire that long from now."""
+        """Let a run expire after so long from now."""
         span_ms = positive_ms(expires, "expires")
         await self._drop_cached_head(run)
         await extension.extend_run(
@@ -155,12 +155,12 @@ class RunControl:
         )
 
     async def retry(self, run: RunKey, *, from_node: str | None) -> None:
-        """Let a run go on that failed, here if there is room."""
+        """Retry a run that failed, in this process if a worker has a free slot."""
         node = None if from_node is None else validated_node(from_node)
         await self._workers.wait_for_exit(run)
         self._workers.offer(await retry_run(self._kernel, run, from_node=node))
 
     async def _drop_cached_head(self, run: RunKey) -> None:
-        """Forget what we remember of a run that is about to change."""
+        """Drop the cached row of a run that is about to change."""
         await self._workers.wait_for_exit(run)
         self._workers.take_cached_head(run)

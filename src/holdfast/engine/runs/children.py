@@ -26,11 +26,16 @@ from holdfast.engine.journal.writer import PositionTaken
 from holdfast.engine.kernel.kernel import ClaimLost, Kernel
 from holdfast.engine.runs.budget_accounts import close_account
 from holdfast.engine.runs.cancelling import cancel_run
-from holdfast.engine.runs.local_workers import LocalWorkers
+from holdfast.engine.runs.local_workers import LocalWorkers, reserve_slot
 from holdfast.engine.runs.removal import check_journal_kept
 from holdfast.engine.runs.rows import read_row
 from holdfast.engine.runs.signalling import send_signal
-from holdfast.engine.runs.starting import PreparedInput, StartRequest, start_prepared
+from holdfast.engine.runs.starting import (
+    START_REFUSALS,
+    PreparedInput,
+    StartRequest,
+    start_prepared,
+)
 from holdfast.errors import (
     AlreadyExists,
     ConditionFailed,
@@ -166,23 +171,14 @@ async def _create_child(
         payer=None if child_request.budget is not None else payer,
         on_pause=child_request.graph.durability == "on_pause",
     )
-    slot = workers.reserve(request.run, child_request.graph.name, request.pool)
-    owner = None if slot is None else slot.owner
-    try:
+    graph, pool = child_request.graph, request.pool
+    with reserve_slot(workers, request.run, graph.name, pool, unwritten=START_REFUSALS) as slot:
         started = await start_prepared(
-            kernel, workers, child_request.graph, child_request.prepared, request, owner=owner
+            kernel, workers, graph, child_request.prepared, request, owner=slot.owner
         )
         head = _require_child(started.head, parent)
-    except BaseException as error:
-        if slot is not None:
-            slot.release(maybe_claimed=not isinstance(error, AlreadyExists | InvalidInput))
-        raise
-    if slot is not None and started.loaded is not None:
-        slot.start_run(head, started.loaded)
-    elif slot is not None:
-        slot.release()
-    elif started.loaded is not None and head.index_key is not None:
-        workers.offer(head.index_key)
+        if started.loaded is not None:
+            slot.start_run(head, started.loaded)
     return head
 
 

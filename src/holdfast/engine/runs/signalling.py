@@ -21,7 +21,7 @@ from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs.inbox import extend_signal
 from holdfast.engine.runs.local_workers import LocalWorkers
 from holdfast.engine.runs.rows import check_not_freed, is_freed, read_row
-from holdfast.engine.runs.waking import update_head, wake_run
+from holdfast.engine.runs.waking import notify_owner, wake_run
 from holdfast.errors import (
     AlreadyExists,
     BlobNotFound,
@@ -38,7 +38,6 @@ from holdfast.errors import (
 from holdfast.graph.mismatch import Mismatch, TooLarge
 from holdfast.model.payload_limits import PayloadLimits
 from holdfast.model.signals import is_caller_signal
-from holdfast.records import run_writes
 from holdfast.records.codec import canonical_hash, unpack_value
 from holdfast.records.head import (
     OPEN,
@@ -229,12 +228,7 @@ async def _notify_run(
         if row.awaits_signal:
             row = await wake_run(kernel, workers, row, spilled=spilled, inbox_added=inbox_added)
         else:
-            now = kernel.clock.now_ms()
-            token = kernel.ids.new()
-            write = run_writes.notify_owner_write(
-                row, spilled=spilled, adds=inbox_added, now_ms=now, token=token
-            )
-            row = await update_head(kernel, row, write)
+            row = await notify_owner(kernel, row, spilled=spilled, inbox_added=inbox_added)
             workers.on_signal(head.key)
 
 

@@ -17,8 +17,10 @@ from holdfast.errors import (
     AlreadyExists,
     ConditionFailed,
     InvalidInput,
+    InvalidRequest,
     InvalidResult,
     PayloadTooLarge,
+    Refused,
 )
 from holdfast.graph.mismatch import TooLarge
 from holdfast.graph.value_sizes import check_size
@@ -37,6 +39,7 @@ from holdfast.records.run_writes import create_write
 from holdfast.records.settings import UserHash
 
 __all__ = [
+    "START_REFUSALS",
     "PreparedInput",
     "StartRequest",
     "StartResult",
@@ -49,6 +52,9 @@ __all__ = [
     "start_run",
     "write_input",
 ]
+
+START_REFUSALS = (InvalidRequest, Refused)
+"""The errors after which a start has certainly not written the run's row."""
 
 # What of an input stays in the row, so that it remains about a kilobyte: it is written often.
 _INPUT_BYTES_MAX = 400

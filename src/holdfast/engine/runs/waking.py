@@ -1,4 +1,4 @@
-"""Wakes runs: makes them due now, or gives them to a worker of this process in the same write."""
+"""Wakes runs: makes them due now, or lets a worker of this process claim them in the same write."""
 
 from __future__ import annotations
 
@@ -7,14 +7,21 @@ from contextlib import suppress
 from typing import Any
 
 from holdfast.engine.kernel.kernel import Kernel
-from holdfast.engine.runs.local_workers import LocalWorkers
+from holdfast.engine.runs.local_workers import LocalWorkers, reserve_slot
 from holdfast.errors import ConditionFailed, RunNotFound
 from holdfast.records import run_writes
 from holdfast.records.head import OPEN, Head, InboxSize, head_of
 from holdfast.storage import Update
 from holdfast.storage.layout import TOKEN
 
-__all__ = ["conflicting_head", "update_head", "wake_queued", "wake_run"]
+__all__ = [
+    "conflicting_head",
+    "notify_owner",
+    "update_head",
+    "wake_or_notify",
+    "wake_queued",
+    "wake_run",
+]
 
 _NOTHING = InboxSize()
 
@@ -27,66 +34,91 @@ async def wake_run(
     spilled: bool,
     inbox_added: InboxSize = _NOTHING,
 ) -> Head | None:
-    """Wake a run that waits; return None, or its row if it does not look like that any more.
+    """Wake a run that waits; return None, or its row if that has changed meanwhile.
 
-    ``adds`` is what came into its inbox.
+    ``inbox_added`` is what the caller put into the run's inbox.
 
     Raises:
-        RunNotFound: it is gone, or another run has its id by now.
+        RunNotFound: the run is gone, or another run has its id.
     """
-    slot = workers.reserve(head.key, head.graph, head.pool)
-    now, worker = kernel.clock.now_ms(), None if slot is None else slot.owner
-    token = kernel.ids.new()
-    write = run_writes.wake_write(
-        head, worker=worker, spilled=spilled, adds=inbox_added, now_ms=now, token=token
+    slot_for_run = reserve_slot(
+        workers, head.key, head.graph, head.pool, unwritten=(ConditionFailed,)
     )
-    claimed = (worker, head.epoch + 1)
     try:
-        item = await kernel.resolve_write(
-            kernel.heads,
-            write,
-            was_applied=lambda item: (
-                slot is not None and (item.get("owner"), item.get("epoch")) == claimed
-            ),
-        )
+        with slot_for_run as slot:
+            now, worker, token = kernel.clock.now_ms(), slot.owner, kernel.ids.new()
+            write = run_writes.wake_write(
+                head, worker=worker, spilled=spilled, adds=inbox_added, now_ms=now, token=token
+            )
+            claimed = (worker, head.epoch + 1)
+            item = await kernel.resolve_write(
+                kernel.heads,
+                write,
+                was_applied=lambda item: (
+                    worker is not None and (item.get("owner"), item.get("epoch")) == claimed
+                ),
+            )
+            if worker is None:
+                workers.offer(run_writes.index_key_in(write))
+                return None
+            current = head_of(item)
+            slot.start_run(current)
     except ConditionFailed as failed:
-        if slot is not None:
-            slot.release()
         return conflicting_head(head, failed)
-    except BaseException:
-        if slot is not None:
-            slot.release(maybe_claimed=True)
-        raise
-    if slot is None:
-        workers.offer(run_writes.index_key_in(write))
-        return None
-    current = head_of(item)
-    slot.start_run(current)
-    # Another one may have woken it for the same worker, before there was what we tell of.
-    return None if item.get(TOKEN) == write.token else current
+    # Another caller may have woken it for the same worker, without counting what we put there.
+    return None if item.get(TOKEN) == token else current
 
 
-async def wake_queued(kernel: Kernel, workers: LocalWorkers, head: Head) -> None:
-    """Let a run know that it stands in front, unless it has begun, or will see by itself.
+async def notify_owner(
+    kernel: Kernel, head: Head, *, spilled: bool, inbox_added: InboxSize = _NOTHING
+) -> Head | None:
+    """Tell the owner of a run to look at its inbox; return None, or the row if that has changed.
 
-    Whoever holds it may have looked before it stood there, and be about to send it back into the
-    queue: that write compares how many signs came, as every pause does.
+    The owner compares the row when the run pauses, and then finds that it was notified.
+
+    Raises:
+        RunNotFound: the run is gone, or another run has its id.
+    """
+    now, token = kernel.clock.now_ms(), kernel.ids.new()
+    write = run_writes.notify_owner_write(
+        head, spilled=spilled, adds=inbox_added, now_ms=now, token=token
+    )
+    return await update_head(kernel, head, write)
+
+
+async def wake_or_notify(
+    kernel: Kernel, workers: LocalWorkers, head: Head, *, needs: Callable[[Head], bool]
+) -> None:
+    """Wake a run that waits, or notify its owner, as long as the run is open and ``needs`` it.
+
+    ``needs`` gets the row as it is read. It is asked again whenever the row has changed meanwhile.
     """
     current: Head | None = head
     with suppress(RunNotFound):
-        while current is not None and current.status in OPEN:
-            if current.owner is None and current.status == "waiting":
-                if current.reason != "queued":
-                    return
+        while current is not None and current.status in OPEN and needs(current):
+            if _is_waiting(current):
                 current = await wake_run(kernel, workers, current, spilled=False)
-            elif current.owner is not None and not current.nodes_run:
-                now, token = kernel.clock.now_ms(), kernel.ids.new()
-                write = run_writes.notify_owner_write(
-                    current, spilled=False, now_ms=now, token=token
-                )
-                current = await update_head(kernel, current, write)
             else:
-                return
+                current = await notify_owner(kernel, current, spilled=False)
+
+
+async def wake_queued(kernel: Kernel, workers: LocalWorkers, head: Head) -> None:
+    """Tell a run that it is at the front of its session queue, unless it has begun.
+
+    Its owner may have looked at the queue before that, and be about to pause the run again. So the
+    owner is notified too: every pause compares how often the run was notified.
+    """
+
+    def needs(head: Head) -> bool:
+        if _is_waiting(head):
+            return head.reason == "queued"
+        return head.owner is not None and not head.nodes_run
+
+    await wake_or_notify(kernel, workers, head, needs=needs)
+
+
+def _is_waiting(head: Head) -> bool:
+    return head.status == "waiting" and head.owner is None
 
 
 async def update_head(
@@ -95,10 +127,10 @@ async def update_head(
     write: Update,
     was_applied: Callable[[dict[str, Any]], bool] | None = None,
 ) -> Head | None:
-    """Change a row that looked like this; return None, or the row as it looks by now.
+    """Write to a run's row; return None, or the row if the write's condition does not hold.
 
     Raises:
-        RunNotFound: it is gone, or another run has its id by now.
+        RunNotFound: the run is gone, or another run has its id.
     """
     try:
         await kernel.resolve_write(kernel.heads, write, was_applied=was_applied)
@@ -108,10 +140,10 @@ async def update_head(
 
 
 def conflicting_head(head: Head, failed: ConditionFailed) -> Head:
-    """Return the row that stood in the way of a write.
+    """Return the row that failed the condition of a write.
 
     Raises:
-        RunNotFound: it is gone, or another run has its id by now.
+        RunNotFound: the run is gone, or another run has its id.
     """
     current = None if failed.item is None else head_of(failed.item)
     if current is None or current.generation != head.generation:
