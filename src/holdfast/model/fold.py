@@ -50,8 +50,6 @@ from holdfast.model.wait import Wait
 __all__ = ["folded", "is_terminal", "restored", "snapshot"]
 
 _UNKNOWN_CALL = Call()
-
-
 _TERMINAL = (Finished, Failed, Cancelled, Expired)
 
 
@@ -91,8 +89,6 @@ def restored(snapshot: Snapshot) -> Execution:
 
 
 _encoder = msgspec.msgpack.Encoder()
-
-
 _decoder = msgspec.msgpack.Decoder(Execution)
 
 

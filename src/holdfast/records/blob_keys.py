@@ -16,13 +16,11 @@ _RUN_BLOB = re.compile(
     r"([0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})/."
 )
 
-
 # class / tenant / "answers" / digest / a UUIDv7. No generation is in the place of the digest.
 _ANSWER_BLOB = re.compile(
     r"(keep-[0-9]+d)/([^/#]+)/answers/([0-9a-f]+)/"
     r"([0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})"
 )
-
 
 PROBE_BLOB = "keep-10d/probe"
 """What a worker writes and deletes to learn whether blobs can be used again."""

@@ -26,11 +26,7 @@ __all__ = [
 ]
 
 WORKERS = "WORKERS"
-
-
 REAPED = "REAPED"
-
-
 _TIME_MS_MAX = 9_999_999_999_999
 
 

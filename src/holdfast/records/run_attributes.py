@@ -13,8 +13,6 @@ from holdfast.records.head import (
 __all__ = ["INBOX_COUNTERS", "TEXT_CHARS_MAX", "as_map", "inbox_counters"]
 
 TEXT_CHARS_MAX = 400
-
-
 INBOX_COUNTERS = ("inbox_items", "inbox_bytes")
 
 
