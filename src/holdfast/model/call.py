@@ -1,4 +1,4 @@
-"""A call of a node, as far as the journal tells."""
+"""A call of a node, as its events in the journal describe it."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ __all__ = [
 ]
 
 RESOLUTION_PREFIX = "%call."
-"""What the names of signals begin with by which a person says what became of a call."""
+"""The prefix of signals by which a person resolves an ambiguous call."""
 
 CallEvent = CallFinished | CallIntended | CallVoided | CallRetried | CallReserved
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a call."""
+    """What the journal says about a call."""
 
     digest: bytes = b""
     over: bool = False
@@ -41,25 +41,25 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     kinds: tuple[str, ...] = ()
     lasts: bool = False
     intended: bool = False
-    """Whether it was begun, to be made at most once, and nothing is known of its end."""
+    """Whether an at-most-once call was started, and its outcome is not known."""
     voided: int = 0
-    """How often it came to nothing, so that its key was burned."""
+    """How often the call was voided. Each time its idempotency key became invalid."""
     failed: int = 0
-    """How often it failed, and was to be made again."""
+    """How many attempts of the call failed."""
     retry_at_ms: int = 0
     reserved: Spending = NO_SPENDING
-    """What was set aside for it, and counts as spent until its end says otherwise."""
+    """What was reserved for the call. It counts as spent until the call ends."""
     spent: Spending = NO_SPENDING
     saved: Spending = NO_SPENDING
 
     @property
     def is_forgotten(self) -> bool:
-        """Whether a further attempt of the node makes it anew."""
+        """Whether the next attempt of the node makes the call again."""
         return self.over and self.failure is not None and not self.lasts
 
 
 def call_after(before: Call, event: CallEvent) -> Call:
-    """Return what is known of a call after one more event."""
+    """Return the call after one more event."""
     match event:
         case CallFinished():
             return Call(
@@ -86,10 +86,10 @@ def call_after(before: Call, event: CallEvent) -> Call:
 
 
 def resolution_signal(call_id: str) -> str:
-    """Return the name of the signal by which a person says what became of a call."""
+    """Return the name of the signal by which a person resolves a call."""
     return f"{RESOLUTION_PREFIX}{call_id}"
 
 
 def is_resolution_signal(signal: str | None) -> bool:
-    """Return whether a wait for that signal is one for a person to say what became of a call."""
+    """Return whether a signal resolves an ambiguous call."""
     return signal is not None and signal.startswith(RESOLUTION_PREFIX)

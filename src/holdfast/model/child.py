@@ -1,4 +1,4 @@
-"""How the end of a child is told to the run that started it."""
+"""The signal that tells a run that one of its children has ended."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ __all__ = [
 ]
 
 CHILD_SIGNAL_PREFIX = "%child."
-"""What the names of such signals begin with; nobody else can send one."""
+"""The prefix of these signals. Callers cannot send a signal with this prefix."""
 
 
 def child_signal(id: str) -> str:
-    """Return the name of the signal that tells of a child's end."""
+    """Return the name of the signal for the end of a child."""
     return f"{CHILD_SIGNAL_PREFIX}{id}"
 
 
 def is_child_signal(name: str | None) -> bool:
-    """Return whether a signal of that name tells of a child's end."""
+    """Return whether a signal is for the end of a child."""
     return name is not None and name.startswith(CHILD_SIGNAL_PREFIX)
 
 
 def child_id_of(name: str) -> str:
-    """Return the child of whose end a signal of that name tells; empty where it is another one."""
+    """Return the id of the child that a signal is about; empty for other signals."""
     return name.removeprefix(CHILD_SIGNAL_PREFIX) if name.startswith(CHILD_SIGNAL_PREFIX) else ""
 
 
 def is_unfinished_child_signal(name: str, payload: Any) -> bool:
-    """Return whether a signal tells of a child that ended otherwise than it should have."""
+    """Return whether a signal says that a child ended without finishing."""
     return is_child_signal(name) and payload["status"] != "finished"
