@@ -113,7 +113,7 @@ async def test_what_goes_wrong_is_told_to_the_model(house: House) -> None:
     assert all(message["error"] for message in told)
     contents = [message["content"] for message in told]
     assert "ZeroDivisionError" in contents[0]
-    assert "divide cannot be called so: a" in contents[1]
+    assert "the arguments of divide do not fit: a" in contents[1]
     assert "there is no tool 'multiply'; there are: divide" in contents[2]
     assert "not a JSON object" in contents[3]
 
