@@ -161,5 +161,5 @@ def test_tools_that_cannot_be_told_apart_or_called_are_refused() -> None:
         agent("m", [look, look])
     with pytest.raises(InvalidRequest, match="turns_max"):
         agent("m", [look], turns_max=0)
-    with pytest.raises(InvalidRequest, match="by its name"):
+    with pytest.raises(InvalidRequest, match="by name only"):
         agent("m", [lambda *args: None])
