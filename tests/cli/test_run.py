@@ -98,7 +98,7 @@ def test_start_waits_for_the_result(holdfast: Holdfast) -> None:
         (["flows:counting", "--pool", "a", "--label", "pool=b"], "[invalid_name]", 1),
         (["flows"], "several graphs: counting", 1),
         (["nowhere"], "there is no module 'nowhere'", 1),
-        (["empty"], "there are no nodes [invalid_graph]", 1),
+        (["empty"], "the graph has no nodes [invalid_graph]", 1),
     ],
 )
 def test_what_start_refuses(

@@ -108,7 +108,7 @@ def test_an_error_in_a_module_is_shown_with_its_place(folder: Path) -> None:
 
 def test_graphs_that_cannot_be_run_are_refused(folder: Path) -> None:
     (folder / "empty.py").write_text("from holdfast import Graph\ngraph = Graph('empty', dict)\n")
-    with pytest.raises(InvalidGraph, match="there are no nodes"):
+    with pytest.raises(InvalidGraph, match="the graph has no nodes"):
         load_graphs(["empty"])
     (folder / "twin.py").write_text((folder / "flows.py").read_text())
     with pytest.raises(click.ClickException, match="two graphs 'counting' of version 1"):

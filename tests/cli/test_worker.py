@@ -379,7 +379,7 @@ async def test_two_signals_end_it_even_if_a_node_blocks_the_loop(hf: Holdfast) -
     [
         (["nowhere"], "there is no module 'nowhere'", 1),
         (["flows:number"], "neither a graph nor a list of them", 1),
-        (["empty"], "there are no nodes [invalid_graph]", 1),
+        (["empty"], "the graph has no nodes [invalid_graph]", 1),
         (["flows", "--url", "sqlite:///none/runs.db"], "[store_not_found]", 1),
         (["flows", "--url", "runs.db"], "it has no scheme", 1),
         (["flows", "--url", "sqlite:///flows.py"], "[store_corrupt]", 1),

@@ -113,7 +113,7 @@ async def test_what_goes_wrong_is_told_to_the_model(house: House) -> None:
     assert all(message["error"] for message in told)
     contents = [message["content"] for message in told]
     assert "ZeroDivisionError" in contents[0]
-    assert "divide cannot be called so: a" in contents[1]
+    assert "the arguments of divide do not fit: a" in contents[1]
     assert "there is no tool 'multiply'; there are: divide" in contents[2]
     assert "not a JSON object" in contents[3]
 
@@ -161,5 +161,5 @@ def test_tools_that_cannot_be_told_apart_or_called_are_refused() -> None:
         agent("m", [look, look])
     with pytest.raises(InvalidRequest, match="turns_max"):
         agent("m", [look], turns_max=0)
-    with pytest.raises(InvalidRequest, match="by its name"):
+    with pytest.raises(InvalidRequest, match="by name only"):
         agent("m", [lambda *args: None])

@@ -262,7 +262,7 @@ async def test_a_run_that_is_cancelled_is_listed_no_more(
 
 
 def test_one_that_takes_the_context_could_pause_in_the_middle() -> None:
-    with pytest.raises(InvalidRequest, match="takes ctx"):
+    with pytest.raises(InvalidRequest, match="must not take ctx"):
 
         @tool(at_most_once=True)
         async def pay(ctx: Any) -> None: ...

@@ -13,18 +13,18 @@ from holdfast.integrations.offline import Offline
 from tests.engine.support import House, chain
 
 DECLARED: dict[str, Callable[[], Any]] = {
-    "retry is a Retry": lambda: tool(retry=3)(list),  # type: ignore[call-overload]
-    "quota is a Quota": lambda: tool(quota=5)(list),  # type: ignore[call-overload]
-    "would let all of them pass": lambda: tool(quota=Quota("mail", tokens=5))(list),
-    "idempotent is True or False": lambda: tool(idempotent="no")(list),  # type: ignore[call-overload]
-    "at_most_once is True or False": lambda: tool(at_most_once="yes")(list),  # type: ignore[call-overload]
-    "attempts of a Retry is a whole number from 1 on": lambda: Retry(attempts=0),
-    "first_seconds of a Retry is a number from 0 on": lambda: Retry(first_seconds="1"),  # type: ignore[arg-type]
-    "jitter of a Retry is a number from 0 to 1": lambda: Retry(jitter=2),
-    "on of a Retry is a tuple of kinds": lambda: Retry(on=ValueError),  # type: ignore[arg-type]
-    "hours is a number of them": lambda: hours("48"),  # type: ignore[arg-type]
-    "days is a number of them": lambda: days(float("inf")),
-    "reducers are a dict": lambda: Graph("g", dict, reducers=["notes"]),  # type: ignore[arg-type]
+    "retry must be a Retry": lambda: tool(retry=3)(list),  # type: ignore[call-overload]
+    "quota must be a Quota": lambda: tool(quota=5)(list),  # type: ignore[call-overload]
+    "must limit requests or concurrency": lambda: tool(quota=Quota("mail", tokens=5))(list),
+    "idempotent must be True or False": lambda: tool(idempotent="no")(list),  # type: ignore[call-overload]
+    "at_most_once must be True or False": lambda: tool(at_most_once="yes")(list),  # type: ignore[call-overload]
+    "attempts of a Retry must be an integer from 1": lambda: Retry(attempts=0),
+    "first_seconds of a Retry must be a number from 0": lambda: Retry(first_seconds="1"),  # type: ignore[arg-type]
+    "jitter of a Retry must be a number from 0 to 1": lambda: Retry(jitter=2),
+    "on of a Retry must be a tuple of exception types": lambda: Retry(on=ValueError),  # type: ignore[arg-type]
+    "hours must be a number": lambda: hours("48"),  # type: ignore[arg-type]
+    "days must be a number": lambda: days(float("inf")),
+    "reducers must be a dict": lambda: Graph("g", dict, reducers=["notes"]),  # type: ignore[arg-type]
     "tools are a list": lambda: agent("small", list),  # type: ignore[arg-type]
     "fallback is the name": lambda: agent("small", fallback=5),  # type: ignore[arg-type]
     "an agent has no option 'key'": lambda: agent("small", key="k"),
@@ -54,12 +54,12 @@ async def _boom() -> None:
 
 
 ASKED: dict[str, Callable[[Any], Any]] = {
-    "retry is a Retry": lambda ctx: ctx.with_options(retry=3).call(_boom),
-    "quota is a Quota": lambda ctx: ctx.with_options(quota=5).call(_boom),
-    "retry is a Retry,": lambda ctx: ctx.model("small", "Is it?", retry=3),
+    "retry must be a Retry": lambda ctx: ctx.with_options(retry=3).call(_boom),
+    "quota must be a Quota": lambda ctx: ctx.with_options(quota=5).call(_boom),
+    "retry must be a Retry,": lambda ctx: ctx.model("small", "Is it?", retry=3),
     "fallback is the name": lambda ctx: ctx.model("small", "Is it?", fallback=[5]),
-    "tools are a list of ToolSpec": lambda ctx: ctx.model("small", "Is it?", tools=[_boom]),
-    "tools are a list of ToolSpec,": lambda ctx: ctx.model("small", "Is it?", tools=5),
+    "tools must be a list of ToolSpec": lambda ctx: ctx.model("small", "Is it?", tools=[_boom]),
+    "tools must be a list of ToolSpec,": lambda ctx: ctx.model("small", "Is it?", tools=5),
 }
 
 

@@ -74,9 +74,9 @@ def fault(graph: Graph) -> str:
     [
         ({"branches": ["left"]}, "at least two branches"),
         ({"branches": []}, "at least two branches"),
-        ({"join": END}, "not the END"),
-        ({"branches": ["left", END]}, "not the END"),
-        ({"node": END}, "not the END"),
+        ({"join": END}, "END cannot be"),
+        ({"branches": ["left", END]}, "END cannot be"),
+        ({"node": END}, "END cannot be"),
         ({"branches": ["left", 5]}, "its function or its name"),
         ({"join": None}, "its function or its name"),
         ({"on_failure": "ignore"}, "'cancel' or 'spare'"),
@@ -94,9 +94,9 @@ def test_what_is_no_fork_is_refused_at_once(changes: Any, reason: str) -> None:
     [
         ({"over": ""}, "over and into"),
         ({"into": 5}, "over and into"),
-        ({"branch": END}, "not the END"),
+        ({"branch": END}, "END cannot be"),
         ({"on_failure": None}, "'cancel' or 'spare'"),
-        *(({"concurrency": n}, "a whole number from 1 on") for n in (0, -1, 1.5, True, "2")),
+        *(({"concurrency": n}, "an integer from 1, got") for n in (0, -1, 1.5, True, "2")),
     ],
     ids=str,
 )
@@ -110,33 +110,35 @@ def test_a_fork_of_unknown_nodes() -> None:
     graph = graph_of("first")
     graph.fork("first", ["left", "right"], join="join")
     assert faults(graph) == [
-        f"the fork out of 'first' leads to {name!r}, and there is no such node"
+        f"the fork at 'first' leads to {name!r}, but the graph has no such node"
         for name in ("left", "right", "join")
     ]
     graph = graph_of("first", "left", "right", "join")
     graph.fork("gone", ["left", "right"], join="join")
-    assert "a fork leads out of 'gone', and there is no such node" in faults(graph)
+    assert "a fork starts at 'gone', but the graph has no such node" in faults(graph)
 
 
 def test_a_node_has_one_way_out() -> None:
     graph = diamond()
     graph.route("first", "join")
-    assert any("'first' has 2 ways out" in fault for fault in faults(graph))
+    assert any(
+        "'first' must have one route, choice or fork, got 2" in fault for fault in faults(graph)
+    )
 
 
 def test_branches_begin_with_nodes_of_their_own() -> None:
     graph = graph_of("first", "left", "join")
     graph.fork("first", ["left", "left"], join="join")
-    assert "two branches of the fork after 'first' begin with the same node" in faults(graph)
+    assert "two branches of the fork after 'first' start with the same node" in faults(graph)
 
 
 def test_a_branch_does_not_begin_with_the_join() -> None:
     graph = graph_of("first", "left", "join")
     graph.fork("first", ["left", "join"], join="join")
-    assert fault(graph) == "a branch of the fork after 'first' begins with its join, 'join'"
+    assert fault(graph) == "a branch of the fork after 'first' starts with the join 'join'"
     graph = graph_of("first", "join")
     graph.each("first", "join", over="pages", into="page", join="join")
-    assert fault(graph) == "a branch of the fork after 'first' begins with its join, 'join'"
+    assert fault(graph) == "a branch of the fork after 'first' starts with the join 'join'"
 
 
 def test_a_fork_inside_a_branch_has_a_join_of_its_own() -> None:
@@ -144,8 +146,8 @@ def test_a_fork_inside_a_branch_has_a_join_of_its_own() -> None:
     graph.fork("first", ["left", "right"], join="join")
     graph.fork("left", ["a", "b"], join="join")
     assert fault(graph) == (
-        "the fork after 'left' is inside a branch that is over at 'join': it needs a join of its "
-        "own, inside that branch"
+        "the fork after 'left' is inside a branch that ends at 'join': give the inner fork another "
+        "join, inside of that branch"
     )
 
 
@@ -157,7 +159,7 @@ def test_a_node_is_in_one_branch() -> None:
     graph.fork("first", ["left", "right"], join="join")
     graph.route("left", "both")
     graph.route("right", "both")
-    assert fault(graph).startswith("node 'both' belongs to two branches")
+    assert fault(graph).startswith("node 'both' must belong to one branch or to none")
 
 
 @pytest.mark.parametrize("way", ["route", "choice", "stale"])
@@ -173,16 +175,14 @@ def test_a_branch_does_not_lead_out_but_to_the_join(way: str) -> None:
         graph.route("left", "after")
     if way == "choice":
         graph.choose("left", lambda state: "after", to=["after", "join"])
-    assert any(
-        "belongs to two branches, or to one and to what is outside" in f for f in faults(graph)
-    )
+    assert any("must belong to one branch or to none" in f for f in faults(graph))
 
 
 def test_nothing_leads_into_a_branch_from_outside() -> None:
     graph = graph_of("first", "left", "right", "join")
     graph.fork("first", ["left", "right"], join="join")
     graph.choose("join", lambda state: "left", to=["left", END])
-    assert "'left' belongs to two branches, or to one and to what is outside" in fault(graph)
+    assert "'left' must belong to one branch or to none" in fault(graph)
 
 
 def test_a_loop_from_the_join_to_before_the_fork_is_fine() -> None:
@@ -199,7 +199,7 @@ def test_a_loop_inside_a_branch_is_fine_if_a_run_can_stop_in_it() -> None:
     graph.fork("first", ["left", "right"], join="join")
     graph.route("left", "again")
     graph.choose("again", lambda state: "left", to=["left", "join"])
-    assert "has no node in which a run can stop" in fault(graph)
+    assert "has no node at which a run can pause" in fault(graph)
 
 
 def test_the_loop_of_a_fork_needs_a_node_in_which_a_run_can_stop() -> None:
@@ -208,7 +208,7 @@ def test_the_loop_of_a_fork_needs_a_node_in_which_a_run_can_stop() -> None:
         graph.node(name=name, pausable="no")(nothing)
     graph.fork("first", ["left", "right"], join="join")
     graph.route("join", "first")
-    assert "has no node in which a run can stop" in fault(graph)
+    assert "has no node at which a run can pause" in fault(graph)
 
 
 def test_it_is_enough_that_a_run_can_stop_in_one_of_the_branches() -> None:
@@ -227,9 +227,9 @@ def test_it_is_enough_that_a_run_can_stop_in_one_of_the_branches() -> None:
 
     made("yes", "fork").check()
     made("blocking", "fork").check()
-    assert "has no node in which a run can stop" in fault(made("no", "fork"))
+    assert "has no node at which a run can pause" in fault(made("no", "fork"))
     # There may be no item, and then no branch.
-    assert "has no node in which a run can stop" in fault(made("yes", "each"))
+    assert "has no node at which a run can pause" in fault(made("yes", "each"))
 
 
 def test_a_loop_around_a_graph_inside_is_as_good_as_the_nodes_of_that() -> None:
@@ -252,7 +252,9 @@ def test_what_went_stale_does_not_lead_to_the_join(rule: Any) -> None:
     graph = graph_of("first", "right", "join")
     graph.node(name="left", max_pause=5, on_stale=rule)(nothing)
     graph.fork("first", ["left", "right"], join="join")
-    assert fault(graph) == "on_stale of node 'left' names 'join', at which its branch is over"
+    assert fault(graph) == (
+        "on_stale of node 'left' must name a node inside of its branch, got the join 'join'"
+    )
 
 
 def test_what_went_stale_may_lead_to_another_node_of_the_branch() -> None:
@@ -275,7 +277,7 @@ def test_a_branch_may_end_by_a_choice_a_route_the_end_or_nowhere() -> None:
 def test_items_come_from_a_field_and_go_into_one(over: str, into: str, name: str) -> None:
     graph = graph_of("first", "left", "join")
     graph.each("first", "left", over=over, into=into, join="join")
-    assert fault(graph) == f"the fork after 'first' names {name!r}, and the state has no such field"
+    assert fault(graph) == f"the fork after 'first' names {name!r}, but the state has no such field"
 
 
 # --- writers --------------------------------------------------------------------------------------
@@ -283,8 +285,8 @@ def test_items_come_from_a_field_and_go_into_one(over: str, into: str, name: str
 
 def test_two_branches_do_not_write_one_field() -> None:
     assert fault(diamond(left=["notes", "score"], right=["text", "score"])) == (
-        "after 'first', 'left' and 'right' may write the field 'score' at the same time: give it a "
-        "reducer, or declare with writes=[...] what the nodes write"
+        "after 'first', 'left' and 'right' may write field 'score' at the same time: give it a "
+        "reducer, or declare what the nodes write with writes=[...]"
     )
     diamond(left=["notes"], right=["score"]).check()
 
@@ -304,14 +306,14 @@ def test_a_node_that_does_not_say_what_it_writes_may_write_anything() -> None:
     graph.node(name="left")(unknown)
     graph.node(name="right", writes=["score"])(unknown)
     graph.fork("first", ["left", "right"], join="join")
-    assert "'left' and 'right' may write the field 'score'" in fault(graph)
+    assert "'left' and 'right' may write field 'score'" in fault(graph)
 
 
 def test_a_second_node_of_a_branch_counts() -> None:
     graph = diamond(left=["notes"])
     graph.node(name="more", writes=["notes"])(unknown)
     graph.route("right", "more", "join")
-    assert "'left' and 'right' may write the field 'notes'" in fault(graph)
+    assert "'left' and 'right' may write field 'notes'" in fault(graph)
 
 
 def test_each_branch_over_items_writes_what_the_others_do() -> None:
@@ -324,8 +326,8 @@ def test_each_branch_over_items_writes_what_the_others_do() -> None:
         return graph
 
     assert fault(made()) == (
-        "after 'first', every branch may write the field 'score' at the same time: give it a "
-        "reducer, or declare with writes=[...] what the nodes write"
+        "after 'first', every branch may write field 'score' at the same time: give it a "
+        "reducer, or declare what the nodes write with writes=[...]"
     )
     made(reducers={"score": "max"}).check()
 
@@ -337,7 +339,7 @@ def test_what_is_written_inside_an_inner_fork_is_written_by_the_outer_branch() -
     graph.node(name="b", writes=["score"])(unknown)
     graph.fork("first", ["left", "right"], join="join")
     graph.fork("left", ["a", "b"], join="inner_join")
-    assert "'left' and 'right' may write the field 'notes'" in fault(graph)
+    assert "'left' and 'right' may write field 'notes'" in fault(graph)
 
 
 def test_what_a_dict_holds_is_not_known() -> None:
@@ -345,15 +347,15 @@ def test_what_a_dict_holds_is_not_known() -> None:
     graph.node(name="left")(unknown)
     graph.fork("first", ["left", "right"], join="join")
     assert fault(graph) == (
-        "node 'left' runs beside others, and what it writes is not known: declare it with "
-        "writes=[...]"
+        "node 'left' runs in parallel with others, but the fields that it writes are not known: "
+        "declare them with writes=[...]"
     )
     graph = graph_of("first", "left", "right", "end", "join", kind=dict)
     graph.node(name="a")(unknown)
     graph.fork("first", ["left", "right"], join="join")
     graph.fork("left", ["a", "b"], join="end")
     graph.node(name="b", writes=[])(unknown)
-    assert any("node 'a' runs beside others" in fault for fault in faults(graph))
+    assert any("node 'a' runs in parallel with others" in fault for fault in faults(graph))
 
 
 def test_what_a_graph_inside_gives_is_what_it_writes() -> None:
@@ -369,7 +371,7 @@ def test_what_a_graph_inside_gives_is_what_it_writes() -> None:
         graph.fork("first", ["inner", "right"], join="join")
         return graph
 
-    assert "'inner' and 'right' may write the field 'score'" in fault(made({"score": "best"}))
+    assert "'inner' and 'right' may write field 'score'" in fault(made({"score": "best"}))
     made({"best": "score", "notes": "notes"}).check()
 
 
@@ -383,15 +385,16 @@ def test_forks_inside_a_graph_inside_are_checked_with_its_own_state() -> None:
     found = faults(graph)
     assert len(found) == 1
     assert found[0].startswith("in 'part': ")
-    assert "may write the field 'score'" in found[0]
+    assert "may write field 'score'" in found[0]
 
 
 def test_reducers_are_known_names_for_known_fields() -> None:
     graph: Any = Graph("g", Doc, reducers={"notes": "concat", "gone": "add"})  # type: ignore[dict-item]
     graph.node(name="only")(nothing)
     assert faults(graph) == [
-        "the reducer of 'notes' is one of append, add, merge, union, max, min, last, not 'concat'",
-        "there is a reducer for 'gone', and the state has no such field",
+        "the reducer of 'notes' must be one of append, add, merge, union, max, min, last, "
+        "got 'concat'",
+        "reducers names 'gone', but the state has no such field",
     ]
 
 
@@ -437,7 +440,7 @@ def test_what_a_node_writes_is_declared_or_told_by_what_it_returns() -> None:
 
 @pytest.mark.parametrize("writes", ["notes", [5]])
 def test_writes_are_a_list_of_names(writes: Any) -> None:
-    with pytest.raises(InvalidGraph, match="writes is a list of fields"):
+    with pytest.raises(InvalidGraph, match="writes must be a list of field names"):
         Graph("g", Doc).node(name="only", writes=writes)(nothing)
 
 
@@ -448,7 +451,7 @@ def test_annotated_nodes_get_along_without_a_word() -> None:
     graph.fork("first", [some_notes, some_score], join="join")
     execution = entered(graph.check(), {})
     assert graph.delta(execution, "0.0", {"notes": ["a"]}) == {"notes": ["a"]}
-    with pytest.raises(InvalidResult, match="'some_score' was not declared to write 'notes'"):
+    with pytest.raises(InvalidResult, match="'some_score' changed 'notes', which its `writes`"):
         graph.delta(execution, "0.1", {"notes": ["a"]})
 
 
@@ -460,7 +463,7 @@ def test_what_is_derived_binds_only_beside_others_and_what_is_declared_always() 
     execution = graph.start({}, "seed")
     assert graph.delta(execution, "", {"score": 1}) == {"score": 1}
     execution = folded(execution, graph.step(execution, "", Returned({}), 0).events)
-    with pytest.raises(InvalidResult, match="'bound' was not declared to write 'score'"):
+    with pytest.raises(InvalidResult, match="'bound' changed 'score', which its `writes`"):
         graph.delta(execution, "", {"score": 1, "notes": []})
     # What stays as it was is not written.
     execution = Execution(seed="s", state={"score": 1}, node="bound")
@@ -513,18 +516,20 @@ def test_what_is_not_there_is_not_copied() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "name"),
+    ("options", "whose"),
     [
-        ({"takes": {"gone": "text"}}, "gone"),
-        ({"takes": {"text": "gone"}}, "gone"),
-        ({"gives": {"gone": "text"}}, "gone"),
-        ({"gives": {"text": "gone"}}, "gone"),
+        ({"takes": {"gone": "text"}}, "the included graph"),
+        ({"takes": {"text": "gone"}}, "this graph"),
+        ({"gives": {"gone": "text"}}, "this graph"),
+        ({"gives": {"text": "gone"}}, "the included graph"),
     ],
 )
-def test_what_is_taken_and_given_are_fields(options: Any, name: str) -> None:
+def test_what_is_taken_and_given_are_fields(options: Any, whose: str) -> None:
     graph = Graph("g", Doc)
     graph.include(inner_graph(), **options)
-    assert fault(graph) == f"'inner' takes or gives {name!r}, which is no field"
+    assert fault(graph) == (
+        f"takes or gives of 'inner' names 'gone', but the state of {whose} has no such field"
+    )
 
 
 @pytest.mark.parametrize(("ours", "its"), [("append", None), (None, "append"), ("append", "union")])
@@ -533,7 +538,7 @@ def test_what_is_given_has_the_same_reducer_on_both_sides(ours: Any, its: Any) -
     graph = Graph("g", Doc, reducers={"notes": ours} if ours else None)
     graph.include(inner, gives={"notes": "notes"})
     assert fault(graph) == (
-        "'inner' gives 'notes' to 'notes', and the two have not the same reducer"
+        "'inner' gives 'notes' to 'notes', but the two fields have different reducers"
     )
 
 
@@ -553,20 +558,20 @@ def test_a_graph_does_not_include_itself() -> None:
     graph.include(middle)
     middle.include(inner)
     for outer, part in ((graph, graph), (inner, graph), (inner, middle), (middle, middle)):
-        with pytest.raises(InvalidGraph, match="would include itself"):
+        with pytest.raises(InvalidGraph, match="must not include itself"):
             outer.include(part)
 
 
 @pytest.mark.parametrize("what", [None, "inner", nothing])
 def test_only_a_graph_is_included(what: Any) -> None:
-    with pytest.raises(InvalidGraph, match="a graph can be included"):
+    with pytest.raises(InvalidGraph, match="include needs a Graph"):
         Graph("g", Doc).include(what)
 
 
 def test_the_name_of_a_graph_inside_is_free() -> None:
     graph = graph_of("inner")
     graph.include(inner_graph())
-    assert fault(graph) == "there are two nodes of the name 'inner'"
+    assert fault(graph) == "two nodes have the name 'inner'"
 
 
 def test_a_graph_may_be_inside_twice_and_inside_one_that_is_inside() -> None:
@@ -653,7 +658,7 @@ def test_a_graph_in_use_does_not_change_nor_do_those_inside_it() -> None:
             lambda g: g.include(inner_graph(), name="again"),
             lambda g: g.node(name="late")(nothing),
         ):
-            with pytest.raises(InvalidGraph, match="is in use"):
+            with pytest.raises(InvalidGraph, match="cannot be changed any more"):
                 change(frozen)
 
 

@@ -96,7 +96,7 @@ def test_the_first_use_checks_the_graph() -> None:
         lambda: graph.enter(at("first")),
         lambda: graph.delta(at("first"), "", None),
     ):
-        with pytest.raises(InvalidGraph, match="there are no nodes"):
+        with pytest.raises(InvalidGraph, match="the graph has no nodes"):
             use()
 
 

@@ -96,10 +96,12 @@ def test_what_cannot_be_a_pool_is_refused(pool: object) -> None:
 
 
 def test_two_pools_and_one_label_too_many_are_refused() -> None:
-    with pytest.raises(InvalidName, match="the pool is 'gpu', and the label 'pool' says 'cpu'"):
+    with pytest.raises(
+        InvalidName, match="pool and the label 'pool' must be the same, got 'gpu' and 'cpu'"
+    ):
         validated_labels({"pool": "cpu"}, pool="gpu")
     full = {f"label-{number}": "x" for number in range(LABELS_MAX)}
-    with pytest.raises(InvalidName, match="at most 10 labels, not 11"):
+    with pytest.raises(InvalidName, match="at most 10 entries, got 11"):
         validated_labels(full, pool="gpu")
 
 

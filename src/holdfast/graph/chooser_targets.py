@@ -1,4 +1,4 @@
-"""Where a choice may lead: as it was declared, or as far as its function tells."""
+"""Finds the nodes that a chooser may return by reading its code."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME")
 _CELLS = ("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF")
 _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
 
-# A text that is compared, or that is the key of something, is not the name of the next node.
+# A string that is compared or used as a key is not the name of the next node.
 _NOT_RESULTS = ("BINARY_OP", "BINARY_SUBSCR", "COMPARE_OP", "CONTAINS_OP")
 
 
 def referenced_values(function: Any) -> Iterator[Any]:
-    """Yield what a chooser refers to: objects, and texts that may be names."""
+    """Yield the objects and the strings that a chooser's code refers to."""
     while isinstance(function, functools.partial):
         yield from function.args
         yield from function.keywords.values()
@@ -64,7 +64,7 @@ def _referenced_in_code(
 
 
 def _resolved_attribute(value: Any, following: list[dis.Instruction]) -> Any:
-    """Return what ``module.name`` stands for where the value is a module."""
+    """Return the object that ``module.name`` refers to, if the value is a module."""
     for instruction in following:
         if instruction.opname not in _ATTRIBUTES or not isinstance(value, types.ModuleType):
             break

@@ -1,4 +1,4 @@
-"""What a node adds to the fields that have a reducer."""
+"""Finds what a node adds to the fields that have a reducer."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ __all__ = ["contributions"]
 def contributions(
     returned: Any, delta: Mapping[str, Any], before: Mapping[str, Any], ops: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return a delta in which the fields with a reducer hold what is added to them.
+    """Return a delta in which each field with a reducer holds only what the node added to it.
 
-    In a dict of some fields that is what it says. A whole state holds the fields as they have
-    become, and what was added is the difference.
+    A node that returns a dict of some fields returns the additions themselves. A node that returns
+    a whole state returns the new values of the fields: the additions are the difference.
 
     Raises:
-        InvalidResult: it cannot be brought together with what is there.
+        InvalidResult: the reducer cannot combine the addition with the value of the field.
     """
     added = dict(delta)
     for name, op in ops.items():
         if isinstance(returned, Mapping):
-            # What is the same as before is no change, but it is a contribution.
+            # A value equal to the field's value is not a change, but it is an addition.
             if name not in delta and name in cast(Mapping[Any, Any], returned):
                 added[name] = before[name]
         elif name in delta and name in before:
@@ -55,5 +55,6 @@ def _difference(name: str, op: str, before: Any, after: Any) -> Any:
             return after
         case _:
             raise InvalidResult(
-                f"the field {name!r} has the reducer {op!r}, and nothing can be taken from it"
+                f"field {name!r} has the reducer {op!r}: the returned state must not remove "
+                "anything from it"
             )

@@ -20,7 +20,7 @@ _PAUSABLE = ("yes", "no", "blocking")
 class GraphDeclaration:
     """The parts of a graph as the user wrote them down.
 
-    Nodes and edges can be added until the graph is checked. Then ``plan`` is set, and never changes.
+    Nodes and edges can be added until the graph is checked. The check sets ``plan``.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""From what a user wrote down to names: who leads where, before it is known to be sound."""
+"""Resolves the edges that a user declared to the names of nodes. Checks come later."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["EdgeDeclaration", "ForkOptions", "check_reference", "resolved_wiring
 
 
 class ForkOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What was said about a fork besides the first nodes of its branches."""
+    """The options of a fork, apart from the first nodes of its branches."""
 
     join: Reference
     over: str = ""
@@ -26,29 +26,29 @@ class ForkOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EdgeDeclaration(msgspec.Struct, frozen=True):
-    """A way out of a node as it was written down; nodes may be registered after it."""
+    """An edge as the user declared it. Its nodes may be registered later."""
 
     source: Reference
     to: tuple[Reference, ...] | None
-    """None where the chooser is to tell."""
+    """None for a choice whose targets are read from the code of the chooser."""
     chooser: Chooser | None = None
     fork_options: ForkOptions | None = None
 
 
 def check_reference(node: Any) -> None:
-    """Check that something can stand for a node.
+    """Check that an argument refers to a node.
 
     Raises:
-        InvalidGraph: it cannot.
+        InvalidGraph: the argument is neither a function, nor a name, nor END.
     """
     if node is not END and not isinstance(node, str) and not callable(node):
-        raise InvalidGraph(f"a node is named by its function or its name, not by {node!r:.80}")
+        raise InvalidGraph(f"a node must be given by its function or its name, got {node!r:.80}")
 
 
 def resolved_wiring(
     nodes: Mapping[str, Node], declarations: Iterable[EdgeDeclaration], start: str | None
 ) -> tuple[Wiring, list[str]]:
-    """Return the graph with everything resolved to names, and what stood in the way of that."""
+    """Return the graph with all edges resolved to names, and the faults that were found."""
     resolver = _Resolver(nodes)
     edges: dict[str, list[Edge]] = {}
     for declaration in declarations:
@@ -68,7 +68,7 @@ def resolved_wiring(
 
 
 class _Resolver:
-    """Resolves references, and notes what cannot be resolved."""
+    """Resolves references to names, and collects the faults."""
 
     def __init__(self, nodes: Mapping[str, Node]) -> None:
         self._nodes = nodes
@@ -82,7 +82,7 @@ class _Resolver:
             self.names.setdefault(key, name)
 
     def name(self, node: Reference) -> str | None:
-        """Return the name of a node, None for the end."""
+        """Return the name of a node; None for END."""
         if isinstance(node, str):
             return node
         if node is END:
@@ -90,42 +90,44 @@ class _Resolver:
         key = ("", function_identity(node))
         if key in self._ambiguous:
             self._add_fault(
-                f"function {self.names[key]!r:.80} is several nodes; name the one meant"
+                f"function {self.names[key]!r:.80} is registered as several nodes: refer to the "
+                "node by its name"
             )
         if key in self.names:
             return self.names[key]
         name = name_of(node)
         if name in self._nodes:
-            self._add_fault(f"function {name!r:.80} is not the one that is registered as that node")
+            self._add_fault(
+                f"node {name!r:.80} is registered with another function: refer to the node by "
+                "its name"
+            )
         return name
 
     def edge(self, source: str, declaration: EdgeDeclaration) -> Edge:
-        """Return a way out of a node."""
+        """Return the edge for a declaration."""
         if declaration.fork_options is not None:
             return self._fork_edge(declaration.to or (), declaration.fork_options)
         if declaration.chooser is None:
             (to,) = declaration.to or (END,)
             return RouteEdge(self.name(to))
         if not takes_state(declaration.chooser):
-            self._add_fault(
-                f"the choice at {source!r:.80} is not made by a function of the state alone"
-            )
+            self._add_fault(f"the chooser at {source!r:.80} must take one argument, the state")
         if declaration.to is None:
             targets = self._derived_targets(declaration.chooser)
-            hint = "where it leads cannot be told from its code; pass to=[...]"
+            hint = "its targets cannot be read from the chooser's code; pass to=[...]"
         else:
             targets = tuple(dict.fromkeys(map(self.name, declaration.to)))
-            hint = "to= is empty"
+            hint = "to must name at least one node"
         if not targets:
             self._add_fault(f"the choice at {source!r:.80}: {hint}")
         return ChoiceEdge(declaration.chooser, targets, declared=declaration.to is not None)
 
     def single_edge(self, source: str, edges: list[Edge]) -> Edge:
-        """Return the one way out of a node; where there are more, one that stands for all."""
+        """Return the edge of a node. Several edges are a fault, and become a choice among all."""
         if len(edges) == 1:
             return edges[0]
         self._add_fault(
-            f"node {source!r:.80} has {len(edges)} ways out, and can have one route or choice"
+            f"node {source!r:.80} must have one route, choice or fork, got {len(edges)}"
         )
         targets: dict[str | None, None] = {}
         for edge in edges:

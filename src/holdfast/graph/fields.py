@@ -1,4 +1,4 @@
-"""A slot takes the values of one type: a field of the state, or any key of an open dict."""
+"""The fields of a state type, and which values each of them takes."""
 
 from __future__ import annotations
 
@@ -32,30 +32,30 @@ _SCALARS = frozenset({bool, bytes, float, int, str, type(None)})
 
 
 class ValueType(msgspec.Struct, frozen=True):
-    """What one type takes."""
+    """A type annotation, and what is known about the values that fit it."""
 
     annotation: Any
     scalars: frozenset[type]
-    """Values of exactly these types fit as they are."""
+    """Values of exactly these types are stored as they are."""
     scalar_only: bool
-    """Whether nothing but such scalars fits, so that there is nothing in it to be changed."""
+    """Whether only such scalars fit, so that no value is mutable."""
     ordered: bool
-    """Whether there may be sets in it, which have no order of their own."""
+    """Whether values can contain sets. These are sorted before they are stored."""
 
     def durable_form(self, field: str, value: Any, *, objects: bool) -> Any:
-        """Return the durable form of a value that fits.
+        """Return the durable form of a value.
 
         Raises:
-            Misfit: it does not fit, or cannot be kept.
+            Mismatch: the value does not fit the type, or has no durable form.
         """
         if type(value) in self.scalars and is_durable_scalar(value):
             return value
         try:
             kept = durable(converted(value, self.annotation, objects=objects), ordered=self.ordered)
-            # An object can hold what its class would not let in.
+            # The attributes of an object can be set to values that its class would reject.
             converted(kept, self.annotation, objects=False)
-        except Mismatch as misfit:
-            raise misfit.within(field) from None
+        except Mismatch as mismatch:
+            raise mismatch.within(field) from None
         return kept
 
 
@@ -63,21 +63,21 @@ class Field(msgspec.Struct, frozen=True):
     """A field of a state type."""
 
     name: str
-    """The attribute, where the type has attributes."""
+    """The name of the attribute, if the type has attributes."""
     key: str
-    """What it is called in the durable form."""
+    """The name in the durable form."""
     value_type: ValueType
 
 
 def value_type_of(annotation: Any) -> ValueType:
-    """Return what takes values of that type."""
+    """Return the value type for an annotation."""
     if annotation is Any or annotation is object:
         return ValueType(Any, _SCALARS, scalar_only=False, ordered=False)
     if typing.get_origin(annotation) in (Union, types.UnionType):
         members = typing.get_args(annotation)
     else:
         members = (annotation,)
-    # None is written as such, or as its type.
+    # An annotation can say None or type(None).
     plain = [type(None) if member is None else member for member in members]
     scalars = frozenset(kind for kind in plain if isinstance(kind, type) and kind in _SCALARS)
     sealed = len(scalars) == len(plain)
@@ -87,12 +87,12 @@ def value_type_of(annotation: Any) -> ValueType:
 
 
 def normalized_typed_dict(kind: Any) -> Any:
-    """Return a TypedDict as msgspec understands it, with the qualifiers where it looks for them."""
+    """Return an equal TypedDict with Required and NotRequired where msgspec looks for them."""
     required = set(cast(Iterable[str], kind.__required_keys__))
     plain: dict[str, Any] = {}
     for key, hint in typing.get_type_hints(kind, include_extras=True).items():
         qualifiers, plain[key] = _unqualified(hint)
-        # Where annotations are text, Python itself did not see the qualifiers.
+        # With annotations as strings, Python itself does not see the qualifiers.
         if "Required" in qualifiers:
             required.add(key)
         elif "NotRequired" in qualifiers:
@@ -125,10 +125,10 @@ def annotations_of(kind: Any) -> list[tuple[str, str, Any]]:
 
 
 def unstorable_reasons(annotation: Any) -> Iterator[str]:
-    """Yield why values of that type could not be kept and come back."""
+    """Yield why values of a type cannot be stored and read back."""
     try:
         parts = list(nested_types(annotation))
-    except Exception as error:  # whatever comes of looking for names that are not there
+    except Exception as error:  # resolving unknown names can raise anything
         yield str(error)
         return
     for part in parts:
@@ -136,13 +136,13 @@ def unstorable_reasons(annotation: Any) -> Iterator[str]:
             continue
         if part.cls is not object and not hasattr(part.cls, "model_validate"):
             yield (
-                f"there is no durable form for {part.cls.__name__}; "
+                f"values of {part.cls.__name__} cannot be stored; "
                 "use a TypedDict, a dataclass, a msgspec.Struct or a pydantic model"
             )
 
 
 def nested_types(annotation: Any) -> Iterator[inspect.Type]:
-    """Yield a type as msgspec sees it, and all that it is made of."""
+    """Yield msgspec's description of a type and of all types nested in it."""
     seen: set[int] = set()
     root = inspect.type_info(annotation)
     left: list[Any] = [root]
@@ -158,16 +158,16 @@ def nested_types(annotation: Any) -> Iterator[inspect.Type]:
 
 
 def unknown_field(key: object, known: Iterable[str]) -> Mismatch:
-    """Return why there is no place for what has this key.
+    """Return the mismatch for a key that is not a field.
 
-    The key came with the value, and is not quoted; a known name that is like it is.
+    The key is user data, so the message does not quote it. It suggests a similar field name.
     """
     if not isinstance(key, str):
-        return Mismatch("", f"the keys of a state are text, not {type(key).__name__}")
+        return Mismatch("", f"keys of a state must be strings, got {type(key).__name__}")
     names = list(known)
     like = difflib.get_close_matches(key[:_NAME_CHARS_MAX], names, n=1)
-    hint = f"; perhaps {like[0]!r} is meant" if like else ""
-    return Mismatch("", f"a field does not exist; there are: {', '.join(names) or 'none'}{hint}")
+    hint = f"; did you mean {like[0]!r}?" if like else ""
+    return Mismatch("", f"unknown field; the fields are: {', '.join(names) or 'none'}{hint}")
 
 
 def _unqualified(hint: Any) -> tuple[frozenset[str], Any]:
@@ -177,7 +177,7 @@ def _unqualified(hint: Any) -> tuple[frozenset[str], Any]:
         inner, *notes = typing.get_args(hint)
         qualifiers, plain = _unqualified(inner)
         return qualifiers, Annotated[(plain, *notes)] if qualifiers else hint
-    # By name, since typing_extensions has its own until Python has them.
+    # Compared by name: typing_extensions defines its own.
     name = getattr(origin, "_name", None) or getattr(origin, "__name__", None)
     if name in ("Required", "NotRequired", "ReadOnly"):
         qualifiers, plain = _unqualified(typing.get_args(hint)[0])

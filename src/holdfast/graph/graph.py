@@ -120,16 +120,16 @@ class Graph(GraphProgram):
         on_stale: OnStale | None = None,
         writes: Collection[str] | None = None,
     ) -> Any:
-        """Register a function as a node, and return it unchanged.
+        """Register a function as a node, and return the function unchanged.
 
-        It takes ``(state)`` or ``(state, ctx)`` and returns what it changes in the state: a dict of
-        some fields, a whole state, or None. ``writes`` names the fields that it may change; it has
-        to be known where the node runs beside others. Where it is left out, it is what the type
-        says that the function was annotated to return, if that is not the whole state.
+        The function takes ``(state)`` or ``(state, ctx)``. It returns what it changes in the state:
+        a dict of some fields, a whole state, or None. ``writes`` names the fields that the node may
+        change. Without it the fields come from the return annotation, if that is not the type of
+        the whole state. A node that runs in parallel with others needs one of the two.
 
         Raises:
-            InvalidGraph: this cannot be a node, or the graph is in use already.
-            InvalidRequest: a duration is not one.
+            InvalidGraph: an argument is invalid, or the graph was checked already.
+            InvalidRequest: ``timeout`` or ``max_pause`` is not a duration.
         """
 
         def register(function: F) -> F:
@@ -153,16 +153,16 @@ class Graph(GraphProgram):
         return register if function is None else register(function)
 
     def route(self, *nodes: Reference) -> None:
-        """Lead from each of these nodes to the next; the last may be END.
+        """Connect each of these nodes to the next one. The last may be END.
 
         Raises:
-            InvalidGraph: fewer than two, something that is not a node, or the graph is in use.
+            InvalidGraph: an argument is invalid, or the graph was checked already.
         """
         self._declaration.check_mutable()
         if len(nodes) < 2:
-            raise InvalidGraph("a route has at least two nodes")
+            raise InvalidGraph(f"route needs at least two nodes, got {len(nodes)}")
         if any(node is END for node in nodes[:-1]):
-            raise InvalidGraph("a route can end with END, and cannot go on from there")
+            raise InvalidGraph("END must be the last argument of route")
         for node in nodes:
             check_reference(node)
         for source, to in itertools.pairwise(nodes):
@@ -171,24 +171,24 @@ class Graph(GraphProgram):
     def choose(
         self, node: Reference, chooser: Chooser, *, to: Iterable[Reference] | None = None
     ) -> None:
-        """Lead from a node to what the chooser returns for the state: a node, its name, or END.
+        """Connect a node to the node that the chooser returns for the state.
 
-        ``to`` names everything that it may return; where it is left out, that is read from the
-        chooser's code as far as possible.
+        The chooser returns a node, the name of a node, or END. ``to`` lists everything that it may
+        return. Without it the targets are read from the code of the chooser.
 
         Raises:
-            InvalidGraph: something is not a node or not a function, or the graph is in use.
+            InvalidGraph: an argument is invalid, or the graph was checked already.
         """
         self._declaration.check_mutable()
         if not callable(chooser):
-            raise InvalidGraph(f"a choice is made by a function, not by {chooser!r:.80}")
+            raise InvalidGraph(f"chooser must be a function, got {chooser!r:.80}")
         if not is_sync_function(chooser):
-            raise InvalidGraph("a choice is made by a plain function, not by a coroutine function")
+            raise InvalidGraph("chooser must be a plain function, got a coroutine function")
         targets = None if to is None else tuple(to)
         for reference in (node, *(targets or ())):
             check_reference(reference)
         if node is END:
-            raise InvalidGraph("nothing can be chosen at the END")
+            raise InvalidGraph("choose needs a node as its first argument, got END")
         self._declaration.edges.append(EdgeDeclaration(node, targets, chooser))
 
     def fork(
@@ -199,19 +199,20 @@ class Graph(GraphProgram):
         join: Reference,
         on_failure: OnFailure = "cancel",
     ) -> None:
-        """Lead from a node to several at once, each the first of a branch, and then to the join.
+        """Run several branches in parallel after a node, and then the join.
 
-        A branch goes on by its own routes and choices, and is over where these lead to the join,
-        to END, or nowhere. Each sees the state as it was before the fork, with its own changes;
-        the join sees the changes of all. A branch that fails cancels the others and fails the run,
-        or spares them (``on_failure="spare"``): then the join finds it in ``ctx.failures``.
+        ``branches`` are the first nodes of the branches. A branch follows its own routes and
+        choices, and ends where they lead to the join, to END, or nowhere. Each branch sees the
+        state before the fork with its own changes. The join sees the changes of all branches. A
+        branch that fails cancels the others and fails the run. With ``on_failure="spare"`` the
+        others go on, and the join finds the failure in ``ctx.failures``.
 
         Raises:
-            InvalidGraph: fewer than two branches, something is not a node, or the graph is in use.
+            InvalidGraph: an argument is invalid, or the graph was checked already.
         """
         starts = tuple(branches)
         if len(starts) < 2:
-            raise InvalidGraph("a fork has at least two branches")
+            raise InvalidGraph(f"fork needs at least two branches, got {len(starts)}")
         self._add_fork(node, starts, ForkOptions(join=join, spares=_validated_spares(on_failure)))
 
     def each(
@@ -225,19 +226,21 @@ class Graph(GraphProgram):
         on_failure: OnFailure = "cancel",
         concurrency: int | None = None,
     ) -> None:
-        """Lead from a node to one branch for each item of a field of the state, then to the join.
+        """Run one branch for each item of a field after a node, and then the join.
 
-        All branches begin with the same node, which finds its item in the field ``into``. At most
-        ``concurrency`` of them run at a time. For the rest see `fork`.
+        ``over`` names the field. All branches start with the same node, which finds its item in the
+        field ``into``. At most ``concurrency`` of them run at a time. For the rest see `fork`.
 
         Raises:
-            InvalidGraph: something is not a node or not a field, or the graph is in use.
+            InvalidGraph: an argument is invalid, or the graph was checked already.
         """
         for field in (over, into):
             if not isinstance(field, str) or not field:
-                raise InvalidGraph(f"over and into name fields of the state, not {field!r:.80}")
+                raise InvalidGraph(
+                    f"over and into must be names of fields of the state, got {field!r:.80}"
+                )
         if concurrency is not None and (type(concurrency) is not int or concurrency < 1):
-            raise InvalidGraph(f"concurrency is a whole number from 1 on, not {concurrency!r:.80}")
+            raise InvalidGraph(f"concurrency must be an integer from 1, got {concurrency!r:.80}")
         options = ForkOptions(
             join=join,
             over=over,
@@ -255,20 +258,21 @@ class Graph(GraphProgram):
         takes: Mapping[str, str] | None = None,
         gives: Mapping[str, str] | None = None,
     ) -> str:
-        """Make another graph a node of this one, and return its name here.
+        """Make another graph a node of this one, and return the name of the node.
 
-        It has a state of its own. ``takes`` says for its fields from which of ours they are copied,
-        ``gives`` for ours from which of its they are copied back; left out, fields of the same name
-        are both. Its nodes are called ``name/node``.
+        The included graph has its own state. ``takes`` maps its fields to the fields of this graph
+        that they are copied from. ``gives`` maps fields of this graph to the fields of the included
+        graph that they are copied from at its end. By default fields of the same name are copied
+        both ways. The nodes of the included graph are called ``name/node``.
 
         Raises:
-            InvalidGraph: it is not a graph, there is a node of that name, or the graph is in use.
+            InvalidGraph: an argument is invalid, or the graph was checked already.
         """
         if not isinstance(graph, Graph):
-            raise InvalidGraph(f"a graph can be included, not {graph!r:.80}")
+            raise InvalidGraph(f"include needs a Graph, got {graph!r:.80}")
         inner = graph._declaration
         if inner is self._declaration or inner.includes(self._declaration):
-            raise InvalidGraph(f"graph {graph.name!r:.80} would include itself")
+            raise InvalidGraph(f"graph {graph.name!r:.80} must not include itself")
         name = graph.name if name is None else name
         self._declaration.add_node(passthrough_node(name))
         self._declaration.subgraphs[name] = SubgraphDeclaration(inner, takes, gives)
@@ -291,7 +295,7 @@ class Graph(GraphProgram):
 
 def _validated_spares(on_failure: OnFailure) -> bool:
     if on_failure not in ("cancel", "spare"):
-        raise InvalidGraph(f"on_failure is 'cancel' or 'spare', not {on_failure!r:.80}")
+        raise InvalidGraph(f"on_failure must be 'cancel' or 'spare', got {on_failure!r:.80}")
     return on_failure == "spare"
 
 
@@ -300,5 +304,5 @@ def _positive_ms(duration: Duration | None, field: str) -> int | None:
         return None
     span_ms = milliseconds_of(duration, field)
     if span_ms == 0:
-        raise InvalidGraph(f"{field} is more than 0 seconds")
+        raise InvalidGraph(f"{field} must be more than 0 seconds")
     return span_ms

@@ -1,4 +1,4 @@
-"""A graph as a Mermaid flowchart, which GitHub and most wikis show as a picture."""
+"""Draws a graph as a Mermaid flowchart, which GitHub and most wikis render."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["flowchart"]
 
 _START, _END = "start", "finish"
 
-# Mermaid reads a label as Markdown and as HTML, and has its own way of writing characters.
+# Mermaid parses labels as Markdown and HTML, and has its own escapes for characters.
 _ESCAPES = str.maketrans(
     {character: f"#{ord(character)};" for character in '"#&<>`\\[]{}()|;*~'}
     | dict.fromkeys("\r\n\t", " ")
@@ -20,7 +20,7 @@ _ESCAPES = str.maketrans(
 
 
 def flowchart(wiring: Wiring) -> str:
-    """Return the flowchart; dotted is what is chosen, or what happens to a pause that took long."""
+    """Return the flowchart. Dotted arrows are choices and stale pauses, thick ones are forks."""
     ids = {name: f"n{number}" for number, name in enumerate(_names(wiring))}
     lines = ["flowchart TD", f"    {_START}((start))"]
     lines += [f'    {key}["{_label(name, wiring.nodes.get(name))}"]' for name, key in ids.items()]
@@ -34,7 +34,7 @@ def flowchart(wiring: Wiring) -> str:
 
 
 def _names(wiring: Wiring) -> Iterator[str]:
-    """Yield the nodes, and then those that are only named."""
+    """Yield the names of registered nodes, then names that only edges mention."""
     named = dict.fromkeys(wiring.nodes)
     for name, node in wiring.nodes.items():
         if node.on_stale is not None and node.on_stale.node:
@@ -64,7 +64,7 @@ def _edges(
     elif name in wiring.nodes or name in wiring.edges:
         join = regions.get(name, Region()).join
         for target in wiring.targets(name):
-            to = join if target is None else target  # what ends a branch leads to the join
+            to = join if target is None else target  # the end of a branch leads to the join
             arrow = (
                 "-.->" if isinstance(edge, ChoiceEdge) else "==>" if to and to == join else "-->"
             )

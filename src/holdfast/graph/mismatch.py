@@ -1,4 +1,4 @@
-"""Why a value does not fit its type, in one line that quotes nothing of the value."""
+"""Errors about values that do not fit their type, in one line that quotes no user data."""
 
 from __future__ import annotations
 
@@ -9,76 +9,65 @@ from typing import Any, cast
 
 __all__ = ["Mismatch", "TooLarge", "msgspec_mismatch", "pydantic_mismatch"]
 
-# What msgspec puts at the end of its messages.
+# The end of the messages of msgspec.
 _PATH = re.compile(r" - at `(?:key` in `)?\$([^`]*)`$")
-
-
 _MISSING = re.compile(r"Object missing required field `([^`]*)`")
 
-
-# How messages of msgspec begin that go on with the value, and what is said instead.
+# The start of messages of msgspec that quote the value, and what replaces them.
 _QUOTING_MESSAGES = {
-    "Invalid enum value ": "it is none of the values that its type allows",
-    "Invalid value ": "it is none of the values that its type allows",
-    "Object contains unknown field ": "it holds a field that its type does not have",
+    "Invalid enum value ": "it must be one of the values that its type allows",
+    "Invalid value ": "it must be one of the values that its type allows",
+    "Object contains unknown field ": "it must not have a field that its type does not have",
 }
 
-
 _REASON_MAX = 500
-
-
 _FIELD_MAX = 200
 
-
-# Where pydantic has more complaints than these, they are counted, and none is told: it builds all
-# of them at once.
+# With more errors than this only their number is reported: pydantic builds all messages at once.
 _MISMATCHES_MAX = 100
 
+# Errors of pydantic whose messages quote the value, and what replaces them.
+_QUOTING_ERRORS = {"union_tag_invalid": "its tag must be one of those that its type allows"}
 
-# What pydantic would say with the value in it.
-_QUOTING_ERRORS = {"union_tag_invalid": "its tag is none of those that its type allows"}
-
-
-# No list has more elements; a larger number is the key of a map.
+# A larger number is not the index of a list but the key of a map.
 _INDEX_MAX = 10_000_000
 
 
 class Mismatch(Exception):
-    """A value does not fit its place in the state."""
+    """A value does not fit its type."""
 
     def __init__(self, field: str, reason: str) -> None:
         self.field = field.removeprefix(".")[:_FIELD_MAX]
-        """The path to it; empty where it is the whole."""
+        """The path to the value; empty if it is the whole value."""
         self.reason = reason[:_REASON_MAX]
         super().__init__(f"{self.field}: {self.reason}" if field else self.reason)
 
     def within(self, field: str) -> Mismatch:
-        """Return the same, seen from outside of that field."""
+        """Return the same mismatch with the path extended by an outer field."""
         joint = "" if not self.field or self.field.startswith("[") else "."
         return Mismatch(f"{field}{joint}{self.field}", self.reason)
 
 
 class TooLarge(Mismatch):
-    """A value has more bytes than it may have."""
+    """A value is larger than its limit."""
 
     def __init__(self, size: int, limit: int, reason: str = "") -> None:
         super().__init__(
             "",
-            reason
-            or f"it has {size:,} bytes or more before compression, and the limit is {limit:,}",
+            reason or f"it has at least {size:,} bytes before compression; the limit is {limit:,}",
         )
         self.size = size
-        """How many bytes it has; where counting stopped at the limit, what was counted by then."""
+        """The size in bytes. Counting stops at the limit, so the value may be larger."""
         self.limit = limit
 
 
 def pydantic_mismatch(error: Exception, kind: Any) -> Mismatch:
-    """Return what pydantic has to say of a value for that model, in one line.
+    """Return the errors of pydantic about a value as one mismatch.
 
-    It names fields and rules, and quotes nothing of the value.
+    The message names fields and rules, and quotes nothing of the value.
     """
     if isinstance(error, RecursionError):
-        return Mismatch("", "it is nested too deeply, or holds itself")
+        return Mismatch("", "it is nested too deeply, or contains itself")
     found = cast(Any, error)
     if not callable(getattr(error, "errors", None)):
         return Mismatch("", str(error))
@@ -94,7 +83,7 @@ def pydantic_mismatch(error: Exception, kind: Any) -> Mismatch:
 
 
 def _path(parts: Sequence[str | int], names: Set[str]) -> str:
-    """Return where in a value something is; the keys of its maps are part of the value."""
+    """Return the path to a part of a value. Keys of maps are user data and are not quoted."""
     return ".".join(
         str(part) if part in names or (type(part) is int and part < _INDEX_MAX) else "…"
         for part in parts
@@ -102,7 +91,7 @@ def _path(parts: Sequence[str | int], names: Set[str]) -> str:
 
 
 def _names_within(kind: Any) -> set[str]:
-    """Return the names of all fields of a model, and of the models in it."""
+    """Return the names of all fields of a model and of the models nested in it."""
     names: set[str] = set()
     seen: set[int] = set()
     left: list[Any] = [kind]
@@ -123,7 +112,7 @@ def _names_within(kind: Any) -> set[str]:
 
 
 def msgspec_mismatch(message: str) -> Mismatch:
-    """Return msgspec's complaint with the path in front."""
+    """Return the mismatch for a message of msgspec."""
     path = ""
     if found := _PATH.search(message):
         path, message = found[1], message[: found.start()]

@@ -1,4 +1,4 @@
-"""A node: a function and what was declared about it."""
+"""A node of a graph: a function and its options."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class _End(enum.Enum):
 
 
 END: Literal[_End.END] = _End.END
-"""Where a run ends: the last of a route, or what a choice returns."""
+"""Ends the run: the last argument of a route, or a value that a chooser returns."""
 
 AnyFunction: TypeAlias = Callable[..., Any]
 
 Reference: TypeAlias = AnyFunction | str | Literal[_End.END]
-"""A node by its function or its name, or the end."""
+"""A node, given by its function or its name; or END."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
@@ -60,72 +60,72 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     function: AnyFunction
     is_sync: bool
-    """Whether it is a plain function, to be run in a thread, and not a coroutine function."""
+    """Whether it is a plain function, which runs in a thread, and not a coroutine function."""
     takes_context: bool
-    """Whether it takes the context after the state."""
+    """Whether the function takes the context after the state."""
     pausable: Pausable = "yes"
     retry: Retry = ONCE
     timeout_ms: int | None = None
     max_pause_ms: int | None = None
     on_stale: OnStale | None = None
     writes: frozenset[str] | None = None
-    """The fields that it may change; None where that is not known."""
+    """The fields that the node may change; None if they are not known."""
     writes_declared: bool = False
-    """Whether that was declared, and not only derived."""
+    """Whether the user declared them. Otherwise they come from the return annotation."""
 
 
 def restart(node: AnyFunction | str) -> OnStale:
-    """Return the rule that a run whose pause took too long goes back to that node.
+    """Return the rule that a run goes back to a node when its pause exceeds ``max_pause``.
 
-    A node that was registered under another name than its function's is given by that name.
+    Pass the name if the node was registered under another name than that of its function.
     """
     return OnStale("restart", name_of(node))
 
 
 def escalate(node: AnyFunction | str) -> OnStale:
-    """Return the rule that a run whose pause took too long goes to a node that sees to that."""
+    """Return the rule that a run goes on to a node when its pause exceeds ``max_pause``."""
     return OnStale("escalate", name_of(node))
 
 
 def fail() -> OnStale:
-    """Return the rule that a run whose pause took too long fails."""
+    """Return the rule that a run fails when its pause exceeds ``max_pause``."""
     return OnStale("fail")
 
 
 def name_of(node: AnyFunction | str) -> str:
-    """Return the name of a node, which is its function's unless another is given.
+    """Return the name of a node: a given name, or that of the function.
 
     Raises:
-        InvalidGraph: it is not a function, or has no name.
+        InvalidGraph: the argument is not a function, or the function has no name.
     """
     if isinstance(node, str):
         return node
     if not callable(node):
-        raise InvalidGraph(f"a node is a function, not {node!r:.80}")
+        raise InvalidGraph(f"a node must be a function, got {node!r:.80}")
     name = getattr(node, "__name__", None)
     if not isinstance(name, str):
-        raise InvalidGraph(f"{node!r:.80} has no name of its own; give it one with name=")
+        raise InvalidGraph(f"{node!r:.80} has no __name__: pass name=")
     return name
 
 
 def function_identity(function: Any) -> tuple[int, ...]:
-    """Return what tells a function from any other, as long as it lives."""
+    """Return a key that identifies a function for as long as it exists."""
     if inspect.ismethod(function):
-        # Every look at a method of an object makes a new one.
+        # Every access to a method creates a new object.
         return id(function.__self__), id(function.__func__)
     return (id(function),)
 
 
 def is_sync_function(function: AnyFunction) -> bool:
-    """Return whether calling the function does its work, rather than returning a coroutine."""
+    """Return whether the function is a plain function, and not a coroutine function."""
     return not _passes_any(function, inspect.iscoroutinefunction)
 
 
 def takes_context(function: AnyFunction) -> bool:
-    """Return whether the function asks for something after the state.
+    """Return whether the function takes the context as its second argument.
 
-    A second parameter that has a default does not, unless it is called ``ctx`` or ``context``: it
-    may be how a loop hands its variable on.
+    A second parameter with a default takes it only if it is called ``ctx`` or ``context``. Others
+    are often loop variables bound by a default.
     """
     if not _accepts_positional(function, 2):
         return False
@@ -140,28 +140,29 @@ def takes_state(function: AnyFunction) -> bool:
 
 
 def function_fault(function: AnyFunction) -> str | None:
-    """Return what keeps a function from being a node."""
+    """Return why a function cannot be a node; None if it can."""
     if _passes_any(function, inspect.isgeneratorfunction, inspect.isasyncgenfunction):
-        return "it is a generator function, and a node returns once"
+        return "a node must not be a generator function"
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
-        return "its parameters cannot be told"
+        return "the signature of the function cannot be read"
     if not takes_state(function) and not takes_context(function):
-        return f"a node takes (state) or (state, ctx), not {signature}"
+        return f"a node must take (state) or (state, ctx), got {signature}"
     if next(iter(signature.parameters)) == "ctx":
-        return f"a node takes the state first, then ctx, not {signature}"
+        return f"a node must take the state first and ctx second, got {signature}"
     return None
 
 
 def name_fault(name: Any) -> str | None:
-    """Return what keeps a name from being that of a graph or a node."""
+    """Return why a graph or a node cannot have a name; None if it can."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         return (
-            f"{name!r:.80} is not a name: 1 to 64 of the letters a to z, digits, '_', '-' and '.'"
+            "it must have 1 to 64 characters, each a letter a to z, a digit, '_', '-' or '.', "
+            f"got {name!r:.80}"
         )
     if name == END.value:
-        return "'END' is no name for a node, since it is where runs end"
+        return "it must not be 'END', which ends a run"
     return None
 
 
@@ -176,6 +177,6 @@ def _accepts_positional(function: AnyFunction, count: int) -> bool:
 def _passes_any(function: AnyFunction, *tests: Callable[[Any], bool]) -> bool:
     while isinstance(function, functools.partial):
         function = cast(AnyFunction, function.func)
-    # An object is called as its type says.
+    # Calling an object calls the __call__ of its type.
     called = inspect.getattr_static(type(function), "__call__", None)
     return any(test(function) or test(called) for test in tests)

@@ -1,4 +1,4 @@
-"""A graph as it is run: sound, with everything resolved."""
+"""A checked graph in the form in which it runs, with all names resolved."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ __all__ = ["NodePlan", "Plan", "build_plan"]
 
 
 class NodePlan(msgspec.Struct, frozen=True):
-    """A node, and what is to be known when a run stands there."""
+    """A node, and everything that the program needs when a run is at it."""
 
     node: Node
     edge: Edge | None
-    """The way out; None where the run, or the branch, ends there."""
+    """The edge that leads on; None if the run or the branch ends at the node."""
     codec: StateCodec
-    """The state that the node sees."""
+    """Converts the state that the node sees."""
     ops: Mapping[str, str]
-    """The reducers of its fields."""
+    """The reducers of the state, by field."""
     join: str | None
-    """The node at which the branch of this one is over; None where it is in none."""
+    """The join that ends the branch of this node; None outside of branches."""
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """A graph as it is run."""
+    """A checked graph in the form in which it runs."""
 
     wiring: Wiring
     regions: Mapping[str, Region]
     codecs: Mapping[str, StateCodec]
-    """The state of the graph, and of those inside it, by their scope."""
+    """The state codecs of the graph and of included graphs, by scope."""
     reducers: Mapping[str, Mapping[str, str]]
-    """The reducers of their fields, by the same."""
+    """The reducers of the same graphs, by scope and field."""
     node_plans: Mapping[str, NodePlan]
 
     def node_plan(self, name: str) -> NodePlan:
-        """Return what is to be known at a node.
+        """Return the plan of a node.
 
         Raises:
-            UnknownNode: the graph does not have it.
+            UnknownNode: the graph does not have the node.
         """
         node_plan = self.node_plans.get(name)
         if node_plan is None:
-            raise UnknownNode(f"the run stands at node {name!r:.80}, which the graph does not have")
+            raise UnknownNode(f"the run is at node {name!r:.80}, which the graph does not have")
         return node_plan
 
     def codec(self, name: str) -> StateCodec:
-        """Return the state that a node sees, also of one that the graph does not have."""
+        """Return the codec of the state that a node sees, also for an unknown node."""
         node_plan = self.node_plans.get(name)
         return self.codecs[self.wiring.scope_of(name)] if node_plan is None else node_plan.codec
 
@@ -63,7 +63,7 @@ def build_plan(
     codecs: Mapping[str, StateCodec],
     reducers: Mapping[str, Mapping[str, str]],
 ) -> Plan:
-    """Return how a sound graph is run."""
+    """Return the plan of a graph that passed all checks."""
     node_plans: dict[str, NodePlan] = {}
     for name, node in wiring.nodes.items():
         scope, region = wiring.scope_of(name), regions.get(name)

@@ -1,4 +1,4 @@
-"""The shape of a pydantic model, known by what it can do: Holdfast does not depend on pydantic."""
+"""States that are pydantic models. Holdfast recognises them without importing pydantic."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def is_pydantic_model(kind: Any) -> bool:
 
 
 class PydanticShape:
-    """The shape of a pydantic model; from version 2.11 on, since fields go by their names here."""
+    """The shape of a pydantic model. It needs pydantic 2.11, which can validate by name."""
 
     def __init__(self, kind: Any) -> None:
         self._type = kind
@@ -44,9 +44,9 @@ class PydanticShape:
         if isinstance(returned, self._type):
             values = _values(returned)
         else:
-            # Checked beside what stands already, since a model may judge its fields together.
+            # Validated together with the other fields: a model may have rules for several fields.
             values = {**_values(self.typed(before)), **self._keyed_by_name(returned)}
-        # Also where it is a model already, for its attributes can be set to anything.
+        # Also validated if it is a model: its attributes can be set to anything.
         contents = self._durable_contents(self._validated(values, strict=True))
         return {
             key: kept
@@ -72,25 +72,25 @@ class PydanticShape:
             raise pydantic_mismatch(error, self._type) from None
 
     def _durable_contents(self, model: Any) -> dict[str, Any]:
-        """Return everything that a model holds, in the durable form."""
+        """Return all fields of a model in their durable form."""
         how = {"round_trip": True, "by_alias": False, "warnings": False}
         state: dict[str, Any] = {}
         doubtful: list[str] = []
         for key, value in model.model_dump(**how).items():
             try:
                 state[key] = durable(value)
-            except Mismatch as misfit:
-                # Pydantic's own types, such as its URLs, are plain only as JSON has them.
+            except Mismatch as mismatch:
+                # Pydantic's own types, such as URLs, become plain values only in JSON mode.
                 try:
                     state[key] = durable(model.model_dump(**how, mode="json", include={key})[key])
                 except (Mismatch, ValueError, TypeError):
-                    raise misfit.within(key) from None
+                    raise mismatch.within(key) from None
                 doubtful.append(key)
         again = self.typed(state)
         for key in doubtful:
-            # A secret's JSON is stars.
+            # The JSON of a secret is asterisks.
             if getattr(again, key) != getattr(model, key):
-                raise Mismatch(key, "its JSON is not read back as the same value")
+                raise Mismatch(key, "its JSON form does not read back as the same value")
         return state
 
 

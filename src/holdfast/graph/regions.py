@@ -1,4 +1,4 @@
-"""Which node belongs to which branch, and whether branches get into each other's way."""
+"""Assigns nodes to branches, and checks that parallel branches do not conflict."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ __all__ = ["Region", "region_faults", "regions_of"]
 
 
 class Region(msgspec.Struct, frozen=True):
-    """The nodes of one branch of a fork, or, without a fork, those outside of all."""
+    """The nodes of one branch of a fork; without a fork, the nodes outside of all branches."""
 
     fork: str | None = None
-    """The node after which the branch begins."""
+    """The node after which the branch starts."""
     number: int = 0
     join: str | None = None
-    """The node at which the branch is over."""
+    """The node that ends the branch."""
 
     def __str__(self) -> str:
-        return "outside of all" if self.fork is None else f"of the fork after {self.fork!r}"
+        if self.fork is None:
+            return "outside of all branches"
+        return f"branch {self.number} of the fork after {self.fork!r}"
 
 
 def regions_of(wiring: Wiring) -> tuple[dict[str, Region], list[str]]:
-    """Return the region of each node that can be reached, and what is wrong with them."""
+    """Return the region of each reachable node, and the faults that were found."""
     found: dict[str, Region] = {}
     faults: list[str] = []
     left = [(wiring.start, Region())]
@@ -37,8 +39,8 @@ def regions_of(wiring: Wiring) -> tuple[dict[str, Region], list[str]]:
             known = found[name]
             if known != region:
                 faults.append(
-                    f"node {name!r} belongs to two branches, or to one and to what is outside: "
-                    f"those {known} and {region}"
+                    f"node {name!r} must belong to one branch or to none, but it is reached from "
+                    f"{known} and from {region}"
                 )
             continue
         found[name] = region
@@ -55,9 +57,9 @@ def region_faults(
     fields: Mapping[str, frozenset[str] | None],
     reducers: Mapping[str, Mapping[str, str]],
 ) -> Iterator[str]:
-    """Yield what is wrong with the forks; ``fields`` and ``reducers`` go by the scope of a graph.
+    """Yield what is wrong with the forks. ``fields`` and ``reducers`` are by scope of the graph.
 
-    Two branches may write the same field only if it has a reducer.
+    Two branches may write the same field only if the field has a reducer.
     """
     members: dict[tuple[str, int], list[str]] = {}
     for name, region in regions.items():
@@ -66,35 +68,38 @@ def region_faults(
     for name, region in regions.items():
         stale = wiring.nodes[name].on_stale
         if stale is not None and stale.node and stale.node == region.join:
-            yield f"on_stale of node {name!r} names {stale.node!r}, at which its branch is over"
+            yield (
+                f"on_stale of node {name!r} must name a node inside of its branch, "
+                f"got the join {stale.node!r}"
+            )
     for fork, edge in wiring.edges.items():
         if not isinstance(edge, ForkEdge) or fork not in wiring.nodes:
             continue
         scope = wiring.scope_of(fork)
         known = fields.get(scope)
         if len(set(edge.starts)) < len(edge.starts):
-            yield f"two branches of the fork after {fork!r} begin with the same node"
+            yield f"two branches of the fork after {fork!r} start with the same node"
         if edge.join in edge.starts:
-            yield f"a branch of the fork after {fork!r} begins with its join, {edge.join!r}"
+            yield f"a branch of the fork after {fork!r} starts with the join {edge.join!r}"
         around = regions.get(fork)
         if around is not None and edge.join == around.join:
             yield (
-                f"the fork after {fork!r} is inside a branch that is over at {edge.join!r}: it "
-                "needs a join of its own, inside that branch"
+                f"the fork after {fork!r} is inside a branch that ends at {edge.join!r}: give the "
+                "inner fork another join, inside of that branch"
             )
         for name in (edge.over, edge.into):
             if name and known is not None and name not in known:
-                yield f"the fork after {fork!r} names {name!r}, and the state has no such field"
+                yield f"the fork after {fork!r} names {name!r}, but the state has no such field"
         if edge.takes is not None:
-            continue  # it is alone
+            continue  # an included graph is the only branch
         writers: dict[str, list[str]] = {}
         for number, _ in enumerate(edge.starts):
             inside = members.get((fork, number), [])
             written = _WrittenFields(wiring, members, known).of(inside)
             if isinstance(written, str):
                 yield (
-                    f"node {written!r} runs beside others, and what it writes is not known: "
-                    "declare it with writes=[...]"
+                    f"node {written!r} runs in parallel with others, but the fields that it writes "
+                    "are not known: declare them with writes=[...]"
                 )
                 continue
             for name in written:
@@ -104,13 +109,13 @@ def region_faults(
             if many and name != edge.into and name not in reducers.get(scope, {}):
                 who = "every branch" if edge.over else " and ".join(map(repr, starts))
                 yield (
-                    f"after {fork!r}, {who} may write the field {name!r} at the same time: give it "
-                    "a reducer, or declare with writes=[...] what the nodes write"
+                    f"after {fork!r}, {who} may write field {name!r} at the same time: give it "
+                    "a reducer, or declare what the nodes write with writes=[...]"
                 )
 
 
 class _WrittenFields:
-    """Tells what nodes write, and those in the branches that begin among them."""
+    """Finds the fields that nodes and the branches below them write."""
 
     def __init__(
         self,
@@ -123,7 +128,7 @@ class _WrittenFields:
         self._fields = fields
 
     def of(self, names: list[str]) -> set[str] | str:
-        """Return the fields, or a node of which they are not known."""
+        """Return the fields, or the name of a node whose fields are not known."""
         written: set[str] = set()
         for name in names:
             edge = self._wiring.edges.get(name)

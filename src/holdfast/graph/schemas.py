@@ -1,4 +1,4 @@
-"""Types as JSON schemas, for models that are to answer in them or to call functions with them."""
+"""JSON schemas of Python types, for the answers of models and the arguments of tools."""
 
 from __future__ import annotations
 
@@ -21,27 +21,28 @@ from holdfast.model.invocation import ToolSpec
 __all__ = ["ConvertArguments", "arguments_schema", "schema_of", "tool_of", "validated"]
 
 ConvertArguments: TypeAlias = Callable[[Mapping[str, Any]], dict[str, Any]]
-"""Turns the arguments that a model gave into those that a function takes, or raises
-`InvalidArguments`, whose message can be told to the model."""
+"""Converts the arguments from a model to those of the function, or raises `InvalidArguments`.
 
-# What the engine hands to a tool; no model is asked for it.
+The message of the error can be sent to the model."""
+
+# The engine passes these to a tool, so they are not part of its schema.
 _INJECTED_PARAMETERS = frozenset({"ctx", "idempotency_key"})
 
 
 def schema_of(kind: Any) -> dict[str, Any]:
-    """Return the JSON schema of a type: a TypedDict, struct, dataclass or pydantic model, say.
+    """Return the JSON schema of a type, such as a TypedDict or a pydantic model.
 
     Raises:
-        InvalidRequest: JSON cannot express it.
+        InvalidRequest: JSON cannot express the type.
     """
     return _schema(kind, f"{_name(kind)} has no JSON schema")
 
 
 def validated(value: Any, kind: Any) -> Any:
-    """Return what a model answered as that type has it.
+    """Return the answer of a model, converted to a type.
 
     Raises:
-        InvalidAnswer: it does not fit; ``field`` says where.
+        InvalidAnswer: the answer does not fit the type. ``field`` says where.
     """
     try:
         if is_pydantic_model(kind):
@@ -52,20 +53,22 @@ def validated(value: Any, kind: Any) -> Any:
         return converted(
             value, normalized_typed_dict(kind) if typing.is_typeddict(kind) else kind, objects=False
         )
-    except Mismatch as misfit:
+    except Mismatch as mismatch:
         raise InvalidAnswer(
-            f"the answer does not fit {_name(kind)}: {misfit}", field=misfit.field
+            f"the answer does not fit {_name(kind)}: {mismatch}", field=mismatch.field
         ) from None
 
 
 def tool_of(
     function: Callable[..., Any], *, name: str | None = None, description: str | None = None
 ) -> tuple[ToolSpec, ConvertArguments]:
-    """Return a function as a tool: its name, what its docstring begins with, its parameters.
+    """Return the specification of a function as a tool, and the converter of its arguments.
+
+    The description is the first paragraph of the docstring, unless one is given.
 
     Raises:
-        InvalidRequest: a parameter cannot be given as JSON.
-        InvalidPrompt: no tool can have this name.
+        InvalidRequest: JSON cannot express a parameter.
+        InvalidPrompt: the name is not a valid name of a tool.
     """
     named = name or getattr(function, "__name__", type(function).__name__)
     schema, convert = arguments_schema(function, name=named)
@@ -77,12 +80,12 @@ def tool_of(
 def arguments_schema(
     function: Callable[..., Any], *, name: str | None = None
 ) -> tuple[dict[str, Any], ConvertArguments]:
-    """Return the JSON schema of a function's parameters, and what makes arguments of an object.
+    """Return the JSON schema of a function's parameters, and the converter of its arguments.
 
-    ``ctx`` and ``idempotency_key`` are left out. A text in ``Annotated`` describes a parameter.
+    ``ctx`` and ``idempotency_key`` are left out. A string in ``Annotated`` describes a parameter.
 
     Raises:
-        InvalidRequest: a parameter has no name, or a type that JSON cannot express.
+        InvalidRequest: a parameter is positional-only or variadic, or JSON cannot express its type.
     """
     tool = name or getattr(function, "__name__", type(function).__name__)
     parameters = _parameters(function, tool)
@@ -106,16 +109,16 @@ def arguments_schema(
                 )
         try:
             return cast(dict[str, Any], converted(dict(arguments), kind, objects=False))
-        except Mismatch as misfit:
+        except Mismatch as mismatch:
             raise InvalidArguments(
-                f"{tool} cannot be called so: {misfit}", tool=tool, field=misfit.field
+                f"the arguments of {tool} do not fit: {mismatch}", tool=tool, field=mismatch.field
             ) from None
 
     return schema, convert
 
 
 def _parameters(function: Callable[..., Any], tool: str) -> dict[str, tuple[Any, Any]]:
-    """Return the types and defaults of what a model may give."""
+    """Return the type and the default of each parameter that a model may pass."""
     try:
         signature = inspect.signature(function)
         called: Any = function if inspect.isroutine(function) else type(function).__call__
@@ -130,7 +133,7 @@ def _parameters(function: Callable[..., Any], tool: str) -> dict[str, tuple[Any,
             continue
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise InvalidRequest(
-                f"{tool} takes {parameter}, and a model gives every argument by its name",
+                f"{tool} has the parameter {parameter}: a model passes arguments by name only",
                 field=parameter.name,
             )
         found[parameter.name] = (hints.get(parameter.name, Any), parameter.default)
@@ -153,11 +156,11 @@ def _schema_hook(kind: Any) -> dict[str, Any]:
     """Return the schema of a type that msgspec does not know."""
     if is_pydantic_model(kind):
         return _inlined(cast(dict[str, Any], kind.model_json_schema()))
-    raise TypeError(f"{_name(kind)} cannot be said in JSON")
+    raise TypeError(f"JSON cannot express {_name(kind)}")
 
 
 def _normalized(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema whose root says what it is, and whose objects have no further fields."""
+    """Return a schema without a reference at its root, whose objects allow no other fields."""
     definitions = cast(dict[str, Any], schema.pop("$defs", {}))
     root = schema.get("$ref")
     if root is not None:
@@ -178,10 +181,10 @@ def _normalized(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _restore_field_order(schemas: list[dict[str, Any]], kind: Any) -> None:
-    """Give the keys of TypedDicts the order in which they were written.
+    """Restore the order in which the keys of TypedDicts were declared.
 
-    msgspec sorts them; but a model answers in the order of the schema, and whoever lets it give its
-    reasons before its verdict means that.
+    msgspec sorts them, but a model answers in the order of the schema. The order matters: a model
+    that gives its reasons first comes to a better verdict.
     """
     for part in nested_types(kind):
         if not isinstance(part, msgspec.inspect.TypedDictType):
@@ -196,7 +199,7 @@ def _restore_field_order(schemas: list[dict[str, Any]], kind: Any) -> None:
 
 
 def _schemas(part: Any) -> Iterator[dict[str, Any]]:
-    """Yield a schema and all that it is made of."""
+    """Yield a schema and all schemas nested in it."""
     if isinstance(part, list):
         for each in cast(list[Any], part):
             yield from _schemas(each)
@@ -217,7 +220,7 @@ def _definition_name(reference: str) -> str:
 
 
 def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema without references, for a place where its definitions cannot stand."""
+    """Return a schema with all references replaced by what they refer to."""
     definitions = cast(dict[str, Any], schema.get("$defs", {}))
 
     def resolved(part: Any, seen: tuple[str, ...]) -> Any:
@@ -230,7 +233,9 @@ def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
         if not name:
             return {key: resolved(each, seen) for key, each in fields.items() if key != "$defs"}
         if name in seen:
-            raise TypeError(f"{name} holds itself, and can only be the whole")
+            raise TypeError(
+                f"{name} is recursive, so it must be the whole type and not a part of one"
+            )
         others = {key: each for key, each in fields.items() if key != "$ref"}
         return {**resolved(definitions[name], (*seen, name)), **others}
 
@@ -244,7 +249,7 @@ def _describe(schema: dict[str, Any], hint: Any, default: Any) -> None:
             schema.setdefault("description", texts[0])
     if default is inspect.Parameter.empty or default is None:
         return
-    # Where JSON cannot say it, Python knows it; a model has to know only that it may be left out.
+    # A default that JSON cannot express is left out: Python applies it anyway.
     with suppress(TypeError, ValueError):
         schema.setdefault("default", msgspec.to_builtins(default, str_keys=True))
 

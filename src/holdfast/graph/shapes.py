@@ -1,4 +1,4 @@
-"""The kinds of type that a state can have: keys, attributes, or anything under any key."""
+"""Converts states of each kind of type to their durable form and back."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from holdfast.graph.values import converted, deep_copied, durable, is_durable_sc
 __all__ = ["DictShape", "DurableState", "ObjectShape", "Shape", "TypedDictShape"]
 
 DurableState: TypeAlias = dict[str, Any]
-"""A state as it is kept."""
+"""A state as it is stored."""
 
 
 class Shape(Protocol):
-    """What stands between a type and its durable form; every method raises `Misfit`."""
+    """Converts between a type and its durable form. Every method may raise `Mismatch`."""
 
     @property
     def fields(self) -> frozenset[str] | None:
-        """The keys that there can be; None where there may be any."""
+        """The possible keys; None if any key is possible."""
         ...
 
     def initial(self, given: Any) -> DurableState:
-        """Return the state that a run starts with."""
+        """Return the state with which a run starts."""
         ...
 
     def typed(self, state: DurableState) -> Any:
-        """Return the state as its type has it, sharing nothing that can be changed."""
+        """Return the state as an object of its type. It shares no mutable value."""
         ...
 
     def delta(self, returned: Any, before: DurableState) -> DurableState:
-        """Return what is different after a node returned that."""
+        """Return the fields that a node changed by returning a value."""
         ...
 
 
@@ -77,7 +77,7 @@ class ObjectShape:
     def __init__(self, kind: Any) -> None:
         self._type = kind
         self._fields = fields_of(kind)
-        # In Python a field goes by its name; JSON, and what is kept, may have another for it.
+        # A field can have one name in Python and another one in JSON and in the durable form.
         self._named: dict[str, Field] = {field.name: field for field in self._fields}
         self._named |= {field.key: field for field in self._fields}
         self._scalar_only = all(field.value_type.scalar_only for field in self._fields)
@@ -105,7 +105,7 @@ class ObjectShape:
         else:
             changed = _changed_fields(returned, self._named, before=before, objects=True)
         if self._has_post_init and changed:
-            # Fields that fit one by one may not fit together.
+            # Fields that are valid one by one may be invalid together.
             self.typed({**before, **changed})
         return changed
 
@@ -115,7 +115,9 @@ class ObjectShape:
             value = getattr(given, field.name, msgspec.UNSET)
             if value is msgspec.UNSET:
                 if field.key in before:
-                    raise Mismatch(field.key, "what was set cannot be unset; use None")
+                    raise Mismatch(
+                        field.key, "a field that was set must not become UNSET; use None"
+                    )
                 continue
             kept = field.value_type.durable_form(field.key, value, objects=True)
             if field.key not in before or not same_bytes(kept, before[field.key]):
@@ -124,7 +126,7 @@ class ObjectShape:
 
 
 class DictShape:
-    """The shape of a plain dict: any key, and values of one type or of any."""
+    """The shape of a plain dict: any keys, values of one type or of any type."""
 
     def __init__(self, values: Any) -> None:
         self._value_type: ValueType = value_type_of(values)
@@ -149,7 +151,7 @@ class DictShape:
         changed: DurableState = {}
         for key, value in given.items():
             if not isinstance(key, str):
-                raise Mismatch("", f"the keys of a state are text, not {type(key).__name__}")
+                raise Mismatch("", f"keys of a state must be strings, got {type(key).__name__}")
             name = key if is_durable_scalar(key) else durable(key)
             kept = self._value_type.durable_form(name, value, objects=objects)
             if name not in before or not same_bytes(kept, before[name]):
@@ -160,7 +162,7 @@ class DictShape:
 def _changed_fields(
     given: Any, fields: Mapping[str, Field], *, before: DurableState, objects: bool
 ) -> DurableState:
-    """Return the durable form of what is given, without what stands already."""
+    """Return the durable form of the fields that differ from ``before``."""
     changed: DurableState = {}
     for name, value in _mapping(given).items():
         field = fields.get(name)

@@ -1,7 +1,7 @@
-"""The state of a run between its two forms: what is kept, and the type that its nodes see.
+"""Converts the state of a run between its stored form and the type that nodes see.
 
-What is kept is a dict of durable values (values.py). It is converted when a node is entered, and
-what a node returns is checked against the type, field by field, before anything is written.
+The stored form is a dict of durable values (values.py). It is converted when a node starts. What a
+node returns is checked against the type, field by field, before anything is written.
 """
 
 from __future__ import annotations
@@ -33,53 +33,53 @@ class StateCodec:
 
     @property
     def fields(self) -> frozenset[str] | None:
-        """The names of all fields; None where there may be any."""
+        """The names of all fields; None if any name is possible."""
         return self._shape.fields
 
     def initial(self, given: Any) -> DurableState:
-        """Return the state that a run with this input starts with.
+        """Return the state with which a run with this input starts.
 
         Raises:
-            InvalidInput: a field is missing, unknown, of a wrong type, or cannot be kept.
+            InvalidInput: a field is missing, unknown, of a wrong type, or cannot be stored.
         """
         try:
             return self._shape.initial(given)
-        except Mismatch as misfit:
+        except Mismatch as mismatch:
             raise InvalidInput(
-                f"the input does not fit: {misfit}", field=misfit.field or None
+                f"the input does not fit: {mismatch}", field=mismatch.field or None
             ) from None
         except Exception as error:
             raise InvalidInput(f"the input does not fit: {_error_text(error)}") from error
 
     def typed(self, state: DurableState) -> Any:
-        """Return the state as a node sees it; whatever the node does to it changes nothing kept.
+        """Return the state as a node sees it. Changes to it do not change the stored state.
 
         Raises:
             InvalidState: a field is missing or of a wrong type.
         """
         try:
             return self._shape.typed(state)
-        except Mismatch as misfit:
-            raise InvalidState(f"the state does not match its type: {misfit}") from None
+        except Mismatch as mismatch:
+            raise InvalidState(f"the state does not match its type: {mismatch}") from None
         except Exception as error:
             raise InvalidState(
                 f"the state does not match its type: {_error_text(error)}"
             ) from error
 
     def delta(self, returned: Any, before: DurableState) -> DurableState:
-        """Return what differs after a node returned that: nothing, some fields, or a whole state.
+        """Return the fields that a node changed by returning None, some fields or a whole state.
 
         Raises:
-            InvalidResult: a field is unknown, of a wrong type, or cannot be kept.
+            InvalidResult: a field is unknown, of a wrong type, or cannot be stored.
         """
         if returned is None:
             return {}
         try:
             return self._shape.delta(returned, before)
-        except Mismatch as misfit:
+        except Mismatch as mismatch:
             if inspect.iscoroutine(returned):
                 returned.close()
-            raise InvalidResult(f"the result does not fit the state: {misfit}") from None
+            raise InvalidResult(f"the result does not fit the state: {mismatch}") from None
         except Exception as error:
             raise InvalidResult(
                 f"the result does not fit the state: {_error_text(error)}"
@@ -87,7 +87,7 @@ class StateCodec:
 
 
 def state_faults(kind: Any) -> Iterator[str]:
-    """Yield why states of that type could not be kept, one sentence each."""
+    """Yield why states of a type cannot be stored, one sentence each."""
     values = _values_of_dict(kind)
     if values is not None:
         yield from (f"the values of the state: {reason}" for reason in unstorable_reasons(values))
@@ -95,18 +95,18 @@ def state_faults(kind: Any) -> Iterator[str]:
         if "by_name" not in inspect.signature(kind.model_validate).parameters:
             yield f"{kind.__name__} needs pydantic 2.11 or newer"
     elif not (_is_typed_dict(kind) or _has_attributes(kind)):
-        yield f"a state is {_KINDS}, not {kind!r:.80}"
+        yield f"the type of the state must be {_KINDS}, got {kind!r:.80}"
     elif issubclass(kind, msgspec.Struct) and kind.__struct_config__.array_like:
-        yield f"a state's fields are kept by their names, and {kind.__name__} is array_like"
+        yield f"the type of the state must not be array_like, got {kind.__name__}"
     else:
         try:
             fields = annotations_of(kind)
-        except Exception as error:  # whatever comes of looking for names that are not there
+        except Exception as error:  # resolving unknown names can raise anything
             yield f"the types of {kind.__name__} cannot be resolved: {error}"
             return
         for name, _, annotation in fields:
             for reason in unstorable_reasons(annotation):
-                yield f"the state's field {name!r}: {reason}"
+                yield f"field {name!r} of the state: {reason}"
 
 
 def _shape_of(kind: Any) -> Shape:
@@ -119,7 +119,7 @@ def _shape_of(kind: Any) -> Shape:
 
 
 def _values_of_dict(kind: Any) -> Any:
-    """Return the type of a plain dict's values; None where the type is no plain dict."""
+    """Return the type of the values of a plain dict; None for any other type."""
     if kind is dict:
         return Any
     if typing.get_origin(kind) is dict:
@@ -129,7 +129,7 @@ def _values_of_dict(kind: Any) -> Any:
 
 
 def _is_typed_dict(kind: Any) -> bool:
-    # Not typing.is_typeddict, which does not know those of typing_extensions.
+    # typing.is_typeddict does not recognise those of typing_extensions.
     return (
         isinstance(kind, type)
         and issubclass(kind, dict)

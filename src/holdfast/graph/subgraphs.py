@@ -1,4 +1,4 @@
-"""A graph inside a graph: its nodes become nodes of the outer one, under the name it has there."""
+"""Included graphs: their nodes become nodes of the outer graph, with a prefix."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Subgraph", "passthrough_node", "subgraph_end_name", "with_subgraphs"
 
 
 class Subgraph(msgspec.Struct, frozen=True):
-    """A graph that is part of another."""
+    """An included graph, and the fields that are copied in and out."""
 
     name: str
     wiring: Wiring
@@ -23,18 +23,18 @@ class Subgraph(msgspec.Struct, frozen=True):
 
 
 def subgraph_end_name(name: str) -> str:
-    """Return the name of the node at which a graph inside the graph is over."""
+    """Return the name of the node that ends an included graph."""
     return f"{name}:end"
 
 
 def passthrough_node(name: str) -> Node:
-    """Return a node that does nothing: where a graph inside the graph is entered, or left."""
+    """Return a node that does nothing: the entry or the end of an included graph."""
     return Node(
         name=name,
         function=_pass,
         is_sync=False,
         takes_context=False,
-        pausable="no",  # so that it costs no write
+        pausable="no",  # costs no write
         writes=frozenset(),
     )
 
@@ -44,7 +44,10 @@ async def _pass(state: Any) -> None:
 
 
 def with_subgraphs(outer: Wiring, subgraphs: Iterable[Subgraph]) -> Wiring:
-    """Return the graph with the nodes of those inside it; what leads out of one leaves its end."""
+    """Return the graph with the nodes of its included graphs.
+
+    The edge that the user declared for an included graph starts at its end node.
+    """
     nodes, edges = dict(outer.nodes), dict(outer.edges)
     names = dict(outer.names)
     for part in subgraphs:

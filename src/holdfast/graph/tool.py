@@ -1,4 +1,4 @@
-"""A tool: a function that does something to the world, and what it promises about that."""
+"""A tool: a function with side effects, and its contract about repeated calls."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ _CALL_ID_PREFIX = re.compile(r"=|\d+/")
 
 
 class Done(msgspec.Struct, frozen=True):
-    """What a probe says of a call that was carried out."""
+    """The finding of a probe that a call was carried out, with its result."""
 
     result: Any = None
 
 
 class _ProbeFinding(enum.Enum):
-    """What else a probe can say."""
+    """The other findings of a probe."""
 
     VOID = "void"
     UNKNOWN = "unknown"
@@ -56,20 +56,22 @@ class _ProbeFinding(enum.Enum):
 
 
 VOID: Final = _ProbeFinding.VOID
-"""A probe's promise: the call was not carried out, and its key is burned, so it never will be."""
+"""The finding of a probe that a call was not carried out and never will be.
+
+The probe has invalidated the idempotency key."""
 UNKNOWN: Final = _ProbeFinding.UNKNOWN
-"""A probe's admission that it cannot tell: a person has to."""
+"""The finding of a probe that it cannot tell. A person has to resolve the call."""
 
 ProbeFinding: TypeAlias = Done | _ProbeFinding
 
 
 def done(result: Any = None) -> Done:
-    """Return what a probe says of a call that was carried out, and came to this result."""
+    """Return the finding of a probe that a call was carried out with this result."""
     return Done(result)
 
 
 class Tool(Generic[P, R]):
-    """A function with its contract; it can be called like the function."""
+    """A function with its contract. It can be called like the function."""
 
     def __init__(
         self,
@@ -84,13 +86,16 @@ class Tool(Generic[P, R]):
         quota: Quota | None = None,
     ) -> None:
         if not callable(function):
-            raise InvalidRequest(f"a tool is a function, not {function!r:.80}", field="function")
+            raise InvalidRequest(
+                f"a tool must be a function, got {function!r:.80}", field="function"
+            )
         self.function = function
         self.name = _name(function) if name is None else name
         if not _is_name(self.name):
             raise InvalidRequest(
-                f"a tool's name has 1 to {_NAME_CHARS_MAX} letters, no '#' among them, and begins "
-                f"neither with '=' nor with a number and a slash: {self.name!r:.80} cannot be one",
+                f"the name of a tool must have 1 to {_NAME_CHARS_MAX} characters, without '#', "
+                "and must not start with '=' or with a number and a slash, "
+                f"got {self.name!r:.80}",
                 field="name",
             )
         self.description = inspect.getdoc(function) or "" if description is None else description
@@ -101,21 +106,21 @@ class Tool(Generic[P, R]):
         self.timeout_ms = None if timeout is None else milliseconds_of(timeout, "timeout")
         self.plain = is_sync_function(function)
         self.signature = _signature(function)
-        """What it takes; None where the function does not tell."""
+        """The signature of the function; None if it cannot be read."""
         parameters = frozenset(() if self.signature is None else self.signature.parameters)
         self.takes_key = "idempotency_key" in parameters
-        """Whether it wants to be handed its idempotency key."""
+        """Whether the function takes the idempotency key."""
         self.takes_context = "ctx" in parameters
-        """Whether it wants to be handed the context."""
+        """Whether the function takes the context."""
         if at_most_once and self.takes_context:
             raise InvalidRequest(
-                f"the tool {self.name!r} takes ctx, and so could pause in the middle; "
-                "one that is called at most once may not",
+                f"tool {self.name!r} with at_most_once=True must not take ctx: it could pause "
+                "in the middle of the call",
                 field="at_most_once",
             )
         if probe is not None and not at_most_once:
             raise InvalidRequest(
-                f"the tool {self.name!r} has a probe, which only one with at_most_once=True needs",
+                f"tool {self.name!r} has a probe, which needs at_most_once=True",
                 field="probe",
             )
         functools.update_wrapper(self, function, updated=())
@@ -125,10 +130,10 @@ class Tool(Generic[P, R]):
 
     @functools.cached_property
     def returns(self) -> Any:
-        """The type that its annotations promise; Any where they promise none."""
+        """The annotated return type; Any if there is none."""
         try:
             kind = get_type_hints(self.function).get("return", Any)
-        except Exception:  # names that only a type checker knows
+        except Exception:  # names that exist only for type checkers
             return Any
         return Any if kind is type(None) or isinstance(kind, TypeVar) else kind
 
@@ -167,21 +172,21 @@ def tool(
     timeout: Duration | None = None,
     quota: Quota | None = None,
 ) -> Any:
-    """Declare once what may be done with a function that does something to the world.
+    """Declare the contract of a function with side effects.
 
-    ``idempotent`` (the default): called again under the same ``idempotency_key``, it does nothing
-    twice, so a call that may have been lost is made again. ``idempotent=False`` is the same as
-    ``at_most_once=True``: such a call is never repeated blindly. ``probe(key)`` says what became of
-    one: `done`, `VOID` or `UNKNOWN`. ``retry`` and ``timeout`` hold for every call, and ``quota``
-    limits how many of them all workers together make.
+    An ``idempotent`` tool (the default) can be called again with the same ``idempotency_key``
+    without a second effect, so a call with an unknown outcome is repeated. ``idempotent=False`` is
+    the same as ``at_most_once=True``: a call with an unknown outcome is not repeated. Instead
+    ``probe(key)`` finds the outcome: `done`, `VOID` or `UNKNOWN`. ``retry`` and ``timeout`` apply
+    to every call. ``quota`` limits the calls of all workers together.
 
     Raises:
-        InvalidRequest: the parts of the contract contradict each other.
+        InvalidRequest: an argument is invalid, or two of them contradict each other.
     """
     once = not _check_bool("idempotent", idempotent) if at_most_once is None else at_most_once
     if not idempotent and not once:
         raise InvalidRequest(
-            "a tool with idempotent=False is called at most once, so at_most_once cannot be False",
+            "at_most_once must not be False for a tool with idempotent=False",
             field="at_most_once",
         )
 
@@ -201,13 +206,13 @@ def tool(
 
 
 def _check_bool(field: str, value: object) -> bool:
-    if type(value) is not bool:  # "no" would count as a yes
-        raise InvalidRequest(f"{field} is True or False, not {value!r:.80}", field=field)
+    if type(value) is not bool:  # "no" would count as True
+        raise InvalidRequest(f"{field} must be True or False, got {value!r:.80}", field=field)
     return value
 
 
 def contract_of(function: Any) -> Tool[..., Any]:
-    """Return the contract of a function: its own, or that of any function without one."""
+    """Return the contract of a function; the default contract if it declares none."""
     if isinstance(function, Tool):
         return cast(Tool[..., Any], function)
     if _is_module_function(function):
@@ -221,10 +226,13 @@ def _default_contract(function: AnyFunction) -> Tool[..., Any]:
 
 
 def _is_module_function(function: Any) -> bool:
-    """Return whether a function is that of a module; others may hold on to whole states."""
+    """Return whether a function belongs to a module.
+
+    Others are not cached: their closures may keep whole states alive.
+    """
     if not isinstance(function, types.FunctionType):
         return False
-    return "<" not in function.__qualname__  # neither a lambda nor made by another function
+    return "<" not in function.__qualname__  # neither a lambda nor a nested function
 
 
 def _name(function: Any) -> str:
@@ -235,7 +243,7 @@ def _name(function: Any) -> str:
 
 
 def _is_name(name: object) -> bool:
-    """Return whether calls of a tool of that name can be told from all others: see `Lines`."""
+    """Return whether call ids can contain a name: see `CallIds`."""
     if (
         not isinstance(name, str)
         or not 0 < len(name) <= _NAME_CHARS_MAX
@@ -248,5 +256,5 @@ def _is_name(name: object) -> bool:
 def _signature(function: AnyFunction) -> inspect.Signature | None:
     try:
         return inspect.signature(function)
-    except (TypeError, ValueError):  # a builtin that does not tell
+    except (TypeError, ValueError):  # a builtin without a signature
         return None

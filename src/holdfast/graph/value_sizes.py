@@ -1,4 +1,4 @@
-"""How large and how deeply nested a value is, found out before anything is copied or encoded."""
+"""Measures and limits the size and the depth of values before they are copied or encoded."""
 
 from __future__ import annotations
 
@@ -24,24 +24,20 @@ __all__ = [
 ]
 
 _NESTED_MAX = 100
-"""How deep a value may be nested: far less than what the decoder can take on a deep stack."""
+"""How deep a value may be nested. The decoder could take far more."""
 
-
-# For each so many bytes that a value may have, it may hold one list or map: an empty one has one
-# byte, and takes 64 in memory.
+# A value may contain one list or map for each 16 bytes of its limit: an empty one has 1 byte
+# encoded, and 64 bytes in memory.
 _CONTAINER_BYTES = 16
 
-
-# For each so many, it may hold one element of a list, key or value of a map: a short text has three
-# bytes, and takes 60 in memory.
+# It may contain one element, key or value for each 8 bytes of its limit: a short string has 3 bytes
+# encoded, and 60 bytes in memory.
 _ELEMENT_BYTES = 8
 
-
-# How many containers are looked at to guess whether a value is large.
+# An estimate stops after this many containers.
 _ESTIMATED_CONTAINERS_MAX = 4_096
 
-
-# Of what a node returns, none of these is read from text: a node has the objects themselves.
+# A node returns these as objects: its strings are not parsed as one of them.
 OBJECT_TYPES = (
     bytes,
     bytearray,
@@ -55,20 +51,20 @@ OBJECT_TYPES = (
 
 
 class SizeEstimate(NamedTuple):
-    """What a quick look at a value tells of its size."""
+    """A lower bound for the size of a value."""
 
     bytes: int
-    """How many bytes it has at least once it is encoded."""
+    """The encoded value has at least this many bytes."""
     is_complete: bool
-    """Whether all of it was looked at."""
+    """Whether the estimate covers the whole value."""
 
 
 def estimated_size(value: Any, enough: int) -> SizeEstimate:
-    """Return how many bytes a value has at least; stop past ``enough``, or after many containers.
+    """Return a lower bound for the encoded size of a value.
 
-    It also stops where there are more elements than so many bytes may hold. It encodes nothing, and
-    costs little however large the value is. What is neither text nor bytes, and holds nothing,
-    counts as one byte.
+    The count stops above ``enough`` bytes, at too many elements for that size, or after many
+    containers. So it costs little, however large the value is, and encodes nothing. A scalar other
+    than a string or bytes counts as one byte.
     """
     if type(value) is str or type(value) is bytes:
         return SizeEstimate(1 + len(value), is_complete=True)
@@ -85,7 +81,7 @@ def estimated_size(value: Any, enough: int) -> SizeEstimate:
             total, elements = total + size, elements + size
             if total > enough or elements * _ELEMENT_BYTES > enough:
                 return SizeEstimate(total, is_complete=False)
-            # Long lists of scalars are common: no step of Python for each element.
+            # Long lists of scalars are common: avoid a Python loop over the elements.
             kinds = set(map(type, each))
             if kinds == _ONLY_TEXT:
                 total += sum(map(len, each))
@@ -98,53 +94,53 @@ def estimated_size(value: Any, enough: int) -> SizeEstimate:
 
 
 def check_expanded_size(value: Any, bytes_max: int) -> None:
-    """Check that a value which a glimpse did not take in whole is not too large written out.
+    """Check that a value is not too large when it is encoded. Use it if an estimate is incomplete.
 
-    A list that holds another one ten times is small, and ten of them within one another are not:
-    nothing must be encoded before this is known.
+    A list that contains the same list ten times is small in memory, but ten levels of that are not
+    when encoded. So the size must be checked before anything is encoded.
 
     Raises:
-        Oversize: it is.
+        TooLarge: the value is too large.
     """
     try:
         scan_value(value, bytes_max, texts=True)
     except TooLarge:
         raise
     except Mismatch:
-        pass  # `durable` tells that, before anything is copied
+        pass  # `durable` reports other faults, before it copies anything
 
 
 def check_size(kept: Any, size: int, bytes_max: int) -> None:
-    """Check that a durable value of so many bytes is not too large.
+    """Check that a durable value of ``size`` bytes is not too large.
 
     Raises:
-        Oversize: it is.
+        TooLarge: the value is too large, or has too many elements for ``bytes_max``.
     """
     if size > bytes_max:
         raise TooLarge(size, bytes_max)
-    if size * _CONTAINER_BYTES > bytes_max:  # or it cannot hold too many
+    if size * _CONTAINER_BYTES > bytes_max:  # a smaller value cannot have too many elements
         scan_value(kept, bytes_max)
 
 
 def scan_value(
     value: Any, bytes_max: int | None, *, level_max: int = sys.maxsize, texts: bool = False
 ) -> tuple[bool, bool]:
-    """Walk through all that a value holds; nothing is copied.
+    """Check the size and the depth of a value without copying it.
 
-    Return whether all of it was seen and is kept in the shape that it has, and whether there is a
-    set in it.
+    Return whether the scan covered the whole value and the value keeps its shape when stored, and
+    whether it contains a set.
 
-    A level of more than ``level_max`` containers is not walked through: a list that holds itself
-    twice has levels without end. With ``texts`` the length of what is text counts, too.
+    Without ``bytes_max`` the scan stops at a level of more than ``level_max`` containers: a list
+    that contains itself twice doubles at each level. With ``texts`` strings count by their length.
 
     Raises:
-        Oversize: it holds more than ``bytes_max`` bytes may hold.
-        Misfit: it is nested too deeply, or a map in it has a key that cannot be kept.
+        TooLarge: the value has too many elements for ``bytes_max``.
+        Mismatch: the value is nested too deeply, or a key of a map cannot be stored.
     """
     containers_max = elements_max = sys.maxsize
     if bytes_max is not None:
         containers_max, elements_max = bytes_max // _CONTAINER_BYTES, bytes_max // _ELEMENT_BYTES
-    # The value itself is not one that it holds.
+    # Starts at -1: the value itself does not count.
     whole, sets, containers, elements, letters = True, False, -1, 0, 0
     level: list[Any] = [] if type(value) in _PLAIN else [value]
     for _ in range(_NESTED_MAX + 1):
@@ -163,10 +159,10 @@ def scan_value(
                 sets = True
             elif kind is not list and kind is not tuple:
                 whole = False
-                if bytes_max is None:  # it is looked at once it is kept
+                if bytes_max is None:  # checked after it was converted
                     continue
             held = _elements_of(parent)
-            if not held:  # a scalar of a type of its own, or what cannot be seen
+            if not held:  # a scalar of another type, or an opaque object
                 continue
             containers += 1
             for each in held:
@@ -181,27 +177,27 @@ def scan_value(
                     kinds = set(map(type, each))
                     found += _of_kinds(each, kinds - _PLAIN, kinds)
         level = found
-    raise Mismatch("", f"it is nested deeper than {_NESTED_MAX} levels, or holds itself")
+    raise Mismatch("", f"it is nested deeper than {_NESTED_MAX} levels, or contains itself")
 
 
 def _too_many(containers: int, elements: int, bytes_max: int) -> TooLarge:
     count, limit, what = containers, bytes_max // _CONTAINER_BYTES, "lists and maps"
     if count <= limit:
         count, limit, what = elements, bytes_max // _ELEMENT_BYTES, "elements, keys and values"
-    return TooLarge(count, limit, f"it holds more than {limit:,} {what}, which is the limit")
+    return TooLarge(count, limit, f"it has more than {limit:,} {what}, which is the limit")
 
 
 def _check_keys(members: Mapping[Any, Any]) -> None:
     for kind in set(map(type, members)):
-        # The hashes of tuples can be foreseen, so that a map of them can be made very slow.
+        # Hashes of tuples are predictable, so crafted keys could make a map very slow.
         if issubclass(kind, tuple | frozenset):
             raise Mismatch(
-                "", f"a key of a map is text, a number, bytes or None, and not a {kind.__name__}"
+                "", f"keys of maps must be strings, numbers, bytes or None, got a {kind.__name__}"
             )
 
 
 def _elements_of(value: Any) -> tuple[Collection[Any], ...] | None:
-    """Return what a value holds, a map's keys too; None where that cannot be seen."""
+    """Return the elements, keys and values in a value; None if they cannot be seen."""
     kind = _kind_of(value)
     if kind is dict:
         if len(value) > _COPIED_MAX:
@@ -227,42 +223,28 @@ def _elements_of(value: Any) -> tuple[Collection[Any], ...] | None:
 
 
 def _of_kinds(values: Collection[Any], wanted: Set[type], kinds: set[type]) -> Iterable[Any]:
-    """Return those values that are of the wanted types, where these are the types of all."""
+    """Return the values of the wanted types. ``kinds`` are the types of all values."""
     return (
         values if kinds <= wanted else compress(values, map(wanted.__contains__, map(type, values)))
     )
 
 
-# As it is, but without a word on what may be inside.
+# type(), typed so that it tells nothing about elements.
 _kind_of = cast(Callable[[Any], Any], type)
-
-
 _ONLY_TEXT = frozenset({str})
-
-
 _TEXTS = frozenset({str, bytes})
-
-
 _SETS = frozenset({frozenset, set})
 
-
-# What a key of a map is kept as.
+# The types of stored keys of maps.
 _KEYS = frozenset({bool, bytes, float, int, str, type(None)})
 
-
-# What holds nothing else, and is kept as one scalar.
+# Types that contain nothing, and are stored as one scalar.
 _PLAIN = _KEYS | frozenset(OBJECT_TYPES) - {bytearray}
 
-
-# Of these there are types without end, none of which holds anything.
+# These have any number of subclasses, and contain nothing.
 _NUMBERS = (int, float, enum.Enum)
-
-
 _COLLECTIONS = (list, tuple, Set)
 
-
-# One list of a map's keys and values costs less than two walks, as long as it is short.
+# Up to this size one list of a map's keys and values is faster than two loops.
 _COPIED_MAX = 100
-
-
 LEVEL_MAX = 100_000

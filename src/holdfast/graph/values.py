@@ -1,8 +1,8 @@
-"""The durable form of a value: what it is once MessagePack has kept it.
+"""The durable form of a value: what is left of it after a round trip through MessagePack.
 
-That is None, bool, int, float, str, bytes, list and dict, and nothing else. A date becomes its ISO
-text, a decimal or a UUID its text, a tuple or a set a list, an object with fields a dict: whoever
-declares the type of a field gets that type back, and under ``Any`` it stays what it became.
+It consists only of None, bool, int, float, str, bytes, list and dict. A date becomes its ISO text,
+a decimal or a UUID its text, a tuple or a set a list, an object with fields a dict. A field with a
+declared type gets the type back when it is read. A field of type ``Any`` does not.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ __all__ = [
 ]
 
 
-# Kept as they are on the way to MessagePack, which has a form of its own for them.
+# Passed to MessagePack unchanged: it has its own form for them.
 _NATIVE_TYPES = (bytes,)
 
-# How a subclass of a scalar, such as NumPy's float, is seen as that scalar.
+# Converts a subclass of a scalar, such as a float of NumPy, to that scalar.
 _SCALARS: dict[type, Callable[[Any], Any]] = {
     str: str.__str__,
     int: int.__int__,
@@ -39,16 +39,16 @@ _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
 
 
 def durable(value: Any, *, ordered: bool = False, bytes_max: int | None = None) -> Any:
-    """Return the durable form of a value, which shares nothing with it.
+    """Return the durable form of a value. The two share nothing.
 
-    With ``ordered``, or where a set can be seen, what has no order of its own is sorted, so that
-    equal values are kept as the same bytes.
+    Sets and maps are sorted if ``ordered`` or if the value contains a set, so that equal values
+    have the same bytes.
 
     Raises:
-        Oversize: it has more than ``bytes_max`` bytes, or holds more than so many bytes may hold.
-        Misfit: it has no durable form.
+        TooLarge: the value has more than ``bytes_max`` bytes, or too many elements for that size.
+        Mismatch: the value has no durable form.
     """
-    # First, since every copy takes as much memory again.
+    # Checked first, because each copy takes as much memory again.
     whole, sets = scan_value(value, bytes_max, level_max=LEVEL_MAX)
     try:
         packed = msgspec.msgpack.encode(_builtins(value, ordered=ordered or sets))
@@ -56,13 +56,15 @@ def durable(value: Any, *, ordered: bool = False, bytes_max: int | None = None) 
             raise TooLarge(len(packed), bytes_max)
         kept = msgspec.msgpack.decode(packed)
     except RecursionError:
-        raise Mismatch("", "it is nested too deeply, or holds itself") from None
+        raise Mismatch("", "it is nested too deeply, or contains itself") from None
     except OverflowError:
-        raise Mismatch("", "an int beyond 64 bits cannot be kept; keep it as text") from None
+        raise Mismatch(
+            "", "an int beyond 64 bits cannot be stored; convert it to a string"
+        ) from None
     except UnicodeEncodeError:
-        raise Mismatch("", "text with a lone surrogate cannot be kept") from None
+        raise Mismatch("", "a string with a lone surrogate cannot be stored") from None
     except (msgspec.MsgspecError, TypeError, ValueError) as error:
-        raise Mismatch("", f"it cannot be kept: {error}") from None
+        raise Mismatch("", f"it cannot be stored: {error}") from None
     if not whole:
         scan_value(kept, bytes_max)
     return kept
@@ -78,13 +80,13 @@ def is_durable_scalar(value: Any) -> bool:
 
 
 def converted(value: Any, kind: Any, *, objects: bool) -> Any:
-    """Return the value as that type has it.
+    """Return the value converted to a type.
 
-    With ``objects``, dates and the like must be such objects; without, they are read from text
-    too, as storage and JSON have them. Nothing else is read from text.
+    With ``objects`` a date, UUID or the like must be such an object. Without it can also be a
+    string, as in storage and JSON. No other type is read from a string.
 
     Raises:
-        Misfit: it does not fit the type.
+        Mismatch: the value does not fit the type.
     """
     try:
         return msgspec.convert(
@@ -93,27 +95,26 @@ def converted(value: Any, kind: Any, *, objects: bool) -> Any:
     except msgspec.ValidationError as error:
         raise msgspec_mismatch(str(error)) from None
     except RecursionError:
-        raise Mismatch("", "it is nested too deeply, or holds itself") from None
+        raise Mismatch("", "it is nested too deeply, or contains itself") from None
     except (TypeError, ValueError, OverflowError) as error:
-        # Not all that does not fit is found by msgspec itself: a set cannot hold a list, say.
-        raise Mismatch("", f"it cannot be read as its type: {error}") from None
+        # msgspec does not find everything itself, for example a list in a set.
+        raise Mismatch("", f"it cannot be converted to its type: {error}") from None
 
 
 def deep_copied(value: Any) -> Any:
-    """Return a copy of a durable value, so that who changes it does not change the state."""
+    """Return a deep copy of a durable value."""
     return msgspec.to_builtins(value, builtin_types=_NATIVE_TYPES)
 
 
 def same_bytes(one: Any, other: Any) -> bool:
-    """Return whether two durable values are kept as the same bytes."""
+    """Return whether two durable values have the same bytes."""
     if one is other:
         return True
     if type(one) is not type(other):
         return False
     if type(one) is str or type(one) is bytes:
         return one == other
-    # 1, 1.0 and True are equal, also inside of a list, and so are 0.0 and -0.0; NaN is not even
-    # equal to itself.
+    # Equality is not enough: 1 == 1.0 == True and 0.0 == -0.0, but NaN != NaN.
     return msgspec.msgpack.encode(one) == msgspec.msgpack.encode(other)
 
 
@@ -124,7 +125,7 @@ def _builtins(value: Any, *, ordered: bool) -> Any:
                 value, builtin_types=_NATIVE_TYPES, enc_hook=_encode_hook, order="deterministic"
             )
         except TypeError:
-            # What cannot be compared is kept as it comes.
+            # Values that cannot be compared keep their order.
             pass
     return msgspec.to_builtins(value, builtin_types=_NATIVE_TYPES, enc_hook=_encode_hook)
 
@@ -138,7 +139,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def _encode_hook(value: Any) -> Any:
-    """Return something that can be encoded in the place of what cannot."""
+    """Return an encodable value for one that msgspec cannot encode."""
     if hasattr(value, "model_validate") and callable(dump := getattr(value, "model_dump", None)):
         return dump(round_trip=True, by_alias=False, warnings=False)
     for kind, scalar in _SCALARS.items():
@@ -146,11 +147,11 @@ def _encode_hook(value: Any) -> Any:
             return scalar(value)
     if isinstance(value, Mapping):
         return dict(cast(Mapping[Any, Any], value))
-    raise TypeError(f"there is no durable form for a {type(value).__name__}")
+    raise TypeError(f"a {type(value).__name__} has no durable form")
 
 
 def _decode_hook(kind: Any, value: Any) -> Any:
-    """Return a value as a type that msgspec does not know."""
+    """Return a value converted to a type that msgspec does not know."""
     if isinstance(value, kind):
         return value
     if callable(validate := getattr(kind, "model_validate", None)):

@@ -1,4 +1,4 @@
-"""The nodes of a graph and the ways between them, by their names, and what is wrong with them."""
+"""The nodes and edges of a graph by name, and the checks of them."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ __all__ = ["ChoiceEdge", "Edge", "ForkEdge", "RouteEdge", "Wiring", "wiring_faul
 
 
 class RouteEdge(msgspec.Struct, frozen=True):
-    """After the node comes that one, always; None is the end."""
+    """Leads always to the same node; None is END."""
 
     to: str | None
 
 
 class ChoiceEdge(msgspec.Struct, frozen=True):
-    """After the node comes what a function of the state says."""
+    """Leads to the node that a function of the state returns."""
 
     chooser: Chooser
     targets: tuple[str | None, ...]
-    """Where it may lead; None is the end."""
+    """The nodes that the chooser may return; None is END."""
     declared: bool
-    """Whether the targets were declared, and not only derived from the chooser."""
+    """Whether the user declared the targets. Otherwise they come from the chooser's code."""
     scope: str = ""
-    """What stands before the names of the nodes among which it chooses."""
+    """The prefix of the names of the nodes that it chooses from."""
 
 
 class ForkEdge(msgspec.Struct, frozen=True):
-    """After the node come branches side by side, and when all of them are over, the join."""
+    """Leads to parallel branches, and to the join when all of them have ended."""
 
     starts: tuple[str, ...]
     join: str
     over: str = ""
-    """The field whose items have a branch each."""
+    """The field whose items get one branch each; empty if the branches are fixed."""
     into: str = ""
     spares: bool = False
     concurrency: int = 0
     takes: Mapping[str, str] | None = None
-    """For a graph inside the graph: its fields, each with the one that it is copied from."""
+    """For an included graph: each of its fields with the outer field it is copied from."""
     gives: Mapping[str, str] = {}
 
 
@@ -50,22 +50,22 @@ Edge: TypeAlias = RouteEdge | ChoiceEdge | ForkEdge
 
 
 class Wiring(msgspec.Struct, frozen=True):
-    """A graph as it is run and drawn."""
+    """The nodes and edges of a graph, with all references resolved to names."""
 
     nodes: Mapping[str, Node]
     start: str
     edges: Mapping[str, Edge]
-    """The way out of each node; a node without one ends the run."""
+    """The edge of each node. A node without an edge ends the run."""
     names: Mapping[tuple[str, tuple[int, ...]], str]
-    """The names of the nodes, by their scope and the identity of their functions."""
+    """The names of the nodes, by scope and identity of the function."""
 
     def scope_of(self, name: str) -> str:
-        """Return what stands before a node's own name: the graph inside the graph that has it."""
+        """Return the prefix of a node's name: the included graph to which it belongs."""
         head, slash, _ = name.rpartition("/")
         return head + slash
 
     def targets(self, name: str) -> tuple[str | None, ...]:
-        """Return where a run can go from a node by its way out."""
+        """Return the nodes to which the edge of a node can lead."""
         match self.edges.get(name):
             case RouteEdge(to):
                 return (to,)
@@ -77,7 +77,7 @@ class Wiring(msgspec.Struct, frozen=True):
                 return (None,)
 
     def next_nodes(self, name: str) -> Iterator[str | None]:
-        """Yield where the strand that is at a node can go from there, which is not its branches."""
+        """Yield the next nodes of the strand that is at a node, without the branches of a fork."""
         node = self.nodes.get(name)
         if node is not None and node.on_stale is not None and node.on_stale.node:
             yield node.on_stale.node
@@ -85,7 +85,7 @@ class Wiring(msgspec.Struct, frozen=True):
         yield from (edge.join,) if isinstance(edge, ForkEdge) else self.targets(name)
 
     def name_of(self, chosen: Any, scope: str = "") -> str | None:
-        """Return the name of the node that a function or a name stands for, if it is a node."""
+        """Return the name of the node that a function or a name refers to; None if unknown."""
         if isinstance(chosen, str):
             name = scope + chosen
             return name if name in self.nodes else None
@@ -93,51 +93,51 @@ class Wiring(msgspec.Struct, frozen=True):
 
 
 def wiring_faults(wiring: Wiring) -> Iterator[str]:
-    """Yield what is wrong with the ways, one sentence each."""
+    """Yield what is wrong with the edges, one sentence each."""
     yield from _unknown_target_faults(wiring)
     yield from _staleness_faults(wiring)
     yield from _unreachable_faults(wiring)
     for loop in _unpausable_loops(wiring):
         names = ", ".join(repr(name) for name in loop)
         yield (
-            f"the loop of {names} has no node in which a run can stop: "
-            "at least one of them has to be pausable 'yes' or 'blocking'"
+            f"the loop of {names} has no node at which a run can pause: "
+            "set pausable to 'yes' or 'blocking' for at least one of them"
         )
 
 
 def _unreachable_faults(wiring: Wiring) -> Iterator[str]:
     if wiring.nodes and wiring.start not in wiring.nodes:
-        yield f"the start is {wiring.start!r:.80}, and there is no such node"
+        yield f"start names {wiring.start!r:.80}, but the graph has no such node"
     elif wiring.nodes:
         edges = {name: list(_successors(name, wiring)) for name in wiring.nodes}
         reached = {wiring.start} | _reachable(wiring.start, edges)
         for name in wiring.nodes:
             if name not in reached:
-                yield f"node {name!r} cannot be reached from the start, {wiring.start!r}"
+                yield f"node {name!r} cannot be reached from the start node {wiring.start!r}"
 
 
 def _unknown_target_faults(wiring: Wiring) -> Iterator[str]:
     for name, edge in wiring.edges.items():
         kind = {RouteEdge: "route", ChoiceEdge: "choice", ForkEdge: "fork"}[type(edge)]
         if name not in wiring.nodes:
-            yield f"a {kind} leads out of {name!r}, and there is no such node"
+            yield f"a {kind} starts at {name!r}, but the graph has no such node"
         for to in wiring.targets(name):
             if to is not None and to not in wiring.nodes:
-                yield f"the {kind} out of {name!r} leads to {to!r}, and there is no such node"
+                yield f"the {kind} at {name!r} leads to {to!r}, but the graph has no such node"
 
 
 def _staleness_faults(wiring: Wiring) -> Iterator[str]:
     for name, node in wiring.nodes.items():
         stale = node.on_stale
         if stale is not None and stale.action != "fail" and stale.node not in wiring.nodes:
-            yield f"on_stale of node {name!r} names {stale.node!r}, and there is no such node"
+            yield f"on_stale of node {name!r} names {stale.node!r}, but the graph has no such node"
         if (stale is None) != (node.max_pause_ms is None):
             given, missing = (
                 ("max_pause", "on_stale") if stale is None else ("on_stale", "max_pause")
             )
-            yield f"node {name!r} has {given} and no {missing}: each needs the other"
+            yield f"node {name!r} has {given} but no {missing}: set both or neither"
         if node.max_pause_ms is not None and node.pausable == "no":
-            yield f"node {name!r} has max_pause and pausable='no': it never pauses"
+            yield f"node {name!r} has max_pause but pausable='no': it never pauses"
 
 
 def _successors(name: str, wiring: Wiring) -> Iterator[str]:
@@ -150,9 +150,9 @@ def _successors(name: str, wiring: Wiring) -> Iterator[str]:
 
 
 def _unpausable_loops(wiring: Wiring) -> Iterator[list[str]]:
-    """Yield the loops in which no run can stop; those that share a node count as one.
+    """Yield the loops in which a run can never pause. Loops that share a node count as one.
 
-    Two nodes are in one loop if each is beyond the other.
+    Two nodes are in the same loop if each can be reached from the other.
     """
     unpausable = {name: node for name, node in wiring.nodes.items() if node.pausable == "no"}
     onward = {name: _next_without_pause(name, wiring) for name in unpausable}
@@ -170,9 +170,10 @@ def _unpausable_loops(wiring: Wiring) -> Iterator[list[str]]:
 def _next_without_pause(
     name: str, wiring: Wiring, forks: frozenset[str] = frozenset()
 ) -> list[str]:
-    """Return where the strand at a node can go from there without a chance to stop on the way.
+    """Return the next nodes that the strand at a node can reach without a chance to pause.
 
-    That is past a fork only if there is such a way through every branch, or if there may be none.
+    It passes a fork only if it can pass every branch without a pause. A fork over items may have
+    no branches at all.
     """
     edge = wiring.edges.get(name)
     if not isinstance(edge, ForkEdge):
@@ -186,7 +187,7 @@ def _next_without_pause(
 
 
 def _can_pass_without_pause(start: str, join: str, wiring: Wiring, forks: frozenset[str]) -> bool:
-    """Return whether a branch can be over without a chance to stop in it."""
+    """Return whether a branch can end without a chance to pause in it."""
     seen, left = {start}, [start]
     while left:
         name = left.pop()
@@ -203,7 +204,7 @@ def _can_pass_without_pause(start: str, join: str, wiring: Wiring, forks: frozen
 
 
 def _reachable(name: str, edges: Mapping[str, Iterable[str]]) -> set[str]:
-    """Return what can be reached from a node, the node itself only if a loop leads back to it."""
+    """Return the nodes that can be reached from a node; the node itself only through a loop."""
     beyond: set[str] = set()
     left = [name]
     while left:

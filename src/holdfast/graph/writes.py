@@ -1,4 +1,4 @@
-"""Which fields of the state a node writes, and how several writers of one get along."""
+"""Finds the fields that a node writes, and checks the reducers of a state."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ __all__ = ["reducer_faults", "written_by"]
 def written_by(
     function: Callable[..., Any], declared: Collection[str] | None, state_type: Any
 ) -> frozenset[str] | None:
-    """Return the fields that a node may change; None where that is not known.
+    """Return the fields that a node may change; None if they are not known.
 
     Raises:
-        InvalidGraph: what was declared are not names of fields.
+        InvalidGraph: ``declared`` is not a list of strings.
     """
     if declared is not None:
         if isinstance(declared, str) or not all(isinstance(name, str) for name in declared):
-            raise InvalidGraph(f"writes is a list of fields, not {declared!r:.80}")
+            raise InvalidGraph(f"writes must be a list of field names, got {declared!r:.80}")
         return frozenset(declared)
     try:
         returned = typing.get_type_hints(function).get("return", Any)
-    except Exception:  # an annotation that cannot be resolved says nothing
+    except Exception:  # an annotation that cannot be resolved tells nothing
         return None
     if returned is type(None):
         return frozenset()
-    # A type with fields of its own says which; the state's own type would say: any.
+    # A type with fields names them. The type of the whole state would mean: any field.
     if returned is state_type or not isinstance(returned, type) or returned is dict:
         return None
     return None if any(faults_of_state(returned)) else StateCodec(returned).fields
@@ -42,6 +42,8 @@ def reducer_faults(reducers: Mapping[str, str], fields: frozenset[str] | None) -
     """Yield what is wrong with the reducers of a state."""
     for name, op in reducers.items():
         if fields is not None and name not in fields:
-            yield f"there is a reducer for {name!r:.80}, and the state has no such field"
+            yield f"reducers names {name!r:.80}, but the state has no such field"
         if op not in REDUCERS:
-            yield f"the reducer of {name!r:.80} is one of {', '.join(REDUCERS)}, not {op!r:.80}"
+            yield (
+                f"the reducer of {name!r:.80} must be one of {', '.join(REDUCERS)}, got {op!r:.80}"
+            )

@@ -1,1 +1,1 @@
-"""The values of a run, without any doing: what happened, what is to be done, what was promised."""
+"""The values of runs, and pure functions on them. No input or output, no clock."""

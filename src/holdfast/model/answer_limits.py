@@ -1,8 +1,8 @@
-"""What is accepted of a model's answer at most.
+"""Limits on the answers of models.
 
-An answer comes from outside: from a service that may be broken or hostile, or from a model that
-follows the text in its prompt. What exceeds a bound is refused, and asked for only once:
-`AnswerTooLarge`. The bounds are far above what any model in use answers.
+An answer is untrusted: the service may be broken or hostile, and a model may follow instructions in
+its prompt. An answer over a limit is refused with `AnswerTooLarge` and not asked for again. The
+limits are far above the answers of any model in use.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ __all__ = [
 ]
 
 ANSWER_BYTES_MAX: Final = 2 * 1024 * 1024
-"""The text of an answer, with the names and arguments of its calls. 128,000 tokens are 0.6 MB."""
+"""The text of an answer with the names and arguments of its calls. 128,000 tokens are 0.6 MB."""
 BODY_BYTES_MAX: Final = 8 * 1024 * 1024
-"""The body of an answer that comes as a whole, unpacked, with all that a service adds to it."""
+"""The uncompressed body of an answer that is not streamed."""
 STREAM_BYTES_MAX: Final = 128 * 1024 * 1024
-"""The body of an answer that comes in pieces: about 300 bytes for each token. It is never held."""
+"""The body of a streamed answer: about 300 bytes a token. It is never kept in memory."""
 STREAM_EVENTS_MAX: Final = 1_000_000
-"""How many pieces that may be."""
+"""The number of events in a streamed answer."""
 LINE_BYTES_MAX: Final = 4 * 1024 * 1024
-"""One line of such a body."""
+"""One line of a streamed answer."""
 ERROR_BYTES_MAX: Final = 64 * 1024
-"""What is read of the body of an error; the rest is left."""
+"""How much of the body of an error is read."""
 MODEL_NAME_CHARS_MAX: Final = 200
-"""What a service calls the model that answered; a longer name is cut."""
+"""The name of the model in the answer. A longer name is cut."""
 TOOL_CALLS_MAX: Final = 128
 """How many tools one answer may call."""
 JSON_CONTAINERS_MAX: Final = 100_000
-"""How many lists and objects the JSON may have that a model writes: `[]` takes 3 bytes there, and
-about 60 in memory."""
+"""The number of lists and objects in JSON that a model writes. `[]` has 3 bytes with its comma, and
+takes about 60 in memory."""
 JSON_DEPTH_MAX: Final = 64
-"""How deep the JSON may be nested that a model writes: a state holds 100 levels."""
+"""The depth of JSON that a model writes. A state can have 100 levels."""
 ANSWER_SECONDS_MAX: Final = 3_600
-"""How long an answer may take to come, however lively the service is meanwhile."""
+"""How long an answer may take, even if the service keeps sending."""
 RETRY_AFTER_SECONDS_MAX: Final = 3_600
-"""How long a service can put off the next attempt of a call; what asks for more gets this."""
+"""The longest delay that a service can ask for before the next attempt. More is cut to this."""

@@ -1,4 +1,4 @@
-"""Answers of models, checked before anything is charged or recorded: they are hostile input."""
+"""Validates the answers of models before they are charged or recorded."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from holdfast.model.prompt import is_tool_call_id, is_tool_name
 
 __all__ = ["validated_answer"]
 
-# No tool can have this name, as `admitted_tool` sees to.
+# No tool can have this name: `check_tool` refuses it.
 _INVALID_TOOL_NAME = "none"
 
 
 def validated_answer(answer: Answer, tokens: tuple[int, int]) -> Answer:
-    """Return an answer that can be charged, recorded and told to the model again.
+    """Return an answer that can be charged, recorded and sent to the model again.
 
-    ``tokens`` are what was reserved for it, in and out: where its usage is out of these bounds, its
-    usage is what was reserved.
+    ``tokens`` are the input and output tokens that were reserved. An answer that reports an
+    impossible usage is charged with the reservation.
 
     Raises:
-        AnswerTooLarge: it says more, or calls more tools, than an answer may.
-        InvalidAnswer: it is none, or cannot be kept.
+        AnswerTooLarge: the answer has too much text or too many tool calls.
+        InvalidAnswer: the value is not an Answer, or its text cannot be stored.
     """
     if not isinstance(answer, Answer) or not isinstance(answer.text, str):
         raise InvalidAnswer(f"a model's adapter must return an Answer, got {type(answer).__name__}")
@@ -39,7 +39,9 @@ def validated_answer(answer: Answer, tokens: tuple[int, int]) -> Answer:
     try:
         text_bytes = len(answer.text.encode())
     except UnicodeEncodeError:
-        raise InvalidAnswer("text with a lone surrogate cannot be kept", field="text") from None
+        raise InvalidAnswer(
+            "a string with a lone surrogate cannot be stored", field="text"
+        ) from None
     size = text_bytes + sum(map(_written_bytes, answer.tool_calls))
     if size > ANSWER_BYTES_MAX:
         raise AnswerTooLarge(
@@ -56,7 +58,7 @@ def validated_answer(answer: Answer, tokens: tuple[int, int]) -> Answer:
 
 
 def _written_bytes(call: ToolCall) -> int:
-    """Return how much a model wrote for a call; what cannot be kept is refused when it is kept."""
+    """Return the size of a call's arguments; 0 if they cannot be encoded (refused later)."""
     try:
         return len(msgspec.json.encode(call.arguments)) + len(call.malformed.encode())
     except (TypeError, ValueError, OverflowError, RecursionError):
@@ -64,14 +66,14 @@ def _written_bytes(call: ToolCall) -> int:
 
 
 def _cleaned_model_name(model: object) -> str:
-    """Return what the service calls the model: it is shown, kept and logged."""
+    """Return the name of the model in a form that is safe to store, log and show."""
     if not isinstance(model, str):
         return ""
     return model[:MODEL_NAME_CHARS_MAX].encode(errors="replace").decode()
 
 
 def _cleaned_calls(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
-    """Return the calls with ids that tell them apart, and with names that a prompt can hold."""
+    """Return the calls with unique ids and valid tool names."""
     admitted: list[ToolCall] = []
     taken: set[str] = set()
     for number, call in enumerate(calls):
@@ -94,7 +96,7 @@ def _free_id(number: int, taken: set[str]) -> str:
 
 def _trusted_usage(answer: Answer, tokens: tuple[int, int]) -> Usage:
     usage = answer.usage
-    # Every question has a token. Without any, a service answers for ever within a budget.
+    # Every prompt has a token. A usage of none would let a service answer for ever within a budget.
     output_tokens_min = 1 if answer.text or answer.tool_calls else 0
     if (
         _is_int_within(usage.input_tokens, 1, tokens[0])

@@ -1,4 +1,4 @@
-"""What a run may spend, and whether it may spend more."""
+"""Budgets: what a run may spend, and whether a call still fits."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _DOLLARS_MAX = 10**9
 
 
 class BudgetLimits(msgspec.Struct, frozen=True):
-    """What a run may spend, as its row has it; None is no limit."""
+    """The limits of a budget, as the run's row stores them. None is no limit."""
 
     tokens: int | None = None
     nanodollars: int | None = None
     wall_ms: int | None = None
 
     def shortfall(self, spent: Spending, wall_ms: int, need: Spending) -> str | None:
-        """Return what is needed, and what is left, as people read it; None where that is enough."""
+        """Return what is needed and what is left, for display; None if the need fits."""
         if self.wall_ms is not None and wall_ms >= self.wall_ms:
             return f"more than {self.wall_ms / 1000:g} seconds inside nodes"
         after = spent + need
@@ -37,7 +37,7 @@ class BudgetLimits(msgspec.Struct, frozen=True):
         return None
 
     def is_within(self, other: BudgetLimits) -> bool:
-        """Return whether it allows no more tokens and no more dollars than another one."""
+        """Return whether it allows at most the tokens and dollars of another budget."""
         return _is_within(self.tokens, other.tokens) and _is_within(
             self.nanodollars, other.nanodollars
         )
@@ -48,9 +48,9 @@ def _is_within(limit: int | None, other: int | None) -> bool:
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run may spend in all: tokens, dollars, and time inside its nodes.
+    """The total that a run may spend: tokens, dollars, and time inside its nodes.
 
-    It pauses before a call that might cost more than is left.
+    The run pauses before a call that might cost more than is left.
     """
 
     tokens: int | None = None
@@ -59,12 +59,14 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.tokens is None and self.usd is None and self.wall is None:
-            raise InvalidRequest("a budget limits tokens, usd or wall", field="budget")
+            raise InvalidRequest(
+                "a budget needs at least one of tokens, usd and wall", field="budget"
+            )
         if self.tokens is not None and not (
             type(self.tokens) is int and 0 <= self.tokens <= _TOKENS_MAX
         ):
             raise InvalidRequest(
-                f"tokens are a whole number from 0 to {_TOKENS_MAX:,}, not {self.tokens!r:.80}",
+                f"tokens must be an integer from 0 to {_TOKENS_MAX:,}, got {self.tokens!r:.80}",
                 field="tokens",
             )
         if self.usd is not None and not (
@@ -73,14 +75,15 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
             and 0 <= self.usd <= _DOLLARS_MAX
         ):
             raise InvalidRequest(
-                f"usd are dollars from 0 to {_DOLLARS_MAX:,}, not {self.usd!r:.80}", field="usd"
+                f"usd must be a number from 0 to {_DOLLARS_MAX:,}, got {self.usd!r:.80}",
+                field="usd",
             )
         if self.wall is not None:
             milliseconds_of(self.wall, "wall")
 
     @property
     def limits(self) -> BudgetLimits:
-        """The budget in whole units; what is no whole nanodollar is rounded down."""
+        """The budget in whole units. Dollars are rounded down to whole nanodollars."""
         return BudgetLimits(
             self.tokens,
             None if self.usd is None else math.floor(round(self.usd * NANODOLLARS_PER_DOLLAR, 3)),

@@ -1,4 +1,4 @@
-"""A call of a node, as far as the journal tells."""
+"""A call of a node, as its events in the journal describe it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CallEvent = CallFinished | CallIntended | CallVoided | CallRetried | CallReserve
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a call."""
+    """What the journal says about a call."""
 
     digest: bytes = b""
     over: bool = False
@@ -35,25 +35,25 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     kinds: tuple[str, ...] = ()
     lasts: bool = False
     intended: bool = False
-    """Whether it was begun, to be made at most once, and nothing is known of its end."""
+    """Whether an at-most-once call was started, and its outcome is not known."""
     voided: int = 0
-    """How often it came to nothing, so that its key was burned."""
+    """How often the call was voided. Each time its idempotency key became invalid."""
     failed: int = 0
-    """How often it failed, and was to be made again."""
+    """How many attempts of the call failed."""
     retry_at_ms: int = 0
     reserved: Spending = NO_SPENDING
-    """What was set aside for it, and counts as spent until its end says otherwise."""
+    """What was reserved for the call. It counts as spent until the call ends."""
     spent: Spending = NO_SPENDING
     saved: Spending = NO_SPENDING
 
     @property
     def is_forgotten(self) -> bool:
-        """Whether a further attempt of the node makes it anew."""
+        """Whether the next attempt of the node makes the call again."""
         return self.over and self.failure is not None and not self.lasts
 
 
 def call_after(before: Call, event: CallEvent) -> Call:
-    """Return what is known of a call after one more event."""
+    """Return the call after one more event."""
     match event:
         case CallFinished():
             return Call(

@@ -1,4 +1,4 @@
-"""Spans of time as people write them: ``days(7)``, ``timedelta(hours=4)`` or plain seconds."""
+"""Durations as users write them: ``days(7)``, ``timedelta(hours=4)`` or plain seconds."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ __all__ = ["Duration", "days", "hours", "milliseconds_of", "minutes", "seconds"]
 
 Duration: TypeAlias = float | int | timedelta
 
-# A hundred years: more is a slip of units, and would overflow the keys of the due index.
+# A hundred years. More is probably a wrong unit, and would overflow keys of the due index.
 _MILLISECONDS_MAX = 100 * 365 * 24 * 3600 * 1000
 
 
 def seconds(count: float) -> timedelta:
-    """Return that many seconds."""
+    """Return a duration of this many seconds."""
     return _timedelta("seconds", count)
 
 
 def minutes(count: float) -> timedelta:
-    """Return that many minutes."""
+    """Return a duration of this many minutes."""
     return _timedelta("minutes", count)
 
 
 def hours(count: float) -> timedelta:
-    """Return that many hours."""
+    """Return a duration of this many hours."""
     return _timedelta("hours", count)
 
 
 def days(count: float) -> timedelta:
-    """Return that many days."""
+    """Return a duration of this many days."""
     return _timedelta("days", count)
 
 
@@ -41,16 +41,16 @@ def _timedelta(unit: str, count: float) -> timedelta:
         return timedelta(**{unit: count})
     except (TypeError, ValueError, OverflowError):
         raise InvalidRequest(
-            f"{unit} is a number of them, and no more than a hundred years, not {count!r:.80}",
+            f"{unit} must be a number, at most a hundred years, got {count!r:.80}",
             field=unit,
         ) from None
 
 
 def milliseconds_of(duration: Duration, field: str) -> int:
-    """Return a span of time in whole milliseconds, rounded up.
+    """Return a duration in whole milliseconds, rounded up.
 
     Raises:
-        InvalidRequest: not a span of time, negative, or over a hundred years.
+        InvalidRequest: the value is not a duration, is negative, or is over a hundred years.
     """
     if isinstance(duration, timedelta):
         exact = duration.total_seconds() * 1000
@@ -58,10 +58,10 @@ def milliseconds_of(duration: Duration, field: str) -> int:
         exact = duration * 1000
     else:
         raise InvalidRequest(
-            f"{field} is seconds or a timedelta, not {duration!r:.80}", field=field
+            f"{field} must be seconds or a timedelta, got {duration!r:.80}", field=field
         )
     if not 0 <= exact <= _MILLISECONDS_MAX:
         raise InvalidRequest(
-            f"{field} is from 0 seconds to a hundred years, not {duration!r:.80}", field=field
+            f"{field} must be from 0 seconds to a hundred years, got {duration!r:.80}", field=field
         )
     return math.ceil(exact)

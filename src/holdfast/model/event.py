@@ -1,8 +1,8 @@
-"""What happened to a run: the facts of which its journal is made, and nothing else.
+"""The events in the journal of a run.
 
-Only completed facts are recorded. What is outstanding is derived from them again, so that a node
-costs one write. Fields may be added at the end, with a default; none is ever taken away, since
-journals outlive releases.
+Only completed facts are recorded. What is outstanding is derived from them, so that a node costs
+one write. Journals outlive releases: fields may be added at the end with a default, and are never
+removed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ __all__ = [
 
 
 class Failure(msgspec.Struct, frozen=True, array_like=True):
-    """An error, as far as it can be told to somebody in another process."""
+    """An error in a form that other processes can read."""
 
     type: str = ""
     message: str = ""
@@ -53,52 +53,52 @@ class Failure(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Fork(msgspec.Struct, frozen=True, array_like=True):
-    """Branches that are to run side by side before the run goes on."""
+    """Branches that run in parallel before the run goes on."""
 
     starts: tuple[str, ...]
-    """The first node of each branch; where there is one for each item, the one node of all."""
+    """The first node of each branch. Branches over items share one first node."""
     over: str = ""
-    """The field of the state whose items have a branch each; otherwise there is one a start."""
+    """The field whose items get one branch each; empty if each start is one branch."""
     into: str = ""
-    """The field in which such a branch finds its item."""
+    """The field in which a branch over items finds its item."""
     count: int = 0
-    """How many branches there are, where they go over items."""
+    """The number of branches over items."""
     spares: bool = False
-    """Whether a branch that fails leaves the others alone; otherwise it takes them with it."""
+    """Whether the other branches go on when one fails. Otherwise they are cancelled."""
     concurrency: int = 0
-    """How many of them run at a time; 0 leaves that to the worker."""
+    """How many branches run at a time; 0 leaves that to the worker."""
     takes: dict[str, str] | None = None
-    """Where the branch has a state of its own: its fields, each with the one it is copied from."""
+    """For an included graph: each of its fields with the outer field it is copied from."""
     gives: dict[str, str] = {}
-    """And the fields that it gives back, each with the one of its own."""
+    """For an included graph: each outer field that it changes with the inner field."""
     ops: dict[str, str] = {}
-    """The reducers of the fields that it gives back."""
+    """The reducers of the fields in ``gives``."""
 
     @property
     def width(self) -> int:
-        """How many branches there are."""
+        """The number of branches."""
         return self.count if self.over else len(self.starts)
 
 
 class NodeFinished(msgspec.Struct, frozen=True, array_like=True, tag="node"):
-    """A node returned, and this is where the run goes next."""
+    """A node returned, and the run goes on to the next node."""
 
     at_ms: int
     node: str
     visit: int
     delta: dict[str, Any]
     to: str | None
-    """The next node, as it was decided then; None where the run, or the branch, ends."""
+    """The next node; None if the run or the branch ends."""
     spent_ms: int = 0
     branch: str = ""
     ops: dict[str, str] = {}
-    """The reducers of what the delta contributes to; other fields are replaced."""
+    """The reducers of fields in the delta. Other fields are replaced."""
     fork: Fork | None = None
-    """What runs before the next node does; there always is a next node then."""
+    """The branches that run before the next node. There is always a next node then."""
 
 
 class AttemptFailed(msgspec.Struct, frozen=True, array_like=True, tag="attempt"):
-    """A node raised, and is to be tried again."""
+    """A node raised an error and will be attempted again."""
 
     at_ms: int
     node: str
@@ -110,13 +110,13 @@ class AttemptFailed(msgspec.Struct, frozen=True, array_like=True, tag="attempt")
 
 
 class SignalTaken(msgspec.Struct, frozen=True, array_like=True, tag="signal"):
-    """A wait of a node was answered by a signal."""
+    """A signal answered a wait of a node."""
 
     at_ms: int
     node: str
     visit: int
     wait: str
-    """Which of the visit's waits it was."""
+    """The key of the wait in the visit."""
     name: str
     id: str
     payload: Any = None
@@ -124,40 +124,40 @@ class SignalTaken(msgspec.Struct, frozen=True, array_like=True, tag="signal"):
 
 
 class ChildStarted(msgspec.Struct, frozen=True, array_like=True, tag="child"):
-    """A node started a run; whoever runs the node again finds it here."""
+    """A node started a child run. The next attempt of the node finds the same child."""
 
     at_ms: int
     node: str
     visit: int
     number: int
-    """Which of the visit's children it is, from 1 on."""
+    """The number of the child in the visit, from 1."""
     id: str
     graph: str
     branch: str = ""
 
 
 class CallFinished(msgspec.Struct, frozen=True, array_like=True, tag="call"):
-    """A call of a node came to an end; whoever runs the node again is given what it came to."""
+    """A call of a node ended. The next attempt of the node gets the same result."""
 
     at_ms: int
     node: str
     visit: int
     call: str
-    """Which of the visit's calls it is."""
+    """The id of the call in the visit."""
     digest: bytes
-    """A hash of its arguments."""
+    """A hash of the arguments."""
     result: Any = None
     failure: Failure | None = None
     """Why there is no result."""
     kinds: tuple[str, ...] = ()
-    """What kinds of error that was."""
+    """The names of the error's type and of its base types."""
     lasts: bool = False
-    """Whether the failure is that of the next attempts of the node as well."""
+    """Whether the next attempts of the node get the same failure."""
     spent: Spending = NO_SPENDING
     saved: Spending = NO_SPENDING
-    """What it would have cost, had there not been an answer already."""
+    """What the call would have cost without a shared answer."""
     by: str = ""
-    """Who else said so: ``probe``, ``person`` or ``cache``."""
+    """The source of the result if the call was not made: ``probe``, ``person`` or ``cache``."""
     branch: str = ""
 
 
@@ -173,19 +173,19 @@ class CallIntended(msgspec.Struct, frozen=True, array_like=True, tag="intent"):
 
 
 class CallVoided(msgspec.Struct, frozen=True, array_like=True, tag="void"):
-    """A call that was made at most once did not come about, and under its key never will."""
+    """An at-most-once call was not carried out, and its key never will be used."""
 
     at_ms: int
     node: str
     visit: int
     call: str
     by: str
-    """Who said so: ``probe``, ``person`` or ``tool``."""
+    """The source of this finding: ``probe``, ``person`` or ``tool``."""
     branch: str = ""
 
 
 class CallRetried(msgspec.Struct, frozen=True, array_like=True, tag="call_attempt"):
-    """A call failed, and is to be made again."""
+    """A call failed and will be made again."""
 
     at_ms: int
     node: str
@@ -197,7 +197,7 @@ class CallRetried(msgspec.Struct, frozen=True, array_like=True, tag="call_attemp
 
 
 class CallReserved(msgspec.Struct, frozen=True, array_like=True, tag="reserved"):
-    """A call is about to be made that may cost up to so much."""
+    """Money and tokens were reserved for a call that is about to be made."""
 
     at_ms: int
     node: str
@@ -206,19 +206,19 @@ class CallReserved(msgspec.Struct, frozen=True, array_like=True, tag="reserved")
     max_spending: Spending
     branch: str = ""
     instead: bool = False
-    """Whether it stands in the place of what was set aside before, which is known to be unspent."""
+    """Whether it replaces the reservation before it, which was not spent."""
 
 
 class BudgetDrawn(msgspec.Struct, frozen=True, array_like=True, tag="drawn"):
-    """The run was given more of the budget that it shares with others."""
+    """The run drew more from a shared budget."""
 
     at_ms: int
     total: Spending
-    """All that it was given so far."""
+    """Everything that the run has drawn so far."""
 
 
 class ChildGranted(msgspec.Struct, frozen=True, array_like=True, tag="granted"):
-    """A child is about to be started that may spend so much of the run's budget."""
+    """Part of the run's budget was set aside for a child that is about to start."""
 
     at_ms: int
     id: str
@@ -226,7 +226,7 @@ class ChildGranted(msgspec.Struct, frozen=True, array_like=True, tag="granted"):
 
 
 class TimerFired(msgspec.Struct, frozen=True, array_like=True, tag="timer"):
-    """A sleep of a node is over, or the longest that it would wait for a signal."""
+    """A sleep of a node is over, or its wait for a signal timed out."""
 
     at_ms: int
     node: str
@@ -236,14 +236,14 @@ class TimerFired(msgspec.Struct, frozen=True, array_like=True, tag="timer"):
 
 
 class WaitsRecorded(msgspec.Struct, frozen=True, array_like=True, tag="waiting"):
-    """Branches began to wait: written where there are more waits than a row holds."""
+    """Branches started to wait. Recorded only if the waits do not fit into the row."""
 
     at_ms: int
     waits: tuple[Wait, ...]
 
 
 class BranchFailed(msgspec.Struct, frozen=True, array_like=True, tag="branch"):
-    """A branch ended with an error, and the others of its fork go on."""
+    """A branch ended with an error, and the other branches of its fork go on."""
 
     at_ms: int
     branch: str
@@ -252,15 +252,15 @@ class BranchFailed(msgspec.Struct, frozen=True, array_like=True, tag="branch"):
 
 
 class Rerouted(msgspec.Struct, frozen=True, array_like=True, tag="reroute"):
-    """The run was sent to a node by something other than a route, with its state as it was."""
+    """The run was sent to a node by a stale pause or a retry. Its state did not change."""
 
     at_ms: int
     to: str | None
-    """None where it goes on at the node at which it stood."""
+    """None if the run goes on at its current node."""
     reason: str
     """``stale``, ``escalated`` or ``retried``; another program may have reasons of its own."""
     request: str = ""
-    """The id of the retry that asked for it, so that it is carried out once."""
+    """The id of the retry request, so that it is carried out once."""
     branch: str = ""
 
 
@@ -277,7 +277,7 @@ class ProgramEvent(msgspec.Struct, frozen=True, array_like=True, tag="program"):
 
 
 class Finished(msgspec.Struct, frozen=True, array_like=True, tag="finished"):
-    """The run reached its end; its state is its result."""
+    """The run reached its end. Its state is its result."""
 
     at_ms: int
 
@@ -291,20 +291,20 @@ class Failed(msgspec.Struct, frozen=True, array_like=True, tag="failed"):
 
 
 class Cancelled(msgspec.Struct, frozen=True, array_like=True, tag="cancelled"):
-    """Somebody ended the run."""
+    """A caller cancelled the run."""
 
     at_ms: int
     reason: str = ""
 
 
 class Expired(msgspec.Struct, frozen=True, array_like=True, tag="expired"):
-    """Nobody ended the run in time."""
+    """The run did not end before its expiry."""
 
     at_ms: int
 
 
 class Fenced(msgspec.Struct, frozen=True, array_like=True, tag="fence"):
-    """Another worker took the run over: whoever had it before cannot write from here on."""
+    """A worker took the run over. The previous owner can no longer write to the journal."""
 
     at_ms: int
     epoch: int
@@ -312,28 +312,28 @@ class Fenced(msgspec.Struct, frozen=True, array_like=True, tag="fence"):
 
 
 class Extended(msgspec.Struct, frozen=True, array_like=True, tag="extended"):
-    """Somebody gave the run more time; whatever is written after this lasts as long as it says.
+    """A caller extended the run. Records after this event have the new ttl.
 
-    Whether it took effect the row says: the run may have expired before.
+    The row says whether the extension took effect: the run may have expired before.
     """
 
     at_ms: int
     expires_ms: int
     ttl: int
     kept: str
-    """The retention class of the blobs that are written from here on."""
+    """The retention class of blobs written after this event."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, array_like=True, tag="snapshot"):
-    """Everything before it, folded: the first event of its record, and where readers may begin."""
+    """The fold of all events before it. Readers can start at its record."""
 
     at_ms: int
     fold: bytes
     """The execution, as `holdfast.model.fold.snapshot` encodes it."""
     size: int = 0
-    """The bytes of the journal before it."""
+    """The size in bytes of the journal before it."""
     blobs: bool = False
-    """Whether any of that is a blob."""
+    """Whether the journal before it has blobs."""
 
 
 Event: TypeAlias = (

@@ -1,10 +1,10 @@
-"""Where a run stands: what is left of its journal once it is folded.
+"""The execution of a run: everything that a program needs to decide what comes next.
 
-A run is a strand of control that goes from node to node. Where it forks, the strand waits and its
-branches go on side by side, each a strand of its own that may fork again. A branch is named by
-where it comes from: ``3.0/1.2`` is the third branch of the fork after visit 1 of the first branch
-of the fork after visit 3. Visits are counted in each strand by itself. So neither names nor visits
-depend on which branch was faster, and records of different branches can be folded in any order.
+A run is a strand that goes from node to node. At a fork the strand waits, and its branches run in
+parallel. Each branch is a strand too, and may fork again. The path of a branch says where it comes
+from: ``3.0/1.2`` is the third branch of the fork after visit 1 of the first branch of the fork
+after visit 3. Each strand counts its own visits. So neither paths nor visits depend on which branch
+was faster, and records of different branches can be folded in any order.
 """
 
 from __future__ import annotations
@@ -43,31 +43,31 @@ Ending: TypeAlias = Literal["finished", "failed", "cancelled", "expired"]
 
 
 class Strand(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that goes from node to node: the run itself, or a branch of it."""
+    """One flow of control through the nodes: the run itself, or a branch of it."""
 
     node: str
-    """The node that is to be run, or that was the last one."""
+    """The node to run next, or the last one that ran."""
     visit: int = 0
-    """Counts the nodes that the strand entered, so that every entry has a number of its own."""
+    """The number of nodes that the strand has entered before this one."""
     failed_attempts: int = 0
-    """How often the node failed in this visit."""
+    """How many attempts of the node failed in this visit."""
     retry_at_ms: int = 0
-    """When it is to be tried again."""
+    """When the next attempt may start."""
     answers: dict[str, SignalTaken | TimerFired] = {}
-    """What the waits of this visit were answered."""
+    """The signals and timers that answered waits of this visit, by key of the wait."""
     waits: tuple[Wait, ...] = ()
-    """What this visit waits for, where the row has no room for it."""
+    """The waits of this visit that do not fit into the run's row."""
     failure: Failure | None = None
     fork: Fork | None = None
-    """The branches that have to end before the node is run."""
+    """The branches that must end before the node runs."""
     children: dict[int, str] = {}
-    """The runs that this visit started, by their number."""
+    """The ids of the child runs that this visit started, by number."""
     ended: int = 0
-    """How many of them have."""
+    """How many branches of the fork have ended."""
     failures: tuple[BranchFailed, ...] = ()
-    """The branches that failed before this visit, and were to spare the others."""
+    """The failed branches of the fork before this visit, if failures spare the others."""
     calls: dict[str, Call] = {}
-    """What is known of the calls of this visit."""
+    """The calls of this visit, by id."""
     noted: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
     """See `notes`. A program that notes nothing has no such field in its snapshots."""
 
@@ -78,59 +78,59 @@ class Strand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Branch(Strand, frozen=True, kw_only=True):
-    """A strand beside others."""
+    """A strand that runs in parallel with others."""
 
     delta: dict[str, Any] = {}
-    """What it changed in the state that it began with."""
+    """What the branch changed in the state with which it started."""
     ops: dict[str, str] = {}
-    """The reducers of what it contributes to."""
+    """The reducers of the changed fields."""
     over: bool = False
     failed: BranchFailed | None = None
-    """How it failed; it is over then, too."""
+    """How the branch failed. A failed branch is over."""
 
 
 class Execution(Strand, frozen=True, kw_only=True):
-    """The fold of a journal: everything that a program decides from."""
+    """The fold of a journal."""
 
     state: dict[str, Any]
     seed: str
-    """What makes this run's draws its own."""
+    """The seed of all random draws of this run."""
     branches: dict[str, Branch] = {}
-    """The branches of all forks that are not joined yet."""
+    """The branches of all forks that are not joined yet, by path."""
     taken: frozenset[tuple[str, str]] = frozenset()
-    """Name and id of every signal that was taken, so that none counts twice."""
+    """Name and id of each signal that was taken. A signal is taken once."""
     ending: Ending | None = None
     nodes_run: int = 0
     spent_ms: int = 0
     """Time spent inside nodes."""
     fences: int = 0
-    """How often in a row the run was taken over without getting anywhere."""
+    """How often in a row the run was taken over without any progress."""
     retried: str = ""
-    """The id of the last retry that was carried out."""
+    """The id of the last retry request that was carried out."""
     ttl: int = 0
-    """How long records last since the run was extended; 0 where its row alone says so."""
+    """The ttl of records since the run was extended; 0 if it never was."""
     kept: str = ""
-    """The retention class of blobs since then."""
+    """The retention class of blobs since the run was extended."""
     spent: Spending = NO_SPENDING
-    """What its calls cost, and what those may have cost of whose end nothing is known."""
+    """Cost of finished calls plus the reservations of unresolved ones."""
     saved: Spending = NO_SPENDING
-    """What answers would have cost that others had asked for before."""
+    """What shared answers would have cost without sharing."""
     drawn: Spending | None = None
-    """What it was given of the budget that it shares with others; None where it shares none."""
+    """What the run has drawn from a shared budget; None if it shares none."""
     slices: dict[str, Spending] = {}
-    """What children with a budget of their own may spend; once they have ended, what they spent."""
+    """What each child with its own budget may spend; after its end, what it spent."""
 
     def strand(self, path: str) -> Strand | None:
-        """Return the run itself, or one of its branches if it is not joined yet."""
+        """Return the run itself for an empty path, or a branch; None if it is joined."""
         return self.branches.get(path) if path else self
 
     def runnable_strands(self) -> Iterator[tuple[str, Strand]]:
-        """Yield every strand that stands at a node to be run, with its name."""
+        """Yield each strand that is at a node to run, with its path."""
         if self.ending is None:
             yield from self.current_strands()
 
     def current_strands(self) -> Iterator[tuple[str, Strand]]:
-        """Yield every strand that stands at a node, with its name, also if the run has ended."""
+        """Yield each strand that is at a node, with its path, also after the end of the run."""
         if self.fork is None:
             yield "", self
         for path, branch in self.branches.items():
@@ -138,18 +138,18 @@ class Execution(Strand, frozen=True, kw_only=True):
                 yield path, branch
 
     def is_at_node(self, path: str) -> bool:
-        """Return whether a strand is there, and stands at a node to be run."""
+        """Return whether a strand exists and is at a node to run."""
         strand = self.strand(path)
         over = isinstance(strand, Branch) and strand.over
         return strand is not None and strand.fork is None and not over
 
     def is_at_visit(self, path: str, visit: int) -> bool:
-        """Return whether a strand stands at the node of a certain visit."""
+        """Return whether a strand is at the node of a given visit."""
         strand = self.strand(path)
         return strand is not None and strand.visit == visit and self.is_at_node(path)
 
     def strands_after(self, path: str) -> Iterator[str]:
-        """Yield the strands that may have come to stand at a node by an event of this one."""
+        """Yield the strands that may be at a new node after an event of this one."""
         while path not in self.branches and path:
             path = outer_path(path)
         strand = self.strand(path)
@@ -173,11 +173,11 @@ class Execution(Strand, frozen=True, kw_only=True):
         return reduced(seen, branch.delta, branch.ops)
 
     def spares(self, path: str) -> bool:
-        """Return whether the others of its fork outlive this branch if it fails."""
+        """Return whether the other branches of its fork go on if this branch fails."""
         return self._fork_of(path).spares
 
     def max_concurrent_branches(self, path: str) -> int:
-        """Return how many branches of this one's fork may run at a time; 0 for any number."""
+        """Return how many branches of its fork may run at a time; 0 means any number."""
         return self._fork_of(path).concurrency if path else 0
 
     def _fork_of(self, path: str) -> Fork:
@@ -188,20 +188,20 @@ class Execution(Strand, frozen=True, kw_only=True):
 
 
 def outer_path(path: str) -> str:
-    """Return the strand whose branch this one is."""
+    """Return the path of the strand that forked into this branch."""
     return path.rpartition("/")[0]
 
 
 def is_within(path: str, within: str) -> bool:
-    """Return whether a strand is this one, or came from it."""
+    """Return whether a strand is ``within`` itself or one of its branches at any depth."""
     return not within or path == within or path.startswith(f"{within}/")
 
 
 def nodes_summary(execution: Execution) -> str:
-    """Return where a run stands, as people read it: ``read x14, check``."""
+    """Return the current nodes of a run for display: ``read x14, check``."""
     if not execution.branches:
         return execution.node
-    # Also once the run has ended: people look where it stood then.
+    # Also after the end of the run: operators want to see where it was.
     nodes = Counter(strand.node for _, strand in execution.current_strands())
     shown = ", ".join(name if n == 1 else f"{name} x{n}" for name, n in nodes.items())
     return shown if len(shown) <= _SUMMARY_CHARS_MAX else shown[: _SUMMARY_CHARS_MAX - 1] + "…"
@@ -211,7 +211,7 @@ _SUMMARY_CHARS_MAX = 200
 
 
 def branch_paths(path: str, strand: Strand) -> Iterator[str]:
-    """Yield the names of a strand's branches; they fork after the visit before the one to come."""
+    """Yield the paths of a strand's branches. They contain the visit after which it forked."""
     if strand.fork is not None:
         prefix = f"{path}/" if path else ""
         for number in range(strand.fork.width):

@@ -1,4 +1,4 @@
-"""An error as it is written down."""
+"""Converts an exception to the form in which the journal stores it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TRACE_CHARS_MAX = 8_000
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Return what is kept of an error, whatever it does when it is asked what it is."""
+    """Return the stored form of an error, even if its own methods raise."""
     name = _type_name(type(error))
     try:
         message = str(error)

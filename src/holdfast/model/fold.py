@@ -1,4 +1,4 @@
-"""The fold: how each event of a journal changes a run's execution."""
+"""Folds the events of a journal into the execution of its run."""
 
 from __future__ import annotations
 
@@ -50,13 +50,11 @@ from holdfast.model.wait import ChildWait, Wait
 __all__ = ["folded", "is_terminal", "restored", "snapshot"]
 
 _UNKNOWN_CALL = Call()
-
-
 _TERMINAL = (Finished, Failed, Cancelled, Expired)
 
 
 def is_terminal(event: Event) -> bool:
-    """Return whether nothing but a retry may follow the event."""
+    """Return whether an event ends the run. Only a retry can follow it."""
     return isinstance(event, _TERMINAL)
 
 
@@ -68,21 +66,21 @@ def folded(execution: Execution, events: Iterable[Event]) -> Execution:
 
 
 def snapshot(execution: Execution, at_ms: int, *, size: int, blobs: bool) -> Snapshot:
-    """Return the whole of an execution as an event, for readers to begin at.
+    """Return an execution as an event, so that readers can start there.
 
     Raises:
-        TypeError, ValueError, OverflowError: the state cannot be encoded.
+        TypeError, ValueError, OverflowError: a value of the state cannot be encoded.
     """
     return Snapshot(at_ms, _encoder.encode(execution), size, blobs)
 
 
 def restored(snapshot: Snapshot) -> Execution:
-    """Return the execution of which a snapshot was made.
+    """Return the execution in a snapshot.
 
-    Fields that were added since get their defaults, so old snapshots stay readable.
+    Fields that newer releases added get their defaults, so old snapshots stay readable.
 
     Raises:
-        JournalDamaged: it cannot be read.
+        JournalDamaged: the snapshot cannot be decoded.
     """
     try:
         return _decoder.decode(snapshot.fold)
@@ -91,8 +89,6 @@ def restored(snapshot: Snapshot) -> Execution:
 
 
 _encoder = msgspec.msgpack.Encoder()
-
-
 _decoder = msgspec.msgpack.Decoder(Execution)
 
 
@@ -155,7 +151,7 @@ def _folded_one(before: Execution, event: Event) -> Execution:
         case Fenced():
             return msgspec.structs.replace(before, fences=before.fences + 1)
         case Extended():
-            # Nobody got anywhere by it: a run that kills its workers does not begin anew.
+            # This is not progress: the count of fences of a run that kills its workers must go on.
             return msgspec.structs.replace(before, ttl=max(before.ttl, event.ttl), kept=event.kept)
         case Snapshot():
             return restored(event)
@@ -213,7 +209,7 @@ def _after_node(before: Execution, event: NodeFinished) -> Execution:
 
 
 def _after_branch_end(execution: Execution, path: str) -> Execution:
-    """Return the execution after one more of a strand's branches is over."""
+    """Return the execution after one more branch of a strand has ended."""
     strand = _strand(execution, path)
     ended = strand.ended + 1
     if strand.fork is not None and ended < strand.fork.width:
@@ -222,7 +218,7 @@ def _after_branch_end(execution: Execution, path: str) -> Execution:
 
 
 def _joined(execution: Execution, path: str) -> Execution:
-    """Return the execution with a strand's branches brought together."""
+    """Return the execution after all branches of a strand have joined."""
     strand = _strand(execution, path)
     assert strand.fork is not None
     names = list(branch_paths(path, strand))
@@ -248,7 +244,7 @@ def _joined(execution: Execution, path: str) -> Execution:
 
 
 def _branch_result(fork: Fork, branch: Branch) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return what a branch gives to the strand from which it came, and the reducers for it."""
+    """Return the delta that a branch adds to its outer strand, and the reducers for it."""
     if fork.takes is None:
         delta = {name: value for name, value in branch.delta.items() if name != fork.into}
         return delta, branch.ops
@@ -288,7 +284,7 @@ def _after_call_event(before: Execution, path: str, event: CallEvent) -> Executi
 
 
 def _with_child_slice(before: Execution, child: str, spending: Spending) -> dict[str, Any]:
-    """Return what changes when a child may spend, or has spent, so much."""
+    """Return the changed fields when a child may spend, or has spent, this much."""
     return {
         "spent": before.spent + spending - before.slices.get(child, NO_SPENDING),
         "slices": {**before.slices, child: spending},
@@ -296,7 +292,7 @@ def _with_child_slice(before: Execution, child: str, spending: Spending) -> dict
 
 
 def _child_spending(before: Execution, event: SignalTaken) -> dict[str, Any]:
-    """Return what changes when a child with a budget of its own has ended."""
+    """Return the changed fields when a child with its own budget has ended."""
     child = child_id_of(event.name)
     if child not in before.slices or "spent" not in event.payload:
         return {}
@@ -304,7 +300,7 @@ def _child_spending(before: Execution, event: SignalTaken) -> dict[str, Any]:
 
 
 def _without_failures(calls: dict[str, Call], *, within: str = "") -> dict[str, Call]:
-    """Return the calls as a further attempt finds them: failures are forgotten."""
+    """Return the calls without their failures, as the next attempt finds them."""
     return {
         name: _reset_call(call) if name.startswith(within) else call
         for name, call in calls.items()
@@ -314,7 +310,7 @@ def _without_failures(calls: dict[str, Call], *, within: str = "") -> dict[str, 
 
 def _reset_call(call: Call) -> Call:
     if call.is_forgotten:
-        return Call(voided=call.voided)  # a key that was burned stays so
+        return Call(voided=call.voided)  # a voided key stays voided
     return msgspec.structs.replace(call, failed=0, retry_at_ms=0)
 
 
@@ -323,7 +319,7 @@ def _after_waits(before: Execution, event: WaitsRecorded) -> Execution:
     for wait in event.waits:
         by_branch.setdefault(wait.branch, []).append(wait)
     own = (*before.waits, *by_branch.pop("", ()))
-    # All at once: there may be thousands.
+    # One replacement of the dict: there may be thousands of branches.
     branches = dict(before.branches)
     for path, waits in by_branch.items():
         known = branches[path].waits
@@ -340,7 +336,7 @@ def _after_reroute(before: Execution, event: Rerouted) -> Execution:
         kept = _retried_strand(before) | _drawn_after_retry(before, event)
         return _with_progress(before, **kept, branches=branches, retried=event.request, ending=None)
     strand = _strand(before, event.branch)
-    # Whatever branches there are beneath it are given up.
+    # Its inner branches are dropped.
     kept_branches = {
         path: branch
         for path, branch in before.branches.items()
@@ -359,9 +355,9 @@ def _after_reroute(before: Execution, event: Rerouted) -> Execution:
 
 
 def _drawn_after_retry(before: Execution, event: Rerouted) -> dict[str, Any]:
-    """Return what changes in what a run was given when it goes on after it had failed.
+    """Return the changed fields of a run with a shared budget when it is retried.
 
-    What it had not spent then it gave back.
+    The run gave back what it had not spent when it failed.
     """
     if before.drawn is None or not event.request:
         return {}
@@ -374,10 +370,10 @@ def _drawn_after_retry(before: Execution, event: Rerouted) -> dict[str, Any]:
 
 
 def _retried_strand(strand: Strand) -> dict[str, Any]:
-    """Return what changes in a strand whose visit goes on after the run had failed.
+    """Return the changed fields of a strand whose visit continues after a retry.
 
-    What its waits were answered stands, and so do its keys. Only children that did not finish are
-    forgotten: they ended with the run, and others are started in their stead.
+    Answers of waits and voided keys stay. Children that did not finish are forgotten: they ended
+    with the run, and the visit starts new ones.
     """
     unfinished = {
         key: answer
@@ -398,12 +394,12 @@ def _retried_strand(strand: Strand) -> dict[str, Any]:
         "noted": msgspec.UNSET,
         "answers": {key: a for key, a in strand.answers.items() if key not in unfinished},
         "children": {n: id for n, id in strand.children.items() if child_signal(id) in finished},
-        # Nobody tells a run that has failed: whether they have ended meanwhile is asked again.
+        # Children do not signal a failed run, so the visit has to ask for their end again.
         "waits": tuple(wait for wait in strand.waits if not isinstance(wait.kind, ChildWait)),
     }
 
 
-# What every visit begins with.
+# The fields with which each visit starts.
 _VISIT_DEFAULTS: dict[str, Any] = {
     "failed_attempts": 0,
     "retry_at_ms": 0,

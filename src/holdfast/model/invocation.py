@@ -1,4 +1,4 @@
-"""What a model is asked, what it answers, and what an adapter to one has to do."""
+"""Requests to models, their answers, and the port that an adapter implements."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ __all__ = [
 ]
 
 Emit: TypeAlias = Callable[[str], None]
-"""Is told the text of an answer as it comes, in the event loop's thread; it must not raise."""
+"""Receives the text of an answer in pieces, in the thread of the event loop. Must not raise."""
 
 StopReason: TypeAlias = Literal["end", "tool_calls", "length", "filtered"]
-"""Why a model stopped: it was done, it waits for its tools, it may say no more, it was made to."""
+"""Why a model stopped: it finished, it calls tools, it reached max_tokens, or it was filtered."""
 
 _TOOLS_MAX = 128
-# Two of them, each of which takes time in proportion to the text: as one, it took the square of it
-# for what a model can be made to write.
+# Two patterns, each of which takes linear time. As one pattern they took quadratic time for texts
+# that a model can be made to write.
 _CODE_FENCE_START = re.compile(r"```[a-zA-Z]*[ \t]*\n")
 _CODE_FENCE_BODY = re.compile(r"(.*)\n[ \t]*```", re.DOTALL)
 
-# What a service puts around a prompt; each is more than any that we know of asks.
+# Tokens that a service adds to a prompt. Each is more than any known service adds.
 _PROMPT_OVERHEAD_TOKENS = 64
 _MESSAGE_OVERHEAD_TOKENS = 16
 _TOOLS_OVERHEAD_TOKENS = 1_000
@@ -59,26 +59,26 @@ class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     parameters: dict[str, Any] = msgspec.field(
         default_factory=lambda: {"type": "object", "properties": {}}
     )
-    """The JSON schema of its arguments, which is that of an object."""
+    """The JSON schema of the arguments. It must be the schema of an object."""
 
     def __post_init__(self) -> None:
         check_tool(self.name, self.description, self.parameters)
 
 
 class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A tool that a model wants to have called."""
+    """A call of a tool that a model asks for."""
 
     id: str
     name: str
     arguments: dict[str, Any] = {}
     malformed: str = ""
-    """What the model wrote instead, where that is not a JSON object."""
+    """What the model wrote if the arguments are not a JSON object."""
 
     @classmethod
     def read(cls, id: str, name: str, text: str) -> ToolCall:
-        """Return the call with the arguments that a model wrote as text."""
+        """Return a call with the arguments that a model wrote as text."""
         try:
-            # Models leave out the braces where a tool takes nothing.
+            # Models omit the braces if a tool takes no arguments.
             arguments: Any = parsed_json(text) if text.strip() else {}
         except InvalidAnswer:
             arguments = None
@@ -88,19 +88,19 @@ class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One question to a model; `Request.of` makes it of what a user wrote."""
+    """One request to a model. `Request.of` builds it from the arguments of a user."""
 
     model: str
-    """The model's `name`: its id at the service and not what it is called here, so that another one
-    under the same name is another question."""
+    """The id of the model at the service. It is not the name in this process, so that another model
+    under the same name is another request."""
     messages: list[dict[str, Any]]
     tools: tuple[ToolSpec, ...] = ()
     tool_choice: str | None = None
-    """``auto`` or None: as the model likes; ``any``: one of them; else the name of the one."""
+    """``auto`` or None: the model decides; ``any``: it must call a tool; else the tool's name."""
     output: dict[str, Any] | None = None
-    """The JSON schema of an object, where the answer shall be one."""
+    """The JSON schema of the answer, if it has to be a JSON object."""
     params: dict[str, Any] = {}
-    """max_tokens, temperature, top_p, stop, seed; under ``extra`` what only the service knows."""
+    """max_tokens, temperature, top_p, stop, seed; ``extra`` has parameters of the service."""
     idempotency_key: str = ""
 
     @classmethod
@@ -120,19 +120,19 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         seed: int | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> Request:
-        """Return the request in the form in which it is sent, hashed and kept.
+        """Return the request in the form in which it is sent, hashed and stored.
 
         Raises:
-            InvalidPrompt: a message, a tool or a parameter is wrong; ``field`` says which.
+            InvalidPrompt: a message, a tool or a parameter is invalid. ``field`` says which.
         """
         if not isinstance(tools, Sequence) or not all(isinstance(t, ToolSpec) for t in tools):
             raise InvalidPrompt(
-                f"tools are a list of ToolSpec, as tool_of(function)[0] is one, not {tools!r:.80}",
+                f"tools must be a list of ToolSpec, as tool_of(function)[0] is, got {tools!r:.80}",
                 field="tools",
             )
         if len(tools) > _TOOLS_MAX:
             raise InvalidPrompt(
-                f"{len(tools)} tools are more than {_TOOLS_MAX}",
+                f"tools must have at most {_TOOLS_MAX} elements, got {len(tools)}",
                 field="tools",
                 size=len(tools),
                 limit=_TOOLS_MAX,
@@ -140,10 +140,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         names = [tool.name for tool in tools]
         for index, name in enumerate(names):
             if name in names[:index]:
-                raise InvalidPrompt(f"two tools are called {name}", field=f"tools[{index}].name")
+                raise InvalidPrompt(f"two tools have the name {name}", field=f"tools[{index}].name")
         if tool_choice is not None and (not names or tool_choice not in ("auto", "any", *names)):
             raise InvalidPrompt(
-                f"tool_choice is auto, any or the name of a tool, not {tool_choice!r:.80}",
+                f"tool_choice must be auto, any or the name of a tool, got {tool_choice!r:.80}",
                 field="tool_choice",
             )
         return cls(
@@ -165,16 +165,16 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a model answered; this is what the journal keeps."""
+    """The answer of a model, as the journal stores it."""
 
     text: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     usage: Usage = Usage()
     stop_reason: StopReason = "end"
     model: str = ""
-    """Which model it was, as the service calls it."""
+    """The name of the model, as the service reports it."""
     value: Any = None
-    """What the text says as JSON, where a schema was given; None where it is not JSON."""
+    """The text parsed as JSON, if a schema was given; None if it is not JSON."""
 
     @classmethod
     def to(
@@ -187,7 +187,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         stop_reason: StopReason = "end",
         model: str = "",
     ) -> Answer:
-        """Return the answer to a request, with its value where one was asked for."""
+        """Return the answer to a request. Parse its text if the request has a schema."""
         value: Any = None
         if request.output is not None and text:
             with suppress(InvalidAnswer):
@@ -202,10 +202,10 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
     def json(self) -> Any:
-        """Return what the answer says as JSON, also if that stands in a fence.
+        """Return the answer parsed as JSON, also from a code fence.
 
         Raises:
-            InvalidAnswer: it is not JSON, or was cut before it became JSON.
+            InvalidAnswer: the text is not JSON, or was cut at max_tokens.
         """
         if self.value is not None:
             return self.value
@@ -215,12 +215,12 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             if self.stop_reason == "length":
                 raise InvalidAnswer(
                     f"the answer was cut after {self.usage.output_tokens} tokens; "
-                    "give it more with max_tokens"
+                    "pass a higher max_tokens"
                 ) from None
             raise error
 
     def message(self) -> dict[str, Any]:
-        """Return the answer as the message by which a conversation goes on."""
+        """Return the answer as a message, to continue the conversation."""
         message: dict[str, Any] = {"role": "assistant", "content": self.text}
         if self.tool_calls:
             message["tool_calls"] = [
@@ -235,42 +235,42 @@ class Model(Protocol):
 
     @property
     def name(self) -> str:
-        """What the service calls the model."""
+        """The id of the model at the service."""
         ...
 
     @property
     def price(self) -> ModelPrice | None:
-        """What its tokens cost; None where nobody knows."""
+        """The price of its tokens; None if it is not known."""
         ...
 
     @property
     def max_tokens(self) -> int:
-        """How many tokens an answer has at most, if a request does not say."""
+        """The limit on tokens of an answer, if the request has none."""
         ...
 
     def tokens_max(self, request: Request) -> tuple[int, int]:
-        """Return more tokens than the request can take, in and out: what is reserved for it."""
+        """Return upper bounds for the input and output tokens of a request, to reserve them."""
         ...
 
     async def answer(self, request: Request, emit: Emit | None) -> Answer:
-        """Ask once, without trying again, and tell ``emit`` the text as it comes.
+        """Ask the model once, without a retry, and pass the text to ``emit`` as it comes.
 
-        What ``emit`` was told, put together, is the answer's text; after an error or a
-        cancellation it is told nothing more. An answer that was paid is returned whatever it
-        says: also one that was cut, or is not the JSON that was asked for.
+        The pieces passed to ``emit`` make up the text of the answer. After an error or a
+        cancellation there are no more pieces. An answer that was paid for is always returned, even
+        if it was cut or is not the JSON that was asked for.
 
         Raises:
-            ModelUnavailable: it may succeed later. It may have been paid nevertheless.
-            ModelRefused: it will not.
+            ModelUnavailable: another attempt may succeed. This one may have been charged.
+            ModelRefused: another attempt will not succeed.
         """
         ...
 
 
 def input_tokens_max(request: Request, *, image_tokens: int, document_tokens: int) -> int:
-    """Return more tokens than the prompt of a request can have.
+    """Return an upper bound for the input tokens of a request.
 
-    No tokenizer in use makes more than one token of a byte. Pictures and documents are counted by
-    what the service asks for one at most, except documents that are text.
+    No tokenizer in use makes more than one token of a byte. Images and documents count with the
+    highest number of tokens that the service charges for one. Text documents count by their bytes.
     """
     total = _PROMPT_OVERHEAD_TOKENS + _MESSAGE_OVERHEAD_TOKENS * len(request.messages)
     for message in request.messages:
@@ -293,33 +293,33 @@ def input_tokens_max(request: Request, *, image_tokens: int, document_tokens: in
 def tokens_max(
     request: Request, *, image_tokens: int, context_tokens: int, max_tokens: int
 ) -> tuple[int, int]:
-    """Return more tokens than a request can take, in and out, of a model with such a context.
+    """Return upper bounds for the input and output tokens of a request.
 
-    ``max_tokens`` is how long an answer may be where the request does not say.
+    ``max_tokens`` is the limit on the answer if the request has none.
     """
     bound = input_tokens_max(request, image_tokens=image_tokens, document_tokens=context_tokens)
     return min(bound, context_tokens), request.params.get("max_tokens", max_tokens)
 
 
 def parsed_json(text: str) -> Any:
-    """Return what a model wrote as JSON, the whole or what stands in its fence.
+    """Return the text of a model, or the first code fence in it, parsed as JSON.
 
     Raises:
-        InvalidAnswer: it is not JSON, or holds what cannot be kept.
+        InvalidAnswer: the text is not JSON, or has a value that cannot be stored.
     """
     try:
         return _decoded_json(text)
     except ValueError as error:
         reason = error
     begins = _CODE_FENCE_START.search(text)
-    # If nothing ends the first fence, nothing ends a later one.
+    # If the first fence has no end, a later one has none either.
     if begins is not None and (fenced := _CODE_FENCE_BODY.match(text, begins.end())):
         try:
             return _decoded_json(fenced[1])
         except ValueError as error:
             reason = error
-    # It says where the JSON breaks, and quotes nothing: an answer may hold anything.
-    raise InvalidAnswer(f"the answer is not JSON: {reason}; it has {len(text):,} letters")
+    # The message says where the JSON is invalid. It does not quote the untrusted answer.
+    raise InvalidAnswer(f"the answer is not JSON: {reason}; it has {len(text):,} characters")
 
 
 def _decoded_json(text: str) -> Any:

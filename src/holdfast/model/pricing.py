@@ -1,8 +1,8 @@
-"""What a model's call took, and what that costs.
+"""The token usage of calls to models, and what it costs.
 
-Money is whole nanodollars: a token of a cheap model costs 35 of them, and sums of floats drift.
-Prices are dated data. A model without a list price here has none: a wrong one would let a budget be
-missed, and whoever knows better gives an adapter its ``price=``.
+Money is counted in whole nanodollars: a token of a cheap model costs 35 of them, and sums of floats
+drift. List prices are valid from a date. A model that is not listed has no price, because a wrong
+price would let a run exceed its budget. Pass ``price=`` to the adapter of such a model.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ __all__ = ["MODEL_PRICES", "ModelPrice", "ModelPrices", "Usage", "price_of"]
 
 _MILLION = 1_000_000
 
-# What may follow a model's name in its id: a date or "latest", a version, the size of its context.
+# The rest of an id after the model's name: a date or "latest", a version, a context size.
 _VERSION = re.compile(r"(-(\d{8}|\d{4}-\d\d-\d\d|latest))?(-v\d+)?(:\d+)?(:\w+)?", re.ASCII)
-# Where Bedrock may send a call; only "global" may have a price of its own.
+# The geography of a Bedrock profile. Only "global" may have its own price.
 _GEOGRAPHY = re.compile(r"(apac|au|ca|eu|jp|sa|us|us-gov|global)\.")
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The tokens that a call took, as the service counted them."""
+    """The tokens of a call, as counted by the service."""
 
     input_tokens: int = 0
-    """All that was read, what came out of the service's cache included."""
+    """All input tokens, including cached ones."""
     output_tokens: int = 0
-    """All that was made, what the model thought to itself included."""
+    """All output tokens, including reasoning."""
     cached_input_tokens: int = 0
-    """How many of the input tokens came out of the service's cache."""
+    """How many of the input tokens came from the cache of the service."""
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -46,14 +46,14 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ModelPrice(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a token costs, in nanodollars."""
+    """The price of a token, in nanodollars."""
 
     input: int
     output: int
     cached_input: int | None = None
-    """For input out of the service's cache; None where it costs what other input costs."""
+    """The price of cached input; None if it is that of other input."""
     long_above: int | None = None
-    """Above how many input tokens a call, as a whole, has the price ``long``."""
+    """A call with more input tokens than this has the price ``long`` as a whole."""
     long: ModelPrice | None = None
 
     def __post_init__(self) -> None:
@@ -63,11 +63,11 @@ class ModelPrice(msgspec.Struct, frozen=True, omit_defaults=True):
                 continue
             if type(value) is not int or value < 0:
                 raise InvalidRequest(
-                    f"a price is whole nanodollars a token, and {field}={value!r:.80} is not",
+                    f"{field} must be an integer of nanodollars a token, from 0, got {value!r:.80}",
                     field=field,
                 )
         if (self.long is None) != (self.long_above is None):
-            raise InvalidRequest("long and long_above go together", field="long")
+            raise InvalidRequest("set both of long and long_above, or neither", field="long")
 
     @classmethod
     def per_million(
@@ -79,12 +79,12 @@ class ModelPrice(msgspec.Struct, frozen=True, omit_defaults=True):
         long_above: int | None = None,
         long: ModelPrice | None = None,
     ) -> ModelPrice:
-        """Return the price that is listed as so many dollars for a million tokens.
+        """Return a price from dollars for a million tokens.
 
-        What is no whole nanodollar a token is rounded up: a budget is rather kept than missed.
+        Fractions of a nanodollar are rounded up, so that a run does not exceed its budget.
 
         Raises:
-            InvalidRequest: one of them is not a sum of money.
+            InvalidRequest: a price is not a number of dollars from 0.
         """
         return cls(
             _nanodollars("input", input),
@@ -95,7 +95,7 @@ class ModelPrice(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
     def cost(self, usage: Usage) -> int:
-        """Return what that usage of one call costs, in nanodollars."""
+        """Return the cost of one call, in nanodollars."""
         price = self._tier_for(usage.input_tokens)
         cached = min(usage.cached_input_tokens, usage.input_tokens)
         cached_price = price.input if price.cached_input is None else price.cached_input
@@ -106,7 +106,7 @@ class ModelPrice(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
     def max_cost(self, tokens: tuple[int, int]) -> int:
-        """Return what a call costs at most that takes no more tokens than these, in and out."""
+        """Return the highest cost of a call with at most these input and output tokens."""
         price = self._tier_for(tokens[0])
         return tokens[0] * max(price.input, price.cached_input or 0) + tokens[1] * price.output
 
@@ -118,28 +118,30 @@ class ModelPrice(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def _nanodollars(field: str, dollars: float | str | Decimal) -> int:
     try:
-        # By its text, since 0.1 as a float is a little more than a tenth.
+        # Through its text: the float 0.1 is slightly more than a tenth.
         exact = Decimal(str(dollars)) * NANODOLLARS_PER_DOLLAR / _MILLION
         if exact >= 0:
             return int(exact.to_integral_value(ROUND_CEILING))
     except ArithmeticError:
         pass
-    raise InvalidRequest(f"{field}={dollars!r:.80} is no sum of dollars", field=field)
+    raise InvalidRequest(
+        f"{field} must be a number of dollars from 0, got {dollars!r:.80}", field=field
+    )
 
 
 class ModelPrices(msgspec.Struct, frozen=True, kw_only=True):
-    """The list prices that hold from a day on, until a later list names the model again."""
+    """List prices from a day on, until a later list has the model again."""
 
     valid_from: date
     source: str
     prices: Mapping[str, ModelPrice]
-    """By the model's id without its version."""
+    """The prices by model id without its version."""
 
 
 def price_of(model_id: str, on: date | None = None) -> ModelPrice | None:
-    """Return the list price of a model on that day, or the newest; None where none is known.
+    """Return the list price of a model on a day, by default the newest; None if it is not listed.
 
-    An id goes by what it begins with, and may be that of a profile of Bedrock or its ARN.
+    The id can have a version, and can be a profile of Bedrock or its ARN.
     """
     name = model_id.rpartition("/")[2] if model_id.startswith("arn:") else model_id
     names = [name, _GEOGRAPHY.sub("", name, count=1)]

@@ -1,4 +1,4 @@
-"""How far something has come that takes long: values that are yielded on the way."""
+"""Progress reports of long operations."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ __all__ = ["BulkProgress", "SweepProgress"]
 
 
 class BulkProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far acting on many runs has come."""
+    """The progress of a bulk action on runs."""
 
     seen: int = 0
-    """How many runs of the list fitted the filter so far."""
+    """How many runs matched the filter so far."""
     done: int = 0
     refused: int = 0
-    """Runs that had ended, or gone on, by the time that their turn came."""
+    """Runs that had changed, so that the action no longer applied."""
     failed: int = 0
     cursor: str | None = None
-    """Pass it on to go on from here; None once everything was seen."""
+    """Pass it to continue from here; None at the end."""
     errors: tuple[str, ...] = ()
-    """What went wrong with the first few that failed."""
+    """The errors of the first few runs that failed."""
 
 
 class SweepProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a sweep has come; after a dry run, what one would do."""
+    """The progress of a sweep; in a dry run, what a sweep would do."""
 
     blobs: int = 0
-    """How many blobs were looked at."""
+    """How many blobs were checked."""
     kept: int = 0
-    """Runs, each with all its blobs, that are still there; and shared answers."""
+    """Runs and shared answers with blobs that still exist."""
     young: int = 0
-    """Of these, what was begun too lately to tell whether anything names its blobs."""
+    """Runs and shared answers that are too young to decide."""
     freed: int = 0
-    """Of these, what nothing names any more."""
+    """Runs and shared answers that no longer exist."""
     deleted: int = 0
-    """How many blobs those had."""
+    """How many of their blobs were deleted."""
     foreign: int = 0
-    """Blobs that are neither: they are left alone."""
+    """Blobs of neither kind. They are left alone."""
     leftovers: int = 0
-    """Half-written files and empty folders that crashes had left behind."""
+    """Partial files and empty folders left behind by crashes."""

@@ -1,4 +1,4 @@
-"""Quotas as their users declare them, and what one use of them costs."""
+"""Quotas as users declare them, and the cost of one use."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ _CONCURRENCY_MAX = 1_000
 _WINDOW_US_MIN = 1_000_000
 _WINDOW_US_MAX = 31 * 24 * 3600 * 1_000_000
 
-# How late a caller may begin, after the moment that it was given: long enough for a busy process to
-# wake up, short enough to leave most of the window to be used.
+# How late after its granted time a caller may start: long enough for a busy process to wake up,
+# short enough to leave most of the window usable.
 _GRACE_SHARE = 0.02
 _GRACE_US_MAX = 500_000
-# What is not in our hands: the way to the callee, clocks that differ, a process that stalls just
-# when it begins.
+# Allowance for what the caller cannot control: the network, clocks that differ, a stall right at
+# the start.
 _ALLOWANCE_SHARE = 0.05
 _ALLOWANCE_US_MAX = 2_000_000
-# A process that keeps missing its moments may ask for as much as a window more, and for this much
-# where a window is shorter: slower ones exist.
+# A process that keeps starting late may ask for the length of a window more, or for this much if
+# the window is shorter.
 _SLACK_US_MAX_MIN = 2_000_000
-# What is to be left of a limit on requests once grace, allowance and bursts are paid for.
+# The share of a limit on requests that is left after grace, allowance and bursts.
 _USED_SHARE_MIN = 0.935
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """What one use of a quota takes, or took."""
+    """What one use of a quota takes."""
 
     requests: int = 1
     tokens: int = 0
@@ -44,8 +44,8 @@ class Cost(msgspec.Struct, frozen=True):
             value = getattr(self, field)
             if type(value) is not int or not 0 <= value <= _LIMIT_MAX:
                 raise InvalidRequest(
-                    f"a cost's {field} are a whole number from 0 to {_LIMIT_MAX:,}, "
-                    f"not {value!r:.80}",
+                    f"{field} of a cost must be an integer from 0 to {_LIMIT_MAX:,}, "
+                    f"got {value!r:.80}",
                     field=field,
                 )
 
@@ -55,15 +55,14 @@ ONE_REQUEST = Cost()
 
 class _Named(msgspec.Struct, frozen=True):
     name: str
-    """Whoever declares a quota of this name shares it."""
+    """All quotas with this name share their limits."""
 
 
 class Quota(_Named, frozen=True, kw_only=True):
-    """How much of something outside all workers together may use.
+    """Limits how much of an external service all workers together use.
 
-    In no window of the length ``per`` are more ``requests``, ``tokens`` or ``dollars`` used, and
-    never more than ``concurrency`` calls are under way. With ``per_tenant`` each tenant has it for
-    itself.
+    No window of length ``per`` has more ``requests``, ``tokens`` or ``dollars``. At most
+    ``concurrency`` calls run at a time. With ``per_tenant`` each tenant has its own limits.
     """
 
     requests: int | None = None
@@ -75,26 +74,28 @@ class Quota(_Named, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if type(self.name) is not str or not self.name:
-            raise InvalidRequest(f"a quota's name is text, not {self.name!r:.80}", field="name")
+            raise InvalidRequest(
+                f"the name of a quota must be a string, got {self.name!r:.80}", field="name"
+            )
         _check_int("requests", self.requests, _LIMIT_MAX)
         _check_int("tokens", self.tokens, _LIMIT_MAX)
         _check_int("concurrency", self.concurrency, _CONCURRENCY_MAX)
         if self.dollars is not None and nanodollars_of(self.dollars, "dollars") < 1:
-            raise InvalidRequest("a quota of no dollars lets nothing pass", field="dollars")
+            raise InvalidRequest("dollars of a quota must be more than 0", field="dollars")
         window_us = milliseconds_of(self.per, "per") * 1000
         if not _WINDOW_US_MIN <= window_us <= _WINDOW_US_MAX:
             raise InvalidRequest(
-                f"per is from 1 second to 31 days, not {self.per!r:.80}", field="per"
+                f"per must be from 1 second to 31 days, got {self.per!r:.80}", field="per"
             )
         if type(self.per_tenant) is not bool:
             raise InvalidRequest(
-                f"per_tenant is True or False, not {self.per_tenant!r:.80}", field="per_tenant"
+                f"per_tenant must be True or False, got {self.per_tenant!r:.80}", field="per_tenant"
             )
         limits = (self.requests, self.tokens, self.dollars, self.concurrency)
         if all(limit is None for limit in limits):
             raise InvalidRequest(
-                f"the quota {self.name!r:.80} limits nothing: give it requests, tokens, dollars "
-                "or concurrency",
+                f"quota {self.name!r:.80} must limit something: pass requests, tokens, dollars or "
+                "concurrency",
                 field="requests",
             )
 
@@ -109,30 +110,30 @@ class Quota(_Named, frozen=True, kw_only=True):
 
     @property
     def grace_us(self) -> int:
-        """How much later than the moment that it was given a caller may begin."""
+        """How late after its granted time a caller may start."""
         return min(round(self.window_us * _GRACE_SHARE), _GRACE_US_MAX)
 
     @property
     def slack_us_max(self) -> int:
-        """How much more than the grace a caller may ask for that keeps missing its moments."""
+        """How much time beyond the grace a caller that keeps starting late may ask for."""
         return max(self.window_us, _SLACK_US_MAX_MIN)
 
     @property
     def span_us(self) -> int:
-        """The window as it is counted: what is so far apart when it is granted never meets in one.
+        """The internal length of a window: grants this far apart never arrive in one window.
 
-        What is granted for a moment arrives from then on until the grace and the allowance are
-        over. So two arrivals are closer to each other by at most these two than their moments are.
+        A request arrives at its granted time, or later by at most the grace and the allowance. So
+        two arrivals are closer to each other than their granted times by at most these two.
         """
         allowance = min(round(self.window_us * _ALLOWANCE_SHARE), _ALLOWANCE_US_MAX)
         return self.window_us + self.grace_us + allowance
 
     @property
     def burst(self) -> int:
-        """How many requests may come at once after a while without any.
+        """How many requests may start at once after an idle time.
 
-        They are paid for by a slower pace, of which the grace and the allowance leave little in a
-        short window, and most in a long one.
+        A larger burst needs a slower pace. Grace and allowance leave little room for that in a
+        short window, and more in a long one.
         """
         if self.requests is None:
             return 1
@@ -140,25 +141,25 @@ class Quota(_Named, frozen=True, kw_only=True):
         return max(1, math.floor(self.requests + 1 - paced))
 
     def pace_us(self, requests: int, slack_us: int = 0) -> int:
-        """Return how long that many requests take when all that may come do come.
+        """Return the time that this many requests take at full load.
 
-        ``slack_us`` is by how much more than the grace some of them may be late.
+        ``slack_us`` is the time beyond the grace by which some of them may be late.
         """
         assert self.requests is not None
         return -(-requests * (self.span_us + slack_us) // (self.requests - self.burst + 1))
 
     def check_cost(self, cost: Cost) -> None:
-        """Check that a cost can be granted at all.
+        """Check that the quota can ever grant a cost.
 
         Raises:
-            QuotaTooSmall: it is more than the quota gives in a whole window.
+            QuotaTooSmall: the cost is more than the quota allows in a whole window.
         """
         for field in ("requests", "tokens", "nanodollars"):
             limit, asked = getattr(self, field), getattr(cost, field)
             if limit is not None and asked > limit:
                 raise QuotaTooSmall(
-                    f"the quota {self.name!r:.80} gives {limit:,} {field} in each window, and "
-                    f"{asked:,} are asked for at once: that can never be granted",
+                    f"a call needs {asked:,} {field}, but the quota {self.name!r:.80} allows "
+                    f"{limit:,} in a whole window: it can never be granted",
                     field=field,
                     size=asked,
                     limit=limit,
@@ -169,33 +170,34 @@ def nanodollars_of(dollars: float, field: str) -> int:
     """Return dollars as whole nanodollars.
 
     Raises:
-        InvalidRequest: not an amount of money, or more than anybody has.
+        InvalidRequest: the value is not a number, is negative, or is too large.
     """
     if isinstance(dollars, bool) or not isinstance(dollars, int | float):
-        raise InvalidRequest(f"{field} is a number, not {dollars!r:.80}", field=field)
+        raise InvalidRequest(f"{field} must be a number, got {dollars!r:.80}", field=field)
     if not 0 <= dollars <= _LIMIT_MAX / NANODOLLARS_PER_DOLLAR:
         raise InvalidRequest(
-            f"{field} is from 0 to {_LIMIT_MAX // NANODOLLARS_PER_DOLLAR:,}, not {dollars!r:.80}",
+            f"{field} must be from 0 to {_LIMIT_MAX // NANODOLLARS_PER_DOLLAR:,}, "
+            f"got {dollars!r:.80}",
             field=field,
         )
     return round(dollars * NANODOLLARS_PER_DOLLAR)
 
 
 def validated_tool_quota(quota: object) -> Quota | None:
-    """Return what limits calls of a tool, if anything does.
+    """Return the quota of a tool; None if it has none.
 
     Raises:
-        InvalidRequest: it is not a Quota, or limits nothing that such a call takes.
+        InvalidRequest: the value is not a Quota, or limits only tokens and dollars.
     """
     if not isinstance(quota, Quota | None):
         raise InvalidRequest(
-            f"quota is a Quota, such as Quota('mail', requests=5), not {quota!r:.80}",
+            f"quota must be a Quota, such as Quota('mail', requests=5), got {quota!r:.80}",
             field="quota",
         )
     if quota is not None and quota.requests is None and quota.concurrency is None:
         raise InvalidRequest(
-            f"a call of a tool takes a request, and neither tokens nor dollars: the quota "
-            f"{quota.name!r:.80} would let all of them pass; give it requests or concurrency",
+            f"quota {quota.name!r:.80} of a tool must limit requests or concurrency: calls of "
+            "tools use neither tokens nor dollars",
             field="quota",
         )
     return quota
@@ -204,6 +206,6 @@ def validated_tool_quota(quota: object) -> Quota | None:
 def _check_int(field: str, value: int | None, max_value: int) -> None:
     if value is not None and (type(value) is not int or not 1 <= value <= max_value):
         raise InvalidRequest(
-            f"a quota's {field} is a whole number from 1 to {max_value:,}, not {value!r:.80}",
+            f"{field} of a quota must be an integer from 1 to {max_value:,}, got {value!r:.80}",
             field=field,
         )

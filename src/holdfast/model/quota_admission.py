@@ -1,4 +1,20 @@
-"""Who gets a permit of a quota, and when the others ask again."""
+"""Admission to a quota: which caller gets a permit, and when the others ask again.
+
+A caller that asks gets a time at which it may start, at most a second ahead. Or it is told when to
+ask again; then nothing is taken.
+
+A caller that keeps starting too late asks for *slack*: for more time than the grace to start in. A
+request with slack may arrive later, and so closer to the requests after it. So as long as it can
+share a window with them, all requests are paced for a window that is longer by the slack. Tokens
+and dollars with slack count for that much longer.
+
+Callers that are told to come back form a virtual queue, spread over the time that all of them need.
+New callers queue behind them, and a permit that becomes free is kept for the queue for a while. A
+caller whose turn has come but that needs more room than there is *holds* the quota: callers after
+it get nothing until it had its chance.
+
+All functions are pure. Times are microseconds of the wall clock.
+"""
 
 from __future__ import annotations
 
@@ -31,44 +47,41 @@ __all__ = [
     "slack_needed_us",
 ]
 
-# Who comes back does so somewhat before its place in the line, and waits for its moment in place:
-# it may well be that late.
+# A caller comes back this much before its turn and waits for it in place: it may be that late.
 _EARLY_US = HORIZON_US // 2
-# Nobody asks again sooner than this, nor less often than so many times in the length of a window.
+# A caller asks again no sooner than this, and at least so many times in each window.
 _RETRY_US_MIN = 50_000
 _RETRIES_PER_SPAN = 4
 # A caller that comes back may be late by this much.
 LATENESS_US = 100_000
-# How long after its moment somebody who needs much room may come, before others go on.
+# A hold ends this long after the retry time of its caller.
 _HOLD_US = 2 * HORIZON_US
-# The estimate of how long a slot is held: the least before the first release, and the most ever.
+# The lower limit of the estimated time for which a permit is held, before the first release.
 _HELD_MS_MIN = 100
 _USED_PERMILLE_CERTAIN = 900
-# Where nobody ever says how much was used, all of it is.
+# Callers that never report their usage move the estimate to 100 %.
 _UNREPORTED_WEIGHT = 64
 
 
 class PermitGranted(msgspec.Struct, frozen=True):
-    """The caller may begin at this moment, and later by the grace and the slack at most."""
+    """The caller may start at this time, or later by at most the grace and the slack."""
 
     at_us: int
     slack_us: int = 0
 
     @property
     def counted_us(self) -> int:
-        """The moment for which its tokens and dollars count."""
+        """The time at which its tokens and dollars count."""
         return self.at_us + self.slack_us
 
 
 class PermitDeferred(msgspec.Struct, frozen=True):
-    """Nothing was taken; the caller asks again at this moment, and says that it was told so."""
+    """Nothing was taken. The caller asks again at this time, and passes the time along."""
 
     retry_at_us: int
     waits_for: Literal["slot", "room", "others"] = "room"
-    """All slots are taken, a limit is reached, or the free slots are kept for callers in the line.
-
-    A caller that waits for others has no place in the line itself.
-    """
+    """``slot``: all permits are taken. ``room``: a limit is reached. ``others``: the free permits
+    are kept for callers in the queue, and this caller is not in the queue."""
 
 
 PermitReply: TypeAlias = PermitGranted | PermitDeferred
@@ -86,14 +99,14 @@ def acquired(
     token: str = "",
     lease_ms: int = 60_000,
 ) -> tuple[QuotaLevel, PermitReply]:
-    """Return what somebody who asks for a cost is answered, and the level after it.
+    """Return the reply to a caller that asks for a cost, and the level after it.
 
-    ``told_us`` is when it was told to come back, if it was. ``lead_us`` is how long the answer may
-    be on its way, ``slack_us`` how much more than the grace the caller needs to begin. ``token``
-    names the slot that it takes where the quota has ``concurrency``.
+    ``retry_at_us`` is the time at which the caller was told to come back, if it was. ``lead_us`` is
+    how long the reply may take to arrive. ``slack_us`` is the time beyond the grace that the caller
+    needs to start. ``token`` names the permit if the quota limits ``concurrency``.
 
     Raises:
-        QuotaTooSmall: the cost is more than the quota gives in a whole window.
+        QuotaTooSmall: the cost is more than the quota allows in a whole window.
     """
     quota.check_cost(cost)
     level = current_level(level, quota, now_us, lease_ms)
@@ -102,11 +115,11 @@ def acquired(
     counted_us = _counted_us(level, quota, cost)
     at_us = max(ready_us, paced_us, counted_us)
     far = at_us > now_us + HORIZON_US
-    # Its own slot may stand there, of a sending whose answer was lost.
+    # The permit may be its own, from a write whose reply was lost.
     taken = len(level.permits.keys() - {token})
     full = quota.concurrency is not None and taken >= quota.concurrency
     held = _is_blocked_by_hold(level.hold, now_us, retry_at_us)
-    # Who comes first may use what nobody else does, but not overtake those in the line.
+    # A new caller may use free room, but must not overtake the queue.
     overtakes = retry_at_us is None and ready_us < at_us < level.queue_end_us
     kept = retry_at_us is None and _is_reserved_for_queue(level, quota, taken, now_us)
     if not (far or full or held or overtakes or kept):
@@ -121,7 +134,7 @@ def acquired(
         ), granted
     if full and not far:
         if retry_at_us is not None and now_us < retry_at_us <= level.queue_end_us + 1_000:
-            return level, PermitDeferred(retry_at_us, "slot")  # it came early, and keeps its place
+            return level, PermitDeferred(retry_at_us, "slot")  # it came early, and keeps its turn
         free_us = max(level.queue_end_us, now_us) + _spacing_us(level, quota, now_us)
         return msgspec.structs.replace(level, queue_end_us=free_us), _deferred(free_us, "slot")
     if kept and not (far or held or overtakes):
@@ -142,9 +155,9 @@ def acquired(
 
 
 def slack_needed_us(quota: Quota, tardy_us: int) -> int:
-    """Return the slack that a caller needs which is late by about so much.
+    """Return the slack for a caller that starts late by about ``tardy_us``.
 
-    It is the grace times a power of two, so that few are told apart.
+    It is the grace times a power of two, so that there are few different values.
     """
     if tardy_us <= quota.grace_us:
         return 0
@@ -155,7 +168,7 @@ def slack_needed_us(quota: Quota, tardy_us: int) -> int:
 
 
 def _is_blocked_by_hold(hold: PermitHold | None, now_us: int, retry_at_us: int | None) -> bool:
-    """Return whether somebody before this one waits for room."""
+    """Return whether the quota is held for a caller before this one."""
     if hold is None or now_us >= hold.expires_us:
         return False
     return retry_at_us is None or (retry_at_us > hold.since_us and retry_at_us != hold.retry_at_us)
@@ -164,16 +177,16 @@ def _is_blocked_by_hold(hold: PermitHold | None, now_us: int, retry_at_us: int |
 def _queued(
     level: QuotaLevel, turn_us: int, step_us: int, now_us: int
 ) -> tuple[QuotaLevel, PermitDeferred]:
-    """Return the level with one more in the line, and when that one is to come back."""
+    """Return the level with one more caller in the queue, and its reply."""
     level = msgspec.structs.replace(level, queue_end_us=turn_us + step_us)
     return level, _deferred(max(turn_us - _EARLY_US, now_us + _RETRY_US_MIN))
 
 
 def _retry_at_us(level: QuotaLevel, quota: Quota, place_us: int, now_us: int) -> int:
-    """Return when somebody asks again who waits for room.
+    """Return when a caller that waits for room asks again.
 
-    Where much of what is reserved is given back, room comes long before it is certain to. How much
-    is only guessed: so who waits asks again now and then.
+    If callers give back much of what they reserve, there is room long before the latest possible
+    time. How much they give back is an estimate, so the caller asks several times.
     """
     until_us = place_us - _EARLY_US
     if level.used_permille < _USED_PERMILLE_CERTAIN:
@@ -183,7 +196,7 @@ def _retry_at_us(level: QuotaLevel, quota: Quota, place_us: int, now_us: int) ->
 
 
 def _with_hold(level: QuotaLevel, retry_at_us: int, later: PermitDeferred) -> QuotaLevel:
-    """Return the level held for somebody whose turn has come, until it comes back."""
+    """Return the level held for a caller whose turn has come, until it comes back."""
     hold = level.hold
     same = hold is not None and hold.retry_at_us == retry_at_us
     since_us = hold.since_us if hold is not None and same else retry_at_us
@@ -192,28 +205,28 @@ def _with_hold(level: QuotaLevel, retry_at_us: int, later: PermitDeferred) -> Qu
 
 
 def _is_large(quota: Quota, cost: Cost) -> bool:
-    """Return whether a cost is so large that many small ones would never leave room for it."""
+    """Return whether many small costs could starve a caller with this cost."""
     tokens = quota.tokens is not None and cost.tokens * SLICES > quota.tokens
     money = quota.nanodollars is not None and cost.nanodollars * SLICES > quota.nanodollars
     return tokens or money
 
 
 def _paced_us(level: QuotaLevel, quota: Quota, cost: Cost, slack_us: int) -> int:
-    """Return when so many requests may come."""
+    """Return when this many requests are on pace."""
     if quota.requests is None or not cost.requests:
         return 0
     beyond = cost.requests - quota.burst
-    # What comes early is not earlier by the slack of others.
+    # Requests within the burst do not become earlier by the slack of others.
     return level.tat_us + quota.pace_us(beyond, _slack_us(level, slack_us) if beyond > 0 else 0)
 
 
 def _slack_us(level: QuotaLevel, slack_us: int) -> int:
-    """Return the most slack with which one that has so much may share a window."""
+    """Return the largest slack in the window of a request with this slack."""
     return max(slack_us, level.slacks[0].slack_us if level.slacks else 0)
 
 
 def _counted_us(level: QuotaLevel, quota: Quota, cost: Cost) -> int:
-    """Return when there is room for so many tokens and so much money, if nobody else takes any."""
+    """Return when there is room for the tokens and the money, if no other caller takes any."""
     tokens = _free_at_us(
         [(one.at_us, one.tokens) for one in level.spent], quota, quota.tokens, cost.tokens
     )
@@ -229,8 +242,8 @@ def _counted_us(level: QuotaLevel, quota: Quota, cost: Cost) -> int:
 def _free_at_us(spent: list[tuple[int, int]], quota: Quota, limit: int | None, amount: int) -> int:
     if limit is None or not amount:
         return 0
-    # All that counts from then on is counted, also what is granted for later: so every window in
-    # which the new one may come to lie has room for it.
+    # Counts everything that is granted, also for later times: so each window that may contain the
+    # new request has room for it.
     total, room_us = amount + sum(counts for _, counts in spent), 0
     for at_us, counts in spent:
         if total <= limit:
@@ -277,12 +290,12 @@ def _with_grant(
 def _deferred(
     retry_at_us: int, waits_for: Literal["slot", "room", "others"] = "room"
 ) -> PermitDeferred:
-    # Callers are told whole milliseconds.
+    # Callers get whole milliseconds.
     return PermitDeferred(-(-retry_at_us // 1000) * 1000, waits_for)
 
 
 def _step_us(level: QuotaLevel, quota: Quota, cost: Cost) -> int:
-    """Return how much of the time of all that one in the line takes, about."""
+    """Return the estimated time between this caller and the next one in the queue."""
     steps = [1]
     if quota.requests is not None:
         steps.append(quota.pace_us(cost.requests, _slack_us(level, 0)))
@@ -295,10 +308,10 @@ def _step_us(level: QuotaLevel, quota: Quota, cost: Cost) -> int:
 
 
 def _is_reserved_for_queue(level: QuotaLevel, quota: Quota, taken: int, now_us: int) -> bool:
-    """Return whether callers in the line are due soon for all free slots.
+    """Return whether callers in the queue are due soon for all free permits.
 
     A process writes the releases and the requests of its callers together. Without this rule a
-    busy process would take its own slots again, and callers in the line would never find one free.
+    busy process would take its own permits again, and the queue would never find one free.
     """
     if quota.concurrency is None or level.queue_end_us <= now_us:
         return False
@@ -307,24 +320,24 @@ def _is_reserved_for_queue(level: QuotaLevel, quota: Quota, taken: int, now_us: 
 
 
 def _reserved_us(level: QuotaLevel, quota: Quota, now_us: int) -> int:
-    """Return how long a free slot waits for callers in the line, which may have died."""
+    """Return how long a free permit is kept for the queue. Its callers may have died."""
     return 2 * _spacing_us(level, quota, now_us) + LATENESS_US
 
 
 def _spacing_us(level: QuotaLevel, quota: Quota, now_us: int) -> int:
-    """Return the time between two callers in the line for a slot.
+    """Return the time between two callers in the queue for a permit.
 
-    It is half of the estimated time between two releases. A caller that finds no slot goes to the
-    end of the line, and a free slot is wasted until the next caller comes.
+    It is half of the estimated time between two releases. A caller that finds no permit goes to the
+    end of the queue, and a free permit is wasted until the next caller comes.
     """
     assert quota.concurrency is not None
     return max(_held_ms(level, now_us) * 1000 // quota.concurrency // 2, 10_000)
 
 
 def _held_ms(level: QuotaLevel, now_us: int) -> int:
-    """Return how long a slot is held, about.
+    """Return the estimated time for which a permit is held.
 
-    Before the first release it is the time for which the oldest slot has been held so far. Callers
+    Before the first release it is the time for which the oldest permit has been held. Callers
     of short calls then come back soon, and callers of long calls less and less often.
     """
     if level.held_ms:

@@ -1,24 +1,12 @@
-"""How much of a quota is used: what its item holds, and what is granted next.
+"""The level of a quota: how much of it is used, as its item stores it.
 
-Time is given out. Who asks gets a moment at which to begin, at most a second ahead, or is told when
-to ask again; then nothing is taken.
+Requests are *paced* (GCRA): `tat_us` is the time at which the next request would be on time, and
+each request moves it by one interval. Tokens and dollars are *counted*: their amounts differ, and a
+reservation that was not used must be given back, which a pace cannot do. A slice sums what was
+granted within one twenty-fourth of the window, and is kept for as long as it counts.
 
-Requests are *paced*: `tat_us` is when the next one would be on time if none came early, and grows
-by the same interval for each (GCRA). Tokens and dollars are *counted*: they come in lumps, and what
-was reserved and not used has to count no more, which a pace cannot undo. Their moments are kept for
-as long as they count, those of one twenty-fourth of the window together.
-
-A caller that keeps missing its moments asks for *slack*: for more time than the grace to begin in.
-A request with slack may arrive that much later, and so come that much closer to those after it. So
-as long as it can share a window with them, all requests are paced for a window that is longer by
-the slack. Tokens and dollars with slack count for that much longer.
-
-Those who are told to come back stand in a virtual line, spread over the time that all of them will
-take, and newcomers stand behind them; a slot that becomes free is kept a while for them. One whose
-turn has come but who needs more room than there is *holds* the quota: nobody after it gets anything
-until it had its chance.
-
-All of it is pure. Moments are microseconds of the wall clock.
+All functions are pure. Times are microseconds of the wall clock. See `quota_admission` for who gets
+a permit.
 """
 
 from __future__ import annotations
@@ -49,20 +37,22 @@ __all__ = [
 ]
 
 HORIZON_US = 1_000_000
-"""A moment is given at most this far ahead."""
+"""A permit is granted for a time at most this far ahead."""
 
 SLICES = 24
-# What lies further ahead than this was written by a clock that is wrong.
+"""Into how many slices a window of counted amounts is divided."""
+# A time further ahead than this was written by a wrong clock.
 _CLOCK_SKEW_US_MAX = 60_000_000
 _QUEUE_US_MAX = 24 * 3600 * 1_000_000
 HELD_MS_MAX = 60_000
+"""The upper limit of the estimated time for which a permit is held."""
 _HELD_WEIGHT = 4
 _USED_WEIGHT = 4
 _USED_PERMILLE_MIN = 20
 
 
 class SpentSlice(msgspec.Struct, frozen=True, array_like=True):
-    """Tokens and money that were granted for about one moment; the last of them counts."""
+    """Tokens and money granted within one slice; ``at_us`` is the latest of these times."""
 
     at_us: int
     tokens: int
@@ -70,28 +60,28 @@ class SpentSlice(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PermitLease(msgspec.Struct, frozen=True, array_like=True):
-    """One of the calls that may be under way at once; it is free when its lease ends."""
+    """The lease of a permit for one concurrent call. The permit is free when the lease ends."""
 
     taken_ms: int
     expires_ms: int
 
 
 class PermitHold(msgspec.Struct, frozen=True, array_like=True):
-    """Somebody whose turn has come waits for room, and those after it wait for it."""
+    """The quota is held for a caller that needs much room. Callers after it have to wait."""
 
     since_us: int
-    """What it was told before: who was told to come back by then may pass."""
+    """The retry time of the caller before the hold. Callers with an earlier one may pass."""
     retry_at_us: int
-    """What it was told last."""
+    """The latest retry time of the caller."""
     expires_us: int
 
 
 class Slack(msgspec.Struct, frozen=True, array_like=True):
-    """A request was granted that may begin so much later than the grace."""
+    """A granted request that may start later than the grace allows."""
 
     slack_us: int
     expires_us: int
-    """Until then requests may share a window with it."""
+    """Until then other requests may share a window with it."""
 
 
 class QuotaLevel(msgspec.Struct, frozen=True, array_like=True):
@@ -100,23 +90,23 @@ class QuotaLevel(msgspec.Struct, frozen=True, array_like=True):
     tat_us: int = 0
     spent: tuple[SpentSlice, ...] = ()
     queue_end_us: int = 0
-    """Where the line of those ends who were told to come back."""
+    """When the last caller in the queue gets its turn."""
     hold: PermitHold | None = None
     permits: Mapping[str, PermitLease] = {}
     held_ms: int = 0
-    """How long a slot is held, about; 0 before the first release."""
+    """The estimated time for which a permit is held; 0 before the first release."""
     used_permille: int = 500
-    """How much is used of what is reserved, about."""
+    """The estimated share of reservations that is used."""
     slacks: tuple[Slack, ...] = ()
-    """The most slack first, and of less only what lasts longer."""
+    """In descending order. A smaller slack is kept only if it lasts longer."""
 
 
 def reconciled(
     level: QuotaLevel, quota: Quota, reserved: Cost, *, used: Cost, at_us: int, now_us: int
 ) -> QuotaLevel:
-    """Return the level once it is known how much of what was granted for a moment was used.
+    """Return the level after a caller reported how much of its reservation it used.
 
-    What was used beyond it counts from now on.
+    Usage beyond the reservation counts from now.
     """
     slice_us = quota.span_us // SLICES
     unused = SpentSlice(
@@ -140,7 +130,7 @@ def reconciled(
 
 
 def released(level: QuotaLevel, tokens: Iterable[str], *, now_ms: int) -> QuotaLevel:
-    """Return the level without these slots, as far as they are there."""
+    """Return the level without these permits. Unknown tokens are ignored."""
     permits = dict(level.permits)
     held_ms = level.held_ms
     for token in tokens:
@@ -151,7 +141,7 @@ def released(level: QuotaLevel, tokens: Iterable[str], *, now_ms: int) -> QuotaL
 
 
 def renewed(level: QuotaLevel, tokens: Iterable[str], *, expires_ms: int) -> QuotaLevel:
-    """Return the level with these slots held until then; those that are gone stay gone."""
+    """Return the level with the leases of these permits extended. Lost permits stay lost."""
     longer = {
         token: PermitLease(level.permits[token].taken_ms, expires_ms)
         for token in tokens
@@ -161,7 +151,7 @@ def renewed(level: QuotaLevel, tokens: Iterable[str], *, expires_ms: int) -> Quo
 
 
 def resets_at_us(level: QuotaLevel, quota: Quota) -> int:
-    """Return from when on the level is that of a quota which nobody has used."""
+    """Return the time from which the level equals that of an unused quota."""
     return max(
         level.tat_us,
         level.queue_end_us,
@@ -174,10 +164,10 @@ def resets_at_us(level: QuotaLevel, quota: Quota) -> int:
 
 
 def current_level(level: QuotaLevel, quota: Quota, now_us: int, lease_ms: int) -> QuotaLevel:
-    """Return the level without what counts no more, and without what only a wrong clock can say."""
+    """Return the level without what no longer counts, and without times from a wrong clock."""
     span_us, now_ms, hold = quota.span_us, now_us // 1000, level.hold
     slack_us = min(max((slack.slack_us for slack in level.slacks), default=0), quota.slack_us_max)
-    # Whoever was granted something by any clock has begun by then, and is out of every window.
+    # By then each granted caller has started, and is out of every window.
     safe_us = now_us + HORIZON_US + slack_us + span_us
     too_late_us = now_us + HORIZON_US + slack_us + _CLOCK_SKEW_US_MAX
     return QuotaLevel(
@@ -209,12 +199,12 @@ def current_level(level: QuotaLevel, quota: Quota, now_us: int, lease_ms: int) -
 
 
 def unpaced_us(quota: Quota) -> int:
-    """Return how much earlier a request may be granted than one that was granted before it."""
+    """Return how much earlier than the request before it a request may be granted."""
     return 0 if quota.requests is None else quota.pace_us(quota.burst - 1)
 
 
 def with_slack(slacks: tuple[Slack, ...], more: Slack) -> tuple[Slack, ...]:
-    """Return the slacks with another one, without those that say less and not for longer."""
+    """Return the slacks with another one, without those that are smaller and end earlier."""
     if any(one.slack_us >= more.slack_us and one.expires_us >= more.expires_us for one in slacks):
         return slacks
     others = [
@@ -226,14 +216,14 @@ def with_slack(slacks: tuple[Slack, ...], more: Slack) -> tuple[Slack, ...]:
 def with_spent(
     spent: tuple[SpentSlice, ...], more: SpentSlice, slice_us: int
 ) -> tuple[SpentSlice, ...]:
-    """Return what was spent with some more, or less, one for each slice, in the order of time."""
+    """Return the slices after an amount was added or given back, in the order of time."""
     if not (more.tokens or more.nanodollars):
         return spent
     slice_ = more.at_us // slice_us
     same = [more, *(one for one in spent if one.at_us // slice_us == slice_)]
     merged = SpentSlice(
         max(one.at_us for one in same),
-        # Never less than nothing, should a window have been of another length meanwhile.
+        # Never negative, even if the length of the window has changed.
         max(0, sum(one.tokens for one in same)),
         max(0, sum(one.nanodollars for one in same)),
     )

@@ -1,9 +1,9 @@
-"""How several writers of one field of the state become one value.
+"""Reducers: how a field of the state combines values from several nodes or branches.
 
-A field with a reducer is never replaced: what a node returns for it is a contribution, and the
-journal keeps contributions. So a list that grows in a loop costs what is added, not what it has
-become, and branches that write side by side are brought together in the order of the branches.
-Reducers are names, not functions: a journal must be readable without anybody's code.
+A field with a reducer is not replaced. What a node returns for it is an addition, and the journal
+stores additions. So a list that grows in a loop costs only what is added, and parallel branches are
+combined in the order of the branches. Reducers are names, not functions: a journal must be readable
+without the code of its graph.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Any, Literal, TypeAlias, cast
 __all__ = ["REDUCERS", "Reducer", "mismatch", "reduced"]
 
 Reducer: TypeAlias = Literal["append", "add", "merge", "union", "max", "min", "last"]
-"""What is done with a contribution to a field.
+"""How an addition is combined with the value of a field.
 
-``append`` puts the items of a list after those that are there, ``union`` those of them that are not
-there yet; ``add`` adds numbers; ``merge`` puts the keys of a dict over those that are there;
-``max`` and ``min`` keep the greater or the smaller; ``last`` keeps what comes last.
+``append`` adds the items of a list at the end, ``union`` only those that are not in the list yet.
+``add`` adds numbers. ``merge`` sets the keys of a dict. ``max`` and ``min`` keep the greater or the
+smaller value. ``last`` keeps the last value.
 """
 
 
 def reduced(state: Mapping[str, Any], delta: Mapping[str, Any], ops: Mapping[str, str]) -> Any:
-    """Return the state with a delta in it, each field by its reducer, and replaced without one."""
+    """Return the state after a delta. Fields without a reducer are replaced."""
     if not ops:
         return {**state, **delta}
     after = dict(state)
@@ -34,7 +34,7 @@ def reduced(state: Mapping[str, Any], delta: Mapping[str, Any], ops: Mapping[str
 
 
 def mismatch(op: str, before: Any, value: Any) -> str | None:
-    """Return why a contribution cannot be brought together with what is there, None if it can."""
+    """Return why a reducer cannot combine two values; None if it can."""
     kinds, what = _OPERAND_TYPES[op]
     if kinds and not (isinstance(value, kinds) and isinstance(before, kinds)):
         return f"{op!r} takes {what}"

@@ -1,4 +1,4 @@
-"""A run as the outside sees it: values that a list, a console or an operator shows."""
+"""Runs as callers and operators see them: rows, lists, histories."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ Status: TypeAlias = Literal[
     "running", "waiting", "closing", "finished", "failed", "cancelled", "expired", "quarantined",
     "promoted",
 ]  # fmt: skip
-"""Where a run stands. ``closing`` is one past its expiry that still carries out a decision;
-``promoted`` is one that was not run, since its input answered what another run waited for."""
+"""The status of a run. ``closing``: past its expiry, but it still carries out a decision.
+``promoted``: it did not run, because its input answered a wait of another run."""
 
 OnBusy: TypeAlias = Literal["queue", "reject", "replace", "promote"]
-"""What becomes of a start in a session in which another run goes on."""
+"""What happens to a start in a session that has an active run."""
 
 
 class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,17 +49,17 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunPage(msgspec.Struct, frozen=True):
-    """Some runs, the newest first."""
+    """A page of runs, the newest first."""
 
     runs: list[RunEntry]
     cursor: str | None
-    """Pass it on to read what follows; None at the end. What follows may turn out to be nothing."""
+    """Pass it to read the next page, which may be empty; None at the end."""
     damaged: tuple[str, ...] = ()
-    """Ids of runs among them whose rows cannot be read, a thousand at the most."""
+    """Ids of runs whose rows cannot be read, at most a thousand."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """A run's row: what an operator needs to know."""
+    """The row of a run, with everything that an operator needs to know."""
 
     id: str
     tenant: str
@@ -69,26 +69,26 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     status: Status
     labels: dict[str, str]
     user: str | None
-    """A keyed hash of the user for whom it runs."""
+    """A keyed hash of the user of the run."""
     node: str
-    """Where it stands, as of the last time that its row was written."""
+    """The current node when the row was last written."""
     reason: str | None
     """Why it is paused: signal, timer, retry, ambiguous, quota, budget, scheduled, queued,
     draining, newer_version, resume_failed, store_unusable."""
     waits: tuple[Wait, ...]
-    """What would let it go on."""
+    """What the run waits for."""
     due_at: datetime | None
-    """When it is to be claimed; None while somebody holds it, and once it has ended."""
+    """When the run can be claimed; None while a worker owns it, and after its end."""
     owner: str | None
-    """The worker that holds it."""
+    """The worker that owns the run."""
     retries_left: int
     nodes_run: int
     spent_seconds: float
     """Time spent inside nodes."""
     journal_records: int
-    """The context pointer: up to which position of the journal the row speaks."""
+    """The position of the journal up to which the row is current."""
     journal_bytes: int
-    """The size of what the pointer points to."""
+    """The size of the journal up to that position."""
     generation: str
     epoch: int
     resume_failures: int
@@ -97,80 +97,79 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: datetime
     expires_at: datetime
     session: str | None = None
-    """The session in whose order it goes on."""
+    """The session to whose queue the run belongs."""
     into: str | None = None
-    """The run whose wait its input answered, where it is promoted."""
+    """For a promoted run: the run whose wait its input answered."""
     parent: str | None = None
-    """The run that started it, and with which it ends."""
+    """The run that started it. It ends with its parent."""
     budget: BudgetLimits | None = None
-    """What it may spend; None where it has no budget of its own."""
+    """What the run may spend; None if it has no budget of its own."""
     budget_of: str | None = None
-    """The run whose budget it shares."""
+    """The run whose budget this run shares."""
     tokens: int = 0
-    """How many tokens its calls took, as of the last time that its row was written."""
+    """The tokens that its calls used, when the row was last written."""
     cost_usd: float = 0.0
-    """What its calls cost, likewise."""
+    """What its calls cost, when the row was last written."""
 
 
 class AmbiguousCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that may have been made, and of which somebody has to say what became of it."""
+    """A call with an unknown outcome. A person has to resolve it."""
 
     run: str
     tenant: str
     graph: str
     node: str
     call: str
-    """Names it, for `Holdfast.resolve`."""
+    """The id of the call, for `Holdfast.resolve`."""
     name: str
     """The tool's name."""
     key: str
-    """The idempotency key with which it was made."""
+    """The idempotency key of the call."""
     since: datetime
 
 
 class SessionQueueEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that has its place in the order of a session."""
+    """A run in a session queue."""
 
     number: int
-    """Lower ones come first; numbers are never used again."""
+    """The position in the queue. Numbers are never reused."""
     id: str
     status: Status
     reason: str | None
-    """Why it is paused: ``queued`` where it waits for those before it."""
+    """Why it is paused: ``queued`` if it waits for the runs before it."""
     created_at: datetime
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that happened to a run."""
+    """One event in the history of a run."""
 
     at: datetime
     kind: str
     node: str | None
     details: dict[str, Any]
     cursor: str
-    """Names it: pass it on to read what follows."""
+    """Pass it to read what follows."""
 
 
 class HistoryPage(msgspec.Struct, frozen=True):
-    """Some of what happened to a run, the oldest first."""
+    """A page of the history of a run, the oldest event first."""
 
     entries: list[HistoryEntry]
     cursor: str | None
-    """Pass it on to read what follows; None at the end. What follows may turn out to be nothing."""
+    """Pass it to read the next page, which may be empty; None at the end."""
 
 
 class TextPiece(msgspec.Struct, frozen=True, kw_only=True):
-    """Some of the text of an answer, as it came."""
+    """A piece of a streamed answer."""
 
     call: str
-    """Names the call whose answer it is; it is the same when the call is made again."""
+    """The id of the call. A second attempt of the call has the same id."""
     name: str
-    """What was asked, as the node calls it."""
+    """The name under which the node asked."""
     text: str
     cursor: str
-    """Names the piece: pass it on to read what follows."""
+    """Pass it to read what follows."""
     last: bool = False
-    """Whether the answer ends with it."""
+    """Whether this is the last piece of the answer."""
     restarted: bool = False
-    """Whether the answer begins anew with it: what came of this call before, if anything, is void.
-    """
+    """Whether the answer starts again: earlier pieces of this call are void."""

@@ -1,4 +1,4 @@
-"""What calls cost: tokens, and money in whole nanodollars.
+"""Spending of calls: tokens, and money in whole nanodollars.
 
 A token of a cheap model costs 80 nanodollars, and sums of floats drift.
 """
@@ -10,11 +10,11 @@ import msgspec
 __all__ = ["NANODOLLARS_PER_DOLLAR", "NO_SPENDING", "Spending"]
 
 NANODOLLARS_PER_DOLLAR = 1_000_000_000
-"""In a dollar."""
+"""The number of nanodollars in a dollar."""
 
 
 class Spending(msgspec.Struct, frozen=True, array_like=True):
-    """How much was, or may be, spent."""
+    """An amount of tokens and money."""
 
     tokens: int = 0
     nanodollars: int = 0
@@ -27,7 +27,7 @@ class Spending(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def usd(self) -> float:
-        """The money in dollars, to be shown."""
+        """The money in dollars, for display."""
         return self.nanodollars / NANODOLLARS_PER_DOLLAR
 
 

@@ -1,4 +1,4 @@
-"""The items of the table: every key, and one module for each kind of item.
+"""The items of the table: their keys, and one module for each kind of item.
 
-Pure: a record is made from an item, and a change of it is a write that somebody else carries out.
+All functions are pure: they decode items, and return writes that the engine carries out.
 """

@@ -1,11 +1,12 @@
-"""Accounts: what a run and those that it started may spend together, and who was given how much.
+"""Accounts of shared budgets: what a run and its children may spend together.
 
-An account lies beside the row of the run that has the budget. A run that draws on it has a grant
-there: all that it was given so far. Both change in one transaction, so what is granted is the sum
-of the grants, and whoever draws twice, not knowing what became of the first time, finds it there.
+The account is an item beside the row of the run that has the budget. Each run that draws on it has
+a grant there: everything that it has drawn so far. Account and grant change in one transaction, so
+``granted`` is always the sum of the grants. A run that repeats a draw with an unknown outcome finds
+the first draw in its grant.
 
-A grant names the claim of its run (generation and epoch) that changed it last. A worker whose claim
-is older changes it no more: a run that was retried meanwhile may be using what it would give back.
+A grant names the claim (generation and epoch) that changed it last. A worker with an older claim
+must not change it: the run may have been retried, and may be using what that worker would return.
 """
 
 from __future__ import annotations
@@ -39,30 +40,30 @@ _WAITING_MAX = 100
 
 
 class Account(msgspec.Struct, frozen=True):
-    """What may be spent together, and what is spoken for."""
+    """The limits of a shared budget, and how much of it is granted."""
 
     limits: BudgetLimits
     granted: Spending
     version: int
     ttl: int
     fundings: int = 0
-    """How often the run had been given another budget when it got these limits."""
+    """How often the budget of the run had changed when the account got these limits."""
     waiting: tuple[str, ...] = ()
-    """Runs that wait for more; where there are many, not all of them."""
+    """Runs that wait for more; at most a hundred of them."""
     closed: bool = False
-    """Whether its run told its parent what all of them spent: then nothing more is granted."""
+    """Whether the run has reported the total to its parent. Then nothing more is granted."""
 
     def shortfall(self, ungranted: Spending, need: Spending) -> str | None:
-        """Return what is needed beyond what is left, as people read it; None if that is enough.
+        """Return what is needed and what is left, for display; None if the need fits.
 
-        ``owed`` was spent already, and is not granted yet.
+        ``ungranted`` was spent already, but is not granted yet.
         """
         if self.closed and need != NO_SPENDING:
             return "a budget, and that of its run is settled"
         return self.limits.shortfall(self.granted + ungranted, 0, need)
 
     def limited_part(self, spending: Spending) -> Spending:
-        """Return what counts of a sum: what has no limit does not."""
+        """Return the part of an amount that the account limits."""
         return Spending(
             0 if self.limits.tokens is None else spending.tokens,
             0 if self.limits.nanodollars is None else spending.nanodollars,
@@ -70,41 +71,41 @@ class Account(msgspec.Struct, frozen=True):
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """What one run was given in all."""
+    """Everything that one run has drawn from an account."""
 
     total: Spending = Spending()
     version: int = 0
     token: str = ""
     closed: bool = False
-    """Whether the run gave back what it did not need."""
+    """Whether the run has returned what it did not spend."""
     generation: str = ""
     epoch: int = 0
-    """The claim that changed it last; unknown where an earlier version of Holdfast did."""
+    """The claim that changed it last; not set by early releases."""
     former: Spending = NO_SPENDING
     """The part of the total that went to earlier runs with the same id."""
 
     def is_of_run(self, head: Head) -> bool:
-        """Return whether the grant belongs to this very run, and not to an earlier namesake."""
+        """Return whether the grant belongs to this run, and not to an earlier run with its id."""
         return self.generation in ("", head.generation)
 
     def own_total(self, head: Head) -> Spending:
-        """Return what this very run was given."""
+        """Return what this run has drawn, without earlier runs with its id."""
         return self.total - self.former if self.is_of_run(head) else NO_SPENDING
 
     def is_of_claim(self, head: Head) -> bool:
-        """Return whether this very claim changed it last."""
+        """Return whether this claim changed it last."""
         return (self.generation, self.epoch) == (head.generation, head.epoch)
 
     def is_of_later_claim(self, head: Head) -> bool:
-        """Return whether a later claim of the run changed it: then this one must not."""
+        """Return whether a later claim of the run changed it. Then this claim must not."""
         return self.generation == head.generation and self.epoch > head.epoch
 
 
 def account_of(item: Mapping[str, Any]) -> Account:
-    """Return the account that an item is.
+    """Return the account in an item.
 
     Raises:
-        JournalDamaged: it is none.
+        JournalDamaged: the item is not an account.
     """
     try:
         return Account(
@@ -121,10 +122,10 @@ def account_of(item: Mapping[str, Any]) -> Account:
 
 
 def grant_of(item: Mapping[str, Any] | None) -> Grant:
-    """Return the grant that an item is; nothing was granted where there is none.
+    """Return the grant in an item; an empty grant if there is no item.
 
     Raises:
-        JournalDamaged: it is none.
+        JournalDamaged: the item is not a grant.
     """
     if item is None:
         return Grant()
@@ -145,9 +146,9 @@ def grant_of(item: Mapping[str, Any] | None) -> Grant:
 def open_account_writes(
     head: Head, limits: BudgetLimits, spent: Spending, *, token: str
 ) -> tuple[Put, Put]:
-    """Return the writes that open a run's account, its own spending so far being granted.
+    """Return the writes that open a run's account, with its spending so far as the first grant.
 
-    As long as nobody drew on it, whoever holds the run may open it anew, but no earlier owner.
+    Until the first draw the owner of the run may open the account again, but no earlier owner.
     """
     place, own = (
         account_key(head.key, head.generation),
@@ -179,7 +180,7 @@ def open_account_writes(
 def draw_writes(
     head: Head, payer: RunRef, account: Account, grant: Grant, more: Spending, *, token: str
 ) -> tuple[Update, Update]:
-    """Return the writes by which a run is given more; from then on the grant names its claim."""
+    """Return the writes by which a run draws more. The grant then names its claim."""
     granted = account.granted + more
     former = grant.former if grant.is_of_run(head) else grant.total
     changes = {"total": _pair(grant.total + more), "former": _pair(former), "closed": False}
@@ -192,7 +193,7 @@ def draw_writes(
 def return_unspent_writes(
     head: Head, payer: RunRef, account: Account, grant: Grant, spent: Spending, *, token: str
 ) -> tuple[Update, Update]:
-    """Return the writes by which a run that has ended gives back what it did not need."""
+    """Return the writes by which a run that has ended returns what it did not spend."""
     kept = grant.former + account.limited_part(spent)
     granted = account.granted - grant.total + kept
     changes = {"granted": _pair(granted), "waiting": []}
@@ -205,7 +206,7 @@ def return_unspent_writes(
 
 
 def close_account_write(head: Head, account: Account, *, token: str) -> Update:
-    """Return the write after which nothing more is granted out of a run's account."""
+    """Return the write that closes a run's account. Then nothing more is granted."""
     own = RunRef(head.key.id, head.generation)
     return _account_update(head.key, own, account, {"closed": True}, token=token)
 
@@ -213,7 +214,7 @@ def close_account_write(head: Head, account: Account, *, token: str) -> Update:
 def account_limits_write(
     head: Head, account: Account, limits: BudgetLimits, *, token: str
 ) -> Update:
-    """Return the write that gives a run's account other limits; nobody waits there any more."""
+    """Return the write that changes the limits of an account, and clears its waiting runs."""
     own = RunRef(head.key.id, head.generation)
     changes: dict[str, Any] = {
         "limits": _limits(limits),
@@ -224,9 +225,9 @@ def account_limits_write(
 
 
 def await_funds_write(run: RunKey, payer: RunRef, account: Account, *, token: str) -> Update | None:
-    """Return the write by which a run is among those that wait for more.
+    """Return the write that adds a run to those that wait for more.
 
-    None where it is, or where so many do that not all of them are named.
+    Return None if it is there already, or if the list is full.
     """
     if run.id in account.waiting or len(account.waiting) >= _WAITING_MAX:
         return None

@@ -1,4 +1,4 @@
-"""Calls that may have been made, and of which a person has to say what became of them."""
+"""The list of ambiguous calls: calls with an unknown outcome that a person has to resolve."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["ambiguous_call_of", "list_call_write", "unlist_call_write"]
 def list_call_write(
     head: Head, *, id: str, node: str, name: str, key: str, now_ms: int, token: str
 ) -> Put:
-    """Return the write that lists a call."""
+    """Return the write that adds a call to the list."""
     place = call_key(head.key, head.generation, id)
     item: dict[str, Any] = {
         "PK": place.pk,
@@ -35,15 +35,15 @@ def list_call_write(
 
 
 def unlist_call_write(head: Head, id: str) -> Delete:
-    """Return the write that lists a call no more."""
+    """Return the write that removes a call from the list."""
     return Delete(call_key(head.key, head.generation, id))
 
 
 def ambiguous_call_of(item: Mapping[str, Any]) -> AmbiguousCall:
-    """Return the call that an entry of the list is.
+    """Return the call in an entry of the list.
 
     Raises:
-        JournalDamaged: it is not an entry of a call.
+        JournalDamaged: the item is not an entry of a call.
     """
     try:
         run = RunKey.parsed(item["PK"])
@@ -55,4 +55,6 @@ def ambiguous_call_of(item: Mapping[str, Any]) -> AmbiguousCall:
         }
         return msgspec.convert({**item["show"], **known}, AmbiguousCall)
     except (KeyError, TypeError, ValueError, OverflowError, OSError) as error:
-        raise JournalDamaged(f"a call's entry cannot be read: {error!r:.300}") from error
+        raise JournalDamaged(
+            f"the entry of an ambiguous call cannot be read: {error!r:.300}"
+        ) from error

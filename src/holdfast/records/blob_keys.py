@@ -1,4 +1,4 @@
-"""Keys of blobs: everything that is kept beside the table."""
+"""The keys of blobs."""
 
 from __future__ import annotations
 
@@ -10,31 +10,29 @@ from holdfast.storage import Key
 
 __all__ = ["PROBE_BLOB", "AnswerBlob", "RunBlobs", "answer_blob_of", "blob_prefix", "run_blobs_of"]
 
-# class / tenant / run / generation, a UUIDv7, and then a name.
+# class / tenant / run / generation (a UUIDv7) / name
 _RUN_BLOB = re.compile(
     r"(keep-[0-9]+d)/([^/#]+)/([^/#]+)/"
     r"([0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})/."
 )
 
-
-# class / tenant / "answers" / digest / a UUIDv7. No generation is in the place of the digest.
+# class / tenant / "answers" / digest / a UUIDv7. A digest never looks like a generation.
 _ANSWER_BLOB = re.compile(
     r"(keep-[0-9]+d)/([^/#]+)/answers/([0-9a-f]+)/"
     r"([0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})"
 )
 
-
 PROBE_BLOB = "keep-10d/probe"
-"""What a worker writes and deletes to learn whether blobs can be used again."""
+"""A worker writes and deletes this blob to check whether blobs are usable again."""
 
 
 def blob_prefix(retention_class: str, run: RunKey, generation: str) -> str:
-    """Return the prefix of everything that a run keeps beside the table."""
+    """Return the prefix of all blobs of a run."""
     return f"{retention_class}/{run.tenant}/{run.id}/{generation}/"
 
 
 class RunBlobs(NamedTuple):
-    """Everything that one life of a run keeps beside the table."""
+    """The blobs of one generation of a run."""
 
     retention_class: str
     key: RunKey
@@ -46,23 +44,23 @@ class RunBlobs(NamedTuple):
 
     @property
     def made_ms(self) -> int:
-        """When the generation was made."""
+        """When the generation was created."""
         return _made_ms(self.generation)
 
 
 def run_blobs_of(blob_key: str) -> RunBlobs | None:
-    """Return whose a blob is; None where it is not that of a run."""
+    """Return the run of a blob; None if it belongs to no run."""
     found = _RUN_BLOB.match(blob_key)
     return None if found is None else RunBlobs(found[1], RunKey(found[2], found[3]), found[4])
 
 
 class AnswerBlob(NamedTuple):
-    """A shared answer that lies beside the table."""
+    """The blob of a shared answer."""
 
     retention_class: str
     tenant: str
     digest: str
-    """In hexadecimal digits, as in the key of its item."""
+    """Hexadecimal, as in the key of the item."""
     id: str
 
     @property
@@ -71,21 +69,21 @@ class AnswerBlob(NamedTuple):
 
     @property
     def key(self) -> Key:
-        """The key of the item that names it, unless that names another one by now."""
+        """The key of the item of the answer. The item may refer to a newer blob."""
         return answer_key(self.tenant, bytes.fromhex(self.digest))
 
     @property
     def made_ms(self) -> int:
-        """When it was made."""
+        """When the blob was created."""
         return _made_ms(self.id)
 
 
 def answer_blob_of(blob_key: str) -> AnswerBlob | None:
-    """Return which shared answer a blob is; None where it is none."""
+    """Return the shared answer of a blob; None if it is not one."""
     found = _ANSWER_BLOB.fullmatch(blob_key)
     return None if found is None or len(found[3]) % 2 else AnswerBlob(*found.groups())
 
 
 def _made_ms(id: str) -> int:
-    """Return when an id was made: a UUIDv7 begins with its time."""
+    """Return the time in a UUIDv7."""
     return int(id[:8] + id[9:13], 16)

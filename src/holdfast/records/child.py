@@ -1,4 +1,4 @@
-"""What a run's partition says about the runs that it starts."""
+"""The entries of child runs in the partition of their parent."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ __all__ = ["child_entry_of", "child_write"]
 
 
 def child_write(parent: Head, id: str, *, graph: str, token: str) -> Put:
-    """Return the write that says of a run that it is, or will be, a child of this one."""
+    """Return the write that records a child. It comes before the start of the child."""
     key = child_key(parent.key, parent.generation, id)
     item: dict[str, Any] = {"PK": key.pk, "SK": key.sk, "ttl": parent.ttl, "graph": graph}
     return Put(item, Absent("PK"), token)
 
 
 def child_entry_of(item: Mapping[str, Any]) -> tuple[str, str]:
-    """Return id and graph of the child that an item names.
+    """Return the id and the graph of the child in an item.
 
     Raises:
-        JournalDamaged: it names none.
+        JournalDamaged: the item is not the entry of a child.
     """
     try:
         return item["SK"].split("#", 2)[2], typed_attribute(item, "graph", str)

@@ -1,7 +1,7 @@
-"""Values as bytes: MessagePack, compressed where that makes it smaller.
+"""Encodes values as bytes: MessagePack, compressed if that is smaller.
 
-The first byte says how the rest is to be read, so that the form can change while old records stay
-readable for ever.
+The first byte names the encoding of the rest, so that it can change while old records stay
+readable.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ __all__ = [
 
 _PLAIN = b"\x00"
 _ZSTD = b"\x01"
-# Below this a frame's own bytes outweigh what it saves.
+# Below this size the overhead of a frame is more than compression saves.
 _COMPRESSED_BYTES_MIN = 96
 _LEVEL = 3
-# What a record has once it is unpacked, unless its reader says otherwise.
+# The default limit on the uncompressed size of a record.
 _PLAIN_BYTES_MAX = 32 * 1024 * 1024
 
-# How deep arguments are looked at that MessagePack has no form for: they may hold themselves.
+# The depth limit for arguments that MessagePack cannot encode: they may contain themselves.
 _DEPTH_MAX = 100
 _BIG_INT, _NO_UNICODE = 1, 2
 
@@ -49,7 +49,7 @@ _event_decoder = msgspec.msgpack.Decoder(list[Event])
 
 
 class _Zstd(threading.local):
-    """A compressor is not for two threads at once."""
+    """One compressor for each thread: compressors are not thread-safe."""
 
     def __init__(self) -> None:
         self.compressor = zstandard.ZstdCompressor(level=_LEVEL)
@@ -60,19 +60,19 @@ _zstd = _Zstd()
 
 
 def encode(value: Any) -> bytes:
-    """Return events, or a plain value, as bytes that are not compressed yet.
+    """Return events or a plain value as uncompressed bytes.
 
     Raises:
-        InvalidResult: the value cannot be kept.
+        InvalidResult: the value cannot be encoded.
     """
     try:
         return _encoder.encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise InvalidResult(f"this cannot be kept: {error}") from None
+        raise InvalidResult(f"the value cannot be stored: {error}") from None
 
 
 def compress(plain: bytes) -> bytes:
-    """Return encoded bytes as they are kept."""
+    """Return encoded bytes in the form in which they are stored."""
     if len(plain) >= _COMPRESSED_BYTES_MIN:
         compressed = _zstd.compressor.compress(plain)
         if len(compressed) < len(plain):
@@ -81,39 +81,39 @@ def compress(plain: bytes) -> bytes:
 
 
 def pack(value: Any) -> bytes:
-    """Return a value as it is kept.
+    """Return a value in the form in which it is stored.
 
     Raises:
-        InvalidResult: the value cannot be kept.
+        InvalidResult: the value cannot be encoded.
     """
     return compress(encode(value))
 
 
 def unpack_events(data: bytes, bytes_max: int = _PLAIN_BYTES_MAX) -> list[Event]:
-    """Return the events that were packed.
+    """Return the events in packed bytes.
 
     Raises:
-        RecordTooLarge: they have more than ``bytes_max`` bytes once they are unpacked.
-        JournalDamaged: these bytes are not events.
+        RecordTooLarge: they have more than ``bytes_max`` bytes uncompressed.
+        JournalDamaged: the bytes are not events.
     """
     return _decoded(data, _event_decoder, bytes_max)
 
 
 def unpack_value(data: bytes, bytes_max: int = _PLAIN_BYTES_MAX) -> Any:
-    """Return the value that was packed.
+    """Return the value in packed bytes.
 
     Raises:
-        RecordTooLarge: it has more than ``bytes_max`` bytes once it is unpacked.
-        JournalDamaged: these bytes are not a value.
+        RecordTooLarge: it has more than ``bytes_max`` bytes uncompressed.
+        JournalDamaged: the bytes are not a value.
     """
     return _decoded(data, _value_decoder, bytes_max)
 
 
 def plain_bytes(data: bytes) -> int:
-    """Return how many bytes packed ones have once they are unpacked; nothing is unpacked.
+    """Return the uncompressed size of packed bytes, without decompressing them.
 
     Raises:
-        JournalDamaged: they do not say.
+        JournalDamaged: the bytes do not have their size.
     """
     if data[:1] != _ZSTD:
         return max(len(data) - 1, 0)
@@ -122,27 +122,27 @@ def plain_bytes(data: bytes) -> int:
     except zstandard.ZstdError as error:
         raise JournalDamaged(f"a record cannot be read: {error}") from error
     if size < 0:
-        # Every frame that was ever written here has its size. Without it, memory has no bound.
-        raise JournalDamaged("a record does not say how many bytes it has once it is unpacked")
+        # All written frames have their size. Without it the memory for a record has no limit.
+        raise JournalDamaged("a record does not have its uncompressed size")
     return size
 
 
 def canonical_hash(parts: Sequence[Any]) -> bytes:
-    """Return a hash that is the same for equal values, whatever the order of their names."""
+    """Return a hash that is the same for equal values, in any order of their keys."""
     try:
         data = _sorting_encoder.encode(parts)
-    except TypeError:  # names that are not text have no order of their own
+    except TypeError:  # keys that are not strings cannot be sorted
         data = _encoder.encode(_ordered(parts))
     return hashlib.sha256(data).digest()[:16]
 
 
 def arguments_digest(arguments: Any, bytes_max: int | None = None, *, tool: str = "") -> bytes:
-    """Return a hash of what a call is made with; what cannot be kept counts as its kind.
+    """Return a hash of the arguments of a call. A value that cannot be encoded counts as its type.
 
     The error names the ``tool``.
 
     Raises:
-        ArgumentsTooLarge: that has more than ``bytes_max`` bytes.
+        ArgumentsTooLarge: the arguments have more than ``bytes_max`` bytes.
     """
     try:
         data = _arguments_encoder.encode(arguments)
@@ -162,7 +162,7 @@ def _kind_of(value: Any) -> str:
 def _too_large(size: int, limit: int, tool: str) -> ArgumentsTooLarge:
     whose = f"a call of {tool!r}" if tool else "a call"
     return ArgumentsTooLarge(
-        f"the arguments of {whose} have {size:,} bytes, and PayloadLimits.arguments_bytes_max is "
+        f"the arguments of {whose} have {size:,} bytes; PayloadLimits.arguments_bytes_max is "
         f"{limit:,}",
         size=size,
         limit=limit,
@@ -170,9 +170,9 @@ def _too_large(size: int, limit: int, tool: str) -> ArgumentsTooLarge:
 
 
 def _fallback_encoding(arguments: Any, bytes_max: int, tool: str) -> bytes:
-    """Return bytes for arguments that MessagePack has no form for; they are only hashed.
+    """Return bytes, only for a hash, of arguments that MessagePack cannot encode.
 
-    There may be ints beyond 64 bits in them, text that is not Unicode, or what holds itself.
+    They may have ints beyond 64 bits or strings that are not Unicode, or contain themselves.
 
     Raises:
         ArgumentsTooLarge: they have more than ``bytes_max`` bytes.
@@ -199,7 +199,7 @@ def _fallback_encoding(arguments: Any, bytes_max: int, tool: str) -> bytes:
 
 
 def _parts(value: Any) -> Sequence[Any] | None:
-    """Return what a value holds, in an order that is always the same; None where it is a scalar."""
+    """Return the elements of a value in a stable order; None for a scalar."""
     if isinstance(value, list | tuple):
         return cast(Sequence[Any], value)
     if isinstance(value, dict):
@@ -229,7 +229,7 @@ _arguments_encoder = msgspec.msgpack.Encoder(order="deterministic", enc_hook=_ki
 
 
 def _ordered(value: Any) -> Any:
-    """Return a value with its maps as lists, in the order of their names' bytes."""
+    """Return a value with its maps as lists, sorted by the bytes of their keys."""
     if isinstance(value, dict):
         pairs = cast(dict[Any, Any], value).items()
         return sorted(
@@ -245,7 +245,7 @@ def _first_of_pair(pair: list[Any]) -> bytes:
 
 
 def spill_threshold_bytes(prices: PriceList = PRICES) -> int:
-    """Return from which size on it is cheaper to keep a value as a blob than in the table."""
+    """Return the size from which a blob is cheaper than an item of the table."""
     put = prices.blob_puts_thousand / 1_000
     write_unit = prices.write_units_million / 1_000_000
     return round(put / write_unit) * 1024
@@ -255,14 +255,14 @@ def _decoded(data: bytes, decoder: msgspec.msgpack.Decoder[Any], bytes_max: int)
     form, size = data[:1], plain_bytes(data)
     if size > bytes_max:
         raise RecordTooLarge(
-            f"a record has {size:,} bytes once it is unpacked, and record_bytes_max is "
-            f"{bytes_max:,}; if the record is to be trusted, raise that limit",
+            f"a record has {size:,} bytes uncompressed; record_bytes_max is {bytes_max:,}: raise "
+            "that limit if you trust the record",
             size=size,
             limit=bytes_max,
         )
     try:
         if form == _ZSTD:
-            # It stops with an error where there is more than the frame says.
+            # Raises if there is more data than the frame says.
             return decoder.decode(_zstd.decompressor.decompress(memoryview(data)[1:]))
         if form == _PLAIN:
             return decoder.decode(memoryview(data)[1:])
@@ -274,4 +274,4 @@ def _decoded(data: bytes, decoder: msgspec.msgpack.Decoder[Any], bytes_max: int)
         TypeError,
     ) as error:
         raise JournalDamaged(f"a record cannot be read: {error}") from error
-    raise JournalDamaged(f"a record has the unknown form {form!r}; a newer release may read it")
+    raise JournalDamaged(f"a record has the unknown encoding {form!r}; a newer release may read it")

@@ -1,4 +1,4 @@
-"""A run's row: what the outside sees of it, and the one place where ownership is decided."""
+"""The row of a run. Conditional writes to it decide which worker owns the run."""
 
 from __future__ import annotations
 
@@ -38,43 +38,43 @@ __all__ = [
 SCHEMA = 1
 
 OPEN = frozenset({"running", "waiting"})
-"""In these a run takes signals."""
+"""In these statuses a run takes signals."""
 ENDED = frozenset({"finished", "failed", "cancelled", "expired", "quarantined", "promoted"})
-"""In these nothing is left to be done but to pay what the run owes, and to free what it keeps."""
+"""In these statuses only obligations have to be settled, and storage has to be freed."""
 ROW_WAITS_MAX = 8
-"""So many waits stand in the row; where there are more, all of them are in the journal."""
+"""The number of waits that fit into the row. If there are more, the journal has all of them."""
 TROUBLED = frozenset({"failed", "quarantined"})
-"""Runs in these stand in lists of their own."""
+"""Runs with these statuses have their own lists."""
 
 
 class JournalExtent(msgspec.Struct, frozen=True):
-    """Where the run's state lies, and what it weighs."""
+    """How far the journal reached when the row was written."""
 
     position: int = 1
-    """The next position of the journal, as of when the row was written."""
+    """The next position of the journal."""
     size: int = 0
-    """The journal's bytes, blobs included."""
+    """The size of the journal in bytes, with its blobs."""
     blobs: bool = False
-    """Whether any of it is a blob."""
+    """Whether the journal has blobs."""
 
 
 class InboxSize(msgspec.Struct, frozen=True):
-    """How much of what callers sent waits in an inbox."""
+    """The number and the size of the signals in an inbox."""
 
     items: int = 0
     bytes: int = 0
-    """Of the payloads, before compression."""
+    """The size of the payloads before compression."""
 
 
 class RetryRequest(msgspec.Struct, frozen=True):
-    """Somebody asked for a failed run to go on; whoever claims it carries that out once."""
+    """A request to retry a failed run. The next owner carries it out once."""
 
     id: str
     node: str | None = None
 
 
 class RunRef(msgspec.Struct, frozen=True):
-    """The run of which this one is a child."""
+    """A reference to another run: its parent, or the run whose account it uses."""
 
     id: str
     generation: str
@@ -88,7 +88,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     schema: int = SCHEMA
     pool: str | None = None
-    """Only workers of this pool take it; None is the pool without a name."""
+    """Only workers of this pool claim the run; None is the default pool."""
     shard: int = 0
     list_shards: int
     status: Status
@@ -96,13 +96,13 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     owner: str | None
     needs_fence: bool = False
-    """Whether the last owner may still think that it is the owner: its successor must fence."""
+    """Whether the last owner may not know that it lost the run. The next owner must fence."""
     index_key: IndexKey | None = None
     input_hash: bytes = b""
     input: bytes | None
-    """The packed input; None where record 0 has it."""
+    """The packed input; None if record 0 has it."""
     first: str = ""
-    """The node at which the run began; empty where it was cancelled before it was made."""
+    """The node at which the run started; empty if it was cancelled before its start."""
     created_ms: int
     updated_ms: int
     starts_ms: int
@@ -111,27 +111,26 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     kept: str
     """The retention class of its blobs."""
     kept_before: tuple[str, ...] = ()
-    """Retention classes that it had before it was extended: older blobs lie there."""
+    """Its retention classes before extensions. Older blobs have these."""
     extends_ms: int = 0
-    """The expiry for which its ttl was made, while it is being extended."""
+    """The new expiry to which the ttl belongs, while the run is being extended."""
     snapshot: int = 0
-    """The position of its last snapshot, where readers begin; 0 where there is none. It only ever
-    grows: records before it may be gone, once the run was extended."""
+    """The position of the last snapshot, at which readers start; 0 if there is none. It only grows:
+    after an extension the records before it may be gone."""
     user: str | None = None
     labels: dict[str, str] = {}
     node: str = ""
     waits: tuple[Wait, ...] = ()
-    """What it waited for when it was last paused."""
+    """What the run waited for at its last pause."""
     signals: int = 0
-    """Grows with every signal that came while somebody held the run."""
+    """Grows with each signal that came while a worker owned the run."""
     inbox_items: int = 0
-    """How many signals of callers wait in its inbox. Each of them adds one; a pause sets it to what
-    is there. So it may count some that were taken since, and never misses one that was
-    acknowledged."""
+    """The number of signals in the inbox. Each signal adds one, and a pause sets the number to what
+    is there. So it may include signals that were taken, but never misses an acknowledged one."""
     inbox_bytes: int = 0
-    """How many bytes their payloads have before compression, counted alike."""
+    """The size of their payloads before compression, counted in the same way."""
     inbox_epoch: int = 0
-    """The epoch of the pause since which they are right, where there are any."""
+    """The epoch of the pause that set these counters, if they are not 0."""
     reason: str | None = None
     """Why it is paused."""
     nodes_run: int = 0
@@ -141,46 +140,46 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     failure: Failure | None = None
     resume_failures: int = 0
     losses: int = 0
-    """How many workers in a row died while they held it, since one last let go of it itself."""
+    """How many owners in a row died, since one last released the run."""
     cancel: str | None = None
-    """Why somebody wants it to end; whoever holds it next carries that out."""
+    """The reason of a cancellation request. The next owner carries it out."""
     spilled: bool = False
-    """Whether a signal came whose payload is a blob."""
+    """Whether a signal with a blob as its payload came."""
     freed: bool = False
-    """Whether its journal and its blobs are gone."""
+    """Whether its journal and its blobs are deleted."""
     retry: RetryRequest | None = None
     session: str | None = None
     ticket: int = 0
-    """Its number in the queue of its session."""
+    """Its number in the session queue."""
     replaces: bool = False
-    """Whether it is to cancel those before it in its session."""
+    """Whether it cancels the runs before it in its session queue."""
     into: str | None = None
-    """The run whose wait its input answered, where it was not run itself."""
+    """For a promoted run: the run whose wait its input answered."""
     parent: RunRef | None = None
-    """The run that started it, and waits to be told how it ended."""
+    """The run that started it. It gets a signal when this run ends."""
     on_pause: bool = False
-    """Whether it was started with ``durability="on_pause"``, in memory or not."""
+    """Whether it was started with ``durability="on_pause"``."""
     plain_hash: bytes = b""
-    """The hash of its input without the session, where its keys derive from that one."""
+    """The hash of its input without the session, if its keys derive from that."""
     children: bool = False
-    """Whether it may have started others, which end with it."""
+    """Whether it may have started children, which end with it."""
     budget: BudgetLimits | None = None
-    """What it may spend."""
+    """What the run may spend."""
     fundings: int = 0
-    """How often it was given another budget."""
+    """How often its budget was changed."""
     payer: RunRef | None = None
-    """The run on whose account it draws, where it shares that one's budget."""
+    """The run whose account it uses, if it shares a budget."""
     tokens: int = 0
-    """How many its calls took."""
+    """The tokens that its calls used."""
     nanodollars: int = 0
-    """What its calls cost."""
+    """What its calls cost, in nanodollars."""
 
     @property
     def seed(self) -> str:
-        """What its keys derive from.
+        """The seed from which idempotency keys of the run derive.
 
-        A run with ``durability="on_pause"`` may have been begun in the memory of a process that
-        died. Started again, in memory or not, it does the same under the same keys.
+        A run with ``durability="on_pause"`` may have started in the memory of a process that died.
+        When it is started again, its calls have the same keys.
         """
         if not self.on_pause:
             return self.generation
@@ -189,10 +188,10 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def inbox(self) -> InboxSize:
-        """How much waits in its inbox, as far as the row tells.
+        """The size of its inbox; empty if the counters are stale.
 
-        An owner of an earlier release lets go of a run and leaves the counters as they are. What it
-        took would count for ever, so they are not believed then.
+        An owner of an early release pauses a run without updating the counters. The signals that it
+        took would count for ever, so the counters are ignored then.
         """
         return (
             InboxSize()
@@ -202,7 +201,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_stale_inbox_counts(self) -> bool:
-        """Whether an owner paused it that knows nothing of the counters, and they are not 0."""
+        """Whether an owner of an early release paused it, and the counters are not 0."""
         return (
             self.inbox_items > 0
             and self.is_paused
@@ -212,33 +211,33 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_paused(self) -> bool:
-        """Whether it waits, and has no owner."""
+        """Whether the run waits and has no owner."""
         return self.status == "waiting" and self.owner is None
 
     @property
     def session_queue(self) -> SessionQueueKey | None:
-        """The lane in which it has a ticket."""
+        """The key of the session queue in which it has a ticket."""
         if self.session is None or self.into is not None:
             return None
         return SessionQueueKey(self.key.tenant, self.user or "-", self.session)
 
     @property
     def due_queue(self) -> DueQueue:
-        """Where it stands when it is to be claimed."""
+        """The queue of the due index from which it is claimed."""
         return DueQueue(self.graph, self.pool, self.shard)
 
     def due_index_key(self, due_ms: int, epoch: int) -> IndexKey:
-        """Return the run's place when it is to be claimed at that time, never after its expiry."""
+        """Return the index key of the run when it is due at a time, at the latest at its expiry."""
         moment = min(due_ms, self.expires_ms)
         return IndexKey.due(self.due_queue, moment, self.key, epoch)
 
     def pending_retry(self, execution: Execution) -> RetryRequest | None:
-        """Return the retry that was asked for, unless the journal says that it was carried out."""
+        """Return the retry request, unless the journal says that it was carried out."""
         owed = self.retry is not None and self.retry.id != execution.retried
         return self.retry if owed else None
 
     def with_journal_lifetime(self, execution: Execution) -> Head:
-        """Return the row with as long a life as the journal has, though the row lags behind."""
+        """Return the row with the ttl of the journal, if that is longer."""
         if execution.ttl <= self.ttl:
             return self
         return msgspec.structs.replace(self, ttl=execution.ttl, kept=execution.kept)
@@ -250,15 +249,17 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def head_of(item: Mapping[str, Any]) -> Head:
-    """Return the row that an item is.
+    """Return the row in an item.
 
     Raises:
-        JournalDamaged: it is not a row, or one of a newer release.
+        JournalDamaged: the item is not a row, or a newer release wrote it.
     """
     try:
         schema = item["schema"]
         if schema > SCHEMA:
-            raise JournalDamaged(f"the run was written with schema {schema}; this reads {SCHEMA}")
+            raise JournalDamaged(
+                f"the run was written with schema {schema}; this release reads up to {SCHEMA}"
+            )
         show = msgspec.convert(item["show"], _Show)
         values = _scalar_fields(item)
         return Head(
@@ -282,11 +283,11 @@ def head_of(item: Mapping[str, Any]) -> Head:
             **values,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise JournalDamaged(f"a run's row cannot be read: {error!r:.300}") from error
+        raise JournalDamaged(f"the row of a run cannot be read: {error!r:.300}") from error
 
 
 class _Show(msgspec.Struct, frozen=True):
-    """What lists show of a run."""
+    """The attributes of a run that lists show."""
 
     graph: str
     version: int
@@ -294,7 +295,7 @@ class _Show(msgspec.Struct, frozen=True):
     session: str | None = None
 
 
-# Attributes that are the field of the same name, as it is, and their types.
+# Attributes that are stored as the field of the same name, with their types.
 ATTRIBUTES: dict[str, type] = {
     **dict.fromkeys(
         ("schema", "shard", "list_shards", "epoch", "created_ms", "updated_ms", "starts_ms",
@@ -313,31 +314,31 @@ _STATUSES = frozenset(get_args(Status))
 
 
 def has_ended(item: Mapping[str, Any]) -> bool:
-    """Return whether a row says that its run has ended; one that says nothing has not."""
+    """Return whether a row says that its run has ended."""
     status = item.get("status")
     return isinstance(status, str) and status in ENDED
 
 
 def is_from_newer_release(item: Mapping[str, Any]) -> bool:
-    """Return whether a newer release wrote a row, which this one cannot read."""
+    """Return whether a newer release wrote a row. Then this release cannot read it."""
     schema = item.get("schema")
     return isinstance(schema, int) and schema > SCHEMA
 
 
 def is_past_ttl(item: Mapping[str, Any], now_ms: int) -> bool:
-    """Return whether the time of a row is over: its id is free, though it may still stand there.
+    """Return whether the ttl of a row has passed. Then its id is free, even if the row exists.
 
     Raises:
-        JournalDamaged: it is not a row.
+        JournalDamaged: the item is not a row.
     """
     ttl = item.get("ttl")
     if type(ttl) is not int:
-        raise JournalDamaged(f"a run's row cannot be read: its ttl is {ttl!r:.80}")
+        raise JournalDamaged(f"the row of a run cannot be read: its ttl is {ttl!r:.80}")
     return ttl < now_ms // 1000
 
 
 def _scalar_fields(item: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes that are fields as they are."""
+    """Return the attributes that are stored as they are."""
     values: dict[str, Any] = {}
     for name, value in item.items():
         kind = ATTRIBUTES.get(name)
@@ -352,7 +353,7 @@ def _scalar_fields(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _failure(values: Mapping[str, Any]) -> Failure:
-    """Return a failure, which rows hold as a map, and events as an array."""
+    """Return a failure. Rows store it as a map, events as an array."""
     return msgspec.convert(msgspec.structs.astuple(Failure(**values)), Failure)
 
 

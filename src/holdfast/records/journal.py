@@ -1,4 +1,4 @@
-"""A run's journal and its inbox: records that stand, each at a position of its own, and signals."""
+"""The records of a run's journal, and the signals in its inbox."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ __all__ = [
 
 
 FreedForm = Literal["whole", "emptied"]
-"""How a record stays when its run is freed. Its position is never free again before its ttl:
-otherwise a late write of a stalled owner or of a canceller would be carried out there."""
+"""What is left of a record when its run is freed. The item stays until its ttl: otherwise a late
+write of a stalled owner or of a canceller could succeed at its position."""
 
 
 class Content(msgspec.Struct, frozen=True):
@@ -51,29 +51,29 @@ class Content(msgspec.Struct, frozen=True):
         return len(self.data) if self.data is not None else self.blob.size if self.blob else 0
 
     def as_item(self) -> dict[str, Any]:
-        """Return the attributes that hold it."""
+        """Return the attributes that store it."""
         if self.blob is not None:
             return {"blob": self.blob.as_item()}
         return {"data": self.data}
 
 
 def extent_with_content(extent: JournalExtent, content: Content) -> JournalExtent:
-    """Return the context with what lies beside the journal, as a large input does."""
+    """Return the extent with content outside of the journal, such as a large input."""
     blobs = extent.blobs or content.blob is not None
     return JournalExtent(extent.position, extent.size + content.size, blobs)
 
 
 def extent_after_record(extent: JournalExtent, content: Content) -> JournalExtent:
-    """Return the context after the record at its position."""
+    """Return the extent after one more record."""
     blobs = extent.blobs or content.blob is not None
     return JournalExtent(extent.position + 1, extent.size + content.size, blobs)
 
 
 def content_of(item: Mapping[str, Any]) -> Content:
-    """Return what an item of a journal or an inbox holds.
+    """Return the content of a record or a signal.
 
     Raises:
-        JournalDamaged: nothing that can be read.
+        JournalDamaged: the item has no readable content.
     """
     if "blob" in item:
         try:
@@ -81,16 +81,16 @@ def content_of(item: Mapping[str, Any]) -> Content:
         except InvalidItem as error:
             raise damaged_item_error(item, "the record", error) from error
     if not isinstance(item.get("data"), bytes):
-        raise JournalDamaged(f"the record {item.get('SK')!r:.100} holds nothing")
+        raise JournalDamaged(f"the record {item.get('SK')!r:.100} has no content")
     return Content(item["data"])
 
 
 def record_write(
     head: Head, position: int, content: Content, *, token: str, whole: bool = False
 ) -> Put:
-    """Return the write of one record of a run, at a position at which none may stand.
+    """Return the write of a record at a free position of the journal.
 
-    A record that is ``whole`` can still be read when its run was freed.
+    A ``whole`` record stays readable when its run is freed.
     """
     key = journal_key(head.key, head.generation, position)
     item: dict[str, Any] = {"PK": key.pk, "SK": key.sk, "ttl": head.ttl, "epoch": head.epoch}
@@ -101,9 +101,9 @@ def record_write(
 
 
 def free_item_write(item: Mapping[str, Any]) -> Put | Delete | None:
-    """Return the write that frees what is kept of a run that is over, None where nothing goes.
+    """Return the write that frees an item of a run that has ended; None if nothing is freed.
 
-    Of a record its place remains.
+    Records are emptied and keep their positions. Other items are deleted.
     """
     if not is_record(item["SK"]):
         return Delete(Key(item["PK"], item["SK"]))
@@ -115,7 +115,7 @@ def free_item_write(item: Mapping[str, Any]) -> Put | Delete | None:
 
 
 def is_emptied(item: Mapping[str, Any]) -> bool:
-    """Return whether it is a record of which only the place was kept."""
+    """Return whether an item is a record without its content."""
     return "stays" in item and "data" not in item and "blob" not in item
 
 
@@ -129,9 +129,9 @@ def signal_write(
     accepted_ms: int,
     token: str,
 ) -> Put:
-    """Return the write that puts a signal into the inbox, unless one of its id is there.
+    """Return the write that puts a signal into the inbox, unless its id is there.
 
-    ``plain_bytes`` is what its payload has before compression.
+    ``plain_bytes`` is the size of the payload before compression.
     """
     key = inbox_key(head.key, head.generation, name, id)
     item: dict[str, Any] = {
@@ -142,15 +142,15 @@ def signal_write(
     }
     item |= content.as_item()
     if content.blob is not None:
-        item["plain"] = plain_bytes  # what is in the item itself says so without being unpacked
+        item["plain"] = plain_bytes  # packed data in the item has its size
     return Put(item, Absent("PK"), token)
 
 
 def signal_name_and_id(item: Mapping[str, Any]) -> tuple[str, str]:
-    """Return name and id of the signal that an item of an inbox is.
+    """Return the name and the id of a signal in an inbox.
 
     Raises:
-        JournalDamaged: it is none.
+        JournalDamaged: the item is not a signal.
     """
     try:
         name, id = item["SK"].split("#", 3)[3].split("#")
@@ -160,19 +160,19 @@ def signal_name_and_id(item: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def accepted_ms_of(item: Mapping[str, Any]) -> int:
-    """Return when the signal in an inbox was accepted.
+    """Return when a signal in an inbox was accepted.
 
     Raises:
-        JournalDamaged: it does not say.
+        JournalDamaged: the attribute is missing or damaged.
     """
     return _number_in(item, "accepted_ms")
 
 
 def ttl_of_signal(item: Mapping[str, Any]) -> int:
-    """Return how long the signal in an inbox lasts.
+    """Return the ttl of a signal in an inbox.
 
     Raises:
-        JournalDamaged: it does not say.
+        JournalDamaged: the attribute is missing or damaged.
     """
     return _number_in(item, "ttl")
 
@@ -185,9 +185,9 @@ def _number_in(item: Mapping[str, Any], name: str) -> int:
 
 
 def payload_bytes(item: Mapping[str, Any]) -> int:
-    """Return how many bytes the payload of a signal has before compression, without unpacking it.
+    """Return the size of a signal's payload before compression, without decompressing it.
 
-    Of what an older release put into a blob it is the size of the blob.
+    For a blob that an early release wrote it is the size of the blob.
     """
     content = content_of(item)
     if content.blob is not None:
@@ -196,26 +196,26 @@ def payload_bytes(item: Mapping[str, Any]) -> int:
     try:
         return codec.plain_bytes(content.data or b"")
     except JournalDamaged:
-        return content.size  # whoever takes it will learn of it
+        return content.size  # the owner that takes the signal reports the damage
 
 
 def stamp_of(item: Mapping[str, Any]) -> str:
     """Return the stamp of a signal in an inbox: see `Signal.stamp`.
 
-    It is the token of its Put. No later write of the item carries one, so it stays.
+    It is the token of the first write. Later writes of the item have no token.
     """
     stamp = item.get(TOKEN, "")
     return stamp if type(stamp) is str else ""
 
 
 def extend_ttl_write(item: Mapping[str, Any], ttl: int) -> Update:
-    """Return the write that lets an item last longer; it fails where it lasts as long already."""
+    """Return the write that extends the ttl of an item. It fails if the ttl is long enough."""
     key = Key(item["PK"], item["SK"])
     return Update(key=key, set={"ttl": ttl}, condition=Less("ttl", ttl))
 
 
 def extend_signal_ttl_write(item: Mapping[str, Any], ttl: int, content: Content) -> Update:
-    """Return the write that lets a signal last longer; it fails where it lasts as long already."""
+    """Return the write that extends the ttl of a signal. It fails if the ttl is long enough."""
     return Update(
         key=Key(item["PK"], item["SK"]),
         set={"ttl": ttl, **(content.as_item() if content.blob is not None else {})},

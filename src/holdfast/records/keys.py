@@ -1,4 +1,4 @@
-"""Every key of the product, and nothing but keys.
+"""The primary keys of all items of the table.
 
 =================================== ========================================= ======================
 partition key                       sort key                                  item
@@ -6,44 +6,30 @@ partition key                       sort key                                  it
 ``RUN#{tenant}#{id}``               ``HEAD``                                  a run's row
 the same                            ``J#{generation}#{position:08}``          its journal
 the same                            ``J#{generation}#IN#{name}#{signal id}``  its inbox
-the same                            ``J#{generation}#~{spool}#{number:08}``   text as it comes
-the same                            ``CHILD#{generation}#{child id}``         runs that it starts
-the same                            ``CALL#{generation}#{call id}``           calls to be settled
-the same                            ``ACCOUNT#{generation}``                  what its family spends
-the same                            ``GRANT#{generation}#{run id}``           who was given how much
-``LANE#{tenant}#{user}#{session}``  ``LAST``                                  the last number
-the same                            ``T#{number:012}``                        a run in its session
+the same                            ``J#{generation}#~{spool}#{number:08}``   streamed text
+the same                            ``CHILD#{generation}#{child id}``         its children
+the same                            ``CALL#{generation}#{call id}``           ambiguous calls
+the same                            ``ACCOUNT#{generation}``                  its shared budget
+the same                            ``GRANT#{generation}#{run id}``           a grant from it
+``LANE#{tenant}#{user}#{session}``  ``LAST``                                  last ticket number
+the same                            ``T#{number:012}``                        a ticket of a run
 ``ANSWER#{tenant}#{digest}``        ``ANSWER``                                a shared answer
 ``WORKER#{id}``                     ``WORKER``                                a worker and its lease
-``QUOTA#{tenant}#{name}``           ``QUOTA``                                 how much of it is used
-``SETTINGS``                        ``SETTINGS``                              what all must agree on
-``REAPING``                         ``REAPING``                               how far re-sweeps are
+``QUOTA#{tenant}#{name}``           ``QUOTA``                                 the level of a quota
+``SETTINGS``                        ``SETTINGS``                              settings of the store
+``REAPING``                         ``REAPING``                               repeated sweeps
 =================================== ========================================= ======================
 
-A spool is ``{epoch:08}#{id}``: the epoch of whoever wrote it, and a UUIDv7. Text sorts behind the
-journal and the inbox, so that whoever resumes a run does not read it, and whoever frees one does.
+A spool is ``{epoch:08}#{id}``: the epoch of the owner that wrote it, and a UUIDv7. Streamed text
+sorts after the journal and the inbox, so that it is read when a run is freed, but not when it is
+resumed.
 
-In ``GSI1``, what is due when:
+The tenant in the key of a quota is empty if all tenants share the quota.
 
-================================ ================================================ =================
-``DUE#{graph}#{shard:03}``       ``{due_ms:013}#{tenant}#{id}#{epoch}``           runs to be claimed
-``OWN#{worker}``                 ``{graph}#{shard:03}#{tenant}#{id}#{epoch}``     runs that are
-``WORKERS``                      ``{due_ms:013}#{id}``                            leases
-``REAPED``                       ``{reaped_ms:013}#{id}``                         dead workers
-================================ ================================================ =================
+A generation is a UUIDv7 that is created with the run, so that a run with a reused id never reads
+the records of an earlier run.
 
-Of a run in a pool of some name, ``{graph}`` is ``{graph}@{pool}`` in both.
-
-In ``GSI2``, what lists show: ``RUNS#{tenant}#{shard:02}`` and, for the rare runs in trouble,
-``TROUBLE#{tenant}#{shard:02}``, both under ``{created_ms:013}#{id}``; and the calls of which
-somebody has to say what became of them, ``CALLS#{tenant}`` under
-``{since_ms:013}#{run id}#{call id}``.
-
-The tenant of a quota is empty where all tenants share it; no tenant has that name.
-
-A generation is a UUIDv7 made when the run is, so that a reused id never reads a dead run's
-records. The epoch in an index key lets a conditional write compare the whole place, which then
-never comes back.
+See `index_keys` for the keys of the indexes, and `blob_keys` for those of blobs.
 """
 
 from __future__ import annotations
@@ -78,6 +64,7 @@ __all__ = [
     "parsed_text_key",
     "quota_key",
     "records_range",
+    "related_items_range",
     "run_data_range",
     "run_id_of",
     "text_key",
@@ -91,19 +78,19 @@ HEAD = "HEAD"
 SETTINGS = Key("SETTINGS", "SETTINGS")
 REAPING = Key("REAPING", "REAPING")
 
-# Sorts after every digit and letter that a key of ours has in its place.
+# Sorts after all digits and letters in keys.
 SORTS_LAST = "~"
 
 
 class RunKey(NamedTuple):
-    """Names a run: whose it is, and its id."""
+    """Identifies a run: its tenant and its id."""
 
     tenant: str
     id: str
 
     @classmethod
     def parsed(cls, pk: str) -> RunKey:
-        """Return the run whose partition that is."""
+        """Return the run of a partition."""
         _, tenant, id = pk.split("#")
         return cls(tenant, id)
 
@@ -113,7 +100,7 @@ class RunKey(NamedTuple):
 
     @property
     def log_name(self) -> str:
-        """The run as a log names it."""
+        """The run as logs name it."""
         return f"run {self.id} of tenant {self.tenant}"
 
     @property
@@ -123,11 +110,11 @@ class RunKey(NamedTuple):
 
 
 class SessionQueueKey(NamedTuple):
-    """Names a lane: whose session it is, and its name."""
+    """Identifies a session queue: the tenant, the user and the name of the session."""
 
     tenant: str
     user: str
-    """The keyed hash of the user; a dash where there is none."""
+    """The keyed hash of the user; a dash if there is none."""
     session: str
 
     @property
@@ -136,7 +123,7 @@ class SessionQueueKey(NamedTuple):
 
     @property
     def last(self) -> Key:
-        """The key of the last number that was given out. It sorts before all tickets."""
+        """The key of the last ticket number. It sorts before all tickets."""
         return Key(self.pk, "LAST")
 
     def ticket(self, number: int) -> Key:
@@ -145,17 +132,17 @@ class SessionQueueKey(NamedTuple):
 
 
 def ticket_number(sk: str) -> int:
-    """Return the number that the key of a ticket names."""
+    """Return the number in the sort key of a ticket."""
     return parsed_int(sk.removeprefix("T#"))
 
 
 def run_id_of(pk: str) -> str:
-    """Return the id of the run whose partition that is, or the partition itself if it is none's."""
+    """Return the id of the run of a partition, or the partition itself if it has none."""
     return pk.rpartition("#")[2] or pk
 
 
 def worker_id_of(key: tuple[str, str]) -> str | None:
-    """Return the worker whose row has that key."""
+    """Return the worker whose row has this key; None if it is another item."""
     kind, _, worker = key[0].partition("#")
     return worker if kind == "WORKER" and worker else None
 
@@ -171,17 +158,17 @@ def inbox_key(run: RunKey, generation: str, name: str, signal_id: str) -> Key:
 
 
 def child_key(run: RunKey, generation: str, child: str) -> Key:
-    """Return the key of what a run's partition says about one of its children."""
+    """Return the key of the entry of a child."""
     return Key(run.pk, f"CHILD#{generation}#{child}")
 
 
 def children_range(generation: str) -> Prefix:
-    """Return the range of what a run's partition says about its children."""
+    """Return the range of the entries of a run's children."""
     return Prefix(f"CHILD#{generation}#")
 
 
 def call_key(run: RunKey, generation: str, call: str) -> Key:
-    """Return the key of a call of which somebody has to say what became of it."""
+    """Return the key of an ambiguous call."""
     return Key(run.pk, f"CALL#{generation}#{call}")
 
 
@@ -191,23 +178,23 @@ def account_key(run: RunKey, generation: str) -> Key:
 
 
 def grant_key(run: RunKey, generation: str, grantee: str) -> Key:
-    """Return the key of what a run was given from such an account."""
+    """Return the key of a grant from an account."""
     return Key(run.pk, f"GRANT#{generation}#{grantee}")
 
 
 def related_items_range() -> Between:
-    """Return the range of what lies beside a run's row: children, calls, account and grants."""
+    """Return the range of the items beside a run's row: children, calls, account and grants."""
     return Between("ACCOUNT#", f"GRANT#{SORTS_LAST}")
 
 
 def journal_range(generation: str, position: int = 0) -> Between:
-    """Return the range of a run's records from a position on, and of its inbox after them."""
+    """Return the range of a run's records from a position, followed by its inbox."""
     return Between(f"J#{generation}#{position:08d}", f"J#{generation}#{SORTS_LAST}")
 
 
 def records_range(generation: str, position: int) -> Between:
-    """Return the range of a run's records from a position on, without its inbox."""
-    # The inbox begins with a letter, and ":" sorts between digits and letters.
+    """Return the range of a run's records from a position, without its inbox."""
+    # The inbox starts with a letter, and ":" sorts between digits and letters.
     return Between(f"J#{generation}#{position:08d}", f"J#{generation}#:")
 
 
@@ -217,27 +204,27 @@ def inbox_range(generation: str) -> Between:
 
 
 class SpoolKey(NamedTuple):
-    """Where the text goes that one process writes of a run it holds; later ones are greater."""
+    """Identifies the streamed text of one owner of a run. Later spools are greater."""
 
     epoch: int
     id: str
 
 
 def text_key(run: RunKey, generation: str, spool: SpoolKey, number: int) -> Key:
-    """Return the key of some text of a run, as it came."""
+    """Return the key of a batch of streamed text."""
     return Key(run.pk, _text_sk(generation, spool, number))
 
 
 def text_range(generation: str, spool: SpoolKey, number: int) -> Between:
-    """Return the range of a run's text, from there on."""
+    """Return the range of a run's streamed text from a position."""
     return Between(_text_sk(generation, spool, number), f"J#{generation}#{SORTS_LAST}:")
 
 
 def parsed_text_key(sk: str) -> tuple[SpoolKey, int]:
-    """Return the spool and the number that the key of some text names.
+    """Return the spool and the number in the sort key of streamed text.
 
     Raises:
-        JournalDamaged: it names none.
+        JournalDamaged: the key is not one of streamed text.
     """
     try:
         _, _, epoch, id, number = sk.split("#")
@@ -247,7 +234,7 @@ def parsed_text_key(sk: str) -> tuple[SpoolKey, int]:
 
 
 def run_data_range(generation: str) -> Between:
-    """Return the range of everything that goes when a run is freed: journal, inbox and text."""
+    """Return the range of items that are freed with a run: journal, inbox and streamed text."""
     return Between(f"J#{generation}#", f"J#{generation}#{SORTS_LAST}:")
 
 
@@ -256,20 +243,20 @@ def _text_sk(generation: str, spool: SpoolKey, number: int) -> str:
 
 
 def is_inbox(sk: str) -> bool:
-    """Return whether a key of a journal is that of a signal."""
+    """Return whether a sort key is that of a signal."""
     return sk.split("#", 3)[2] == "IN"
 
 
 def is_record(sk: str) -> bool:
-    """Return whether a key of a journal is that of a record: neither a signal nor text."""
+    """Return whether a sort key is that of a record, and not of a signal or text."""
     return _is_digits(sk.split("#", 3)[2])
 
 
 def journal_position(sk: str) -> int:
-    """Return the position that a record's key names.
+    """Return the position in the sort key of a record.
 
     Raises:
-        JournalDamaged: it names none.
+        JournalDamaged: the key is not one of a record.
     """
     try:
         return parsed_int(sk.rpartition("#")[2])
@@ -283,22 +270,22 @@ def worker_key(worker: str) -> Key:
 
 
 def answer_key(tenant: str, digest: bytes) -> Key:
-    """Return the key of the answer that a tenant's runs share."""
+    """Return the key of an answer that runs of a tenant share."""
     return Key(f"ANSWER#{tenant}#{digest.hex()}", "ANSWER")
 
 
 def quota_key(tenant: str, name: str) -> Key:
-    """Return the key of a quota's item; the tenant is empty where all of them share it."""
+    """Return the key of a quota's item; the tenant is empty if all tenants share it."""
     return Key(f"QUOTA#{tenant}#{name}", "QUOTA")
 
 
 def _is_digits(text: str) -> bool:
-    # int() also takes "٣", "1_0", "+1" and " 1", and isdigit() takes "²".
+    # int() also accepts "٣", "1_0", "+1" and " 1", and isdigit() accepts "²".
     return text.isascii() and text.isdigit()
 
 
 def parsed_int(text: str) -> int:
-    """Return the number that a part of a key is, as keys have them: digits of ASCII alone."""
+    """Return the number in a part of a key, which must be ASCII digits."""
     if not _is_digits(text):
         raise ValueError(f"{text!r:.40} is not a number")
     return int(text)

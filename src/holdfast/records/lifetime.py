@@ -1,34 +1,34 @@
-"""How long what a run keeps lasts: its rows by their ttl, its blobs by their retention class."""
+"""How long the items and the blobs of a run are kept: ttl and retention class."""
 
 from __future__ import annotations
 
 __all__ = ["longer_retention_class", "retention_class", "retention_seconds", "ttl_of"]
 
 _DAY_SECONDS = 24 * 3600
-# DynamoDB deletes up to two days after the ttl, and never before it.
+# DynamoDB deletes items up to two days after their ttl, and never before.
 _TTL_DELAY_SECONDS = 2 * _DAY_SECONDS
-# A bucket's lifecycle rules go by prefix: one rule for each of these.
+# A bucket has one lifecycle rule, by prefix, for each of these.
 _RETENTION_DAYS = (10, 40, 100, 400, 4_000, 40_000, 400_000)
 
 
 def retention_seconds(retention_ms: int) -> int:
-    """Return for how long a run's rows are kept beyond its expiry, as they were asked to be."""
+    """Return how long the items of a run are kept after its expiry."""
     return max(-(-retention_ms // 1000), _TTL_DELAY_SECONDS)
 
 
 def ttl_of(expires_ms: int, retention_seconds: int) -> int:
-    """Return the ttl of the rows of a run."""
+    """Return the ttl of the items of a run."""
     return -(-expires_ms // 1000) + retention_seconds
 
 
 def retention_class(seconds: int) -> str:
-    """Return the retention class of a blob that must last that long from now on."""
+    """Return the retention class of a blob that must be kept this long from now."""
     days = next(days for days in _RETENTION_DAYS if seconds <= (days - 1) * _DAY_SECONDS)
     return f"keep-{days}d"
 
 
 def longer_retention_class(one: str, other: str) -> str:
-    """Return that of two retention classes which lasts longer."""
+    """Return the longer of two retention classes."""
     return max(one, other, key=_days)
 
 

@@ -59,11 +59,11 @@ def pause_write(
     now_ms: int,
     token: str,
 ) -> Update:
-    """Return the write by which its owner lets go of a run that waits.
+    """Return the write by which the owner pauses its run.
 
-    It fails if a signal or a cancellation came that the owner has not seen: whoever comes after
-    this write finds the run waiting, and wakes it. So ``inbox``, what the owner has not taken, is
-    all that waits there.
+    It fails if a signal or a cancellation came that the owner has not seen. Signals after this
+    write find the run waiting, and wake it. So ``inbox``, the signals that the owner has not taken,
+    is the exact content of the inbox.
     """
     write = _release_update(
         head,
@@ -91,7 +91,7 @@ def pause_write(
 def inbox_count_write(
     head: Head, *, signals: int, inbox: InboxSize, now_ms: int, token: str
 ) -> Update:
-    """Return the write by which its owner says what waits in the inbox of a run that it holds.
+    """Return the write by which the owner corrects the counters of the inbox.
 
     Like a pause, it fails if a signal came that the owner has not seen.
     """
@@ -117,15 +117,15 @@ def release_write(
     now_ms: int,
     token: str,
 ) -> Update:
-    """Return the write by which its owner lets go of a run that somebody else can go on with."""
+    """Return the write by which the owner releases a run, so that another worker can claim it."""
     changes: dict[str, Any] = {
-        # One that is past its expiry does not open again.
+        # A run that is closing does not open again.
         "status": "closing" if head.status == "closing" else "running",
         "reason": reason,
         "retries_left": retries_left,
         "resume_failures": resume_failures,
     }
-    # When the run began to wait still stands, until it pauses again.
+    # The start of its waits stays valid until the next pause.
     if head.waits:
         changes["waits"] = [as_map(wait) for wait in head.waits]
     return _release_update(
@@ -149,12 +149,12 @@ def forced_release_write(
     now_ms: int,
     token: str,
 ) -> Update:
-    """Return the write by which its owner lets go of a run whose row refuses any other write.
+    """Return the write by which the owner releases a run if the full write is refused.
 
-    The row says as little as can be. As after a crash, the next owner fences the journal. With a
-    ``failure`` the run is quarantined, and due again only to pay what it owes; unless the row asks
-    for another cancellation than ``cancel``, the one the owner knew of when it fell: the next owner
-    carries that one out.
+    It changes as little as possible. As after a crash, the next owner fences the journal. With a
+    ``failure`` the run is quarantined, and due again only to settle its obligations. But if the row
+    has another cancellation request than ``cancel``, which the owner knew, the run stays open and
+    the next owner carries the request out.
     """
     condition = same_epoch_and_lifetime(head)
     index_key = IndexKey.due(head.due_queue, due_ms, head.key, head.epoch + 1)
@@ -193,10 +193,10 @@ def end_write(
     now_ms: int,
     token: str,
 ) -> Update:
-    """Return the write by which its owner closes a run; it is due again only to be freed.
+    """Return the write by which the owner ends a run. It is due again only to be freed.
 
-    It fails if a blob came with a signal that the owner has not seen; and, where the run is
-    quarantined, if the owner has not seen that it is to be cancelled.
+    It fails if a signal with a blob came that the owner has not seen. A quarantine also fails if a
+    cancellation was requested that the owner has not seen.
     """
     changes: dict[str, Any] = {"status": status}
     if failure is not None:
@@ -219,19 +219,19 @@ def end_write(
     )
     conditions = [*same_epoch_and_lifetime(head).conditions]
     if not head.spilled:
-        # A blob that came meanwhile must be freed one day, too.
+        # Blobs of unseen signals have to be freed, too.
         conditions.append(Absent("spilled"))
     if status == "quarantined":
-        # Any other end stands in the journal, where a cancellation comes before or after it. This
-        # one is in the row alone: the journal could still say afterwards that it was cancelled.
+        # Other ends are events in the journal, before or after a cancellation. A quarantine is only
+        # in the row: the journal could still get a cancellation after it.
         conditions.append(cancel_known(head))
     return msgspec.structs.replace(write, condition=AllOf(tuple(conditions)))
 
 
 def postpone_free_write(head: Head, *, due_ms: int | None, now_ms: int, token: str) -> Update:
-    """Return the write by which its owner lets go of a run that has ended, to be freed later.
+    """Return the write by which the owner releases a run that has ended, to be freed later.
 
-    Where there is nothing to be freed, ``due_ms`` is None, and the run leaves the due index.
+    If nothing has to be freed, ``due_ms`` is None, and the run leaves the due index.
     """
     updates: dict[str, Any] = {"epoch": head.epoch + 1, "updated_ms": now_ms}
     removed = ("owner",)
@@ -250,9 +250,10 @@ def postpone_free_write(head: Head, *, due_ms: int | None, now_ms: int, token: s
 
 
 def close_write(head: Head, *, status: Status, now_ms: int, token: str) -> Update:
-    """Return the write after which a run that its owner still holds takes no signal any more.
+    """Return the write after which an owned run takes no more signals.
 
-    It compares the status, too: the epoch stays, and a late sending must not undo what came after.
+    It also compares the status: the epoch stays the same, and a late write must not undo a later
+    one.
     """
     return Update(
         key=head.key.head,
@@ -263,7 +264,7 @@ def close_write(head: Head, *, status: Status, now_ms: int, token: str) -> Updat
 
 
 def free_write(head: Head, *, now_ms: int, token: str) -> Update:
-    """Return the write that takes a run out of the due index for good."""
+    """Return the write that marks a run as freed, and removes it from the due index."""
     return Update(
         key=head.key.head,
         set={"epoch": head.epoch + 1, "updated_ms": now_ms, "freed": True},
@@ -274,7 +275,7 @@ def free_write(head: Head, *, now_ms: int, token: str) -> Update:
 
 
 def mark_parent_write(head: Head, *, now_ms: int, token: str) -> Update:
-    """Return the write after which whoever ends the run looks for its children."""
+    """Return the write that marks a run as a parent. Its end then includes its children."""
     return Update(
         key=head.key.head,
         set={"children": True, "updated_ms": now_ms},
@@ -284,7 +285,7 @@ def mark_parent_write(head: Head, *, now_ms: int, token: str) -> Update:
 
 
 def snapshot_pointer_write(head: Head, snapshot: int, *, now_ms: int, token: str) -> Update:
-    """Return the write by which its owner tells readers where to begin; it never goes back."""
+    """Return the write that moves the start for readers to a later snapshot."""
     earlier = AnyOf((Absent("snapshot"), Less("snapshot", snapshot)))
     return Update(
         key=head.key.head,
@@ -318,7 +319,7 @@ def _release_update(
         updates["tokens"] = execution.spent.tokens
         updates["nanodollars"] = execution.spent.nanodollars
     if head.needs_fence:
-        updates["torn"] = True  # nobody got to write the fence
+        updates["torn"] = True  # the fence is not written yet
     removed = {"owner", "torn", "waits", "reason", "resume_failures", "losses", "failure", *remove}
     if index_key is None:
         removed |= {"GSI1PK", "GSI1SK"}
@@ -334,6 +335,6 @@ def _release_update(
 
 
 def _truncated_failure(failure: Failure, *, with_trace: bool) -> dict[str, Any]:
-    # The journal has the whole of it, except where the journal is what cannot be read.
+    # The journal has the full failure, unless the journal itself cannot be read.
     trace = failure.trace[-_TRACE_CHARS_MAX:] if with_trace else ""
     return as_map(Failure(failure.type[:TEXT_CHARS_MAX], failure.message[:TEXT_CHARS_MAX], trace))

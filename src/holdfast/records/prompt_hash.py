@@ -1,4 +1,4 @@
-"""What tells one question to a model from another."""
+"""The hash that identifies a request to a model."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from holdfast.records.codec import canonical_hash
 
 __all__ = ["prompt_hash"]
 
-# Goes up when the form of a request changes, so that no answer is taken for that to another one.
+# Increased when the form of a request changes, so that old answers are not used for new requests.
 _FORM = 1
 
 
 def prompt_hash(request: Request) -> bytes:
-    """Return a hash of what is asked, of which model and how; not of the idempotency key."""
+    """Return a hash of a request without its idempotency key."""
     return canonical_hash(
         [
             _FORM,

@@ -1,4 +1,4 @@
-"""A quota's item: how much of it is used, changed by comparing it with what was read."""
+"""The item of a quota, which stores its level. Writes compare it with the item that was read."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from holdfast.storage.layout import TOKEN
 
 __all__ = ["level_of", "level_write", "quota_item_key"]
 
-# Longer than clocks differ: a quota is forgotten only when nobody's clock says that it is used.
+# Longer than clocks differ: the item is deleted only when the quota is unused by every clock.
 _KEPT_SECONDS = 24 * 3600
-# Its permits are in it, of which there are at most 1,000.
+# The item has at most 1,000 permits.
 _LEVEL_BYTES_MAX = 1024 * 1024
 
 
 def quota_item_key(quota: Quota, tenant: str) -> Key:
-    """Return where a quota stands: one for each tenant, or one for all of them.
+    """Return the key of a quota's item: one for each tenant, or one for all.
 
     Raises:
-        InvalidName: the quota's or the tenant's name cannot stand in a key.
+        InvalidName: the name of the quota or the tenant is invalid.
     """
     owner = validated_tenant(tenant)
     return quota_key(
-        owner if quota.per_tenant else "", validated_name(quota.name, "a quota's name")
+        owner if quota.per_tenant else "", validated_name(quota.name, "the name of a quota")
     )
 
 
 def level_write(
     key: Key, level: QuotaLevel, quota: Quota, *, item_read: Mapping[str, Any] | None, token: str
 ) -> Put:
-    """Return the write of a level, unless somebody wrote another one since ``standing`` was read.
+    """Return the write of a level. It fails if the item changed since ``item_read`` was read.
 
-    The token of a write is made once: an item that was forgotten and made anew is another one.
+    Tokens are unique, so an item that was deleted and created again counts as changed.
     """
     item: dict[str, Any] = {
         "PK": key.pk,
@@ -54,10 +54,10 @@ def level_write(
 
 
 def level_of(item: Mapping[str, Any] | None) -> QuotaLevel:
-    """Return the level that an item holds; where there is none, nothing is used.
+    """Return the level in an item; an unused level if there is no item.
 
     Raises:
-        JournalDamaged: it cannot be read; a newer release may have written it.
+        JournalDamaged: the item cannot be read. A newer release may have written it.
     """
     if item is None:
         return QuotaLevel()

@@ -1,14 +1,13 @@
-"""How often the lists of dead workers are swept again, and how far the fleet has got with it.
+"""The item that coordinates repeated sweeps of dead workers' runs.
 
-When a worker is reaped, its runs are re-queued. An index may lag, and a write that the dead worker
-sent may land late: then a run stands under its name that the sweep did not see. So each list is
-swept again, in stages: at the next turn, then at ages that double up to a day. A run that shows up
-late is found after at most twice that time.
+When a worker is reaped, its runs are re-queued. An index may lag, and a write of the dead worker
+may land late: then a run is listed under the dead worker that the sweep did not see. So the runs of
+each dead worker are swept again, in stages: at the next turn, then at ages that double up to a day.
+A run that appears late is found after at most twice its age.
 
-One item holds a cursor for each stage: the last dead worker, in the order in which they were
-reaped, that the stage has dealt with. One worker at a time takes a turn, and moves the cursors on
-by at most `SWEEPS_MAX` dead workers. So the work in a lease is bounded, whatever their number, and
-is done once for the whole fleet.
+The item has a cursor for each stage: the last dead worker, in the order of reaping, that the stage
+has finished. One worker at a time takes a turn, and moves the cursors on by at most `SWEEPS_MAX`
+dead workers. So the work in a lease is bounded, and is done once for the whole fleet.
 """
 
 from __future__ import annotations
@@ -35,28 +34,28 @@ _DAY_MS = 24 * 3600 * 1000
 _DOUBLINGS = 12
 
 RESWEEP_AGES_MS = (0, *(_DAY_MS >> halvings for halvings in range(_DOUBLINGS, -1, -1)))
-"""How long after it was reaped a dead worker's list is swept again: 0, then 21 s to a day."""
+"""The ages at which the runs of a reaped worker are swept again: 0, then 21 s to a day."""
 SWEEPS_MAX = 512
-"""How many lists are swept again in a turn."""
+"""How many dead workers are swept again in a turn."""
 _BEGINNING = f"{0:013d}"
 
 
 class SweepTurn(msgspec.Struct, frozen=True):
-    """How far the fleet has got."""
+    """The turn of the fleet, and how far each stage has come."""
 
     number: int = 0
-    """How many turns were taken."""
+    """The number of turns so far."""
     next_ms: int = 0
-    """When the next one is to be taken, by the clock of who took the last."""
+    """When the next turn is due, by the clock of the worker that took the last one."""
     cursors: tuple[str, ...] = (_BEGINNING,) * len(RESWEEP_AGES_MS)
-    """For each stage, the place of the last dead worker that it has dealt with."""
+    """For each stage, the index key of the last dead worker that it has finished."""
 
 
 def sweep_turn_of(item: Mapping[str, Any] | None) -> SweepTurn:
-    """Return what the item says; the beginning where there is none.
+    """Return the turn in an item; the first turn if there is no item.
 
     Raises:
-        JournalDamaged: it does not say how far the fleet has got.
+        JournalDamaged: the item cannot be read.
     """
     if item is None:
         return SweepTurn()
@@ -65,12 +64,12 @@ def sweep_turn_of(item: Mapping[str, Any] | None) -> SweepTurn:
         turn, next_ms = typed_attribute(item, "turn", int), typed_attribute(item, "next_ms", int)
     except DECODE_ERRORS as error:
         raise damaged_item_error(item, "the turn", error) from error
-    # A release with fewer stages wrote it: the stages that it lacks begin at the beginning.
+    # A release with fewer stages may have written it: missing stages start at the beginning.
     return SweepTurn(turn, next_ms, (*known, *SweepTurn().cursors[len(known) :]))
 
 
 def take_turn_write(before: SweepTurn, *, next_ms: int, token: str) -> Update:
-    """Return the write by which one worker of many takes the next turn."""
+    """Return the write by which a worker takes the next turn. Only one worker succeeds."""
     return Update(
         key=REAPING,
         set={"turn": before.number + 1, "next_ms": next_ms},
@@ -80,7 +79,7 @@ def take_turn_write(before: SweepTurn, *, next_ms: int, token: str) -> Update:
 
 
 def advance_turn_write(turn: SweepTurn, *, token: str) -> Update:
-    """Return the write that ends a turn, unless another worker has taken the next one."""
+    """Return the write that saves the cursors, unless another worker has taken the next turn."""
     return Update(
         key=REAPING,
         set={"cursors": list(turn.cursors)},

@@ -1,4 +1,4 @@
-"""Values of a run's row in the form in which the table keeps them."""
+"""Encodes values for the attributes of a run's row."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from holdfast.records.head import (
 __all__ = ["INBOX_COUNTERS", "TEXT_CHARS_MAX", "as_map", "inbox_counters"]
 
 TEXT_CHARS_MAX = 400
-
-
+"""The limit on texts in a row, such as the reason of a cancellation."""
 INBOX_COUNTERS = ("inbox_items", "inbox_bytes")
+"""The attributes that count the signals in the inbox."""
 
 
 def inbox_counters(inbox: InboxSize) -> dict[str, int]:
-    """Return the counters of a row; it has none where they are 0."""
+    """Return the counter attributes for an inbox, without those that are 0."""
     return {
         name: value
         for name, value in zip(INBOX_COUNTERS, (inbox.items, inbox.bytes), strict=True)
@@ -28,6 +28,7 @@ def inbox_counters(inbox: InboxSize) -> dict[str, int]:
 
 
 def as_map(value: msgspec.Struct) -> dict[str, Any]:
+    """Return the fields of a struct as a map, without None and empty strings."""
     names = zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)
     return {
         stored: field

@@ -1,4 +1,4 @@
-"""Conditions on a run's row: what must not have changed since it was read."""
+"""Conditions of writes on a run's row: what must not have changed since it was read."""
 
 from __future__ import annotations
 
@@ -20,30 +20,31 @@ __all__ = [
 
 
 def no_unseen_signals(signals: int) -> Equals | Absent:
-    """No signal came but those that were counted when the inbox was read."""
+    """No signal came since the inbox was read."""
     return Equals("signals", signals) if signals else Absent("signals")
 
 
 def same_epoch(head: Head) -> AllOf:
-    """Nobody claimed, released or re-queued the run since: that would have raised the epoch."""
+    """The run was not claimed, released or re-queued: each of these raises the epoch."""
     return AllOf((Equals("generation", head.generation), Equals("epoch", head.epoch)))
 
 
 def same_epoch_and_lifetime(head: Head) -> AllOf:
-    """Nor did anybody extend it: whoever does not know that must look again first."""
+    """Neither was it extended. A writer that does not know of an extension must read again."""
     lifetime = (Equals("ttl", head.ttl), Equals("expires_ms", head.expires_ms))
     return AllOf((*same_epoch(head).conditions, *lifetime))
 
 
 def unchanged(head: Head) -> AllOf:
-    """Nobody claimed, released, paused or ended the run since."""
+    """The run was not claimed, released, paused, ended or extended."""
     return AllOf((*same_epoch_and_lifetime(head).conditions, Equals("status", head.status)))
 
 
 def cancel_known(head: Head) -> Condition:
-    """No cancellation was asked for since."""
+    """No other cancellation was requested."""
     return Absent("cancel") if head.cancel is None else Equals("cancel", head.cancel)
 
 
 def at_index_key(index_key: IndexKey) -> AllOf:
+    """The row has this key in the due index. It contains the epoch, so it never comes back."""
     return AllOf((Equals("GSI1PK", index_key.pk), Equals("GSI1SK", index_key.sk)))

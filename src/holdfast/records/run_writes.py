@@ -1,7 +1,7 @@
-"""Every change of a run's row, as a write that somebody else carries out.
+"""Writes by which clients and workers that do not own a run change its row.
 
-Every change of who holds a run raises its epoch by one, in the same conditional write. So a
-condition on the epoch never comes true again, and a late or repeated write changes nothing.
+A write that changes the owner also raises the epoch by one. So a condition on an old epoch never
+holds again, and a late or repeated write changes nothing. See `owner_writes` for the owner's.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _EMPTY_INBOX = InboxSize()
 
 
 def create_write(head: Head, *, now_ms: int, token: str) -> Put:
-    """Return the write that makes a run where there is none, or only the rest of an old one."""
+    """Return the write that creates a run, unless its id is taken by a row within its ttl."""
     list_pk, list_sk = list_index_key(
         head.key, head.created_ms, head.list_shards, trouble=head.status in TROUBLED
     )
@@ -92,9 +92,9 @@ def create_write(head: Head, *, now_ms: int, token: str) -> Put:
 def claim_write(
     index_key: IndexKey, run: RunKey, *, worker: str, now_ms: int, token: str
 ) -> Update:
-    """Return the write by which a worker takes a run that it saw at a place of the due index.
+    """Return the write by which a worker claims a run that it saw in the due index.
 
-    The whole place is compared, since what an index shows may be old.
+    It compares the whole index key, because a read of an index may be stale.
     """
     _, _, epoch = index_key.due_parts()
     taken = IndexKey.owned(worker, index_key.due_queue(), run, epoch + 1)
@@ -107,7 +107,7 @@ def claim_write(
             "GSI1PK": taken.pk,
             "GSI1SK": taken.sk,
         },
-        # What a newer release wrote is left to those that can read it.
+        # Rows of newer releases are left to workers that can read them.
         condition=AllOf((*at_index_key(index_key).conditions, Less("schema", SCHEMA + 1))),
         token=token,
     )
@@ -116,9 +116,10 @@ def claim_write(
 def requeue_write(
     index_key: IndexKey, *, lost: bool, now_ms: int, token: str, in_ms: int = 0
 ) -> Update:
-    """Return the write that makes a run due again which a worker held and did not release.
+    """Return the write that makes a run due again after its owner did not release it.
 
-    ``lost`` says whether the worker is dead: then it counts, until an owner lets go of the run.
+    ``lost`` says whether the owner is dead. Then it counts as a loss, until an owner releases the
+    run.
     """
     queue, run, epoch = index_key.owned_parts()
     due = IndexKey.due(queue, now_ms + in_ms, run, epoch + 1)
@@ -139,10 +140,10 @@ def requeue_write(
 
 
 def budget_write(head: Head, limits: BudgetLimits, *, now_ms: int, token: str) -> Update:
-    """Return the write that gives a run another budget.
+    """Return the write that changes the budget of a run.
 
-    Its owner, should it be about to pause, has to look again. It is refused where the run was given
-    another budget since: one that arrives late must not undo a later one.
+    An owner that is about to pause has to read the row again. The write fails if the budget has
+    changed since: a late write must not undo a later one.
     """
     known = Equals("fundings", head.fundings) if head.fundings else Absent("fundings")
     return Update(
@@ -163,9 +164,9 @@ def wake_write(
     token: str,
     adds: InboxSize = _EMPTY_INBOX,
 ) -> Update:
-    """Return the write that makes a waiting run due now, or gives it to a worker at once.
+    """Return the write that makes a waiting run due now, or lets a worker claim it at once.
 
-    ``adds`` is what came into its inbox.
+    ``adds`` is what was added to its inbox.
     """
     changes: dict[str, Any] = {"status": "running", "updated_ms": now_ms}
     if spilled:
@@ -193,9 +194,9 @@ def wake_write(
 def notify_owner_write(
     head: Head, *, spilled: bool, now_ms: int, token: str, adds: InboxSize = _EMPTY_INBOX
 ) -> Update:
-    """Return the write that tells the owner of a run that a signal lies in its inbox.
+    """Return the write that tells the owner of a run about a signal in its inbox.
 
-    ``adds`` is what came there, and was not counted before.
+    ``adds`` is what was added to the inbox and is not counted yet.
     """
     changes: dict[str, Any] = {"updated_ms": now_ms}
     if spilled:
@@ -213,7 +214,7 @@ def notify_owner_write(
 
 
 def cancel_write(head: Head, *, reason: str, now_ms: int, token: str) -> Update:
-    """Return the write that asks for a run to be cancelled, and makes it due if nobody holds it."""
+    """Return the write that requests a cancellation. A run without an owner becomes due."""
     changes: dict[str, Any] = {"cancel": reason[:TEXT_CHARS_MAX], "updated_ms": now_ms}
     if head.owner is None:
         index_key = head.due_index_key(now_ms, head.epoch)
@@ -222,7 +223,7 @@ def cancel_write(head: Head, *, reason: str, now_ms: int, token: str) -> Update:
 
 
 def retry_write(head: Head, request: RetryRequest, *, now_ms: int, token: str) -> Update:
-    """Return the write that opens a failed run again."""
+    """Return the write that reopens a failed run for a retry."""
     index_key = head.due_index_key(now_ms, head.epoch + 1)
     list_pk, list_sk = list_index_key(head.key, head.created_ms, head.list_shards, trouble=False)
     return Update(
@@ -238,7 +239,7 @@ def retry_write(head: Head, request: RetryRequest, *, now_ms: int, token: str) -
             "GSI2PK": list_pk,
             "GSI2SK": list_sk,
         },
-        # One that ended, and owes something, may be held by whoever pays.
+        # A worker may own an ended run to settle its obligations.
         remove=("failure", "owner", "reason", "losses"),
         condition=unchanged(head),
         token=token,
@@ -246,7 +247,7 @@ def retry_write(head: Head, request: RetryRequest, *, now_ms: int, token: str) -
 
 
 def retention_class_write(head: Head, kept: str, *, now_ms: int, token: str) -> Update:
-    """Return the write after which blobs may lie under another retention class as well."""
+    """Return the write that adds a retention class for blobs of an extended run."""
     return Update(
         key=head.key.head,
         set={"kept": kept, "kept_before": [*head.kept_before, head.kept], "updated_ms": now_ms},
@@ -258,9 +259,9 @@ def retention_class_write(head: Head, kept: str, *, now_ms: int, token: str) -> 
 def lifetime_write(
     head: Head, *, ttl: int, expires_ms: int, snapshot: int, now_ms: int, token: str
 ) -> Update:
-    """Return the write after which new signals last for the life that a run is to have.
+    """Return the first write of an extension: new signals get the new ttl.
 
-    Its expiry is as it was: the signals that are there already come next.
+    The expiry does not change yet. The signals in the inbox are extended next.
     """
     known = Equals("snapshot", head.snapshot) if head.snapshot else Absent("snapshot")
     return Update(
@@ -277,13 +278,15 @@ def lifetime_write(
 
 
 def extend_write(head: Head, *, expires_ms: int, wakes: bool, now_ms: int, token: str) -> Update:
-    """Return the write that gives a run more time; one that was due at its expiry is due later.
+    """Return the last write of an extension: the new expiry, and the new due time.
 
-    Where the row may not show all of its waits, it stays due as it is: then it finds out by itself.
+    If the row may not show all waits, the due time stays, and the run corrects it when it resumes.
     A run that it ``wakes`` is due now.
     """
     changes: dict[str, Any] = {"expires_ms": expires_ms, "updated_ms": now_ms}
-    waits = head.status == "waiting" and 0 < len(head.waits) < ROW_WAITS_MAX  # woken, it does not
+    waits = (
+        head.status == "waiting" and 0 < len(head.waits) < ROW_WAITS_MAX
+    )  # a woken run does not wait
     if wakes and head.status == "waiting" and head.owner is None:
         index_key = head.due_index_key(now_ms, head.epoch)
         changes |= {"status": "running", "GSI1PK": index_key.pk, "GSI1SK": index_key.sk}
@@ -303,14 +306,14 @@ def extend_write(head: Head, *, expires_ms: int, wakes: bool, now_ms: int, token
 
 
 def index_key_in(write: Update) -> IndexKey:
-    """Return the place to which a write moves its row."""
+    """Return the index key that a write sets."""
     return IndexKey(write.set["GSI1PK"], write.set["GSI1SK"])
 
 
 def _with_inbox_counts(write: Update, head: Head, adds: InboxSize) -> Update:
-    """Return a write of a sender that also counts what came into the inbox.
+    """Return the write of a sender with the counters of the inbox.
 
-    Counters that an owner of an earlier release left as they were begin anew.
+    Stale counters, left by an owner of an early release, are replaced.
     """
     counters = inbox_counters(adds)
     if not head.has_stale_inbox_counts:

@@ -1,8 +1,8 @@
-"""Lanes: the order of the runs of one session, as tickets with numbers.
+"""Session queues: the order of the runs of one session, as numbered tickets.
 
-A ticket stands as long as its run has not left the lane. Numbers are given out by one item, which
-every start compares and raises. So a ticket never comes to stand before one that is there, however
-late its write is carried out: whoever was once in front stays in front until it leaves.
+A ticket exists until its run leaves the queue. One item has the last number, and each start
+increases it with a conditional write. So a late write never puts a ticket before an existing one:
+the run in front stays in front until it leaves.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _RECHECK_MS_MAX = 3_600_000
 
 
 class Ticket(msgspec.Struct, frozen=True):
-    """A run's place in a lane."""
+    """The place of a run in a session queue."""
 
     number: int
     run: str
@@ -47,20 +47,20 @@ class Ticket(msgspec.Struct, frozen=True):
 
 
 class SessionQueue(msgspec.Struct, frozen=True):
-    """A lane, as far as it was read."""
+    """A session queue, as far as it was read."""
 
     last: int
     """The last number that was given out."""
     ttl: int
-    """When its counting may be forgotten: not before any of its tickets."""
+    """The ttl of the last number. It is not before that of any ticket."""
     tickets: tuple[Ticket, ...]
 
 
 def session_queue_of(items: Iterable[Mapping[str, Any]]) -> SessionQueue:
-    """Return the lane that some items of its partition are, in their order.
+    """Return the session queue in the items of its partition.
 
     Raises:
-        JournalDamaged: one of them is neither a ticket nor the last number.
+        JournalDamaged: an item is neither a ticket nor the last number.
     """
     last, ttl = 0, 0
     tickets: list[Ticket] = []
@@ -71,7 +71,7 @@ def session_queue_of(items: Iterable[Mapping[str, Any]]) -> SessionQueue:
             else:
                 tickets.append(_ticket_of(item))
         except DECODE_ERRORS as error:
-            raise damaged_item_error(item, "the order of a session", error) from error
+            raise damaged_item_error(item, "the session queue", error) from error
     return SessionQueue(last, ttl, tuple(tickets))
 
 
@@ -85,13 +85,13 @@ def _ticket_of(item: Mapping[str, Any]) -> Ticket:
 
 
 def front_ticket(queue: SessionQueue, now_ms: int) -> Ticket | None:
-    """Return who stands in front; one whose time is over has left, though it may still stand."""
+    """Return the ticket in front, without tickets past their ttl; None if the queue is empty."""
     standing = (ticket for ticket in queue.tickets if ticket.ttl >= now_ms // 1000)
     return min(standing, key=lambda ticket: ticket.number, default=None)
 
 
 def is_live_ticket(ticket: Ticket, row: Mapping[str, Any] | None, now_ms: int) -> bool:
-    """Return whether the row under a ticket's id is that of its run, and not over."""
+    """Return whether a row belongs to the run of a ticket, and is not past its ttl."""
     if row is None or row.get("generation") != ticket.generation:
         return False
     return not is_past_ttl(row, now_ms)
@@ -105,9 +105,9 @@ def next_ticket_number(queue: SessionQueue) -> int:
 def enter_queue_writes(
     queue: SessionQueue, head: Head, key: SessionQueueKey, *, now_ms: int, token: str
 ) -> tuple[Put, Update]:
-    """Return the writes that give a run its ticket, and count it.
+    """Return the writes that add a run's ticket to the queue and increase the last number.
 
-    They are part of the transaction that makes the run: a ticket without a run would never leave.
+    They are part of the transaction that creates the run: a ticket without a run would never leave.
     """
     place = key.ticket(head.ticket)
     item = {
@@ -129,12 +129,12 @@ def enter_queue_writes(
 
 
 def leave_queue_write(key: SessionQueueKey, number: int, generation: str) -> Delete:
-    """Return the write by which a run leaves its lane."""
+    """Return the write by which a run leaves its session queue."""
     return Delete(key.ticket(number), Equals("generation", generation))
 
 
 def extend_ticket_writes(head: Head, key: SessionQueueKey, *, token: str) -> tuple[Update, Update]:
-    """Return the writes that let a run's ticket, and the counting, last as long as its row."""
+    """Return the writes that extend the ttl of a ticket and of the last number to the row's."""
     lasts: dict[str, Any] = {"ttl": head.ttl}
     shorter = Less("ttl", head.ttl)
     its_own = AllOf((Equals("generation", head.generation), shorter))
@@ -145,18 +145,18 @@ def extend_ticket_writes(head: Head, key: SessionQueueKey, *, token: str) -> tup
 
 
 def next_recheck_ms(head: Head, now_ms: int) -> int:
-    """Return when a queued run asks again whether it stands in front, unless it is told before.
+    """Return when a queued run checks again whether it is in front.
 
-    It is only the net under those who tell it, so it asks more and more seldom.
+    The run before it normally wakes it. The check is a fallback, so its interval grows.
     """
     waited_ms = now_ms - max(head.created_ms, head.starts_ms)
     return now_ms + min(max(waited_ms, _RECHECK_MS_MIN), _RECHECK_MS_MAX)
 
 
 def promotable_signal(head: Head, id: str, now_ms: int) -> str | None:
-    """Return the name of a signal for which a run waits, and that would be in time now.
+    """Return the name of a signal that a run waits for and that would be in time now.
 
-    Where it waits for several, it is the one for which it has waited the longest.
+    Of several it is the one for which the run has waited the longest.
     """
     if not head.awaits_signal or now_ms >= head.expires_ms:
         return None

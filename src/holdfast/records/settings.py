@@ -1,4 +1,4 @@
-"""What everybody who uses a store must agree on; the first one to come decides it."""
+"""The settings of a store. The first process that uses the store creates them."""
 
 from __future__ import annotations
 
@@ -27,49 +27,48 @@ __all__ = [
 ]
 
 SHARDS = 8
-"""Into how many shards the due index of a graph is cut at first."""
+"""The number of shards of a due index in a new store."""
 SHARDS_MAX = 256
-"""Every worker reads every shard at each scan."""
+"""The limit on shards: each scan of a worker reads all of them."""
 LIST_SHARDS = 4
-# How a hash begins that is bound to a tenant. Others are those of earlier releases.
+# The prefix of a hash that is bound to a tenant. Hashes of early releases do not have it.
 _BOUND = "t"
 _HASH_CHARS = 32
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What everybody who uses a store must agree on."""
+    """The settings that all processes of a store share."""
 
     shards: int
-    """Into how many parts the due index of a graph is cut. It only grows."""
+    """The number of shards of the due index of a graph. It only grows."""
     list_shards: int
-    """Into how many parts a tenant's list of runs is cut. It never changes."""
+    """The number of shards of a tenant's list of runs. It never changes."""
     user_key: bytes
-    """The key of the hash under which users are kept."""
+    """The key of the hashes of users."""
 
     def __repr__(self) -> str:
-        # Errors and logs may show settings, but never the key.
+        # Errors and logs may show settings, but must not show the key.
         shown = msgspec.structs.asdict(self) | {"user_key": "<hidden>"}
         return f"Settings({', '.join(f'{name}={value}' for name, value in shown.items())})"
 
 
 class UserHash(msgspec.Struct, frozen=True):
-    """What may be kept of a user of one tenant."""
+    """The stored forms of a user of one tenant."""
 
     bound: str
-    """The hash that rows keep, and that callers see. The same user has another one in another
-    tenant."""
+    """The hash in rows and for callers. It differs between tenants."""
     unbound: str
-    """The hash in the names of session queues, and so in the rows of runs that stand in one: the
-    same in all tenants. All releases must name a queue alike, or a session would have two. Rows of
-    earlier releases have no other."""
+    """The hash in the keys of session queues and in the rows of runs in one. It is the same in all
+    tenants: all releases must use the same key for a queue, or a session would have two. Rows of
+    early releases have only this hash."""
 
     def matches(self, kept: str | None) -> bool:
-        """Return whether what a row keeps is this user."""
+        """Return whether the hash in a row is that of this user."""
         return kept in (self.bound, self.unbound)
 
 
 def create_settings_write(user_key: bytes, *, token: str) -> Put:
-    """Return the write that settles it, unless somebody did before."""
+    """Return the write that creates the settings, unless they exist."""
     item: dict[str, Any] = {
         "PK": SETTINGS.pk,
         "SK": SETTINGS.sk,
@@ -81,7 +80,7 @@ def create_settings_write(user_key: bytes, *, token: str) -> Put:
 
 
 def grow_shards_write(settings: Settings, shards: int, *, token: str) -> Update:
-    """Return the write that cuts the due index into more parts, unless somebody did meanwhile."""
+    """Return the write that adds shards. It fails if another process has changed their number."""
     return Update(
         key=SETTINGS,
         set={"shards": shards},
@@ -91,10 +90,10 @@ def grow_shards_write(settings: Settings, shards: int, *, token: str) -> Update:
 
 
 def settings_of(item: Mapping[str, Any]) -> Settings:
-    """Return what was settled.
+    """Return the settings in an item.
 
     Raises:
-        JournalDamaged: the item does not say.
+        JournalDamaged: the item cannot be read.
     """
     try:
         settled = Settings(
@@ -110,7 +109,7 @@ def settings_of(item: Mapping[str, Any]) -> Settings:
 
 
 def user_hash(user: str, tenant: str, *, key: bytes) -> UserHash:
-    """Return what is kept of a user: the same for the same user, of no use without the key."""
+    """Return the keyed hashes of a user."""
     unbound = hmac.new(key, user.encode(), sha256).hexdigest()[:_HASH_CHARS]
     return UserHash(bound_to_tenant(unbound, tenant, key=key), unbound)
 
@@ -121,7 +120,7 @@ def is_bound_to_tenant(kept: str) -> bool:
 
 
 def bound_to_tenant(kept: str, tenant: str, *, key: bytes) -> str:
-    """Return a user's hash bound to the tenant, though the row keeps that of an earlier release."""
+    """Return the hash bound to a tenant, also for a hash of an early release."""
     if is_bound_to_tenant(kept):
         return kept
     # No tenant has a "\0" in its name.

@@ -1,7 +1,7 @@
-"""An answer that runs share, and the lease of whoever asks for it: one item, which is either.
+"""The item of a shared answer: either the answer, or the lease of the run that asks for it.
 
-Each state of the item has an id of its own, so that whoever took a lease can compare it: as long as
-it stands, nobody else asks. Whatever stands there counts for nothing once its time is over.
+Each state of the item has its own id. The run with the lease compares it in its writes. Other runs
+do not ask while the lease is valid. Any state is ignored after its expiry.
 """
 
 from __future__ import annotations
@@ -29,26 +29,27 @@ __all__ = [
 ]
 
 SharedAnswerState: TypeAlias = Literal["leased", "answered", "unshared"]
-"""Somebody asks; the answer is there; it is too large for this store, so that each asks alone.
-What a newer release may write besides is taken for the last."""
+"""``leased``: a run asks. ``answered``: the answer is there. ``unshared``: the answer is too large
+for the store, so each run asks for itself. Unknown states of newer releases count as ``unshared``.
+"""
 
 
 class SharedAnswerRow(msgspec.Struct, frozen=True):
-    """What stands under the key of an answer."""
+    """The state of a shared answer."""
 
     id: str
     state: SharedAnswerState
     expires_ms: int
-    """From then on it counts for nothing."""
+    """The row is ignored from this time."""
     content: Content | None
-    """The packed answer, where there is one."""
+    """The packed answer, if there is one."""
 
 
 def shared_answer_of(item: Mapping[str, Any]) -> SharedAnswerRow:
-    """Return what an item says.
+    """Return the row in an item.
 
     Raises:
-        JournalDamaged: it says that it is an answer, and holds none; or it says nothing.
+        JournalDamaged: the item cannot be read, or has no answer though it is ``answered``.
     """
     try:
         state = typed_attribute(item, "state", str)
@@ -63,9 +64,9 @@ def shared_answer_of(item: Mapping[str, Any]) -> SharedAnswerRow:
 def lease_write(
     key: Key, *, id: str, expires_ms: int, now_ms: int, instead_of: str | None = None
 ) -> Put:
-    """Return the write by which one of many takes on to ask.
+    """Return the write by which a run takes the lease to ask. Only one run succeeds.
 
-    ``instead_of`` is the id of an answer that turned out to be unreadable.
+    ``instead_of`` is the id of an unreadable answer that the lease replaces.
     """
     free = [Absent("PK"), Less("until_ms", now_ms + 1)]
     unreadable = [] if instead_of is None else [Equals("id", instead_of)]
@@ -74,15 +75,15 @@ def lease_write(
 
 
 def renew_write(key: Key, lease: str, *, expires_ms: int) -> Update:
-    """Return the write that prolongs a lease which still stands."""
+    """Return the write that renews a lease. It fails if the lease is lost."""
     changes = {"until_ms": expires_ms, "ttl": _ttl(expires_ms)}
     return Update(key=key, set=changes, condition=Equals("id", lease))
 
 
 def answer_write(key: Key, lease: str, *, id: str, content: Content | None, expires_ms: int) -> Put:
-    """Return the write that puts the answer in the place of the lease under which it was got.
+    """Return the write that replaces a lease by its answer.
 
-    Without a content it says that the answer cannot be shared.
+    Without content the state becomes ``unshared``.
     """
     state: SharedAnswerState = "unshared" if content is None else "answered"
     item = _item(key, id=id, state=state, expires_ms=expires_ms)
@@ -92,12 +93,12 @@ def answer_write(key: Key, lease: str, *, id: str, content: Content | None, expi
 
 
 def release_write(key: Key, lease: str) -> Delete:
-    """Return the write by which whoever asked, and got no answer, makes room for the next."""
+    """Return the write that releases a lease without an answer, so that another run can ask."""
     return Delete(key, Equals("id", lease))
 
 
 def answer_blob_key(tenant: str, digest: bytes, *, id: str, keep_ms: int) -> str:
-    """Return the key of an answer beside the table; its retention class outlives the answer."""
+    """Return the blob key of an answer. Its retention class is longer than the answer is valid."""
     kept = retention_class(-(-keep_ms // 1000))
     return AnswerBlob(kept, tenant, digest.hex(), id).blob_key
 

@@ -1,4 +1,4 @@
-"""The text of answers as it comes: items beside a run's journal, each with what came in a while."""
+"""Items with the streamed text of answers, beside the journal of a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.storage import Put
 
 __all__ = ["TextBatch", "TextEntry", "TextStream", "text_of", "text_write"]
 
-# What was said can be had from the journal once it is complete: it need not be kept for longer.
+# The journal has the complete answer, so pieces are not needed for longer.
 _KEPT_SECONDS = 24 * 3600
 
 
@@ -27,35 +27,35 @@ class TextStream(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TextEntry(msgspec.Struct, frozen=True, array_like=True):
-    """Some text of a stream."""
+    """A piece of a stream."""
 
     stream: int
-    """Which stream of the spool it is."""
+    """The number of the stream in the spool."""
     text: str
     first: bool = False
     last: bool = False
 
 
 class TextBatch(msgspec.Struct, frozen=True, array_like=True):
-    """What one item holds: entries in their order, and the streams whose they are."""
+    """The content of one item: pieces in their order, and their streams."""
 
     streams: dict[int, TextStream]
     entries: Sequence[TextEntry]
 
 
 def text_write(head: Head, spool: SpoolKey, number: int, text: TextBatch, *, now_ms: int) -> Put:
-    """Return the write of some text; written again it changes nothing."""
+    """Return the write of a batch. It is idempotent."""
     key = text_key(head.key, head.generation, spool, number)
     ttl = min(head.ttl, -(-now_ms // 1000) + _KEPT_SECONDS)
     return Put({"PK": key.pk, "SK": key.sk, "ttl": ttl, "data": pack(text)})
 
 
 def text_of(item: Mapping[str, Any], bytes_max: int) -> TextBatch:
-    """Return the text that an item holds.
+    """Return the batch in an item.
 
     Raises:
-        RecordTooLarge: it has more than ``bytes_max`` bytes once it is unpacked.
-        JournalDamaged: nothing that can be read.
+        RecordTooLarge: the batch has more than ``bytes_max`` bytes uncompressed.
+        JournalDamaged: the item cannot be read.
     """
     try:
         return msgspec.convert(

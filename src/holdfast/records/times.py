@@ -1,4 +1,4 @@
-"""Milliseconds as the dates that people read."""
+"""Converts milliseconds to dates."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ __all__ = ["utc_datetime"]
 
 
 def utc_datetime(ms: int) -> datetime:
-    """Return a time in UTC."""
+    """Return a time in milliseconds as a date in UTC."""
     return datetime.fromtimestamp(ms / 1000, UTC)

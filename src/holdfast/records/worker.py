@@ -1,7 +1,7 @@
-"""A worker's row: its lease, and what others write there once it is dead.
+"""The row of a worker: its lease, and the progress of reaping it when it is dead.
 
-A dead worker stays under ``WORKERS`` until all of its runs are re-queued, and then stands under
-``REAPED`` for a day. Nothing more is written for it; see `records.reaping`.
+A dead worker stays under ``WORKERS`` in the index until all of its runs are re-queued, and then
+under ``REAPED`` for a day. Its row is not written again; see `records.reaping`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def register_write(
     details: Mapping[str, Any],
     token: str,
 ) -> Put:
-    """Return the write that makes a worker known."""
+    """Return the write that registers a worker."""
     index_key = IndexKey.worker(worker, expires_ms)
     key = worker_key(worker)
     item: dict[str, Any] = {
@@ -51,7 +51,7 @@ def register_write(
 
 
 def heartbeat_write(worker: str, *, last_expires_ms: int, expires_ms: int, token: str) -> Update:
-    """Return the write that prolongs a lease, unless another process buried the worker."""
+    """Return the write that renews a lease. It fails if another worker has started to reap it."""
     return Update(
         key=worker_key(worker),
         set=_index_attributes(IndexKey.worker(worker, expires_ms), expires_ms),
@@ -63,9 +63,9 @@ def heartbeat_write(worker: str, *, last_expires_ms: int, expires_ms: int, token
 def begin_reap_write(
     worker: str, *, lapsed_ms: int, now_ms: int, next_ms: int, token: str
 ) -> Update:
-    """Return the write that ends the lease of a dead worker; one of many writers wins.
+    """Return the write that starts to reap a dead worker. Only one reaper succeeds.
 
-    If the winner does not get to write `reaped`, another worker goes on at ``next_ms``.
+    If it does not finish, another worker continues at ``next_ms``.
     """
     return Update(
         key=worker_key(worker),
@@ -76,7 +76,7 @@ def begin_reap_write(
 
 
 def continue_reap_write(worker: str, *, due_ms: int, next_ms: int, token: str) -> Update:
-    """Return the write by which one of many goes on with a dead worker that was buried before."""
+    """Return the write by which another worker continues to reap. Only one succeeds."""
     return Update(
         key=worker_key(worker),
         set=_index_attributes(IndexKey.worker(worker, next_ms), next_ms),
@@ -86,7 +86,7 @@ def continue_reap_write(worker: str, *, due_ms: int, next_ms: int, token: str) -
 
 
 def finish_reap_write(worker: str, *, due_ms: int, now_ms: int, token: str) -> Update:
-    """Return the write that says that all runs of a buried worker are re-queued."""
+    """Return the write after all runs of a dead worker are re-queued."""
     return Update(
         key=worker_key(worker),
         set=_index_attributes(IndexKey.reaped_worker(worker, now_ms), now_ms),
@@ -96,7 +96,7 @@ def finish_reap_write(worker: str, *, due_ms: int, now_ms: int, token: str) -> U
 
 
 def deregister_write(worker: str, *, due_ms: int) -> Delete:
-    """Return the write that forgets a worker that holds nothing any more."""
+    """Return the write that deletes the row of a worker that owns no runs."""
     return Delete(worker_key(worker), AllOf(_at_index_key(worker, due_ms)))
 
 
