@@ -64,7 +64,7 @@ LOGS_OF_NO_RUN = {
     "engine/worker/health.py": {"record_failure", "record_success"},
     "engine/worker/reaper.py": {"_run_turn"},
     "engine/worker/worker.py": {"_heartbeat", "_repeat"},
-    "storage/backups.py": {"_recover_restore"},
+    "storage/backups/restore.py": {"_recover_restore"},
     "storage/damage_log.py": {"record"},
     "storage/folder_blobs.py": {"_make_private"},
     "storage/s3.py": {"_fetch_account"},
