@@ -15,7 +15,7 @@ from types import TracebackType
 
 from holdfast.redaction import excerpt
 
-__all__ = ["escaped_json", "get_logger", "printable"]
+__all__ = ["escaped_json", "get_logger", "printable", "short_repr"]
 
 _VALUE_LETTERS_MAX = 2_000
 _TRACE_LINES_MAX = 200
@@ -66,6 +66,14 @@ def _is_visible(text: str, at: int) -> bool:
     if letter not in _EMOJI_SELECTORS or at == 0:
         return False
     return unicodedata.category(text[at - 1]) == "So" and _INVISIBLE.match(text[at - 1]) is None
+
+
+def short_repr(value: object) -> str:
+    """Return the first 80 characters of a value's repr, for the message of an error."""
+    try:
+        return f"{value!r:.80}"
+    except Exception:  # a caller's object may not even have a repr
+        return f"a {type(value).__name__}"
 
 
 def get_logger(name: str) -> logging.Logger:

@@ -1,4 +1,4 @@
-"""Storage: one table with DynamoDB's shape, blobs beside it, and a meter, on two engines."""
+"""Storage: one table in the layout of DynamoDB, blobs beside it, and a meter, on two engines."""
 
 from holdfast.storage.backups.backup import backup_store
 from holdfast.storage.backups.copies import CopyReport
