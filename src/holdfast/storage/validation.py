@@ -137,7 +137,7 @@ def validate_transaction(
     )
     repeated = _first_repeated(write.key for write in validated)
     if repeated is not None:
-        raise InvalidTransaction(f"a transaction must not have two writes for {repeated}")
+        raise InvalidTransaction(f"a transaction must not name {repeated} twice")
     size = sum(_bytes_sent(write) for write in validated)
     if size > TRANSACTION_BYTES_MAX:
         raise InvalidTransaction(
@@ -171,7 +171,7 @@ def validate_batch(writes: Iterable[Put | Delete], layout: Layout) -> tuple[Put 
         validated.append(one)
     repeated = _first_repeated(write.key for write in validated)
     if repeated is not None:
-        raise InvalidWrite(f"a batch must not have two writes for {repeated}")
+        raise InvalidWrite(f"a batch must not name {repeated} twice")
     return tuple(validated)
 
 

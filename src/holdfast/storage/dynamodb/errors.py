@@ -161,7 +161,7 @@ def validation_error(message: str, where: str) -> HoldfastError:
         return InvalidWrite(f"{where}cannot add to an attribute of another type ({message})")
     if "number overflow" in lower or "number underflow" in lower or " 38 " in lower:
         return InvalidItem(
-            f"{where}the sum must have at most {NUMBER_DIGITS_MAX} digits and be in range: {message}"
+            f"{where}a sum must have at most {NUMBER_DIGITS_MAX} digits and be in range: {message}"
         )
     if "the specified index" in lower or "match the schema" in lower or "index key" in lower:
         return StoreMismatched(f"{where}the table has other keys or indexes: {message}")
