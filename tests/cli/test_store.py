@@ -117,7 +117,7 @@ def test_a_definition_is_a_template_that_can_be_piped(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message", "code"),
     [
-        (["store", "create", "runs.db"], "it has no scheme", 1),
+        (["store", "create", "runs.db"], "it must begin with sqlite: or dynamodb:", 1),
         (["store", "check", "sqlite:///none/runs.db"], "[store_not_found]", 1),
         (["store", "definition", "sqlite:///runs.db"], "a file needs no definition", 1),
         (["store", "create"], "Missing argument 'URL'", 2),
