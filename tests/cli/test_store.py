@@ -29,7 +29,7 @@ def test_help_shows_the_forms_of_an_address(tmp_path: Path) -> None:
         done = holdfast(*arguments, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert "Usage:" in done.stdout
-    assert "sqlite:////var/lib/holdfast/runs.db    a file by its full path" in done.stdout
+    assert "sqlite:////var/lib/holdfast/runs.db    a file by its absolute path" in done.stdout
     assert "0.1.0" in holdfast("--version", cwd=tmp_path).stdout
 
 

@@ -38,7 +38,7 @@ def position_of(cursor: str, pk: str, index: Index | None) -> Item:
     position = dict(zip(names, values, strict=False))
     if len(values) != len(names) or position[index.pk if index else PK] != pk:
         raise InvalidQuery(
-            "cursor must come from the same query, and belongs to another one", field="cursor"
+            "cursor must come from the same query, not from another query", field="cursor"
         )
     return position
 
