@@ -206,7 +206,7 @@ def test_every_error_has_a_code_of_its_own_and_a_message() -> None:
     assert len(set(codes)) == len(codes)
     assert (
         str(errors.Throttled())
-        == "The store is too busy, and stayed so for the whole retry budget."
+        == "The store was too busy for the whole retry budget; try again later."
     )
     assert [cls.__name__ for cls in classes if cls.retryable] == [
         "EndpointUnreachable",

@@ -65,7 +65,7 @@ LOGS_OF_NO_RUN = {
     "engine/worker/heartbeat.py": {"beat"},
     "engine/worker/reaper.py": {"_run_turn"},
     "engine/worker/worker.py": {"_repeat"},
-    "storage/backups.py": {"_recover_restore"},
+    "storage/backups/restore.py": {"_recover_restore"},
     "storage/damage_log.py": {"record"},
     "storage/folder_blobs.py": {"_make_private"},
     "storage/s3.py": {"_fetch_account"},

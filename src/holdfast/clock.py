@@ -1,7 +1,7 @@
-"""The only place that reads time, makes ids, draws random numbers or sleeps.
+"""The only module that reads the time, creates ids, draws random numbers or sleeps.
 
-Everything else is handed a `Clock` or an `Ids`, so that a test, and later the simulator, decides
-what time it is. A lint rule bans the functions used here from the rest of the project.
+All other code gets a `Clock` and an `Ids`, so that a test or the simulator decides what time it is.
+A lint rule bans the functions used here from the rest of the project.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Return seconds that never run back; only differences mean anything."""
+        """Return seconds that never decrease; only differences have a meaning."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Return after that many seconds have passed on this clock."""
+        """Wait until that many seconds have passed on this clock."""
         ...
 
 
 class Ids(Protocol):
-    """Makes identifiers and draws random numbers."""
+    """Creates ids and draws random numbers."""
 
     def new(self) -> str:
-        """Return a new UUIDv7 as text: unique, and in the order in which it was made.
+        """Return a new UUIDv7 as text, which sorts by the time of its creation.
 
-        Each is greater than all that this process made before it, also where its clock was set
-        back. Ids of two processes are in the order of their clocks. 62 bits are drawn anew for
-        each, so that an id does not help to guess another one.
+        Each id is greater than all earlier ones of this process, even if its clock was set back.
+        Ids of two processes are in the order of their clocks. Each has 62 new random bits, so that
+        one id does not help to guess another.
         """
         ...
 
     def key(self) -> bytes:
-        """Return 32 random bytes, to be kept secret."""
+        """Return 32 random bytes for a secret key."""
         ...
 
     def random(self) -> float:
-        """Return a number from 0 up to but not including 1."""
+        """Return a random number from 0 up to but not including 1."""
         ...
 
 
@@ -70,7 +70,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that stands still until it is told to go on."""
+    """A clock that stands still until `advance` moves it: for tests."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._started_ms = now_ms
@@ -94,7 +94,7 @@ class ManualClock:
         await woken
 
     def advance(self, seconds: float) -> None:
-        """Move the time on and wake whoever slept until then, the earliest first."""
+        """Move the time forward and wake the sleepers that are due, the earliest first."""
         self._now_ms += round(seconds * 1000)
         while self._sleepers and self._sleepers[0][0] <= self._now_ms:
             _, _, woken = heapq.heappop(self._sleepers)
@@ -118,10 +118,10 @@ def _uuid7_text(now_ms: int, free: int) -> str:
 
 
 class _IdSequence:
-    """Strictly increasing ids by one clock; safe in threads.
+    """Strictly increasing ids from one clock; thread-safe.
 
-    Only the tick orders them. The random bits are drawn anew for each id, so that an id tells
-    nothing about the next one, and a forked process makes other ids than its parent.
+    Only the tick orders them. Each id has new random bits, so that it reveals nothing about the
+    next one, and a forked process creates other ids than its parent.
     """
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
@@ -133,21 +133,20 @@ class _IdSequence:
         drawn = int.from_bytes(os.urandom(8), "big") >> (64 - _RANDOM_BITS)
         with self._lock:
             now = (self._now_ns() << _FRACTION_BITS) // 1_000_000
-            # The next tick, if the clock shows no later one or was set back: the order matters
-            # more than the time. Python makes fewer ids than there are ticks, so a running clock
-            # catches up.
+            # If the clock shows no later tick, or was set back, take the next tick: the order
+            # matters more than the time. Python creates fewer ids than there are ticks, so a
+            # running clock catches up.
             tick = self._last = max(now, self._last + 1)
         fraction = tick & ((1 << _FRACTION_BITS) - 1)
         return _uuid7_text(tick >> _FRACTION_BITS, (fraction << _RANDOM_BITS) | drawn)
 
 
-# All who use the machine's clock share it: ids of one process are in the order in which they were
-# made, whichever of its parts made them.
+# One sequence for the whole process, so that all of its ids are in the order of their creation.
 _SYSTEM_SEQUENCE = _IdSequence(time.time_ns)
 
 
 class SystemIds:
-    """Time-ordered ids from the machine's clock and randomness; safe in threads."""
+    """Time-ordered ids from the machine's clock and randomness; thread-safe."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         if clock is None or isinstance(clock, SystemClock):
@@ -166,7 +165,7 @@ class SystemIds:
 
 
 class SeededIds:
-    """Time-ordered ids and random numbers that are the same for the same seed: for tests only."""
+    """Ids and random numbers that depend only on a seed and a clock: for tests only."""
 
     def __init__(self, seed: int, clock: Clock) -> None:
         self._random = random.Random(seed)
@@ -176,7 +175,7 @@ class SeededIds:
 
     def new(self) -> str:
         free = (next(self._counter) << 42) | self._random.getrandbits(42)
-        # As those of a machine: in their order also when the clock was set back.
+        # As in `SystemIds`: ids keep their order even if the clock was set back.
         self._last_ms = max(self._clock.now_ms(), self._last_ms)
         return _uuid7_text(self._last_ms, free & ((1 << _FREE_BITS) - 1))
 

@@ -1,6 +1,6 @@
-"""Text from outside as people see it: it moves no cursor, and forges no line.
+"""Text from outside made safe to display: it cannot move a cursor or forge a line.
 
-Ids, names, payloads and the errors of tools come from callers, models and services. They may hold
+Ids, names, payloads and errors of tools come from callers, models and services. They may contain
 line breaks, control characters of a terminal, and characters that reverse the direction of text.
 """
 
@@ -15,25 +15,25 @@ from types import TracebackType
 
 from holdfast.redaction import excerpt
 
-__all__ = ["escaped_json", "get_logger", "printable"]
+__all__ = ["escaped_json", "get_logger", "printable", "short_repr"]
 
 _VALUE_LETTERS_MAX = 2_000
 _TRACE_LINES_MAX = 200
-# Everything but what JSON is made of; most of it is printable.
+# Everything except the characters of JSON itself; most of it is printable.
 _UNUSUAL = re.compile(r"[^\n -~]")
-# What Unicode calls Default_Ignorable_Code_Point, and the blank of Braille: it shows nothing, or as
-# good as nothing, also where Python calls it printable.
+# Unicode's Default_Ignorable_Code_Point, and the blank of Braille: invisible or nearly so, even if
+# Python calls them printable.
 _INVISIBLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
     "\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8"
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-# They choose whether a symbol is shown as text or as a picture; many an emoji has one.
+# They select the text or picture form of a symbol; many emojis have one.
 _EMOJI_SELECTORS = "\ufe0e\ufe0f"
 
 
 def printable(text: str) -> str:
-    """Return text in one line, with control, bidirectional and invisible characters written out."""
+    """Return text in one line, with control, bidirectional and invisible characters escaped."""
     if text.isprintable() and _INVISIBLE.search(text) is None:
         return text
     return "".join(
@@ -43,8 +43,8 @@ def printable(text: str) -> str:
 
 
 def escaped_json(json: str) -> str:
-    """Return JSON of the same meaning, with what is not printable in its texts written out."""
-    # Outside of texts, JSON that was made here has nothing but ASCII and line breaks.
+    """Return equivalent JSON, with the unprintable characters in its texts escaped."""
+    # Outside of texts, our JSON contains only ASCII and line breaks.
     return _UNUSUAL.sub(_escaped, json)
 
 
@@ -57,7 +57,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def _is_visible(text: str, at: int) -> bool:
-    """Return whether people see a character; one selector after a symbol is part of it."""
+    """Return whether a character is visible; a selector after a symbol is part of it."""
     letter = text[at]
     if not letter.isprintable():
         return False
@@ -68,8 +68,16 @@ def _is_visible(text: str, at: int) -> bool:
     return unicodedata.category(text[at - 1]) == "So" and _INVISIBLE.match(text[at - 1]) is None
 
 
+def short_repr(value: object) -> str:
+    """Return the first 80 characters of a value's repr, for the message of an error."""
+    try:
+        return f"{value!r:.80}"
+    except Exception:  # a caller's object may not even have a repr
+        return f"a {type(value).__name__}"
+
+
 def get_logger(name: str) -> logging.Logger:
-    """Return a log whose lines have what they were given escaped, errors and tracebacks too."""
+    """Return a logger that escapes the values, errors and tracebacks in its lines."""
     log = logging.getLogger(name)
     log.addFilter(_ESCAPING_FILTER)
     return log
@@ -91,14 +99,14 @@ class _SafeValue:
 def _safe_text(value: object, shown: Callable[[object], str]) -> str:
     try:
         text = shown(value)
-    except Exception as error:  # an error of another library may not even have a text
+    except Exception as error:  # an error of another library may fail to produce its text
         return f"<{type(value).__name__} that cannot be shown: {type(error).__name__}>"
     told = printable(excerpt(text, _VALUE_LETTERS_MAX))
     return told if len(text) <= _VALUE_LETTERS_MAX else f"{told}… ({len(text):,} characters)"
 
 
 class _EscapingFilter(logging.Filter):
-    """Changes what a record shows, but not the template and the error that handlers may want."""
+    """Escapes the values of a record; leaves its template and its error to handlers."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if isinstance(record.args, Mapping):
@@ -106,7 +114,7 @@ class _EscapingFilter(logging.Filter):
         elif record.args:
             record.args = tuple(map(_safe_value, record.args))
         if isinstance(record.exc_info, tuple) and record.exc_info[1] is not None:
-            # Formatters take it as it is where it is set.
+            # Formatters use this text if it is set.
             record.exc_text = _safe_traceback(record.exc_info[1], record.exc_info[2])
         return True
 
@@ -116,7 +124,7 @@ def _safe_value(value: object) -> object:
 
 
 def _safe_traceback(error: BaseException, trace: TracebackType | None) -> str:
-    """Return a traceback, each of whose lines is indented: none looks like the line of a log."""
+    """Return a traceback with indented lines, so that none looks like a log line."""
     try:
         told = "".join(traceback.format_exception(type(error), error, trace))
     except Exception:

@@ -1,7 +1,7 @@
-"""Where ``python -m holdfast`` looks for modules. It is imported before everything else.
+"""Removes the working folder from the import path of ``python -m holdfast``, before all imports.
 
-Python puts the working folder first for ``-m``. That folder may hold whatever was put there, also a
-file with the name of a module that we, a dependency or Python itself import.
+Python puts the working folder first for ``-m``. That folder may contain anything, also a file with
+the name of a module that Holdfast, a dependency or Python itself imports.
 """
 
 import os
@@ -11,8 +11,8 @@ __all__: list[str] = []
 
 
 def _is_command() -> bool:
-    """Return whether this process is ``python -m holdfast``, and not a program that imports us."""
-    # Python writes -m there, in the place of the file, until it has found the module.
+    """Return whether this process is ``python -m holdfast``, not a program that imports it."""
+    # Python sets argv[0] to -m until it has found the module.
     if sys.argv[:1] != ["-m"]:
         return False
     module = sys.orig_argv[-len(sys.argv)]
@@ -22,7 +22,7 @@ def _is_command() -> bool:
 def _working_folder() -> str | None:
     try:
         return os.getcwd()
-    except OSError:  # it was deleted, and Python did not put it there
+    except OSError:  # the folder was deleted, and Python did not add it
         return None
 
 

@@ -1,7 +1,7 @@
-"""Addresses as they may be shown: in errors, logs and reprs, without credentials.
+"""Removes the credentials of addresses from text for errors, logs and reprs.
 
 Texts come from outside and may be hostile. Each pattern takes time in proportion to the text, and
-`excerpt` looks at no more of a long text than it may return, and a little beyond.
+`excerpt` reads only slightly more of a long text than it may return.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 __all__ = ["REDACTED", "excerpt", "without_credentials"]
 
 REDACTED = "***"
-"""Stands where a secret stood."""
+"""Replaces a secret."""
 
 # How far behind its cut an excerpt looks for the end of a credential.
 _BEYOND_LETTERS = 1_000
@@ -47,7 +47,7 @@ _SPACE = re.compile(r"\s")
 
 
 def without_credentials(text: object) -> str:
-    """Return a text with the credentials of every address in it hidden: ``http://***@host``."""
+    """Return a text without the credentials of the addresses in it: ``http://***@host``."""
     return _redacted(str(text), cut=False)
 
 

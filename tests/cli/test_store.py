@@ -29,7 +29,7 @@ def test_help_shows_the_forms_of_an_address(tmp_path: Path) -> None:
         done = holdfast(*arguments, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert "Usage:" in done.stdout
-    assert "sqlite:////var/lib/holdfast/runs.db    a file by its full path" in done.stdout
+    assert "sqlite:////var/lib/holdfast/runs.db    a file by its absolute path" in done.stdout
     assert "0.1.0" in holdfast("--version", cwd=tmp_path).stdout
 
 
@@ -117,7 +117,7 @@ def test_a_definition_is_a_template_that_can_be_piped(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message", "code"),
     [
-        (["store", "create", "runs.db"], "it has no scheme", 1),
+        (["store", "create", "runs.db"], "it must begin with sqlite: or dynamodb:", 1),
         (["store", "check", "sqlite:///none/runs.db"], "[store_not_found]", 1),
         (["store", "definition", "sqlite:///runs.db"], "a file needs no definition", 1),
         (["store", "create"], "Missing argument 'URL'", 2),

@@ -381,7 +381,7 @@ async def test_two_signals_end_it_even_if_a_node_blocks_the_loop(hf: Holdfast) -
         (["flows:number"], "neither a graph nor a list of them", 1),
         (["empty"], "the graph has no nodes [invalid_graph]", 1),
         (["flows", "--url", "sqlite:///none/runs.db"], "[store_not_found]", 1),
-        (["flows", "--url", "runs.db"], "it has no scheme", 1),
+        (["flows", "--url", "runs.db"], "it must begin with sqlite: or dynamodb:", 1),
         (["flows", "--url", "sqlite:///flows.py"], "[store_corrupt]", 1),
         (["flows", "--limits", "flows:number"], "is of the type 'int' [invalid_request]", 1),
         (["flows", "--user-key-file", "none"], "the user key cannot be read", 1),

@@ -231,8 +231,8 @@ async def test_damaged_bytes_are_not_returned(blobs: Blobs, place: Place, found:
     assert caught.value.key == "a/b"
     message = str(caught.value)
     assert "'a/b'" in message
-    assert f"10 bytes with sha256 {SHA256} were put" in message
-    assert f"{len(found):,} bytes" in message.split("were put")[1]
+    assert f"expected 10 bytes with sha256 {SHA256}" in message
+    assert f"{len(found):,} bytes" in message.split("found")[1]
     # What is larger than it should be is not even read.
     was_read = hashlib.sha256(found).hexdigest() in message
     assert was_read == (len(found) <= len(DATA))

@@ -291,7 +291,7 @@ async def test_a_process_that_cannot_be_used_is_told(
     config = tmp_path / "config"
     config.write_text(f"[default]\ncredential_process = {process}\n")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
-    with pytest.raises(AccessDenied, match="credentials could not be had"):
+    with pytest.raises(AccessDenied, match="could not get AWS credentials"):
         await open_engine().perform(GET)
 
 

@@ -286,8 +286,8 @@ async def test_a_table_that_is_not_there(open_engine: Open, stub: Stub) -> None:
     with pytest.raises(StoreNotFound) as raised:
         await open_engine(table="nowhere").perform(GET)
     assert str(raised.value) == (
-        f"there is no table 'nowhere' in us-east-1 at {stub.endpoint}; holdfast store create, with "
-        "this store's address, makes it"
+        f"there is no table 'nowhere' in us-east-1 at {stub.endpoint}; run holdfast store create, "
+        "with this store's address"
     )
 
 
@@ -298,9 +298,9 @@ async def test_something_else_than_dynamodb_is_not_taken_at_its_word(
     for name in ("GetItem", "PutItem", "DescribeTable"):
         stub.always(name, say(Said(200, b'{"status": "ok"}', {})))
     engine = open_engine()
-    with pytest.raises(StoreUnavailable, match="not an answer of DynamoDB"):
+    with pytest.raises(StoreUnavailable, match="not a response of DynamoDB"):
         await engine.perform(operation)
-    with pytest.raises(StoreUnavailable, match="not an answer of DynamoDB"):
+    with pytest.raises(StoreUnavailable, match="not a response of DynamoDB"):
         await engine.create()
 
 
@@ -316,7 +316,7 @@ async def test_to_wait_for_a_turn_ends_with_the_budget(
         *(engine.perform(GET) for _ in range(4)), return_exceptions=True
     )
     assert [type(outcome) for outcome in outcomes] == [EndpointUnreachable] * 4
-    assert sum("no turn" in str(outcome) for outcome in outcomes) == 3
+    assert sum("too many other requests" in str(outcome) for outcome in outcomes) == 3
 
 
 async def test_a_table_that_is_being_made_is_awaited(

@@ -422,7 +422,7 @@ async def test_a_worker_stops_when_its_file_is_gone(
     assert len(told) == 1
     await worker.stop()
     if happens == "deleted":
-        with pytest.raises(StoreNotFound, match="stands there"):
+        with pytest.raises(StoreNotFound, match="exists"):
             house.open()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.storage import folder_blobs
+from holdfast.storage import folder_blobs, folder_files, folder_tree
 
 
 class FoldingOs:
@@ -42,7 +42,8 @@ class FoldingOs:
 
 def fold(patch: pytest.MonkeyPatch) -> None:
     """Let folders of blobs lie on such a file system."""
-    patch.setattr(folder_blobs, "os", FoldingOs())
+    for module in (folder_blobs, folder_files, folder_tree):
+        patch.setattr(module, "os", FoldingOs())
 
 
 def _there(name: Any, folder: int | None) -> Any:

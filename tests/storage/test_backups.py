@@ -28,8 +28,11 @@ from holdfast.errors import (
     StoreReplaced,
     StoreUnusable,
 )
-from holdfast.storage import Blobs, Meter, Put, backup_store, backups, restore_store
+from holdfast.storage import Blobs, Meter, Put, backup_store, restore_store
 from holdfast.storage import open as open_store
+from holdfast.storage.backups import copies
+from holdfast.storage.backups.paths import StorePaths
+from holdfast.storage.backups.restore_marker import RestoreMarker
 from holdfast.storage.folder_blobs import FolderBlobs
 from holdfast.storage.sqlite.file_copy import read_items
 
@@ -149,7 +152,7 @@ async def test_a_backup_while_runs_come_and_go(store: Path, tmp_path: Path) -> N
 
 
 def refs_in(copy: Path) -> list[Any]:
-    return sorted(backups._read_contents(str(copy))[2], key=lambda ref: ref.key)
+    return sorted(copies._read_contents(str(copy))[2], key=lambda ref: ref.key)
 
 
 async def test_a_blob_that_is_deleted_while_it_is_copied(
@@ -158,7 +161,7 @@ async def test_a_blob_that_is_deleted_while_it_is_copied(
     """The first copy of the file names a blob that is gone since: the next one does not."""
     url = url_of(store)
     await started(url, "stays", "goes")
-    copy_file, times = backups.copy_file, 0
+    copy_file, times = copies.copy_file, 0
 
     def copy_and_free(path: str, to: str) -> None:
         nonlocal times
@@ -170,8 +173,8 @@ async def test_a_blob_that_is_deleted_while_it_is_copied(
                 connection.execute("DELETE FROM items WHERE pk LIKE 'RUN#%'")
                 connection.commit()
 
-    monkeypatch.setattr(backups, "copy_file", copy_and_free)
-    monkeypatch.setattr(backups, "_copy_blobs", skipping_first(backups._copy_blobs))
+    monkeypatch.setattr(copies, "copy_file", copy_and_free)
+    monkeypatch.setattr(copies, "_copy_blobs", skipping_first(copies._copy_blobs))
     copied = backup_store(url, tmp_path / "copy.db")
     assert (times, copied.blobs, copied.missing) == (2, 0, 0)
 
@@ -232,7 +235,7 @@ async def named_by(url: str, **attributes: Any) -> None:
 async def test_blobs_of_runs_that_are_freed_may_be_missing(store: Path, tmp_path: Path) -> None:
     """A worker deletes them an hour before the ttl, or when the run expires: that is no damage."""
     url, now = url_of(store), SystemClock().now_ms() // 1000
-    assert backups._BLOBS_FREED_BEFORE_TTL_SECONDS * 1000 == removal._FREE_BEFORE_TTL_MS
+    assert copies._BLOBS_FREED_BEFORE_TTL_SECONDS * 1000 == removal._FREE_BEFORE_TTL_MS
     await named_by(url, ttl=now + 1800)
     assert backup_store(url, tmp_path / "near.db").missing == 0
     await named_by(url, ttl=now + 86_400)
@@ -311,7 +314,7 @@ async def test_a_restore_that_is_cut_short_is_finished_by_another(
     done = await asyncio.to_thread(subprocess.run, command, timeout=60)
     assert done.returncode == (9 if cut < 7 else 0)
     if cut < 7:
-        with pytest.raises(StoreUnusable, match="cut short") as caught:
+        with pytest.raises(StoreUnusable, match="interrupted") as caught:
             Holdfast(url)
         assert "remove" not in str(caught.value)  # a worker would begin with an empty store
         restore_store(copy, url)
@@ -408,9 +411,10 @@ async def test_a_restore_leaves_a_named_folder_and_files_of_others_where_they_ar
 # A restore that is killed before it swaps.
 DIED = """
 import os, sys
-from holdfast.storage import backups
-backups._read_contents = lambda path: os._exit(9)
-backups.restore_store(sys.argv[1], sys.argv[2])
+from holdfast.storage import restore_store
+from holdfast.storage.backups import copies
+copies._read_contents = lambda path: os._exit(9)
+restore_store(sys.argv[1], sys.argv[2])
 """
 
 
@@ -422,8 +426,8 @@ async def test_copies_of_processes_that_died_are_removed(store: Path, tmp_path: 
     await asyncio.to_thread(subprocess.run, command, timeout=60)
     died_in = [name for name in names_in(tmp_path) if "partial" in name]
     assert len(died_in) == 2
-    place = backups._StorePaths(store, Path(f"{store}.blobs"), owns_blobs_folder=True)
-    with backups._PartialCopy(place) as lives:
+    place = StorePaths(store, Path(f"{store}.blobs"), owns_blobs_folder=True)
+    with copies.PartialCopy(place) as lives:
         restore_store(copy, url)
         assert lives.blobs.is_dir()
     assert not [name for name in names_in(tmp_path) if "partial" in name]
@@ -434,8 +438,8 @@ async def test_two_restores_do_not_meet(store: Path, tmp_path: Path) -> None:
     url, copy = url_of(store), tmp_path / "copy.db"
     await started(url, "a")
     backup_store(url, copy)
-    place = backups._StorePaths(store, Path(f"{store}.blobs"), owns_blobs_folder=True)
-    with backups._RestoreMarker(place), pytest.raises(StoreInUse, match="another process restores"):
+    place = StorePaths(store, Path(f"{store}.blobs"), owns_blobs_folder=True)
+    with RestoreMarker(place), pytest.raises(StoreInUse, match="another process restores"):
         restore_store(copy, url)
     assert await ids_in(url) == {"a"}
 
@@ -536,13 +540,13 @@ async def test_a_backup_of_a_store_that_is_deleted_meanwhile(
 ) -> None:
     await crashed(url_of(tmp_path / "origin.db"), tmp_path / "origin.db", store)
     log = content(f"{store}-wal")
-    copy_blobs = backups._copy_blobs
+    copy_blobs = copies._copy_blobs
 
     def copy_and_delete(*given: Any) -> None:
         copy_blobs(*given)
         store.unlink(missing_ok=True)
 
-    monkeypatch.setattr(backups, "_copy_blobs", copy_and_delete)
+    monkeypatch.setattr(copies, "_copy_blobs", copy_and_delete)
     with pytest.raises(StoreNotFound):
         backup_store(url_of(store), tmp_path / "copy.db")
     assert content(store) is None

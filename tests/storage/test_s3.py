@@ -433,7 +433,7 @@ async def test_a_chain_that_breaks_is_told(
     config.write_text("[default]\ncredential_process = /there/is/no/such/program\n")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
     blobs = Blobs(S3Blobs(bucket, endpoint=moto_server), Meter())
-    with pytest.raises(AccessDenied, match="credentials could not be had"):
+    with pytest.raises(AccessDenied, match="could not get AWS credentials"):
         await blobs.list()
     await blobs.close()
 

@@ -3,99 +3,98 @@
 ::
 
     HoldfastError
-    ├── InvalidRequest            the caller's mistake; nothing was sent, nothing was written
+    ├── InvalidRequest            the caller's mistake; nothing was sent or written
     │   ├── InvalidUrl            a store's address that cannot be understood
-    │   ├── InvalidKey            an empty, overlong or mistyped key of an item
-    │   ├── InvalidItem           a value that an item cannot hold
+    │   ├── InvalidKey            an item's key is empty, too long or not a string
+    │   ├── InvalidItem           a value that an item cannot contain
     │   │   └── ItemTooLarge      an item over 400 KB
-    │   ├── InvalidWrite          a write or a condition that makes no sense
-    │   ├── InvalidTransaction    too many writes, too many bytes, one key twice
-    │   ├── InvalidQuery          an unknown index, a wrong limit, a foreign cursor
-    │   ├── InvalidBlobKey        a blob's name that a folder or a bucket cannot hold
+    │   ├── InvalidWrite          a write or a condition that is not valid
+    │   ├── InvalidTransaction    too many writes or bytes, or two writes for one key
+    │   ├── InvalidQuery          an unknown index, a wrong limit or cursor
+    │   ├── InvalidBlobKey        a blob's key that a folder or a bucket cannot store
     │   ├── InvalidGraph          a graph that cannot be run
-    │   ├── InvalidInput          an input that does not fit the graph's state
+    │   ├── InvalidInput          an input that does not match the graph's state
     │   │   └── PayloadTooLarge   an input or a payload over its limit
-    │   ├── InvalidPrompt         messages, tools or parameters that no model can be asked with
-    │   ├── InvalidName           an id, a tenant, a signal's or a label's name that cannot be one
-    │   └── QuotaTooSmall         more is asked for at once than a quota gives in a whole window
-    ├── Refused                   the store understood, and said no
+    │   ├── InvalidPrompt         messages, tools or parameters that no model accepts
+    │   ├── InvalidName           an id or a name that is not valid
+    │   └── QuotaTooSmall         one request needs more than a quota permits in a window
+    ├── Refused                   a valid request was refused
     │   ├── ConditionFailed       the condition of one write did not hold
     │   ├── TransactionCancelled  a condition of a transaction did not hold
     │   ├── ItemDamaged           the stored bytes of an item cannot be read
-    │   ├── BlobNotFound          no blob has this name
-    │   ├── BlobDamaged           a blob's bytes are not those that were put
-    │   ├── ChangesOff            the store was opened without its change feed
-    │   ├── ChangesTrimmed        the position asked for is older than what the feed keeps
+    │   ├── BlobNotFound          no blob has this key
+    │   ├── BlobDamaged           a blob's bytes differ from those that were put
+    │   ├── ChangesOff            the store has no change feed
+    │   ├── ChangesTrimmed        the position is older than the oldest change
     │   ├── AlreadyExists         a run of this id was started with another input
     │   ├── RunNotFound           no run of the tenant has this id
-    │   ├── RunEnded              the run has ended, or expired, and takes nothing any more
-    │   ├── InboxFull             the run has as many signals as it may have (retryable)
+    │   ├── RunEnded              the run has ended or expired, and accepts nothing more
+    │   ├── InboxFull             the run's inbox is full (retryable)
     │   ├── NotRetryable          the run has not failed
-    │   ├── ExpiryNotLater        the run expires later than that as it is
-    │   ├── BudgetShared          the run shares a budget, or has a slice of one
-    │   ├── NotAmbiguous          no call of the run waits for somebody to say what became of it
-    │   └── SessionBusy           another run of the session goes on
-    ├── Unsuccessful              there is no result, since the run did not finish
-    │   ├── RunFailed             a node raised, and was not to be tried again
-    │   ├── RunCancelled          somebody ended it
-    │   ├── RunExpired            nobody ended it in time
-    │   └── RunQuarantined        it could not be resumed, again and again
-    ├── NodeError                 raised inside a node; the run fails with it unless it is caught
+    │   ├── ExpiryNotLater        the run already expires later
+    │   ├── BudgetShared          the run uses the budget of its parent
+    │   ├── NotAmbiguous          no such call waits for an operator to resolve it
+    │   └── SessionBusy           another run of the session is still active
+    ├── Unsuccessful              the run did not finish, so there is no result
+    │   ├── RunFailed             a node failed, and is not tried again
+    │   ├── RunCancelled          a caller cancelled it
+    │   ├── RunExpired            it did not end before its expiry
+    │   └── RunQuarantined        it could not be resumed several times in a row
+    ├── NodeError                 raised inside a node; the run fails unless it is caught
     │   ├── CallError             a call of a node
     │   │   ├── ArgumentsTooLarge its arguments are over their limit
-    │   │   ├── BudgetSpent       it may cost more than is left, and its node may not wait
-    │   │   ├── CallFailed        it raised, and was not to be made again
-    │   │   ├── CallTimedOut      it took longer than it may
-    │   │   │   └── HeartbeatTimedOut it did not send a heartbeat in time
-    │   │   ├── UnknownTask       no task is registered by this name
+    │   │   ├── BudgetSpent       it may cost more than is left, and may not wait
+    │   │   ├── CallFailed        it failed, and is not tried again
+    │   │   ├── CallTimedOut      it took longer than its timeout
+    │   │   │   └── HeartbeatTimedOut it sent no heartbeat in time
+    │   │   ├── UnknownTask       no task is registered under this name
     │   │   ├── CallChanged       its key was used before, with other arguments
-    │   │   └── NotDone           raised by a tool that is sure that nothing happened
+    │   │   └── NotDone           raised by a tool that certainly did nothing
     │   ├── InvalidState          the state does not match its type
-    │   ├── ModelError            a model gave no answer that is of use
-    │   │   ├── InvalidAnswer     its answer is not JSON, does not fit, or was cut
-    │   │   │   └── AnswerTooLarge    it is larger, longer or slower than an answer may be
-    │   │   ├── InvalidArguments  a tool was called with arguments that it does not take
-    │   │   ├── ModelRefused      the request is wrong, or not allowed
-    │   │   ├── ModelUnavailable  throttled, out of order or out of reach (retryable)
-    │   │   ├── TurnsSpent        an agent wanted to go on for longer than it may
-    │   │   ├── PriceUnknown      a budget in dollars, and nobody said what the model costs
-    │   │   └── UnknownModel      no model was given this name
-    │   ├── InvalidResult         a node returned what the state cannot take or nobody can keep
-    │   │   └── ResultTooLarge    an answer or a state over its limit
-    │   ├── NodeTimedOut          a node took longer than it may
+    │   ├── ModelError            a model returned no usable answer
+    │   │   ├── InvalidAnswer     its answer is not JSON, does not match, or was cut off
+    │   │   │   └── AnswerTooLarge    it is larger, longer or slower than permitted
+    │   │   ├── InvalidArguments  it called a tool with arguments that are not accepted
+    │   │   ├── ModelRefused      the service refused the request
+    │   │   ├── ModelUnavailable  throttled, failing or unreachable (retryable)
+    │   │   ├── TurnsSpent        an agent needed more turns than it is permitted
+    │   │   ├── PriceUnknown      a budget in dollars, and a model without a price
+    │   │   └── UnknownModel      no model is registered under this name
+    │   ├── InvalidResult         a node's result does not match the state
+    │   │   └── ResultTooLarge    a result or a state over its limit
+    │   ├── NodeTimedOut          a node took longer than its timeout
     │   ├── NotPausable           a wait in a node that may not wait
-    │   ├── ResultTaken           the end of a child that another visit of a node was told
+    │   ├── ResultTaken           another visit of a node took the child's result
     │   ├── WaitBeyondExpiry      a wait that would outlast the run
-    │   └── WaitTimedOut          what a node waited for did not come in time
-    ├── ResumeFailed              a worker cannot go on with a run
-    │   ├── UnknownNode           it stands at a node that the graph no longer has
+    │   └── WaitTimedOut          what a node waited for did not arrive in time
+    ├── ResumeFailed              a worker cannot resume a run
+    │   ├── UnknownNode           it is at a node that the graph no longer has
     │   └── JournalDamaged        its journal cannot be read
-    │       └── RecordTooLarge    a record over what this process may unpack
+    │       └── RecordTooLarge    a record larger than this process may decompress
     └── StoreError                the store cannot be used; a worker waits until it can
-        ├── OutcomeUnknown        the answer to a write was lost and cannot be told by reading
-        │   └── RunClosing        past its expiry, a run carries out what it holds (retryable)
-        ├── StoreUnusable         a person has to mend something first
+        ├── OutcomeUnknown        the response to a write was lost
+        │   └── RunClosing        an expired run still processes what it has (retryable)
+        ├── StoreUnusable         an operator must correct something first
         │   ├── StoreNotFound     no such table, bucket, file or folder
         │   ├── StoreReadOnly     the file or the folder may not be written
-        │   ├── StoreFull         the disk, or the limit set for the file, is used up
+        │   ├── StoreFull         the disk is full, or the file has reached its limit
         │   ├── StoreCorrupt      the file is not a database, or is damaged
-        │   ├── StoreMismatched   made by a newer release, or with other indexes
+        │   ├── StoreMismatched   created by a newer release, or with other indexes
         │   ├── StoreClosed       used after close()
         │   │   └── StoreReplaced its file was deleted or replaced while it was open
         │   ├── StoreInUse        another process has it open
-        │   └── AccessDenied      credentials that are refused, or not allowed to do this
+        │   └── AccessDenied      the credentials are refused, or not sufficient
         │       ├── CredentialsMissing
         │       └── CredentialsExpired
         └── StoreUnavailable      try again later (retryable)
             ├── Throttled         the service or the file is too busy
-            └── EndpointUnreachable   no connection, or no answer
+            └── EndpointUnreachable   no connection, or no response
 
-``code`` is the name that machines read and never changes; ``retryable`` says whether the same call
-may succeed later without anybody mending anything. The docstring of a class is its message where
-none is given.
+``code`` is a name for programs and never changes. ``retryable`` says whether the same call may
+succeed later without a correction. The docstring of a class is its default message.
 
-What a caller did wrong is in ``requests``, what was refused in ``refusals``, how a run ended or why
-it cannot go on in ``runs``, what a node meets in ``nodes``, and what ails a store in ``stores``.
+The module ``requests`` has the errors for mistakes of callers, ``refusals`` for refused requests,
+``runs`` for runs that did not finish, ``nodes`` for code inside nodes, ``stores`` for the store.
 """
 
 from holdfast.errors.nodes import (

@@ -1,4 +1,4 @@
-"""What is raised inside a node: by what it returns or waits for, by its calls, by models."""
+"""Errors raised inside a node: about its result, its waits, its calls and its models."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = [
 
 
 class NodeError(HoldfastError):
-    """A node did something that it may not do."""
+    """A node failed, or did something that is not permitted."""
 
     code = "node_error"
 
@@ -50,13 +50,13 @@ class InvalidState(NodeError):
 
 
 class InvalidResult(NodeError):
-    """What the node returned does not fit the state, or cannot be kept."""
+    """The node's result does not match the state, or cannot be stored."""
 
     code = "invalid_result"
 
 
 class ResultTooLarge(InvalidResult):
-    """An answer, or the state, has more bytes, before compression, than the limit allows."""
+    """A result, or the state, has more bytes, before compression, than the limit permits."""
 
     code = "result_too_large"
 
@@ -65,41 +65,41 @@ class ResultTooLarge(InvalidResult):
     ) -> None:
         super().__init__(message)
         self.size = size
-        """What was measured; where counting stopped at the limit, what was counted by then."""
+        """The size in bytes, or the count at which measuring stopped."""
         self.limit = limit
         """The limit that was exceeded."""
 
 
 class ModelError(NodeError):
-    """The model gave no answer that is of use."""
+    """The model returned no usable answer."""
 
     code = "model_error"
 
 
 class InvalidAnswer(ModelError):
-    """The model's answer is not JSON, does not fit what was asked for, or was cut."""
+    """The model's answer is not JSON, does not match the schema, or was cut off."""
 
     code = "invalid_answer"
 
     def __init__(self, message: str | None = None, *, field: str = "") -> None:
         super().__init__(message)
         self.field = field
-        """The path to what does not fit; empty where it is the whole."""
+        """The path to the wrong value; empty if it is the whole answer."""
 
 
 class AnswerTooLarge(InvalidAnswer):
-    """The model's answer is larger, longer or slower than an answer may be."""
+    """The model's answer is larger, longer or slower than permitted."""
 
     code = "answer_too_large"
 
     def __init__(self, message: str | None = None, *, field: str = "", limit: int = 0) -> None:
         super().__init__(message, field=field)
         self.limit = limit
-        """The bound that it exceeds; ``field`` says of what."""
+        """The limit that was exceeded; ``field`` says which."""
 
 
 class InvalidArguments(ModelError):
-    """The model called a tool with arguments that it does not take."""
+    """The model called a tool with arguments that the tool does not accept."""
 
     code = "invalid_arguments"
 
@@ -107,22 +107,22 @@ class InvalidArguments(ModelError):
         super().__init__(message)
         self.tool = tool
         self.field = field
-        """The argument that is at fault; empty where they all are."""
+        """The wrong argument; empty if all are wrong."""
 
 
 class ModelRefused(ModelError):
-    """The request to the model is wrong or not allowed; sent again, it is refused again."""
+    """The model's service refused the request; repeating it does not help."""
 
     code = "model_refused"
 
     def __init__(self, message: str | None = None, *, reason: str = "") -> None:
         super().__init__(message)
         self.reason = reason
-        """What the service calls it, such as ValidationException or 401."""
+        """The service's name for the error, such as ValidationException or 401."""
 
 
 class ModelUnavailable(ModelError):
-    """The model cannot answer now; the same call may succeed later."""
+    """The model is not available now; the same call may succeed later."""
 
     code = "model_unavailable"
     retryable = True
@@ -137,27 +137,27 @@ class ModelUnavailable(ModelError):
     ) -> None:
         super().__init__(message)
         self.reason = reason
-        """What the service calls it, such as ThrottlingException or 503."""
+        """The service's name for the error, such as ThrottlingException or 503."""
         self.unpaid = unpaid
-        """Whether it is sure that nothing was paid: the service did not even begin."""
+        """Whether the call certainly cost nothing, because the service did not begin it."""
         self.retry_after_seconds = retry_after_seconds
-        """How long the service asks to wait; None where it does not say."""
+        """How long the service asks to wait; None if it does not say."""
 
 
 class PriceUnknown(ModelError):
-    """There is a budget in dollars, and the model has no price."""
+    """The run has a budget in dollars, and the price of the model is unknown."""
 
     code = "price_unknown"
 
 
 class TurnsSpent(ModelError):
-    """The agent wanted to go on for longer than it may."""
+    """The agent needed more turns than it is permitted."""
 
     code = "turns_spent"
 
 
 class UnknownModel(ModelError):
-    """No model was given this name."""
+    """No model is registered under this name."""
 
     code = "unknown_model"
 
@@ -169,13 +169,13 @@ class NodeTimedOut(NodeError):
 
 
 class CallError(NodeError):
-    """A call of the node did not come to a result."""
+    """A call of the node has no result."""
 
     code = "call_error"
 
 
 class ArgumentsTooLarge(CallError):
-    """The arguments of the call have more bytes than the limit allows; nothing was called."""
+    """The arguments of the call have more bytes than the limit permits; nothing was called."""
 
     code = "arguments_too_large"
 
@@ -190,13 +190,13 @@ class ArgumentsTooLarge(CallError):
 
 
 class BudgetSpent(CallError):
-    """The call may cost more than is left of the run's budget, and its node may not wait."""
+    """The call may cost more than the rest of the run's budget, and its node may not wait."""
 
     code = "budget_spent"
 
 
 class CallFailed(CallError):
-    """The call raised, and was not to be made again."""
+    """The call raised an error, and is not tried again."""
 
     code = "call_failed"
 
@@ -212,12 +212,12 @@ class CallFailed(CallError):
         self.reason = reason
         """The message of the error that it raised."""
         self.kinds = tuple(kinds)
-        """What kinds of error it raised, the most exact first: ``builtins.ConnectionError`` …"""
+        """The classes of the error, the most specific first: ``builtins.ConnectionError`` …"""
         self.trace = trace
-        """Where it was raised, where that is known."""
+        """The traceback of the error, if it is known."""
 
     def is_a(self, kind: type[BaseException]) -> bool:
-        """Return whether what was raised is of that kind; also when it was in another process."""
+        """Return whether the error is of a class, even if another process raised it."""
         return f"{kind.__module__}.{kind.__qualname__}" in self.kinds
 
 
@@ -240,13 +240,13 @@ class UnknownTask(CallError):
 
 
 class CallChanged(CallError):
-    """A call under this key was made before, with other arguments."""
+    """A call with this key was made before, with other arguments."""
 
     code = "call_changed"
 
 
 class NotDone(CallError):
-    """Nothing happened: raised by a tool that is sure of it, so that it may be called again."""
+    """The tool certainly did nothing, so it may be called again; tools raise this error."""
 
     code = "not_done"
 
@@ -258,7 +258,7 @@ class NotPausable(NodeError):
 
 
 class ResultTaken(NodeError):
-    """Another visit of a node was told how the child ended, and it is told once."""
+    """Another visit of a node already took the result of the child, which is given once."""
 
     code = "result_taken"
 

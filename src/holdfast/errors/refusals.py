@@ -1,4 +1,4 @@
-"""What was understood, and refused: by the store, or for how a run stands."""
+"""Errors for valid requests that the store, or the state of a run, does not permit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 
 
 class Refused(HoldfastError):
-    """The store understood the request and refused it."""
+    """The store understood the request, and refused it."""
 
     code = "refused"
 
@@ -41,7 +41,7 @@ class ConditionFailed(Refused):
     def __init__(self, message: str | None = None, *, item: ItemValues | None = None) -> None:
         super().__init__(message)
         self.item = item
-        """The item that stood in the way; None where there was none."""
+        """The existing item; None if there was none."""
 
 
 class TransactionCancelled(Refused):
@@ -58,9 +58,9 @@ class TransactionCancelled(Refused):
     ) -> None:
         super().__init__(message)
         self.failed = tuple(failed)
-        """Positions, in the transaction, of the writes whose condition did not hold."""
+        """The positions of the writes whose condition did not hold."""
         self.items: Mapping[int, ItemValues] = dict(items or {})
-        """The items that stood in the way, by those positions."""
+        """The existing items of these writes, by position."""
 
 
 class ItemDamaged(Refused):
@@ -85,7 +85,7 @@ class BlobNotFound(Refused):
 
 
 class BlobDamaged(Refused):
-    """The blob's bytes are not those that were put."""
+    """The blob's bytes differ from those that were put."""
 
     code = "blob_damaged"
 
@@ -95,13 +95,13 @@ class BlobDamaged(Refused):
 
 
 class ChangesOff(Refused):
-    """The store was opened without its change feed."""
+    """The store has no change feed; open it with changes=on."""
 
     code = "changes_off"
 
 
 class ChangesTrimmed(Refused):
-    """The position is older than what the change feed keeps."""
+    """The position is older than the oldest change in the feed."""
 
     code = "changes_trimmed"
 
@@ -119,18 +119,18 @@ class RunNotFound(Refused):
 
 
 class RunEnded(Refused):
-    """The run has ended and takes nothing any more."""
+    """The run has ended, and accepts nothing more."""
 
     code = "run_ended"
 
     def __init__(self, message: str | None = None, *, status: str = "") -> None:
         super().__init__(message)
         self.status = status
-        """How it ended: finished, failed, cancelled, expired, quarantined or promoted."""
+        """How the run ended: finished, failed, cancelled, expired, quarantined or promoted."""
 
 
 class InboxFull(Refused):
-    """The run has as many signals in its inbox as it may have; send it again later.
+    """The run's inbox is full; send the signal again later.
 
     The run makes room when it takes signals. Nothing was written.
     """
@@ -143,9 +143,9 @@ class InboxFull(Refused):
     ) -> None:
         super().__init__(message)
         self.size = size
-        """How many signals, or bytes of them, there would be."""
+        """How many signals, or bytes, the inbox would have."""
         self.limit = limit
-        """How many there may be."""
+        """How many it may have."""
 
 
 class NotRetryable(Refused):
@@ -155,29 +155,29 @@ class NotRetryable(Refused):
 
 
 class ExpiryNotLater(Refused):
-    """The run expires later than that as it is, and an expiry is never shortened."""
+    """The run already expires later than that, and an expiry is never shortened."""
 
     code = "expiry_not_later"
 
 
 class BudgetShared(Refused):
-    """The run shares the budget of the run that started it, or has a slice that is not raised."""
+    """The run uses its parent's budget, or a fixed part of it that cannot be raised."""
 
     code = "budget_shared"
 
 
 class NotAmbiguous(Refused):
-    """No such call of the run waits for somebody to say what became of it."""
+    """No such call of the run waits for an operator to resolve it."""
 
     code = "not_ambiguous"
 
 
 class SessionBusy(Refused):
-    """Another run of the session goes on."""
+    """Another run of the session is still active."""
 
     code = "session_busy"
 
     def __init__(self, message: str | None = None, *, run: str = "") -> None:
         super().__init__(message)
         self.run = run
-        """The id of the run that stands in front."""
+        """The id of the other run."""

@@ -1,4 +1,4 @@
-"""The caller's mistakes: nothing was sent, nothing was written."""
+"""Errors for a caller's mistakes. Nothing was sent, and nothing was written."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
 
 
 class InvalidRequest(HoldfastError):
-    """The request is malformed; nothing was sent, nothing was written."""
+    """The request is not valid; nothing was sent, and nothing was written."""
 
     code = "invalid_request"
 
@@ -40,9 +40,9 @@ class InvalidRequest(HoldfastError):
     ) -> None:
         super().__init__(message)
         self.field = field
-        """The attribute, parameter or key that is at fault, where one is."""
+        """The attribute, parameter or key that is wrong, if there is one."""
         self.size = size
-        """What was measured, where a limit was exceeded."""
+        """The size that exceeds a limit."""
         self.limit = limit
         """The limit that was exceeded."""
 
@@ -60,7 +60,7 @@ class InvalidKey(InvalidRequest):
 
 
 class InvalidItem(InvalidRequest):
-    """An item holds a value that the table cannot keep."""
+    """An item contains a value that a table cannot store."""
 
     code = "invalid_item"
 
@@ -72,25 +72,25 @@ class ItemTooLarge(InvalidItem):
 
 
 class InvalidWrite(InvalidRequest):
-    """A write or its condition makes no sense."""
+    """A write or its condition is not valid."""
 
     code = "invalid_write"
 
 
 class InvalidTransaction(InvalidRequest):
-    """A transaction has too many writes, too many bytes, or one key twice."""
+    """A transaction has too many writes, too many bytes, or two writes for one key."""
 
     code = "invalid_transaction"
 
 
 class InvalidQuery(InvalidRequest):
-    """A query names an unknown index, a wrong limit or a foreign cursor."""
+    """A query has an unknown index, a wrong limit, or the cursor of another query."""
 
     code = "invalid_query"
 
 
 class InvalidBlobKey(InvalidRequest):
-    """A blob's key cannot be the name of a file and of an object alike."""
+    """A blob's key cannot be both the name of a file and of an S3 object."""
 
     code = "invalid_blob_key"
 
@@ -103,11 +103,11 @@ class InvalidGraph(InvalidRequest):
     def __init__(self, message: str | None = None, *, faults: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.faults = tuple(faults)
-        """Everything that is wrong with it, one sentence each."""
+        """Everything that is wrong with the graph, one sentence each."""
 
 
 class InvalidInput(InvalidRequest):
-    """The input does not fit the graph's state."""
+    """The input does not match the graph's state."""
 
     code = "invalid_input"
 
@@ -125,12 +125,12 @@ class InvalidName(InvalidRequest):
 
 
 class InvalidPrompt(InvalidRequest):
-    """No model can be asked with these messages, tools or parameters."""
+    """The messages, tools or parameters are not valid for any model."""
 
     code = "invalid_prompt"
 
 
 class QuotaTooSmall(InvalidRequest):
-    """More is asked for at once than the quota gives in a whole window."""
+    """One request needs more than the quota permits in a whole window."""
 
     code = "quota_too_small"

@@ -1,4 +1,4 @@
-"""The root of the tree: what every error has, and what several carry."""
+"""`HoldfastError`: the base class of all errors."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from holdfast.redaction import excerpt
 __all__ = ["HoldfastError", "ItemValues"]
 
 ItemValues: TypeAlias = Mapping[str, Any]
-"""An item of a table, as plain Python values (storage/item.py says which)."""
+"""An item of a table, as plain Python values (see `storage/item.py`)."""
 
-# An error may quote text from outside. No error of ours needs as much.
+# An error may quote a caller's text. No message needs more.
 _MESSAGE_LETTERS_MAX = 20_000
 
 
 class HoldfastError(Exception):
-    """Holdfast could not do what was asked."""
+    """Holdfast could not perform the request."""
 
     code: ClassVar[str] = "error"
     retryable: ClassVar[bool] = False
 
     def __init__(self, message: str | None = None) -> None:
-        # Here, since an error may quote any address, and any other error that does.
+        # Every message may quote an address with credentials, so all are redacted here.
         text = message or inspect.getdoc(type(self)) or self.code
         super().__init__(excerpt(str(text), _MESSAGE_LETTERS_MAX))

@@ -1,4 +1,4 @@
-"""Runs that did not finish, or that nobody can go on with."""
+"""Errors for a run that did not finish, or that a worker cannot resume."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Unsuccessful(HoldfastError):
     def __init__(self, message: str | None = None, *, kind: str = "", trace: str = "") -> None:
         super().__init__(message)
         self.kind = kind
-        """The class of the error that ended the run, where one did."""
+        """The class of the error that ended the run, if one did."""
         self.trace = trace
-        """Where it was raised, where that is known."""
+        """The traceback of the error, if it is known."""
 
 
 class RunFailed(Unsuccessful):
@@ -51,19 +51,19 @@ class RunExpired(Unsuccessful):
 
 
 class RunQuarantined(Unsuccessful):
-    """The run could not be resumed several times in a row, and waits for somebody to look at it."""
+    """The run could not be resumed several times in a row, and waits for an operator."""
 
     code = "run_quarantined"
 
 
 class ResumeFailed(HoldfastError):
-    """The run cannot be gone on with."""
+    """The run cannot be resumed."""
 
     code = "resume_failed"
 
 
 class UnknownNode(ResumeFailed):
-    """The run stands at a node that the graph does not have."""
+    """The run is at a node that the graph does not have."""
 
     code = "unknown_node"
 
@@ -75,7 +75,7 @@ class JournalDamaged(ResumeFailed):
 
 
 class RecordTooLarge(JournalDamaged):
-    """A stored record has more bytes, once it is unpacked, than this process may read."""
+    """A stored record has more bytes, after decompression, than this process may read."""
 
     code = "record_too_large"
 
@@ -84,15 +84,15 @@ class RecordTooLarge(JournalDamaged):
     ) -> None:
         super().__init__(message)
         self.size = size
-        """How many bytes the record says that it has."""
+        """How many bytes the record has, according to its header."""
         self.limit = limit
-        """How many this process reads."""
+        """How many bytes this process may read."""
 
 
 class RunClosing(OutcomeUnknown):
-    """The run is past its expiry and carries out what it holds, perhaps this.
+    """The run is past its expiry and still processes what it has received, perhaps this call.
 
-    The same call, sent later with the same id, tells whether it counted.
+    Repeat the call later with the same id to learn whether it took effect.
     """
 
     code = "run_closing"

@@ -1,4 +1,4 @@
-"""Stores that somebody has to mend, or that do not answer."""
+"""Errors for a store that cannot be used, or that does not respond."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ __all__ = [
 
 
 class StoreError(HoldfastError):
-    """The store cannot be used, or did not say what became of a request.
+    """The store cannot be used, or its response was lost.
 
-    The engine never blames a run for it: a worker waits until the store can be used again.
+    A run never fails with it: the worker waits until the store can be used again.
     """
 
     code = "store_error"
     is_transient: ClassVar[bool] = False
-    """Whether a worker that starts waits for it to pass, although nobody changes its settings."""
+    """Whether the problem can pass without new settings, so that a starting worker waits."""
 
 
 class OutcomeUnknown(StoreError):
-    """The answer to a write was lost, and what stands now does not tell whether it was applied.
+    """The response to a write was lost, and a read cannot tell whether it was written.
 
-    It may have been applied and overwritten since, or may never have arrived.
+    It may have been written and replaced since, or it may never have arrived.
     """
 
     code = "outcome_unknown"
@@ -50,11 +50,11 @@ class OutcomeUnknown(StoreError):
     def __init__(self, message: str | None = None, *, item: ItemValues | None = None) -> None:
         super().__init__(message)
         self.item = item
-        """What stood under the key when it was read back, if it could be read."""
+        """The item that was read afterwards, if it could be read."""
 
 
 class StoreUnusable(StoreError):
-    """The store cannot be used until somebody mends it."""
+    """The store cannot be used until an operator corrects the cause."""
 
     code = "store_unusable"
 
@@ -79,13 +79,13 @@ class StoreFull(StoreUnusable):
 
 
 class StoreCorrupt(StoreUnusable):
-    """The store's file is not a database, or is damaged."""
+    """The store's file is damaged, or is not a database; restore a backup."""
 
     code = "store_corrupt"
 
 
 class StoreMismatched(StoreUnusable):
-    """The store was made by a newer release or with other indexes."""
+    """The store was created by a newer release, or with other indexes."""
 
     code = "store_mismatched"
 
@@ -99,39 +99,39 @@ class StoreClosed(StoreUnusable):
 class StoreReplaced(StoreClosed):
     """The store's file was deleted or replaced while it was open.
 
-    Nothing is written to the old file any more. Open the store again.
+    This process writes nothing more to the old file. Open the store again.
     """
 
     code = "store_replaced"
 
 
 class StoreInUse(StoreUnusable):
-    """Another process has the store open."""
+    """Another process has the store open; stop it first."""
 
     code = "store_in_use"
 
 
 class AccessDenied(StoreUnusable):
-    """The credentials were refused, or do not allow this."""
+    """The credentials were refused, or do not permit this operation."""
 
     code = "access_denied"
 
 
 class CredentialsMissing(AccessDenied):
-    """No credentials were found anywhere that the AWS command line looks."""
+    """No credentials were found where the AWS command line looks for them."""
 
     code = "credentials_missing"
 
 
 class CredentialsExpired(AccessDenied):
-    """The credentials have expired."""
+    """The credentials have expired; log in again."""
 
     code = "credentials_expired"
     is_transient = True
 
 
 class StoreUnavailable(StoreError):
-    """The store cannot answer now; the same call may succeed later."""
+    """The store does not respond now; the same call may succeed later."""
 
     code = "store_unavailable"
     retryable = True
@@ -139,12 +139,12 @@ class StoreUnavailable(StoreError):
 
 
 class Throttled(StoreUnavailable):
-    """The store is too busy, and stayed so for the whole retry budget."""
+    """The store was too busy for the whole retry budget; try again later."""
 
     code = "throttled"
 
 
 class EndpointUnreachable(StoreUnavailable):
-    """No connection to the endpoint, or no answer from it."""
+    """There is no connection to the endpoint, or no response from it."""
 
     code = "endpoint_unreachable"

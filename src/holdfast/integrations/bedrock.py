@@ -212,7 +212,7 @@ class Bedrock:
                     config=Config(
                         connect_timeout=_CONNECT_SECONDS,
                         read_timeout=self._timeout_seconds,
-                        # Whoever asks tries again, and has to know what was tried.
+                        # The caller tries again, and must know what was tried.
                         retries={"total_max_attempts": 1, "mode": "standard"},
                         max_pool_connections=_CALLS_IN_FLIGHT_MAX,
                     ),
@@ -221,7 +221,7 @@ class Bedrock:
 
 
 class _Emitter:
-    """Carries text from a thread to the event loop, until nobody listens any more."""
+    """Passes text from a thread to the event loop, until the reader stops."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, emit: Emit) -> None:
         self._loop = loop
@@ -231,7 +231,7 @@ class _Emitter:
     def emit(self, text: str) -> None:
         # In front of what the thread returns, since a loop keeps the order of what it is told.
         if text:
-            with suppress(RuntimeError):  # the loop is closed, and nobody is left
+            with suppress(RuntimeError):  # the loop is closed, so there is no reader
                 self._loop.call_soon_threadsafe(self._emit_in_loop, text)
 
     def stop(self) -> None:
@@ -275,7 +275,7 @@ class _ConverseDraft:
         return self._count_emitted(piece) if index == self._answer_block() else ""
 
     def to_answer(self, request: Request, model: str) -> Answer:
-        """Return the answer, all of which has come."""
+        """Return the answer, which has arrived completely."""
         answer_block = self._answer_block()
         calls = [
             ToolCall.read(use_id, name, self._inputs[index].getvalue())
@@ -348,7 +348,7 @@ def _call_boto(call: Callable[[], T]) -> T:
         kinds.ConnectionError,
         kinds.HTTPClientError,
         ParserError,
-        HTTPError,  # once a stream has begun, nobody wraps them
+        HTTPError,  # boto3 does not wrap them after a stream has begun
         OSError,
     ) as error:
         raise ModelUnavailable(

@@ -70,7 +70,7 @@ class Message(msgspec.Struct):
     """A list of `CallDelta`, or null; not yet decoded: see `Message.calls`."""
 
     def calls(self) -> list[CallDelta]:
-        """Return the calls, of which no more are decoded than an answer may have.
+        """Return the calls; decode no more of them than an answer may have.
 
         Raises:
             AnswerTooLarge: there are more.
@@ -231,7 +231,7 @@ class CompletionDraft:
         return self._add_message(choice.delta, choice.finish_reason, chunk.usage, chunk.model)
 
     def to_answer(self, request: Request, usage: Usage) -> Answer:
-        """Return the answer, all of which has come."""
+        """Return the answer, which has arrived completely."""
         stop_reason = _STOP_REASONS.get(self.finish_reason or "", "end")
         if self._refused:
             stop_reason = "filtered"

@@ -44,7 +44,7 @@ _WORDS = (
 )
 _WORD = re.compile(r"\s*\S+|\s+")
 _BYTES_PER_TOKEN = 4
-# Nobody looks at the picture; but it must be smaller than what is reserved for it.
+# The picture is never shown, but it must be smaller than what is reserved for it.
 _IMAGE_TOKENS = 100
 
 

@@ -1,6 +1,8 @@
-"""Storage: one table with DynamoDB's shape, blobs beside it, and a meter, on two engines."""
+"""Storage: one table in the layout of DynamoDB, blobs beside it, and a meter, on two engines."""
 
-from holdfast.storage.backups import CopyReport, backup_store, restore_store
+from holdfast.storage.backups.backup import backup_store
+from holdfast.storage.backups.copies import CopyReport
+from holdfast.storage.backups.restore import restore_store
 from holdfast.storage.blobs import BlobEntry, BlobPage, BlobRef, Blobs
 from holdfast.storage.layout import LAYOUT, Index, Key, Layout
 from holdfast.storage.meter import Meter, MeterRow, Report

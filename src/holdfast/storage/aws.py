@@ -1,4 +1,4 @@
-"""What the two engines of AWS share: addresses, regions, and credentials that cannot be had."""
+"""Code that the two AWS engines share: endpoints, regions, and errors about credentials."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ __all__ = [
     "validate_endpoint",
 ]
 
-# The chain reads files, runs programs and parses what they say: not all that goes wrong there is
-# wrapped by botocore.
+# The credential chain reads files, runs programs and parses their output. Botocore does not wrap
+# all errors that occur there.
 CHAIN_ERRORS = (kinds.BotoCoreError, kinds.ClientError, OSError, ValueError)
 
 _HOST = re.compile(r"[\w.:-]+")
@@ -43,10 +43,10 @@ _EXPIRED = (kinds.LoginError, kinds.SSOError, kinds.TokenRetrievalError)
 
 
 def validate_endpoint(endpoint: str) -> str:
-    """Return the address of a service.
+    """Return the address of a service, if it is valid.
 
     Raises:
-        InvalidUrl: it is not ``http(s)://host[:port]``.
+        InvalidUrl: the address is not ``http(s)://host[:port]``.
     """
     try:
         parts = urlsplit(endpoint)
@@ -65,25 +65,27 @@ def validate_endpoint(endpoint: str) -> str:
 
 
 def configured_region(region: str | None) -> str | None:
-    """Return the region that was named, here or in ``AWS_REGION``.
+    """Return ``region``, or else the region in the variable ``AWS_REGION``, or None.
 
-    All tools of AWS know that variable but botocore, which knows only ``AWS_DEFAULT_REGION``.
+    Botocore reads only ``AWS_DEFAULT_REGION``, unlike all other AWS tools.
 
     Raises:
-        InvalidUrl: no region has such a name.
+        InvalidUrl: the region cannot be the name of one.
     """
     region = region or os.environ.get("AWS_REGION") or None
     if region is not None and not _REGION.fullmatch(region):
-        raise InvalidUrl(f"no region has the name {region!r:.80}", field="region")
+        raise InvalidUrl(
+            f"region must be the name of an AWS region, got {region!r:.80}", field="region"
+        )
     return region
 
 
 def credentials_error(error: Exception) -> HoldfastError | None:
-    """Return what a failure to find credentials comes down to; None where it is another one."""
+    """Return the Holdfast error for a failure to get credentials; None for other failures."""
     if isinstance(error, _MISSING):
-        return CredentialsMissing(f"no credentials: {error}")
+        return CredentialsMissing(f"found no AWS credentials: {error}")
     if isinstance(error, _EXPIRED):
-        return CredentialsExpired(f"{error} (aws sso login renews them)")
+        return CredentialsExpired(f"the AWS credentials have expired: {error}; run aws sso login")
     if isinstance(error, kinds.InvalidRegionError):
         return InvalidUrl(str(error), field="region")
     if isinstance(error, kinds.CredentialRetrievalError):
@@ -92,5 +94,5 @@ def credentials_error(error: Exception) -> HoldfastError | None:
 
 
 def credentials_unavailable(error: Exception) -> AccessDenied:
-    """Return the error for a chain that broke where it should have given credentials."""
-    return AccessDenied(f"credentials could not be had: {error}")
+    """Return the error for a credential chain that failed."""
+    return AccessDenied(f"could not get AWS credentials: {error}")

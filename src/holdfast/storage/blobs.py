@@ -1,13 +1,13 @@
-"""`Blobs`: large values, kept beside the table in a folder or in a bucket, and checked when read.
+"""`Blobs`: large values, stored beside the table in a folder or bucket, and verified when read.
 
-A blob has a key, and is written and read as a whole. What binds the key binds it on every engine:
+A blob has a key, and is written and read as a whole. The same limits apply on every engine:
 
 - at most 1,024 bytes in UTF-8, in at most 32 segments that are separated by ``/``;
-- a segment is not empty, does not begin with ``.``, and is at most 255 bytes long as the name of a
-  file, where ``~`` and ``%`` count three and a segment that others follow counts one more;
-- no control character, no backslash, nothing that UTF-8 or XML cannot carry.
+- a segment is not empty, does not begin with ``.``, and has at most 255 bytes as the name of a
+  file, where ``~`` and ``%`` count as three bytes and every segment but the last has one more;
+- no control characters, no backslashes, and no characters that UTF-8 or XML cannot express.
 
-``a`` and ``a/b`` may both be blobs. Capitals matter, whatever the file system thinks of them.
+``a`` and ``a/b`` may both be blobs. Keys are case-sensitive on every file system.
 """
 
 from __future__ import annotations
@@ -52,23 +52,23 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 BLOB_BYTES_MAX = 1024**3
-"""A blob is in memory as a whole whenever it is put or got."""
+"""A put or get keeps the whole blob in memory."""
 BLOB_KEY_BYTES_MAX = 1024
 BLOB_SEGMENTS_MAX = 32
-"""Walking through a folder holds one open file for each level."""
+"""Listing a folder keeps one file descriptor open for each level."""
 BLOB_SEGMENT_BYTES_MAX = 255
 LIST_LIMIT_MAX = 1000
 PART_BYTES = 8 * 1024**2
-"""A larger blob goes to a bucket in parts of this size, each of which is a request."""
+"""A larger blob is uploaded to a bucket in parts of this size, one request each."""
 
-# Up to here a hash takes less time than handing it to a thread and back is worth.
+# Hashing fewer bytes than this is faster than handing them to a thread.
 _INLINE_HASH_BYTES_MAX = 128 * 1024
 _FORBIDDEN_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f\\\ufffe\uffff]")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class BlobRef(msgspec.Struct, frozen=True):
-    """Names a blob and what must be in it: this is what an item stores."""
+    """A reference to a blob, as an item stores it: its key, hash and size."""
 
     key: str
     sha256: str
@@ -76,7 +76,7 @@ class BlobRef(msgspec.Struct, frozen=True):
     size: int
 
     def as_item(self) -> dict[str, Any]:
-        """Return the reference as plain values; a hash that ends the key is not said twice."""
+        """Return the reference as plain values, without a hash that is also the end of the key."""
         item: dict[str, Any] = {"key": self.key, "size": self.size}
         if self.sha256 != _last_segment(self.key):
             item["sha256"] = self.sha256
@@ -87,14 +87,16 @@ class BlobRef(msgspec.Struct, frozen=True):
         """Return the reference that `as_item` wrote.
 
         Raises:
-            InvalidItem: these are not the values of a reference.
+            InvalidItem: ``item`` is not a reference.
         """
         try:
             key = item["key"]
             ref = cls(key, item.get("sha256", _last_segment(key)), item["size"])
             return _validate_ref(ref)
         except (KeyError, TypeError, AttributeError, InvalidRequest) as error:
-            raise InvalidItem(f"not a reference to a blob: {item!r:.200} ({error})") from None
+            raise InvalidItem(
+                f"the item is not a reference to a blob: {item!r:.200} ({error})"
+            ) from None
 
 
 class BlobEntry(msgspec.Struct, frozen=True):
@@ -109,83 +111,83 @@ class BlobPage(msgspec.Struct, frozen=True):
 
     entries: list[BlobEntry]
     cursor: str | None
-    """Pass it as ``after`` to read what follows; None at the end. What follows may be nothing."""
+    """Pass it as ``after`` to read the next page, which may be empty; None at the end."""
 
 
 class BlobContent(msgspec.Struct, frozen=True):
-    """What an engine found under a key."""
+    """The blob that an engine found under a key."""
 
     size: int
     data: bytes | None
-    """None where there is more than was asked for."""
+    """None if the blob has more bytes than the caller asked for."""
 
 
 class BlobEngine(Protocol):
-    """Moves bytes: everything that `Blobs` needs from what lies beneath it.
+    """Stores and reads bytes: everything that `Blobs` needs from a folder or bucket.
 
-    It blocks: `Blobs` calls it in threads, several at a time. Keys and prefixes that come here
-    were checked. Everything raises a `StoreUnavailable` or a `StoreUnusable` where the store cannot
-    be reached or used.
+    The methods block: `Blobs` calls them in several threads at a time. It has validated the keys
+    and prefixes. Every method raises `StoreUnavailable` or `StoreUnusable` if it cannot reach or
+    use the store.
     """
 
     name: str
-    """What errors call it."""
+    """The name of the engine in error messages."""
     threads: int
-    """How many calls it takes at a time."""
+    """How many calls the engine serves at a time."""
 
     def write(self, key: str, data: bytes, sha256: str) -> None:
-        """Store a blob in place of what stood there; nobody ever sees a part of it.
+        """Store a blob in place of any that has its key; readers never see a part of it.
 
-        When this returns, the blob outlives a crash of the machine.
+        When this returns, the blob survives a crash of the machine.
         """
         ...
 
     def confirm_stored(self, key: str, size: int, sha256: str) -> bool:
-        """Return whether that blob stands there, to outlive a crash, as far as a look can tell.
+        """Make sure that an existing blob survives a crash; return whether it is this very blob.
 
-        False where it cannot be told: it is then written again.
+        Returns False if the engine cannot tell. The caller then writes the blob again.
         """
         ...
 
     def read(self, key: str, bytes_max: int) -> BlobContent | None:
-        """Return what is there, without the bytes where it has more than that many."""
+        """Return a blob, without its bytes if there are more than ``bytes_max``, or None."""
         ...
 
     def delete(self, key: str) -> None:
-        """Delete a blob; do nothing where there is none."""
+        """Delete a blob, if there is one."""
         ...
 
     def delete_all(self, prefix: str) -> int:
-        """Delete every blob below a prefix that ends with ``/``; return how many there were."""
+        """Delete all blobs below a prefix that ends with ``/``; return how many there were."""
         ...
 
     def list_page(self, prefix: str, after: str | None, limit: int) -> BlobPage:
-        """List blobs by the UTF-8 bytes of their keys; leave out what no `write` can have made."""
+        """List blobs in the order of the UTF-8 bytes of their keys; skip foreign files."""
         ...
 
     def remove_leftovers(self, before_ms: int) -> int:
-        """Remove what crashes left behind before a time and no `page` shows; return how much."""
+        """Remove unfinished blobs that crashes left behind before a time; return how many."""
         ...
 
     def probe_exact_keys(self) -> bool:
-        """Return whether each blob is listed under the key with which it was put, and no other."""
+        """Find out whether keys are exact: each blob is listed under the key of its put only."""
         ...
 
     def create(self) -> None:
-        """Make the store ready for use; change nothing that is there."""
+        """Create the folder or bucket, if it does not exist."""
         ...
 
     def close(self) -> None:
-        """Finish what is under way and let go of files, threads and connections."""
+        """Finish the operations under way, and release files, threads and connections."""
         ...
 
 
 class Blobs:
     """Large values under keys, the same in a folder and in a bucket.
 
-    A blob is there as a whole or not at all, and what was put is on the disk when `put` returns.
-    A call that is cancelled may still be carried out. What the store cannot reach is raised as a
-    `StoreUnavailable` or `StoreUnusable`; what it refuses is named under each method.
+    Readers see a whole blob or none, and a blob is durable when `put` returns. A cancelled call may
+    still take effect. Every method raises `StoreUnavailable` or `StoreUnusable` if the store cannot
+    be reached or used. Each method lists its other errors.
     """
 
     def __init__(
@@ -197,7 +199,7 @@ class Blobs:
         threads: ThreadPool | None = None,
         before_call: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Take the engine; ``ready`` is awaited before each call of it."""
+        """``before_call`` is awaited before each call of the engine."""
         self._before_call = before_call
         self._engine = engine
         self._meter = meter
@@ -205,7 +207,7 @@ class Blobs:
         self._threads = threads or ThreadPool(engine.name, engine.threads)
 
     def with_purpose(self, purpose: str) -> Blobs:
-        """Return these blobs with their operations metered under another purpose."""
+        """Return the same blobs, with their operations metered under another purpose."""
         return Blobs(
             self._engine, self._meter, purpose, threads=self._threads, before_call=self._before_call
         )
@@ -213,18 +215,18 @@ class Blobs:
     async def put(self, data: bytes, *, key: str | None = None, prefix: str = "") -> BlobRef:
         """Store bytes and return the reference to them.
 
-        Under a ``key`` they take the place of what stood there. Without one the key is their hash,
-        below ``prefix``, and what is there already is not written again.
+        With a ``key``, they replace the blob of that key. Without one, the key is ``prefix`` and
+        their hash, and an existing blob is not written again.
 
         Raises:
-            InvalidBlobKey: the key or the prefix cannot be one.
-            InvalidRequest: not bytes, or more than 1 GiB.
+            InvalidBlobKey: the key or the prefix breaks a limit.
+            InvalidRequest: ``data`` is not bytes, or has more than 1 GiB.
         """
         _validate_data(data)
         if key is not None:
             validate_blob_key(key)
             if prefix:
-                raise InvalidBlobKey("a blob has a key or a prefix, not both", field="prefix")
+                raise InvalidBlobKey("pass a key or a prefix, not both", field="prefix")
         elif prefix != "":
             _validate_folder_prefix(prefix)
         ref = await _make_ref(data, key, prefix)
@@ -239,11 +241,11 @@ class Blobs:
         return ref
 
     async def get(self, ref: BlobRef) -> bytes:
-        """Return the bytes that were put, and no others.
+        """Return the bytes that were put, after checking their hash.
 
         Raises:
             BlobNotFound: there is no blob of that key.
-            BlobDamaged: its size or its hash is not that of the reference.
+            BlobDamaged: its size or hash differs from the reference.
         """
         _validate_ref(ref)
         content = await self._call_engine(self._engine.read, ref.key, ref.size)
@@ -262,36 +264,38 @@ class Blobs:
         """Delete a blob; do nothing where there is none.
 
         Raises:
-            InvalidBlobKey: this cannot be a key.
+            InvalidBlobKey: no blob can have this key.
         """
         await self._call_engine(self._engine.delete, validate_blob_key(key))
         self._meter_operation("blob_delete", NO_UNITS)
 
     async def delete_all(self, prefix: str) -> int:
-        """Delete every blob below a prefix, one after the other; return how many there were.
+        """Delete all blobs below a prefix, one after the other; return how many there were.
 
-        The prefix ends with ``/`` and is not empty, so that a slip cannot empty the store.
+        The prefix must end with ``/``, so that a mistake cannot empty the store.
 
         Raises:
-            InvalidBlobKey: this cannot be such a prefix.
+            InvalidBlobKey: this is not such a prefix.
         """
         deleted = await self._call_engine(self._engine.delete_all, _validate_folder_prefix(prefix))
-        # To delete costs nothing; to find what there is costs a list for each thousand.
+        # Deletes are free. Finding the blobs costs one list for each thousand.
         self._meter_operation("blob_delete", Units(blob_puts=max(1, -(-deleted // LIST_LIMIT_MAX))))
         return deleted
 
     async def list(
         self, prefix: str = "", *, after: str | None = None, limit: int = LIST_LIMIT_MAX
     ) -> BlobPage:
-        """Return one page of the blobs whose keys begin so, by the UTF-8 bytes of their keys.
+        """Return one page of the blobs whose keys begin with a prefix.
+
+        Their order is that of the UTF-8 bytes of their keys.
 
         Raises:
             InvalidBlobKey: no key begins with this prefix.
-            InvalidQuery: a wrong limit, or an ``after`` that is not text.
+            InvalidQuery: ``limit`` or ``after`` is wrong.
         """
         if type(limit) is not int or not 1 <= limit <= LIST_LIMIT_MAX:
             raise InvalidQuery(
-                f"limit is a whole number from 1 to {LIST_LIMIT_MAX}, not {limit!r:.80}",
+                f"limit must be an integer from 1 to {LIST_LIMIT_MAX}, got {limit!r:.80}",
                 field="limit",
             )
         page = await self._call_engine(
@@ -301,16 +305,19 @@ class Blobs:
         return page
 
     async def remove_leftovers(self, *, before_ms: int) -> int:
-        """Remove what crashes left behind before a time, and is no blob; return how much.
+        """Remove unfinished blobs that crashes left behind before a time; return how many.
 
-        In a folder that is files that were being written, and folders that are empty. A bucket
-        keeps to itself what was not written to its end; a lifecycle rule of its own removes it.
+        In a folder, these are unfinished files and empty folders. A bucket does not list unfinished
+        uploads; a lifecycle rule of the bucket removes them.
 
         Raises:
-            InvalidRequest: not a time in whole milliseconds.
+            InvalidRequest: ``before_ms`` is not a time in milliseconds.
         """
         if type(before_ms) is not int or before_ms < 0:
-            raise InvalidRequest(f"not a time: {before_ms!r:.80}", field="before_ms")
+            raise InvalidRequest(
+                f"before_ms must be a time in milliseconds since 1970, got {before_ms!r:.80}",
+                field="before_ms",
+            )
         removed = await self._call_engine(self._engine.remove_leftovers, before_ms)
         self._meter_operation("blob_tidy", NO_UNITS)
         return removed
@@ -318,16 +325,17 @@ class Blobs:
     async def probe_exact_keys(self) -> bool:
         """Return whether each blob is listed under the key with which it was put, and no other.
 
-        Not so in a folder that was filled where the file system takes capitals for small letters.
+        They are not in an old folder on a file system that ignores the case of letters. Looking
+        may create files in the folder.
         """
         return await self._call_engine(self._engine.probe_exact_keys)
 
     async def create(self) -> None:
-        """Make the folder or the bucket where it is missing; change nothing that is there."""
+        """Create the folder or the bucket, if it does not exist."""
         await self._call_engine(self._engine.create)
 
     async def close(self) -> None:
-        """Finish what is under way and let go of files, threads and connections."""
+        """Finish the operations under way, and release files, threads and connections."""
         await self._threads.close()
         await asyncio.to_thread(self._engine.close)
 
@@ -341,32 +349,38 @@ class Blobs:
 
 
 def validate_blob_key(key: str, *, field: str = "key") -> str:
-    """Return a key that a file and an object can have alike.
+    """Return a key that both a file and an S3 object can have.
 
     Raises:
-        InvalidBlobKey: what is wrong with it.
+        InvalidBlobKey: the key breaks a limit.
     """
     if not isinstance(key, str) or not key:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidBlobKey(f"a {field} is text and not empty, not {key!r:.80}", field=field)
+        raise InvalidBlobKey(f"{field} must be non-empty text, got {key!r:.80}", field=field)
     try:
         size = len(key.encode())
     except UnicodeEncodeError:
-        raise InvalidBlobKey(f"{key!r:.80} has half a surrogate pair", field=field) from None
-    _check_limit(size, BLOB_KEY_BYTES_MAX, f"the {field} {key!r:.80} has", "bytes", field)
-    if unfit := _FORBIDDEN_CHARACTER.search(key):
-        raise InvalidBlobKey(f"{key!r:.80} has {unfit[0]!r}, which no key may have", field=field)
+        raise InvalidBlobKey(
+            f"{field} must not contain a lone surrogate, got {key!r:.80}", field=field
+        ) from None
+    _check_limit(size, BLOB_KEY_BYTES_MAX, f"the {field} {key!r:.80}", "bytes", field)
+    if forbidden := _FORBIDDEN_CHARACTER.search(key):
+        raise InvalidBlobKey(
+            f"{field} must not contain {forbidden[0]!r}, got {key!r:.80}", field=field
+        )
     segments = key.split("/")
-    _check_limit(
-        len(segments), BLOB_SEGMENTS_MAX, f"the {field} {key!r:.80} has", "segments", field
-    )
+    _check_limit(len(segments), BLOB_SEGMENTS_MAX, f"the {field} {key!r:.80}", "segments", field)
     for place, segment in enumerate(segments, 1):
         if not segment:
-            raise InvalidBlobKey(f"{key!r:.80} has an empty segment", field=field)
+            raise InvalidBlobKey(
+                f"{field} must not have an empty segment, got {key!r:.80}", field=field
+            )
         if segment.startswith("."):
-            raise InvalidBlobKey(f"a segment of {key!r:.80} begins with a dot", field=field)
+            raise InvalidBlobKey(
+                f"no segment of {field} must begin with a dot, got {key!r:.80}", field=field
+            )
         length = len(segment.encode()) + 2 * (segment.count("~") + segment.count("%"))
         length += place < len(segments)
-        what = f"the segment {segment!r:.80} as the name of a file has"
+        what = f"the segment {segment!r:.80}, as the name of a file,"
         _check_limit(length, BLOB_SEGMENT_BYTES_MAX, what, "bytes", field)
     return key
 
@@ -374,12 +388,15 @@ def validate_blob_key(key: str, *, field: str = "key") -> str:
 def _check_limit(size: int, limit: int, what: str, unit: str, field: str) -> None:
     if size > limit:
         raise InvalidBlobKey(
-            f"{what} {size:,} {unit}; the limit is {limit:,}", field=field, size=size, limit=limit
+            f"{what} must have at most {limit:,} {unit}, got {size:,}",
+            field=field,
+            size=size,
+            limit=limit,
         )
 
 
 def _validate_prefix(prefix: str) -> str:
-    """Return what a key can begin with."""
+    """Return text with which a key can begin."""
     if prefix == "":
         return prefix
     ends_a_segment = isinstance(prefix, str) and prefix.endswith("/")  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -388,23 +405,23 @@ def _validate_prefix(prefix: str) -> str:
 
 
 def _validate_folder_prefix(prefix: str) -> str:
-    """Return what stands before the last segment of a key."""
+    """Return a non-empty prefix that ends with a segment of a key."""
     if not isinstance(prefix, str) or not prefix.endswith("/"):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidBlobKey(f"this prefix must end with '/': {prefix!r:.80}", field="prefix")
+        raise InvalidBlobKey(f"prefix must end with '/', got {prefix!r:.80}", field="prefix")
     return _validate_prefix(prefix)
 
 
 def _validate_after(after: str | None) -> str | None:
-    """Return a place in the order of the keys, which need not be a key itself."""
+    """Return a position in the order of the keys, which need not be a key itself."""
     if after is None or after == "":
         return None
     try:
         size = len(after.encode())
     except (AttributeError, UnicodeEncodeError):
-        raise InvalidQuery(f"after is a key, not {after!r:.80}", field="after") from None
+        raise InvalidQuery(f"after must be a key, got {after!r:.80}", field="after") from None
     if size > BLOB_KEY_BYTES_MAX or "\0" in after:
         raise InvalidQuery(
-            f"after is a key, not {after!r:.80}",
+            f"after must be a key, got {after!r:.80}",
             field="after",
             size=size,
             limit=BLOB_KEY_BYTES_MAX,
@@ -414,10 +431,10 @@ def _validate_after(after: str | None) -> str | None:
 
 def _validate_data(data: bytes) -> None:
     if not isinstance(data, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidRequest(f"a blob is bytes, not {type(data).__name__}", field="data")
+        raise InvalidRequest(f"data must be bytes, got {type(data).__name__}", field="data")
     if len(data) > BLOB_BYTES_MAX:
         raise InvalidRequest(
-            f"the blob has {len(data):,} bytes; the limit is {BLOB_BYTES_MAX:,}",
+            f"data must have at most {BLOB_BYTES_MAX:,} bytes, got {len(data):,}",
             field="data",
             size=len(data),
             limit=BLOB_BYTES_MAX,
@@ -426,12 +443,17 @@ def _validate_data(data: bytes) -> None:
 
 def _validate_ref(ref: BlobRef) -> BlobRef:
     if not isinstance(ref, BlobRef):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidRequest(f"a blob is got by its BlobRef, not by {ref!r:.80}", field="ref")
+        raise InvalidRequest(f"ref must be a BlobRef, got {ref!r:.80}", field="ref")
     validate_blob_key(ref.key)
     if not isinstance(ref.sha256, str) or not _SHA256.fullmatch(ref.sha256):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidRequest(f"not a sha256: {ref.sha256!r:.80}", field="sha256")
+        raise InvalidRequest(
+            f"sha256 must be 64 hexadecimal digits, got {ref.sha256!r:.80}", field="sha256"
+        )
     if type(ref.size) is not int or not 0 <= ref.size <= BLOB_BYTES_MAX:
-        raise InvalidRequest(f"not a blob's size: {ref.size!r:.80}", field="size")
+        raise InvalidRequest(
+            f"size must be an integer from 0 to {BLOB_BYTES_MAX:,}, got {ref.size!r:.80}",
+            field="size",
+        )
     return ref
 
 
@@ -443,7 +465,7 @@ async def _make_ref(data: bytes, key: str | None, prefix: str) -> BlobRef:
 
 
 def _put_requests(size: int) -> int:
-    """Return in how many requests a blob goes to a bucket; in parts, two more begin and end it."""
+    """Return how many requests upload a blob; with parts, two more begin and complete it."""
     return 1 if size <= PART_BYTES else -(-size // PART_BYTES) + 2
 
 
@@ -459,7 +481,7 @@ def _last_segment(key: str) -> str:
 
 def _damaged_error(ref: BlobRef, found: str) -> BlobDamaged:
     return BlobDamaged(
-        f"blob {ref.key!r} is damaged: {ref.size:,} bytes with sha256 {ref.sha256} were put, "
-        f"{found} are there",
+        f"blob {ref.key!r} is damaged: expected {ref.size:,} bytes with sha256 {ref.sha256}, "
+        f"found {found}",
         key=ref.key,
     )

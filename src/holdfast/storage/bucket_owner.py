@@ -1,7 +1,7 @@
-"""Whose the bucket of a table is: written down when the store is made, and demanded ever after.
+"""The AWS account that owns the bucket of a table, stored when the store is created.
 
-The name of a bucket that was deleted is free for every account. With the owner in each request, S3
-refuses the bucket of another one.
+Any account can take the name of a deleted bucket. Each request names the owner, so that S3 refuses
+it if another account owns the bucket now.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ __all__ = ["BucketOwner", "OwnedBucket", "owner_key"]
 
 
 class OwnedBucket(Protocol):
-    """A bucket that refuses requests which name another owner."""
+    """A bucket that refuses requests that name another owner."""
 
     bucket: str
     owner: str | None
-    """The account that must have the bucket; None where no request names one."""
+    """The account that must own the bucket; None if requests name no account."""
 
 
 def owner_key(bucket: str) -> Key:
-    """Return where the table keeps whose the bucket is."""
+    """Return the key under which the table stores the owner of a bucket."""
     return Key(f"BUCKET#{bucket}", "OWNER")
 
 
 class BucketOwner:
-    """What the table knows about the owner of a bucket."""
+    """The owner of a bucket, as the table stores it."""
 
     def __init__(self, table: Table, bucket: OwnedBucket) -> None:
         self._table = table
         self._bucket = bucket
-        self._loaded = bucket.owner is not None  # the address says it
+        self._loaded = bucket.owner is not None  # from the store's address
 
     async def load(self) -> None:
-        """Read who has the bucket, once a process; a store made before has nothing of it."""
+        """Read the owner of the bucket, once per process; an old store may not have it."""
         if self._loaded:
             return
         item = await self._table.get(owner_key(self._bucket.bucket), eventual=True)
@@ -48,13 +48,13 @@ class BucketOwner:
         self._loaded = True
 
     async def load_if_table_exists(self) -> None:
-        """Do so before the store is made, where the table may be missing."""
+        """Read the owner of the bucket, if the table exists already."""
         with suppress(StoreNotFound):
             await self.load()
         self._loaded = True
 
     async def save(self) -> None:
-        """Write down who has the bucket, if that is known."""
+        """Store the owner of the bucket, if it is known."""
         key, owner = owner_key(self._bucket.bucket), self._bucket.owner
         if owner is not None:
             await self._table.write(Put({"PK": key.pk, "SK": key.sk, "owner": owner}))

@@ -1,4 +1,4 @@
-"""Cursors: where a page of a query ended, as text that a caller can keep and hand back."""
+"""Cursors: the position at which a page of a query ended, as text that a caller can store."""
 
 from __future__ import annotations
 
@@ -32,10 +32,14 @@ def position_of(cursor: str, pk: str, index: Index | None) -> Item:
         padded = cursor + "=" * (-len(cursor) % 4)
         values = msgspec.json.decode(base64.b64decode(padded, b"-_", validate=True), type=list[str])
     except (binascii.Error, ValueError, TypeError, AttributeError, msgspec.MsgspecError):
-        raise InvalidQuery("the cursor is damaged", field="cursor") from None
+        raise InvalidQuery(
+            "cursor must be one that a query returned, and is damaged", field="cursor"
+        ) from None
     position = dict(zip(names, values, strict=False))
     if len(values) != len(names) or position[index.pk if index else PK] != pk:
-        raise InvalidQuery("the cursor belongs to another query", field="cursor")
+        raise InvalidQuery(
+            "cursor must come from the same query, not from another query", field="cursor"
+        )
     return position
 
 

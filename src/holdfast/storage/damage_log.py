@@ -1,4 +1,4 @@
-"""What a process met that cannot be read: each item is told once, and counted."""
+"""`DamageLog`: the items that a process could not read, each logged once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["DamageLog"]
 
 _log = get_logger("holdfast.storage")
 
-# So that a file full of them fills neither the log nor the memory.
+# A file full of damaged items must fill neither the log nor the memory.
 _ITEMS_MAX = 1_000
 
 
@@ -20,17 +20,17 @@ class DamageLog:
         self._errors: dict[tuple[str, str], str] = {}
 
     def record(self, error: ItemDamaged) -> None:
-        """Take in that an item cannot be read; log it the first time."""
+        """Record an item that cannot be read, and log it the first time."""
         if error.key not in self._errors and len(self._errors) < _ITEMS_MAX:
             self._errors[error.key] = str(error)
-            _log.error("damaged item, left out: %s", error)
+            _log.error("left out a damaged item: %s", error)
 
     @property
     def keys(self) -> tuple[tuple[str, str], ...]:
-        """Partition key and sort key of each, in the order in which they were met."""
+        """The partition key and sort key of each item, in the order in which they were found."""
         return tuple(self._errors)
 
     @property
     def count(self) -> int:
-        """How many there are, up to a thousand."""
+        """How many items there are, up to a thousand."""
         return len(self._errors)

@@ -1,10 +1,10 @@
-"""The names of files and folders that stand for the segments of a blob's key.
+"""`FileNames`: the file and folder names for the segments of a blob's key.
 
-The blob ``a/b.pdf`` is the file ``a~/b.pdf``: folders end with ``~``, so that ``a`` can be a blob
-as well, and ``~`` and ``%`` within a segment are written ``%7E`` and ``%25``.
+The blob ``a/b.pdf`` is the file ``a~/b.pdf``. Folders end with ``~``, so that ``a`` can be a blob
+as well. In a segment, ``~`` and ``%`` become ``%7E`` and ``%25``.
 
-Some file systems take ``Acme`` and ``acme``, or two spellings of ``é``, for one name. There a
-segment that has such letters carries a hash of itself: ``Acme%8f2d50aa5b7c11e9~``.
+Some file systems treat ``Acme`` and ``acme``, or two encodings of ``é``, as one name. There, the
+name of a segment with such letters ends with a hash of the segment: ``Acme%8f2d50aa5b7c11e9~``.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ __all__ = ["FileNames", "probe_name_folding"]
 _FOLDER_MARK = b"~"
 _HASH_MARK = b"%"
 _HASH_DIGITS = 16
-# What has one form only, whatever a file system takes for the same.
+# Characters that every file system tells apart.
 _FOLDING_SAFE = re.compile(rb"[a-z0-9 ._!#$&'()+,;=@^`{}\[\]%~-]*")
 
 
 class FileNames:
-    """How the parts of keys are named; with ``hashed``, so that folding cannot confuse two."""
+    """The names for the parts of keys; with ``hashed``, no file system confuses two of them."""
 
     def __init__(self, *, hashed: bool) -> None:
         self.hashed = hashed
@@ -39,7 +39,7 @@ class FileNames:
         return [self.name(f"{segment}/".encode()) for segment in prefix.split("/")[:-1]]
 
     def name(self, part: bytes) -> bytes:
-        """Return the name of the file for a part of a key, of the folder if it ends with ``/``."""
+        """Return the file name for a part of a key, or the folder name if it ends with ``/``."""
         segment = part.removesuffix(b"/")
         name = segment.replace(b"%", b"%25").replace(b"~", b"%7E")
         if self.hashed and _FOLDING_SAFE.fullmatch(segment) is None:
@@ -47,9 +47,9 @@ class FileNames:
         return name + _FOLDER_MARK if part.endswith(b"/") else name
 
     def part(self, name: bytes) -> bytes | None:
-        """Return the part of a key that a name stands for, or None where it stands for nothing.
+        """Return the part of a key that has this name, or None if no part has it.
 
-        A name stands for a part only if it is, byte for byte, the name of that part.
+        The name must be, byte for byte, the one that `name` returns for the part.
         """
         part = name[:-1] + b"/" if name.endswith(_FOLDER_MARK) else name
         slash = b"/" if part.endswith(b"/") else b""
@@ -63,9 +63,10 @@ class FileNames:
 def probe_name_folding(
     id: bytes, create: Callable[[bytes], bool], exists: Callable[[bytes], bool]
 ) -> bool:
-    """Return whether a file system takes two names for one.
+    """Create files to find out whether a file system treats two names as one.
 
-    ``made`` makes a file and says whether it could; ``found`` looks for one. ``id`` is lower case.
+    ``create`` creates a file and returns whether it could; ``exists`` looks for one. ``id`` must be
+    in lower case.
     """
     accent = "é".encode()
     other = unicodedata.normalize("NFD", "é").encode()

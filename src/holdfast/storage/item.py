@@ -1,10 +1,10 @@
-"""What an item can hold, in the one form in which it is stored, and what it weighs.
+"""Values that an item can hold, their canonical form, and their size.
 
 Values are plain Python: ``str``, ``int``, ``Decimal``, ``bytes``, ``bool``, ``None``, ``list``,
-``dict`` with string keys, and non-empty sets of strings, numbers or bytes. `canonical` turns what a
-caller hands in into the form in which every engine gives it back: numbers are ``int`` where they
-are whole and ``Decimal`` otherwise, sets are ``frozenset``. A ``float`` is taken only if it is
-exact, since 0.1 would come back as something else.
+``dict`` with string keys, and non-empty sets of strings, numbers or bytes. `canonical_item` turns a
+caller's values into the form in which every engine returns them: a number is an ``int`` if it is
+whole and a ``Decimal`` otherwise, a set is a ``frozenset``. A ``float`` must be exact, because 0.1
+would come back as another number.
 
 Sizes follow the rule by which DynamoDB bills and limits items.
 """
@@ -54,12 +54,12 @@ def canonical_item(item: Mapping[str, Any]) -> Item:
     """Return the item as it will be read back.
 
     Raises:
-        InvalidItem: a value that no table can hold; it names the attribute and the reason.
+        InvalidItem: no table can hold a value; the error names the attribute and the reason.
     """
     _check_is_mapping(item)
     result: Item = {}
     for name, value in item.items():
-        # The ordinary cases first: this runs for every write.
+        # The common cases first: this runs for every write.
         if not (type(name) is str and name and len(name) < 256 and name.isascii()):
             name = canonical_name(name)
         if (
@@ -78,7 +78,7 @@ def canonical_value(value: Any, name: str) -> Value:
     """Return one attribute's value as it will be read back.
 
     Raises:
-        InvalidItem: a value that no table can hold.
+        InvalidItem: no table can hold the value.
     """
     return _canonical(value, name, 1)
 
@@ -87,20 +87,20 @@ def canonical_name(name: Any, path: str = "") -> str:
     """Return the name of an attribute, or of an entry of the map at that path.
 
     Raises:
-        InvalidItem: empty, too long, or not a string that UTF-8 can express.
+        InvalidItem: the name is empty, too long, or not a string that UTF-8 can express.
     """
     where = f" in {path}" if path else ""
     if not isinstance(name, str):
         raise InvalidItem(
-            f"an attribute name{where} is {_kind(name)}, not a string", field=path or None
+            f"an attribute name{where} must be a string, got {_kind(name)}", field=path or None
         )
     if not name:
-        raise InvalidItem(f"an attribute name{where} is empty", field=path or None)
+        raise InvalidItem(f"an attribute name{where} must not be empty", field=path or None)
     text = _text(name, path or "an attribute name", 1)
     size = len(text.encode())
     if size > NAME_BYTES_MAX:
         raise InvalidItem(
-            f"an attribute name{where} has {size:,} bytes; the limit is {NAME_BYTES_MAX:,}",
+            f"an attribute name{where} must have at most {NAME_BYTES_MAX:,} bytes, got {size:,}",
             field=path or name[:80],
             size=size,
             limit=NAME_BYTES_MAX,
@@ -109,11 +109,12 @@ def canonical_name(name: Any, path: str = "") -> str:
 
 
 def item_too_large(item: Item, size: int) -> ItemTooLarge:
-    """Return the error for an item over the limit; it names its largest attribute."""
+    """Return the error for an item over the limit, which names its largest attribute."""
     name = max(item, key=lambda name: _value_bytes(item[name]))
     return ItemTooLarge(
-        f"the item has {size:,} bytes; the limit is {ITEM_BYTES_MAX:,} (400 KB, attribute names "
-        f"included); its largest attribute is {name!r:.80} with {_value_bytes(item[name]):,} bytes",
+        f"an item must have at most {ITEM_BYTES_MAX:,} bytes (400 KB, attribute names included), "
+        f"got {size:,}; its largest attribute is {name!r:.80} with "
+        f"{_value_bytes(item[name]):,} bytes",
         field=name[:80],
         size=size,
         limit=ITEM_BYTES_MAX,
@@ -121,7 +122,7 @@ def item_too_large(item: Item, size: int) -> ItemTooLarge:
 
 
 def item_bytes(item: Item) -> int:
-    """Return what a canonical item weighs: its names and its values."""
+    """Return the size of a canonical item: that of its names and of its values."""
     total = 0
     texts = [*item]
     for value in item.values():
@@ -129,13 +130,13 @@ def item_bytes(item: Item) -> int:
             texts.append(value)
         else:
             total += _BYTE_COUNTERS[type(value)](value)
-    return total + _text_bytes("".join(texts))  # all at once: this runs for every write
+    return total + _text_bytes("".join(texts))  # one encoding, since this runs for every write
 
 
 def same_value(left: Value, right: Value) -> bool:
     """Return whether two canonical values are the same value of the same type.
 
-    Python's own ``==`` takes True for 1.
+    Python's ``==`` says that True equals 1.
     """
     if type(left) is bool or type(right) is bool:
         return left is right
@@ -149,9 +150,9 @@ def same_value(left: Value, right: Value) -> bool:
 
 
 def comparable_type(value: Value) -> str | None:
-    """Return the name of the order in which a canonical value stands; None where in none.
+    """Return the DynamoDB type of a canonical value that has an order; None if it has none.
 
-    Values of one order can be compared, and can be elements of one set.
+    Values of the same type can be compared, and can be elements of one set.
     """
     return _COMPARABLE_TYPES.get(type(value))
 
@@ -166,7 +167,7 @@ def _canonical(value: object, path: str, depth: int) -> Value:
     kind = type(value)
     make = _CANONICAL_FORMS.get(kind)
     if make is None:
-        # Enumerations, ordered dicts and the like are kept as what they derive from.
+        # Enumerations, ordered dicts and the like are stored as their base type.
         make = next(
             (_CANONICAL_FORMS[base] for base in kind.__mro__ if base in _CANONICAL_FORMS),
             _reject_type,
@@ -184,8 +185,8 @@ def _text(value: str, path: str, depth: int) -> str:
             value.encode()
         except UnicodeEncodeError as error:
             raise InvalidItem(
-                f"{path} holds a lone surrogate at position {error.start}, "
-                "which UTF-8 cannot express",
+                f"{path} must not contain a lone surrogate, which UTF-8 cannot express; there is "
+                f"one at position {error.start}",
                 field=path,
             ) from None
     return str.__str__(value)
@@ -213,15 +214,16 @@ def _dict(value: dict[Any, Any], path: str, depth: int) -> dict[str, Value]:
 
 def _set(value: set[Any] | frozenset[Any], path: str, depth: int) -> frozenset[Value]:
     if not value:
-        raise InvalidItem(f"{path} is an empty set, which an item cannot hold", field=path)
+        raise InvalidItem(f"{path} must not be an empty set", field=path)
     elements = [_canonical(element, path, DEPTH_MAX) for element in value]
     if "" in elements or b"" in elements:
-        raise InvalidItem(f"{path} is a set with an empty string or empty bytes", field=path)
+        raise InvalidItem(
+            f"{path} must not be a set with an empty string or empty bytes", field=path
+        )
     orders = {comparable_type(element) for element in elements}
     if len(orders) != 1 or None in orders:
         raise InvalidItem(
-            f"{path} is a set of mixed or unfit types; a set holds only strings, only numbers or "
-            "only bytes",
+            f"{path} must be a set of only strings, only numbers or only bytes",
             field=path,
         )
     return frozenset(elements)
@@ -230,7 +232,7 @@ def _set(value: set[Any] | frozenset[Any], path: str, depth: int) -> frozenset[V
 def _integer(value: int, path: str, depth: int) -> int | Decimal:
     if -_SAFE_INT < value < _SAFE_INT:
         return int(value)
-    # Python refuses to print integers of over 4,300 digits; none of them is in range anyway.
+    # Python does not print integers of over 4,300 digits. All of them are out of range.
     if value.bit_length() > 500:
         raise _out_of_range(f"an integer of {value.bit_length()} bits", path)
     return _decimal(Decimal(value), path, depth)
@@ -238,12 +240,12 @@ def _integer(value: int, path: str, depth: int) -> int | Decimal:
 
 def _float(value: float, path: str, depth: int) -> int | Decimal:
     if not math.isfinite(value):
-        raise InvalidItem(f"{path} is {value}, which is not a number", field=path)
+        raise InvalidItem(f"{path} must be a finite number, got {value}", field=path)
     exact = Decimal.from_float(value)
     if len(exact.as_tuple().digits) > NUMBER_DIGITS_MAX:
         raise InvalidItem(
-            f"{path} is the float {value!r}, which is not exactly that number; "
-            f"write Decimal('{value!r}') to keep what you see",
+            f"{path} must be an exact number, and the float {value!r} is not; "
+            f"pass Decimal('{value!r}') instead",
             field=path,
         )
     return _decimal(exact, path, depth)
@@ -251,13 +253,13 @@ def _float(value: float, path: str, depth: int) -> int | Decimal:
 
 def _decimal(value: Decimal, path: str, depth: int) -> int | Decimal:
     if not value.is_finite():
-        raise InvalidItem(f"{path} is {value}, which is not a number", field=path)
+        raise InvalidItem(f"{path} must be a finite number, got {value}", field=path)
     digits, exponent = _trimmed(value)
     if not digits:
         return 0
     if len(digits) > NUMBER_DIGITS_MAX:
         raise InvalidItem(
-            f"{path} has {len(digits)} significant digits; the limit is {NUMBER_DIGITS_MAX}",
+            f"{path} must have at most {NUMBER_DIGITS_MAX} significant digits, got {len(digits)}",
             field=path,
             size=len(digits),
             limit=NUMBER_DIGITS_MAX,
@@ -270,7 +272,7 @@ def _decimal(value: Decimal, path: str, depth: int) -> int | Decimal:
 
 
 def _trimmed(value: Decimal) -> tuple[str, int]:
-    """Return the digits without zeros at either end, and the exponent that goes with them."""
+    """Return the digits without zeros at either end, and their exponent."""
     _, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int)
     text = "".join(map(str, digits)).lstrip("0")
@@ -280,8 +282,8 @@ def _trimmed(value: Decimal) -> tuple[str, int]:
 
 def _reject_type(value: Any, path: str, depth: int) -> Value:
     raise InvalidItem(
-        f"{path} is {_kind(value)}, which an item cannot hold; use str, int, Decimal, bytes, bool, "
-        "None, list, dict or a set",
+        f"{path} must be a str, int, Decimal, bytes, bool, None, list, dict or set, "
+        f"got {_kind(value)}",
         field=path,
     )
 
@@ -303,13 +305,13 @@ _CANONICAL_FORMS: dict[type, Callable[[Any, str, int], Value]] = {
 
 def _check_is_mapping(item: object) -> None:
     if type(item) is not dict and not isinstance(item, Mapping):
-        raise InvalidItem(f"an item is a dict of attributes, not {_kind(item)}")
+        raise InvalidItem(f"an item must be a dict of attributes, got {_kind(item)}")
 
 
 def _check_depth(path: str, depth: int) -> None:
     if depth >= DEPTH_MAX:
         raise InvalidItem(
-            f"{path[:80]}… is nested deeper than {DEPTH_MAX} levels",
+            f"{path[:80]}… must be nested at most {DEPTH_MAX} levels deep",
             field=path,
             size=depth + 1,
             limit=DEPTH_MAX,
@@ -318,8 +320,8 @@ def _check_depth(path: str, depth: int) -> None:
 
 def _out_of_range(shown: str, path: str) -> InvalidItem:
     return InvalidItem(
-        f"{path} is {shown}; numbers reach from 1E{NUMBER_EXPONENT_MIN} to "
-        f"9.99E+{NUMBER_EXPONENT_MAX}, positive or negative",
+        f"{path} must be from 1E{NUMBER_EXPONENT_MIN} to 9.99E+{NUMBER_EXPONENT_MAX}, positive or "
+        f"negative, got {shown}",
         field=path,
     )
 
@@ -329,7 +331,7 @@ def _kind(value: object) -> str:
     return f"an {kind}" if kind[0] in "aeiouAEIOU" else f"a {kind}"
 
 
-# --- what it weighs -------------------------------------------------------------------------------
+# --- sizes ----------------------------------------------------------------------------------------
 
 
 def _value_bytes(value: Value) -> int:
@@ -359,16 +361,16 @@ def _set_bytes(value: frozenset[Value]) -> int:
     return sum(_value_bytes(element) for element in value)
 
 
-@lru_cache(maxsize=4096)  # the same times and counters are in item after item
+@lru_cache(maxsize=4096)  # many items contain the same times and counters
 def _number_bytes(value: int | Decimal) -> int:
-    """Return what a number weighs: a byte, one more for each two digits, one for a minus.
+    """Return the size of a number: one byte, one for each pair of digits, one for a minus sign.
 
-    The digits are counted without zeros at either end, in pairs that begin at the decimal point:
-    120 has two pairs (1 20), 1.2 too (1. 20), 12 and 0.12 have one.
+    Zeros at either end do not count. The pairs begin at the decimal point: 120 has two (1 20), 1.2
+    has two (1. 20), 12 and 0.12 have one.
     """
     if not value:
         return 1
-    if type(value) is int:  # a counter or a time, in almost every item
+    if type(value) is int:  # almost every item contains a counter or a time
         whole = str(abs(value))
         digits = whole.rstrip("0")
         exponent = len(whole) - len(digits)

@@ -1,14 +1,13 @@
-"""The shape that every table has: its key, its two indexes, and the attributes that mean something.
+"""The layout of every table: its key, its two indexes, and the attributes that the table uses.
 
-An item is a plain ``dict``. These of its attributes are the table's own; all others are the
-caller's, whatever they are called:
+An item is a plain ``dict``. The table uses these attributes; all others are the caller's:
 
 ========== =================================================================================
 ``PK``     partition key, a non-empty string of at most 2,048 bytes
 ``SK``     sort key, a non-empty string of at most 1,024 bytes
-``GSI1PK`` with ``GSI1SK``: the item's place in index ``GSI1``; without both it is not in it
+``GSI1PK`` with ``GSI1SK``: the item's key in the index ``GSI1``; without both it is not in it
 ``GSI2PK`` with ``GSI2SK``: likewise in ``GSI2``
-``ttl``    whole seconds since 1970 after which the item may be deleted by the store itself
+``ttl``    integer, in seconds since 1970; the store may delete the item after this time
 ``_token`` the token of the last write that carried one
 ========== =================================================================================
 """
@@ -32,18 +31,18 @@ TOKEN = "_token"
 
 
 class Key(NamedTuple):
-    """Where an item stands: its partition and its place in the partition's order."""
+    """The key of an item: its partition, and its sort key in that partition."""
 
     pk: str
     sk: str
 
 
 class Index(msgspec.Struct, frozen=True, dict=True):
-    """A sparse second order over the items: those that have both of its key attributes."""
+    """A sparse index: it contains the items that have both of its key attributes."""
 
     name: str
     include: tuple[str, ...] = ()
-    """Attributes that an entry carries besides the keys; with none it is KEYS_ONLY."""
+    """Attributes that an entry has besides the keys; without any, the index is KEYS_ONLY."""
 
     @cached_property
     def pk(self) -> str:
@@ -55,11 +54,11 @@ class Index(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def attributes(self) -> tuple[str, ...]:
-        """Every attribute that an entry of this index may carry."""
+        """Every attribute that an entry of this index may have."""
         return (PK, SK, self.pk, self.sk, *self.include)
 
     def entry(self, item: Mapping[str, Any] | None) -> Item | None:
-        """Return what the index holds of the item, or None where it does not hold it."""
+        """Return the index entry of an item, or None if the item is not in the index."""
         if item is None or self.pk not in item or self.sk not in item:
             return None
         return {name: item[name] for name in self.attributes if name in item}
@@ -71,7 +70,7 @@ class Layout(msgspec.Struct, frozen=True, dict=True):
     indexes: tuple[Index, ...]
 
     def index(self, name: str) -> Index | None:
-        """Return the index of that name."""
+        """Return the index of that name, or None."""
         return self._by_name.get(name)
 
     @cached_property
@@ -80,12 +79,12 @@ class Layout(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def key_attributes(self) -> tuple[str, ...]:
-        """The attributes that place an item: they are strings, never empty, never added to."""
+        """The attributes of all keys: non-empty strings, to which an update cannot add."""
         return (PK, SK, *(name for index in self.indexes for name in (index.pk, index.sk)))
 
 
 LAYOUT = Layout((Index("GSI1"), Index("GSI2", include=("status", "show"))))
-"""The layout of every table of the product: `GSI1` what is due when, `GSI2` what lists show.
+"""The layout of every Holdfast table: `GSI1` orders work by due time, `GSI2` serves lists of runs.
 
-`show` is one small map: a list can show a further field without an index being built anew.
+`show` is one small map, so that lists can show another field without a rebuild of the index.
 """

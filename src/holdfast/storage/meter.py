@@ -1,7 +1,7 @@
-"""`Meter`: what the operations of a store cost, in capacity units and in dollars.
+"""`Meter`: the cost of a store's operations, in capacity units and in dollars.
 
-The units come from the engine: DynamoDB reports them, SQLite computes them by the same rules, so a
-run on a laptop tells what the month will cost.
+The engine supplies the units: DynamoDB reports them, and SQLite computes them by the same rules.
+So a test on a laptop predicts the cost of a month on DynamoDB.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HOURS_PER_MONTH = 730
 
 
 class MeterRow(msgspec.Struct, frozen=True):
-    """What one kind of operation cost for one purpose."""
+    """The calls and the cost of one kind of operation for one purpose."""
 
     purpose: str
     operation: str
@@ -28,7 +28,7 @@ class MeterRow(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What was counted since the meter was made or reset, and what it costs."""
+    """The operations since the meter was created or reset, and their cost."""
 
     rows: tuple[MeterRow, ...]
     prices: PriceList
@@ -43,7 +43,7 @@ class Report(msgspec.Struct, frozen=True):
 
     @property
     def dollars(self) -> float:
-        """What all of it cost."""
+        """The cost of all operations."""
         return dollar_cost(self.units, self.prices)
 
     def by_purpose(self) -> dict[str, Units]:
@@ -54,7 +54,7 @@ class Report(msgspec.Struct, frozen=True):
         return sums
 
     def dollars_per_month(self, times_per_hour: float) -> float:
-        """Return what a month costs in which all of this happens that many times an hour."""
+        """Return the cost of a month if all of these operations happen that many times an hour."""
         return self.dollars * times_per_hour * HOURS_PER_MONTH
 
     def __str__(self) -> str:
@@ -77,7 +77,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class _MeterSum:
-    """Calls and units so far. It changes in place: this runs for every operation."""
+    """Calls and units so far. Mutable, because it changes with every operation."""
 
     __slots__ = ("_capacity", "_requests", "calls")
 
@@ -120,19 +120,19 @@ class Meter:
             sum_.add(units)
 
     def report(self, prices: PriceList = PRICES) -> Report:
-        """Return what was counted so far, priced from that list."""
+        """Return the operations so far, with their cost by a price list."""
         with self._lock:
             rows = [MeterRow(*name, sum_.calls, sum_.units) for name, sum_ in self._sums.items()]
         return Report(tuple(sorted(rows, key=lambda row: (row.purpose, row.operation))), prices)
 
     def reset(self) -> None:
-        """Begin to count anew."""
+        """Set all counts to zero."""
         with self._lock:
             self._sums.clear()
 
 
 def dollar_cost(units: Units, prices: PriceList) -> float:
-    """Return what the units cost by that price list."""
+    """Return the cost of units by a price list."""
     table = units.writes * prices.write_units_million + units.reads * prices.read_units_million
     blobs = (
         units.blob_puts * prices.blob_puts_thousand + units.blob_gets * prices.blob_gets_thousand

@@ -1,4 +1,4 @@
-"""`open(url)`: a store from its address. The only module that knows which engines there are."""
+"""`open(url)`: a store from its address. Only this module knows all engines."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from holdfast.storage.table import Table
 __all__ = ["FORMS", "Store", "cloudformation_template", "open", "sqlite_paths"]
 
 FORMS = """\
-  sqlite:///runs.db                      a file below this folder, its blobs in runs.db.blobs
-  sqlite:////var/lib/holdfast/runs.db    a file by its full path
-  sqlite://:memory:                      nothing is kept
+  sqlite:///runs.db                      a file in this folder, its blobs in runs.db.blobs
+  sqlite:////var/lib/holdfast/runs.db    a file by its absolute path
+  sqlite://:memory:                      in memory, lost at exit
   dynamodb://runs?region=eu-west-1&bucket=my-blobs
 options of sqlite: changes=on|off, blobs=FOLDER, max_bytes=N
 options of dynamodb: region, bucket, bucket_owner, endpoint, bucket_endpoint, profile, kms_key"""
@@ -46,7 +46,7 @@ _DYNAMODB_OPTIONS = (
     "profile",
     "kms_key",
 )
-# What tells how the bucket is used, and means nothing without one.
+# These options need the option bucket.
 _BUCKET_OPTIONS = ("bucket_owner", "bucket_endpoint", "kms_key")
 _URL_LETTERS_MAX = 8192
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -57,7 +57,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Store:
-    """A table and its blobs, with the meter that counts what both cost."""
+    """A table and its blobs, with the meter that counts the cost of both."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Store:
         self.url = url
         self.meter = meter
         self.damage = DamageLog()
-        """What this process met in the table that cannot be read."""
+        """Items of the table that this process could not read."""
         self.table = Table(engine, meter, damage=self.damage)
         self._engine = engine
         self._blobs = blobs
@@ -83,7 +83,7 @@ class Store:
         return self._engine.poll_seconds
 
     def records(self, purpose: str) -> Table:
-        """Return the table as the product writes its own records: without empty text or bytes."""
+        """Return the table for Holdfast's own records, which contain no empty text or bytes."""
         return Table(self._engine, self.meter, purpose, allows_empty=False, damage=self.damage)
 
     @property
@@ -99,15 +99,15 @@ class Store:
 
     @property
     def has_blobs(self) -> bool:
-        """Whether blobs can be kept: an address of DynamoDB may name no bucket."""
+        """Whether the store has blobs: the address of a DynamoDB table may name no bucket."""
         return self._blobs is not None
 
     async def create(self) -> None:
-        """Make the bucket and the table where they are missing; change nothing that is used.
+        """Create the bucket and the table if they are missing; change neither if they exist.
 
-        The table comes last: without it nothing is written, so that a call which was cut short
-        leaves nothing behind that anybody uses. Done again it finishes. What the table keeps of
-        the bucket's owner is written then.
+        The table comes last, because nothing is written without it. A call that is interrupted
+        leaves nothing in use, and the next call finishes the work. Then the table stores the
+        account that owns the bucket.
         """
         if self._bucket_owner is not None:
             await self._bucket_owner.load_if_table_exists()
@@ -118,7 +118,7 @@ class Store:
             await self._bucket_owner.save()
 
     async def close(self) -> None:
-        """Finish what is under way and let go of files, threads and connections."""
+        """Finish the operations under way, and release files, threads and connections."""
         try:
             await self.table.close()
         finally:
@@ -140,13 +140,15 @@ class Store:
 def open(
     url: str, *, clock: Clock | None = None, layout: Layout = LAYOUT, make: bool = True
 ) -> Store:
-    """Return the store at that address; an SQLite file is made where there is none.
+    """Return the store at an address; create a SQLite file if there is none.
 
-    To open a file may wait for other processes that have it open. ``make=False`` makes no file.
+    Opening a file may wait for other processes that have it open. With ``make=False`` the file must
+    exist.
 
     Raises:
         InvalidUrl: the address cannot be understood; the message shows the right forms.
-        StoreUnusable: the file cannot be used, or the needed extra is not installed.
+        StoreNotFound: there is no file, and ``make`` is False.
+        StoreUnusable: the file cannot be used, or the extra ``aws`` is not installed.
     """
     address = _parse_url(url)
     if address.scheme == "sqlite":
@@ -158,15 +160,15 @@ def open(
 
 
 def cloudformation_template(url: str, *, layout: Layout = LAYOUT) -> dict[str, Any]:
-    """Return a CloudFormation template of the table at that address.
+    """Return a CloudFormation template for the table at an address.
 
     Raises:
         InvalidUrl: the address cannot be understood, or is that of a file.
-        StoreUnusable: the needed extra is not installed.
+        StoreUnusable: the extra ``aws`` is not installed.
     """
     address = _parse_url(url)
     if address.scheme == "sqlite":
-        raise _invalid_url(url, "a file needs no definition, it is made when it is opened")
+        raise _invalid_url(url, "a file needs no definition: opening it creates it")
     try:
         return _import_aws(url).template(address.name, layout)
     except InvalidUrl as error:
@@ -174,19 +176,19 @@ def cloudformation_template(url: str, *, layout: Layout = LAYOUT) -> dict[str, A
 
 
 def sqlite_paths(url: str) -> tuple[str, str]:
-    """Return the file at that address, and the folder of its blobs.
+    """Return the file at an address, and the folder of its blobs.
 
     Raises:
         InvalidUrl: the address cannot be understood, or is not that of a file.
     """
     address = _parse_url(url)
     if address.scheme != "sqlite" or address.name == MEMORY:
-        raise _invalid_url(url, "this needs a store that is a file")
+        raise _invalid_url(url, "this operation needs a store in a file")
     return address.name, address.options.get("blobs") or f"{address.name}.blobs"
 
 
 class _StoreAddress(msgspec.Struct, frozen=True):
-    """The parts of a store's address, each checked."""
+    """The validated parts of a store's address."""
 
     url: str
     scheme: Literal["sqlite", "dynamodb"]
@@ -197,13 +199,13 @@ class _StoreAddress(msgspec.Struct, frozen=True):
 
 def _parse_url(url: str) -> _StoreAddress:
     if not isinstance(url, str):
-        raise _invalid_url(url, "it is not text")  # what an unset variable of the environment gives
+        raise _invalid_url(url, "it must be text")  # an unset environment variable is None
     if len(url) > _URL_LETTERS_MAX:
         told = f"a store's address must have at most {_URL_LETTERS_MAX} letters, got {len(url)}"
         raise InvalidUrl(told)
-    if _CONTROL.search(url):  # some of them would be dropped, and another file be opened
+    if _CONTROL.search(url):  # urlsplit drops some of them, and would open another file
         raise _invalid_url(
-            url, "it must not contain control characters; write %0A for a line's end"
+            url, "it must not contain control characters; write %0A for a line break"
         )
     try:
         parts = urlsplit(url)
@@ -212,18 +214,22 @@ def _parse_url(url: str) -> _StoreAddress:
     except (ValueError, TypeError, AttributeError) as error:
         raise _invalid_url(url, str(error)) from None
     if "#" in url or any("\0" in part for part in (host, path, *options.values())):
-        raise _invalid_url(url, "it holds a # or a NUL; in a file's name write %23 for #")
+        raise _invalid_url(
+            url, "it must not contain # or NUL; write %23 for # in the name of a file"
+        )
     if "@" in host:
         raise _invalid_url(url, "it must not contain credentials")
     if _SURROGATE.search(url):
-        raise _invalid_url(url, "it is not valid Unicode")
+        raise _invalid_url(url, "it must be valid Unicode")
     match parts.scheme:
         case "sqlite":
             _check_options(url, options, _SQLITE_OPTIONS)
             if host and (host != MEMORY or path):
-                raise _invalid_url(url, f"a file comes after three slashes: sqlite:///{host}{path}")
+                raise _invalid_url(
+                    url, f"the name of a file must follow three slashes: sqlite:///{host}{path}"
+                )
             if not host and path in ("", "/"):
-                raise _invalid_url(url, "it names no file")
+                raise _invalid_url(url, "it must name a file")
             return _StoreAddress(url, "sqlite", host or path.removeprefix("/"), options)
         case "dynamodb":
             _check_options(url, options, _DYNAMODB_OPTIONS)
@@ -232,13 +238,13 @@ def _parse_url(url: str) -> _StoreAddress:
                     raise _invalid_url(url, f"the option {name!r} needs a bucket: &bucket=NAME")
             if not host or path not in ("", "/"):
                 raise _invalid_url(
-                    url, "after two slashes comes the table's name, and nothing else"
+                    url, "the name of the table must follow two slashes, and nothing else"
                 )
             return _StoreAddress(url, "dynamodb", host, options)
         case "":
-            raise _invalid_url(url, "it has no scheme")
+            raise _invalid_url(url, "it must begin with sqlite: or dynamodb:")
         case other:
-            raise _invalid_url(url, f"{other!r} is not a kind of store")
+            raise _invalid_url(url, f"it must begin with sqlite: or dynamodb:, not with {other!r}")
 
 
 def _parse_options(url: str, query: str) -> dict[str, str]:
@@ -246,7 +252,7 @@ def _parse_options(url: str, query: str) -> dict[str, str]:
     for pair in filter(None, query.split("&")):
         name, _, value = pair.partition("=")
         if name in options:
-            raise _invalid_url(url, f"the option {name!r} is there twice")
+            raise _invalid_url(url, f"the option {name!r} must occur only once")
         options[name] = unquote(value)
     return options
 
@@ -262,9 +268,9 @@ def _open_sqlite(address: _StoreAddress, clock: Clock, layout: Layout, *, make: 
         blobs = FolderBlobs(Path(folder.name), clock=clock, on_close=folder.cleanup)
     else:
         folder = options.get("blobs")
-        # A folder that somebody names may hold other things: only what we make there is private.
+        # A folder that the address names may contain other things: only our own files are private.
         blobs = FolderBlobs(Path(folder or f"{file}.blobs"), clock=clock, exclusive=folder is None)
-        if make:  # to look at runs none is needed, but what writes would find out too late
+        if make:  # a reader may do without the folder; a writer must fail now, not at its first put
             blobs.check()
     engine = SqliteEngine(
         file,
@@ -302,13 +308,13 @@ def _open_dynamodb(address: _StoreAddress, clock: Clock, layout: Layout) -> Stor
 
 
 def _import_aws(url: str) -> Any:
-    """Return what speaks to AWS; only now, so that a laptop needs none of it installed."""
+    """Import the AWS engines, which need the extra ``aws``, only when they are used."""
     try:
         from holdfast.storage.dynamodb import DynamoEngine, cloudformation_template
         from holdfast.storage.s3 import S3Blobs
     except ImportError as error:
         raise StoreUnusable(
-            f"{url} needs what speaks to AWS: pip install 'holdfast[aws]' ({error})"
+            f"{url} needs the extra aws: pip install 'holdfast[aws]' ({error})"
         ) from error
     return SimpleNamespace(
         DynamoEngine=DynamoEngine, S3Blobs=S3Blobs, template=cloudformation_template
@@ -318,25 +324,27 @@ def _import_aws(url: str) -> Any:
 def _check_options(url: str, options: Mapping[str, str], known: tuple[str, ...]) -> None:
     for name, value in options.items():
         if name not in known:
-            raise _invalid_url(url, f"there is no option {name!r}")
+            raise _invalid_url(url, f"there is no such option: {name!r}")
         if not value:
-            raise _invalid_url(url, f"the option {name!r} is empty")
+            raise _invalid_url(url, f"the option {name!r} must not be empty")
 
 
 def _parse_switch(url: str, options: Mapping[str, str], name: str) -> bool | None:
     value = options.get(name)
     if value is not None and value not in _SWITCH:
-        raise _invalid_url(url, f"{name} is on or off, not {value!r}")
+        raise _invalid_url(url, f"{name} must be on or off, got {value!r}")
     return None if value is None else _SWITCH[value]
 
 
 def _parse_bytes(url: str, options: Mapping[str, str], name: str) -> int | None:
     value = options.get(name)
     if value is not None and (_BYTES.fullmatch(value) is None or int(value) == 0):
-        raise _invalid_url(url, f"{name} is a whole number of bytes, not {value!r}")
+        raise _invalid_url(url, f"{name} must be a positive integer, in bytes, got {value!r}")
     return None if value is None else int(value)
 
 
 def _invalid_url(url: object, reason: str) -> InvalidUrl:
     shown = without_credentials(repr(url))
-    return InvalidUrl(f"cannot open {shown:.200}: {reason}. A store's address looks so:\n{FORMS}")
+    return InvalidUrl(
+        f"cannot open {shown:.200}: {reason}. A store's address looks like this:\n{FORMS}"
+    )

@@ -1,7 +1,7 @@
-"""What a table asks of an engine, and what an engine answers, as values.
+"""Operations that a table sends to an engine, and the engine's replies, as values.
 
-`Table` checks a call and turns it into one operation; an engine performs operations and knows
-nothing of who asked. So a meter, a simulator's faults or a log stand between the two in one place.
+`Table` validates a call and turns it into one operation. An engine performs operations without
+knowing the caller. So a meter, a simulator's faults or a log can be inserted between the two.
 """
 
 from __future__ import annotations
@@ -40,51 +40,51 @@ __all__ = [
 Returning: TypeAlias = Literal["nothing", "old", "new"]
 
 LATEST = "latest"
-"""The position of the change feed's end: only what is written from now on."""
+"""The position at the end of the change feed: a reader sees only later changes."""
 
 
 class GetItem(msgspec.Struct, frozen=True, gc=False):
-    """Read one item. Its answer's value is the item or None."""
+    """Read one item. The reply's value is the item or None."""
 
     key: Key
     eventual: bool
 
 
 class GetItems(msgspec.Struct, frozen=True, gc=False):
-    """Read several items. Its answer's value is a list of items or None, in the keys' order."""
+    """Read several items. The reply's value is a list of items or None, in the keys' order."""
 
     keys: tuple[Key, ...]
     eventual: bool
 
 
 class QueryItems(msgspec.Struct, frozen=True, gc=False):
-    """Read one page of a partition or of an index. Its answer's value is a `Page`."""
+    """Read one page of a partition or of an index. The reply's value is a `Page`."""
 
     pk: str
     range: Range
     index: Index | None
     limit: int | None
     after: Item | None
-    """The key attributes of the item after which the page begins."""
+    """The key attributes of the item that precedes the page."""
     forward: bool
     eventual: bool
 
 
 class WriteItem(msgspec.Struct, frozen=True, gc=False):
-    """Write one item. Its answer's value is the old or the new item, as asked, or None."""
+    """Write one item. The reply's value is the old or the new item, as requested, or None."""
 
     write: Write
     returning: Returning
 
 
 class TransactItems(msgspec.Struct, frozen=True, gc=False):
-    """Write several items, or none of them. Its answer's value is None."""
+    """Write all of several items or none. The reply's value is None."""
 
     writes: tuple[TransactionWrite, ...]
 
 
 class WriteItems(msgspec.Struct, frozen=True, gc=False):
-    """Write several items, each for itself, without conditions. Its answer's value is None."""
+    """Write several items one by one, without conditions. The reply's value is None."""
 
     writes: tuple[Put | Delete, ...]
 
@@ -99,13 +99,13 @@ class Page(msgspec.Struct, frozen=True):
 
     items: list[Item]
     cursor: str | None
-    """Pass it on to read what follows; None at the end. What follows may turn out to be nothing."""
+    """Pass it to read the next page, which may be empty; None at the end."""
     damaged: tuple[ItemDamaged, ...] = ()
-    """Items of an index that cannot be read, and are left out; each names its key."""
+    """Errors for items of an index that cannot be read and were left out; each names its key."""
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What became of an operation, and what it cost, also where it was refused."""
+    """The result of an operation, and what it cost, also if the store refused it."""
 
     value: Any = None
     units: Units = NO_UNITS
@@ -121,19 +121,19 @@ class Change(msgspec.Struct, frozen=True):
     new: Item | None
     at_ms: int
     expired: bool
-    """Whether the store itself deleted the item, because of its ``ttl``."""
+    """Whether the store deleted the item because of its ``ttl``."""
 
 
 class ChangePage(msgspec.Struct, frozen=True):
-    """Some changes in the order of their commits."""
+    """Some changes, in the order of their commits."""
 
     changes: list[Change]
     position: str
-    """Pass it on to read what follows, now or later."""
+    """Pass it to read the changes that follow, now or later."""
 
 
 class TableEngine(Protocol):
-    """Moves items: everything that `Table` needs from what lies beneath it."""
+    """Stores and reads items: everything that `Table` needs from a database."""
 
     @property
     def layout(self) -> Layout: ...
@@ -144,25 +144,25 @@ class TableEngine(Protocol):
         ...
 
     def perform(self, operation: Operation) -> Awaitable[Reply]:
-        """Carry out one checked operation.
+        """Perform one validated operation.
 
-        A refusal that cost something comes back in the answer; where nothing was reached (no
-        connection, no table, no access) the error is raised.
+        If the store refuses the operation and that costs something, the reply contains the error.
+        If the operation reaches no store (no connection, no table, no access), the error is raised.
 
-        The cursor of a page lies behind the page's last item, and behind where the query began, in
-        the direction of the query: whoever passes it on never reads the same page again, whatever
-        cannot be read there.
+        The cursor of a page is past its last item and past the start of the query, in the direction
+        of the query. A caller that passes it never reads the same page again, even if items there
+        cannot be read.
         """
         ...
 
     async def read_changes(self, after: str | None, limit: int) -> ChangePage:
-        """Read the change feed from a position on; from its oldest record where None."""
+        """Read the change feed after a position; from its oldest record if None."""
         ...
 
     async def create(self) -> None:
-        """Make the store ready for use; do nothing where it is."""
+        """Create the store, if it does not exist."""
         ...
 
     async def close(self) -> None:
-        """Finish what is under way and let go of files, threads and connections."""
+        """Finish the operations under way, and release files, threads and connections."""
         ...

@@ -1,7 +1,7 @@
-"""What AWS asks, as dated data.
+"""Prices of DynamoDB and S3, as dated lists.
 
-A list is named by the day from which it holds. Prices are those of us-east-1 in US dollars,
-on-demand capacity, without the free tier.
+The name of a list says from when it is valid. Prices are in US dollars, for on-demand capacity in
+us-east-1, without the free tier.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ __all__ = ["PRICES", "PRICES_2024_11", "PRICES_BEFORE_2024_11", "PriceList"]
 
 
 class PriceList(msgspec.Struct, frozen=True, kw_only=True):
-    """What storage costs from a day on, in one region."""
+    """Prices of storage in one region, valid from a day on."""
 
     valid_from: str
     region: str
@@ -35,7 +35,7 @@ PRICES_BEFORE_2024_11 = PriceList(
     blob_gets_thousand=0.0004,
 )
 
-# On 1 November 2024 the capacity of on-demand tables became half as dear; all else stayed.
+# On 1 November 2024 AWS halved the prices of on-demand capacity.
 PRICES_2024_11 = msgspec.structs.replace(
     PRICES_BEFORE_2024_11,
     valid_from="2024-11-01",

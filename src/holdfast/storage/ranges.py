@@ -1,4 +1,4 @@
-"""Which part of a partition a query reads, as values over the sort key."""
+"""Ranges of sort keys: the part of a partition that a query reads."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class At(msgspec.Struct, frozen=True, tag=True):
 
 
 class Prefix(msgspec.Struct, frozen=True, tag=True):
-    """The sort keys that begin so."""
+    """The sort keys that begin with this text."""
 
     sk: str
 
 
 class From(msgspec.Struct, frozen=True, tag=True):
-    """This sort key and those behind it."""
+    """This sort key and those after it."""
 
     sk: str
 
@@ -38,7 +38,7 @@ class UpTo(msgspec.Struct, frozen=True, tag=True):
 
 
 class Between(msgspec.Struct, frozen=True, tag=True):
-    """Both of these sort keys and what lies between them."""
+    """Both of these sort keys and those between them."""
 
     first: str
     last: str

@@ -1,10 +1,10 @@
-"""`S3Blobs`: blobs as objects in one bucket of S3, or of what speaks its protocol.
+"""`S3Blobs`: blobs as objects in one bucket of S3, or of a compatible service.
 
-boto3 blocks and burns CPU, but blobs are few and large, and it brings the chain of credentials,
-retries, checksums and uploads in parts: it runs in a few threads.
+boto3 blocks and uses much CPU, but it provides the credential chain, retries, checksums and uploads
+in parts, and blobs are few and large. So it runs in a few threads.
 """
 
-# boto3 carries no types. What it answers is Any here, and leaves as values of ours.
+# boto3 has no types. Its responses are Any in this module, and become typed values at its edge.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 
@@ -63,13 +63,13 @@ ATTEMPTS_MAX = 5
 CONNECT_SECONDS = 5
 READ_SECONDS = 20
 BYTES_PER_SECOND_MIN = 256 * 1024
-"""What arrives more slowly is given up, `READ_SECONDS` later than it should have come."""
+"""A slower download is given up, `READ_SECONDS` after it should have ended."""
 _CHUNK_BYTES = 1024 * 1024
 
 _ACCOUNT_LOOKUP = Config(connect_timeout=3, read_timeout=5, retries={"total_max_attempts": 2})
 _ACCOUNT = re.compile(r"[0-9]{12}", re.ASCII)
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
-# A bucket is made in these by naming none.
+# To create a bucket in one of these, the request must not name a region.
 _DEFAULT_REGIONS = (None, "us-east-1", "aws-global")
 
 _PUBLIC_ACCESS_BLOCKS = (
@@ -95,12 +95,12 @@ _MULTIPART = TransferConfig(
 
 
 class S3Blobs:
-    """Blobs in a bucket, which S3 encrypts with its own keys or with a key of KMS.
+    """Blobs in a bucket, which S3 encrypts with its own keys or with a KMS key.
 
-    ``encryption=False`` asks for none, for a service that knows none or a bucket that sees to it.
-    An ``endpoint`` is addressed by paths, without the bucket in the name of the host. With an
-    ``owner``, an account's number, S3 refuses every request if another account has the bucket. To
-    `create` at S3 itself sets it to the account that makes the bucket.
+    With ``encryption=False`` requests do not mention encryption, for a service that has none or a
+    bucket that encrypts by default. Requests to an ``endpoint`` have the bucket in the path, not in
+    the host name. With an ``owner``, the number of an account, S3 refuses every request if another
+    account owns the bucket. `create` on S3 sets it to the account that creates the bucket.
     """
 
     def __init__(
@@ -116,11 +116,10 @@ class S3Blobs:
         attempts_max: int = ATTEMPTS_MAX,
         clock: Clock | None = None,
     ) -> None:
-        """Remember how to reach the bucket; nothing is sent yet.
+        """Set up access to the bucket, without sending anything.
 
         Raises:
-            InvalidUrl: no bucket can have this name, no account this number, or no service this
-                address.
+            InvalidUrl: the name, the account's number or the endpoint is not valid.
         """
         if owner is not None and _ACCOUNT.fullmatch(owner) is None:
             raise InvalidUrl(
@@ -129,7 +128,9 @@ class S3Blobs:
             )
         self.owner = owner
         if not _BUCKET.fullmatch(bucket) or ".." in bucket:
-            raise InvalidUrl(f"no bucket can have the name {bucket!r:.80}", field="bucket")
+            raise InvalidUrl(
+                f"bucket must be a valid name of an S3 bucket, got {bucket!r:.80}", field="bucket"
+            )
         self.bucket = bucket
         self._region = configured_region(region) if region else None
         self._endpoint = endpoint and validate_endpoint(endpoint)
@@ -156,7 +157,7 @@ class S3Blobs:
                     body, self.bucket, key, ExtraArgs=arguments, Config=_MULTIPART
                 )
             else:
-                # S3 itself refuses bytes that do not have this hash.
+                # S3 refuses bytes that do not have this hash.
                 checksum = base64.b64encode(bytes.fromhex(sha256)).decode()
                 client.put_object(
                     Bucket=self.bucket, Key=key, Body=data, ChecksumSHA256=checksum, **arguments
@@ -167,7 +168,7 @@ class S3Blobs:
             try:
                 head = client.head_object(Bucket=self.bucket, Key=key)
             except aws.ClientError as error:
-                # The answer to a HEAD has no body that says why. The write that follows learns it.
+                # The response to a HEAD does not say why. The write that follows will.
                 if _status(error) in (400, 403, 404):
                     return False
                 raise
@@ -187,13 +188,13 @@ class S3Blobs:
                         return BlobContent(size, None)
                     try:
                         return BlobContent(size, self._read_body(body, size))
-                    except _INTERRUPTED:  # boto3 itself retries only until the answer begins
+                    except _INTERRUPTED:  # boto3 retries only until the response begins
                         if attempt >= self._attempts_max:
                             raise
                 attempt += 1
 
     def _read_body(self, body: Any, size: int) -> bytes:
-        """Read what S3 sends, but not for ever: a drip every few seconds is no answer."""
+        """Read a response, and give up on one that arrives too slowly."""
         deadline = self._clock.monotonic() + READ_SECONDS + size / BYTES_PER_SECOND_MIN
         chunks: list[bytes] = []
         while chunk := body.read(_CHUNK_BYTES):
@@ -225,7 +226,7 @@ class S3Blobs:
                 Bucket=self.bucket, Delete={"Objects": objects, "Quiet": True}
             )
             for failed in response.get("Errors", []):
-                # The answer as a whole is a success; each key may still have been refused.
+                # The response is a success even if S3 refused to delete some keys.
                 raise aws.ClientError({"Error": failed}, "DeleteObjects")
 
     def list_page(self, prefix: str, after: str | None, limit: int) -> BlobPage:
@@ -245,15 +246,15 @@ class S3Blobs:
         return True
 
     def create(self) -> None:
-        """Make the bucket, encrypted and closed to the public; leave one that is used alone.
+        """Create the bucket, encrypted and closed to the public; leave one with blobs alone.
 
-        One that is empty may have been made by a call that was cut short: what it lacks is added.
+        An interrupted call may have created an empty bucket, which gets its missing settings now.
         """
         if self.owner is None and self._endpoint is None:
             self.owner = self._fetch_account()
         with self._use_client() as client:
             try:
-                # Not HeadBucket, whose refusals do not say why.
+                # Not HeadBucket, because its errors do not say why.
                 found = client.list_objects_v2(Bucket=self.bucket, MaxKeys=1)
             except client.exceptions.NoSuchBucket:
                 self._create_bucket(client)
@@ -263,7 +264,7 @@ class S3Blobs:
             self._configure_bucket(client)
 
     def _fetch_account(self) -> str | None:
-        """Return the account whose credentials these are; None where nobody can tell."""
+        """Return the account of the credentials; None if the service cannot tell."""
         try:
             with closing(self._create_session().client("sts", config=_ACCOUNT_LOOKUP)) as client:
                 account = client.get_caller_identity()["Account"]
@@ -272,10 +273,10 @@ class S3Blobs:
             known = credentials_error(error)
             if known is not None:
                 raise known from error
-            # What speaks S3 elsewhere may have no accounts, and a closed network no such service.
+            # A compatible service may have no accounts, and a closed network no access to STS.
             _log.warning(
-                "no request says whose bucket %r must be, since our account is not known (%s); "
-                "name it with bucket_owner= in the address",
+                "requests cannot name the account that must own bucket %r, because looking up our "
+                "account failed (%s); add bucket_owner= to the address",
                 self.bucket,
                 error,
             )
@@ -288,12 +289,12 @@ class S3Blobs:
             if region in _DEFAULT_REGIONS
             else {"CreateBucketConfiguration": {"LocationConstraint": region}}
         )
-        # Another process may have made it at the same moment.
+        # Another process may have created it at the same moment.
         with suppress(client.exceptions.BucketAlreadyOwnedByYou):
             client.create_bucket(Bucket=self.bucket, **where)
 
     def _configure_bucket(self, client: Any) -> None:
-        """Set what is not set yet; what somebody has set stays."""
+        """Set the settings that the bucket does not have yet."""
         if self._get_setting(client.get_public_access_block, _NO_BLOCK) is None:
             client.put_public_access_block(
                 Bucket=self.bucket,
@@ -305,7 +306,7 @@ class S3Blobs:
                 default["KMSMasterKeyID"] = self._kms_key
             rule = {
                 "ApplyServerSideEncryptionByDefault": default,
-                # S3 then asks KMS now and then, and not for every object.
+                # S3 then does not call KMS for every object.
                 "BucketKeyEnabled": self._kms_key is not None,
             }
             client.put_bucket_encryption(
@@ -313,9 +314,9 @@ class S3Blobs:
             )
 
     def _is_encrypted(self, client: Any) -> bool:
-        """Return whether the bucket encrypts by default: with a key of KMS, if we are to use one.
+        """Return whether the bucket encrypts by default, with a KMS key if one is configured.
 
-        S3 itself gives a new bucket keys of its own.
+        S3 encrypts every new bucket with its own keys.
         """
         response = self._get_setting(client.get_bucket_encryption, _NO_ENCRYPTION)
         rules = [] if response is None else response["ServerSideEncryptionConfiguration"]["Rules"]
@@ -331,13 +332,13 @@ class S3Blobs:
             return None
 
     def _add_expected_owner(self, params: dict[str, Any], model: Any, **_: Any) -> dict[str, Any]:
-        """Add to a request whose the bucket must be; every kind has it but that which makes one."""
+        """Add the expected owner to a request; only CreateBucket has no such parameter."""
         if self.owner is not None and "ExpectedBucketOwner" in model.input_shape.members:
             return {**params, "ExpectedBucketOwner": self.owner}
         return params
 
     def _object_arguments(self, sha256: str) -> dict[str, Any]:
-        """Return what goes with every object."""
+        """Return the arguments for the upload of every object."""
         arguments: dict[str, Any] = {"Metadata": {"sha256": sha256}}
         if self._algorithm:
             arguments["ServerSideEncryption"] = self._algorithm
@@ -347,7 +348,7 @@ class S3Blobs:
 
     @contextmanager
     def _use_client(self) -> Generator[Any]:
-        """Give the client, and raise what it says as an error of ours."""
+        """Yield the client, and raise its errors as errors of Holdfast."""
         try:
             client = self._connect()
         except CHAIN_ERRORS as error:
@@ -372,13 +373,13 @@ class S3Blobs:
                         read_timeout=READ_SECONDS,
                         retries={"mode": "standard", "total_max_attempts": self._attempts_max},
                         max_pool_connections=THREADS * PARTS_IN_FLIGHT_MAX,
-                        # What is read is checked against the hash in its reference.
+                        # `Blobs` checks the bytes against the hash in the reference.
                         response_checksum_validation="when_required",
                         s3={"addressing_style": "path"} if self._endpoint else None,
                         user_agent_extra="holdfast",
                     ),
                 )
-                # In one place, so that no request goes without it, those for parts included.
+                # One hook for all requests, those for parts included.
                 self._client.meta.events.register(
                     "provide-client-params.s3", self._add_expected_owner
                 )
@@ -402,21 +403,20 @@ def _store_error(error: Any, bucket: str, owner: str | None) -> HoldfastError:
         return _client_error(error, bucket, owner)
     what = f"bucket {bucket!r}: {error}"
     if isinstance(error, _UNREACHABLE):
-        return EndpointUnreachable(f"no answer from {what}")
+        return EndpointUnreachable(f"no response from {what}")
     return credentials_error(error) or StoreUnusable(f"cannot use {what}")
 
 
 def _client_error(error: Any, bucket: str, owner: str | None) -> HoldfastError:
-    """Return S3's own refusal as an error of ours, with S3's words in it."""
+    """Return the Holdfast error for an error of S3, with the message of S3 in it."""
     code, status = str(error.response["Error"].get("Code", "")), _status(error)
     what = f"bucket {bucket!r}: {error}"
     if code == "NoSuchBucket":
         return StoreNotFound(
-            f"there is no bucket {bucket!r}; holdfast store create, with this store's address, "
-            "makes it"
+            f"there is no bucket {bucket!r}; run holdfast store create, with this store's address"
         )
     if code == "BucketAlreadyExists":
-        return AccessDenied(f"another account has {what}")
+        return AccessDenied(f"another account owns {what}")
     if code in _EXPIRED:
         return CredentialsExpired(f"the credentials have expired for {what}")
     if code in _DENIED or status in (401, 403):
@@ -425,7 +425,7 @@ def _client_error(error: Any, bucket: str, owner: str | None) -> HoldfastError:
     if code in _THROTTLED or status in (429, 503):
         return Throttled(f"too many requests for {what}")
     if code == "RequestTimeout":
-        return EndpointUnreachable(f"no answer from {what}")
+        return EndpointUnreachable(f"no response from {what}")
     if code == "InternalError" or status in (500, 502, 504):
         return StoreUnavailable(f"S3 failed for {what}")
     return StoreUnusable(f"S3 refused a request for {what}")

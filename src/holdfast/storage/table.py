@@ -1,4 +1,4 @@
-"""`Table`: what the rest of Holdfast sees of its storage."""
+"""`Table`: the interface of the storage engines to the rest of Holdfast."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ CHANGES_LIMIT_MAX = 1000
 class Table:
     """One table of items with two indexes, the same on every engine.
 
-    Each call is checked first, costs at most one request (`get_many` and `write_many`: one for
-    each batch), and is metered under the table's purpose. What an engine cannot reach is raised as
-    a `StoreUnavailable` or `StoreUnusable`; what it refuses is named under each method.
+    Each call is validated first, costs at most one request (`get_many` and `write_many`: one for
+    each batch), and is metered under the table's purpose. Every method raises `StoreUnavailable` or
+    `StoreUnusable` if the engine cannot reach or use the store. Each method lists its other errors.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Table:
         allows_empty: bool = True,
         damage: DamageLog | None = None,
     ) -> None:
-        """Take the engine; ``takes_empty`` is whether an attribute may be empty text or bytes."""
+        """``allows_empty`` says whether attributes may be empty text or empty bytes."""
         self._damage = DamageLog() if damage is None else damage
         self._engine = engine
         self._meter = meter
@@ -75,9 +75,9 @@ class Table:
         self._allows_empty = allows_empty
 
     def with_purpose(self, purpose: str) -> Table:
-        """Return this table with its operations metered under another purpose."""
+        """Return the same table, with its operations metered under another purpose."""
         if not isinstance(purpose, str):
-            raise InvalidRequest(f"a purpose is a string, not a {type(purpose).__name__}")
+            raise InvalidRequest(f"purpose must be a string, got {type(purpose).__name__}")
         return Table(
             self._engine,
             self._meter,
@@ -87,9 +87,9 @@ class Table:
         )
 
     async def get(self, key: Key, *, eventual: bool = False) -> Item | None:
-        """Return the item, or None where there is none.
+        """Return the item, or None if there is none.
 
-        ``eventual`` halves the price; the item may then be a moment old.
+        ``eventual=True`` halves the price, but the item may be slightly out of date.
 
         Raises:
             ItemDamaged: the item cannot be read.
@@ -97,9 +97,9 @@ class Table:
         return self._unwrap("get", await self._engine.perform(GetItem(validate_key(key), eventual)))
 
     async def get_many(self, keys: Iterable[Key], *, eventual: bool = False) -> list[Item | None]:
-        """Return the items, in the order of their keys, with None where there is none."""
+        """Return the items in the order of the keys, with None for a key without an item."""
         if not isinstance(keys, Iterable):
-            raise InvalidKey(f"get_many takes several keys, not a {type(keys).__name__}")
+            raise InvalidKey(f"keys must be a list of keys, got {type(keys).__name__}")
         wanted = [validate_key(key) for key in keys]
         distinct = tuple(dict.fromkeys(wanted))
         if not distinct:
@@ -109,37 +109,40 @@ class Table:
         return [found[key] for key in wanted]
 
     async def write(self, write: Write, *, returning: Returning = "nothing") -> Item | None:
-        """Carry out one write; return the old or the new item if asked to.
+        """Perform one write; return the old or the new item if ``returning`` says so.
 
         Raises:
-            ConditionFailed: the condition did not hold; it carries the item that stood there.
-            ItemDamaged: what stands there cannot be read. Only a put or a delete without a
+            ConditionFailed: the condition did not hold; the error contains the existing item.
+            ItemDamaged: the existing item cannot be read. Only a put or a delete without a
                 condition replaces it.
-            OutcomeUnknown: the answer was lost, and reading does not tell what became of it.
-            ItemTooLarge, InvalidWrite: an update does not fit the item that it met.
+            OutcomeUnknown: the response was lost, and a read cannot tell whether it was written.
+            ItemTooLarge, InvalidWrite: the update does not fit the existing item.
         """
         if returning not in ("nothing", "old", "new"):
-            raise InvalidWrite(f"returning is 'nothing', 'old' or 'new', not {returning!r:.80}")
+            raise InvalidWrite(
+                f"returning must be 'nothing', 'old' or 'new', got {returning!r:.80}"
+            )
         validated = validate_write(write, self._engine.layout)
         self._check_not_empty(validated)
         return self._unwrap("write", await self._engine.perform(WriteItem(validated, returning)))
 
     async def transact(self, writes: Sequence[TransactionWrite]) -> None:
-        """Carry out up to 100 writes and checks together, or none of them. Costs double.
+        """Perform all of up to 100 writes and checks, or none. A transaction costs double.
 
         Raises:
-            TransactionCancelled: a condition did not hold; it says which and what stood there.
-            OutcomeUnknown: the answer was lost, and reading does not tell what became of it.
-            ItemTooLarge, InvalidWrite: an update does not fit the item that it met.
+            TransactionCancelled: a condition did not hold; the error says which, and contains the
+                existing item.
+            OutcomeUnknown: the response was lost, and a read cannot tell whether it was written.
+            ItemTooLarge, InvalidWrite: an update does not fit the existing item.
         """
         validated = validate_transaction(writes, self._engine.layout)
         self._check_not_empty(*validated)
         self._unwrap("transact", await self._engine.perform(TransactItems(validated)))
 
     async def write_many(self, writes: Iterable[Put | Delete]) -> None:
-        """Carry out writes without conditions, each for itself, in few requests.
+        """Perform writes without conditions one by one, in few requests.
 
-        This is not a transaction: after an error some of the writes may stand.
+        This is not a transaction: after an error, some of the items may have been written.
         """
         validated = validate_batch(writes, self._engine.layout)
         self._check_not_empty(*validated)
@@ -159,15 +162,15 @@ class Table:
     ) -> Page:
         """Return one page of a partition, in the order of the sort key.
 
-        A page holds at most ``limit`` items and 1 MB. An index is always read eventually, its items
-        carry only what it projects, and those with equal index keys come in no set order. An item
-        of an index that cannot be read is left out, and named in ``damaged``.
+        A page contains at most ``limit`` items and 1 MB. Reads of an index are always eventually
+        consistent. Its items contain only the attributes of the index, and those with equal index
+        keys have no fixed order. An item of an index that cannot be read is left out and listed in
+        ``damaged``.
 
         Raises:
             ItemDamaged: an item of the partition cannot be read.
-            InvalidQuery: an unknown index, a wrong limit, a cursor of another query.
-            StoreCorrupt: the cursor would lead back. So whoever reads page after page comes to an
-                end.
+            InvalidQuery: the index or limit is wrong, or the cursor belongs to another query.
+            StoreCorrupt: the next page would be before this one, and reading would never end.
         """
         chosen = validate_index(index, self._engine.layout)
         pk = validate_partition(pk)
@@ -209,24 +212,24 @@ class Table:
                 return
 
     async def read_changes(self, after: str | None = None, *, limit: int = 100) -> ChangePage:
-        """Return committed changes that follow a position, in the order of their commits.
+        """Return the committed changes after a position, in the order of their commits.
 
-        Without a position the oldest that the feed keeps come first; `LATEST` skips what there is.
+        Without a position, the feed starts at its oldest change; `LATEST` skips all existing ones.
 
         Raises:
             ChangesOff: the store was opened without its change feed.
             ChangesTrimmed: the feed no longer reaches back to the position.
-            InvalidQuery: not a position of this feed.
+            InvalidQuery: ``after`` is not a position of this feed, or ``limit`` is wrong.
         """
         if type(limit) is not int or not 1 <= limit <= CHANGES_LIMIT_MAX:
             raise InvalidQuery(
-                f"limit is a whole number from 1 to {CHANGES_LIMIT_MAX}, not {limit!r:.80}",
+                f"limit must be an integer from 1 to {CHANGES_LIMIT_MAX}, got {limit!r:.80}",
                 field="limit",
             )
         return await self._engine.read_changes(after, limit)
 
     async def close(self) -> None:
-        """Finish what is under way and let go of the engine."""
+        """Finish the operations under way and close the engine."""
         await self._engine.close()
 
     def _check_not_empty(self, *writes: TransactionWrite) -> None:
@@ -244,17 +247,17 @@ class Table:
 
 
 def _check_cursor_advances(query: QueryItems, page: Page) -> None:
-    """Check that what follows a page is not what came before it, as `Engine` promises.
+    """Check that the cursor of a page is past its start, as `TableEngine.perform` promises.
 
     Raises:
-        StoreCorrupt: it is. To read on would never end.
+        StoreCorrupt: it is not, and reading would never end.
     """
     if page.cursor is None or query.after is None:
         return
     name = SK if query.index is None else query.index.sk
     before, behind = query.after, position_of(page.cursor, query.pk, query.index)
     if before[name] == behind[name]:
-        # Those of an index that have one place come in no set order.
+        # Entries of an index with equal keys have no fixed order.
         advances = before != behind
     else:
         advances = (before[name] < behind[name]) is query.forward

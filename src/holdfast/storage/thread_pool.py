@@ -1,4 +1,4 @@
-"""A few threads for calls that block, so that the event loop does not."""
+"""`ThreadPool`: a few threads for blocking calls, which keep the event loop free."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class ThreadPool:
-    """At most that many calls at once; further ones wait for their turn."""
+    """Runs at most ``count`` calls at a time; further calls wait."""
 
     def __init__(self, name: str, count: int) -> None:
         self._name = name
@@ -26,24 +26,26 @@ class ThreadPool:
         self._executor = ThreadPoolExecutor(count, thread_name_prefix=f"holdfast-{name}")
 
     async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Make the call in a thread. If the caller is cancelled, a call that has begun goes on.
+        """Run a call in a thread. If the caller is cancelled, a call that has begun continues.
 
         Raises:
-            StoreClosed: after `close`, or in a process that was forked since.
+            StoreClosed: the pool was closed, or this process was forked after it was opened.
             StoreUnavailable: the machine has no threads left.
         """
         if self._closed:
             raise StoreClosed(f"the {self._name} was used after it was closed")
         if os.getpid() != self._process:
-            # A fork copies this object but not its threads: nobody would ever answer.
-            raise StoreClosed(f"the {self._name} was opened before a fork; open it anew here")
+            # A fork copies this object but not its threads: the call would never run.
+            raise StoreClosed(
+                f"the {self._name} was opened before a fork; open it again in this process"
+            )
         try:
             future = self._executor.submit(call, *args, **kwargs)
-        except RuntimeError as error:  # no thread can be started, say
+        except RuntimeError as error:  # for example, no thread can be started
             raise StoreUnavailable(f"the {self._name} cannot be used now: {error}") from error
         return await asyncio.wrap_future(future)
 
     async def close(self) -> None:
-        """Take no further calls, and return when those under way have ended."""
+        """Refuse further calls, and return when those under way have ended."""
         self._closed = True
         await asyncio.to_thread(self._executor.shutdown)

@@ -1,20 +1,20 @@
 """Capacity units by the rules that DynamoDB documents.
 
-- A write costs 1 unit for each KB begun of the larger of the item before and after it, at least 1.
-- An index costs on top for each of its entries that is put, changed or deleted; a changed index
-  key is a delete and a put; an entry that stays as it is costs nothing.
-- A condition that does not hold costs by the larger of the item that stands there and the one that
-  was to stand there, at least 1.
-- A read costs 1 unit for each 4 KB begun, half of that if it may be a moment old; nothing found
-  costs as much as 4 KB. A query rounds the sum of its page, a batch rounds each item.
-- In a transaction a write, or a check, costs double; what it does to an index costs as ever.
+- A write costs 1 unit per KB, rounded up, of the item before or after it, whichever is larger.
+- An index costs extra for each entry that is put, changed or deleted. A changed index key counts as
+  a delete and a put. An unchanged entry costs nothing.
+- A failed condition costs as much as the larger of the existing item and the intended one.
+- A read costs 1 unit per 4 KB, rounded up, and half of that if it is eventually consistent. Finding
+  nothing costs as much as 4 KB. A query rounds the sum of its page, a batch rounds each item.
+- In a transaction, a write or a check of the table costs double; index writes cost the same.
+- Every write costs at least 1 unit.
 
-Two things no document and no answer of the service tells, so they are taken at the nearest rule:
-an empty page of a query costs as much as 4 KB, and a cancelled transaction costs for each of its
-writes what a failed condition would, doubled. What stood under a key is told only where a condition
-failed; where none did, it counts as though nothing stood there.
+Neither the documentation nor the service's responses say two things. This module assumes that an
+empty page of a query costs as much as 4 KB, and that each write of a cancelled transaction costs
+twice as much as a failed condition. DynamoDB returns the existing item only for a condition that
+failed. For the other writes, this module assumes that there was no item.
 
-Beside the units stand the requests that S3 asks money for, which `Blobs` counts.
+The units also include the requests that S3 charges for, which `Blobs` counts.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ WRITE_UNIT_BYTES = 1024
 
 
 class Units(msgspec.Struct, frozen=True):
-    """Capacity units, of the table itself and of its indexes, and requests for blobs."""
+    """Capacity units of the table and of its indexes, and requests for blobs."""
 
     read: float = 0
     write: float = 0
     index_read: float = 0
     index_write: float = 0
     blob_puts: int = 0
-    """Requests that S3 prices as a PUT; to list is one as well."""
+    """Requests at the price of a PUT, which include lists."""
     blob_gets: int = 0
     blob_bytes: int = 0
-    """What was put and got; within its region S3 asks nothing for it."""
+    """Bytes put and read. S3 does not charge for them inside its region."""
 
     def __add__(self, other: Units) -> Units:
         return Units(
@@ -86,18 +86,18 @@ class Units(msgspec.Struct, frozen=True):
 
 NO_UNITS = Units()
 WRITE_UNITS_MIN = Units(write=1)
-"""What a write costs of which nothing is known, or which did not fit the item that it met."""
+"""The cost of a write if the item is unknown, or if the update did not fit the item."""
 
 
 def transaction_units(units: Units) -> Units:
-    """Return what a write costs in a transaction that would cost these units alone."""
+    """Return the cost in a transaction of a write that costs these units by itself."""
     return Units(write=units.write * 2, index_write=units.index_write)
 
 
 def cancelled_units(writes: Sequence[TransactionWrite], failed: Mapping[int, Item | None]) -> Units:
-    """Return what a transaction costs that was cancelled.
+    """Return the cost of a cancelled transaction.
 
-    ``failed`` has what stood in the way, by the position of the write.
+    ``failed`` maps the position of each write whose condition failed to the existing item.
     """
     refused = (refused_units(write, failed.get(n)) for n, write in enumerate(writes))
     return transaction_units(sum_units(refused))
@@ -112,13 +112,13 @@ def sum_units(units: Iterable[Units]) -> Units:
 
 
 def new_item_units(put: Put, layout: Layout) -> Units:
-    """Return what it costs to put an item where there was none."""
+    """Return the cost of putting an item under a new key."""
     index_write = _index_writes(None, put.item, layout)
     return Units(write=_units_for(put.size, WRITE_UNIT_BYTES), index_write=index_write)
 
 
 def write_units(old: Item | None, new: Item | None, layout: Layout) -> Units:
-    """Return what it costs to bring an item from what it was to what it is."""
+    """Return the cost of changing an item from ``old`` to ``new``."""
     size = max(item_bytes(old) if old else 0, item_bytes(new) if new else 0)
     return Units(
         write=_units_for(size, WRITE_UNIT_BYTES), index_write=_index_writes(old, new, layout)
@@ -126,7 +126,7 @@ def write_units(old: Item | None, new: Item | None, layout: Layout) -> Units:
 
 
 def refused_units(write: TransactionWrite, existing: Item | None) -> Units:
-    """Return what a write costs whose condition did not hold."""
+    """Return the cost of a write whose condition did not hold."""
     try:
         intended = item_after(write, existing)
     except InvalidRequest:
@@ -136,12 +136,12 @@ def refused_units(write: TransactionWrite, existing: Item | None) -> Units:
 
 
 def read_units(item: Item | None, *, eventual: bool) -> Units:
-    """Return what it costs to read one item, or to find none."""
+    """Return the cost of reading one item, or of finding none."""
     return Units(read=_read_units_for(item_bytes(item) if item else 0, eventual))
 
 
 def query_units(page_bytes: int, *, eventual: bool, index: bool) -> Units:
-    """Return what a page of a query costs."""
+    """Return the cost of one page of a query."""
     units = _read_units_for(page_bytes, eventual or index)
     return Units(index_read=units) if index else Units(read=units)
 
@@ -151,7 +151,7 @@ def _index_writes(
 ) -> float:
     units = 0
     for index in layout.indexes:
-        # Most items are in no index: nothing is built for them.
+        # Most items are in no index. Do not build entries for them.
         if (old is None or index.pk not in old) and (new is None or index.pk not in new):
             continue
         before, after = index.entry(old), index.entry(new)

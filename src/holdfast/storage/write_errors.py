@@ -14,16 +14,16 @@ __all__ = ["condition_failed_error", "transaction_cancelled_error", "update_too_
 
 def condition_failed_error(key: Key, existing: Item | None) -> ConditionFailed:
     """Return the error for a write whose condition did not hold."""
-    found = "nothing stands there" if existing is None else "see .item for what stands there"
+    found = "there is no item" if existing is None else "see .item for the existing item"
     return ConditionFailed(f"the condition on {key} does not hold; {found}", item=existing)
 
 
 def transaction_cancelled_error(
     writes: Sequence[TransactionWrite], failed: Mapping[int, Item | None]
 ) -> TransactionCancelled:
-    """Return the error for a transaction some of whose conditions did not hold.
+    """Return the error for a transaction that a condition cancelled.
 
-    ``failed`` has what stood in the way, by the position of the write.
+    ``failed`` maps the position of each write whose condition failed to the existing item.
     """
     keys = ", ".join(str(writes[position].key) for position in failed)
     items = {position: item for position, item in failed.items() if item is not None}
@@ -33,14 +33,13 @@ def transaction_cancelled_error(
 
 
 def update_too_large_error(where: object, size: int | None = None) -> ItemTooLarge:
-    """Return the error for an update that would leave an item over the limit.
+    """Return the error for an update that would make an item too large.
 
-    DynamoDB does not say by how much.
+    ``size`` is None on DynamoDB, which does not report it.
     """
-    weight = "too many" if size is None else f"{size:,}"
+    got = "" if size is None else f", got {size:,}"
     return ItemTooLarge(
-        f"{where}: the update would leave the item with {weight} bytes; the limit is "
-        f"{ITEM_BYTES_MAX:,} (400 KB)",
+        f"{where}: the updated item must have at most {ITEM_BYTES_MAX:,} bytes (400 KB){got}",
         size=size,
         limit=ITEM_BYTES_MAX,
     )

@@ -1,8 +1,7 @@
-"""Writes and conditions as values, and what they mean.
+"""Writes and conditions as values, and their meaning.
 
-The meaning is given here once, as pure functions over items. The SQLite engine runs these
-functions; the DynamoDB engine says the same in expressions; the contract tests hold the two
-together.
+Pure functions over items define the meaning once. The SQLite engine runs these functions, and the
+DynamoDB engine sends equivalent expressions. The contract tests check that the two agree.
 """
 
 from __future__ import annotations
@@ -38,33 +37,33 @@ __all__ = [
 
 
 class Absent(msgspec.Struct, frozen=True, tag=True):
-    """The item has no such attribute; with ``PK``: there is no item."""
+    """The item does not have the attribute; with ``PK``: there is no item."""
 
     name: str
 
 
 class Present(msgspec.Struct, frozen=True, tag=True):
-    """The item has such an attribute; with ``PK``: there is an item."""
+    """The item has the attribute; with ``PK``: there is an item."""
 
     name: str
 
 
 class Equals(msgspec.Struct, frozen=True, tag=True):
-    """The attribute is there and is exactly this value."""
+    """The item has the attribute, with exactly this value."""
 
     name: str
     value: Any
 
 
 class Less(msgspec.Struct, frozen=True, tag=True):
-    """The attribute is there, of the value's type, and less than it."""
+    """The item has the attribute, of the same type as the value and less than it."""
 
     name: str
     value: str | int | Decimal | bytes
 
 
 class Greater(msgspec.Struct, frozen=True, tag=True):
-    """The attribute is there, of the value's type, and greater than it."""
+    """The item has the attribute, of the same type as the value and greater than it."""
 
     name: str
     value: str | int | Decimal | bytes
@@ -86,14 +85,14 @@ Condition: TypeAlias = Absent | Present | Equals | Less | Greater | AllOf | AnyO
 
 
 class Put(msgspec.Struct, frozen=True, tag=True):
-    """Write the whole item, whatever stood under its key."""
+    """Write a whole item, in place of any that has its key."""
 
     item: Mapping[str, Any]
     condition: Condition | None = None
     token: str | None = None
-    """Names this very write; kept in the item, so that a lost answer can be told by reading."""
+    """Identifies this write. The item stores it, so that a read can tell who wrote the item."""
     size: int = 0
-    """What the item weighs; the table weighs it, whatever is said here."""
+    """The size of the item in bytes. The table sets it; do not pass it."""
 
     @property
     def key(self) -> Key:
@@ -101,27 +100,27 @@ class Put(msgspec.Struct, frozen=True, tag=True):
 
 
 class Update(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """Change some attributes of the item, or make it of them where there is none."""
+    """Change some attributes of an item; create the item if there is none."""
 
     key: Key
     set: Mapping[str, Any] = {}
     set_if_absent: Mapping[str, Any] = {}
     add: Mapping[str, Any] = {}
-    """Numbers to add (to 0 where there is none), or sets whose elements to add."""
+    """Numbers to add (to 0 if there is none), or sets to merge with the one there."""
     remove: tuple[str, ...] = ()
     condition: Condition | None = None
     token: str | None = None
 
 
 class Delete(msgspec.Struct, frozen=True, tag=True):
-    """Delete the item; there may be none."""
+    """Delete an item, if there is one."""
 
     key: Key
     condition: Condition | None = None
 
 
 class Check(msgspec.Struct, frozen=True, tag=True):
-    """Write nothing, but let the transaction fail unless the condition holds."""
+    """Fail the transaction unless a condition holds; write nothing."""
 
     key: Key
     condition: Condition
@@ -135,7 +134,7 @@ TransactionWrite: TypeAlias = Put | Update | Delete | Check
 
 
 def holds(condition: Condition | None, item: Item | None) -> bool:
-    """Return whether the condition holds for what stands under the key."""
+    """Return whether a condition holds for an item; None means that there is no item."""
     match condition:
         case None:
             return True
@@ -156,10 +155,10 @@ def holds(condition: Condition | None, item: Item | None) -> bool:
 
 
 def item_after(write: TransactionWrite, existing: Item | None) -> Item | None:
-    """Return what stands under the key once the write is carried out.
+    """Return the item as it is after a write; None means that there is no item.
 
     Raises:
-        InvalidWrite: something is added to an attribute of another type.
+        InvalidWrite: the write adds to an attribute of another type.
         InvalidItem: a sum has more digits than a number may have.
     """
     match write:
@@ -198,8 +197,8 @@ def _added(existing: Value, value: Value, name: str) -> Value:
     elif _is_number(value) and _is_number(existing):
         return canonical_value(_EXACT_SUM.add(Decimal(existing), Decimal(value)), name)
     raise InvalidWrite(
-        f"cannot add to {name!r}: it is {_kind(existing)}, and what is to be added is "
-        f"{_kind(value)}",
+        f"cannot add a value of type {_kind(value)} to {name!r}, which has the type "
+        f"{_kind(existing)}",
         field=name,
     )
 

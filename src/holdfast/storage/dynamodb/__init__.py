@@ -1,6 +1,6 @@
-"""The DynamoDB engine. Read `engine.py` first, then `writer.py`, `exchange.py` and `wire.py`.
+"""The DynamoDB engine. Read `engine.py` first, then `writer.py`, `client.py` and `transport.py`.
 
-It needs the extra ``holdfast[aws]``, and is imported by `storage/open.py` alone, when it is used.
+It needs the extra ``holdfast[aws]``. Only `storage/open.py` imports it, when it is used.
 """
 
 from holdfast.storage.dynamodb.engine import DynamoEngine

@@ -1,6 +1,6 @@
-"""Items as DynamoDB's JSON has them: every value under the letter of its type.
+"""Items in DynamoDB's JSON, where each value is under the letters of its type.
 
-Only canonical values come in (storage/item.py), and only canonical values go out.
+These functions take and return canonical values only (see `storage/item.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def attributes_of(item: Mapping[str, Any]) -> Attributes:
 
 
 def item_of(attributes: Mapping[str, Any]) -> Item:
-    """Return the canonical item that DynamoDB's JSON stands for."""
+    """Return the canonical item for DynamoDB's JSON."""
     return {name: untyped(value) for name, value in attributes.items()}
 
 
@@ -37,7 +37,7 @@ def key_attributes(key: Key) -> Attributes:
 
 
 def typed(value: Value) -> dict[str, Any]:
-    """Return one canonical value under the letter of its type."""
+    """Return one canonical value under the letters of its type."""
     match value:
         case str():
             return {"S": value}
@@ -99,7 +99,7 @@ def _number_text(value: int | Decimal) -> str:
     text = str(value)
     if len(text) <= NUMBER_DIGITS_MAX or isinstance(value, Decimal):
         return text
-    # A whole number may have up to 126 digits, of which 38 are not zeros at its end.
+    # An integer may have up to 126 digits, but at most 38 before the zeros at its end.
     digits = text.rstrip("0")
     return f"{digits}E{len(text) - len(digits)}"
 

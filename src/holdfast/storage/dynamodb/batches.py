@@ -1,4 +1,4 @@
-"""Batches: many items in few requests, with what the service left over asked for again."""
+"""`Batches`: reads and writes many items in few requests, and retries the unprocessed ones."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ __all__ = ["Batches"]
 
 READ_KEYS_MAX = 100
 WRITE_ENTRIES_MAX = 25
-# The service takes 16 MB of JSON; what stands around the entries fits into the rest.
+# The service takes 16 MB of JSON. The rest of the request fits into 4 KB.
 WRITE_BYTES_MAX = 16 * 1024 * 1024 - 4096
-# More at a time would only be throttled sooner, and leave no turn to others.
+# More at a time would be throttled sooner, and delay other requests.
 BATCHES_IN_FLIGHT_MAX = 4
 
 _Part = TypeVar("_Part")
 
 
 class Batches:
-    """Reads and writes many items, each for itself."""
+    """Reads and writes many items, without a transaction."""
 
     def __init__(self, client: DynamoClient, *, table: str) -> None:
         self._client = client
         self._table = table
 
     async def get(self, operation: GetItems) -> Reply:
-        """Read the items; those that are not found are None."""
+        """Read the items; the reply has None for a missing one."""
         found: dict[Key, Item] = {}
         spent = _BatchUnits()
 
@@ -62,7 +62,9 @@ class Batches:
                 if len(left) < before:
                     budget.reset()
                 if left and not await budget.back_off():
-                    raise Throttled(f"{len(left)} items could not be read: the table is too busy")
+                    raise Throttled(
+                        f"{len(left)} items were not read: the table is too busy; try later"
+                    )
 
         chunks = (
             operation.keys[start : start + READ_KEYS_MAX]
@@ -74,7 +76,7 @@ class Batches:
         return Reply([found.get(key) for key in operation.keys], spent.units)
 
     async def write(self, operation: WriteItems) -> Reply:
-        """Carry out the writes; after an error some of them may stand."""
+        """Perform the writes; after an error, some items may have been written."""
         spent = _BatchUnits()
 
         async def write(entries: list[Any]) -> None:
@@ -87,7 +89,9 @@ class Batches:
                 if len(left) < before:
                     budget.reset()
                 if left and not await budget.back_off():
-                    raise Throttled(f"{len(left)} items were not written: the table is too busy")
+                    raise Throttled(
+                        f"{len(left)} items were not written: the table is too busy; try later"
+                    )
 
         error = await _run_parts(_write_chunks(map(write_entry, operation.writes)), write)
         return Reply(units=spent.units) if error is None else spent.error_reply(error)
@@ -110,7 +114,7 @@ class _BatchUnits:
         self.units: Units = NO_UNITS
 
     def error_reply(self, error: HoldfastError) -> Reply:
-        """Return the answer, or raise the error where nothing was reached."""
+        """Return the error with the units, or raise it if the batch reached no table."""
         if self.units == NO_UNITS:
             raise error
         return Reply(units=self.units, error=error)
@@ -132,11 +136,11 @@ def _write_chunks(entries: Iterable[bytes]) -> Iterator[list[Any]]:
 async def _run_parts(
     parts: Iterable[_Part], work: Callable[[_Part], Awaitable[None]]
 ) -> HoldfastError | None:
-    """Work through the parts, some at a time; after an error begin no more and return it."""
+    """Process the parts, several at a time; after an error, begin no more and return it."""
     waiting = iter(parts)
     errors: list[HoldfastError] = []
 
-    async def lane() -> None:
+    async def process_parts() -> None:
         for part in waiting:
             if errors:
                 return
@@ -145,5 +149,5 @@ async def _run_parts(
             except HoldfastError as error:
                 errors.append(error)
 
-    await asyncio.gather(*(lane() for _ in range(BATCHES_IN_FLIGHT_MAX)))
+    await asyncio.gather(*(process_parts() for _ in range(BATCHES_IN_FLIGHT_MAX)))
     return errors[0] if errors else None

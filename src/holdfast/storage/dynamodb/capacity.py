@@ -1,4 +1,4 @@
-"""Capacity units as the service reports them, read into `Units`."""
+"""Capacity units in the responses of DynamoDB, as `Units`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Kind = Literal["read", "write"]
 
 
 def reported_units(reply: Mapping[str, Any], kind: Kind) -> Units:
-    """Return what an answer says that its request cost; ``kind`` is what the request did."""
+    """Return the units that a response reports; ``kind`` says what the request did."""
     reported: Any = reply.get("ConsumedCapacity")
     if not reported:
         return NO_UNITS
@@ -36,8 +36,8 @@ def _table_units(capacity: Mapping[str, Any], kind: Kind) -> Units:
 
 
 def _part(capacity: Mapping[str, Any], kind: Kind) -> tuple[float, float]:
-    # A transaction says which they are: one that is sent again and was carried out before is
-    # answered with the units of reading it.
+    # A transaction says which units they are: if it is sent again after it was written, the
+    # response reports read units.
     if "ReadCapacityUnits" in capacity or "WriteCapacityUnits" in capacity:
         return capacity.get("ReadCapacityUnits", 0), capacity.get("WriteCapacityUnits", 0)
     units: float = capacity.get("CapacityUnits", 0)

@@ -1,9 +1,9 @@
-"""Asking until there is an answer: retries within a budget, and what a lost answer means.
+"""`DynamoClient`: sends requests, with retries within a budget, and tracks lost responses.
 
-Whatever did not reach the service, or was turned away because it was busy, is sent again after a
-pause. Where an answer was lost (a broken connection, a time-out, a damaged body, HTTP 5xx) the
-request may have been carried out: it is sent again byte for byte, unless the caller forbids it,
-and the caller learns that it was.
+A request that did not reach the service, or that the service was too busy for, is sent again after
+a backoff. If a response was lost (a broken connection, a timeout, a damaged body, HTTP 5xx), the
+service may have performed the request. Then it is sent again byte for byte, unless the caller
+forbids it, and the caller learns that a response was lost.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _decode = msgspec.json.Decoder().decode
 
 
 class DynamoResponse(msgspec.Struct, frozen=True):
-    """The answer to a request."""
+    """The response to a request."""
 
     data: dict[str, Any]
     response_lost: bool
-    """Whether an earlier answer was lost, so that the request may have been carried out twice."""
+    """Whether an earlier response was lost: the request may have been performed twice."""
 
 
 class RequestRefused(Exception):
@@ -50,22 +50,22 @@ class RequestRefused(Exception):
         super().__init__(str(service_error))
         self.service_error = service_error
         self.response_lost = response_lost
-        """Whether an earlier answer was lost, so that the request may have been carried out."""
+        """Whether an earlier response was lost: the request may have been performed."""
 
 
 class NoResponse(Exception):
-    """The budget is spent, or an answer was lost that must not be asked for again."""
+    """There is no response within the budget, or it was lost and must not be requested again."""
 
     def __init__(self, error: HoldfastError, *, response_lost: bool) -> None:
         super().__init__(str(error))
         self.error = error
-        """What was in the way last."""
+        """The last error."""
         self.response_lost = response_lost
-        """Whether an answer was lost, so that the request may have been carried out."""
+        """Whether a response was lost: the request may have been performed."""
 
 
 class RetryBudget:
-    """How long something is tried, and how long to pause in between: full jitter."""
+    """The time for all attempts of a request, with a backoff between them (full jitter)."""
 
     def __init__(self, seconds: float, *, clock: Clock, ids: Ids) -> None:
         self._seconds = seconds
@@ -74,12 +74,12 @@ class RetryBudget:
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew, since there was progress."""
+        """Start the budget again, because there was progress."""
         self._deadline = self._clock.monotonic() + self._seconds
         self._backoff_seconds = BACKOFF_SECONDS_FIRST
 
     async def back_off(self) -> bool:
-        """Wait a moment, each time longer, and return True; return False where time is up."""
+        """Wait, longer each time, and return True; return False if the time is up."""
         left = self._deadline - self._clock.monotonic()
         if left <= 0:
             return False
@@ -89,7 +89,7 @@ class RetryBudget:
 
 
 class DynamoClient:
-    """Sends requests to one table's service until they are answered."""
+    """Sends requests about one table until there is a response."""
 
     def __init__(
         self,
@@ -109,22 +109,22 @@ class DynamoClient:
         self._budget_seconds = budget_seconds
 
     def new_budget(self) -> RetryBudget:
-        """Return a fresh budget."""
+        """Return a new budget."""
         return RetryBudget(self._budget_seconds, clock=self._clock, ids=self._ids)
 
     async def load_table_address(self) -> TableAddress:
-        """Return which table this is about, and where it is."""
+        """Return the table with its region and endpoint, for error messages."""
         place = await self._chain.load_endpoint()
         return TableAddress(self._table, place.region, place.endpoint)
 
     async def send(self, request: DynamoRequest, *, resend: bool = True) -> DynamoResponse:
-        """Return the answer to a request.
+        """Send a request and return the response.
 
-        ``resend`` says whether it may be sent again after an answer was lost.
+        ``resend`` says whether to send it again after a response was lost.
 
         Raises:
-            Refusal: the service will not do it.
-            Unanswered: there is no answer.
+            RequestRefused: the service refused the request.
+            NoResponse: there is no response.
         """
         budget = self.new_budget()
         lost = renewed = False
@@ -159,7 +159,7 @@ class DynamoClient:
     async def _load_retryable_error(
         self, fault: ServiceError, request: DynamoRequest, *, lost: bool
     ) -> HoldfastError:
-        """Return the error to give up with later, if the request is worth another try."""
+        """Return the error to raise if retries fail, or raise if a retry cannot help."""
         table_address = await self.load_table_address()
         if fault.status >= 500 or fault.remedy == "wait":
             return store_error(fault, table_address)
@@ -169,7 +169,7 @@ class DynamoClient:
         raise RequestRefused(fault, response_lost=lost)
 
     async def _check_being_created(self) -> bool:
-        # The service answers "not found" for a table that is not ready yet.
+        # The service says "not found" about a table that is not ready yet.
         try:
             request = describe_request(self._table)
             parsed = _parse_response(await self._transport.post(request), request)
@@ -186,12 +186,12 @@ class DynamoClient:
     async def _load_unavailable_error(self, error: NotSent | ResponseLost) -> StoreUnavailable:
         table_address = await self.load_table_address()
         if isinstance(error, ResponseDamaged):
-            return StoreUnavailable(f"{table_address} sends what cannot be read: {error}")
+            return StoreUnavailable(f"{table_address} sent a response that cannot be read: {error}")
         return EndpointUnreachable(f"{table_address} cannot be reached: {error}")
 
 
 def describe_request(table: str) -> DynamoRequest:
-    """Return the request that asks how the table is made and whether it is ready."""
+    """Return the request for the definition and the status of a table."""
     return DynamoRequest.of(_DESCRIBE, TableName=table)
 
 
@@ -212,5 +212,5 @@ def _parse_response(
     if response.status != 200:
         return ServiceError(response.status, fields)
     if request.expects is not None and request.expects not in fields:
-        raise ResponseDamaged(f"not an answer of DynamoDB: it has no {request.expects}")
+        raise ResponseDamaged(f"not a response of DynamoDB: it has no {request.expects}")
     return fields

@@ -1,8 +1,8 @@
-"""Credentials, region and endpoint, as every other tool of AWS on this machine finds them.
+"""Credentials, region and endpoint, from the same sources as all AWS tools on this machine.
 
-This is botocore's own chain: environment, profiles, SSO, web identity, processes, containers and
-instances. It may read files and ask services, so it runs in a thread; in between its keys are at
-hand at no cost, and are renewed some minutes before they expire.
+Botocore's credential chain looks in the environment, profiles, SSO, web identity, processes,
+containers and instances. It may read files and call services, so it runs in a thread. Its keys are
+kept, and renewed some minutes before they expire.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ __all__ = ["ConnectionSettings", "CredentialChain", "ServiceEndpoint"]
 
 
 class ServiceEndpoint(msgspec.Struct, frozen=True):
-    """Where the service is."""
+    """The region and the address of the service."""
 
     region: str
     endpoint: str
 
 
 class ConnectionSettings(msgspec.Struct, frozen=True):
-    """How the service is reached."""
+    """The proxy and the certificates for connections to the service."""
 
     proxy: str | None
     """From ``HTTP_PROXY``, ``HTTPS_PROXY`` and ``NO_PROXY``."""
@@ -53,7 +53,7 @@ class ConnectionSettings(msgspec.Struct, frozen=True):
     """A file of certificates to trust: ``AWS_CA_BUNDLE``, or ``ca_bundle`` of the profile."""
 
     def __repr__(self) -> str:
-        return f"Route({without_credentials(self.proxy)!r}, {self.ca_bundle!r})"
+        return f"ConnectionSettings({without_credentials(self.proxy)!r}, {self.ca_bundle!r})"
 
 
 class _FrozenKeys(Protocol):
@@ -72,8 +72,8 @@ class _Session(Protocol):
     def create_client(self, service_name: str, region_name: str, **keys: str) -> Any: ...
 
 
-# Botocore wants to renew keys 15 minutes before their end. Until the last moments they are good,
-# and nobody has to wait for new ones.
+# Botocore renews keys 15 minutes before they expire. They stay valid until then, so requests wait
+# for new ones only in the last minute.
 _EXPIRY_MARGIN_SECONDS = 60
 _RENEWAL_INTERVAL_SECONDS = 30.0
 _PLACEHOLDER_KEYS = {"aws_access_key_id": "none", "aws_secret_access_key": "none"}
@@ -97,10 +97,10 @@ class CredentialChain:
         self._renewal_not_before = float("-inf")
 
     async def load_endpoint(self) -> ServiceEndpoint:
-        """Return where the service is.
+        """Return the region and the address of the service.
 
         Raises:
-            InvalidUrl: no region is named anywhere.
+            InvalidUrl: no region is configured.
             CredentialsMissing: there is no such profile.
         """
         if self._service_endpoint is None:
@@ -110,10 +110,10 @@ class CredentialChain:
         return self._service_endpoint
 
     async def load_connection_settings(self) -> ConnectionSettings:
-        """Return how the service is reached.
+        """Return the proxy and the certificates for connections to the service.
 
         Raises:
-            InvalidUrl: no region is named anywhere.
+            InvalidUrl: no region is configured.
             CredentialsMissing: there is no such profile.
         """
         return await asyncio.to_thread(
@@ -124,9 +124,9 @@ class CredentialChain:
         """Return keys that are valid now.
 
         Raises:
-            CredentialsMissing: none are found.
-            CredentialsExpired: they expired, and a person has to log in again.
-            AccessDenied: they were refused where they should have been renewed.
+            CredentialsMissing: there are no credentials.
+            CredentialsExpired: the credentials expired, and a person must log in again.
+            AccessDenied: the credentials could not be renewed.
         """
         if self._keys is not None and not self._is_expiring(_EXPIRY_MARGIN_SECONDS):
             if self._is_expiring():
@@ -138,26 +138,26 @@ class CredentialChain:
             return self._keys
 
     async def renew(self, refused: AccessKeys) -> None:
-        """Find credentials anew, unless that was done since these were refused."""
+        """Find credentials again, unless another request did so since these were refused."""
         async with self._lock:
             if self._keys is refused:
                 self._credentials = None
                 self._keys = await asyncio.to_thread(self._find_keys)
 
     def _is_expiring(self, within_seconds: int | None = None) -> bool:
-        # Only credentials that can be renewed know this; it costs a comparison of two times.
+        # Only credentials that can be renewed have this method. It is cheap.
         expiring = getattr(self._credentials, "refresh_needed", None)
         return expiring is not None and expiring(within_seconds)
 
     def _schedule_renewal(self) -> None:
-        """Renew in the background keys that are still good; now and then, should it fail."""
+        """Renew valid keys in the background; after a failure, again some time later."""
         under_way = self._renewal is not None and not self._renewal.done()
         if not under_way and self._clock.monotonic() >= self._renewal_not_before:
             self._renewal_not_before = self._clock.monotonic() + _RENEWAL_INTERVAL_SECONDS
             self._renewal = asyncio.ensure_future(self._renew_in_background())
 
     async def _renew_in_background(self) -> None:
-        # What fails here fails again, and is told, when the keys are at their end.
+        # If this fails, a request fails with the same error when the keys expire.
         with suppress(HoldfastError):
             keys = await asyncio.to_thread(self._find_keys)
             async with self._lock:
@@ -174,7 +174,9 @@ class CredentialChain:
             raise _chain_error(error) from error
         parts = (frozen.access_key, frozen.secret_key, frozen.token or "")
         if not all(part.isprintable() for part in parts):
-            raise AccessDenied("the credentials hold a control character, a line's end perhaps")
+            raise AccessDenied(
+                "the AWS credentials must not contain control characters, such as a line break"
+            )
         return AccessKeys(frozen.access_key, frozen.secret_key, frozen.token)
 
     def _find_endpoint(self) -> ServiceEndpoint:
@@ -184,14 +186,14 @@ class CredentialChain:
             region = region or session.get_config_variable("region")
             if region is None:
                 raise InvalidUrl(
-                    "no region: name one in the address (?region=eu-west-1), in AWS_REGION or in "
-                    "the profile",
+                    "no region is configured: set it in the address (?region=eu-west-1), in "
+                    "AWS_REGION or in the profile",
                     field="region",
                 )
             if self._endpoint is not None:
                 return ServiceEndpoint(region, self._endpoint)
-            # A client knows the endpoint of every partition, and those that a person has set. With
-            # keys it looks for none: that may take seconds.
+            # A client knows the endpoint of every partition, and any that is configured. With these
+            # keys it does not look for credentials, which may take seconds.
             client = session.create_client("dynamodb", region, **_PLACEHOLDER_KEYS)
             return ServiceEndpoint(client.meta.region_name, client.meta.endpoint_url)
         except CHAIN_ERRORS as error:
@@ -216,7 +218,7 @@ class CredentialChain:
 
 def _chain_error(error: Exception) -> HoldfastError:
     if isinstance(error, botocore.exceptions.HTTPClientError):
-        return EndpointUnreachable(f"credentials could not be had: {error}")
+        return EndpointUnreachable(f"could not get AWS credentials: {error}")
     return credentials_error(error) or credentials_unavailable(error)
 
 
@@ -225,5 +227,5 @@ def _missing_message(profile: str | None) -> str:
     return (
         "no AWS credentials: there are none in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, in "
         f"{looked} of ~/.aws, from SSO, from a web identity, from this container or from this "
-        "instance (DynamoDB Local takes any: set both variables to 'local')"
+        "instance (DynamoDB Local accepts any: set both variables to 'local')"
     )

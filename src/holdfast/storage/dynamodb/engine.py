@@ -1,4 +1,4 @@
-"""`DynamoEngine`: a table in Amazon DynamoDB."""
+"""`DynamoEngine`: the storage engine for a table in Amazon DynamoDB."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ __all__ = ["DynamoEngine"]
 IN_FLIGHT_MAX = 64
 RETRY_BUDGET_SECONDS = 20.0
 TIMEOUT_SECONDS = 5.0
-# A transaction is known to the service for ten minutes: all of its sendings fall within them.
+# The service remembers a transaction for ten minutes. All attempts must fall within that time.
 RETRY_BUDGET_SECONDS_MAX = 300.0
 TIMEOUT_SECONDS_MAX = 60.0
 
@@ -53,13 +53,14 @@ TIMEOUT_SECONDS_MAX = 60.0
 class DynamoEngine:
     """One table in DynamoDB.
 
-    Nothing is read or sent until the first operation; all of them run in the event loop of that
-    one. At most ``in_flight_max`` requests are under way at once. What can be tried again is tried
-    for ``retry_budget_seconds``, each time for ``timeout_seconds`` (`exchange.py`); what becomes of
-    writes whose answer is lost is said in `writer.py`.
+    It reads and sends nothing before the first operation, and binds itself to the event loop of
+    that operation. At most ``in_flight_max`` requests are in flight at a time. Each attempt of a
+    request takes at most ``timeout_seconds``, and all attempts together ``retry_budget_seconds``
+    (see `client.py`). `writer.py` says what happens to writes whose response was lost.
 
     Raises:
-        InvalidUrl: a table's name or an endpoint that cannot be one.
+        InvalidUrl: the name of the table or the endpoint is not valid.
+        InvalidRequest: a number is out of bounds.
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class DynamoEngine:
         return 0.9  # a read of an empty partition costs half a read unit
 
     async def perform(self, operation: Operation) -> Reply:
-        """Carry out one checked operation (see `operations.Engine`)."""
+        """Perform one validated operation (see `TableEngine.perform`)."""
         with self._track_operation():
             match operation:
                 case WriteItem():
@@ -139,30 +140,30 @@ class DynamoEngine:
                     return await self._batches.write(operation)
 
     async def read_changes(self, after: str | None, limit: int) -> ChangePage:
-        """Refuse: reading DynamoDB Streams comes with a later release.
+        """Raise an error: this release cannot read DynamoDB Streams.
 
-        The table is made with its stream on, so that nothing has to be changed then.
+        Tables are created with the stream on, so that a later release can read it.
 
         Raises:
             ChangesOff: always.
         """
         raise ChangesOff(
-            "the change feed of a DynamoDB table cannot be read yet: a later release will do it"
+            "this release cannot read the change feed of a DynamoDB table; a later release will"
         )
 
     async def create(self) -> None:
-        """Make the table, with the expiry of items and backups; do nothing where it is there.
+        """Create the table, with expiry of items and backups, if it does not exist.
 
         Raises:
-            StoreMismatched: there is a table of that name that is made otherwise.
+            StoreMismatched: there is a table of that name with another definition.
         """
         with self._track_operation():
             await self._table_creator.ensure_table()
 
     async def close(self) -> None:
-        """Finish what is under way and close the connections."""
+        """Finish the operations under way and close the connections."""
         self._closed = True
-        if self._in_flight and self._bind_loop():
+        if self._in_flight and self._loop is asyncio.get_running_loop():
             await self._idle.wait()
         await self._transport.close()
 
@@ -193,19 +194,26 @@ class DynamoEngine:
                 refusal.service_error, await self._client.load_table_address(), about
             ) from None
 
-    def _bind_loop(self) -> bool:
+    def _bind_loop(self) -> None:
+        """Bind the engine to the event loop of its first operation.
+
+        Raises:
+            StoreClosed: the engine belongs to another event loop.
+        """
         loop = asyncio.get_running_loop()
         if self._loop is None:
             self._loop = loop
-        return self._loop is loop
+        if self._loop is not loop:
+            # Its connections belong to that loop, which may be closed.
+            raise StoreClosed(
+                f"the table {self._table!r} was opened in another event loop; open it in this one"
+            )
 
     @contextmanager
     def _track_operation(self) -> Generator[None]:
         if self._closed:
-            raise StoreClosed(f"the table {self._table!r} was closed")
-        if not self._bind_loop():
-            # Its connections belong to that loop, which may be gone.
-            raise StoreClosed(f"the table {self._table!r} was opened in another event loop")
+            raise StoreClosed(f"the table {self._table!r} was used after it was closed")
+        self._bind_loop()
         self._in_flight += 1
         try:
             yield
@@ -218,5 +226,5 @@ class DynamoEngine:
 def _check_bounds(name: str, value: float, minimum: float, maximum: float) -> None:
     if not minimum <= value <= maximum:
         raise InvalidRequest(
-            f"{name} is from {minimum:g} to {maximum:g}, not {value!r}", field=name
+            f"{name} must be from {minimum:g} to {maximum:g}, got {value!r}", field=name
         )

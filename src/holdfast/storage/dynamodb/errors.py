@@ -1,4 +1,4 @@
-"""What the service says when it says no, and which of our errors that is."""
+"""Errors of DynamoDB, as errors of Holdfast."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CONDITION_FAILED = "ConditionalCheckFailedException"
 TRANSACTION_CANCELLED = "TransactionCanceledException"
 
 Remedy = Literal["wait", "credentials", "table", "none"]
-"""What may help: time, fresh credentials, a table that is being made, or nothing."""
+"""What may help: waiting, new credentials, creating the table, or nothing."""
 
 _BUSY = frozenset(
     {
@@ -73,7 +73,7 @@ _DENIED = frozenset(
 
 
 class TableAddress(msgspec.Struct, frozen=True):
-    """Which table is meant, and where: what an error has to name."""
+    """A table, its region and endpoint, as error messages name them."""
 
     table: str
     region: str
@@ -84,7 +84,7 @@ class TableAddress(msgspec.Struct, frozen=True):
 
 
 class ServiceError(Exception):
-    """An answer of the service that is not a success."""
+    """A response of the service that is not a success."""
 
     def __init__(self, status: int, body: Mapping[str, Any]) -> None:
         kind = str(body.get("__type") or f"HTTP {status}")
@@ -100,12 +100,12 @@ class ServiceError(Exception):
 
     @property
     def reasons(self) -> Sequence[Mapping[str, Any]]:
-        """For each write of a cancelled transaction, why it could not be carried out."""
+        """For each write of a cancelled transaction, why it was not performed."""
         return self.body.get("CancellationReasons") or ()
 
     @property
     def remedy(self) -> Remedy:
-        """What may help against this fault."""
+        """What may help against this error."""
         if self.code in _BUSY or "backfilling" in self.message:
             return "wait"
         if self.code == TRANSACTION_CANCELLED and self.reasons:
@@ -121,23 +121,24 @@ class ServiceError(Exception):
 def store_error(
     service_error: ServiceError, table_address: TableAddress, about: str = ""
 ) -> HoldfastError:
-    """Return the error that the fault comes down to; ``about`` names what it was asked for."""
+    """Return the Holdfast error for a service error; ``about`` names the item or request."""
     where = f"{about}: " if about else ""
     if service_error.status >= 500:
-        return StoreUnavailable(f"{where}{table_address} answers {service_error}")
+        return StoreUnavailable(f"{where}{table_address} failed: {service_error}")
     if service_error.remedy == "wait":
-        return Throttled(f"{where}{table_address} stayed too busy: {service_error}")
+        return Throttled(
+            f"{where}{table_address} stayed too busy: {service_error}; try again later"
+        )
     if service_error.code in _EXPIRED:
         return CredentialsExpired(
             f"the credentials for {table_address} have expired: {service_error.message}"
         )
     if service_error.code in _MISSING:
         return StoreNotFound(
-            f"there is no {table_address}; holdfast store create, with this store's address, "
-            "makes it"
+            f"there is no {table_address}; run holdfast store create, with this store's address"
         )
     if service_error.code in _DENIED or service_error.status in (401, 403):
-        return AccessDenied(f"access to {table_address} was refused: {service_error}")
+        return AccessDenied(f"no access to {table_address}: {service_error}")
     if service_error.code == "ValidationException":
         return validation_error(service_error.message, where)
     if service_error.code == TRANSACTION_CANCELLED:
@@ -149,9 +150,9 @@ def store_error(
 
 
 def validation_error(message: str, where: str) -> HoldfastError:
-    """Return what a failed validation comes down to.
+    """Return the Holdfast error for a failed validation.
 
-    `Table` lets nothing malformed pass: what is left depends on what stands in the table.
+    `Table` has validated the request. What remains depends on the item in the table.
     """
     lower = message.lower()
     if "exceeded the maximum allowed size" in lower:
@@ -160,7 +161,7 @@ def validation_error(message: str, where: str) -> HoldfastError:
         return InvalidWrite(f"{where}cannot add to an attribute of another type ({message})")
     if "number overflow" in lower or "number underflow" in lower or " 38 " in lower:
         return InvalidItem(
-            f"{where}the sum has over {NUMBER_DIGITS_MAX} digits or is out of range ({message})"
+            f"{where}a sum must have at most {NUMBER_DIGITS_MAX} digits and be in range: {message}"
         )
     if "the specified index" in lower or "match the schema" in lower or "index key" in lower:
         return StoreMismatched(f"{where}the table has other keys or indexes: {message}")

@@ -1,7 +1,7 @@
-"""Conditions, updates and ranges in the words of DynamoDB's expressions.
+"""DynamoDB's expressions for conditions, updates and ranges.
 
-Every attribute name and every value stands behind a placeholder, so that none of DynamoDB's
-many reserved words (``status``, ``ttl``, ``data`` …) can ever be met.
+Every attribute name and every value gets a placeholder, so that no expression contains one of
+DynamoDB's many reserved words (``status``, ``ttl``, ``data`` …).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ __all__ = ["Placeholders", "condition_text", "range_text", "update_text"]
 
 
 class Placeholders:
-    """The names and values that the expressions of one request stand for."""
+    """The placeholders of one request, with their names and values."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
         self._values: dict[str, dict[str, Any]] = {}
 
     def name(self, name: str) -> str:
-        """Return the placeholder of an attribute's name, always the same for the same name."""
+        """Return the placeholder of an attribute name, always the same for the same name."""
         placeholder = self._names.get(name)
         if placeholder is None:
             placeholder = self._names[name] = f"#{len(self._names)}"
@@ -47,9 +47,9 @@ class Placeholders:
         return placeholder
 
     def fields(self) -> dict[str, Any]:
-        """Return the request's fields that say what the placeholders stand for.
+        """Return the fields of the request that define the placeholders.
 
-        DynamoDB refuses a request with empty ones.
+        DynamoDB refuses empty ones, so they are left out.
         """
         fields: dict[str, Any] = {}
         if self._names:
@@ -62,7 +62,7 @@ class Placeholders:
 
 
 def condition_text(condition: Condition, placeholders: Placeholders) -> str:
-    """Return the condition as a ``ConditionExpression``."""
+    """Return the ``ConditionExpression`` for a condition."""
     match condition:
         case Absent(name):
             return f"attribute_not_exists({placeholders.name(name)})"
@@ -81,7 +81,7 @@ def condition_text(condition: Condition, placeholders: Placeholders) -> str:
 
 
 def update_text(update: Update, placeholders: Placeholders) -> str:
-    """Return what the update does as an ``UpdateExpression``."""
+    """Return the ``UpdateExpression`` for an update."""
     name, value = placeholders.name, placeholders.value
     sets = [f"{name(each)} = {value(new)}" for each, new in update.set.items()]
     for each, new in update.set_if_absent.items():
@@ -118,8 +118,7 @@ def range_text(pk: str, where: Range, placeholders: Placeholders, *, names: tupl
 
 
 def _joined(conditions: tuple[Condition, ...], operator: str, placeholders: Placeholders) -> str:
-    # DynamoDB refuses redundant parentheses: only a group of several inside a group of several
-    # gets them.
+    # DynamoDB refuses redundant parentheses: only a group of several inside another one gets them.
     if len(conditions) == 1:
         return condition_text(conditions[0], placeholders)
     parts: list[str] = []

@@ -1,4 +1,4 @@
-"""Operations as the bodies of DynamoDB's requests."""
+"""The requests of DynamoDB for the operations of a table."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ _encode = msgspec.json.Encoder().encode
 
 
 class DynamoRequest(msgspec.Struct, frozen=True):
-    """What is sent, and sent again byte for byte where the answer is lost."""
+    """A request as it is sent, and sent again byte for byte if the response is lost."""
 
     operation: str
     body: bytes
     expects: str | None = None
-    """What every answer to it holds; one without it comes from something else than DynamoDB."""
+    """A field of every response. A response without it does not come from DynamoDB."""
 
     @classmethod
     def of(cls, operation: str, **fields: Any) -> DynamoRequest:
-        """Return the request with those fields."""
+        """Return a request with these fields."""
         metered = "ConsumedCapacity" if fields.keys() >= _CAPACITY.keys() else None
         return cls(operation, _encode(fields), metered or _EXPECTED.get(operation))
 
@@ -60,18 +60,18 @@ def get_request(table: str, key: Key, *, eventual: bool) -> DynamoRequest:
 
 
 def batch_get_request(table: str, keys: list[Any], *, eventual: bool) -> DynamoRequest:
-    """Return the request that reads up to 100 items; the keys are in DynamoDB's JSON."""
+    """Return the request that reads up to 100 items, with the keys in DynamoDB's JSON."""
     wanted = {"Keys": keys, "ConsistentRead": not eventual}
     return DynamoRequest.of("BatchGetItem", RequestItems={table: wanted}, **_CAPACITY)
 
 
 def batch_write_request(table: str, entries: list[Any]) -> DynamoRequest:
-    """Return the request that carries out up to 25 writes, each as `write_entry` gives it."""
+    """Return the request that performs up to 25 writes, each encoded by `write_entry`."""
     return DynamoRequest.of("BatchWriteItem", RequestItems={table: entries}, **_CAPACITY)
 
 
 def write_entry(write: Put | Delete) -> bytes:
-    """Return one write of a batch, encoded, so that its size is known."""
+    """Return one write of a batch as bytes, so that its size is known."""
     if isinstance(write, Put):
         return _encode({"PutRequest": {"Item": attributes_of(write.item)}})
     return _encode({"DeleteRequest": {"Key": key_attributes(write.key)}})
@@ -90,7 +90,7 @@ def query_request(table: str, query: QueryItems) -> DynamoRequest:
         **_CAPACITY,
     }
     if index:
-        # DynamoDB reads such an index only eventually, and refuses to be asked for more.
+        # DynamoDB refuses consistent reads of a global index.
         fields["IndexName"] = index.name
     else:
         fields["ConsistentRead"] = not query.eventual
@@ -102,7 +102,7 @@ def query_request(table: str, query: QueryItems) -> DynamoRequest:
 
 
 def write_request(table: str, operation: WriteItem) -> DynamoRequest:
-    """Return the request that carries out one write."""
+    """Return the request that performs one write."""
     write = operation.write
     fields = {**_write_fields(table, write), **_CAPACITY}
     returned = _return_values(write, operation.returning)
@@ -114,9 +114,9 @@ def write_request(table: str, operation: WriteItem) -> DynamoRequest:
 def transact_request(
     table: str, writes: tuple[TransactionWrite, ...], *, client_token: str
 ) -> DynamoRequest:
-    """Return the request that carries out several writes or none.
+    """Return the request that performs all of several writes or none.
 
-    Sent again with the same client token within ten minutes, it is carried out only once.
+    The service performs it once, however often it is sent with one client token in ten minutes.
     """
     return DynamoRequest.of(
         "TransactWriteItems",
@@ -165,5 +165,5 @@ def _return_values(write: Put | Update | Delete, returning: Returning) -> str | 
         case "new" if isinstance(write, Update):
             return "ALL_NEW"
         case _:
-            # The new item of a Put is known, and after a Delete there is none.
+            # The caller knows the new item of a Put, and a Delete leaves none.
             return None

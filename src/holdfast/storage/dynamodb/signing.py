@@ -1,7 +1,7 @@
-"""AWS's signature, version 4, for the one kind of request that DynamoDB takes.
+"""AWS Signature Version 4, for the one kind of request that DynamoDB takes.
 
-That is a POST to ``/`` without a query, whose headers are always the same. A signature for any
-request (botocore's) takes ten times as long; the tests hold the two together.
+That is a POST to ``/`` without a query, and always with the same headers. Botocore's signer, which
+handles any request, takes ten times as long. The tests check that the two agree.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _HEADERS_WITH_TOKEN = "content-type;host;x-amz-date;x-amz-security-token;x-amz-t
 
 
 class AccessKeys(msgspec.Struct, frozen=True):
-    """An access key with its secret, and the token of the session that it belongs to."""
+    """An access key with its secret, and the token of its session, if it has one."""
 
     access_key: str
     secret_key: str = ""
     session_token: str | None = None
 
     def __repr__(self) -> str:
-        return f"Keys({self.access_key!r})"
+        return f"AccessKeys({self.access_key!r})"
 
 
 class Signer:
@@ -38,17 +38,17 @@ class Signer:
     def __init__(self, host: str, region: str) -> None:
         self._host = host
         self._region = region
-        # The key that signs is derived from the secret and the day, by four hashes: kept for both.
+        # Four hashes derive the signing key from the secret and the day. It is kept for both.
         self._signing_key_for: tuple[str, str] = ("", "")
         self._signing_key_bytes = b""
-        # Many requests are signed within a second.
+        # Many requests are signed in the same second.
         self._second = -1
         self._stamp = ""
 
     def signed_headers(
         self, *, target: str, body: bytes, keys: AccessKeys, now_ms: int
     ) -> dict[str, str]:
-        """Return the headers of a request, its signature among them."""
+        """Return the headers of a request, including its signature."""
         stamp = self._stamp_at(now_ms // 1000)
         scope = f"{stamp[:8]}/{self._region}/{_SERVICE}/aws4_request"
         headers = {

@@ -1,4 +1,4 @@
-"""Making the table: created where it is absent, compared where it is there."""
+"""`TableCreator`: creates a table, or compares an existing one with the layout."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POLL_SECONDS = 1.0
 
 
 class TableCreator:
-    """Makes one table ready for use. Several may do so at once, and any may be repeated."""
+    """Creates one table. Several processes may do so at once, and it may be repeated."""
 
     def __init__(self, client: DynamoClient, *, table: str, layout: Layout, clock: Clock) -> None:
         self._client = client
@@ -34,11 +34,11 @@ class TableCreator:
         self._clock = clock
 
     async def ensure_table(self) -> None:
-        """Make the table ready.
+        """Create the table if it does not exist, and wait until it is ready.
 
         Raises:
-            StoreMismatched: there is a table of that name that is made otherwise.
-            AccessDenied: the credentials do not allow to make or to look at it.
+            StoreMismatched: there is a table of that name with another definition.
+            AccessDenied: the credentials do not permit creating or describing the table.
         """
         if await self._describe_table() is None:
             await self._create_table()
@@ -60,7 +60,7 @@ class TableCreator:
                 DynamoRequest.of("CreateTable", **create_table_params(self._table, self._layout))
             )
         except RequestRefused as refusal:
-            # Somebody else was faster, or an answer was lost.
+            # Another process created it, or our first response was lost.
             if refusal.service_error.code != "ResourceInUseException":
                 raise await self._load_error(refusal.service_error) from None
 
@@ -83,16 +83,16 @@ class TableCreator:
         if found:
             raise StoreMismatched(
                 f"there is a table {self._table!r}, but {'; '.join(found)}. Holdfast does not "
-                "change a table that is made otherwise: choose another name, or mend it"
+                "change the definition of a table: choose another name, or correct the table"
             )
 
     async def _enable_ttl(self) -> None:
-        """Let the store delete items after their ``ttl``."""
+        """Enable the expiry of items by their ``ttl``."""
         specification = {"AttributeName": TTL, "Enabled": True}
         try:
             await self._call("UpdateTimeToLive", TimeToLiveSpecification=specification)
         except RequestRefused as refusal:
-            # It refuses to do again what was done, or what another does at this moment.
+            # DynamoDB refuses to enable it twice, or while another process enables it.
             if (
                 refusal.service_error.code != "ValidationException"
                 or not await self._check_ttl_enabled()
@@ -101,24 +101,24 @@ class TableCreator:
 
     async def _check_ttl_enabled(self) -> bool:
         try:
-            answer = await self._call("DescribeTimeToLive")
+            response = await self._call("DescribeTimeToLive")
         except RequestRefused as refusal:
             raise await self._load_error(refusal.service_error) from None
-        expiry = answer.get("TimeToLiveDescription", {})
+        expiry = response.get("TimeToLiveDescription", {})
         if expiry.get("TimeToLiveStatus") not in ("ENABLED", "ENABLING"):
             return False
         if expiry["AttributeName"] != TTL:
             raise StoreMismatched(
-                f"items of the table {self._table!r} expire by the attribute "
-                f"{expiry['AttributeName']!r}, not by {TTL!r}"
+                f"the items of the table {self._table!r} must expire by the attribute {TTL!r}, and "
+                f"expire by {expiry['AttributeName']!r}"
             )
         return True
 
     async def _enable_backups(self) -> None:
-        """Let the table be restored to any second of the last 35 days.
+        """Enable point-in-time recovery to any second of the last 35 days.
 
-        DynamoDB Local has no backups, and says that it does not know the operation; the service
-        itself knows it, so that every other refusal is an error.
+        DynamoDB Local has no backups and does not know the operation, which is fine. Every other
+        refusal is an error.
         """
         specification = {"PointInTimeRecoveryEnabled": True}
         deadline = self._clock.monotonic() + READY_SECONDS_MAX
@@ -131,7 +131,7 @@ class TableCreator:
             except RequestRefused as refusal:
                 if refusal.service_error.code == "UnknownOperationException":
                     return
-                # For a while after a table was made the service is still preparing its backups.
+                # The service prepares backups for a while after it created a table.
                 if refusal.service_error.code != "ContinuousBackupsUnavailableException":
                     raise await self._load_error(refusal.service_error) from None
             await self._poll(deadline, "does not get its backups ready")

@@ -1,4 +1,4 @@
-"""How a table is made, as data: for CreateTable, for CloudFormation, and to compare with."""
+"""The definition of a table: for CreateTable, for CloudFormation, and to compare with."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _STREAM = "NEW_AND_OLD_IMAGES"
 
 
 def validate_table_name(table: str) -> str:
-    """Return the name of a table.
+    """Return the name of a table, if it is valid.
 
     Raises:
-        InvalidUrl: no table can have it.
+        InvalidUrl: no table can have this name.
     """
     if not _TABLE_NAME.fullmatch(table):
         raise InvalidUrl(
-            f"a table's name has 3 to 255 letters, digits or any of _ . -, not {table!r:.80}",
+            f"table must be 3 to 255 letters, digits, '_', '.' or '-', got {table!r:.80}",
             field="table",
         )
     return table
@@ -32,8 +32,8 @@ def validate_table_name(table: str) -> str:
 def create_table_params(table: str, layout: Layout = LAYOUT) -> dict[str, Any]:
     """Return the parameters of CreateTable.
 
-    The expiry of items and the recovery to a point in time are not among them: each is a call of
-    its own. `template` has all three.
+    Expiry of items and point-in-time recovery are not among them: each needs another call.
+    `cloudformation_template` has all three.
     """
     return {
         "TableName": validate_table_name(table),
@@ -48,9 +48,9 @@ def create_table_params(table: str, layout: Layout = LAYOUT) -> dict[str, Any]:
 
 
 def cloudformation_template(table: str, layout: Layout = LAYOUT) -> dict[str, Any]:
-    """Return a CloudFormation template that makes the table whole: nothing is left to be done.
+    """Return a CloudFormation template for the complete table.
 
-    The table outlives its stack, since it holds what cannot be made again.
+    CloudFormation keeps the table when its stack is deleted, because its data would be lost.
     """
     properties = create_table_params(table, layout)
     properties["StreamSpecification"] = {"StreamViewType": _STREAM}
@@ -75,9 +75,9 @@ def cloudformation_template(table: str, layout: Layout = LAYOUT) -> dict[str, An
 
 
 def differences(description: Mapping[str, Any], layout: Layout) -> list[str]:
-    """Return in what a table, as DescribeTable describes it, differs from the layout.
+    """Return how a table, as DescribeTable describes it, differs from the layout.
 
-    Indexes that are not ours do not count: they cost, but they do not get in the way.
+    Additional indexes do not count: they cost money, but do no harm.
     """
     wanted = create_table_params(description["TableName"], layout)
     found = _difference("its key", wanted["KeySchema"], description.get("KeySchema"))

@@ -1,4 +1,4 @@
-"""One request and its answer over HTTP, and the three ways in which there is none."""
+"""`HttpTransport`: one request and its response over HTTP, and the ways in which it can fail."""
 
 from __future__ import annotations
 
@@ -31,31 +31,31 @@ __all__ = [
 
 _VERSION = "DynamoDB_20120810"
 _CONNECT_SECONDS_MAX = 3.1
-# Shorter than what the service allows: a connection that it has just closed would look like a
-# lost answer.
+# Shorter than the service's limit: a request on a connection that the service has just closed looks
+# like a lost response.
 _KEEP_ALIVE_SECONDS = 20.0
-# Above this the body is written piece by piece, so that the event loop can do other things.
+# A larger body is written in chunks, so that the event loop is not blocked.
 _UNCHUNKED_BYTES_MAX = 256 * 1024
 
 
 class NotSent(Exception):
-    """No connection: nothing of the request has reached the service."""
+    """There was no connection: nothing of the request reached the service."""
 
 
 class NotTrusted(NotSent):
-    """The other side is not who it should be, which no waiting will mend."""
+    """The server's certificate is not trusted. Retries do not help."""
 
 
 class ResponseLost(Exception):
-    """The request may have reached the service; its answer did not reach us whole."""
+    """The request may have reached the service, but there is no complete response."""
 
 
 class ResponseDamaged(ResponseLost):
-    """An answer came, but cannot be read."""
+    """A response arrived, but cannot be read."""
 
 
 class HttpResponse(msgspec.Struct, frozen=True):
-    """An answer, and the keys with which it was asked for."""
+    """A response, and the access keys that signed its request."""
 
     status: int
     body: bytes
@@ -63,7 +63,7 @@ class HttpResponse(msgspec.Struct, frozen=True):
 
 
 class HttpTransport:
-    """Signs and sends requests, so many at a time, over connections that are kept."""
+    """Signs and sends requests, a limited number at a time, over persistent connections."""
 
     def __init__(
         self,
@@ -86,12 +86,12 @@ class HttpTransport:
         self._signer: Signer | None = None
 
     async def post(self, request: DynamoRequest) -> HttpResponse:
-        """Send a request once and return its answer.
+        """Send a request once and return its response.
 
         Raises:
-            NotSent: the service was not reached.
-            AnswerLost: it may have been reached.
-            AccessDenied: there are no credentials (see `CredentialChain.keys`).
+            NotSent: the request did not reach the service.
+            ResponseLost: the request may have reached the service.
+            AccessDenied: there are no credentials (see `CredentialChain.load_keys`).
         """
         signer = self._signer or await self._open()
         assert self._session is not None
@@ -113,30 +113,32 @@ class HttpTransport:
             else:
                 checksum = response.headers.get("x-amz-crc32")
                 if checksum is not None and checksum != str(crc32(body)):
-                    raise ResponseDamaged("a body that does not fit its checksum")
+                    raise ResponseDamaged("the body does not match its checksum")
                 return HttpResponse(response.status, body, keys)
-        # Outside of `except`: the error itself shows the password of the proxy, and would stay
-        # with this one as its context.
+        # Outside of `except`: the original error contains the password of the proxy, and would
+        # become the context of this one.
         raise failure
 
     def _transport_error(self, error: Exception) -> NotSent | ResponseLost:
-        told = without_credentials(error) or type(error).__name__
+        reason = without_credentials(error) or type(error).__name__
         if isinstance(error, aiohttp.ClientConnectorCertificateError):
-            return NotTrusted(told)
+            return NotTrusted(reason)
         if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
-            return NotSent(told)
+            return NotSent(reason)
         if isinstance(error, TimeoutError):
-            return ResponseLost(f"no answer within {self._timeout.total} s")
-        return ResponseLost(told)
+            return ResponseLost(f"no response within {self._timeout.total} s")
+        return ResponseLost(reason)
 
     @asynccontextmanager
     async def _limit_in_flight(self) -> AsyncGenerator[None]:
-        """Wait until fewer requests are under way than may be; not longer than a call may take."""
+        """Wait until fewer than the maximum of requests are in flight, for a limited time."""
         try:
             async with asyncio.timeout(self._wait_seconds_max):
                 await self._in_flight.acquire()
         except TimeoutError:
-            raise NotSent(f"no turn within {self._wait_seconds_max} s") from None
+            raise NotSent(
+                f"too many other requests were in flight for {self._wait_seconds_max} s"
+            ) from None
         try:
             yield
         finally:
@@ -152,8 +154,8 @@ class HttpTransport:
         route = await self._chain.load_connection_settings()
         if self._session is None:
             self._url = URL(place.endpoint)
-            # Plain bytes: what is sent compressed would not fit its checksum. No limit of its own:
-            # to wait for a turn is no failure to connect.
+            # No compression: a compressed body does not match its checksum. No limit in the
+            # connector: waiting for a free connection would count as a failure to connect.
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
                     limit=0, keepalive_timeout=_KEEP_ALIVE_SECONDS, ssl=_ssl_context(route)
@@ -175,7 +177,7 @@ def _ssl_context(route: ConnectionSettings) -> ssl.SSLContext | bool:
         return ssl.create_default_context(cafile=route.ca_bundle)
     except OSError as error:
         raise StoreUnusable(
-            f"the certificates to trust (AWS_CA_BUNDLE) cannot be read: {route.ca_bundle}: {error}"
+            f"cannot read the trusted certificates (AWS_CA_BUNDLE) in {route.ca_bundle}: {error}"
         ) from error
 
 

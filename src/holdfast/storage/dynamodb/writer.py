@@ -1,23 +1,24 @@
-"""Writes whose outcome is told for sure, or not at all: what becomes of lost answers.
+"""`DynamoWriter`: performs writes, and finds out whether a write with a lost response succeeded.
 
 ================================== =============================================================
-the answer to … was lost           then
+the lost response was to …         then
 ================================== =============================================================
-a Put, Update or Delete that has   it is sent again byte for byte: at least once. Where there is
-no condition and adds nothing      no answer in the end, the caller may just repeat it
-a write with a condition           it is sent again. If the condition then does not hold, the
-                                   standing item decides: with this write's token it was ours
-                                   and is a success, otherwise `OutcomeUnknown`
-an Update that adds                it is never sent again; the item is read: with this write's
-                                   token it was carried out, otherwise `OutcomeUnknown`
-a transaction                      it is sent again under the same client token, by which the
-                                   service carries it out once. If a condition then does not
-                                   hold, the tokens decide as they do for a single write
+a Put, Update or Delete without    the writer sends it again byte for byte. If there is never a
+a condition that adds nothing      response, the caller may repeat it
+a write with a condition           the writer sends it again. If the condition then fails, the
+                                   existing item decides: if it has this write's token, the write
+                                   succeeded, otherwise the writer raises `OutcomeUnknown`
+an Update that adds                the writer never sends it again, but reads the item: if it has
+                                   this write's token, the write succeeded, otherwise the writer
+                                   raises `OutcomeUnknown`
+a transaction                      the writer sends it again with the same client token, and the
+                                   service performs it once. If a condition then fails, the
+                                   tokens decide as they do for a single write
 ================================== =============================================================
 
-A token that is found proves that the write was carried out. One that is not found proves nothing:
-the write may have been overwritten since, or may still be under way. A condition that can come true
-again may let a write be carried out twice; one on a number that only grows does not.
+Finding the token proves that the write was performed. Not finding it proves nothing: another write
+may have replaced the item since, or the request may still be under way. A write can be performed
+twice if its condition can become true again. A condition on a number that only grows cannot.
 """
 
 from __future__ import annotations
@@ -61,29 +62,29 @@ __all__ = ["DynamoWriter"]
 
 
 class _ExistingItem(msgspec.Struct, frozen=True):
-    """What stands under a key, and what it cost to learn it."""
+    """The item under a key, and the cost of reading it."""
 
     item: Item | None
     units: Units = NO_UNITS
 
 
 class DynamoWriter:
-    """Carries out single writes and transactions."""
+    """Performs single writes and transactions."""
 
     def __init__(self, client: DynamoClient, *, table: str, layout: Layout, ids: Ids) -> None:
         self._client = client
         self._table = table
         self._layout = layout
         self._ids = ids
-        # Whether the service has shown that it hands out the item on which a condition failed.
-        # DynamoDB does since 2023; a DynamoDB Local of before does not.
+        # Whether the service has returned the item of a failed condition before. DynamoDB does so
+        # since 2023; an older DynamoDB Local does not.
         self._returns_failed_items = False
 
     async def write(self, operation: WriteItem) -> Reply:
-        """Carry out one write."""
+        """Perform one write."""
         write = operation.write
         adds = isinstance(write, Update) and bool(write.add)
-        # May it be carried out twice, or be repeated by a caller who does not know its outcome?
+        # Whether the caller may repeat the write without knowing its outcome.
         repeatable = write.condition is None and not adds
         request = write_request(self._table, operation)
         try:
@@ -109,7 +110,7 @@ class DynamoWriter:
         return self._written_reply(operation, response)
 
     async def transact(self, operation: TransactItems) -> Reply:
-        """Carry out several writes or none of them."""
+        """Perform all of several writes or none."""
         writes = operation.writes
         request = transact_request(self._table, writes, client_token=self._ids.new())
         try:
@@ -149,7 +150,7 @@ class DynamoWriter:
     async def _handle_failed_condition(
         self, operation: WriteItem, refused: RequestRefused
     ) -> Reply:
-        """Return the answer to a write whose condition did not hold."""
+        """Return the reply to a write whose condition did not hold."""
         write = operation.write
         try:
             existing = await self._find_existing(write.key, refused.service_error)
@@ -181,7 +182,7 @@ class DynamoWriter:
         return _ExistingItem(item, reported_units(response.data, "read"))
 
     async def _read_back(self, operation: WriteItem, cause: HoldfastError) -> Reply:
-        """Return the answer to a write that must not be sent again, by what stands there now."""
+        """Read the item and return the reply to a write that must not be sent again."""
         key = operation.write.key
         try:
             existing = await self._read_item(key)
@@ -192,9 +193,9 @@ class DynamoWriter:
     def _reply_by_token(
         self, operation: WriteItem, existing: Item | None, units: Units, cause: Exception
     ) -> Reply:
-        """Return the answer to a write whose own answer was lost, by what stands there now.
+        """Return the reply to a write whose response was lost, according to the existing item.
 
-        The units of the lost answer are those of a new item: exact where nothing stood before.
+        The units of the lost response are taken as those of a new item, which is exact for one.
         """
         write = operation.write
         if existing is None or not _is_ours(write, existing):
@@ -215,7 +216,7 @@ class DynamoWriter:
 def _failed_reply(
     error: HoldfastError, *, response_lost: bool, about: object, units: Units = NO_UNITS
 ) -> Reply:
-    """Return or raise what a write came to that was not carried out, whatever its condition."""
+    """Return or raise the error of a write that failed for another reason than its condition."""
     if response_lost:
         return Reply(error=_outcome_unknown_error(about, error))
     if isinstance(error, InvalidRequest):
@@ -227,7 +228,7 @@ def _outcome_unknown_error(
     about: object, cause: Exception, item: Item | None = None
 ) -> OutcomeUnknown:
     unknown = OutcomeUnknown(
-        f"{about}: the answer was lost, and whether it was written cannot be told ({cause})",
+        f"{about}: the response was lost, and it may or may not have been written ({cause})",
         item=item,
     )
     unknown.__cause__ = cause
@@ -236,7 +237,7 @@ def _outcome_unknown_error(
 
 def _old_item_unknown_error(key: Key, item: Item | None) -> OutcomeUnknown:
     return OutcomeUnknown(
-        f"{key}: it was written, but the answer with what stood there before was lost", item=item
+        f"{key}: it was written, but the response with the old item was lost", item=item
     )
 
 
@@ -246,14 +247,14 @@ def _is_ours(write: TransactionWrite, item: Item) -> bool:
 
 
 def _may_be_ours(write: Write, replaced: Item | None) -> bool:
-    """Return whether what a write replaced may be what the same write, sent before, had left."""
+    """Return whether the replaced item may be one that the same request wrote before."""
     if replaced is None:
         return isinstance(write, Delete)
     return not isinstance(write, Delete) and (write.token is None or _is_ours(write, replaced))
 
 
 def _failed_conditions(service_error: ServiceError) -> dict[int, Item | None]:
-    """Return the positions of the writes whose condition did not hold, with what stood there."""
+    """Return the positions of the writes whose condition failed, with the existing items."""
     if service_error.code != TRANSACTION_CANCELLED:
         return {}
     return {
@@ -274,11 +275,11 @@ def _cancelled_reply(
     writes: tuple[TransactionWrite, ...], failed: Mapping[int, Item | None], *, response_lost: bool
 ) -> Reply:
     units = cancelled_units(writes, failed)
-    # The service knows the client token for ten minutes; should it have forgotten it, ours tell.
+    # The service forgets the client token after ten minutes. The tokens in the items still tell.
     if response_lost and any(item and _is_ours(writes[n], item) for n, item in failed.items()):
         return Reply(units=units)
     cancelled = transaction_cancelled_error(writes, failed)
-    # What was sent first may still be on its way, and be carried out later.
+    # The first request may still be under way, and be performed later.
     return Reply(
         units=units,
         error=_outcome_unknown_error("the transaction", cancelled) if response_lost else cancelled,

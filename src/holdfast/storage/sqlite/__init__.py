@@ -1,6 +1,6 @@
-"""The embedded engine: one SQLite file, on a laptop or in a small production.
+"""The SQLite engine: one file, on a laptop or in a small production.
 
-Read `core` first (what happens to the file, synchronously), then `engine` (the threads around it).
+Read `writer` and `reader` first (synchronous access to the file), then `engine` (the threads).
 """
 
 from holdfast.storage.sqlite.engine import MEMORY, SqliteEngine

@@ -1,4 +1,4 @@
-"""`SqliteEngine`: one writer thread that commits in groups, and readers beside it."""
+"""`SqliteEngine`: one writer thread, which commits in groups, and several reader threads."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _OPEN_ATTEMPTS_MAX = 3
 
 
 class _SweepJob(msgspec.Struct, frozen=True):
-    """Delete some of what has expired."""
+    """Delete some expired items."""
 
 
 class _ReadChangesJob(msgspec.Struct, frozen=True):
-    """Read a part of the change feed."""
+    """Read a page of the change feed."""
 
     after: str | None
     limit: int
@@ -56,8 +56,8 @@ _Job: TypeAlias = Operation | _SweepJob | _ReadChangesJob
 class SqliteEngine:
     """Items in one SQLite file, or in memory.
 
-    Several processes may have one file open; what was answered is on the disk. In memory there is
-    one connection only, so reads take their turn with the writes.
+    Several processes may have one file open. A write is on the disk when it returns. In memory
+    there is only one connection, so reads and writes share one thread.
     """
 
     def __init__(
@@ -70,14 +70,15 @@ class SqliteEngine:
         max_bytes: int | None = None,
         make: bool = True,
     ) -> None:
-        """Open the file, or make it. This may wait for other processes, 30 seconds at most.
+        """Open or create the file. This may wait for other processes, for 30 seconds at most.
 
-        ``changes`` turns the change feed on or off for all who use the file; None leaves it as it
-        is. ``max_bytes`` bounds what this process lets the file grow to.
+        ``changes`` turns the change feed on or off for all users of the file; None leaves it
+        unchanged. This process does not let the file grow over ``max_bytes``. With ``make=False``
+        the file must exist.
 
         Raises:
-            StoreNotFound, StoreReadOnly, StoreCorrupt, StoreMismatched: it cannot be used.
-            StoreReplaced: it is replaced again and again while it is opened.
+            StoreNotFound, StoreReadOnly, StoreCorrupt, StoreMismatched: the file cannot be used.
+            StoreReplaced: other processes replaced the file each time it was opened.
         """
         self._clock = clock or SystemClock()
         self._readers: list[SqliteReader] = []
@@ -93,7 +94,7 @@ class SqliteEngine:
                 )
                 self._open_readers(path)
                 break
-            except StoreReplaced:  # another process restores it at this moment
+            except StoreReplaced:  # another process is restoring it
                 if attempt == _OPEN_ATTEMPTS_MAX:
                     raise
         self._own_reader = SqliteReader(self._writer.connection, path)
@@ -136,20 +137,20 @@ class SqliteEngine:
         return _unwrap(await self._reader_threads.submit(_ReadChangesJob(after, limit)))
 
     async def sweep(self) -> int:
-        """Delete what has expired, at most 500 items; return how many.
+        """Delete up to 500 expired items; return how many were deleted.
 
-        The engine does this by itself in the background.
+        The engine also does this in the background.
         """
         return _unwrap(await self._writer_threads.submit(_SweepJob()))
 
     async def create(self) -> None:
-        """Do nothing: to open the file was to make it."""
+        """Do nothing: opening the file created it."""
 
     async def close(self) -> None:
         await asyncio.get_running_loop().run_in_executor(None, self._close_blocking)
 
     async def _write_in_parts(self, writes: Sequence[Put | Delete]) -> Reply:
-        """Write a large batch in several commits, since it need not be one."""
+        """Write a large batch in several commits, since it is not a transaction."""
         parts = [
             WriteItems(tuple(writes[start : start + _COMMIT_WRITES_MAX]))
             for start in range(0, len(writes), _COMMIT_WRITES_MAX)
@@ -170,7 +171,7 @@ class SqliteEngine:
         self._writer.close()
 
     def _run_writer_jobs(self, jobs: list[_Job]) -> list[Reply]:
-        """Do the writer's jobs: neighbouring writes in one commit, anything else for itself."""
+        """Run the writer's jobs: adjacent writes in one commit, all others one by one."""
         replies: list[Reply] = []
         for are_writes, group in groupby(jobs, _is_write):
             if are_writes:
@@ -188,10 +189,10 @@ class SqliteEngine:
             return Reply(error=error)
 
     def _sweep_if_due(self) -> float:
-        """Sweep now and then; return in how many seconds there may be something to sweep again."""
+        """Sweep if it is time; return after how many seconds to sweep again."""
         now = self._clock.monotonic()
         if now >= self._sweep_due:
-            # A store that cannot be swept now (full, locked) tells its writers so by itself.
+            # If the store cannot be swept now (full, locked), the next write reports it.
             swept = self._run_single(_SweepJob()).value or 0
             self._sweep_due = now if swept == SWEEP_ITEMS_MAX else now + _SWEEP_SECONDS
         return max(self._sweep_due - now, 0)

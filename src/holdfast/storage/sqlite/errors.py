@@ -1,4 +1,4 @@
-"""What SQLite complains of, as Holdfast's own errors."""
+"""Errors of SQLite, as errors of Holdfast."""
 
 from __future__ import annotations
 
@@ -17,47 +17,49 @@ from holdfast.errors import (
 
 __all__ = ["is_undecodable", "may_have_committed", "store_error"]
 
-# Extended result codes carry the primary code in their low byte.
+# The low byte of an extended result code is the primary code.
 _PRIMARY_MASK = 0xFF
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_TOOBIG)
 
 
 def store_error(error: Exception, path: str) -> Exception:
-    """Return the error that says what is wrong with the file; any other error as it is."""
+    """Return the Holdfast error for an error of SQLite; return any other error unchanged."""
     if not isinstance(error, sqlite3.Error):
         return error
     code = _primary_code(error)
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return Throttled(f"{path} stayed locked by another process: {error}")
+        return Throttled(f"{path} stayed locked by another process: {error}; try again")
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
         return StoreReadOnly(f"{path} cannot be written: {error}")
     if code == sqlite3.SQLITE_FULL or _extended_code(error) == sqlite3.SQLITE_IOERR_SHMSIZE:
-        return StoreFull(f"{path} cannot grow: the disk, or the limit set for it, is used up")
+        return StoreFull(f"{path} cannot grow: the disk is full, or the file has reached max_bytes")
     if code in _DAMAGED or is_undecodable(error):
         return StoreCorrupt(f"{path} is damaged or not a database: {error}")
     if code == sqlite3.SQLITE_CANTOPEN:
         if _is_denied(os.path.realpath(path)):
-            return AccessDenied(f"{path} may not be opened: it, or its folder, is another user's")
+            return AccessDenied(
+                f"{path} may not be opened: this user has no access to it, or to its folder"
+            )
         return StoreNotFound(f"{path} cannot be opened: {error}")
     return StoreUnavailable(f"{path}: {error}")
 
 
 def may_have_committed(error: sqlite3.Error) -> bool:
-    """Return whether a commit that failed so may stand after a restart all the same.
+    """Return whether a commit that failed with this error may still take effect later.
 
-    A commit whose fsync failed is not visible now, but its frames may be found whole in the log
-    when the file is next recovered.
+    A commit whose fsync failed is not visible now. But its frames may be complete in the log, and
+    SQLite applies them when it recovers the file.
     """
     return _primary_code(error) == sqlite3.SQLITE_IOERR
 
 
 def is_undecodable(error: sqlite3.Error) -> bool:
-    """Return whether a text in the file is not UTF-8: Python says so, not SQLite."""
+    """Return whether the error is Python's, about text in the file that is not UTF-8."""
     return not hasattr(error, "sqlite_errorcode") and "decode" in str(error)
 
 
 def _is_denied(real: str) -> bool:
-    """Return whether the modes of the file, or of the folder that it would be in, keep us out."""
+    """Return whether the mode of the file, or of its folder, denies access to this process."""
     if os.path.exists(real):
         return not os.access(real, os.R_OK | os.W_OK)
     folder = os.path.dirname(real)

@@ -1,6 +1,6 @@
-"""An item's attributes as bytes: MessagePack, with extension types for what it lacks.
+"""The encoding of an item's attributes: MessagePack, with extension types for numbers and sets.
 
-The bytes are the same for equal items, whatever order their attributes came in.
+Equal items have equal bytes, whatever the order of their attributes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from holdfast.storage.layout import PK, SK
 
 __all__ = ["Unreadable", "decode_attributes", "decode_item", "encode_attributes"]
 
-# Extension codes. They are in files on people's disks: never renumber them.
+# Extension codes. They are in existing files: never renumber them.
 _NUMBER = 1
 _STRINGS = 2
 _NUMBERS = 3
@@ -27,7 +27,7 @@ _INT64_MAX = 2**63 - 1
 _NATIVE_TYPES = frozenset({str, bytes, bool, type(None)})
 _UNCHECKED_TYPES = _NATIVE_TYPES | {int}
 _LEAF_TYPES = _UNCHECKED_TYPES | {Decimal, frozenset}
-# At most 38 digits are written, and up to 125 zeros behind or 130 before them.
+# A number has at most 38 digits, with up to 125 zeros after or 130 before them.
 _NUMBER_TEXT = re.compile(r"-?[0-9]{1,200}(\.[0-9]{1,200})?([eE][+-]?[0-9]{1,3})?")
 
 
@@ -40,19 +40,19 @@ def encode_attributes(item: Item) -> bytes:
 
 
 class Unreadable(ValueError):
-    """Bytes that are not those of an item."""
+    """The bytes are not the encoding of an item."""
 
 
 def decode_attributes(body: bytes | None) -> Item:
-    """Return the attributes of which these are the bytes.
+    """Return the attributes from their bytes.
 
-    A file may be damaged, or come from anywhere: what is returned is what `encoded` takes.
+    A file may be damaged or hostile: the result is always one that `encode_attributes` accepts.
 
     Raises:
-        Unreadable: they are not the bytes of an item.
+        Unreadable: the bytes are not the encoding of an item.
     """
     if body is None:
-        raise Unreadable("it is too long, or not bytes")
+        raise Unreadable("its body is too long, or not bytes")
     try:
         item = _decoder.decode(body)
     except (msgspec.MsgspecError, RecursionError, TypeError, ValueError) as error:
@@ -71,7 +71,7 @@ def decode_item(pk: str, sk: str, body: bytes | None) -> Item:
     """
     attributes = decode_attributes(body)
     if PK in attributes or SK in attributes:
-        raise Unreadable("it names a key of its own")
+        raise Unreadable("its body must not contain a key")
     return {PK: pk, SK: sk, **attributes}
 
 
@@ -88,13 +88,13 @@ def _check_nested(value: Any, depth: int) -> None:
         if not all(type(name) is str for name in value):
             raise Unreadable("a name in it is not text")
     else:
-        raise Unreadable(f"it holds a {kind.__name__}")
+        raise Unreadable(f"it contains a {kind.__name__}")
     for element in elements:
         _check_nested(element, depth + 1)
 
 
 def _is_native(value: Value) -> bool:
-    """Return whether MessagePack holds the value as it is."""
+    """Return whether MessagePack can encode the value without an extension."""
     return type(value) in _NATIVE_TYPES or (
         type(value) is int and _INT64_MIN <= value <= _INT64_MAX
     )
@@ -134,14 +134,14 @@ def _unpacked(code: int, data: memoryview) -> Value:
     else:
         raise Unreadable(f"it has the unknown extension {code}")
     if not elements:
-        raise Unreadable("it holds an empty set")
+        raise Unreadable("it contains an empty set")
     return frozenset(elements)
 
 
 def _number(text: str) -> int | Decimal:
     found = _NUMBER_TEXT.fullmatch(text)
     if found is None:
-        raise Unreadable(f"it holds {text!r:.40}, which is not a number")
+        raise Unreadable(f"it contains {text!r:.40}, which is not a number")
     return int(text) if found.groups() == (None, None) else Decimal(text)
 
 

@@ -1,7 +1,7 @@
-"""A lane: jobs go from event loops to a thread in bundles, and their results come back in bundles.
+"""`JobThreads`: threads that run the jobs of coroutines in batches.
 
-Crossing to another thread costs more than a read or an insert. So everything that coroutines
-submit within one turn of their event loop crosses together, and so do the results.
+Handing a job to another thread costs more than a read or an insert. So all jobs that coroutines
+submit in one turn of their event loop are handed over together, and so are the results.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ class _JobBatch(Generic[Job, Result]):
         self.futures: list[asyncio.Future[Result]] = []
 
 
-# So that one commit cannot grow without bound, and nobody waits for thousands of others.
+# Bounds the size of a commit, and how many other jobs a caller waits for.
 _BATCH_JOBS_MAX = 1024
 
 
 class JobThreads(Generic[Job, Result]):
-    """Runs jobs on threads of its own, each thread with a runner that takes a bundle of them.
+    """Runs jobs in one thread for each runner. A runner takes a batch of jobs.
 
-    With one runner the jobs are done in the order in which they were submitted, and what waits
-    while a bundle is under way becomes the next one: that is group commit.
+    With one runner, the jobs run in the order in which they were submitted. Those that are
+    submitted while a batch runs become the next batch: this is group commit.
     """
 
     def __init__(
@@ -54,8 +54,8 @@ class JobThreads(Generic[Job, Result]):
     ) -> None:
         """Start the threads.
 
-        ``between`` is called after each bundle, and says in how many seconds at the latest it wants
-        to be called again.
+        ``after_batch`` is called after each batch. It returns after how many seconds at most it
+        must be called again.
         """
         self._after_batch = after_batch
         self._batches: queue.SimpleQueue[_JobBatch[Job, Result] | None] = queue.SimpleQueue()
@@ -73,12 +73,12 @@ class JobThreads(Generic[Job, Result]):
             thread.start()
 
     def submit(self, job: Job) -> asyncio.Future[Result]:
-        """Have the job done and return the future of its result.
+        """Submit a job and return the future of its result.
 
-        A caller that is cancelled does not call the job back: it may be done all the same.
+        If the caller is cancelled, the job may still run.
 
         Raises:
-            StoreClosed: the lane was closed before, or was opened by another process.
+            StoreClosed: the threads were closed, or belong to another process.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Result] = loop.create_future()
@@ -99,7 +99,7 @@ class JobThreads(Generic[Job, Result]):
         return future
 
     def close(self) -> None:
-        """Do what was submitted, then end the threads and wait for them."""
+        """Run the submitted jobs, then end the threads and wait for them."""
         with self._lock:
             if not self._closed:
                 self._closed = True
@@ -112,9 +112,11 @@ class JobThreads(Generic[Job, Result]):
             thread.join()
 
     def _check_process(self) -> None:
-        # A fork copies this object but not its threads: nobody would ever answer.
+        # A fork copies this object but not its threads: the job would never run.
         if os.getpid() != self._process:
-            raise StoreClosed("the store was opened before this process forked; open it anew here")
+            raise StoreClosed(
+                "the store was opened before this process forked; open it again in this process"
+            )
 
     def _enqueue(self, batch: _JobBatch[Job, Result]) -> None:
         with self._lock:
@@ -137,13 +139,13 @@ class JobThreads(Generic[Job, Result]):
 
     def _collect_waiting(self, first: _JobBatch[Job, Result]) -> list[_JobBatch[Job, Result]]:
         batches = [first]
-        # Several threads rather share what waits.
+        # Several threads share the waiting batches.
         while len(self._threads) == 1 and not self._batches.empty():
             if sum(len(batch.jobs) for batch in batches) >= _BATCH_JOBS_MAX:
                 break
             more = self._batches.get()
             if more is None:
-                # The end comes last: put it back for the next turn.
+                # The end mark comes last: put it back for the next turn.
                 self._batches.put(None)
                 break
             batches.append(more)
@@ -153,12 +155,12 @@ class JobThreads(Generic[Job, Result]):
 def _run_batches(
     run: Callable[[list[Job]], Sequence[Result]], batches: list[_JobBatch[Job, Result]]
 ) -> None:
-    """Run the jobs of several bundles together, and hand each loop its results at once."""
+    """Run the jobs of several batches together, and hand each loop its results at once."""
     jobs = batches[0].jobs if len(batches) == 1 else [job for each in batches for job in each.jobs]
     try:
         results, error = run(jobs), None
     except Exception as failure:
-        # Runners answer for each job. Should one fail as a whole, nobody is left waiting.
+        # A runner returns a result for each job. If it fails as a whole, all jobs fail.
         results, error = (), failure
     start = 0
     for batch in batches:
@@ -166,7 +168,7 @@ def _run_batches(
             _resolve_futures, batch.futures, results[start : start + len(batch.jobs)], error
         )
         start += len(batch.jobs)
-        # A loop that was closed in the meantime has nobody left who waits.
+        # If the loop was closed meanwhile, no coroutine waits any more.
         with suppress(RuntimeError):
             batch.loop.call_soon_threadsafe(resolve)
 
@@ -185,6 +187,6 @@ def _resolve_futures(
 
 
 def _engine_failed_error(error: Exception) -> StoreUnavailable:
-    broken = StoreUnavailable(f"the embedded engine failed: {error!r}")
+    broken = StoreUnavailable(f"the SQLite engine failed: {error!r}")
     broken.__cause__ = error
     return broken

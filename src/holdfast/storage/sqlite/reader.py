@@ -1,4 +1,4 @@
-"""Reads of the file, on a connection of their own, so that no read waits for a writer."""
+"""Reads of a store's file, on separate connections, so that no read waits for a writer."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ _SURROGATES = range(0xD800, 0xE000)
 
 
 class SqliteReader:
-    """The reading side of a file. Not for use by two threads at once."""
+    """Reads from one connection to a file. Not thread-safe."""
 
     def __init__(self, connection: sqlite3.Connection, path: str) -> None:
         self._connection = connection
         self._path = path
 
     def read(self, operation: ReadOperation) -> Reply:
-        """Carry out one read.
+        """Perform one read.
 
         Raises:
-            ItemDamaged: an item cannot be read; in an index it is left out and named instead.
+            ItemDamaged: an item cannot be read. A query of an index leaves it out and names it.
             StoreUnavailable, StoreUnusable: the file cannot be read.
         """
         try:
@@ -67,11 +67,11 @@ class SqliteReader:
             raise store_error(error, self._path) from error
 
     def read_changes(self, after: str | None, limit: int) -> ChangePage:
-        """Read the change feed from a position on.
+        """Read the change feed after a position.
 
         Raises:
-            ChangesOff, ChangesTrimmed, InvalidQuery: as `Table.changes` says.
-            ItemDamaged: what an item was, or became, cannot be read.
+            ChangesOff, ChangesTrimmed, InvalidQuery: as in `Table.read_changes`.
+            ItemDamaged: the old or the new item of a change cannot be read.
         """
         try:
             return self._read_change_page(after, limit)
@@ -100,7 +100,7 @@ class SqliteReader:
         except sqlite3.OperationalError as error:
             if not is_undecodable(error):
                 raise
-        # A key in this page is not UTF-8. It is read again so that such keys can be told apart.
+        # A key in this page is not UTF-8. Read it again, with such keys escaped.
         self._connection.text_factory = _decode_escaping
         try:
             return self._read_page(query, sql, values)
@@ -108,13 +108,13 @@ class SqliteReader:
             self._connection.text_factory = str
 
     def _read_page(self, query: QueryItems, sql: str, values: list[Any]) -> Reply:
-        # Closed, also where an error keeps it: an open one holds on to what stood there when it
-        # was opened, and this connection would never see anything newer.
+        # Always close the cursor: an open one keeps its snapshot, and this connection would never
+        # see newer items.
         with closing(self._connection.execute(sql, values)) as rows:
             return _page_reply(query, rows)
 
     def _read_change_page(self, after: str | None, limit: int) -> ChangePage:
-        # One transaction, so that trimming between two of these reads cannot hide a gap.
+        # One transaction: trimming between these reads could hide a gap.
         self._connection.execute("BEGIN")
         try:
             oldest, newest = self._read_feed_ends()
@@ -131,10 +131,10 @@ class SqliteReader:
         return ChangePage(changes, changes[-1].position if changes else str(start))
 
     def _read_feed_ends(self) -> tuple[int, int]:
-        """Return the first position that the feed still has, and its last one so far."""
+        """Return the first and the last position of the feed."""
         if self._connection.execute("SELECT 1 FROM moment").fetchone() is None:
             raise ChangesOff(
-                f"{self._path} has no change feed; open the store with changes=on to write one"
+                f"{self._path} has no change feed; open the store with changes=on to turn it on"
             )
         given = self._connection.execute(
             "SELECT seq FROM sqlite_sequence WHERE name = 'changes'"
@@ -145,7 +145,7 @@ class SqliteReader:
 
 
 def item_damaged_error(pk: object, sk: object, error: Unreadable) -> ItemDamaged:
-    """Return the error that names an item which cannot be read."""
+    """Return the error for an item that cannot be read, which names its key."""
     return ItemDamaged(
         f"the item {pk!r:.200} / {sk!r:.200} cannot be read: {error}", key=(_shown(pk), _shown(sk))
     )
@@ -154,11 +154,11 @@ def item_damaged_error(pk: object, sk: object, error: Unreadable) -> ItemDamaged
 def _page_reply(query: QueryItems, rows: Iterable[Any]) -> Reply:
     """Return a page of the rows.
 
-    In an index one item that cannot be read must not hide those of others: it is left out, and
-    named. In a partition, which is one owner's, nothing may be missing unseen.
+    A damaged item of an index must not hide the items of other runs: it is left out and named. A
+    partition belongs to one owner, and its query fails, so that no item is missing unnoticed.
 
-    A page ends only behind a row whose keys are text. A cursor can name no other place, and one
-    that named a place before the row would lead back to it for ever.
+    A page ends only after a row whose keys are text. A cursor cannot name another row, and a cursor
+    before that row would return to it forever.
     """
     items: list[Item] = []
     damaged_items: list[ItemDamaged] = []
@@ -195,19 +195,19 @@ def _page_reply(query: QueryItems, rows: Iterable[Any]) -> Reply:
 def _entry(
     index: Index | None, partition: str, pk: str, sk: str, sort_key: str, body: bytes | None
 ) -> Item:
-    """Return what a row holds of an item, or what an index shows of it."""
+    """Return the item of a row, or its entry in an index."""
     item = decode_item(pk, sk, body)
     if index is None:
         return item
     if item.get(index.pk) != partition or item.get(index.sk) != sort_key:
-        raise Unreadable(f"it does not stand where {index.name} has it")
+        raise Unreadable(f"its keys differ from those in the index {index.name}")
     entry = index.entry(item)
     assert entry is not None
     return entry
 
 
 def _cursor(query: QueryItems, pk: str, sk: str, sort_key: str) -> str:
-    """Return the cursor behind a row, whose body need not be one that can be read."""
+    """Return the cursor after a row, even if its body cannot be read."""
     position = {PK: pk, SK: sk}
     if query.index is not None:
         position |= {query.index.pk: query.pk, query.index.sk: sort_key}
@@ -215,7 +215,7 @@ def _cursor(query: QueryItems, pk: str, sk: str, sort_key: str) -> str:
 
 
 def _decode_escaping(text: bytes) -> str:
-    """Return text whose bytes that are not UTF-8 became halves of surrogate pairs."""
+    """Return text, with lone surrogates in place of bytes that are not UTF-8."""
     return text.decode(errors="surrogateescape")
 
 
@@ -224,7 +224,7 @@ def _is_text(value: object) -> bool:
 
 
 def _shown(value: object) -> str:
-    """Return a key as text that can be printed and written, whatever it is."""
+    """Return a key of any type as text that can be encoded."""
     return str(value).encode(errors="backslashreplace").decode()
 
 
@@ -235,9 +235,13 @@ def _start_position(after: str | None, oldest: int, newest: int) -> int:
         return newest
     is_position = isinstance(after, str) and _POSITION.fullmatch(after) is not None
     if not is_position or int(after) > newest:
-        raise InvalidQuery(f"{after!r:.80} is not a position of this feed", field="after")
+        raise InvalidQuery(
+            f"after must be a position of this feed; {after!r:.80} is not a position", field="after"
+        )
     if int(after) < oldest - 1:
-        raise ChangesTrimmed(f"the feed begins after position {oldest - 1}; {after} is gone")
+        raise ChangesTrimmed(
+            f"the feed now begins after position {oldest - 1}, and {after} was trimmed"
+        )
     return int(after)
 
 
@@ -259,8 +263,8 @@ def _change(
     try:
         before, after = _image(key, old), _image(key, new)
     except Unreadable as error:
-        told = Unreadable(f"{error}, at position {position} of the change feed")
-        raise item_damaged_error(pk, sk, told) from error
+        located = Unreadable(f"{error}, at position {position} of the change feed")
+        raise item_damaged_error(pk, sk, located) from error
     return Change(str(position), key, before, after, at_ms, bool(expired))
 
 
@@ -273,7 +277,7 @@ def _select_statement(query: QueryItems) -> tuple[str, list[Any]]:
     bounds, values = _bounds(query.range, sk)
     clauses = [f"{pk} = ?", *bounds]
     values = [query.pk, *values]
-    # An index also holds entries of equal keys; the items' own keys tell those apart.
+    # Entries of an index may have equal keys; the keys of the items order them.
     order = [sk, "pk", "sk"] if query.index else [sk]
     if query.index:
         clauses.append(f"{sk} IS NOT NULL")
@@ -284,7 +288,7 @@ def _select_statement(query: QueryItems) -> tuple[str, list[Any]]:
         values += [query.after[name] for name in names]
     direction = "ASC" if query.forward else "DESC"
     ordering = ", ".join(f"{column} {direction}" for column in order)
-    # Without a LIMIT, since what cannot be read does not count: the rows come one at a time.
+    # No LIMIT, because damaged items do not count. The rows are fetched one at a time.
     sql = (
         f"SELECT pk, sk, {sk}, {BODY} FROM items WHERE {' AND '.join(clauses)} ORDER BY {ordering}"
     )
@@ -311,7 +315,7 @@ def _bounds(where: Range, sk: str) -> tuple[list[str], list[Any]]:
 
 
 def _prefix_end(prefix: str) -> str | None:
-    """Return the least string that is greater than all that begin with the prefix."""
+    """Return the least string that is greater than all strings with the prefix."""
     kept = prefix.rstrip(chr(_LAST_CHARACTER))
     if not kept:
         return None

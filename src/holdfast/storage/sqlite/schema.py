@@ -1,4 +1,4 @@
-"""The file: its connections, its tables, and how an older file is brought up to date."""
+"""Connections to a store's file, its tables, and migrations from older schemas."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ __all__ = [
     "open_for_writing",
 ]
 
-# "Hold": tells our files from other programs'.
+# "Hold": identifies the files of Holdfast.
 _APPLICATION_ID = 0x486F6C64
 
-# How long a process waits for another one to finish its commit.
+# How long a process waits for the commit of another process.
 BUSY_MS = 30_000
 _WAL_ATTEMPTS_MAX = 100
 _CACHE_KIB = 16 * 1024
 
 MEMORY = ":memory:"
-"""The path of a store that is no file."""
+"""The path of a store in memory."""
 
-# A number is at most twice as long here as an item is charged for it.
+# A number has at most twice as many bytes here as in the size of an item.
 _BODY_BYTES_MAX = 4 * ITEM_BYTES_MAX
 BODY = f"CASE WHEN typeof(body) = 'blob' AND length(body) <= {_BODY_BYTES_MAX} THEN body END"
-"""The column as it is read: NULL where it cannot be an item, so that it is never in memory."""
+"""The body column, or NULL if it cannot be an item: then it is never loaded."""
 
-# A file may come from anywhere. These bound what SQLite does with one; our own statements and
-# values are far below them.
+# A file may be hostile. These limits bound the work of SQLite. Our own statements and values are
+# far below them.
 _LIMITS = {
     sqlite3.SQLITE_LIMIT_LENGTH: 8 * 1024 * 1024,
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: 100_000,
@@ -59,9 +59,9 @@ _LIMITS = {
 _OBJECTS_MAX = 100
 _LAYOUT_BYTES_MAX = 64 * 1024
 
-# The rows have a number of their own, so that new ones are appended to the end of the file in
-# whatever order their keys come; only the (small) index on the key is written in key order.
-# A table clustered by key takes 14,000 rows a second here, this one 48,000.
+# Rows are numbered, so that new ones are appended to the end of the file in any order of keys. Only
+# the small index on the key is written in key order. A table clustered by key took 14,000 rows a
+# second in a benchmark, this one 48,000.
 _ITEMS = """
 CREATE TABLE items (
   id INTEGER PRIMARY KEY,
@@ -79,9 +79,9 @@ CREATE INDEX "items_{name}" ON items ("{name}PK", "{name}SK", pk, sk)
   WHERE "{name}PK" IS NOT NULL;
 """
 
-# The feed is written by triggers: they bind every process that has the file open, whether or not
-# it asked for the feed. `moment` tells them when and why; it has a row only while the feed is on.
-# AUTOINCREMENT, so that a position is never given out twice, also when all records were trimmed.
+# Triggers write the change feed, so that every process that has the file open writes to it.
+# `moment` tells them the time and the reason; it has a row only while the feed is on. AUTOINCREMENT
+# never assigns a position twice, even after all records were trimmed.
 _CHANGES = """
 CREATE TABLE changes (
   position INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -108,7 +108,7 @@ CREATE TRIGGER items_deleted AFTER DELETE ON items BEGIN
   SELECT old.pk, old.sk, old.body, NULL, at_ms, expired FROM moment;
 END;
 INSERT INTO moment VALUES (0, 0);
--- A position is spent, so that whoever read the feed before it was off learns of the gap.
+-- Use up a position, so that readers of an earlier feed notice the gap.
 INSERT INTO changes (pk, sk, at_ms, expired) VALUES ('', '', 0, 0);
 DELETE FROM changes;
 """
@@ -131,23 +131,24 @@ def open_for_writing(
 ) -> sqlite3.Connection:
     """Return a connection that writes durably to a file of this layout.
 
-    Nothing is written where nothing has to be changed, nor before the guard has begun.
+    It writes only if the schema or the feed must change, and only after `FileGuard.watch_log`.
 
     Raises:
-        StoreMismatched: a newer release, another program or other indexes made the file.
-        StoreCorrupt: it has tables, views or triggers that are not ours.
-        StoreReplaced: it was replaced meanwhile.
-        StoreUnavailable, StoreUnusable: it cannot be opened.
+        StoreMismatched: a newer release or another program created the file, or it has other
+            indexes.
+        StoreCorrupt: the file has tables, views or triggers that are not ours.
+        StoreReplaced: the file was replaced meanwhile.
+        StoreUnavailable, StoreUnusable: the file cannot be opened.
     """
     with connect(path) as connection:
-        # First of all: a file of another program is not touched, nor one that was tampered with.
+        # First of all: do not touch a file of another program, or one that was tampered with.
         checked = check_schema(connection, path, layout, guard)
         if guard is not None:
             make_private(path)
         _switch_to_wal(connection, path)
         version = _read_version(connection)
         if guard is not None:
-            # Since that read, the connection holds a lock that no restore gets past.
+            # Since that read, the connection holds a lock that keeps restores out.
             guard.watch_log()
         connection.execute("PRAGMA synchronous = FULL")
         if max_bytes is not None:
@@ -166,10 +167,10 @@ def open_for_writing(
 
 
 def open_for_reading(path: str) -> sqlite3.Connection:
-    """Return a further connection to a file that was opened before.
+    """Return a read-only connection to a file that this process has open for writing.
 
     Raises:
-        StoreUnavailable, StoreUnusable: it cannot be opened.
+        StoreUnavailable, StoreUnusable: the file cannot be opened.
     """
     with connect(path) as connection:
         connection.execute("PRAGMA query_only = ON")
@@ -178,12 +179,12 @@ def open_for_reading(path: str) -> sqlite3.Connection:
 
 @contextmanager
 def connect(path: str) -> Generator[sqlite3.Connection]:
-    """Open the file; close it if what follows fails, and say in our own words why.
+    """Open a file. If the body fails, close it and raise SQLite's errors as errors of Holdfast.
 
-    Nothing that the file says is trusted: no function runs because its schema names it.
+    The file is not trusted: its schema cannot call functions.
 
     Raises:
-        StoreUnavailable, StoreUnusable: it cannot be opened.
+        StoreUnavailable, StoreUnusable: the file cannot be opened.
     """
     connection: sqlite3.Connection | None = None
     try:
@@ -204,7 +205,7 @@ def connect(path: str) -> Generator[sqlite3.Connection]:
 
 
 def _connect_sqlite(path: str) -> sqlite3.Connection:
-    """Connect to a file that is there: SQLite must not make one where ours was deleted."""
+    """Connect to an existing file. SQLite must not create one if ours was deleted."""
     name = path
     if path != MEMORY:
         name = f"file://{quote_from_bytes(os.fsencode(os.path.abspath(path)))}?mode=rw"
@@ -218,10 +219,10 @@ def _connect_sqlite(path: str) -> sqlite3.Connection:
 
 
 def _switch_to_wal(connection: sqlite3.Connection, path: str) -> None:
-    """Have the file write ahead, so that readers need not wait for writers.
+    """Switch the file to a write-ahead log, so that readers do not wait for writers.
 
-    SQLite does not wait for other processes when it switches, and says at once that it is busy; so
-    we wait for them by way of an empty transaction, and try again.
+    SQLite does not wait for other processes here, but fails at once as busy. An empty transaction
+    waits for them; then we try again.
     """
     for _ in range(_WAL_ATTEMPTS_MAX):
         try:
@@ -233,9 +234,12 @@ def _switch_to_wal(connection: sqlite3.Connection, path: str) -> None:
                 pass
         else:
             if mode not in ("wal", "memory"):
-                raise StoreUnusable(f"{path} is where SQLite cannot write ahead (mode {mode!r})")
+                raise StoreUnusable(
+                    f"{path} must be on a file system that supports SQLite's write-ahead log; "
+                    f"its journal mode stays {mode!r}"
+                )
             return
-    raise Throttled(f"{path} is being opened by too many processes at once")
+    raise Throttled(f"too many processes open {path} at once; try again")
 
 
 @contextmanager
@@ -266,11 +270,11 @@ def _create_tables(connection: sqlite3.Connection, layout: Layout) -> None:
 
 _Migration: TypeAlias = Callable[[sqlite3.Connection, Layout], None]
 MIGRATIONS: list[_Migration] = [_create_tables]
-"""What brings a file from each schema to the next; never change one that was released."""
+"""Each one migrates a file to the next schema. Never change one that was released."""
 
 
 def _migrate(connection: sqlite3.Connection, path: str, layout: Layout) -> None:
-    # Again, now that nobody else can write: another process may have been faster.
+    # Again, now that no other process can write: one may have migrated the file meanwhile.
     _check_owner(connection, path)
     for migrate in MIGRATIONS[_read_version(connection) :]:
         migrate(connection, layout)
@@ -282,23 +286,24 @@ def _read_version(connection: sqlite3.Connection) -> int:
 
 
 def _check_owner(connection: sqlite3.Connection, path: str) -> None:
-    # Within a transaction, and so at one moment: another process may be making the file just now.
-    # By statements that no table or view of the file can stand in for, as for pragma_user_version.
+    # In one transaction, because another process may be creating the file. Only with statements
+    # that no table or view of the file can imitate, as one could imitate pragma_user_version.
     version = _read_version(connection)
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     is_new = version == 0 and tables == 0
     if not is_new and application != _APPLICATION_ID:
-        raise StoreMismatched(f"{path} is a database of another program")
+        raise StoreMismatched(f"{path} is a database of another program; choose another file")
     if version < 0 or (version == 0 and tables > 0):
         raise StoreCorrupt(f"{path} is damaged: it has schema {version} and {tables} tables")
     if version > len(MIGRATIONS):
         raise StoreMismatched(
-            f"{path} has schema {version}; this release knows {len(MIGRATIONS)}: upgrade holdfast"
+            f"{path} has schema {version}, and this release knows only {len(MIGRATIONS)}: upgrade "
+            "holdfast"
         )
 
 
-# --- a file that may come from anywhere -----------------------------------------------------------
+# --- checks of a file that may be hostile ---------------------------------------------------------
 
 _Object: TypeAlias = tuple[str, str, str, str | None]
 """A row of the schema: type, name, table, statement."""
@@ -307,22 +312,22 @@ _Object: TypeAlias = tuple[str, str, str, str | None]
 def check_schema(
     connection: sqlite3.Connection, path: str, layout: Layout, guard: FileGuard | None = None
 ) -> bool:
-    """Check that a file is ours and as we made it; return whether there was something to check.
+    """Check that Holdfast created a file and its schema is unchanged; return False if it is empty.
 
-    The guard looks before anything is read and as soon as something was: SQLite opens the log that
-    stands there by then, whichever file it connected to.
+    The guard checks the file before and after the first read, because SQLite opens the log by its
+    name, even if that log belongs to another file than the connection.
 
-    Nothing but the schema itself is read before the schema is known to be ours: a view in the place
-    of a table may never end.
+    Only the schema is read until it is known to be ours: a view in place of a table may never end.
 
     Raises:
-        StoreMismatched: a newer release, another program or other indexes made it.
-        StoreCorrupt: it has tables, views or triggers that are not ours, or lacks some.
-        StoreReplaced: it was replaced meanwhile.
+        StoreMismatched: a newer release or another program created the file, or it has other
+            indexes.
+        StoreCorrupt: the file has tables, views or triggers that are not ours, or lacks some.
+        StoreReplaced: the file was replaced meanwhile.
     """
     if guard is not None:
         guard.check_opening()
-    connection.execute("BEGIN")  # one moment: another process may switch the feed
+    connection.execute("BEGIN")  # one snapshot, since another process may switch the feed
     try:
         version = _read_version(connection)
         if guard is not None:
@@ -330,7 +335,7 @@ def check_schema(
         _check_owner(connection, path)
         (encoding,) = connection.execute("PRAGMA encoding").fetchone()
         if encoding != "UTF-8":
-            raise StoreCorrupt(f"{path} has the encoding {encoding}; a store has UTF-8")
+            raise StoreCorrupt(f"{path} must have the encoding UTF-8, got {encoding}")
         if version == 0:
             return False
         found = _read_objects(connection)
@@ -342,14 +347,14 @@ def check_schema(
         _check_objects(path, found, _expected_objects(version, layout, on))
         moments = connection.execute("SELECT 1 FROM moment LIMIT 2").fetchall()
         if len(moments) != int(on):
-            raise StoreCorrupt(f"{path} is damaged: its change feed is half switched on")
+            raise StoreCorrupt(f"{path} is damaged: its change feed is only partly switched on")
         return True
     finally:
         with suppress(sqlite3.Error):
             connection.execute("COMMIT")
 
 
-# SQLite's own, there where somebody ran ANALYZE.
+# Tables that SQLite creates if a user runs ANALYZE.
 _STATISTICS: frozenset[_Object] = frozenset(
     ("table", name, name, f"CREATE TABLE {name}({columns})")
     for name, columns in (
@@ -373,7 +378,7 @@ def _about_objects(objects: frozenset[_Object]) -> frozenset[_Object]:
 def _check_objects(path: str, found: frozenset[_Object], expected: frozenset[_Object]) -> None:
     for kind, name, *_ in sorted(found - expected, key=repr):
         raise StoreCorrupt(
-            f"{path} is damaged or was tampered with: holdfast did not make its {kind!s:.20} "
+            f"{path} is damaged or was tampered with: holdfast did not create its {kind!s:.20} "
             f"{name!r:.80}"
         )
     for kind, name, *_ in sorted(expected - found, key=repr):
@@ -381,7 +386,7 @@ def _check_objects(path: str, found: frozenset[_Object], expected: frozenset[_Ob
 
 
 def _expected_objects(version: int, layout: Layout, changes: bool) -> frozenset[_Object]:
-    """Return the schema that a file of this version has, as SQLite writes it down."""
+    """Return the schema that a file of this version must have, as SQLite stores it."""
     return _build_objects(tuple(MIGRATIONS[:version]), layout, changes)
 
 
@@ -404,9 +409,9 @@ def _check_layout(connection: sqlite3.Connection, path: str, layout: Layout) -> 
     try:
         stored = msgspec.json.decode(row[0], type=Layout)
     except (TypeError, RecursionError, msgspec.MsgspecError) as error:
-        raise StoreCorrupt(f"{path} is damaged: it does not say which indexes it has") from error
+        raise StoreCorrupt(f"{path} is damaged: the list of its indexes cannot be read") from error
     if stored != layout:
-        raise StoreMismatched(f"{path} was made with other indexes: {row[0].decode():.500}")
+        raise StoreMismatched(f"{path} was created with other indexes: {row[0].decode():.500}")
 
 
 def _is_feed_on(connection: sqlite3.Connection) -> bool:
@@ -419,7 +424,7 @@ def _switch_feed(connection: sqlite3.Connection, on: bool) -> None:
 
 
 def _run_script(connection: sqlite3.Connection, script: str) -> None:
-    # Not executescript: that would commit the transaction in which this must stand.
+    # Not executescript, which would commit the enclosing transaction.
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line

@@ -1,6 +1,6 @@
-"""What a batch of writes does to the file: synchronously, in one durable transaction.
+"""`SqliteWriter`: writes a batch of operations to the file, in one durable transaction.
 
-The engine calls `apply` from its writer thread; a simulator calls it directly.
+It is synchronous. The engine calls `apply` in its writer thread; the simulator calls it directly.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ from holdfast.storage.writes import (
 
 __all__ = ["SqliteWriter"]
 
-# As DynamoDB: what expired longer ago is taken for a mistake (seconds in another unit, say).
+# As on DynamoDB: an older ttl is probably a mistake, such as a wrong unit.
 _EXPIRED_SECONDS_MAX = 5 * 365 * 24 * 3600
 _SWEEP_BUSY_MS = 50
 _CHANGES_KEPT_MS = 24 * 3600 * 1000
@@ -70,7 +70,7 @@ _SELECT_ITEM = f"SELECT id, {schema.BODY} FROM items WHERE pk = ? AND sk = ?"
 
 
 class SqliteWriter:
-    """The writing side of a file. Not for use by two threads at once."""
+    """Writes to one file. Not thread-safe."""
 
     def __init__(
         self,
@@ -97,11 +97,11 @@ class SqliteWriter:
             if self.guard is not None:
                 self.guard.release()
                 if isinstance(error, StoreNotFound):
-                    check_openable(path)  # a restore that has just moved it away says more
+                    check_openable(path)  # if a restore just moved the file away, say so instead
             raise
-        # One cursor for all: a connection's own execute() would make a new one each time.
+        # One cursor for all statements: Connection.execute() would create one each time.
         self._cursor = self.connection.cursor()
-        # The attributes that have a column of their own, besides the key.
+        # The attributes that have a column, besides the key.
         self._indexed_columns = [
             TTL,
             *(name for name in layout.key_attributes if name not in (PK, SK)),
@@ -110,10 +110,10 @@ class SqliteWriter:
         self._updates: dict[tuple[str, ...], str] = {}
 
     def apply(self, batch: Sequence[WriteOperation]) -> list[Reply]:
-        """Carry out the operations in one transaction and commit it.
+        """Perform the operations in one transaction and commit it.
 
-        Each operation stands for itself: one that is refused, or fails, leaves the others alone.
-        Where the transaction itself cannot be had or committed, every answer carries the error.
+        An operation that is refused, or fails, does not affect the others. If the transaction
+        itself cannot begin or commit, every reply contains the error.
         """
         try:
             self._begin()
@@ -139,16 +139,16 @@ class SqliteWriter:
         return replies
 
     def sweep(self, limit: int) -> int:
-        """Delete up to that many expired items and old records of the feed; return how many.
+        """Delete up to ``limit`` expired items, and as many old changes; return the larger number.
 
-        It waits only a moment for other processes: there is always a next time.
+        It waits only briefly for other processes, because it will run again.
 
         Raises:
             StoreUnavailable, StoreUnusable: the file cannot be written now.
         """
         try:
             self._cursor.execute(f"PRAGMA busy_timeout = {_SWEEP_BUSY_MS}")
-            # Apart: a feed that cannot be trimmed keeps nothing from expiring.
+            # Two transactions: a feed that cannot be trimmed must not keep items from expiring.
             return max(self._delete_expired(limit), self._trim_changes(limit))
         except sqlite3.Error as error:
             raise self._store_error(error) from error
@@ -166,10 +166,10 @@ class SqliteWriter:
             ).rowcount
 
     def _trim_changes(self, limit: int) -> int:
-        """Delete the oldest records of the feed, up to the first that is to be kept.
+        """Delete the oldest changes of the feed, up to the first that is not old enough.
 
-        Not simply those that are old: the clock may have been set back, and a feed has no gaps. One
-        that does not say when it was written goes with the next one that does.
+        Not all old ones: the clock may have been set back, and the feed must not have gaps. A
+        damaged change without a time is deleted together with the next one that has a time.
         """
         before_ms = self._clock.now_ms() - _CHANGES_KEPT_MS
         dated = self._cursor.execute(
@@ -195,8 +195,8 @@ class SqliteWriter:
 
     def close(self) -> None:
         """Close the file."""
-        with suppress(sqlite3.ProgrammingError):  # it was closed before
-            # First, since SQLite keeps a file open for as long as there are statements.
+        with suppress(sqlite3.ProgrammingError):  # already closed
+            # First, because SQLite keeps a file open as long as it has statements.
             self._cursor.close()
         self.connection.close()
         if self.guard is not None:
@@ -213,16 +213,16 @@ class SqliteWriter:
             raise
 
     def _commit(self) -> None:
-        """Commit, if the file still stands where it was opened.
+        """Commit, if the file is still the one that was opened.
 
         Raises:
-            StoreReplaced: it does not: what was written there would be lost.
+            StoreReplaced: the file was replaced, and the writes would be lost.
         """
         if self.guard is not None:
             self.guard.check()
         self._cursor.execute("COMMIT")
         if self.guard is not None:
-            self.guard.check_file()  # it takes a while until the disk has it
+            self.guard.check_file()  # again, because a commit takes a while
 
     def _roll_back(self) -> None:
         with suppress(sqlite3.Error):
@@ -232,7 +232,7 @@ class SqliteWriter:
         return Reply(error=self._store_error(error))
 
     def _store_error(self, error: Exception) -> Exception:
-        """Return the error as ours; where the file was replaced, that is what is wrong."""
+        """Return the Holdfast error; if the file was replaced, say that instead."""
         if self.guard is not None and isinstance(error, sqlite3.Error):
             try:
                 self.guard.check_file()
@@ -241,7 +241,11 @@ class SqliteWriter:
         return store_error(error, self.path)
 
     def _outcome_unknown_reply(self, error: sqlite3.Error) -> Reply:
-        return Reply(error=OutcomeUnknown(f"{self.path}: the commit failed: {error}"))
+        return Reply(
+            error=OutcomeUnknown(
+                f"{self.path}: the commit failed, and may take effect later: {error}"
+            )
+        )
 
     def _execute(self, operation: WriteOperation) -> Reply:
         match operation:
@@ -262,7 +266,7 @@ class SqliteWriter:
         except ItemDamaged as error:
             if isinstance(write, Update) or write.condition is not None or returning == "old":
                 return Reply(error=error, units=WRITE_UNITS_MIN)
-            # What cannot be read can still be replaced or deleted.
+            # A damaged item can still be replaced or deleted.
             self._cursor.execute("DELETE FROM items WHERE pk = ? AND sk = ?", write.key)
             row, old = None, None
         if not holds(write.condition, old):
@@ -276,7 +280,7 @@ class SqliteWriter:
         return Reply(value, write_units(old, new, self.layout))
 
     def _put_new(self, put: Put, returning: str) -> Reply:
-        """Put an item where there must be none: one statement instead of two."""
+        """Put an item under a key that must be free, with one statement instead of two."""
         if self._insert(put.item):
             value = dict(put.item) if returning == "new" else None
             return Reply(value, new_item_units(put, self.layout))
@@ -316,7 +320,7 @@ class SqliteWriter:
 
     def _item_after(self, write: TransactionWrite, old: Item | None) -> Item | None:
         new = item_after(write, old)
-        # Whatever else is written was weighed when it was admitted.
+        # The size of a put was checked when it was validated.
         if isinstance(write, Update) and new is not None:
             size = item_bytes(new)
             if size > ITEM_BYTES_MAX:
@@ -343,7 +347,7 @@ class SqliteWriter:
             self._update(row, old, new)
 
     def _update(self, row: int, old: Item, new: Item) -> None:
-        # Only the columns that change: SQLite writes an index anew for each that is named.
+        # Only the columns that change: SQLite rewrites the index of each column named.
         moved = tuple([name for name in self._indexed_columns if old.get(name) != new.get(name)])
         statement = self._updates.get(moved)
         if statement is None:
@@ -353,8 +357,8 @@ class SqliteWriter:
         self._cursor.execute(statement, values)
 
     def _insert(self, item: Mapping[str, Any]) -> bool:
-        """Insert the item if there is none with its key; return whether there was none."""
-        # Only the columns that it has: to bind a NULL costs almost as much as to bind a value.
+        """Insert the item unless there is one with its key; return whether it was inserted."""
+        # Only the columns that it has: binding a NULL costs almost as much as binding a value.
         placed = tuple([name for name in self._indexed_columns if name in item])
         statement = self._inserts.get(placed)
         if statement is None:
