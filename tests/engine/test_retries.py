@@ -228,7 +228,7 @@ async def test_a_plain_function_that_takes_too_long_can_do_nothing_more(
         assert await run.result(timeout=60) == {"attempt": 2}
         timed_out.set()
         assert await asyncio.to_thread(over.wait, 60)
-    assert caught == ["Over"]
+    assert caught == ["VisitClosed"]
     assert [entry.kind for entry in (await run.history()).entries] == [
         "attempt",
         "node",
