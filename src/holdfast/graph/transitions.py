@@ -1,4 +1,4 @@
-"""What follows from an outcome: the deciding of a graph, without any doing."""
+"""How a graph decides: pure functions from an execution and an outcome to a decision."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from holdfast.model.reducers import reduced
 __all__ = ["BRANCHES_MAX", "effect_of", "retry_events", "step"]
 
 BRANCHES_MAX = 10_000
-"""How many branches a fork can have."""
+"""The maximum number of branches of a fork."""
 
 
 def effect_of(execution: Execution, path: str, plan: Plan) -> RunNode:
@@ -46,10 +46,10 @@ def effect_of(execution: Execution, path: str, plan: Plan) -> RunNode:
 
 
 def step(execution: Execution, path: str, outcome: Outcome, *, now_ms: int, plan: Plan) -> Decision:
-    """Decide what follows from what came of a strand's node.
+    """Decide what follows from the outcome of a strand's node.
 
     Raises:
-        UnknownNode: it stands at a node that the graph does not have.
+        UnknownNode: the graph does not have the node at which the strand stands.
     """
     strand = _strand(execution, path)
     node_plan = plan.node_plan(strand.node)
@@ -87,9 +87,9 @@ def step(execution: Execution, path: str, outcome: Outcome, *, now_ms: int, plan
 def retry_events(
     execution: Execution, node: str | None, request: str, *, now_ms: int, plan: Plan
 ) -> tuple[Event, ...]:
-    """Decide what follows from a request to let a failed run go on, at a node perhaps.
+    """Decide how a failed run continues after a retry, optionally at a node.
 
-    A node of a branch is gone back to by the branches that are among its nodes, and not over.
+    If the node is inside branches, each branch of that region that has not ended goes back to it.
     """
     going_on = Rerouted(now_ms, None, "retried", request)
     region = None if node is None else plan.regions.get(node)
@@ -122,7 +122,7 @@ def _next_node(
     if isinstance(edge, RouteEdge) and not node_plan.ops:
         to = edge.to
     else:
-        # Also where nothing depends on it: what cannot be reduced must not become a fact.
+        # Always reduced: a delta that cannot be reduced must not be recorded.
         after = reduced(execution.visible_state(path), delta, node_plan.ops)
         match edge:
             case None:
@@ -133,7 +133,7 @@ def _next_node(
                 to = _chosen_node(edge, edge.chooser(node_plan.codec.typed(after)), plan)
             case ForkEdge():
                 return edge.join, _fork(node_plan.node, edge, after, node_plan.ops)
-    # What leads to the join, or to the end, is the end of a branch.
+    # A branch ends where its route leads to the join or to the end.
     return None if to == node_plan.join else to, None
 
 
@@ -213,10 +213,9 @@ def _failed(
 def _failure_event(
     execution: Execution, path: str, node: Node, failure: Failure, now_ms: int
 ) -> Event:
-    """Return how it ends that a node failed for good.
+    """Return the event for a node that is not retried.
 
-    A branch takes those beside it along, and the strand from which they came, unless it was
-    declared to spare them.
+    A failed branch fails its fork and the strand around it, unless the fork spares the others.
     """
     while path and not execution.spares(path):
         path = outer_path(path)

@@ -20,23 +20,23 @@ from holdfast.model.program import Effect, Program
 __all__ = ["BranchDriver", "run_branches"]
 
 CONCURRENT_BRANCHES_MAX = 100
-"""How many branches of one run a worker performs at a time."""
+"""The maximum number of branches of one run that a worker performs at the same time."""
 STATE_COPIES_BYTES_MAX = 64 * 1024**2
-"""How many bytes their copies of the state may have together; one branch is always performed."""
-# While some branches wait and others work, the inbox is looked into, at first often.
+"""The maximum size of all their copies of the state. At least one branch always runs."""
+# How often the inbox is read while some branches wait and others run: at first often.
 _POLL_SECONDS = 0.25
 _POLL_SECONDS_MAX = 5.0
 
 
 class BranchDriver(Protocol):
-    """What is needed of whoever drives the run."""
+    """What the branches need of the driver of their run."""
 
     signal_arrived: asyncio.Event
-    """Set when a signal came in this process."""
+    """Set when this process delivers a signal to the run."""
 
     @property
     def stopping(self) -> bool:
-        """Whether nothing more is to be begun."""
+        """Whether no further effect may begin."""
         ...
 
     async def run_branch(self, effect: Effect) -> Decision | None:
@@ -44,7 +44,7 @@ class BranchDriver(Protocol):
         ...
 
     async def write_ending(self, decision: Decision) -> None:
-        """Write down what ends branches, or the run."""
+        """Write a decision that ends branches, or the run."""
         ...
 
     async def poll_inbox(self) -> None:
@@ -52,14 +52,14 @@ class BranchDriver(Protocol):
         ...
 
     async def sleep_until_due(self, max_seconds: float) -> None:
-        """Return when a wait's time is up, or after that many seconds."""
+        """Return when the next wait is due, or after ``max_seconds``."""
         ...
 
 
 async def run_branches(
     driver: BranchDriver, claimed: ClaimedRun, program: Program, effects: Iterable[Effect]
 ) -> None:
-    """Perform effects and what follows from them, until all that is left waits, or has ended."""
+    """Perform effects and the effects that follow, until every branch waits or has ended."""
     runner = _BranchRunner(driver, claimed, program)
     runner.add(effect.branch for effect in effects)
     try:
@@ -69,23 +69,23 @@ async def run_branches(
 
 
 class _BranchRunner:
-    """The branches that are under way."""
+    """The branches of one run that are ready or running."""
 
     def __init__(self, driver: BranchDriver, claimed: ClaimedRun, program: Program) -> None:
         self._driver = driver
         self._claimed = claimed
         self._program = program
         self._ready: deque[str] = deque()
-        # By the fork that has as many branches under way as it wants at once.
+        # Branches that wait for room, by the fork that runs as many as it may.
         self._blocked_by_fork: dict[str, deque[str]] = {}
         self._tasks: dict[asyncio.Task[Decision | None], str] = {}
         self._capacity = _ForkCapacity()
-        # What is ready or under way: two branches that end may both lead to the one after them.
+        # Ready or running. Two branches that end together lead to the same join: it runs once.
         self._active: set[str] = set()
         self._poll_seconds = _POLL_SECONDS
 
     def add(self, paths: Iterable[str], *, first: bool = False) -> None:
-        """Let branches wait for their turn; ``first`` before those that have not begun yet."""
+        """Queue branches; with ``first``, in front of those that have not begun yet."""
         waiting = self._claimed.waits.waiting
         new = [path for path in paths if path not in self._active and path not in waiting]
         self._active.update(new)
@@ -96,7 +96,7 @@ class _BranchRunner:
             self._ready.extend(admitted)
 
     async def run(self) -> None:
-        """Perform them until all that is left waits, or has ended."""
+        """Perform the queued branches until every branch waits or has ended."""
         while True:
             self._start_ready()
             if not self._tasks:
@@ -122,7 +122,7 @@ class _BranchRunner:
             self._tasks[task] = path
 
     def _concurrency_max(self) -> int:
-        """Return how many are performed at a time: each has a copy of the state."""
+        """Return how many branches may run at the same time: each has a copy of the state."""
         return max(
             min(
                 CONCURRENT_BRANCHES_MAX,
@@ -132,7 +132,7 @@ class _BranchRunner:
         )
 
     def _admit(self, path: str) -> bool:
-        """Return whether there is room for a branch; where there is none, it is held back."""
+        """Return whether a branch may run now; otherwise queue it behind its full fork."""
         full = self._capacity.full_fork(path, self._claimed.execution)
         if full is None:
             self._capacity.add(path)
@@ -141,7 +141,7 @@ class _BranchRunner:
         return False
 
     def _remove(self, path: str) -> None:
-        """Let others have the room of a branch of which nothing is under way any more."""
+        """Give the room of a branch that no longer runs to other branches of its forks."""
         self._active.discard(path)
         for fork in self._capacity.remove(path):
             self._admit_blocked(fork)
@@ -161,7 +161,7 @@ class _BranchRunner:
         self._blocked_by_fork.pop(fork, None)
 
     async def _wait_first_done(self) -> list[asyncio.Task[Decision | None]]:
-        """Return tasks that are done, in their order; none where something else came to pass."""
+        """Return the tasks that are done, in order; none if a signal or a timer came first."""
         if not self._claimed.waits.waiting:
             await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
             return [task for task in self._tasks if task.done()]
@@ -188,13 +188,13 @@ class _BranchRunner:
             within = decision.ended_strand(path) or ""
             await self.stop(lambda other: is_within(other, within))
             await self._driver.write_ending(decision)
-        # What follows comes first, so that the branch keeps its room.
+        # The next effect of the branch comes first, so that the branch keeps its room.
         self.add(self._claimed.execution.strands_after(path), first=True)
         for fork in self._capacity.remove(path):
             self._admit_blocked(fork)
 
     async def stop(self, selects: Callable[[str], bool]) -> None:
-        """Stop some of them, and wait until nothing of theirs is under way."""
+        """Cancel the selected branches, and wait until they and their writes have stopped."""
         stopped = {task: path for task, path in self._tasks.items() if selects(path)}
         for task in stopped:
             del self._tasks[task]
@@ -205,19 +205,19 @@ class _BranchRunner:
             for task, path in stopped.items():
                 self._remove(path)
                 if not task.cancelled():
-                    task.exception()  # it was to be stopped, and nobody asks how it was
+                    task.exception()  # retrieved, so that asyncio does not log it
         await self._claimed.journal.wait_for_writes()
 
 
 async def _wait_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Return when tasks are done, even where whoever waits is cancelled meanwhile."""
+    """Return when all tasks are done, also if the caller is cancelled meanwhile."""
     left: set[asyncio.Task[Any]] = set(tasks)
     cancelled: asyncio.CancelledError | None = None
     while left:
         try:
             left = (await asyncio.wait(left))[1]
         except asyncio.CancelledError as error:
-            # They would go on without anybody, and write.
+            # Tasks that nothing waits for would go on and write.
             cancelled = error
             left = {task for task in left if not task.done()}
     if cancelled is not None:

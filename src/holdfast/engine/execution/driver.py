@@ -1,8 +1,9 @@
-"""Drives one run that this worker holds, from the claim until it lets go of it.
+"""Drives one claimed run, from the claim until this worker releases the run.
 
-The order of the steps is the protocol: a claim is decided in the row, then the journal is read,
-then, if the last owner did not let go by itself, a fence is put where it would write next. Only
-then is anything performed, and nothing is let go of before every write of ours is decided.
+The order of the steps is the protocol. The row decides the claim. Then the driver reads the
+journal. If the last owner did not release the run, the driver writes a fence at the position where
+that owner would write next. Only then does it perform effects. It releases the run after the
+outcome of each of its own writes is known.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _NEWER_VERSION_BACKOFF_MS = 30_000
 
 
 class Driver:
-    """Decides what is done next with one claimed run, and has it done."""
+    """Drives one claimed run: reads it, performs its effects, and releases it."""
 
     def __init__(self, claimed: ClaimedRun, program: Program) -> None:
         self.claimed = claimed
@@ -56,13 +57,13 @@ class Driver:
         self._ending = RunEnding(claimed)
         self._exit = RunExit(claimed, program, self._ending)
         self._task: asyncio.Task[None] | None = None
-        # How often the task was cancelled only to leave the node, and is not told so yet.
+        # Cancellations of the task that only interrupt an effect, and are not taken back yet.
         self._interruptions = 0
-        # One that was only just made is known without being read.
+        # The row of a run that this process just started need not be read.
         self._read_before = claimed.journal.is_loaded
 
     async def drive(self) -> None:
-        """Go on with the run until it pauses, ends, or is not ours any more."""
+        """Drive the run until it pauses or ends, or this worker loses it."""
         self._task = asyncio.current_task()
         try:
             with suppress(ClaimLost):
@@ -77,7 +78,7 @@ class Driver:
         except StoreOutage as outage:
             await self._exit.release_on_outage(outage.error)
         except (PositionTaken, JournalConflict):
-            self.claimed.journal.invalidate()  # what we know is not all there is: read it again
+            self.claimed.journal.invalidate()  # another process wrote: read the journal again
         except asyncio.CancelledError:
             if (
                 not self._interruptions
@@ -92,13 +93,13 @@ class Driver:
         await self._clear_interruptions()
 
     async def _clear_interruptions(self) -> None:
-        """Take interruptions back once the node was left, whatever it was left by.
+        """Take interruptions back after the effect has stopped.
 
-        One that came together with another error may have been lost in it, or may be delivered
-        only where the task waits next: either way it must not pass for a cancellation of the run.
+        An interruption that came together with another error may be lost, or delivered at the next
+        await of the task. In both cases it must not look like a cancellation of the task.
 
         Raises:
-            CancelledError: the task was cancelled besides.
+            CancelledError: the task was also cancelled from outside.
         """
         task = self._task
         if task is None or not self._interruptions:
@@ -112,30 +113,30 @@ class Driver:
             raise asyncio.CancelledError
 
     async def _release_on_error(self, error: Exception) -> None:
-        """Put a run aside that cannot be gone on with, also if its row cannot say all of it."""
+        """Release a run that cannot continue, also if its row refuses the full report."""
         try:
             await self._exit.release_on_error(error)
         except StoreClosed:
             raise
         except Exception as refused:
-            # An error that comes again each time must not go round for ever: it is counted.
+            # This release counts the failure, so that a lasting error ends in quarantine.
             _log.error("%s: the driver broke", self.claimed.head.key.log_name, exc_info=refused)
             await self._exit.release_minimally(refused)
 
     def interrupt(self, *, journal_changed: bool) -> None:
-        """Leave the node; if the run was overtaken, read its journal again.
+        """Interrupt the running effect; with ``journal_changed``, read the journal again.
 
-        A write is never interrupted: nothing may be let go of before its fate is known.
+        A write is never interrupted: its outcome must be known before the run is released.
         """
         if journal_changed:
             self.claimed.journal.invalidate()
         if self.claimed.claim.in_node and self._task is not None:
-            # Only here: otherwise a later cancellation of the task would pass for an interruption.
+            # Only here: elsewhere a later cancellation of the task would look like this one.
             self._interruptions += 1
             self._task.cancel()
 
     def on_signal(self) -> None:
-        """Hear that a signal came."""
+        """Note that this process delivered a signal to the run."""
         self.signal_arrived.set()
 
     # --- the run ----------------------------------------------------------------------------------
@@ -146,7 +147,7 @@ class Driver:
             await self._ending.clean_up()
             return
         if claimed.head.version > self._program.version:
-            # Left to workers that are up to date: ours may lack the node at which it stands.
+            # A newer worker continues it: this version may lack the node.
             due_ms = claimed.now_ms() + _NEWER_VERSION_BACKOFF_MS
             failures = claimed.head.resume_failures
             await self._exit.release("newer_version", due_ms=due_ms, failures=failures)
@@ -163,7 +164,7 @@ class Driver:
                 await self._advance()
 
     async def _resume(self) -> None:
-        """Read the journal, fence it if need be, and carry out what was asked for meanwhile."""
+        """Read the journal, fence it if needed, and carry out a pending retry, cancel or expiry."""
         claimed = self.claimed
         if self._read_before:
             await claimed.row.read()
@@ -177,12 +178,13 @@ class Driver:
         claimed.apply_loaded(loaded)
         retry = claimed.head.pending_retry(claimed.execution)
         opens = retry is not None and claimed.execution.ending != "cancelled"
-        # Only a retry follows an end: where none is owed, no write of a stalled owner fits behind
-        # it, and no fence is needed. The row stays torn, so that a later retry writes the fence.
+        # Only a retry follows an end. Without one, no write of a stalled owner fits behind the end,
+        # and no fence is needed. The row keeps needs_fence, so that a later retry writes the fence.
         if claimed.head.needs_fence and (opens or claimed.execution.ending is None):
             await claimed.journal.write(
                 (Fenced(claimed.now_ms(), claimed.head.epoch, claimed.claim.worker_id),)
             )
+            # The fence stands: after a conflict the journal needs no other.
             claimed.row.mark_fenced()
         if retry is not None and opens:
             await claimed.journal.write(
@@ -207,8 +209,8 @@ class Driver:
 
     @property
     def _consecutive_losses(self) -> int:
-        """How many workers were lost since the run last got on, or was let go of."""
-        # The journal knows of the first, the row of the second.
+        """How many workers were lost since the run last made progress or was released."""
+        # The journal shows progress, the row shows releases.
         return min(self.claimed.execution.fences, self.claimed.head.losses)
 
     async def _advance(self) -> None:
@@ -252,14 +254,14 @@ class Driver:
             if visit.stale:
                 return WentStale()
             claimed.waits.set_waiting(effect.branch, visit.pending)
-            if claimed.inbox.signals is not signals:  # it knows the inbox as it was when it asked
+            if claimed.inbox.signals is not signals:  # the effect saw an older inbox
                 claimed.waits.mark_changed()
             return None
         finally:
             visit.close()
             if alone:
                 claimed.claim.leave_node()
-                await claimed.journal.wait_for_writes()  # what the node left behind
+                await claimed.journal.wait_for_writes()  # those that the effect began
 
     async def _wait_for_attempt(self, effect: Effect, now: int) -> bool:
         """Wait in place or pause until an effect may be performed; return whether it is time."""
@@ -295,7 +297,7 @@ class Driver:
             return await self._commit(branch, failed, alone=alone)
         return None
 
-    # --- what branches need: see Conductor --------------------------------------------------------
+    # --- what branches need: see BranchDriver -----------------------------------------------------
 
     @property
     def stopping(self) -> bool:

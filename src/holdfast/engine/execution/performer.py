@@ -73,9 +73,8 @@ async def perform(
             except NotPausable as refusal:
                 error = refusal
             _raise_engine_error(error, visit)
-            if _is_from_other_visit(
-                error, visit
-            ):  # ours is not: to drop the run would tell nobody why
+            if _is_from_other_visit(error, visit):
+                # This visit is open: to drop the run would hide the node's mistake.
                 error = NodeError(str(error))
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                 raise
@@ -83,7 +82,7 @@ async def perform(
                 raise
             return Raised(_failure(effect, error), error, _elapsed_ms(began, clock))
         finally:
-            del error  # or it would keep alive what its traceback does, and that would keep it
+            del error  # breaks the cycle of the error, its traceback and this frame
 
 
 def _failure(effect: Effect, error: BaseException) -> Failure:
@@ -170,7 +169,7 @@ def _duration(span_ms: int | None) -> timedelta | None:
 
 
 def _is_light(value: Any) -> bool:
-    # Most nodes return some fields with a number or a short text each: no more is spent on these.
+    # Most nodes return a few fields with numbers or short texts: these are not measured.
     if type(value) is dict and len(fields := cast(dict[Any, Any], value)) <= _LIGHT_FIELDS_MAX:
         for each in fields.values():
             if type(each) is str:
@@ -190,7 +189,7 @@ async def _call_with_timeout(node: Node, state: Any, visit: Visit, threads: Node
     try:
         async with timeout:
             value = await _call_and_drain(node, state, visit, threads)
-        if not timeout.expired():  # or it was cancelled, and took no notice
+        if not timeout.expired():  # otherwise the node ignored its cancellation
             return value
     except TimeoutError:
         if not timeout.expired():
@@ -199,11 +198,11 @@ async def _call_with_timeout(node: Node, state: Any, visit: Visit, threads: Node
 
 
 async def _call_and_drain(node: Node, state: Any, visit: Visit, threads: NodeThreads) -> Any:
-    """Run a node until the calls that it began and did not wait for are over, too."""
+    """Run a node, and wait for the calls that it began and did not await."""
     try:
         value = await _call(node, state, visit, threads)
     except Exception:
-        await visit.wait_for_other_calls()  # they are paid, and a further attempt needs them
+        await visit.wait_for_other_calls()  # the next attempt needs their records
         raise
     await visit.wait_for_other_calls()
     return value
@@ -219,13 +218,13 @@ async def _call(node: Node, state: Any, visit: Visit, threads: NodeThreads) -> A
     try:
         return await loop.run_in_executor(threads, call)
     except asyncio.CancelledError:
-        # A thread cannot be stopped: it goes on, but whatever it asks of the context fails.
+        # A thread cannot be stopped. It goes on, but its context refuses every request.
         visit.close()
         raise
 
 
 def _raise_engine_error(error: BaseException, visit: Visit) -> None:
-    """Raise what is ours of a group, as a TaskGroup wraps it."""
+    """Raise the engine's own error out of an exception group, as a TaskGroup makes one."""
     if isinstance(error, BaseExceptionGroup):
         group = cast(BaseExceptionGroup[BaseException], error)
         ours = [each for each in _leaf_errors(group) if not _is_from_other_visit(each, visit)]
@@ -244,7 +243,7 @@ def _leaf_errors(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseExcep
 
 
 def _is_from_other_visit(error: BaseException, visit: Visit) -> bool:
-    """Return whether a node used the context of another one, which is over."""
+    """Return whether the node used the context of another node that has finished."""
     return isinstance(error, VisitClosed) and error.visit is not visit
 
 
