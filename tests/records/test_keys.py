@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import InvalidName, JournalDamaged
+from holdfast.model.names import LABELS_MAX, validated_labels
 from holdfast.records.keys import (
     DueQueue,
     IndexKey,
@@ -19,7 +20,6 @@ from holdfast.records.keys import (
     shard_of_run,
     ticket_number,
 )
-from holdfast.records.names import LABELS_MAX, validated_labels
 from holdfast.records.settings import SHARDS, SHARDS_MAX
 
 names = st.text("abcdefghij-.@0123456789äß ", min_size=1, max_size=20)

@@ -24,13 +24,13 @@ from holdfast.graph import Graph
 from holdfast.graph.values import TooLarge, check_size
 from holdfast.model.budget import BudgetLimits
 from holdfast.model.execution import Execution
+from holdfast.model.names import POOL_LABEL
 from holdfast.model.run import OnBusy
 from holdfast.records.codec import canonical_hash, compress, encode
 from holdfast.records.head import Head, JournalExtent, RunRef, head_of, is_past_ttl
 from holdfast.records.journal import record_write
 from holdfast.records.keys import DueQueue, IndexKey, RunKey, shard_of_run
 from holdfast.records.lifetime import retention_class, retention_seconds, ttl_of
-from holdfast.records.names import POOL_LABEL
 from holdfast.records.run_writes import create_write
 from holdfast.records.settings import UserHash
 
