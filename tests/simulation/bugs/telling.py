@@ -134,7 +134,7 @@ def an_answer_recorded_before_its_text_is_written(patch: pytest.MonkeyPatch) -> 
 
 @bug("telling")
 def an_attempt_that_begins_and_nobody_is_told(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(text_stream._TextReader, "_note_attempt", lambda *arguments: False)
+    patch.setattr(text_stream._TextReader, "_is_restart", lambda *arguments, **values: False)
 
 
 @bug("telling")

@@ -13,7 +13,7 @@ from holdfast.engine.execution.claimed_run import ClaimedRun, JournalConflict
 from holdfast.engine.execution.node_threads import NodeThreads
 from holdfast.engine.history.text_stream import TokenWriter
 from holdfast.engine.journal.writer import PositionTaken
-from holdfast.engine.runs.children import ChildRequest, child_id, poll_child, start_child
+from holdfast.engine.runs.children import ChildRequest, child_id, deliver_child_end, start_child
 from holdfast.model.child import child_signal
 from holdfast.model.quota import Cost, Quota
 from holdfast.records import ambiguous_call
@@ -123,7 +123,7 @@ class ExternalEffects:
             raise JournalConflict from None
         return head.key.id
 
-    async def poll_child(self, id: str) -> bool:
+    async def deliver_child_end(self, id: str) -> bool:
         """Return whether a child has ended; if so, its end is in the inbox then.
 
         Raises:
@@ -134,7 +134,7 @@ class ExternalEffects:
         # Told once, it is not told again: then it must be known for sure whether it goes on.
         consistent = claimed.was_taken(child_signal(id))
         ended = await claimed.retry_store_errors(
-            lambda: poll_child(
+            lambda: deliver_child_end(
                 claimed.kernel,
                 claimed.owner.local_workers,
                 claimed.head,

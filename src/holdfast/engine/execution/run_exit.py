@@ -19,7 +19,7 @@ from holdfast.engine.runs.obligations import (
     settle_obligations,
 )
 from holdfast.engine.runs.removal import free_run, freed_at_ms
-from holdfast.engine.runs.session_turns import defer_to_earlier
+from holdfast.engine.runs.session_turns import needs_turn, prune_earlier, replace_earlier
 from holdfast.errors import ConditionFailed, StoreError
 from holdfast.graph import Graph
 from holdfast.model.event import Cancelled, Expired, Failure, WaitsRecorded
@@ -78,11 +78,12 @@ class RunExit:
     async def wait_in_session_queue(self) -> None:
         """Go back into the queue of the run's session, unless it stands in front there."""
         claimed = self._claimed
+        if not needs_turn(claimed.head, claimed.execution):
+            return
         while claimed.execution.ending is None and await claimed.retry_store_errors(
-            lambda: defer_to_earlier(
-                claimed.kernel, claimed.owner.local_workers, claimed.head, claimed.execution
-            )
+            lambda: prune_earlier(claimed.kernel, claimed.head)
         ):
+            await replace_earlier(claimed.kernel, claimed.owner.local_workers, claimed.head)
             if claimed.head.status == "closing":
                 await claimed.write_events((Expired(claimed.now_ms()),))
                 return

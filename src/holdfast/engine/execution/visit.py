@@ -543,20 +543,20 @@ class Visit:
             answer = self.strand.answers.get(key)
             if answer is None:
                 wait = await self.begin_wait(key, name, None)
-                await self._poll_child(id, wait)
+                await self._deliver_child_end(id, wait)
                 answer = await self.resolve_wait(wait)
         report: dict[str, Any] = answer.payload if isinstance(answer, SignalTaken) else {}
         failure = None if report["failure"] is None else Failure(**report["failure"])
         return RunOutcome(report["status"], report["state"], failure)
 
-    async def _poll_child(self, id: str, wait: Wait) -> None:
+    async def _deliver_child_end(self, id: str, wait: Wait) -> None:
         """Ask for a child's end, unless it lies ready, or we are sure to be told of it."""
         claimed, name = self.claimed, child_signal(id)
         waits = wait in claimed.known_waits(self.branch)
         if self._has_signal(name) or (waits and not claimed.was_taken(name)):
             return
         try:
-            ended = await self.external.poll_child(id)
+            ended = await self.external.deliver_child_end(id)
         except ClaimLost as lost:
             self._lost_error = lost
             raise

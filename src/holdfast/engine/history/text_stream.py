@@ -251,20 +251,23 @@ class _TextReader:
                 continue
             first, stream = numbered[begin][2], streams[entry.stream]
             self._position = TextCursor(self._head.generation, spool, number, index + 1)
+            attempt = (spool, entry.stream)
+            restarted = self._is_restart(stream.call, attempt, first=first.first)
+            self._attempts[stream.call] = attempt
             yield TextPiece(
                 call=stream.call,
                 name=stream.name,
                 text="".join(each.text for _, _, each in numbered[begin:end]),
                 cursor=str(self._position),
                 last=entry.last,
-                restarted=self._note_attempt(stream.call, (spool, entry.stream), first.first),
+                restarted=restarted,
             )
             begin = end
 
-    def _note_attempt(self, call: str, attempt: tuple[SpoolKey, int], first: bool) -> bool:
+    def _is_restart(self, call: str, attempt: tuple[SpoolKey, int], *, first: bool) -> bool:
+        """Return whether an attempt takes the place of another one that the caller has read."""
         before = self._attempts.get(call)
-        self._attempts[call] = attempt
         if before is None:
-            # What was read before the cursor is not known: perhaps an attempt that came to nothing.
+            # The text before the cursor is unknown here: it may be that of a failed attempt.
             return first and self._has_cursor
         return before != attempt

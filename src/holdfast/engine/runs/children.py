@@ -63,8 +63,8 @@ from holdfast.records.keys import RunKey, children_range
 __all__ = [
     "ChildRequest",
     "child_id",
+    "deliver_child_end",
     "load_child_rows",
-    "poll_child",
     "settle_family",
     "start_child",
 ]
@@ -231,7 +231,7 @@ def _as_parent(head: Head) -> RunRef:
 # --- what is owed ---------------------------------------------------------------------------------
 
 
-async def poll_child(
+async def deliver_child_end(
     kernel: Kernel, workers: LocalWorkers, parent: Head, id: str, *, read_journal: bool
 ) -> bool:
     """See to it that a run is told of a child that has ended; return whether it has.
