@@ -1,4 +1,4 @@
-"""How a run ended, and what whoever waited for it gets: its state, or an error."""
+"""How a run ended, and the state or the error that its callers get."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _UNSUCCESSFUL: dict[str, type[Unsuccessful]] = {
 
 
 class RunOutcome(msgspec.Struct, frozen=True):
-    """How a run ended, and with what."""
+    """How a run ended, with its last state and its failure."""
 
     status: str
     state: dict[str, Any]
@@ -30,10 +30,10 @@ class RunOutcome(msgspec.Struct, frozen=True):
 
 
 def result_of(id: str, outcome: RunOutcome, graph: Graph | None) -> Any:
-    """Return the state with which a run finished, as its graph has it where that is known.
+    """Return the state with which a run finished, in the graph's type if the graph is known.
 
     Raises:
-        RunFailed, RunCancelled, RunExpired, RunQuarantined: it ended otherwise.
+        RunFailed, RunCancelled, RunExpired, RunQuarantined: the run ended in another way.
     """
     if outcome.status != "finished":
         failure = outcome.failure or Failure("", f"the run is {outcome.status}")
