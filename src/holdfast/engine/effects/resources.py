@@ -1,4 +1,4 @@
-"""What the nodes of this process do something to the world with, besides the store."""
+"""What the nodes of this process use besides the store: models, quotas and budget accounts."""
 
 from __future__ import annotations
 
@@ -19,34 +19,40 @@ _NAME_CHARS_MAX = 58
 
 
 def check_resources(models: Mapping[str, Model] | None, quotas: Mapping[str, Quota] | None) -> None:
-    """Check what nodes are to do something to the world with.
+    """Check the models and quotas of an application.
 
     Raises:
-        InvalidRequest: one of them is not a model, or not a quota, or a quota of no model.
+        InvalidRequest: a model or a quota is invalid, or a quota limits an unknown model.
     """
     for field, given in (("models", models), ("quotas", quotas)):
         if not isinstance(given, Mapping | None):
-            raise InvalidRequest(f"{field} are a dict by name, not {given!r:.80}", field=field)
+            raise InvalidRequest(f"{field} must be a dict by name, got {given!r:.80}", field=field)
     for name, model in (models or {}).items():
         if not isinstance(name, str) or not name:
-            raise InvalidRequest(f"a model's name is text, not {name!r:.80}", field="models")
+            raise InvalidRequest(
+                f"the name of a model must be a text, got {name!r:.80}", field="models"
+            )
         if len(name) > _NAME_CHARS_MAX or "#" in name:
             raise InvalidRequest(
-                f"a model's name has at most {_NAME_CHARS_MAX} letters, and no '#' among them: "
-                f"{name!r:.80} cannot be one",
+                f"the name of a model must have at most {_NAME_CHARS_MAX} characters and no '#', "
+                f"got {name!r:.80}",
                 field="models",
             )
         if not callable(getattr(model, "answer", None)):
-            raise InvalidRequest(f"{model!r:.80} is not a model", field="models")
+            raise InvalidRequest(
+                f"a model must have a method answer(), got {model!r:.80}", field="models"
+            )
     for name, quota in (quotas or {}).items():
         if not isinstance(quota, Quota):
-            raise InvalidRequest(f"{quota!r:.80} is not a quota", field="quotas")
+            raise InvalidRequest(f"a quota must be a Quota, got {quota!r:.80}", field="quotas")
         if name not in (models or {}):
-            raise InvalidRequest(f"there is no model {name!r:.80} to limit", field="quotas")
+            raise InvalidRequest(
+                f"a quota must be given for a known model, got {name!r:.80}", field="quotas"
+            )
 
 
 class Resources:
-    """The models that can be asked, what limits that, and what is shared on the way."""
+    """The models of this process, their quotas, and what all runs share for them."""
 
     def __init__(
         self,
@@ -54,7 +60,7 @@ class Resources:
         models: Mapping[str, Model] | None = None,
         quotas: Mapping[str, Quota] | None = None,
     ) -> None:
-        """Take models by the names under which nodes ask for them, and what limits each."""
+        """Take the models by name, and their quotas by the same names."""
         self.models, self.quotas = dict(models or {}), dict(quotas or {})
         self.accounts = Accounts(kernel)
         self.shared_answers = SharedAnswers(kernel)
@@ -62,5 +68,5 @@ class Resources:
         self.savings = SavingsCounter()
 
     async def close(self) -> None:
-        """Write down what quotas are given back."""
+        """Write what calls gave back to their quotas."""
         await self.quota_limiter.close()

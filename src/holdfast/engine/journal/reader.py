@@ -99,7 +99,7 @@ async def _load_range(kernel: Kernel, head: Head, where: Between) -> LoadedRun:
     size, blobs = 0, head.extent.blobs
     async for item in kernel.journals.query_all(head.key.pk, where):
         if is_inbox(item["SK"]):
-            # The keys of records sort before those of the inbox, so all taken signals are known here.
+            # Records sort before the inbox, so all taken signals are known here.
             loaded, batch = await _apply_records(kernel, head, loaded, batch), []
             blobs = blobs or "blob" in item
             inbox += _untaken_signals(head, item, () if loaded is None else loaded.execution.taken)

@@ -292,7 +292,7 @@ class JournalWriter:
         except BaseException as error:
             if self._on_failure is not None:
                 self._on_failure(error)
-            # All waiting callers get the error: the position, and so the run, is lost to all of them.
+            # All waiting callers get the error: the run is lost to all of them.
             known = isinstance(error, Exception | StoreOutage)
             shared = error if known else PositionTaken("the write was given up")
             for entry in (*group, *self._queued):
@@ -384,7 +384,7 @@ class JournalWriter:
                     head, encode([*snapshot_events, *events])
                 )
             except InvalidResult:
-                # It does not fit into an item, and there is no bucket: a resume reads the whole journal.
+                # No item can hold it, and there is no bucket: a resume reads the whole journal.
                 self._may_snapshot = False
         return [], await self._store_content(head, plain)
 

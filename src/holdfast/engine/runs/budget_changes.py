@@ -1,4 +1,4 @@
-"""Gives runs other budgets, and wakes those that wait for it."""
+"""Changes the budgets of runs, and wakes the runs that wait for more."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["fund_run", "recheck_budget"]
 async def fund_run(
     kernel: Kernel, workers: LocalWorkers, run: RunKey, limits: BudgetLimits
 ) -> Head:
-    """Give a run another budget; if it waits for one, it asks again. Return its row as it was.
+    """Give a run another budget, and wake it if it waits for one; return its old row.
 
     Raises:
         RunNotFound: there is no such run.
-        RunEnded: it has ended, or expired.
-        BudgetShared: it has no budget of its own; or a slice, which is not raised.
+        RunEnded: the run has ended, or expired.
+        BudgetShared: the run has no budget of its own, or a slice, which cannot be raised.
     """
     current: Head | None = await read_row(kernel, run)
     head = current
@@ -44,9 +44,9 @@ async def fund_run(
 
 
 async def _check_slice(kernel: Kernel, head: Head, limits: BudgetLimits) -> None:
-    """Check that a child is not given more than its parent set aside for it.
+    """Check that a child is not given more than its parent reserved for it.
 
-    What a parent sets aside stands in its journal, into which only its owner writes.
+    The reservation is in the parent's journal, which only the parent's owner writes.
     """
     if head.parent is None or head.budget is None or limits.is_within(head.budget):
         return
@@ -55,7 +55,7 @@ async def _check_slice(kernel: Kernel, head: Head, limits: BudgetLimits) -> None
     if parent is not None and parent.generation == head.parent.generation:
         budget = parent.budget or BudgetLimits()
         if parent.payer is None and budget.tokens is None and budget.nanodollars is None:
-            return  # it limits nothing, and so it set nothing aside
+            return  # the parent has no limits, so it reserved nothing
     raise BudgetShared(
         f"run {head.key.id!r} has a slice of the budget of run {head.parent.id!r}, which can be "
         f"lowered, but not raised: cancel it, and let {head.parent.id!r} start another run with a "
@@ -64,7 +64,7 @@ async def _check_slice(kernel: Kernel, head: Head, limits: BudgetLimits) -> None
 
 
 async def recheck_budget(kernel: Kernel, workers: LocalWorkers, run: RunKey) -> None:
-    """Let a run ask again for what it lacked, if it is there and waits, or is about to."""
+    """Let a run ask its account again, if it waits for more budget or is about to."""
     with suppress(RunNotFound):
         head: Head | None = await read_row(kernel, run)
         while head is not None and head.status in OPEN:

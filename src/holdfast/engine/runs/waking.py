@@ -1,4 +1,4 @@
-"""Wakes runs: makes them due now, or gives them to a worker of this process in the same write."""
+"""Wakes waiting runs: makes them due, or lets a worker of this process claim them at once."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ async def wake_run(
     spilled: bool,
     inbox_added: InboxSize = _NOTHING,
 ) -> Head | None:
-    """Wake a run that waits; return None, or its row if it does not look like that any more.
+    """Wake a waiting run; return None, or the current row if it has changed.
 
-    ``adds`` is what came into its inbox.
+    ``inbox_added`` is what was added to its inbox.
 
     Raises:
-        RunNotFound: it is gone, or another run has its id by now.
+        RunNotFound: the run is gone, or another run has its id.
     """
     slot = workers.reserve(head.key, head.graph, head.pool)
     now, worker = kernel.clock.now_ms(), None if slot is None else slot.owner
@@ -62,15 +62,15 @@ async def wake_run(
         return None
     current = head_of(item)
     slot.start_run(current)
-    # Another one may have woken it for the same worker, before there was what we tell of.
+    # Another process may have woken it for the same worker before our signal was there.
     return None if item.get(TOKEN) == write.token else current
 
 
 async def wake_queued(kernel: Kernel, workers: LocalWorkers, head: Head) -> None:
-    """Let a run know that it stands in front, unless it has begun, or will see by itself.
+    """Wake a run that is now at the front of its session queue, unless it has begun.
 
-    Whoever holds it may have looked before it stood there, and be about to send it back into the
-    queue: that write compares how many signs came, as every pause does.
+    Its owner may have looked before that, and be about to pause the run again. So the owner is
+    notified, and its pause fails, because every pause compares the number of notifications.
     """
     current: Head | None = head
     with suppress(RunNotFound):
@@ -95,10 +95,10 @@ async def update_head(
     write: Update,
     was_applied: Callable[[dict[str, Any]], bool] | None = None,
 ) -> Head | None:
-    """Change a row that looked like this; return None, or the row as it looks by now.
+    """Write a row that was read before; return None, or the current row if it has changed.
 
     Raises:
-        RunNotFound: it is gone, or another run has its id by now.
+        RunNotFound: the run is gone, or another run has its id.
     """
     try:
         await kernel.resolve_write(kernel.heads, write, was_applied=was_applied)
@@ -108,10 +108,10 @@ async def update_head(
 
 
 def conflicting_head(head: Head, failed: ConditionFailed) -> Head:
-    """Return the row that stood in the way of a write.
+    """Return the current row after a write failed its condition.
 
     Raises:
-        RunNotFound: it is gone, or another run has its id by now.
+        RunNotFound: the run is gone, or another run has its id.
     """
     current = None if failed.item is None else head_of(failed.item)
     if current is None or current.generation != head.generation:
