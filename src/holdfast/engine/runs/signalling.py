@@ -129,8 +129,8 @@ class _StoredSignal(msgspec.Struct, frozen=True):
     put: Put | None = None
     """The write of this sender, even if an earlier sender had written the signal."""
     inbox_added: InboxSize = InboxSize()
-    """What the row must count for it. A repeated signal counts nothing: its first sender counted it,
-    or died before, and then the run counts it when it pauses."""
+    """What the row must count for it. A repeated signal counts nothing: its first sender counted
+    it, or died before, and then the run counts it when it pauses."""
 
 
 async def _deliver(
