@@ -286,7 +286,7 @@ class QuotaItem:
         if not missed:
             self._lateness_us = max(late_us, self._lateness_us * 7 // 8)
         elif asked_at.monotonic >= self._lateness_since:
-            # It at most doubles, so that one process that stood still does not slow down all
+            # It at most doubles, so that one stalled process does not slow down all
             # others; and it grows once for all requests made before the first of them was late.
             assert self._quota is not None
             self._lateness_us = min(late_us, 2 * max(self._lateness_us, self._quota.grace_us))

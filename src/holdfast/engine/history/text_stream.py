@@ -122,9 +122,9 @@ def _get_or_open_spool(
                 try:
                     await kernel.resolve_write(kernel.texts, put, alive=partial(may_send, deadline))
                     return
-                except ClaimLost as dropped:
+                except ClaimLost as lost:
                     if is_claimed():
-                        raise TextWriteFailed(str(dropped.__cause__)) from None
+                        raise TextWriteFailed(str(lost.__cause__)) from None
             await kernel.clock.sleep(_LEASE_CHECK_SECONDS)
         raise TextWriteFailed("this process has lost the run")
 

@@ -66,9 +66,7 @@ class Accounts:
             return
         try:  # it may lack what was spent since the process that opened it died
             await self.reserve(head, RunRef(head.key.id, head.generation), spent, NO_SPENDING)
-        except (
-            InsufficientBudget
-        ) as short:  # others were in the way each time, and nobody opened it
+        except InsufficientBudget as short:  # each attempt met a conflict, and it is not open
             raise StoreUnavailable(f"the account of run {head.key.id!r}: {short}") from short
 
     async def reserve(self, head: Head, payer: RunRef, known: Spending, need: Spending) -> Spending:

@@ -182,9 +182,8 @@ async def _put_in_inbox(
         token=kernel.ids.new(),
     )
     if put.item["accepted_ms"] >= head.expires_ms and not signal.ends_child:
-        await delete_orphaned_blob(
-            kernel.blobs, content
-        )  # the run expired while the payload was written
+        # The run expired while the payload was written.
+        await delete_orphaned_blob(kernel.blobs, content)
         return None
     try:
         await kernel.resolve_write(kernel.inboxes, put)

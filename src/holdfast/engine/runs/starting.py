@@ -190,12 +190,12 @@ async def start_prepared(
                 lambda head: write_input(kernel, head, prepared.packed),
             )
             head = await start_in_queue(kernel, workers, head, admission)
-    except RunExists as stood:
+    except RunExists as existing:
         if request.parent is not None:
             # A node that runs again may pass another input; the first one counts.
-            return StartResult(head_of(stood.item), None)
+            return StartResult(head_of(existing.item), None)
         return StartResult(
-            check_same_run(stood.item, prepared.input_hash, request.run, user=user), None
+            check_same_run(existing.item, prepared.input_hash, request.run, user=user), None
         )
     if head.status == "promoted":
         return StartResult(head, None)
