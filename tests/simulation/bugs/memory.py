@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.engine.effects import quotas
+from holdfast.engine.effects import quota_item, quotas
 from holdfast.engine.runs import starting
 from holdfast.model import quota_level
 from tests.simulation.bugs.planting import bug
@@ -29,7 +29,7 @@ def keys_of_a_generation_where_there_is_no_room_in_memory(patch: pytest.MonkeyPa
 @bug("rates")
 def a_quota_that_waits_for_nobody_who_is_late(patch: pytest.MonkeyPatch) -> None:
     """Processes that always miss their moments are never given more time."""
-    patch.setattr(quotas, "slack_needed_us", lambda quota, tardy_us: 0)
+    patch.setattr(quota_item, "slack_needed_us", lambda quota, tardy_us: 0)
 
 
 @bug("rates")
