@@ -43,6 +43,7 @@ from holdfast.handle import RunHandle
 from holdfast.model.budget import Budget
 from holdfast.model.durations import Duration, days, milliseconds_of
 from holdfast.model.invocation import Model
+from holdfast.model.names import validated_labels, validated_name, validated_tenant
 from holdfast.model.payload_limits import PayloadLimits
 from holdfast.model.policy import Durability
 from holdfast.model.program import Program
@@ -63,7 +64,6 @@ from holdfast.model.run import (
 from holdfast.model.spending import Spending
 from holdfast.records.head import OPEN, TROUBLED
 from holdfast.records.keys import RunKey, SessionQueueKey
-from holdfast.records.names import validated_labels, validated_name, validated_tenant
 from holdfast.storage import Meter, Store
 from holdfast.storage import open as open_store
 

@@ -362,9 +362,15 @@ def test_models_and_quotas_are_named_by_a_target() -> None:
         (["--models", "shop:nothing"], "shop has no 'nothing'"),
         (["--models", "shop:asking"], "shop:asking is not a dict"),
         (["--models", "nowhere:models"], "there is no module 'nowhere'"),
-        (["--models", "shop:no_model"], "7 is not a model [invalid_request]"),
-        (["--quotas", "shop:QUOTAS"], "there is no model 'cheap' to limit [invalid_request]"),
-        (["--models", "shop:MODELS", "--quotas", "shop:MODELS"], "is not a quota"),
+        (
+            ["--models", "shop:no_model"],
+            "must have a method answer(), got 7 [invalid_request]",
+        ),
+        (
+            ["--quotas", "shop:QUOTAS"],
+            "must be given for a known model, got 'cheap' [invalid_request]",
+        ),
+        (["--models", "shop:MODELS", "--quotas", "shop:MODELS"], "a quota must be a Quota, got "),
     ],
 )
 def test_what_a_worker_cannot_be_given(

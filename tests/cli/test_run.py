@@ -570,7 +570,7 @@ def test_a_busy_session_rejects_or_takes_the_input(holdfast: Holdfast) -> None:
         until(hf.run("a"), "waiting")
         busy = holdfast(*start, "--id", "b", "--on-busy", "reject")
         assert (busy.exit_code, busy.stdout) == (1, "")
-        assert busy.stderr == "Error: run 'a' of session 'chat-7' goes on [session_busy]\n"
+        assert busy.stderr == "Error: run 'a' of session 'chat-7' is open [session_busy]\n"
         taken = holdfast(*start, '{"mood": "good"}', "--id", "c", "--on-busy", "promote")
         assert (taken.exit_code, taken.stdout) == (0, "a\n")
         until(hf.run("a"), "failed")  # it asked for text

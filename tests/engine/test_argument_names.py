@@ -105,7 +105,7 @@ async def test_what_the_engine_hands_cannot_be_given(house: House, name: str) ->
     async def node(state: Any, ctx: Any) -> Any:
         await ctx.call(take, **{name: "mine"})
 
-    with pytest.raises(RunFailed, match=f"InvalidRequest: {name} must not be given to"):
+    with pytest.raises(RunFailed, match=f"InvalidRequest: {name} must not be passed to"):
         await outcome(house.open(), node)
 
 
@@ -120,7 +120,10 @@ async def test_an_option_that_is_given_as_an_argument_is_refused(house: House, o
     async def node(state: Any, ctx: Any) -> Any:
         await ctx.call(pay, 3, timeout=5)
 
-    told = r"InvalidRequest: 'pay' cannot be called so: .* given before the call: ctx.with_options"
+    told = (
+        r"InvalidRequest: 'pay' does not accept these arguments: .* "
+        r"options go before the call: ctx.with_options"
+    )
     with pytest.raises(RunFailed, match=told):
         await outcome(house.open(), node)
 
@@ -133,7 +136,9 @@ async def test_arguments_are_looked_at_before_a_call_is_intended(house: House) -
     async def node(state: Any, ctx: Any) -> Any:
         await ctx.call(pay)
 
-    with pytest.raises(RunFailed, match="InvalidRequest: 'pay' cannot be called so: missing"):
+    with pytest.raises(
+        RunFailed, match="InvalidRequest: 'pay' does not accept these arguments: missing"
+    ):
         await outcome(house.open(), node)
 
 

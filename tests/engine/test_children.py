@@ -477,7 +477,7 @@ async def test_a_strangers_id_is_refused_and_nothing_is_written(either: House) -
     async def ask(state: Any, ctx: Any) -> Any:
         before = stage.writes
         for id in ("stranger", PARENT):
-            with pytest.raises(AlreadyExists, match="no child of this one") as refused:
+            with pytest.raises(AlreadyExists, match="not a child of this run") as refused:
                 await ctx.start(TWICE, {"n": 1}, id=id)
             errors.append(refused.value)
         writes.append(stage.writes - before)

@@ -26,11 +26,11 @@ DECLARED: dict[str, Callable[[], Any]] = {
     "days must be a number": lambda: days(float("inf")),
     "reducers must be a dict": lambda: Graph("g", dict, reducers=["notes"]),  # type: ignore[arg-type]
     "tools are a list": lambda: agent("small", list),  # type: ignore[arg-type]
-    "fallback is the name": lambda: agent("small", fallback=5),  # type: ignore[arg-type]
+    "fallback must be the name": lambda: agent("small", fallback=5),  # type: ignore[arg-type]
     "an agent has no option 'key'": lambda: agent("small", key="k"),
     "it is not text": lambda: Holdfast(None),  # type: ignore[arg-type]
-    "models are a dict": lambda: Holdfast("sqlite://:memory:", models=[Offline()]),  # type: ignore[arg-type]
-    "quotas are a dict": lambda: Holdfast("sqlite://:memory:", quotas=5),  # type: ignore[arg-type]
+    "models must be a dict": lambda: Holdfast("sqlite://:memory:", models=[Offline()]),  # type: ignore[arg-type]
+    "quotas must be a dict": lambda: Holdfast("sqlite://:memory:", quotas=5),  # type: ignore[arg-type]
     "user_key is bytes": lambda: Holdfast("sqlite://:memory:", user_key="k" * 16),  # type: ignore[arg-type]
 }
 
@@ -57,7 +57,7 @@ ASKED: dict[str, Callable[[Any], Any]] = {
     "retry must be a Retry": lambda ctx: ctx.with_options(retry=3).call(_boom),
     "quota must be a Quota": lambda ctx: ctx.with_options(quota=5).call(_boom),
     "retry must be a Retry,": lambda ctx: ctx.model("small", "Is it?", retry=3),
-    "fallback is the name": lambda ctx: ctx.model("small", "Is it?", fallback=[5]),
+    "fallback must be the name": lambda ctx: ctx.model("small", "Is it?", fallback=[5]),
     "tools must be a list of ToolSpec": lambda ctx: ctx.model("small", "Is it?", tools=[_boom]),
     "tools must be a list of ToolSpec,": lambda ctx: ctx.model("small", "Is it?", tools=5),
 }

@@ -708,7 +708,7 @@ async def test_a_store_that_is_down_ends_the_text_and_not_the_call(
     finishing = asyncio.ensure_future(speaking.finish())
     await advancing(house.clock, finishing, 1)
     await finishing
-    assert f"{head.key.log_name}: text cannot be written" in caplog.text
+    assert f"{head.key.log_name}: streamed text could not be written" in caplog.text
     hf._kernel.texts = table
     async with writer(hf, head, "later") as again:
         again.emit("heard")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import InvalidRequest
+from holdfast.errors import InvalidName, InvalidRequest
 from holdfast.model.durations import days, minutes
 from holdfast.model.quota import Cost, Quota
 
@@ -57,9 +57,12 @@ def test_what_cannot_be_a_quota_is_refused_by_its_field(field: str, limits: dict
     assert refused.value.field == field
 
 
-@pytest.mark.parametrize("name", ["", None, 7, b"model"])
-def test_a_name_is_text(name: Any) -> None:
-    with pytest.raises(InvalidRequest) as refused:
+@pytest.mark.parametrize(
+    "name",
+    ["", None, 7, b"model", "a#b", "a/b", "x" * 129, " a", ".a", "a\x00", "\ud800", "~", "%"],
+)
+def test_an_invalid_name_is_refused_where_the_quota_is_declared(name: Any) -> None:
+    with pytest.raises(InvalidName) as refused:
         Quota(name, requests=1)
     assert refused.value.field == "name"
 

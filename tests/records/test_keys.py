@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import InvalidName, JournalDamaged
+from holdfast.model.names import LABELS_MAX, validated_labels
 from holdfast.records.index_keys import DueQueue, IndexKey, shard_of_run
 from holdfast.records.keys import (
     RunKey,
@@ -17,7 +18,6 @@ from holdfast.records.keys import (
     parsed_text_key,
     ticket_number,
 )
-from holdfast.records.names import LABELS_MAX, validated_labels
 from holdfast.records.settings import SHARDS, SHARDS_MAX
 
 names = st.text("abcdefghij-.@0123456789äß ", min_size=1, max_size=20)

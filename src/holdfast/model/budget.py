@@ -1,8 +1,10 @@
-"""Budgets: what a run may spend, and whether a call still fits."""
+"""The budget of a run: how much it may spend, and whether a call still fits."""
 
 from __future__ import annotations
 
 import math
+from decimal import ROUND_FLOOR, Context, Decimal
+from typing import cast
 
 import msgspec
 
@@ -14,17 +16,20 @@ __all__ = ["Budget", "BudgetLimits"]
 
 _TOKENS_MAX = 10**15
 _DOLLARS_MAX = 10**9
+_NANODOLLAR = Decimal("1E-9")
+# The largest budget has 19 digits in nanodollars.
+_EXACT = Context(prec=28)
 
 
 class BudgetLimits(msgspec.Struct, frozen=True):
-    """The limits of a budget, as the run's row stores them. None is no limit."""
+    """The budget of a run as its row stores it; None means no limit."""
 
     tokens: int | None = None
     nanodollars: int | None = None
     wall_ms: int | None = None
 
     def shortfall(self, spent: Spending, wall_ms: int, need: Spending) -> str | None:
-        """Return what is needed and what is left, for display; None if the need fits."""
+        """Return what is needed and what is left, in words; None if the rest is enough."""
         if self.wall_ms is not None and wall_ms >= self.wall_ms:
             return f"more than {self.wall_ms / 1000:g} seconds inside nodes"
         after = spent + need
@@ -37,7 +42,7 @@ class BudgetLimits(msgspec.Struct, frozen=True):
         return None
 
     def is_within(self, other: BudgetLimits) -> bool:
-        """Return whether it allows at most the tokens and dollars of another budget."""
+        """Return whether it allows no more tokens and no more dollars than the other one."""
         return _is_within(self.tokens, other.tokens) and _is_within(
             self.nanodollars, other.nanodollars
         )
@@ -48,20 +53,22 @@ def _is_within(limit: int | None, other: int | None) -> bool:
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
-    """The total that a run may spend: tokens, dollars, and time inside its nodes.
+    """How much a run may spend in all: tokens, dollars, and time inside its nodes.
 
     The run pauses before a call that might cost more than is left.
+
+    Raises:
+        InvalidRequest: it limits nothing, or one of the limits is not an amount.
     """
 
     tokens: int | None = None
-    usd: float | None = None
+    usd: float | Decimal | None = None
+    """An amount in dollars; a Decimal is converted exactly, down to the nanodollar."""
     wall: Duration | None = None
 
     def __post_init__(self) -> None:
         if self.tokens is None and self.usd is None and self.wall is None:
-            raise InvalidRequest(
-                "a budget needs at least one of tokens, usd and wall", field="budget"
-            )
+            raise InvalidRequest("a budget must limit tokens, usd or wall", field="budget")
         if self.tokens is not None and not (
             type(self.tokens) is int and 0 <= self.tokens <= _TOKENS_MAX
         ):
@@ -69,13 +76,10 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
                 f"tokens must be an integer from 0 to {_TOKENS_MAX:,}, got {self.tokens!r:.80}",
                 field="tokens",
             )
-        if self.usd is not None and not (
-            type(self.usd) in (int, float)
-            and math.isfinite(self.usd)
-            and 0 <= self.usd <= _DOLLARS_MAX
-        ):
+        if self.usd is not None and not _is_amount(self.usd):
             raise InvalidRequest(
-                f"usd must be a number from 0 to {_DOLLARS_MAX:,}, got {self.usd!r:.80}",
+                f"usd must be an int, float or Decimal from 0 to {_DOLLARS_MAX:,}, "
+                f"got {self.usd!r:.80}",
                 field="usd",
             )
         if self.wall is not None:
@@ -83,9 +87,23 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def limits(self) -> BudgetLimits:
-        """The budget in whole units. Dollars are rounded down to whole nanodollars."""
+        """The budget in whole units; a fraction of a nanodollar is rounded down."""
         return BudgetLimits(
             self.tokens,
-            None if self.usd is None else math.floor(round(self.usd * NANODOLLARS_PER_DOLLAR, 3)),
+            None if self.usd is None else _nanodollars(self.usd),
             None if self.wall is None else milliseconds_of(self.wall, "wall"),
         )
+
+
+def _is_amount(usd: object) -> bool:
+    # Not isinstance: a bool is an int. A comparison with a NaN is False, or raises for a Decimal.
+    if type(usd) is Decimal:
+        return usd.is_finite() and 0 <= usd <= _DOLLARS_MAX
+    return type(usd) in (int, float) and 0 <= cast(float, usd) <= _DOLLARS_MAX
+
+
+def _nanodollars(usd: float | Decimal) -> int:
+    if isinstance(usd, Decimal):
+        exact = usd.quantize(_NANODOLLAR, rounding=ROUND_FLOOR, context=_EXACT)
+        return int(exact.scaleb(9, context=_EXACT))
+    return math.floor(round(usd * NANODOLLARS_PER_DOLLAR, 3))

@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.errors import InvalidRequest, QuotaTooSmall
 from holdfast.model.durations import Duration, milliseconds_of
+from holdfast.model.names import validated_name
 from holdfast.model.spending import NANODOLLARS_PER_DOLLAR
 
 __all__ = ["ONE_REQUEST", "Cost", "Quota", "nanodollars_of", "validated_tool_quota"]
@@ -73,10 +74,7 @@ class Quota(_Named, frozen=True, kw_only=True):
     per_tenant: bool = False
 
     def __post_init__(self) -> None:
-        if type(self.name) is not str or not self.name:
-            raise InvalidRequest(
-                f"the name of a quota must be a string, got {self.name!r:.80}", field="name"
-            )
+        validated_name(self.name, "name")
         _check_int("requests", self.requests, _LIMIT_MAX)
         _check_int("tokens", self.tokens, _LIMIT_MAX)
         _check_int("concurrency", self.concurrency, _CONCURRENCY_MAX)

@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
+from holdfast.model.names import validated_tenant
 from holdfast.model.quota import Quota
 from holdfast.model.quota_level import QuotaLevel, resets_at_us
 from holdfast.records.codec import pack, unpack_value
 from holdfast.records.damage import DECODE_ERRORS, damaged_item_error, typed_attribute
 from holdfast.records.keys import quota_key
-from holdfast.records.names import validated_name, validated_tenant
 from holdfast.storage import Absent, Equals, Key, Put
 from holdfast.storage.layout import TOKEN
 
@@ -25,15 +25,13 @@ _LEVEL_BYTES_MAX = 1024 * 1024
 
 
 def quota_item_key(quota: Quota, tenant: str) -> Key:
-    """Return the key of a quota's item: one for each tenant, or one for all.
+    """Return the key of a quota's item: one for each tenant, or one for all of them.
 
     Raises:
-        InvalidName: the name of the quota or the tenant is invalid.
+        InvalidName: the tenant has an invalid name.
     """
     owner = validated_tenant(tenant)
-    return quota_key(
-        owner if quota.per_tenant else "", validated_name(quota.name, "the name of a quota")
-    )
+    return quota_key(owner if quota.per_tenant else "", quota.name)
 
 
 def level_write(

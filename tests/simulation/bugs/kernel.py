@@ -376,7 +376,7 @@ def begin_without_looking_at_those_before(patch: pytest.MonkeyPatch) -> None:
     async def careless(*arguments: Any) -> bool:
         return False
 
-    patch.setattr(run_exit, "defer_to_earlier", careless)
+    patch.setattr(run_exit, "prune_earlier", careless)
 
 
 @bug()

@@ -34,19 +34,19 @@ def _blind(patch: pytest.MonkeyPatch, name: str) -> None:
 
 @bug("telling")
 def a_lease_on_an_answer_that_anybody_may_take(patch: pytest.MonkeyPatch) -> None:
-    _blind(patch, "leased")
+    _blind(patch, "lease_write")
 
 
 @bug("telling")
 def an_answer_written_without_its_lease(patch: pytest.MonkeyPatch) -> None:
     """An asker that stalled past its lease puts its answer in the place of another one."""
-    _blind(patch, "answered")
+    _blind(patch, "answer_write")
 
 
 @bug("telling")
 def an_asker_that_fails_removes_what_stands(patch: pytest.MonkeyPatch) -> None:
     """It gives up a lease that is another asker's by now, or an answer."""
-    _blind(patch, "given_up")
+    _blind(patch, "release_write")
 
 
 @bug("telling")
@@ -68,7 +68,7 @@ def an_answer_that_counts_is_asked_for_again(patch: pytest.MonkeyPatch) -> None:
         return msgspec.structs.replace(found, expires_ms=found.expires_ms - 27_000)
 
     patch.setattr(shared_answers, "shared_answer_of", hasty)
-    _blind(patch, "leased")
+    _blind(patch, "lease_write")
 
 
 @bug("telling")
@@ -136,7 +136,7 @@ def an_answer_recorded_before_its_text_is_written(patch: pytest.MonkeyPatch) -> 
 
 @bug("telling")
 def an_attempt_that_begins_and_nobody_is_told(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(text_stream._TextReader, "_note_attempt", lambda *arguments: False)
+    patch.setattr(text_stream._TextReader, "_is_restart", lambda *arguments, **values: False)
 
 
 @bug("telling")

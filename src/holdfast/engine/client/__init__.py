@@ -1,1 +1,1 @@
-"""What a process offers its callers: starting runs, commands, waiting, bulk actions, sweeps."""
+"""What a process offers its callers: starts, commands, results, bulk actions, sweeps."""

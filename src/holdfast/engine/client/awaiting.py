@@ -1,4 +1,4 @@
-"""Waits for runs to end: told by the workers of this process, or by asking now and then."""
+"""Waits for runs to end: notified by the workers of this process, or by polling."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from holdfast.records.keys import RunKey
 
 __all__ = ["RunOutcomes"]
 
-# Somebody who waits for a run of another process asks at first often, then less so.
+# A caller that waits for a run in another process polls often at first, then less often.
 _POLL_FIRST_SECONDS = 0.05
 _POLL_SECONDS_MAX = 1.0
 
 
 class RunOutcomes:
-    """Those in this process who wait for runs to end."""
+    """The callers of this process that wait for runs to end."""
 
     def __init__(self, kernel: Kernel, workers: ProcessWorkers) -> None:
         self._kernel = kernel
@@ -33,23 +33,23 @@ class RunOutcomes:
         self._futures: dict[RunKey, set[asyncio.Future[RunOutcome]]] = {}
 
     def notify_ended(self, head: Head, execution: Execution, status: Status) -> None:
-        """Tell those who wait how a run ended here."""
+        """Tell the waiting callers how a run ended in this process."""
         # A quarantined run's own last failure is not why it is quarantined.
         failure = head.failure if status == "quarantined" else execution.failure
         self.notify(head.key, RunOutcome(status, execution.state, failure))
 
     def notify(self, run: RunKey, outcome: RunOutcome) -> None:
-        """Tell those who wait for a run."""
+        """Tell the callers that wait for a run its outcome."""
         for future in self._futures.pop(run, ()):
             if not future.done():
                 future.set_result(outcome)
 
     async def wait_for_outcome(self, run: RunKey, seconds: float | None) -> RunOutcome:
-        """Return how a run ended, once it has.
+        """Wait until a run has ended; return how.
 
         Raises:
-            RunNotFound: there is no such run any more.
-            TimeoutError: it has not ended in that time.
+            RunNotFound: there is no such run.
+            TimeoutError: the run has not ended in that time.
         """
         timeout = asyncio.timeout(seconds)
         try:
@@ -58,7 +58,7 @@ class RunOutcomes:
         except TimeoutError:
             if not timeout.expired():
                 raise
-        # It may have ended before there was time to look, where little or none was given.
+        # With a very short timeout the row may not have been read at all: read it once.
         outcome = (
             None if self._workers.has_claimed(run) else await self._read_outcome(run, wait=False)
         )
@@ -70,7 +70,7 @@ class RunOutcomes:
         await self._workers.wait_for_exit(run)
         poll_seconds = _POLL_FIRST_SECONDS
         while True:
-            # Listening before asking: an ending that comes in between is heard.
+            # Subscribed before reading, so that an end in between is not missed.
             with self._subscribe(run) as ended:
                 outcome = None if self._workers.has_claimed(run) else await self._read_outcome(run)
                 if outcome is not None:
@@ -82,7 +82,7 @@ class RunOutcomes:
 
     @contextmanager
     def _subscribe(self, run: RunKey) -> Generator[asyncio.Future[RunOutcome], None, None]:
-        """Yield what one of our own workers tells of how a run ended."""
+        """Yield a future that a worker of this process resolves when the run ends."""
         future: asyncio.Future[RunOutcome] = asyncio.get_running_loop().create_future()
         futures = self._futures.setdefault(run, set())
         futures.add(future)

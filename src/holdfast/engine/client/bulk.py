@@ -1,4 +1,4 @@
-"""Acts on every run that a filter finds: page by page, several at a time, and resumable."""
+"""Acts on every run that matches a filter: page by page, concurrently, and resumable."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Action = Callable[[RunKey], Awaitable[None]]
 _RUNS_PER_PAGE = 400
 _CONCURRENT_MAX = 16
 _ERRORS_MAX = 5
-# What a run says that is not, or no longer, what the list showed of it.
+# The errors of runs that have changed since they were listed.
 _REFUSALS = (RunEnded, RunNotFound, NotRetryable)
 
 
@@ -41,15 +41,15 @@ async def act_on_runs(
     limit: int | None,
     cursor: str | None,
 ) -> AsyncGenerator[BulkProgress, None]:
-    """Act on the runs that fit, the newest first; yield how far it is after each page.
+    """Act on all matching runs, newest first; yield the progress after each page.
 
-    The list may be a moment old. That is harmless: to act is a conditional write on the run's own
-    row, and what has ended meanwhile is refused. Without an act the runs are only counted.
+    The list may be stale. That is harmless: the action is a conditional write on the run's own row,
+    which refuses a run that has ended meanwhile. Without an action the runs are only counted.
 
     Raises:
-        InvalidQuery: not a cursor of such a list.
-        StoreUnavailable: the store did not answer for a while; go on from the last cursor.
-        StoreUnusable: somebody has to mend the store first; likewise.
+        InvalidQuery: the cursor is not one of a list of runs.
+        StoreUnavailable: the store did not answer for a while; continue from the last cursor.
+        StoreUnusable: the store needs an operator; then continue from the last cursor.
     """
     progress = BulkProgress(cursor=cursor)
     while True:
@@ -80,7 +80,7 @@ async def act_on_runs(
 async def _act_on_page(
     kernel: Kernel, action: Action, entries: list[RunEntry]
 ) -> list[HoldfastError | None]:
-    """Act on all of them, a few at a time; return what each said."""
+    """Act on all runs of a page, a few at a time; return the error of each, or None."""
     outcomes: list[HoldfastError | None] = []
     for start in range(0, len(entries), _CONCURRENT_MAX):
         chunk = entries[start : start + _CONCURRENT_MAX]
@@ -88,7 +88,7 @@ async def _act_on_page(
         results = await asyncio.gather(*attempts)
         for error in results:
             if isinstance(error, StoreUnavailable | StoreUnusable):
-                raise error  # all others would say the same
+                raise error  # all others would fail, too
         outcomes += results
     return outcomes
 

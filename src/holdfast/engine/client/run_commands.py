@@ -31,11 +31,11 @@ from holdfast.engine.runs.signalling import send_signal
 from holdfast.errors import InvalidRequest
 from holdfast.model.budget import Budget
 from holdfast.model.durations import Duration
+from holdfast.model.names import validated_name
 from holdfast.model.run import HistoryEntry, HistoryPage, Run, RunEntry, TextPiece
 from holdfast.model.spending import NO_SPENDING, Spending
 from holdfast.records.head import ENDED
 from holdfast.records.keys import RunKey
-from holdfast.records.names import validated_name
 
 __all__ = ["RunControl"]
 

@@ -1,4 +1,4 @@
-"""Raises the count of shards of the due index, while everything runs."""
+"""Raises the number of shards of the due index while workers run."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ __all__ = ["raise_shards"]
 
 
 async def raise_shards(kernel: Kernel, shards: int) -> None:
-    """Cut the due index of each graph into that many shards. Old runs stay where they are.
+    """Raise the number of shards of each graph's due index; existing runs stay in their shards.
 
     Raises:
-        InvalidRequest: too many, or fewer than there are.
+        InvalidRequest: the number is invalid, or lower than the current one.
     """
     if type(shards) is not int or not 1 <= shards <= SHARDS_MAX:
         raise InvalidRequest(
-            f"shards is a whole number from 1 to {SHARDS_MAX}, not {shards!r:.80}",
+            f"shards must be an integer from 1 to {SHARDS_MAX}, got {shards!r:.80}",
             field="shards",
             limit=SHARDS_MAX,
         )
@@ -29,10 +29,10 @@ async def raise_shards(kernel: Kernel, shards: int) -> None:
         except ConditionFailed as failed:
             if failed.item is None:
                 raise
-            current = settings_of(failed.item)  # somebody else raised it meanwhile
+            current = settings_of(failed.item)  # another process raised it meanwhile
     kernel.adopt_settings(current)
     if shards < current.shards:
         raise InvalidRequest(
-            f"there are {current.shards} shards, and they never become fewer: runs stand in them",
+            f"shards must be at least the current {current.shards}, got {shards}: runs are in them",
             field="shards",
         )

@@ -1,10 +1,10 @@
-"""Frees the blobs that nothing names: what a worker or a start that died has left behind.
+"""Deletes orphaned blobs, which no item names.
 
-A blob is written before the item that names it, so whoever dies between the two leaves a blob that
-nobody finds; so does a row that its ttl deletes before its blobs were freed. Everything that a run
-keeps lies below one prefix with the run's generation in it, and no generation ever comes back: a
-prefix whose generation is old and does not stand in its run's row is nobody's, for good. So is an
-answer that runs shared, once its item names another one, or none.
+A blob is written before the item that names it, so a process that dies between the two leaves an
+orphan. So does a row that its ttl deletes before its blobs were deleted. All blobs of a run are
+below one prefix with the run's generation in it, and a generation is never used again. So a prefix
+is orphaned for good if its generation is old and not in the run's row. A shared answer is orphaned
+if its item names another blob, or is gone.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ BlobOwner: TypeAlias = RunBlobs | AnswerBlob
 async def sweep_blobs(
     kernel: Kernel, *, older_than_ms: int, dry_run: bool
 ) -> AsyncGenerator[SweepProgress, None]:
-    """Delete the blobs of runs that are gone, and what crashes left; yield how far it is.
+    """Delete orphaned blobs and leftovers of crashes; yield the progress.
 
-    Cut short it has done a part, and done again it does the rest.
+    An interrupted sweep can simply be started again.
 
     Raises:
         StoreUnavailable: the store did not answer for a while.
-        StoreUnusable: it has no room for blobs, its names do not tell whose they are, or somebody
-            has to mend it.
+        StoreUnusable: the store has no blobs, its file names do not tell the owner of a blob, or
+            it needs an operator.
     """
     sweep = _BlobSweep(kernel, older_than_ms, dry_run=dry_run)
     if not await kernel.retry_while_unavailable(sweep.blobs.probe_exact_keys):
         raise StoreUnusable(
-            "the blobs lie on a file system that does not tell capitals from small letters, and "
-            "were put there by an older release: nothing says whose they are, so none is deleted. "
-            "holdfast store backup and restore put them into a new folder, which can be swept"
+            "the blobs are on a file system that ignores case, and an older release wrote them: "
+            "their names do not tell their owners, so none is deleted. Move them to a new folder "
+            "with holdfast store backup and restore, and sweep that"
         )
     progress = SweepProgress()
     last: BlobOwner | None = None
@@ -57,7 +57,7 @@ async def sweep_blobs(
     while True:
         page = await kernel.retry_while_unavailable(partial(sweep.blobs.list, after=cursor))
         owners = [_owner_of(entry.key) for entry in page.entries]
-        # In the order of their keys: those of one run may only go on from the page before.
+        # Keys are sorted, so only the first owner of a page can continue from the page before.
         found = dict.fromkeys(owner for owner in owners if owner not in (None, last))
         counts = await sweep.sweep_owners(owner for owner in found if owner is not None)
         counts.update(blobs=len(owners), foreign=owners.count(None))
@@ -72,7 +72,7 @@ async def sweep_blobs(
 
 
 class _BlobSweep:
-    """One sweep: what is old enough for it, and what it does."""
+    """One sweep: its age limit, and its actions."""
 
     def __init__(self, kernel: Kernel, older_than_ms: int, *, dry_run: bool) -> None:
         self._kernel = kernel
@@ -83,7 +83,7 @@ class _BlobSweep:
         self.blobs: Blobs = kernel.store.blobs.with_purpose("sweep")
 
     async def sweep_owners(self, owners: Iterable[BlobOwner]) -> Counter[str]:
-        """Look at whose blobs they are, a few at a time; return what became of how many."""
+        """Sweep the blobs of these owners, a few at a time; return the counts of the outcomes."""
         counts: Counter[str] = Counter()
         all_owners = list(owners)
         for start in range(0, len(all_owners), _CONCURRENT_MAX):
@@ -93,7 +93,7 @@ class _BlobSweep:
         return counts
 
     async def remove_leftovers(self) -> int:
-        """Remove what crashes left behind that is no blob; return how much there was."""
+        """Remove leftovers of crashes that are not blobs; return how many there were."""
         return await self._kernel.retry_while_unavailable(
             partial(self.blobs.remove_leftovers, before_ms=self._before_ms)
         )
@@ -112,11 +112,11 @@ class _BlobSweep:
             is_run = isinstance(owner, RunBlobs)
             is_kept = await (self._is_run_kept(owner) if is_run else self._is_answer_kept(owner))
         except (ItemDamaged, JournalDamaged, KeyError, TypeError):
-            return "kept"  # what cannot be read may name them
+            return "kept"  # a damaged item may name them
         return "kept" if is_kept else "freed"
 
     async def _is_run_kept(self, run: RunBlobs) -> bool:
-        # Consistently: an old answer could show the row of a run before this one.
+        # A consistent read: a stale one could show the row of an earlier run.
         item = await self._rows.get(run.key.head)
         return (
             item is not None
@@ -130,7 +130,7 @@ class _BlobSweep:
         return item is not None and item["id"] == answer.id and item["until_ms"] > self._now_ms
 
     async def _free_blobs(self, owner: BlobOwner) -> int:
-        """Delete what nothing names, or in a dry run only count it; return how much it was."""
+        """Delete orphaned blobs, or only count them in a dry run; return how many there were."""
         if isinstance(owner, RunBlobs):
             return await (self._count_blobs if self._dry_run else self.blobs.delete_all)(
                 owner.prefix

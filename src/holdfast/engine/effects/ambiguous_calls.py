@@ -22,7 +22,7 @@ _log = get_logger("holdfast.calls")
 
 
 class AmbiguousCalls:
-    """The calls of one visit of which it is unknown whether they were made."""
+    """The ambiguous calls of one visit: those that may or may not have been made."""
 
     def __init__(self, host: CallHost, records: CallRecords) -> None:
         self._host = host

@@ -128,7 +128,7 @@ class CallHost(Protocol):
 
 
 class Ambiguous(msgspec.Struct, frozen=True):
-    """A call of which it is unknown whether it was made."""
+    """A call that may or may not have been made."""
 
     id: str
     name: str

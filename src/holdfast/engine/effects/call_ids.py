@@ -1,9 +1,9 @@
-"""Tells the calls of one visit apart, the same way each time the node runs.
+"""Gives the calls of one visit their ids, the same ones each time the node runs.
 
-A call is known by its name and by how many of that name came before it on the same line. Every
-asyncio task has a line of its own, named after the line of the task that made it and by the order
-in which such tasks first asked for one. So calls side by side keep their identity, whichever of
-them is faster.
+The id of a call is its name and a count of the calls of that name before it in the same scope.
+Every asyncio task has its own scope. The path of a scope is that of the task that created it, and
+the order in which such tasks first asked for an id. So concurrent calls keep their ids, whichever
+of them is faster.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["CallIds"]
 
 
 class _CallScope:
-    """What comes one after the other."""
+    """The calls of one task or of one outer call, which are made one after the other."""
 
     def __init__(self, call_ids: CallIds, path: str) -> None:
         self.call_ids = call_ids
@@ -29,50 +29,50 @@ _scope_var: ContextVar[_CallScope | None] = ContextVar("holdfast_line", default=
 
 
 class CallIds:
-    """The lines of one visit."""
+    """The ids of the calls of one visit, and the calls that are active."""
 
     def __init__(self) -> None:
-        """Begin with the task that is to run the node."""
+        """Make the current task, which runs the node, the root scope."""
         self._root = _CallScope(self, "")
-        # The calls that are being made, and who waits for all of them to end.
+        # The calls that are being made, and the tasks that wait for all of them to end.
         self._active: set[str] = set()
         self._idle_waiters: list[asyncio.Future[None]] = []
         _scope_var.set(self._root)
 
     def next_id(self, name: str) -> str:
-        """Return what the next call of that name is known by."""
+        """Return the id of the next call of that name."""
         scope = self._enter_task_scope()
         count = scope.counts[name] = scope.counts.get(name, 0) + 1
         return f"{scope.path}{name}#{count}"
 
     def enter_scope(self, call: str) -> Token[_CallScope | None]:
-        """Let what is called from now on be known as part of a call, until `leave`.
+        """Count further calls as part of this call, until `leave_scope`.
 
-        It is not called again where that call answers from its record, and so must not count.
+        They are not made again when the call is answered from its record, so they must not count
+        in the outer scope.
         """
         return _scope_var.set(_CallScope(self, f"{call}>"))
 
     def leave_scope(self, token: Token[_CallScope | None]) -> None:
-        """Let what is called be known by itself again."""
+        """Count further calls in the outer scope again."""
         _scope_var.reset(token)
 
     def is_inside(self, call: str) -> bool:
-        """Return whether who asks is itself part of a call."""
+        """Return whether the current task runs inside a call."""
         return self._current_scope().path.startswith(f"{call}>")
 
     def mark_active(self, call: str) -> None:
-        """Let nobody let go of the run before a call is over."""
+        """Keep the run from being released before a call is done."""
         self._active.add(call)
 
     async def wait_for_others(self) -> bool:
-        """Return when no call is being made any more, but those that wait for this to return.
+        """Wait until no other call is active; return whether there were any.
 
-        Return whether there were any: whoever is about to let go of the run would lose what they
-        come to.
+        A caller that is about to release the run would lose their results otherwise. Calls that
+        contain the caller do not count: they wait for it.
         """
-        # Whoever waits does not count among the tasks that asked: another time it may not wait.
+        # Does not enter a task scope: on the next run of the node this task may not wait.
         path = self._current_scope().path
-        # What this is part of does not go on before it does.
         for call in [call for call in self._active if path.startswith(f"{call}>")]:
             self.mark_done(call)
         waited = bool(self._active)
@@ -83,7 +83,7 @@ class CallIds:
         return waited
 
     def mark_done(self, call: str) -> None:
-        """Hear that a call is not being made any more."""
+        """Note that a call is not active any more."""
         self._active.discard(call)
         if self._active:
             return
@@ -94,7 +94,7 @@ class CallIds:
 
     def _current_scope(self) -> _CallScope:
         scope = _scope_var.get()
-        if scope is None or scope.call_ids is not self:  # a task of somebody else's making
+        if scope is None or scope.call_ids is not self:  # a task that was not created by the node
             return self._root
         return scope
 

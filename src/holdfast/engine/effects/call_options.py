@@ -1,8 +1,8 @@
-"""The options of a call, which share no names with the arguments of the function.
+"""The options of a call, which are kept apart from the arguments of its function.
 
-A model chooses the arguments of a tool, parameter names included. So no argument of a call may ever
-be taken for an option of it, such as its idempotency key: options are given to
-`Context.with_options`, and what that returns takes the function and its arguments.
+A model chooses the arguments of a tool, including their names. So an argument must never be taken
+for an option, such as the idempotency key. Options go to `Context.with_options`, which returns an
+object that takes the function and its arguments.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _KEY_CHARS_MAX = 256
 
 
 class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a call is made; None leaves it to the contract of the tool."""
+    """The options of a call; None means the default of the tool."""
 
     key: str | None = None
     retry: Retry | None = None
@@ -59,10 +59,10 @@ def admitted_options(
     quota: Quota | None,
     heartbeat: Duration | None,
 ) -> CallOptions:
-    """Return the options of a call.
+    """Return the checked options of a call.
 
     Raises:
-        InvalidRequest: one of them makes no sense.
+        InvalidRequest: one of them is invalid.
     """
     return CallOptions(
         key=None if key is None else admitted_key(key),
@@ -74,37 +74,37 @@ def admitted_options(
 
 
 def admitted_key(key: object) -> str:
-    """Return the caller's own name for a call.
+    """Return the checked key of a call, by which the caller names it.
 
     Raises:
-        InvalidRequest: it cannot be one.
+        InvalidRequest: it is not a valid key.
     """
     if (
         type(key) is not str
         or not 0 < len(key) <= _KEY_CHARS_MAX
-        or not is_durable_scalar(key)  # or the call would be made, and could not be written down
+        or not is_durable_scalar(key)  # otherwise the call would be made, but could not be recorded
     ):
         raise InvalidRequest(
-            f"the key of a call has 1 to {_KEY_CHARS_MAX} letters, not {key!r:.80}", field="key"
+            f"key must be a text of 1 to {_KEY_CHARS_MAX} characters, got {key!r:.80}", field="key"
         )
     return key
 
 
 def check_arguments(tool: Tool[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    """Check that a tool takes these arguments, and that none is what the engine hands to it.
+    """Check that a tool accepts these arguments, and that none is one that the engine injects.
 
-    One that is called at most once would wait for a person otherwise: that its function raised is
-    no proof that nothing happened.
+    Otherwise an at-most-once call would become ambiguous: that its function raised does not prove
+    that nothing happened.
 
     Raises:
-        InvalidRequest: it does not take them.
+        InvalidRequest: the tool does not accept them.
     """
     injectable = (("ctx", tool.takes_context), ("idempotency_key", tool.takes_key))
     injected = [name for name, taken in injectable if taken]
     for name in injected:
         if name in kwargs:
             raise InvalidRequest(
-                f"{name} must not be given to {tool.name!r}: Holdfast hands it to the function"
+                f"{name} must not be passed to {tool.name!r}: Holdfast passes it to the function"
                 + ("; ctx.with_options(key=…) chooses it" if name == "idempotency_key" else ""),
                 field=name,
             )
@@ -115,9 +115,9 @@ def check_arguments(tool: Tool[..., Any], args: tuple[Any, ...], kwargs: Mapping
     except TypeError as error:
         options = [name for name in CallOptions.__struct_fields__ if name in kwargs]
         options += [name for name in ("timeout", "heartbeat") if name in kwargs]
-        hints = [f"; options are given before the call: ctx.with_options({o}=…)" for o in options]
+        hints = [f"; options go before the call: ctx.with_options({o}=…)" for o in options]
         raise InvalidRequest(
-            f"{tool.name!r} cannot be called so: {error}{''.join(hints[:1])}",
+            f"{tool.name!r} does not accept these arguments: {error}{''.join(hints[:1])}",
             field="".join(options[:1]) or None,
         ) from None
 
@@ -140,7 +140,7 @@ class Caller:
 
 
 class BlockingCaller:
-    """Makes calls with options in a plain function."""
+    """Makes calls with options from a plain function."""
 
     def __init__(self, caller: Caller, block: RunBlocking) -> None:
         self._caller = caller

@@ -1,4 +1,4 @@
-"""What calls cost: what is set aside for one before it is made, and what counts afterwards."""
+"""The price of a call: what is reserved before it is made, and what it cost afterwards."""
 
 from __future__ import annotations
 
@@ -13,39 +13,40 @@ __all__ = ["FREE", "CallPrice", "ChargedResult"]
 
 
 class ChargedResult(msgspec.Struct):
-    """What a call returned, and what it cost."""
+    """What a call returned, with its cost."""
 
     result: Any
     spent: Spending = NO_SPENDING
     saved: Spending = NO_SPENDING
-    """What it would have cost, had there not been an answer already."""
+    """What it would have cost without the cached answer."""
     source: str = ""
+    """Where a cached answer came from; empty if the call was made."""
 
 
 class CallPrice(Protocol):
-    """What calls of a kind cost."""
+    """The price of a kind of calls."""
 
     max_spending: Spending
-    """More than a call can cost."""
+    """An upper bound of the cost of one call."""
     unknown_reason: str
-    """Why nobody knows that, where nobody does."""
+    """Why the upper bound is unknown; empty if it is known."""
 
     @property
     def quota_cost(self) -> Cost:
-        """What a call takes of a quota."""
+        """What one call takes from a quota."""
         ...
 
     def charged(self, value: Any) -> ChargedResult:
-        """Return what a call cost that returned this."""
+        """Return the cost of a call that returned this value."""
         ...
 
     def is_unpaid(self, error: Exception) -> bool:
-        """Return whether a call that raised this is sure to have cost nothing."""
+        """Return whether a call that raised this error certainly cost nothing."""
         ...
 
 
 class _FreePrice:
-    """The price of calls of which nobody said that they cost anything."""
+    """The price of calls without a declared price."""
 
     max_spending = NO_SPENDING
     unknown_reason = ""

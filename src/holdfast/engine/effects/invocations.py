@@ -1,4 +1,4 @@
-"""Questions to models: each is a call, so it is paid once; and checked, so that it is of use."""
+"""Asks models: each question is a call, so it is paid once, and its answer is checked."""
 
 from __future__ import annotations
 
@@ -40,27 +40,27 @@ _DEFAULT_RETRY = Retry(attempts=5, first_seconds=1.0, max_seconds=60.0, on=(Mode
 
 
 class Invocation(msgspec.Struct, frozen=True, kw_only=True):
-    """A question as a node asks it."""
+    """A question to a model, as a node asks it."""
 
     messages: Any
     tools: Sequence[ToolSpec] = ()
     tool_choice: str | None = None
     output: Any = None
-    """The type that the answer's value shall have."""
+    """The type of the answer's value."""
     check: Callable[[Answer], bool] | None = None
-    """Says whether an answer is of use."""
+    """Returns whether an answer is acceptable."""
     params: Mapping[str, Any] = {}
     key: str | None = None
     retry: Retry | None = None
     timeout_ms: int | None = None
     share_ms: int | None = None
-    """For how long other runs are given the answer, too; None where it is the run's own."""
+    """How long other runs may use the answer, too; None if it is not shared."""
     stream: bool = False
-    """Whether its text can be followed as it comes."""
+    """Whether its text is streamed."""
 
 
 class ModelCallHost(Protocol):
-    """The visit of a node that asks."""
+    """The visit of a node that asks a model."""
 
     @property
     def run(self) -> RunKey: ...
@@ -77,7 +77,7 @@ class ModelCallHost(Protocol):
 
 
 def admitted_fallback(fallback: object) -> tuple[str, ...]:
-    """Return the names of those who are asked next.
+    """Return the names of the fallback models.
 
     Raises:
         InvalidRequest: it is neither a name nor a list of names.
@@ -85,7 +85,7 @@ def admitted_fallback(fallback: object) -> tuple[str, ...]:
     names = cast(Sequence[object], fallback if isinstance(fallback, list | tuple) else (fallback,))
     if not all(isinstance(name, str) for name in names):
         raise InvalidRequest(
-            f"fallback is the name of a model, or a list of names, not {fallback!r:.80}",
+            f"fallback must be the name of a model or a list of names, got {fallback!r:.80}",
             field="fallback",
         )
     return cast(tuple[str, ...], tuple(names))
@@ -94,16 +94,16 @@ def admitted_fallback(fallback: object) -> tuple[str, ...]:
 async def invoke_models(
     host: ModelCallHost, calls: Calls, names: Sequence[str], invocation: Invocation
 ) -> Answer:
-    """Return the first answer that is of use, of models that are asked one after the other.
+    """Ask models one after the other, and return the first acceptable answer.
 
     Raises:
         UnknownModel: there is no model of that name.
-        InvalidPrompt: what is asked is malformed.
-        CallFailed: the last one could not answer.
-        InvalidAnswer: its answer is of no use.
-        PriceUnknown: dollars are limited, and nobody said what the model costs.
+        InvalidPrompt: the messages, tools or parameters are malformed.
+        CallFailed: the last model could not answer.
+        InvalidAnswer: the answer of the last model is not acceptable.
+        PriceUnknown: dollars are limited, and the model has no price.
     """
-    # All of them, before anything is paid.
+    # All are prepared, and so checked, before the first one is paid.
     model_calls = [_model_call(host, calls, name, invocation, n) for n, name in enumerate(names)]
     *others, last = model_calls
     for model_call in others:
@@ -120,8 +120,8 @@ def _model_call(
     model = host.resources.models.get(name)
     if model is None:
         known = ", ".join(sorted(host.resources.models)) or "none"
-        raise UnknownModel(f"there is no model {name!r:.80}; there are: {known}")
-    # Said, so that no service takes a default of its own, and more than was set aside.
+        raise UnknownModel(f"there is no model {name!r:.80}; known models: {known}")
+    # Always sent: the default of a service may be more than what was reserved.
     params = dict(invocation.params)
     if params.get("max_tokens") is None:
         params["max_tokens"] = model.max_tokens
@@ -140,14 +140,14 @@ def _model_call(
 
 
 class _SourcedAnswer(msgspec.Struct, frozen=True):
-    """An answer, and whether another run had asked."""
+    """An answer, and whether it came from another run."""
 
     answer: Answer
     from_cache: bool = False
 
 
 class _ModelCall:
-    """One question to one model, with what it costs: see `Price`."""
+    """One question to one model, with its price: see `CallPrice`."""
 
     def __init__(
         self,
@@ -173,12 +173,12 @@ class _ModelCall:
         self.unknown_reason = ""
         if model.price is None:
             self.unknown_reason = (
-                f"nobody said what the model {model.name!r} costs, and dollars are limited; "
+                f"the model {model.name!r} has no price, and dollars are limited; "
                 "give its adapter a price"
             )
 
     async def get_answer(self) -> Answer:
-        """Return the answer, from its record where there is one."""
+        """Return the answer, from its record if there is one."""
         invocation = self._invocation
         self._call = self._calls.next_id(self._name, invocation.key)
         recorded = await self._calls.call(
@@ -188,11 +188,11 @@ class _ModelCall:
                 args=(self._request,),
                 kwargs={},
                 key=invocation.key,
-                needs_stored_run=invocation.stream,  # text lies beside a run that is there
+                needs_stored_run=invocation.stream,  # readers find the text by the run's row
                 retry=invocation.retry or _DEFAULT_RETRY,
                 timeout_ms=invocation.timeout_ms,
                 price=self,
-                # One that another run may have asked takes nothing before it is known to be new.
+                # A shared question takes a permit only when no other run has asked it.
                 quota=self._quota if invocation.share_ms is None else None,
             ),
         )
@@ -211,7 +211,7 @@ class _ModelCall:
             isinstance(error, ModelUnavailable) and error.unpaid
         )
 
-    # What it returns is not what is recorded, which is the answer alone: see `charged`.
+    # Only the answer is recorded, without its source: see `charged`.
     async def _perform(self, request: Request, idempotency_key: str) -> Any:
         keyed_request = msgspec.structs.replace(request, idempotency_key=idempotency_key)
         if self._invocation.share_ms is None:
@@ -219,7 +219,7 @@ class _ModelCall:
         return await self._ask_shared(keyed_request)
 
     async def _ask_shared(self, request: Request) -> _SourcedAnswer:
-        """Return the answer that the runs of a tenant share; ask for all where there is none."""
+        """Return the answer that the runs of a tenant share; ask the model if there is none."""
         host = self._host
 
         async def ask() -> Any:
@@ -258,8 +258,8 @@ class _ModelCall:
         admitted = validated_answer(answer, self._max_tokens)
         if admitted.usage is not answer.usage:
             _log.warning(
-                "%s: the usage of an answer of %.80r is out of bounds; it counts as the %d and %d "
-                "tokens that were reserved for it",
+                "%s: the usage that %.80r reported is out of bounds; the reserved %d and %d tokens "
+                "count instead",
                 self._host.run.log_name,
                 admitted.model,
                 *self._max_tokens,
@@ -268,13 +268,13 @@ class _ModelCall:
 
 
 def _checked_answer(answer: Answer, invocation: Invocation) -> Answer:
-    """Return an answer with its value as the type that was asked for, if it is of use."""
+    """Return the answer with its value in the requested type; raise if it is not acceptable."""
     if invocation.output is not None and not answer.tool_calls:
         answer = msgspec.structs.replace(answer, value=validated(answer.json(), invocation.output))
     if invocation.check is not None:
         passed = invocation.check(answer)
         if not isinstance(passed, bool):
-            # A coroutine would pass for a yes, and so would the None of a search in vain.
+            # A coroutine would count as True, and a forgotten return as False.
             raise InvalidRequest(
                 f"a check must return True or False, got {type(passed).__name__:.80}", field="check"
             )

@@ -217,18 +217,18 @@ class QuotaItem:
             level, before = level_of(self._stored), self._stored
             timing = WriteTiming(self._lead_us(quota), slack_needed_us(quota, self._lateness_us))
             level, early = self._apply_changes(level, batch, moment.now_us, timing=timing)
-            attempt = _WriteAttempt()
+            resend_errors: list[HoldfastError] = []
             write = level_write(
                 self._key, level, quota, item_read=before, token=self._kernel.ids.new()
             )
             try:
                 self._stored = await self._kernel.resolve_write(
-                    self._table, write, was_applied=attempt.record_resend
+                    self._table, write, on_error=resend_errors.append
                 )
             except ConditionFailed as failed:
                 self._stored = None if failed.item is None else dict(failed.item)
                 self.waiters.observe_line(level_of(self._stored).queue_end_us)
-                if attempt.may_have_applied:
+                if resend_errors:  # an earlier attempt may have been applied
                     batch = [change for change in batch if change.is_repeatable]
                 conflicts += 1
                 if conflicts > _CONFLICTS_BEFORE_BACKOFF:
@@ -287,7 +287,7 @@ class QuotaItem:
         if not missed:
             self._lateness_us = max(late_us, self._lateness_us * 7 // 8)
         elif asked_at.monotonic >= self._lateness_since:
-            # It at most doubles, so that one process that stood still does not slow down all
+            # It at most doubles, so that one stalled process does not slow down all
             # others; and it grows once for all requests made before the first of them was late.
             assert self._quota is not None
             self._lateness_us = min(late_us, 2 * max(self._lateness_us, self._quota.grace_us))
@@ -299,15 +299,3 @@ class QuotaItem:
     def _lead_us(self, quota: Quota) -> int:
         """Return how far ahead the granted moment must be, so that the reply arrives before it."""
         return min(max(2 * self._latency_us - quota.grace_us // 2, 0), HORIZON_US // 2)
-
-
-class _WriteAttempt:
-    """Remembers whether a refused write was sent twice, so that the first may have been applied."""
-
-    def __init__(self) -> None:
-        self.may_have_applied = False
-
-    def record_resend(self, item: dict[str, Any]) -> bool:
-        """Note that the write was sent again; it is never taken for applied."""
-        self.may_have_applied = True
-        return False

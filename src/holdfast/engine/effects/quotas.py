@@ -156,7 +156,7 @@ class QuotaLimiter:
 
         Raises:
             QuotaTooSmall: the cost is more than the quota grants in a whole window.
-            InvalidName: the quota or the tenant has an invalid name.
+            InvalidName: the tenant has an invalid name.
             StoreUnavailable: the store does not answer; nothing counts as granted.
         """
         quota.check_cost(cost)

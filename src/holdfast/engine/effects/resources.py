@@ -1,4 +1,4 @@
-"""What the nodes of this process do something to the world with, besides the store."""
+"""What the nodes of this process use besides the store: models, quotas and budget accounts."""
 
 from __future__ import annotations
 
@@ -31,18 +31,22 @@ def check_resources(
     """
     for field, given in (("models", models), ("quotas", quotas), ("tasks", tasks)):
         if not isinstance(given, Mapping | None):
-            raise InvalidRequest(f"{field} are a dict by name, not {given!r:.80}", field=field)
+            raise InvalidRequest(f"{field} must be a dict by name, got {given!r:.80}", field=field)
     for name, model in (models or {}).items():
         if not isinstance(name, str) or not name:
-            raise InvalidRequest(f"a model's name is text, not {name!r:.80}", field="models")
+            raise InvalidRequest(
+                f"the name of a model must be a text, got {name!r:.80}", field="models"
+            )
         if len(name) > _NAME_CHARS_MAX or "#" in name:
             raise InvalidRequest(
-                f"a model's name has at most {_NAME_CHARS_MAX} letters, and no '#' among them: "
-                f"{name!r:.80} cannot be one",
+                f"the name of a model must have at most {_NAME_CHARS_MAX} characters and no '#', "
+                f"got {name!r:.80}",
                 field="models",
             )
         if not callable(getattr(model, "answer", None)):
-            raise InvalidRequest(f"{model!r:.80} is not a model", field="models")
+            raise InvalidRequest(
+                f"a model must have a method answer(), got {model!r:.80}", field="models"
+            )
     for name, task in (tasks or {}).items():
         if not isinstance(name, str) or not name or not callable(task):
             raise InvalidRequest(
@@ -50,13 +54,15 @@ def check_resources(
             )
     for name, quota in (quotas or {}).items():
         if not isinstance(quota, Quota):
-            raise InvalidRequest(f"{quota!r:.80} is not a quota", field="quotas")
+            raise InvalidRequest(f"a quota must be a Quota, got {quota!r:.80}", field="quotas")
         if name not in (models or {}):
-            raise InvalidRequest(f"there is no model {name!r:.80} to limit", field="quotas")
+            raise InvalidRequest(
+                f"a quota must be given for a known model, got {name!r:.80}", field="quotas"
+            )
 
 
 class Resources:
-    """The models that can be asked, what limits that, and what is shared on the way."""
+    """The models of this process, their quotas, and what all runs share for them."""
 
     def __init__(
         self,
@@ -74,5 +80,5 @@ class Resources:
         self.savings = SavingsCounter()
 
     async def close(self) -> None:
-        """Write down what quotas are given back."""
+        """Write what calls gave back to their quotas."""
         await self.quota_limiter.close()

@@ -1,4 +1,4 @@
-"""What was not paid, since its answer was known: counted in each process."""
+"""Counts in each process what calls would have cost that were answered from records."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["Saved", "SavingsCounter"]
 
 
 class Saved(msgspec.Struct, frozen=True, kw_only=True):
-    """What answers that were known would have cost."""
+    """What calls would have cost that were answered without being made."""
 
     calls: int = 0
-    """How many calls were answered from records, or by what another run had asked."""
+    """How many calls were answered from records, or by the answer of another run."""
     spending: Spending = NO_SPENDING
 
     @property

@@ -1,8 +1,9 @@
-"""Answers that runs share: whoever asks first asks for all, in this process and in every other.
+"""Answers that runs share: the first run that asks a question asks for all runs of the tenant.
 
-One item stands for a question. Who writes a lease into it asks, and puts the answer in its place;
-everybody else waits for that. A lease that is not renewed lapses, and one of those who wait takes
-over. Inside a process one caller stands for all: the others wait for it, and never ask the store.
+Each question has one item. The process that writes a lease into it asks the model and replaces the
+lease with the answer; all others wait for that. If the lease is not renewed, it expires, and a
+waiting process takes over. Inside a process one caller acts for all: the others wait for it, and do
+not use the store.
 """
 
 from __future__ import annotations
@@ -47,10 +48,10 @@ T = TypeVar("T")
 _log = get_logger("holdfast.sharing")
 
 LEASE_SECONDS = 30.0
-"""After so long without a sign of life of whoever asks, somebody else does."""
-# A lease that lasts longer is none of ours: whoever waited for its end would wait for ever.
+"""If the asking process does not renew its lease for this long, another one asks."""
+# A lease that lasts longer is damaged: to wait for its end would take for ever.
 _LEASE_MS_MAX = 3_600_000
-# Somebody who waits for an answer of another process asks at first often, then less so.
+# A caller that waits for another process polls often at first, then less often.
 _POLL_FIRST_SECONDS = 0.025
 _POLL_SECONDS_MAX = 1.0
 
@@ -58,12 +59,12 @@ Ask = Callable[[], Awaitable[Any]]
 
 
 class StoreRetrier(Protocol):
-    """Repeats what the store could not do, for as long as its caller may wait."""
+    """Repeats an action while the store fails, for as long as the caller may wait."""
 
     async def __call__(self, action: Callable[[], Awaitable[T]], /) -> T: ...
 
 
-# Where what stands there cannot be read, each asks alone.
+# If the item cannot be read, each caller asks for itself.
 _DAMAGED = SharedAnswerRow("", "unshared", sys.maxsize, None)
 
 
@@ -71,22 +72,22 @@ def _parse_stored(item: Mapping[str, Any], question: _SharedQuestion) -> SharedA
     try:
         return shared_answer_of(item)
     except JournalDamaged as error:
-        _log.warning("%s: a shared answer is not used: %s", question.log_label, error)
+        _log.warning("%s: a shared answer is damaged, and not used: %s", question.log_label, error)
         return _DAMAGED
 
 
 class _SharedQuestion(msgspec.Struct, frozen=True):
-    """What is asked, and for how long its answer is kept."""
+    """A question, and how long its answer is kept."""
 
     tenant: str
     log_label: str
-    """Who asks, as a log names it."""
+    """The name of the asking run in log lines."""
     digest: bytes
     keep_ms: int
     ask: Ask
     retry_store: StoreRetrier
     answer_type: Any
-    """What an answer is; another value that stands there is unreadable."""
+    """The type of an answer; a stored value of another type counts as unreadable."""
 
     @property
     def key(self) -> Key:
@@ -94,21 +95,21 @@ class _SharedQuestion(msgspec.Struct, frozen=True):
 
 
 class _AnswerLease(msgspec.Struct, frozen=True):
-    """The right to ask for all."""
+    """The right to ask the question for all."""
 
     key: Key
     id: str
     taken_at: float
-    """Since when it counts, by the monotonic clock."""
+    """When it was taken, by the monotonic clock."""
 
 
 class _FetchedAnswer(msgspec.Struct, frozen=True):
-    """An answer, and as it is kept."""
+    """An answer, plain and packed."""
 
     value: Any
     packed: bytes
     from_cache: bool
-    """Whether somebody else had asked."""
+    """Whether another caller had asked."""
 
 
 class SharedAnswers:
@@ -131,20 +132,20 @@ class SharedAnswers:
         retry_store: StoreRetrier | None = None,
         answer_type: Any = Any,
     ) -> tuple[Any, bool]:
-        """Return the answer to a question, and whether somebody else had asked.
+        """Return the answer to a question, and whether another caller had asked it.
 
-        ``told`` is the run that asks, as a log names it. ``patiently`` is how it waits for the
-        store; without it there is a limit. An answer that stands there and is not of this ``kind``
-        is asked for again.
+        ``log_label`` is the name of the asking run in log lines. ``retry_store`` repeats failed
+        operations of the store; by default for a limited time. A stored answer that is not an
+        ``answer_type`` is asked for again.
 
-        Who asks first decides how long its answer is kept. What ``ask`` raises is raised to its
-        own caller; those who waited for it ask themselves, one after the other. Who stalls past
-        the lease comes back with its own answer, which nobody else is given.
+        The first caller decides how long the answer is kept. What ``ask`` raises goes to its own
+        caller; the waiting callers then ask themselves, one after the other. A caller that stalls
+        past its lease returns its own answer, which is not shared.
 
         Raises:
-            InvalidResult: the answer is not a value that can be kept.
+            InvalidResult: the answer cannot be stored.
             StoreUnavailable: the store did not answer for a while.
-            StoreUnusable: somebody has to mend it.
+            StoreUnusable: the store needs an operator.
         """
         retry_store = retry_store or self._kernel.retry_while_unavailable
         log_label = log_label or f"tenant {tenant}"
@@ -156,7 +157,7 @@ class SharedAnswers:
             await asyncio.wait({flight})
             packed = flight.result()
             if packed is not None:
-                # Of its own, lest one changes what the other reads.
+                # Each caller unpacks its own copy, so that none changes what another one reads.
                 return await unpack_payload(self._kernel, packed, unpack_value), True
         flight = self._in_flight[key] = asyncio.get_running_loop().create_future()
         packed = None
@@ -164,13 +165,13 @@ class SharedAnswers:
             fetched = await self._wait_or_ask(question)
             packed = fetched.packed
         finally:
-            # Before the others wake: the first of them stands for all then.
+            # Before the others wake: the first of them then acts for all.
             del self._in_flight[key]
             flight.set_result(packed)
         return fetched.value, fetched.from_cache
 
     async def _wait_or_ask(self, question: _SharedQuestion) -> _FetchedAnswer:
-        """Return the answer that stands, or wait for that of another, or ask."""
+        """Return the stored answer, wait for that of another process, or ask."""
         clock, poll_seconds = self._kernel.clock, _POLL_FIRST_SECONDS
         unreadable_id: str | None = None
         stored = await self._read_stored(question)
@@ -206,10 +207,10 @@ class SharedAnswers:
                 continue
             if clock.monotonic() - lease.taken_at < self._lease_seconds:
                 return await self._ask_with_lease(question, lease, instead_of=stored)
-            stored = await self._read_stored(question)  # it lapsed before we heard that it is ours
+            stored = await self._read_stored(question)  # it expired before the reply arrived
 
     async def _read_stored(self, question: _SharedQuestion) -> SharedAnswerRow | None:
-        # A moment old will do: where somebody was faster, the lease is refused.
+        # A stale read is enough: if another process was faster, the lease is refused.
         try:
             item = await question.retry_store(partial(self._table.get, question.key, eventual=True))
         except ItemDamaged:
@@ -219,7 +220,7 @@ class SharedAnswers:
     async def _read_answer(
         self, question: _SharedQuestion, stored: SharedAnswerRow
     ) -> _FetchedAnswer | None:
-        """Return the answer that stands; None where it cannot be read."""
+        """Return the stored answer; None if it cannot be read."""
         assert stored.content is not None
         try:
             packed = stored.content.data
@@ -233,19 +234,19 @@ class SharedAnswers:
             return _FetchedAnswer(value, packed or b"", from_cache=True)
         except (BlobNotFound, BlobDamaged, JournalDamaged, msgspec.ValidationError) as error:
             _log.warning(
-                "%s: a shared answer is asked for again, since it is unreadable: %s",
+                "%s: a shared answer is unreadable, and asked for again: %s",
                 question.log_label,
                 error,
             )
             return None
 
-    # --- as the one who asks for all --------------------------------------------------------------
+    # --- with the lease ---------------------------------------------------------------------------
 
     async def _take_lease(self, key: Key, *, instead_of: str | None) -> _AnswerLease:
-        """Take the lease, where nothing stands that counts.
+        """Take the lease, if there is neither an answer nor another lease.
 
         Raises:
-            ConditionFailed: somebody else was faster; it carries what stands.
+            ConditionFailed: another process was faster; the error has its item.
         """
         clock = self._kernel.clock
         lease, now_ms = _AnswerLease(key, self._kernel.ids.new(), clock.monotonic()), clock.now_ms()
@@ -258,7 +259,7 @@ class SharedAnswers:
         except ConditionFailed:
             raise
         except BaseException:
-            # It may stand nevertheless, and all others would wait for it to lapse.
+            # It may have been written, and all others would wait for it to expire.
             await asyncio.shield(self._release_lease(lease))
             raise
         return lease
@@ -274,7 +275,7 @@ class SharedAnswers:
             packed = await compress_payload(self._kernel, encode(value))
             await self._store_answer(question, lease, packed)
         except BaseException:
-            # Also if we are cancelled: all others would wait for the lease to lapse.
+            # Also when cancelled: all others would wait for the lease to expire.
             await asyncio.shield(self._release_lease(lease))
             raise
         finally:
@@ -282,7 +283,7 @@ class SharedAnswers:
         return _FetchedAnswer(value, packed, from_cache=False)
 
     async def _renew_lease(self, question: _SharedQuestion, lease: _AnswerLease) -> None:
-        """Prolong a lease until it is lost, or this is cancelled."""
+        """Renew a lease until it is lost, or this task is cancelled."""
         clock, renew_seconds = self._kernel.clock, self._lease_seconds / 3
         await clock.sleep(max(lease.taken_at + renew_seconds - clock.monotonic(), 0))
         while True:
@@ -292,7 +293,7 @@ class SharedAnswers:
                     shared_answer.renew_write(lease.key, lease.id, expires_ms=until_ms)
                 )
             except ConditionFailed:
-                told = "%s: the lease on a shared answer was lost; it is asked for twice"
+                told = "%s: the lease on a shared answer was lost; its question may be asked twice"
                 _log.warning(told, question.log_label)
                 return
             except StoreError as error:
@@ -303,14 +304,14 @@ class SharedAnswers:
     async def _store_answer(
         self, question: _SharedQuestion, lease: _AnswerLease, packed: bytes
     ) -> None:
-        """Put an answer where all others look for it; where that fails, it is only ours."""
+        """Store an answer for all others; if that fails, only its caller has it."""
         id = self._kernel.ids.new()
         keep_ms = question.keep_ms
         content: Content | None = None
         try:
             content = await self._store_content(question, id, packed)
             if content is None:
-                keep_ms = min(keep_ms, self._lease_ms)  # another one may be smaller
+                keep_ms = min(keep_ms, self._lease_ms)  # a later answer may be smaller
             put = shared_answer.answer_write(
                 lease.key,
                 lease.id,
@@ -323,13 +324,15 @@ class SharedAnswers:
             if content is not None:
                 await delete_orphaned_blob(self._blobs, content)
         except StoreError as error:
-            _log.warning("%s: an answer could not be shared: %s", question.log_label, error)
+            _log.warning(
+                "%s: an answer could not be stored for others: %s", question.log_label, error
+            )
             await self._release_lease(lease)
 
     async def _store_content(
         self, question: _SharedQuestion, id: str, packed: bytes
     ) -> Content | None:
-        """Return an answer as an item can hold it; None where this store has no room for it."""
+        """Return an answer as the content of an item; None if it is too large for this store."""
         if len(packed) <= self._kernel.spill_bytes:
             return Content(packed)
         if self._blobs is not None:
@@ -345,7 +348,7 @@ class SharedAnswers:
         return Content(packed)
 
     async def _release_lease(self, lease: _AnswerLease) -> None:
-        """Make room for the next who asks; where that fails, the lease lapses."""
+        """Delete the lease, so that another process can ask; if that fails, it expires."""
         with suppress(ConditionFailed, StoreError):
             await self._table.write(shared_answer.release_write(lease.key, lease.id))
 

@@ -32,12 +32,12 @@ from holdfast.model.budget import Budget
 from holdfast.model.durations import Duration, days, milliseconds_of
 from holdfast.model.event import BranchFailed, TimerFired
 from holdfast.model.invocation import Answer, ToolSpec
+from holdfast.model.names import validated_labels, validated_name
 from holdfast.model.policy import Retry, validated_retry
 from holdfast.model.program import Program
 from holdfast.model.quota import Quota
 from holdfast.model.signals import SignalName
 from holdfast.model.wait import SignalWait, TimerWait
-from holdfast.records.names import validated_labels, validated_name
 
 __all__ = ["BlockingChild", "BlockingContext", "Child", "Context"]
 

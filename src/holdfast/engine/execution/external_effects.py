@@ -14,7 +14,7 @@ from holdfast.engine.execution.journal_session import JournalConflict
 from holdfast.engine.execution.node_threads import NodeThreads
 from holdfast.engine.history.text_stream import TokenWriter
 from holdfast.engine.journal.writer import PositionTaken
-from holdfast.engine.runs.children import ChildRequest, child_id, poll_child, start_child
+from holdfast.engine.runs.children import ChildRequest, child_id, deliver_child_end, start_child
 from holdfast.model.child import child_signal
 from holdfast.model.quota import Cost, Quota
 from holdfast.records import ambiguous_call
@@ -124,8 +124,8 @@ class ExternalEffects:
             raise JournalConflict from None
         return head.key.id
 
-    async def poll_child(self, id: str) -> bool:
-        """Ask whether a child has ended, and put its end into the inbox if so; return whether.
+    async def deliver_child_end(self, id: str) -> bool:
+        """Return whether a child has ended; if so, its end is in the inbox then.
 
         Raises:
             ClaimLost: this worker no longer owns the run.
@@ -135,7 +135,7 @@ class ExternalEffects:
         # A child reports its end only once. After that only its journal tells whether it goes on.
         consistent = claimed.inbox.was_taken(child_signal(id))
         ended = await claimed.claim.retry_store_errors(
-            lambda: poll_child(
+            lambda: deliver_child_end(
                 claimed.kernel,
                 claimed.owner.local_workers,
                 claimed.head,

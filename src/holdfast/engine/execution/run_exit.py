@@ -8,7 +8,7 @@ from __future__ import annotations
 from holdfast.engine.execution.claimed_run import ClaimedRun
 from holdfast.engine.execution.run_ending import RunEnding
 from holdfast.engine.execution.waits import wait_due_ms
-from holdfast.engine.runs.session_turns import defer_to_earlier
+from holdfast.engine.runs.session_turns import needs_turn, prune_earlier, replace_earlier
 from holdfast.errors import ConditionFailed, StoreError
 from holdfast.model.event import WaitsRecorded
 from holdfast.model.failure import failure_of
@@ -67,11 +67,14 @@ class RunExit:
     async def wait_in_session_queue(self) -> None:
         """Pause the run while earlier runs of its session are not finished."""
         claimed = self._claimed
+        if not needs_turn(claimed.head, claimed.execution):
+            return
         while claimed.execution.ending is None and await claimed.claim.retry_store_errors(
-            lambda: defer_to_earlier(
-                claimed.kernel, claimed.owner.local_workers, claimed.head, claimed.execution
-            )
+            lambda: prune_earlier(claimed.kernel, claimed.head)
         ):
+            await claimed.claim.retry_store_errors(
+                lambda: replace_earlier(claimed.kernel, claimed.owner.local_workers, claimed.head)
+            )
             if claimed.head.status == "closing":
                 await self._ending.write_expired()
                 return

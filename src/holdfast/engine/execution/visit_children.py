@@ -85,7 +85,7 @@ class VisitChildren:
         if self._has_signal(name) or (waits and not inbox.was_taken(name)):
             return
         with visit.remember_loss():
-            ended = await visit.external.poll_child(id)
+            ended = await visit.external.deliver_child_end(id)
         if ended and inbox.was_taken(name) and not self._has_signal(name):
             raise ResultTaken(
                 f"another visit of a node took the result of run {id!r}; "

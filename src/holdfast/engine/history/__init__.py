@@ -1,1 +1,1 @@
-"""What a run did, as callers read it: events, lists and streamed text."""
+"""What callers read about runs: events, lists and streamed text."""

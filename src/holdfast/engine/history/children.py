@@ -13,7 +13,7 @@ __all__ = ["list_children"]
 
 
 async def list_children(kernel: Kernel, run: RunKey) -> list[RunEntry]:
-    """Return the children of a run, the oldest first.
+    """Return the children of a run, oldest first.
 
     Raises:
         RunNotFound: there is no such run.

@@ -1,8 +1,8 @@
-"""Where somebody who reads what a run did, or said, goes on: in whatever process.
+"""Cursors, by which a reader of a run's events or text continues in any process.
 
-A cursor names the generation of a run, so that it is none of another run that has its id later,
-and a place in an order in which nothing is ever put before what is there. So whoever goes on after
-it misses nothing and sees nothing twice.
+A cursor names the generation of a run, so that it is not valid for a later run with the same id,
+and a position in an append-only order. So a reader that continues after it misses nothing, and sees
+nothing twice.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TEXT_PATTERN = re.compile(
 
 
 class EventCursor(msgspec.Struct, frozen=True):
-    """Names an event of a run: the position of its record, its index in the record."""
+    """An event of a run: the position of its record, and its index in the record."""
 
     generation: str
     position: int
@@ -36,7 +36,7 @@ class EventCursor(msgspec.Struct, frozen=True):
 
 
 class TextCursor(msgspec.Struct, frozen=True):
-    """Names a place in a run's text: the spool, the item's number, how many entries were read."""
+    """A position in a run's text: the spool, the item's number, and how many entries were read."""
 
     generation: str
     spool: SpoolKey
@@ -49,7 +49,7 @@ class TextCursor(msgspec.Struct, frozen=True):
 
 
 def parse_event_cursor(text: object, *, field: str) -> EventCursor | None:
-    """Return the cursor of a run's events that a text is; None where none was given.
+    """Parse the cursor of a run's events; None if none was given.
 
     Raises:
         InvalidQuery: it is not a cursor.
@@ -59,7 +59,7 @@ def parse_event_cursor(text: object, *, field: str) -> EventCursor | None:
 
 
 def parse_text_cursor(text: object, *, field: str) -> TextCursor | None:
-    """Return the cursor of a run's text that a text is; None where none was given.
+    """Parse the cursor of a run's text; None if none was given.
 
     Raises:
         InvalidQuery: it is not a cursor.

@@ -1,7 +1,7 @@
-"""What happened to a run, read from its journal by position: a page of it, or live as it happens.
+"""Reads the events of a run from its journal: a page of them, or live as they are written.
 
-A record never changes once it stands, and none is ever written before another: so a cursor, which
-names one event by its place, holds in whatever process.
+Records never change, and are only appended. So a cursor, which names an event by its position, is
+valid in every process.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from holdfast.records.keys import RunKey, journal_position, records_range
 
 __all__ = ["read_head_with_journal", "read_history", "reread_head", "stream_events"]
 
-# What is in memory at a time: a page of records, and of their blobs so many bytes, or one.
+# A page of records is in memory at a time, and this many bytes of their blobs, or one blob.
 _RECORDS_PER_PAGE = 200
 _BATCH_BYTES_MAX = 8 * 1024**2
-# What the records of one page have once they are unpacked; a page that has more ends early.
+# A page ends early when its unpacked records have more bytes than this.
 _PAGE_BYTES_MAX = 16 * 1024**2
-# Somebody who follows a run of another process asks at first often, then less so.
+# A reader of a run in another process polls often at first, then less often.
 _POLL_FIRST_SECONDS = 0.05
 _POLL_SECONDS_MAX = 1.0
 
@@ -39,7 +39,7 @@ _POLL_SECONDS_MAX = 1.0
 async def read_history(
     kernel: Kernel, run: RunKey, *, after: EventCursor | None, limit: int
 ) -> HistoryPage:
-    """Return a page of what happened to a run, the oldest first.
+    """Return a page of a run's events, oldest first.
 
     Raises:
         RunNotFound: there is no such run, or its journal is no longer kept.
@@ -60,7 +60,7 @@ async def read_history(
 async def stream_events(
     kernel: Kernel, run: RunKey, *, after: EventCursor | None, follow: bool
 ) -> AsyncGenerator[HistoryEntry, None]:
-    """Yield what happened to a run, then what happens to it, until it has ended.
+    """Yield the events of a run; with ``follow``, also new ones until the run has ended.
 
     Raises:
         RunNotFound: there is no such run, or its journal is no longer kept.
@@ -76,7 +76,7 @@ async def stream_events(
             async with aclosing(reader.read(head)) as read:
                 async for entry in read:
                     yield entry
-            # Its row was read before its journal: where it said the end, all records were there.
+            # The row was read before the journal: if it had the end, all records were there.
             if not follow or head.status in ENDED:
                 return
             poll_seconds = _POLL_FIRST_SECONDS if reader.position > before else poll_seconds
@@ -89,10 +89,10 @@ async def stream_events(
 
 
 async def read_head_with_journal(kernel: Kernel, run: RunKey) -> Head:
-    """Return the row of a run whose journal is there.
+    """Return the row of a run, and check that its journal is still stored.
 
     Raises:
-        RunNotFound: there is no such run, or its journal is no longer kept.
+        RunNotFound: there is no such run, or its journal is no longer stored.
     """
     head = await read_row(kernel, run)
     check_journal_kept(head)
@@ -100,10 +100,10 @@ async def read_head_with_journal(kernel: Kernel, run: RunKey) -> Head:
 
 
 async def reread_head(kernel: Kernel, head: Head) -> Head:
-    """Return the row of a run as it is now.
+    """Return the current row of a run.
 
     Raises:
-        RunNotFound: it is gone, or another run has its id.
+        RunNotFound: the run is gone, or another run has its id.
     """
     current = await read_row(kernel, head.key)
     if current.generation != head.generation:
@@ -112,7 +112,7 @@ async def reread_head(kernel: Kernel, head: Head) -> Head:
 
 
 class _EventReader:
-    """Reads a run's records, each once; what is there by now, and later what came since."""
+    """Reads each record of a run once: first the existing ones, later the new ones."""
 
     def __init__(
         self, kernel: Kernel, head: Head, after: EventCursor | None, *, field: str
@@ -121,17 +121,17 @@ class _EventReader:
         self._field = field
         if after is not None and (after.generation != head.generation or after.position == 0):
             raise self._unknown_cursor(head, after)
-        # Its record is read again: only so can be told whether there is such an event.
+        # The record of the cursor is read again, to check that the event exists.
         self._after = after
         self.position = 1 if after is None else after.position
         """The position of the next record."""
         self.unpacked_bytes = 0
-        """What was unpacked so far."""
+        """How many bytes were unpacked so far."""
 
     async def read(
         self, head: Head, *, records: int = _RECORDS_PER_PAGE
     ) -> AsyncGenerator[HistoryEntry, None]:
-        """Yield the events that stand from here on, so many records at a time."""
+        """Yield the existing events from the position on, this many records at a time."""
         async for items in self._query_pages(head, min(records, _RECORDS_PER_PAGE)):
             try:
                 contents = await load_payloads(self._kernel, [content_of(item) for item in items])
@@ -140,7 +140,7 @@ class _EventReader:
             for item, data in zip(items, contents, strict=True):
                 found = journal_position(item["SK"])
                 if found != self.position:
-                    # What a snapshot covers may have left by its ttl, where the run was extended.
+                    # Records before a snapshot may have expired, if the run was extended.
                     if not self.position < found <= head.snapshot:
                         raise await self._explain_missing(head)
                     self.position, self._after = found, None
@@ -151,7 +151,7 @@ class _EventReader:
             raise await self._explain_missing(head)
 
     async def _query_pages(self, head: Head, limit: int) -> AsyncIterator[Sequence[dict[str, Any]]]:
-        """Yield the items from here on that hold something, few enough to load all their blobs."""
+        """Yield non-empty items from the position on, in batches whose blobs fit into memory."""
         where = records_range(head.generation, self.position)
         cursor: str | None = None
         while True:
@@ -163,7 +163,7 @@ class _EventReader:
                 return
 
     async def _unpack_entries(self, head: Head, data: bytes) -> list[HistoryEntry]:
-        """Return what is to be shown of the record at the position."""
+        """Return the visible events of the record at the position."""
         events = await unpack_payload(self._kernel, data, unpack_events)
         self.unpacked_bytes += plain_bytes(data)
         first = 0
@@ -179,7 +179,7 @@ class _EventReader:
         ]
 
     async def _explain_missing(self, head: Head) -> Exception:
-        """Return why the record at the position is not there."""
+        """Return the error for the missing record at the position."""
         current = await reread_head(self._kernel, head)
         if current.freed or is_freed_by(current, self._kernel.clock.now_ms()):
             return journal_not_kept(current)

@@ -1,4 +1,4 @@
-"""Lists of a tenant's runs: read from several partitions side by side, and merged."""
+"""Lists a tenant's runs: reads several partitions of the index, and merges them."""
 
 from __future__ import annotations
 
@@ -10,41 +10,41 @@ from typing import Any
 from holdfast.engine.history.views import run_entry_of
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.errors import InvalidName, InvalidQuery, ItemDamaged, JournalDamaged
+from holdfast.model.names import validated_name
 from holdfast.model.run import RunEntry, RunPage
 from holdfast.model.run_filter import RunFilter
 from holdfast.records.head import TROUBLED
 from holdfast.records.index_keys import list_partition
 from holdfast.records.keys import run_id_of
-from holdfast.records.names import validated_name
 from holdfast.storage import Between
 
 __all__ = ["list_runs"]
 
-# A page reads at most so many entries, however few of them fit the filter.
+# A page reads at most this many entries, even if few of them match the filter.
 _PAGE_ENTRIES_MAX = 2_000
-# So that a file full of them does not fill the memory. Such a page goes past the others as well.
+# Limits the memory for a file full of damaged rows; the rest of them is skipped.
 _PAGE_DAMAGED_MAX = 1_000
 _QUERY_ITEMS_MAX = 100
-# When a run was started, and its id.
+# The start time of a run, and its id.
 _CURSOR_PATTERN = re.compile(r"[0-9]{13}#(.+)", re.DOTALL)
 
 
 async def list_runs(
     kernel: Kernel, tenant: str, run_filter: RunFilter, *, limit: int, cursor: str | None
 ) -> RunPage:
-    """Return a tenant's runs, the newest first.
+    """Return a page of a tenant's runs, newest first.
 
-    They lie in several partitions, which are read side by side and merged. The cursor is the place
-    of the last one that was looked at. One whose row cannot be read is named, and hides no other.
+    The cursor is the position of the last entry that was read. Runs with damaged entries are
+    named apart.
 
     Raises:
-        InvalidQuery: not a cursor of such a list.
+        InvalidQuery: the cursor is not one of a list of runs.
     """
     shards = (await kernel.get_settings()).list_shards
     lower, upper = f"{run_filter.since_ms:013d}", f"{run_filter.until_ms:013d}"
     if cursor is not None:
         upper = _checked_cursor(cursor)
-        if upper < lower:  # of a list that went further back
+        if upper < lower:  # the cursor of a list that went further back
             return RunPage([], None)
     where = Between(lower, upper)
     damaged: list[ItemDamaged] = []
@@ -70,7 +70,7 @@ async def list_runs(
 
 
 def _partition_kinds(run_filter: RunFilter) -> tuple[str, ...]:
-    """Return the kinds of partitions in which such runs can stand."""
+    """Return the kinds of partitions that can contain matching runs."""
     if run_filter.statuses is None:
         return ("RUNS", "TROUBLE")
     kinds = {"TROUBLE" if status in TROUBLED else "RUNS" for status in run_filter.statuses}
@@ -105,7 +105,7 @@ async def _query_newest_first(
         )
         damaged += page.damaged[: max(_PAGE_DAMAGED_MAX - len(damaged), 0)]
         for item in page.items:
-            if item["GSI2SK"] != cursor:  # a range takes in its ends
+            if item["GSI2SK"] != cursor:  # the range includes the cursor itself
                 yield item
         after = page.cursor
         if after is None:
@@ -115,7 +115,7 @@ async def _query_newest_first(
 async def _merge_newest_first(
     parts: Sequence[AsyncIterator[dict[str, Any]]], *, key: Callable[[dict[str, Any]], str]
 ) -> AsyncIterator[dict[str, Any]]:
-    """Yield from several sorted streams the greatest first."""
+    """Merge several streams that are sorted in descending order."""
     heap: list[tuple[_Descending, int, dict[str, Any]]] = []
     for number, part in enumerate(parts):
         async for item in part:
@@ -133,7 +133,7 @@ async def _merge_newest_first(
 
 
 class _Descending(str):
-    """Text that sorts the other way round."""
+    """A text that sorts in descending order."""
 
     __slots__ = ()
 

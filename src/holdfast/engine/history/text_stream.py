@@ -1,8 +1,8 @@
-"""The text of answers as it comes: for whoever follows the run, in this process or in another.
+"""Writes and reads the streamed text of answers, in this process and across processes.
 
-A cursor names a place in the order in which a run's text was said. Who takes a run over writes into
-a spool behind all others. So whoever goes on after a cursor misses nothing and sees nothing twice;
-and what somebody still says who does not know that the run was taken from it, comes before.
+A cursor names a position in the order of a run's text. A process that claims the run writes into a
+new spool, which sorts after all earlier ones. So a reader that continues after a cursor misses
+nothing and sees nothing twice. Late text of a former owner sorts before that of the new owner.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from holdfast.records.streamed_text import TextBatch, TextStream, text_of, text_
 
 __all__ = ["TokenWriter", "stream_text"]
 
-# Somebody who follows a run of another process asks at first often, then less so.
+# A reader of a run in another process polls often at first, then less often.
 _POLL_FIRST_SECONDS = 0.1
 _POLL_SECONDS_MAX = 1.0
-# A store that is down for longer ends the text, and not the call.
+# If the store fails for longer, the text ends; the call goes on.
 _WRITE_TIMEOUT_SECONDS = 30.0
-# Past the end of its lease a worker soon knows whether it is renewed or lost.
+# How often to check, after the end of the lease, whether it was renewed or lost.
 _LEASE_CHECK_SECONDS = 0.05
 
 
 class TokenWriter:
-    """Takes one answer as it comes, and lets it be followed: ``async with TokenWriter(…) as w: …``
+    """Streams the text of one answer: ``async with TokenWriter(…) as writer: …``
 
-    Each attempt at a call has one of its own, under the same ``call``. Left by an error it says
-    nothing more, and the answer has no end.
+    Each attempt at a call has its own writer, under the same ``call``. If the block is left by an
+    error, the text ends without being marked as complete.
     """
 
     def __init__(
@@ -52,21 +52,21 @@ class TokenWriter:
         call: str,
         name: str,
     ) -> None:
-        """``alive`` says whether the run is held here, so that text may be written.
+        """``is_claimed`` says whether this process holds the run, so that text may be written.
 
-        ``lost`` says that it is not, and will not be: see `Hold.lost`.
+        ``is_lost`` says that it has lost the run for good.
         """
         self._spool = _get_or_open_spool(kernel, head, is_claimed, is_lost)
         self._stream: int | None = self._spool.open_stream(TextStream(call, name))
         self._has_text = False
 
     def emit(self, text: str) -> None:
-        """Take in some text."""
+        """Add text to the answer."""
         if text and self._stream is not None:
             self._append(self._stream, text)
 
     async def finish(self) -> None:
-        """Say that the answer is complete; when this returns, all of it can be followed."""
+        """Mark the answer as complete; when this returns, all of its text is written."""
         if self._stream is None:
             return
         self._append(self._stream, "", last=True)
@@ -76,7 +76,7 @@ class TokenWriter:
             self.abandon()
 
     def abandon(self) -> None:
-        """Say nothing more: the answer is not going to be complete."""
+        """End the text without marking the answer as complete."""
         if self._stream is not None:
             self._spool.close_stream(self._stream)
             self._stream = None
@@ -103,7 +103,7 @@ class TokenWriter:
 def _get_or_open_spool(
     kernel: Kernel, head: Head, is_claimed: Callable[[], bool], is_lost: Callable[[], bool]
 ) -> Spool:
-    """Return the spool of a run that this process holds."""
+    """Return the spool of a claimed run; open one if there is none for this claim."""
     spool = kernel.spools.get(head.key)
     claim = (head.generation, head.epoch)
     if spool is not None and not spool.broken and (spool.generation, spool.key.epoch) == claim:
@@ -112,8 +112,9 @@ def _get_or_open_spool(
 
     async def write(number: int, text: TextBatch) -> None:
         put = text_write(head, key, number, text, now_ms=kernel.clock.now_ms())
-        # Another owner may have freed the run by now: text would be left behind. But where our
-        # lease is renewed after all, the answer is going to be recorded: so its text must not end.
+        # Without the claim nothing is written: another owner may have freed the run, and the text
+        # would be left behind. If the lease is renewed after all, the text must go on, because the
+        # answer will be recorded.
         deadline = kernel.clock.monotonic() + _WRITE_TIMEOUT_SECONDS
         while not is_lost() and (is_claimed() or kernel.clock.monotonic() < deadline):
             if is_claimed():
@@ -121,11 +122,11 @@ def _get_or_open_spool(
                 try:
                     await kernel.resolve_write(kernel.texts, put, alive=partial(may_send, deadline))
                     return
-                except ClaimLost as dropped:
+                except ClaimLost as lost:
                     if is_claimed():
-                        raise TextWriteFailed(str(dropped.__cause__)) from None
+                        raise TextWriteFailed(str(lost.__cause__)) from None
             await kernel.clock.sleep(_LEASE_CHECK_SECONDS)
-        raise TextWriteFailed("the run is no longer held here")
+        raise TextWriteFailed("this process has lost the run")
 
     def may_send(deadline: float) -> bool:
         return is_claimed() and not is_lost() and kernel.clock.monotonic() < deadline
@@ -138,12 +139,12 @@ def _get_or_open_spool(
 async def stream_text(
     kernel: Kernel, run: RunKey, *, after: TextCursor | None, follow: bool
 ) -> AsyncGenerator[TextPiece, None]:
-    """Yield the text of a run's answers, then what comes of it, until the run has ended.
+    """Yield the text of a run's answers; with ``follow``, also new text until the run has ended.
 
     Raises:
-        RunNotFound: there is no such run, or what it kept is gone.
+        RunNotFound: there is no such run, or its data is no longer stored.
         InvalidQuery: the cursor is not one of this run.
-        JournalDamaged: what was written cannot be read.
+        JournalDamaged: an item cannot be read.
     """
     poll_seconds = _POLL_FIRST_SECONDS
     notified = asyncio.Event()
@@ -159,7 +160,7 @@ async def stream_text(
             for piece in reader.read_live():
                 found = True
                 yield piece
-            # Its row was read before its text: where it said the end, all that counts was there.
+            # The row was read before the text: if it had the end, all text was there.
             if not follow or head.status in ENDED:
                 return
             poll_seconds = _POLL_FIRST_SECONDS if found else poll_seconds
@@ -167,7 +168,7 @@ async def stream_text(
                 async with asyncio.timeout(poll_seconds):
                     await notified.wait()
             poll_seconds = min(poll_seconds * 2, _POLL_SECONDS_MAX)
-            # As long as something comes it has not ended, and its row need not be asked.
+            # While text arrives the run has not ended, so its row is not read.
             has_news = found or (notified.is_set() and reader.is_live)
             notified.clear()
             if not has_news:
@@ -176,9 +177,9 @@ async def stream_text(
 
 
 class _TextReader:
-    """Reads a run's text, each entry once: from the table, and from here on where it is said here.
+    """Reads each entry of a run's text once: from the table, or live from a local spool.
 
-    It knows which attempt it has seen of a call, and tells where another one takes its place.
+    It remembers which attempt of each call it has read, and marks where another one replaces it.
     """
 
     def __init__(self, kernel: Kernel, head: Head, after: TextCursor | None) -> None:
@@ -193,16 +194,16 @@ class _TextReader:
         self._attempts: dict[str, tuple[SpoolKey, int]] = {}
 
     def update_head(self, head: Head) -> None:
-        """Hear which owner the run has by now."""
+        """Use the current row of the run."""
         self._head = head
 
     @property
     def is_live(self) -> bool:
-        """Whether what comes next is said here, so that the table need not be asked."""
+        """Whether the next text is in a local spool, so that the table need not be read."""
         return self._live_spool() is not None
 
     def read_live(self) -> list[TextPiece]:
-        """Return what was said here since."""
+        """Return the new text of the local spool."""
         spool = self._live_spool()
         if spool is None:
             return []
@@ -210,7 +211,7 @@ class _TextReader:
         return list(self._take_pieces(spool.key, spool.streams, numbered))
 
     async def read_stored(self) -> AsyncGenerator[TextPiece, None]:
-        """Yield what the table has from here on."""
+        """Yield the text in the table from the position on."""
         head, at = self._head, self._position
         here = self._local_spool()
         where = text_range(head.generation, at.spool, at.number)
@@ -223,12 +224,12 @@ class _TextReader:
             for piece in self._take_pieces(spool, text.streams, numbered):
                 yield piece
             self._position = TextCursor(head.generation, spool, number + 1, 0)
-        # All that came before this spool was written before it was opened.
+        # All text before this spool was written before the spool was opened.
         if here is not None and here.key > self._position.spool:
             self._position = TextCursor(head.generation, here.key, 0, 0)
 
     def _local_spool(self) -> Spool | None:
-        """Return what is said of the run here, unless another owner speaks by now."""
+        """Return the local spool of the run, unless a later owner writes the text by now."""
         spool = self._kernel.spools.get(self._head.key)
         return spool if spool is not None and spool.key.epoch >= self._head.epoch else None
 
@@ -243,7 +244,7 @@ class _TextReader:
     def _take_pieces(
         self, spool: SpoolKey, streams: Mapping[int, TextStream], numbered: list[SpooledEntry]
     ) -> Iterable[TextPiece]:
-        """Yield entries as pieces, those of one stream that follow each other in one."""
+        """Yield entries as pieces; join adjacent entries of one stream."""
         begin = 0
         for end in range(1, len(numbered) + 1):
             number, index, entry = numbered[end - 1]
@@ -251,20 +252,23 @@ class _TextReader:
                 continue
             first, stream = numbered[begin][2], streams[entry.stream]
             self._position = TextCursor(self._head.generation, spool, number, index + 1)
+            attempt = (spool, entry.stream)
+            restarted = self._is_restart(stream.call, attempt, first=first.first)
+            self._attempts[stream.call] = attempt
             yield TextPiece(
                 call=stream.call,
                 name=stream.name,
                 text="".join(each.text for _, _, each in numbered[begin:end]),
                 cursor=str(self._position),
                 last=entry.last,
-                restarted=self._note_attempt(stream.call, (spool, entry.stream), first.first),
+                restarted=restarted,
             )
             begin = end
 
-    def _note_attempt(self, call: str, attempt: tuple[SpoolKey, int], first: bool) -> bool:
+    def _is_restart(self, call: str, attempt: tuple[SpoolKey, int], *, first: bool) -> bool:
+        """Return whether an attempt takes the place of another one that the caller has read."""
         before = self._attempts.get(call)
-        self._attempts[call] = attempt
         if before is None:
-            # What was read before the cursor is not known: perhaps an attempt that came to nothing.
+            # The text before the cursor is unknown here: it may be that of a failed attempt.
             return first and self._has_cursor
         return before != attempt

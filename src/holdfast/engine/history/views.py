@@ -1,4 +1,4 @@
-"""Rows and events as the outside sees them."""
+"""Converts rows and events to what callers see."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from holdfast.records.times import utc_datetime
 
 __all__ = ["history_entry_of", "is_shown", "queue_entry_of", "run_entry_of", "run_of"]
 
-# Kinds of events that a journal holds for the engine alone.
+# Events that only the engine uses.
 _HIDDEN_KINDS = frozenset({"snapshot", "waiting"})
 
 
 def run_of(head: Head, *, user: str | None) -> Run:
-    """Return what an operator sees of a run, and of its user.
+    """Return a row as callers see it; ``user`` is the user's hash.
 
     Raises:
-        JournalDamaged: its row names a time or a place that cannot be.
+        JournalDamaged: the row has an impossible time or index key.
     """
     try:
         return _build_run(head, user)
     except (ValueError, OverflowError, OSError) as error:
-        raise JournalDamaged(f"the row of run {head.key.id!r} makes no sense: {error}") from error
+        raise JournalDamaged(f"the row of run {head.key.id!r} is damaged: {error}") from error
 
 
 def _build_run(head: Head, user: str | None) -> Run:
@@ -44,7 +44,7 @@ def _build_run(head: Head, user: str | None) -> Run:
         graph=head.graph,
         version=head.version,
         schema=head.schema,
-        # A timer that fired leaves the row as it was until its run pauses again, or ends.
+        # When a timer fires, the row keeps its status until the run pauses again or ends.
         status="running" if head.status == "waiting" and head.owner is not None else head.status,
         labels=head.labels,
         user=user,
@@ -76,7 +76,7 @@ def _build_run(head: Head, user: str | None) -> Run:
 
 
 def run_entry_of(item: Mapping[str, Any]) -> RunEntry:
-    """Return the line of a list that an entry of the index is.
+    """Return an entry of the index as a list shows it.
 
     Raises:
         JournalDamaged: it is not an entry of a run.
@@ -88,11 +88,11 @@ def run_entry_of(item: Mapping[str, Any]) -> RunEntry:
         known |= {"status": item["status"], "id": run.id, "tenant": run.tenant}
         return msgspec.convert(known, RunEntry)
     except (KeyError, TypeError, ValueError, OverflowError, OSError) as error:
-        raise JournalDamaged(f"a run's entry cannot be read: {error!r:.300}") from error
+        raise JournalDamaged(f"the index entry of a run cannot be read: {error!r:.300}") from error
 
 
 def queue_entry_of(head: Head) -> SessionQueueEntry:
-    """Return what an operator sees of a run in the order of its session."""
+    """Return a run as the list of its session queue shows it."""
     run = run_of(head, user=None)
     return SessionQueueEntry(
         number=head.ticket,
@@ -104,7 +104,7 @@ def queue_entry_of(head: Head) -> SessionQueueEntry:
 
 
 def is_shown(event: Event) -> bool:
-    """Return whether an event is something that happened, and not the engine's own note."""
+    """Return whether an event is shown to callers."""
     return event.__struct_config__.tag not in _HIDDEN_KINDS
 
 
@@ -118,7 +118,7 @@ def history_entry_of(event: Event, *, cursor: str) -> HistoryEntry:
     node = details.pop("node", None)
     for name in ("branch", "ops", "fork"):
         if not details.get(name, True):
-            del details[name]  # most runs have none of it
+            del details[name]  # most events have none of them
     kind = event.__struct_config__.tag
     return HistoryEntry(
         at=at,

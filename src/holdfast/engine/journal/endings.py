@@ -21,7 +21,7 @@ _UNSUCCESSFUL: dict[str, type[Unsuccessful]] = {
 
 
 class RunOutcome(msgspec.Struct, frozen=True):
-    """How a run ended, and with what."""
+    """How a run ended, with its last state and its failure."""
 
     status: str
     state: dict[str, Any]
@@ -32,7 +32,7 @@ def result_of(id: str, outcome: RunOutcome, program: Program | None) -> Any:
     """Return the result of a run that finished: its final state if the program is not known.
 
     Raises:
-        RunFailed, RunCancelled, RunExpired, RunQuarantined: it ended otherwise.
+        RunFailed, RunCancelled, RunExpired, RunQuarantined: the run ended in another way.
     """
     if outcome.status != "finished":
         failure = outcome.failure or Failure("", f"the run is {outcome.status}")

@@ -1,4 +1,4 @@
-"""Makes records durable that wait for others to share a Put with, before they wait too long."""
+"""Flushes buffered records after a few milliseconds, if no other write takes them along."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from holdfast.clock import Clock
 
 __all__ = ["Flushable", "Flusher"]
 
-# How long the record of a call waits for others.
+# How long a record waits for others to share its write.
 _FLUSH_DELAY_SECONDS = 0.005
 
 
 class Flushable(Protocol):
-    """Somebody who holds records back."""
+    """A claimed run with buffered records."""
 
     def flush_buffered(self) -> None:
-        """Begin to write what is still held back."""
+        """Begin to write the buffered records."""
         ...
 
 
 class Flusher:
-    """Looks after all runs of a worker at once: a timer for each record would cost more than it."""
+    """Flushes all runs of a worker with one timer: a timer for each record would cost more."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -30,13 +30,13 @@ class Flusher:
         self._task: asyncio.Task[None] | None = None
 
     def schedule(self, pending: Flushable) -> None:
-        """See to it that somebody does not hold records back for long."""
+        """Flush the buffered records of a run soon."""
         self._pending[pending] = None
         if self._task is None or self._task.done():
             self._task = asyncio.ensure_future(self._flush())
 
     def stop(self) -> None:
-        """Look after nobody any more."""
+        """Flush nothing any more."""
         self._pending.clear()
         if self._task is not None:
             self._task.cancel()

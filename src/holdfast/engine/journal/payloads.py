@@ -1,4 +1,4 @@
-"""Where packed bytes lie: in an item, or in a blob beside the table where they are large."""
+"""Stores packed values: small ones in an item, large ones in a blob."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ __all__ = [
 T = TypeVar("T")
 
 INLINE_BYTES_MAX = 380 * 1024
-"""What an item holds where there is no room for blobs; the rest is for keys and attributes."""
+"""The limit of a value in an item without a bucket; the rest is for keys and attributes."""
 _CONCURRENT_READS_MAX = 16
 
 
 async def spill_if_large(kernel: Kernel, head: Head, data: bytes, name: str) -> Content:
-    """Return packed bytes as an item can hold them: beside the table where they are large.
+    """Return packed bytes as the content of an item; write large ones to a blob first.
 
     Raises:
-        InvalidResult: they are too large, and the store has no room beside the table.
+        InvalidResult: they are too large for an item, and the store has no bucket.
     """
     if len(data) <= kernel.spill_bytes:
         return Content(data)
@@ -62,26 +62,26 @@ async def delete_orphaned_blob(blobs: Blobs | None, content: Content) -> None:
 
 
 def check_fits(kernel: Kernel, data: bytes) -> None:
-    """Check that there is room for packed bytes, in an item or beside the table.
+    """Check that packed bytes fit into an item, or that the store has a bucket.
 
     Raises:
-        InvalidResult: there is none.
+        InvalidResult: they do not fit.
     """
     if kernel.blobs is None and len(data) > INLINE_BYTES_MAX:
         raise InvalidResult(
-            f"this has {len(data):,} bytes once it is compressed, and an item holds at most "
+            f"this has {len(data):,} bytes after compression, and an item holds at most "
             f"{INLINE_BYTES_MAX:,}; larger values need a bucket: add &bucket=NAME to the address"
         )
 
 
 async def load_payloads(kernel: Kernel, contents: Sequence[Content]) -> list[bytes]:
-    """Return the packed bytes of items, those in blobs read side by side.
+    """Return the packed bytes of items; read their blobs concurrently.
 
     Raises:
-        RecordTooLarge: a blob has more than can be unpacked.
+        RecordTooLarge: a blob has more bytes than this process may unpack.
     """
     for content in contents:
-        _check_readable(kernel, content.size - 1)  # less the byte that tells its form
+        _check_readable(kernel, content.size - 1)  # without the byte that tells its format
     if all(content.data is not None for content in contents):
         return [content.data or b"" for content in contents]
     semaphore = asyncio.Semaphore(_CONCURRENT_READS_MAX)
@@ -97,21 +97,21 @@ async def load_payloads(kernel: Kernel, contents: Sequence[Content]) -> list[byt
 
 
 class PackedValue(msgspec.Struct, frozen=True):
-    """A value as it is kept."""
+    """A value as it is stored."""
 
     value: Any
     """Its durable form."""
     data: bytes
     plain_bytes: int
-    """How many bytes it has before compression."""
+    """Its size before compression."""
 
 
 async def pack_payload(kernel: Kernel, value: Any, *, bytes_max: int) -> PackedValue:
-    """Return a value as it is kept; a large one does not hold up the event loop.
+    """Encode and compress a value; a large one in a thread.
 
     Raises:
-        Oversize: it has more than ``bytes_max`` bytes before compression.
-        Misfit, InvalidResult: it cannot be kept.
+        TooLarge: it has more than ``bytes_max`` bytes before compression.
+        Mismatch, InvalidResult: it cannot be stored.
     """
     size = await kernel.offload.measure(value, bytes_max)
     return await kernel.offload.run(size, _pack, value, bytes_max)
@@ -124,10 +124,10 @@ def _pack(value: Any, bytes_max: int) -> PackedValue:
 
 
 async def compress_payload(kernel: Kernel, plain: bytes) -> bytes:
-    """Return encoded bytes as they are kept; large ones do not hold up the event loop.
+    """Compress encoded bytes; large ones in a thread.
 
     Raises:
-        ResultTooLarge: no process could read them again.
+        ResultTooLarge: they exceed the limit up to which records are read.
     """
     limit = kernel.limits.record_bytes_max
     if len(plain) > limit:
@@ -137,16 +137,16 @@ async def compress_payload(kernel: Kernel, plain: bytes) -> bytes:
             limit=limit,
         )
     if len(plain) <= LARGE_BYTES:
-        return compress(plain)  # nearly every record: it is spared the way through `Heavy`
+        return compress(plain)  # nearly every record: saves the detour through the offload
     return await kernel.offload.run(len(plain), compress, plain)
 
 
 async def unpack_payload(kernel: Kernel, data: bytes, unpack: Callable[[bytes, int], T]) -> T:
-    """Return what was packed; a large one does not hold up the event loop.
+    """Unpack a value; a large one in a thread.
 
     Raises:
         RecordTooLarge: it has more bytes than this process may unpack.
-        JournalDamaged: these bytes cannot be read.
+        JournalDamaged: the bytes cannot be decoded.
     """
     size = plain_bytes(data)
     _check_readable(kernel, size)
@@ -157,8 +157,8 @@ def _check_readable(kernel: Kernel, size: int) -> None:
     limit = kernel.limits.record_bytes_max
     if size > limit:
         raise RecordTooLarge(
-            f"a record has {size:,} bytes, and record_bytes_max is {limit:,}; if the record is to "
-            "be trusted, raise that limit",
+            f"a record has {size:,} bytes, and record_bytes_max is {limit:,}; if you trust the "
+            "record, raise that limit",
             size=size,
             limit=limit,
         )

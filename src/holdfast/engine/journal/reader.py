@@ -1,4 +1,4 @@
-"""A run as its journal tells it: read from the last snapshot on, and folded."""
+"""Reads a run's journal from its last snapshot on, and folds it."""
 
 from __future__ import annotations
 
@@ -39,42 +39,42 @@ from holdfast.storage import Between
 
 __all__ = ["LoadedRun", "load_journal", "load_run", "new_run", "read_inbox"]
 
-# What is in memory at a time of what records are kept in: so many bytes, or one record.
+# How many bytes of packed records are in memory at a time, unless one record alone has more.
 _BATCH_BYTES_MAX = 8 * 1024**2
-# How many bytes are unpacked, record by record, before others have their turn.
+# How many bytes are unpacked before other tasks get the event loop.
 _BYTES_PER_YIELD = 1024**2
 
 
 class LoadedRun(msgspec.Struct):
-    """A run as its journal tells it."""
+    """A run as its journal describes it."""
 
     execution: Execution
     extent: JournalExtent
     inbox: list[Signal]
     tail: JournalTail
     fence: int = 0
-    """The highest epoch of the fences that were read."""
+    """The highest epoch of all fences that were read."""
     in_memory: InMemoryRun | None = None
-    """Where nothing of it is written down yet."""
+    """Set if nothing of the run is written yet."""
     plain_bytes: int = 0
-    """How many bytes were read of it, before compression: no less than it holds."""
+    """How many bytes were read before compression: an upper bound of the run's size."""
 
 
 def new_run(
     execution: Execution, extent: JournalExtent, input_bytes: int, *, plain_bytes: int
 ) -> LoadedRun:
-    """Return a run of which nothing stands yet but its input."""
+    """Return a run that has only its input so far."""
     return LoadedRun(execution, extent, [], JournalTail(input_bytes), plain_bytes=plain_bytes)
 
 
 async def load_run(kernel: Kernel, head: Head) -> LoadedRun:
     """Read a run's journal from its last snapshot on, and its inbox.
 
-    It is one consistent Query, and a page for each MB more. A fence before the snapshot is not
-    read, and need not be: whoever holds a row with this pointer saw it when its epoch was the
-    highest that there was, so a fence of a higher one can only have been written after it.
+    It is one consistent Query, with one more page for each further MB. A fence before the snapshot
+    is not read, and does not matter: the owner that wrote the pointer to the snapshot had the
+    highest epoch then, so a fence with a higher epoch can only come after the snapshot.
 
-    Nothing of the inbox is unpacked: see `Payloads`.
+    The signals in the inbox are not unpacked: see `SignalPayloads`.
 
     Raises:
         JournalDamaged: a record is missing or cannot be read.
@@ -100,7 +100,7 @@ async def _load_range(kernel: Kernel, head: Head, where: Between) -> LoadedRun:
     size, blobs = 0, head.extent.blobs
     async for item in kernel.journals.query_all(head.key.pk, where):
         if is_inbox(item["SK"]):
-            # Records come before the inbox, whose keys are greater: all that was taken is known.
+            # Records sort before the inbox, so all taken signals are known here.
             loaded, batch = await _apply_records(kernel, head, loaded, batch), []
             blobs = blobs or "blob" in item
             inbox += _untaken_signals(head, item, () if loaded is None else loaded.execution.taken)
@@ -122,18 +122,18 @@ async def _load_range(kernel: Kernel, head: Head, where: Between) -> LoadedRun:
 async def _apply_records(
     kernel: Kernel, head: Head, loaded: LoadedRun | None, items: Sequence[dict[str, Any]]
 ) -> LoadedRun | None:
-    """Return a run as it is after some more records; what they are kept in is read at once."""
+    """Return the run after some more records; their blobs are read concurrently."""
     if not items:
         return loaded
     try:
         contents = await load_payloads(kernel, [content_of(item) for item in items])
     except BlobNotFound as error:
-        raise JournalDamaged(f"what run {head.key.id!r} keeps is not whole: {error}") from error
+        raise JournalDamaged(f"a blob of run {head.key.id!r} is missing: {error}") from error
     since = 0
     for item, data in zip(items, contents, strict=True):
         since += plain_bytes(data)
         if since > _BYTES_PER_YIELD:
-            await kernel.clock.sleep(0)  # others have their turn, too
+            await kernel.clock.sleep(0)  # let other tasks run
             since = 0
         content, position = content_of(item), journal_position(item["SK"])
         if position == 0:
@@ -155,7 +155,7 @@ async def _unpack_input(kernel: Kernel, head: Head, data: bytes) -> LoadedRun:
 def _with_record(
     head: Head, loaded: LoadedRun | None, position: int, content: Content, events: list[Event]
 ) -> LoadedRun:
-    """Return a run as it is after one more record; the first one read may be its snapshot."""
+    """Return the run after one more record; the first record read may be its snapshot."""
     expected = head.snapshot if loaded is None else loaded.extent.position
     first = events[0] if events else None
     if position != expected or (loaded is None and not isinstance(first, Snapshot)):
@@ -178,7 +178,7 @@ def _with_record(
 async def read_inbox(
     kernel: Kernel, head: Head, taken: Collection[tuple[str, str]]
 ) -> list[Signal]:
-    """Read which signals lie in a run's inbox and were not taken, consistently."""
+    """Read the signals in a run's inbox that were not taken, consistently."""
     items = kernel.inboxes.query_all(head.key.pk, inbox_range(head.generation))
     return [signal async for item in items for signal in _untaken_signals(head, item, taken)]
 
@@ -186,7 +186,7 @@ async def read_inbox(
 def _untaken_signals(
     head: Head, item: dict[str, Any], taken: Collection[tuple[str, str]]
 ) -> tuple[Signal, ...]:
-    """Return the signal that an item is, unless it was taken, or came after the run expired."""
+    """Return the signal of an item, unless it was taken, or came after the run expired."""
     name, id = signal_name_and_id(item)
     accepted_ms = accepted_ms_of(item)
     if accepted_ms >= head.expires_ms or (name, id) in taken:

@@ -1,8 +1,8 @@
-"""What the signals in an inbox carry: read and unpacked when one is taken, and not before.
+"""Reads the payload of a signal when the run takes it.
 
-How children ended is read ahead, since a parent that asks for one mostly asks for all of them: each
-of their blobs would cost it a round trip otherwise. What callers sent is not read ahead: a caller
-decides how much there is of it, and a node may never ask for it.
+The results of children are prefetched, because a parent that awaits one child mostly awaits all of
+them, and each blob would cost a round trip. Payloads from callers are not prefetched: callers
+decide how many there are, and a node may never ask for them.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from holdfast.records.keys import RunKey
 
 __all__ = ["SignalPayloads"]
 
-# How many bytes are held that were read ahead, still packed.
+# How many packed bytes may be prefetched.
 _PREFETCH_BYTES_MAX = 4 * 1024**2
 
 
 class SignalPayloads:
-    """Reads what the signals to one run carry."""
+    """Reads the payloads of the signals to one run."""
 
     def __init__(self, kernel: Kernel, run: RunKey) -> None:
         self._kernel = kernel
         self._run = run
-        # By name and id of the signal.
+        # Keyed by the name and id of the signal.
         self._prefetched: dict[tuple[str, str], bytes] = {}
 
     async def read(self, signal: Signal, inbox: Iterable[Signal]) -> Any:
-        """Return what a signal carries; ``inbox`` are those that may be taken besides.
+        """Return the payload of a signal; ``inbox`` are the other signals of the run.
 
         Raises:
             JournalDamaged: it cannot be read, or has more bytes than this process may unpack.
@@ -50,18 +50,16 @@ class SignalPayloads:
                 bodies = [signal.body, *(other.body for other in others)]
                 data, *prefetched = await load_payloads(self._kernel, bodies)
             except (BlobNotFound, RecordTooLarge):
-                # One of the others may be damaged, which is no reason to fail here.
+                # Only a prefetched one may be damaged, so try this one alone.
                 (data,), prefetched = await load_payloads(self._kernel, [signal.body]), []
         except BlobNotFound as error:
-            raise JournalDamaged(
-                f"what run {self._run.id!r} keeps is not whole: {error}"
-            ) from error
+            raise JournalDamaged(f"a blob of run {self._run.id!r} is missing: {error}") from error
         for other, read in zip(others, prefetched, strict=False):
             self._prefetched[other.name, other.id] = read
         return data
 
     def _prefetchable(self, signal: Signal, inbox: Iterable[Signal]) -> list[Signal]:
-        """Return the ends of children that are read together with one of them."""
+        """Return the results of other children that are read together with this one."""
         if signal.body.blob is None or not is_child_signal(signal.name):
             return []
         others: list[Signal] = []

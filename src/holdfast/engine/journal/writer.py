@@ -1,9 +1,9 @@
-"""A run's journal as its owner writes it.
+"""Writes the journal of a run that this process has claimed.
 
-To append is one conditional Put at the next position: whoever writes it first wins. Records that
-become ready while a Put is under way travel together in the next one. Where what was written since
-the last snapshot outweighs it, another one travels in front of them: readers begin there, and
-nothing before it is deleted, since a freed position would let a stalled owner back in.
+An append is one conditional Put at the next position: the first process to write a position wins.
+Records that become ready while a Put is under way share the next Put. When the records since the
+last snapshot outweigh it, a new snapshot goes in front of them, and readers begin there. Older
+records are not deleted: a free position would let a stalled owner write again.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ __all__ = ["JournalWriter", "PositionTaken"]
 
 T = TypeVar("T")
 
-# What one Put carries at most; what is over it takes the next position.
+# How many bytes of records share one Put; the rest takes the next position.
 GROUP_BYTES_MAX = 100 * 1024
-# What is collected before it is folded: so many events, or so many bytes of them.
+# How many events, or bytes of events, are collected before they are folded.
 _UNFOLDED_MAX = 1_000
 _UNFOLDED_BYTES_MAX = 256 * 1024
 _EXTENDING_EVENTS = (Extended, Snapshot)
-# A run that is not written down remembers its history up to here, then only where it stands.
+# Up to this size an unwritten run remembers its history; beyond it, only its current state.
 _IN_MEMORY_BYTES_MAX = 512 * 1024
 
 
@@ -59,22 +59,22 @@ Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Future[None]"]
 
 
 class PositionTaken(Exception):
-    """Somebody else's record stands at the position."""
+    """Another process has written the position of the journal."""
 
 
 class _PendingAppend(msgspec.Struct, eq=False):
-    """Records of one caller, ready to be written; none, where it waits for those of others."""
+    """The records of one caller, ready to be written; empty if the caller only waits for others."""
 
     events: tuple[Event, ...]
     plain: bytes
     done: asyncio.Future[None] | None = None
-    """What its caller waits for; None for the one that writes, and for what was held back."""
+    """What the caller awaits; None for the caller that writes itself, and for buffered records."""
     error: BaseException | None = None
     barrier: bool = False
-    """Whether others must not go by it before it is written."""
+    """Whether nothing may depend on the records before they are written."""
 
     def resolve(self, error: BaseException | None) -> None:
-        """Tell whoever waits for it what became of it."""
+        """Tell the caller the outcome."""
         self.error = error
         if self.done is None or self.done.done():
             return
@@ -85,10 +85,10 @@ class _PendingAppend(msgspec.Struct, eq=False):
 
 
 class _Fold:
-    """The fold of what stands, which is what a snapshot at the next position holds.
+    """The fold of all written records: the content of a snapshot at the next position.
 
-    An appending caller may be ahead of it, or behind. Few runs ever come to a snapshot; so events
-    are only collected, until a caller asks for the fold, or there are many, or large ones.
+    The fold of the caller may be ahead of it, or behind. Few runs ever need a snapshot, so events
+    are only collected until a caller asks for the fold, or there are many or large ones.
     """
 
     def __init__(self, execution: Execution) -> None:
@@ -105,7 +105,7 @@ class _Fold:
         return self._execution
 
     def add(self, events: Sequence[Event], plain_bytes: int) -> None:
-        """Take in what stands by now; it has so many bytes before compression."""
+        """Add written events, with their size before compression."""
         self._unfolded += events
         self._unfolded_bytes += plain_bytes
         for event in events:
@@ -115,12 +115,12 @@ class _Fold:
             _ = self.execution
 
     def with_journal_ttl(self, head: Head) -> Head:
-        """Return the row with as long a life as the journal has."""
+        """Return the row with the ttl of the journal."""
         return head.with_journal_lifetime(self.execution) if self._extended else head
 
 
 class JournalWriter:
-    """The journal of a run that this process holds."""
+    """Writes the journal of one run that this process has claimed."""
 
     def __init__(
         self,
@@ -134,13 +134,12 @@ class JournalWriter:
         admit: Callable[[Sequence[Event], int], None] | None = None,
         store_retry_seconds: float = STORE_RETRY_SECONDS,
     ) -> None:
-        """Go on with a journal that was read.
+        """Continue a journal that was read.
 
-        ``apart`` begins a write that goes on whatever becomes of whoever asked for it. ``lost``
-        hears why a write did not come about before those do who wait for it: they may go on at
-        once. ``admit`` may refuse events with an `InvalidResult` before they are queued; it is told
-        how many bytes they have once they are encoded.
-        ``patience_seconds`` is how long a blob that cannot be written or read is tried again.
+        ``spawn`` starts a write that goes on if its caller is cancelled. ``on_failure`` receives
+        the error of a failed write before the callers that wait for it. ``admit`` may refuse
+        events with an `InvalidResult` before they are queued; it receives their encoded size.
+        ``store_retry_seconds`` is how long a blob that cannot be written or read is retried.
         """
         self._store_retry_seconds = store_retry_seconds
         self._kernel = kernel
@@ -161,17 +160,17 @@ class JournalWriter:
         self._barriers = 0
         self.extent = loaded.extent
         self.outcome_unknown = False
-        """Whether a write was given up before its fate was known."""
+        """Whether a write is under way, or was given up before its outcome was known."""
 
     def buffer(self, events: Sequence[Event], *, barrier: bool = False) -> bool:
-        """Keep records back, to travel with the next that must be durable, unless they are large.
+        """Buffer records until the next durable append, unless they are large.
 
-        Return whether they are kept back. What is large may turn out to be too large, and then
-        whoever asked for it must learn of it, and not somebody else later. Nobody may go by what is
-        ``pressing`` before it is written: see `presses`.
+        Return whether they are buffered. Large records are not: if they turn out to be too large,
+        their own caller must get the error. With ``barrier`` nothing may depend on the records
+        before they are written: see `has_barrier`.
 
         Raises:
-            InvalidResult: they cannot be kept.
+            InvalidResult: they cannot be stored.
         """
         entry = self._encode_append(events)
         if len(entry.plain) > GROUP_BYTES_MAX and not self._in_memory:
@@ -183,13 +182,15 @@ class JournalWriter:
         return True
 
     async def append(self, events: Sequence[Event]) -> None:
-        """Write records; when this returns they are durable, and so is all that was held before.
+        """Write records and all buffered ones; when this returns, they are durable.
+
+        Without records it writes the buffered ones in the caller's task; see also `flush`.
 
         Raises:
-            InvalidResult: they cannot be kept; nothing was written.
-            Conflict: somebody else's record stands there; nothing was written.
-            Dropped: this process lost the run before it learned what became of the write.
-            Outage: they could not be written in time, nor what was held before: all of it is lost.
+            InvalidResult: they cannot be stored; nothing was written.
+            PositionTaken: another process has written the position; nothing was written.
+            ClaimLost: this process lost the run before the outcome of the write was known.
+            StoreOutage: they could not be written in time; they and the buffered ones are lost.
         """
         entry = self._encode_append(events)
         if self._in_memory:
@@ -204,13 +205,13 @@ class JournalWriter:
         self._writing = True
         await self._write_all(target=entry)
         if self._writing:
-            # What came meanwhile is not to keep whoever was first from going on.
+            # Records that came meanwhile are written in the background: this caller goes on.
             self._background_write = self._spawn(self._write_all())
         if entry.error is not None:
             raise entry.error
 
     def _encode_append(self, events: Sequence[Event]) -> _PendingAppend:
-        # Encoded here, so that what cannot be kept is known before anything is queued.
+        # Encoded here, so that a value that cannot be stored fails before anything is queued.
         entry = _PendingAppend(tuple(events), encode(events))
         if self._admit is not None:
             self._admit(events, len(entry.plain))
@@ -219,20 +220,20 @@ class JournalWriter:
     def _buffer_entry(self, entry: _PendingAppend) -> None:
         if self._in_memory:
             if len(entry.plain) > INLINE_BYTES_MAX:
-                # Now, and not when it is written down: whoever asked for it must learn of it.
+                # Checked now and not when it is written: the caller must get the error.
                 check_fits(self._kernel, compress(entry.plain))
             self._in_memory_bytes += len(entry.plain)
             if self._in_memory_bytes > _IN_MEMORY_BYTES_MAX:
-                self._buffered = []  # the whole fold will be written in its stead
+                self._buffered = []  # a snapshot will be written instead
                 return
         self._buffered.append(entry)
 
     async def persist(self, head: Head, execution: Execution) -> None:
-        """Write what was only in memory so far, before the row is: nobody knows of it yet.
+        """Write the records of a run that was only in memory so far, before its row is written.
 
         Raises:
-            InvalidResult: it cannot be kept.
-            Dropped: this process lost the run.
+            InvalidResult: they cannot be stored.
+            ClaimLost: this process lost the run.
         """
         self._head, self._in_memory, self._may_snapshot = head, False, False
         if self._in_memory_bytes > _IN_MEMORY_BYTES_MAX:
@@ -244,21 +245,21 @@ class JournalWriter:
 
     @property
     def has_unwritten(self) -> bool:
-        """Whether records are held back, or on their way."""
+        """Whether records are buffered, or being written."""
         return bool(self._buffered) or self._writing
 
     @property
     def has_buffered(self) -> bool:
-        """Whether records wait for others to travel with."""
+        """Whether records are buffered."""
         return bool(self._buffered)
 
     @property
     def has_barrier(self) -> bool:
-        """Whether there are records by which nobody may go yet."""
+        """Whether there are unwritten records that nothing may depend on yet."""
         return self._barriers > 0
 
     async def flush(self) -> None:
-        """Write all records that are held back or under way; return when they are durable.
+        """Write all buffered records; return when they and those under way are durable.
 
         If the caller is cancelled, the write goes on.
 
@@ -273,7 +274,7 @@ class JournalWriter:
             await done
 
     def begin_flush(self) -> None:
-        """Begin to write what is held back."""
+        """Begin to write the buffered records in the background."""
         self._queued += self._buffered
         self._buffered = []
         if self._queued and not self._writing:
@@ -281,7 +282,7 @@ class JournalWriter:
             self._background_write = self._spawn(self._write_all())
 
     async def _write_all(self, *, target: _PendingAppend | None = None) -> None:
-        """Write what waits, in groups: all of it, or until a certain entry stands."""
+        """Write the queued records in groups: all of them, or until the target is written."""
         group: list[_PendingAppend] = []
         try:
             while self._queued:
@@ -292,7 +293,7 @@ class JournalWriter:
         except BaseException as error:
             if self._on_failure is not None:
                 self._on_failure(error)
-            # Whoever waits must learn of it: the position, and so the run, is lost to all of them.
+            # All waiting callers get the error: the run is lost to all of them.
             known = isinstance(error, Exception | StoreOutage)
             shared = error if known else PositionTaken("the write was given up")
             for entry in (*group, *self._queued):
@@ -324,19 +325,19 @@ class JournalWriter:
             while events and not await self._put_record(events, plain):
                 pass
         except InvalidResult as error:
-            # Only one alone can be too large, and it is nobody else's fault.
+            # Only a group of one entry can be too large, so its own caller gets the error.
             if any(entry.done is None and entry is not target for entry in group):
-                raise  # nobody waits for it, and it must not be passed over
+                raise  # no caller waits for it, and it must not be skipped
             error_to_report = error
         for entry in group:
             self._barriers -= entry.barrier
             entry.resolve(error_to_report)
 
     async def _put_record(self, events: list[Event], plain: bytes) -> bool:
-        """Write one record at the next position; return whether that was still free.
+        """Write one record at the next position; return False if an extension took it.
 
         Raises:
-            Conflict: somebody else's record stands there.
+            PositionTaken: another process has written the position.
         """
         position = self.extent.position
         head = self._fold.with_journal_ttl(self._head)
@@ -364,9 +365,9 @@ class JournalWriter:
     async def _build_content(
         self, head: Head, events: list[Event], plain: bytes
     ) -> tuple[list[Event], Content]:
-        """Return the snapshot that goes in front of the events, if one is due, and the record."""
-        # What stays whole when a run is freed must not hold its state; and only what opens a run
-        # again may follow its end.
+        """Return the snapshot that goes in front of the events, if one is due, and the content."""
+        # A record that survives the removal of the run must not contain its state; and after the
+        # end of a run only the event that reopens it may follow.
         snapshot_due = self._may_snapshot and needs_snapshot(
             self._tail, self._kernel.snapshot_floor_bytes
         )
@@ -384,7 +385,7 @@ class JournalWriter:
                     head, encode([*snapshot_events, *events])
                 )
             except InvalidResult:
-                # No item holds it, and there is no bucket: a resume reads all there is instead.
+                # No item can hold it, and there is no bucket: a resume reads the whole journal.
                 self._may_snapshot = False
         return [], await self._store_content(head, plain)
 
@@ -403,9 +404,9 @@ class JournalWriter:
         )
 
     async def _absorb_extension(self, current: Mapping[str, Any] | None) -> bool:
-        """Take in what stands where we meant to write, if it only gives the run more time.
+        """Apply the record that took our position, if it only extends the run; return whether.
 
-        What we are about to write follows from what we know nevertheless.
+        An extension changes nothing that our own record depends on.
         """
         if current is None or is_emptied(current):
             return False
@@ -418,17 +419,17 @@ class JournalWriter:
         return True
 
     def _advance(self, events: list[Event], content: Content, plain_bytes: int) -> None:
-        """Take in the record that stands at the next position."""
+        """Apply the record that was written at the next position."""
         starts = isinstance(events[0], Snapshot)
         self._tail = JournalTail(content.size) if starts else self._tail.grown(content.size)
         self._fold.add(events, plain_bytes)
         self.extent = extent_after_record(self.extent, content)
 
     async def _point_to_snapshot(self, position: int) -> None:
-        """Tell readers to begin at a snapshot that stands.
+        """Let the row point to a written snapshot, so that readers begin there.
 
         Raises:
-            Dropped: the run is not ours any more.
+            ClaimLost: another process has claimed the run.
         """
         head = self._head
         write = snapshot_pointer_write(
@@ -441,7 +442,7 @@ class JournalWriter:
             ours = (current.get("generation"), current.get("epoch"))
             if ours != (head.generation, head.epoch):
                 raise ClaimLost from None
-            # Otherwise somebody pointed further on.
+            # Otherwise the row points to a later snapshot.
 
 
 def _spawn(write: Coroutine[Any, Any, None]) -> asyncio.Future[None]:
@@ -452,7 +453,7 @@ def _spawn(write: Coroutine[Any, Any, None]) -> asyncio.Future[None]:
 
 def _consume_error(task: asyncio.Future[None]) -> None:
     if not task.cancelled():
-        task.exception()  # everybody whom it concerns was told
+        task.exception()  # retrieved: all waiting callers got it
 
 
 def _survives_removal(events: Sequence[Event]) -> bool:

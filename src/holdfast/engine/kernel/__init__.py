@@ -1,1 +1,1 @@
-"""What every part of the engine shares: the store, the clock, the settings, and news of writes."""
+"""What every part of the engine shares: the store, the clock, the settings, and notifications."""

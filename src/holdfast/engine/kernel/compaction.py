@@ -1,4 +1,4 @@
-"""When a journal is worth a snapshot: what a resume reads stays bounded, and so does its price."""
+"""Decides when a journal needs a snapshot, so that the cost of a resume stays bounded."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ __all__ = [
     "needs_snapshot",
 ]
 
-# Below this a resume is one page of a Query anyway, and snapshots would cost more than they save:
-# with 4 KB of state that nothing makes smaller, half of this adds 12 % to the price of a run.
+# Below this size a resume is one page of a Query anyway, and snapshots cost more than they save:
+# with 4 KB of incompressible state, half of this adds 12 % to the price of a run.
 SNAPSHOT_FLOOR_BYTES = 64 * 1024
-# What a record weighs besides its content: keys, ttl, epoch, token. Readers pay for it, too.
+# The size of a record without its content: keys, ttl, epoch, token. Readers pay for it, too.
 RECORD_OVERHEAD_BYTES = 150
-# Nobody has to read more than this besides the snapshot, however large the state is.
+# A resume never reads more than this after the snapshot, however large the state is.
 SNAPSHOT_CEILING_BYTES = 512 * 1024
 
 
 class JournalTail(msgspec.Struct, frozen=True):
-    """What a resume reads of a journal."""
+    """The part of a journal that a resume reads."""
 
     snapshot_bytes: int = 0
-    """What the last snapshot weighs; before the first one, the input."""
+    """The size of the last snapshot; before the first one, of the input."""
     since_snapshot_bytes: int = 0
-    """What was written since."""
+    """The size of all records since."""
 
     def grown(self, content_bytes: int) -> JournalTail:
         """Return the tail after one more record."""
@@ -37,7 +37,7 @@ class JournalTail(msgspec.Struct, frozen=True):
 
 
 def needs_snapshot(tail: JournalTail, floor_bytes: int = SNAPSHOT_FLOOR_BYTES) -> bool:
-    """Return whether what was written since the last snapshot outweighs it."""
+    """Return whether the records since the last snapshot outweigh it."""
     return tail.since_snapshot_bytes > min(
         max(tail.snapshot_bytes, floor_bytes), SNAPSHOT_CEILING_BYTES
     )

@@ -1,4 +1,4 @@
-"""What every part of the engine shares: the store by purpose, the clock, the ids, the settings."""
+"""The kernel: the store by purpose, the clock, the ids, the settings, and retries of the store."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ T = TypeVar("T")
 
 _BACKOFF_FIRST_SECONDS = 0.02
 _BACKOFF_MAX_SECONDS = 2.0
-# How old the settings may be by which somebody goes on.
+# How old the cached settings may be.
 _SETTINGS_AGE_SECONDS_MAX = 60.0
 STORE_RETRY_SECONDS = 30.0
-"""How long a caller without a lease tries to learn what became of a write."""
+"""How long a caller without a lease retries a write with an unknown outcome."""
 
 
 class ClaimLost(BaseException):
@@ -55,19 +55,19 @@ class ClaimLost(BaseException):
 
 
 class StoreOutage(ClaimLost):
-    """The store could not be used for so long that this process gives the run up.
+    """The store failed for so long that this process gives the run up.
 
-    The driver of the run releases it, so that a process that can use the store goes on with it.
+    The driver releases the run, so that a process that can use the store continues it.
     """
 
     def __init__(self, error: StoreError) -> None:
         super().__init__(str(error))
         self.error = error
-        """What the store raised last."""
+        """The last error of the store."""
 
 
 class Kernel:
-    """The store and the time, as the engine sees them."""
+    """The store, the clock and the settings, as every part of the engine uses them."""
 
     def __init__(
         self,
@@ -106,54 +106,55 @@ class Kernel:
 
     @property
     def blobs(self) -> Blobs | None:
-        """Where large values go; None where the store has no room for them."""
+        """The store of large values; None if the store has no bucket."""
         return self.store.blobs.with_purpose("journal") if self.store.has_blobs else None
 
     def note_damage(self, item: Mapping[str, Any], error: Exception) -> ItemDamaged:
-        """Take in that a row, or its entry in an index, makes no sense; return the error for it."""
+        """Record that a row or its index entry is damaged; return the error for it."""
         key = (str(item.get("PK", "")), str(item.get("SK", "")))
         damaged = ItemDamaged(f"the item {key[0]!r:.200} / {key[1]!r:.200}: {error}", key=key)
         self.store.damage.record(damaged)
         return damaged
 
     async def get_settings(self, *, seconds_old_max: float = _SETTINGS_AGE_SECONDS_MAX) -> Settings:
-        """Return what all who use the store agreed on; the first to ask settles it.
+        """Return the settings that all processes of the store share; create them if there are none.
 
-        They may be somewhat old. Only the count of shards ever changes, and it only grows: whoever
-        goes by an old one puts runs into the old shards, at which every worker looks for ever. A
-        run in a new shard waits until a worker has heard of it; so workers ask more often.
+        They may be up to ``seconds_old_max`` old. Only the number of shards ever changes, and it
+        only grows. A process with the old number puts runs into the old shards, which every worker
+        polls for ever. A run in a new shard waits until a worker knows the new number, so workers
+        ask more often.
         """
         known, now = self._settings, self.clock.monotonic()
         if known is None:
-            return self.adopt_settings(await self._load_settings())
+            return self.adopt_settings(await self._load_or_create_settings())
         if now - self._settings_checked_at < seconds_old_max:
             return known
-        self._settings_checked_at = now  # one asks for all
-        with suppress(StoreError):  # then the old ones do
+        self._settings_checked_at = now  # the first caller asks for all
+        with suppress(StoreError):  # the old settings are good enough
             item = await self.settings_table.get(SETTINGS, eventual=True)
             if item is not None:
                 return self.adopt_settings(settings.settings_of(item))
         return known
 
     def adopt_settings(self, loaded: Settings) -> Settings:
-        """Go by these settings from now on, unless newer ones are known; return the newer ones."""
+        """Use these settings from now on, unless newer ones are known; return the newer ones."""
         if self._settings is None or self._settings.shards <= loaded.shards:
             self._settings, self._settings_checked_at = loaded, self.clock.monotonic()
         return self._settings
 
-    async def _load_settings(self) -> Settings:
+    async def _load_or_create_settings(self) -> Settings:
         item = await self.settings_table.get(SETTINGS)
         if item is None:
             made = settings.create_settings_write(self.ids.key(), token=self.ids.new())
-            with suppress(ConditionFailed):  # somebody else was faster, and is right
+            with suppress(ConditionFailed):  # another process created them first
                 await self.resolve_write(self.settings_table, made)
             item = await self.settings_table.get(SETTINGS)
             if item is None:
-                raise StoreNotFound("the store does not keep what is written to it")
+                raise StoreNotFound("the store lost the settings that were just written to it")
         return settings.settings_of(item)
 
     async def hash_user(self, user: str, tenant: str) -> UserHash:
-        """Return what is kept of a user of a tenant."""
+        """Return the hash that is stored for a user of a tenant."""
         return settings.user_hash(user, tenant, key=await self._get_hash_key())
 
     async def bind_user_hash(self, head: Head) -> str | None:
@@ -174,18 +175,17 @@ class Kernel:
         was_applied: Callable[[dict[str, Any]], bool] | None = None,
         on_error: Callable[[HoldfastError], None] | None = None,
     ) -> dict[str, Any]:
-        """Carry out a write, re-sent byte for byte until its fate is known; return the new item.
+        """Carry out a write, re-sent byte for byte until its outcome is known; return the new item.
 
-        ``alive`` says whether to go on trying; without it there is a limit to the patience.
-        ``stands`` tells from the standing item that this very write was carried out, where a later
-        one may have replaced its token. ``failed`` is told of each error after which it is sent
-        again.
+        ``alive`` says whether to keep trying; without it, retries end after a fixed time.
+        ``was_applied`` recognises from the current item that this write was carried out, if a later
+        write may have replaced its token. ``on_error`` receives each error before a retry.
 
         Raises:
-            ConditionFailed: it was not carried out, and never will be.
-            ItemDamaged: what stands there cannot be read.
-            Dropped: ``alive`` said no, and nothing is known.
-            StoreUnavailable, StoreUnusable, OutcomeUnknown: the patience is at its end.
+            ConditionFailed: the write was not carried out, and never will be.
+            ItemDamaged: the current item cannot be read.
+            ClaimLost: ``alive`` returned False, and the outcome is unknown.
+            StoreUnavailable, StoreUnusable, OutcomeUnknown: the time for retries is over.
         """
         backoffs = self._backoffs()
         deadline = self.clock.monotonic() + STORE_RETRY_SECONDS
@@ -211,12 +211,12 @@ class Kernel:
                 await self._back_off(next(backoffs), alive, error)
 
     async def resolve_transaction(self, table: Table, writes: Sequence[Put | Update]) -> None:
-        """Carry out a transaction, re-sent byte for byte until its fate is known.
+        """Carry out a transaction, re-sent byte for byte until its outcome is known.
 
         Raises:
-            TransactionCancelled: it is not carried out; what stood in the way may be what an
-                earlier sending of it has written.
-            StoreUnavailable, StoreUnusable, OutcomeUnknown: the patience is at its end.
+            TransactionCancelled: the last attempt was not carried out; the conflicting items may
+                be those that an earlier attempt wrote.
+            StoreUnavailable, StoreUnusable, OutcomeUnknown: the time for retries is over.
         """
         backoffs = self._backoffs()
         deadline = self.clock.monotonic() + STORE_RETRY_SECONDS
@@ -226,7 +226,7 @@ class Kernel:
             except (InvalidRequest, StoreClosed):
                 raise
             except TransactionCancelled as cancelled:
-                # Where every condition held it only met another one; an earlier sending may stand.
+                # If no condition failed, it only collided with another transaction: try again.
                 if cancelled.failed or self.clock.monotonic() >= deadline:
                     raise
             except HoldfastError as error:
@@ -245,14 +245,14 @@ class Kernel:
         *,
         seconds_max: float = STORE_RETRY_SECONDS,
     ) -> T:
-        """Repeat what may be repeated for a held run until the store can be used.
+        """Repeat an idempotent action for a claimed run until the store works.
 
-        This is the one rule for every error of the store that a run meets: whatever ails the
-        store, it is not the run's fault, and may pass.
+        This is the one rule for every store error that a run meets: the error is not the run's
+        fault, and may pass.
 
         Raises:
-            Outage: the store failed for ``seconds_max``.
-            Dropped: ``alive`` said no.
+            StoreOutage: the store failed for ``seconds_max``.
+            ClaimLost: ``alive`` returned False.
         """
         backoffs = self._backoffs()
         deadline: float | None = None
@@ -266,14 +266,14 @@ class Kernel:
                 deadline = now + seconds_max if deadline is None else deadline
                 if now >= deadline and alive():
                     raise StoreOutage(error) from error
-                # A sleep beyond it would hold the run.
+                # A sleep past the deadline would hold the run for longer.
                 await self._back_off(min(next(backoffs), deadline - now), alive, error)
 
     async def retry_while_unavailable(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Repeat what may be repeated until the store answers, for a while.
+        """Repeat an idempotent action while the store is unavailable, for a fixed time.
 
         Raises:
-            StoreUnavailable: the patience is at its end.
+            StoreUnavailable: the time for retries is over.
         """
         backoffs = self._backoffs()
         deadline = self.clock.monotonic() + STORE_RETRY_SECONDS
@@ -288,11 +288,11 @@ class Kernel:
     async def _back_off(
         self, seconds: float, alive: Callable[[], bool] | None, error: HoldfastError
     ) -> None:
-        """Sleep before the next try, as long as the run is ours.
+        """Sleep before the next attempt.
 
         Raises:
-            Dropped: ``alive`` said no, before or after. A process may be stalled while it sleeps,
-                and another one may have freed the run by then: nothing may be sent any more.
+            ClaimLost: ``alive`` returned False, before or after the sleep. If this process stalled
+                meanwhile, another one may have freed the run, so nothing more may be sent.
         """
         if alive is not None and not alive():
             raise ClaimLost from error
@@ -301,7 +301,7 @@ class Kernel:
             raise ClaimLost from error
 
     def _backoffs(self) -> Iterator[float]:
-        """Yield how long to wait before each further try: longer and longer, and not in step."""
+        """Yield the seconds before each further attempt: exponential, with jitter."""
         backoff_seconds = _BACKOFF_FIRST_SECONDS
         while True:
             yield backoff_seconds * (0.5 + self.ids.random())

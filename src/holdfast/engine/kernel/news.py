@@ -1,4 +1,4 @@
-"""Wakes those who follow a run in the process that writes it, so that they need not ask."""
+"""Wakes the readers of a run in the process that writes it, so that they do not have to poll."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ __all__ = ["ChangeNotifier"]
 
 
 class ChangeNotifier:
-    """Tells that there is something new to read of a run, and never what.
+    """Tells listeners that a run has changed, but not how: a woken listener reads the store.
 
-    So nothing piles up, and nothing is lost where nobody listens: whoever is woken reads the store.
+    So nothing piles up, and nothing is lost if there are no listeners.
     """
 
     def __init__(self) -> None:
         self._listeners: dict[RunKey, set[asyncio.Event]] = {}
 
     def notify(self, run: RunKey) -> None:
-        """Wake whoever listens: the run has new records, or its row has changed."""
+        """Wake the listeners: the run has new records, or its row has changed."""
         for event in self._listeners.get(run, ()):
             event.set()
 
@@ -29,10 +29,10 @@ class ChangeNotifier:
     def subscribe(
         self, run: RunKey, event: asyncio.Event | None = None
     ) -> Generator[asyncio.Event]:
-        """Yield what is set whenever there is news; whoever waits for it clears it before reading.
+        """Yield an event that is set whenever the run changes; clear it before reading the run.
 
-        Cleared after reading, news that came meanwhile would be lost. Who listens to several brings
-        one event for all of them.
+        Clearing it after reading would lose changes that came in between. A listener of several
+        runs passes one event for all of them.
         """
         event = asyncio.Event() if event is None else event
         listeners = self._listeners.setdefault(run, set())

@@ -1,4 +1,4 @@
-"""Work on large values: in a thread, and few at a time."""
+"""Encodes, compresses and unpacks large values in threads, few at a time."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ __all__ = ["LARGE_BYTES", "ThreadOffload", "fits_event_loop"]
 T = TypeVar("T")
 
 LARGE_BYTES = 256 * 1024
-"""Up to here it takes less time to encode, compress or unpack than to hand it to a thread."""
-# So much is held in memory twice, packed and unpacked, at the most.
+"""Up to this size, handing a value to a thread takes longer than the work itself."""
+# Each thread holds a value in memory twice, packed and unpacked.
 _THREADS_MAX = 2
 
 
 def fits_event_loop(size: int | SizeEstimate) -> bool:
-    """Return whether work on so many bytes may be done on the event loop."""
+    """Return whether work on a value of this size may run on the event loop."""
     if isinstance(size, SizeEstimate):
         return size.is_complete and size.bytes <= LARGE_BYTES
     return size <= LARGE_BYTES
 
 
 class ThreadOffload:
-    """Encodes, compresses and unpacks large values of one process.
+    """Runs work on the large values of one process in threads.
 
     A thread keeps the event loop free while zstd works, and between two steps of Python. One call
-    of msgspec holds the interpreter until it is done: only the limits on values bound that.
+    of msgspec holds the interpreter lock until it is done: only the size limits bound that.
     """
 
     def __init__(self) -> None:
         self._semaphore = asyncio.Semaphore(_THREADS_MAX)
 
     async def measure(self, value: Any, bytes_max: int) -> SizeEstimate:
-        """Return the size of a value that may be encoded, as far as a glimpse tells it.
+        """Return an estimate of the size of a value, and check it against the limit.
 
         Raises:
-            Oversize: it has more than ``bytes_max`` bytes, or holds too many lists and maps.
+            TooLarge: it has more than ``bytes_max`` bytes, or too many nested lists and maps.
         """
         size = estimated_size(value, bytes_max)
         if size.bytes > bytes_max:
@@ -50,21 +50,20 @@ class ThreadOffload:
         return size
 
     async def run(self, size: int | SizeEstimate, work: Callable[..., T], *args: Any) -> T:
-        """Return what ``work`` returns, which handles so many bytes."""
+        """Run work on a value of this size, in a thread if it is large; return its result."""
         if fits_event_loop(size):
             return work(*args)
         return await self.run_in_thread(work, *args)
 
     async def run_in_thread(self, work: Callable[..., T], *args: Any) -> T:
-        """Return what ``work`` returns, which is done in a thread."""
+        """Run work in a thread; return its result."""
         await self._semaphore.acquire()
         future = asyncio.ensure_future(asyncio.to_thread(work, *args))
-        # A thread cannot be stopped: it keeps its room until it is done, also where its caller was
-        # cancelled.
+        # A thread cannot be stopped: it counts until it is done, even if its caller was cancelled.
         future.add_done_callback(self._on_done)
         return await asyncio.shield(future)
 
     def _on_done(self, future: asyncio.Future[Any]) -> None:
         self._semaphore.release()
         if not future.cancelled():
-            future.exception()  # no caller may be left to hear of it
+            future.exception()  # retrieved, since the caller may be gone

@@ -1,8 +1,8 @@
-"""Text on its way into the table: collected, written now and then, and heard here at once.
+"""Buffers streamed text: readers in this process get it at once, the table a little later.
 
-All streams of a run that a process holds go through one spool, in one order, so that a place in it
-is one number and not one for each stream. What is in an item, and where, is settled when it is
-said: so a place that somebody heard here names the same text in the table, for everybody.
+All streams of a run that this process has claimed go through one spool, in one order, so a position
+in it is one number and not one for each stream. The item and index of an entry are fixed when it is
+appended: a position that a reader got here names the same text in the table, for every process.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ __all__ = ["WRITE_SECONDS", "Spool", "SpooledEntry", "Spools", "TextWriteFailed"
 _log = get_logger("holdfast.tokens")
 
 WRITE_SECONDS = 0.25
-"""How long text is collected before it is written."""
+"""How long text is buffered before it is written."""
 ITEM_BYTES_MAX = 100 * 1024
-# Those who follow here and are not that far behind never ask the table.
+# Readers in this process that are not farther behind than this never read the table.
 _BUFFERED_BYTES_MAX = 256 * 1024
 _BUFFERED_BATCHES_MAX = 64
 _CHARS_MAX = ITEM_BYTES_MAX // 4
 
 SpooledEntry = tuple[int, int, TextEntry]
-"""An entry, after the number of its item and its index there."""
+"""The number of an item, an index in it, and the entry there."""
 
 
 class TextWriteFailed(Exception):
-    """Text that could not be written, and must not be any more."""
+    """Text could not be written, and no more text of its run may be."""
 
 
 class _Batch:
-    """What goes into one item."""
+    """The entries of one item."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -46,7 +46,7 @@ class _Batch:
 
 
 class Spool:
-    """The text of one run, as one process writes it."""
+    """The streamed text of one run, as one process writes it."""
 
     def __init__(
         self,
@@ -62,14 +62,14 @@ class Spool:
         self._run = run
         self.streams: dict[int, TextStream] = {}
         self.broken = False
-        """Whether something could not be written, so that nothing more is."""
+        """Whether a write failed, after which nothing more is written."""
         self.on_text: Callable[[], None] = lambda: None
-        """Is called whenever there is something new, and when it is over."""
+        """Called when there is new text, and when the spool closes."""
         self.on_closed: Callable[[], None] = lambda: None
-        """Is called once nobody speaks any more, and everything is written."""
+        """Called when all streams are closed and everything is written."""
         self._write = write
         self._sleep = sleep
-        # The oldest first; the last one is open, and the others never change.
+        # Oldest first. Only the last batch is open; the others never change.
         self._batches = deque([_Batch(0)])
         self._next_unwritten_number = 0
         self._buffered_bytes = 0
@@ -79,21 +79,21 @@ class Spool:
 
     @property
     def oldest(self) -> int:
-        """The number of the oldest item that can still be heard here."""
+        """The number of the oldest item that is still buffered."""
         return self._batches[0].number
 
     def open_stream(self, stream: TextStream) -> int:
-        """Return the number of a stream that begins."""
+        """Open a stream; return its number."""
         number = len(self.streams)
         self.streams[number] = stream
         self._open_streams.add(number)
         return number
 
     def append(self, stream: int, text: str, *, first: bool, last: bool = False) -> None:
-        """Take in some text of a stream; it is written soon."""
+        """Add text to a stream; it is written soon."""
         if self.broken:
             return
-        text = text.encode("utf-8", "replace").decode()  # half a surrogate pair cannot be kept
+        text = text.encode("utf-8", "replace").decode()  # half a surrogate pair cannot be stored
         parts = [text[at : at + _CHARS_MAX] for at in range(0, len(text), _CHARS_MAX)] or [""]
         for index, part in enumerate(parts):
             ends = last and index == len(parts) - 1
@@ -103,12 +103,12 @@ class Spool:
             self._writer_task = asyncio.ensure_future(self._write_periodically())
 
     def close_stream(self, stream: int) -> None:
-        """Hear no more of a stream."""
+        """Close a stream: no more text of it follows."""
         self._open_streams.discard(stream)
         self._close_if_done()
 
     def entries_since(self, number: int, index: int) -> list[SpooledEntry]:
-        """Return what was said from a place on; it must not be before the oldest item."""
+        """Return the entries from a position on, which must not be before the oldest item."""
         found: list[SpooledEntry] = []
         for batch in self._batches:
             if batch.number >= number:
@@ -118,8 +118,8 @@ class Spool:
         return found
 
     async def flush(self) -> None:
-        """Return when everything that was said by now is written, or cannot be."""
-        # What is said meanwhile waits for its turn, however slow the store is.
+        """Write everything that was appended so far; return when it is written, or failed."""
+        # Text that is appended meanwhile is left to the next flush, however slow the store is.
         newest = self._batches[-1].number
         async with self._lock:
             while (batch := self._first_unwritten()) is not None and batch.number <= newest:
@@ -129,7 +129,7 @@ class Spool:
                 try:
                     await self._write(batch.number, TextBatch(streams, batch.entries))
                 except TextWriteFailed as error:
-                    message = "%s: text cannot be written, and is not any more: %s"
+                    message = "%s: streamed text could not be written, and no more is: %s"
                     _log.warning(message, self._run.log_name, error)
                     self.broken = True
                     return
@@ -138,7 +138,7 @@ class Spool:
                 self._evict_written()
 
     async def close(self) -> None:
-        """Write nothing more; return when the fate of what is being written is known."""
+        """Write nothing more; return when the write under way is resolved."""
         self.broken = True
         async with self._lock:
             self._close_if_done()
@@ -182,30 +182,30 @@ class Spool:
 
 
 class Spools:
-    """The spools of a process: of each run that is speaking, one."""
+    """The spools of a process: one for each run with open streams."""
 
     def __init__(self) -> None:
         self.notifier = ChangeNotifier()
-        """Apart from that of journals: whoever follows these need not hear of every word."""
+        """Apart from the journals' notifier: their readers must not be woken by every word."""
         self._open: dict[RunKey, Spool] = {}
 
     def get(self, run: RunKey) -> Spool | None:
-        """Return what is spoken of a run here, if anything is."""
+        """Return the spool of a run, if it has one in this process."""
         return self._open.get(run)
 
     async def close(self, run: RunKey, generation: str) -> None:
-        """Write no more text of a run: what it keeps is about to be freed."""
+        """Write no more text of a run: its data is about to be deleted."""
         spool = self.get(run)
         if spool is not None and spool.generation == generation:
             await spool.close()
 
     def register(self, run: RunKey, spool: Spool) -> None:
-        """Let a run's text go through a spool from now on, until that is over."""
+        """Use a spool for a run's text until the spool closes."""
 
-        def over() -> None:
+        def remove() -> None:
             if self._open.get(run) is spool:
                 del self._open[run]
 
-        spool.on_closed = over
+        spool.on_closed = remove
         spool.on_text = lambda: self.notifier.notify(run)
         self._open[run] = spool

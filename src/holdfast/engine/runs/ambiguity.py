@@ -1,4 +1,4 @@
-"""Calls that may have been made: people list them, and say what became of each."""
+"""Lists ambiguous calls, which may or may not have been made, and resolves them for a person."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.errors import ItemDamaged, JournalDamaged, NotAmbiguous, PayloadTo
 from holdfast.model.run import AmbiguousCall
 from holdfast.model.wait import ResolutionWait
 from holdfast.records.ambiguous_call import ambiguous_call_of
-from holdfast.records.head import OPEN, ROW_WAITS_MAX, head_of, is_past_ttl
+from holdfast.records.head import OPEN, ROW_WAITS_MAX, Head, head_of, is_past_ttl
 from holdfast.records.index_keys import calls_partition
 from holdfast.records.keys import RunKey, call_key
 from holdfast.storage import Key
@@ -26,9 +26,9 @@ _BATCH_ITEMS = 100
 
 
 async def list_ambiguous_calls(kernel: Kernel, tenant: str) -> AsyncGenerator[AmbiguousCall, None]:
-    """Yield a tenant's calls of which somebody has to say what became of them, oldest first.
+    """Yield a tenant's ambiguous calls that wait for a person, oldest first.
 
-    One that cannot be read, or whose run cannot, is left out.
+    A call is left out if its entry or the row of its run is damaged.
     """
     batch: list[AmbiguousCall] = []
     async for item in kernel.lists.query_all(calls_partition(tenant), index="GSI2"):
@@ -45,13 +45,15 @@ async def list_ambiguous_calls(kernel: Kernel, tenant: str) -> AsyncGenerator[Am
 
 
 async def _select_waiting(kernel: Kernel, calls: list[AmbiguousCall]) -> list[AmbiguousCall]:
-    """Return those whose runs still wait: an entry may outlive what it tells of."""
+    """Return the calls that their runs still wait for: an entry may outlive its wait."""
     keys = list(dict.fromkeys(RunKey(call.tenant, call.run).head for call in calls))
     rows = await _load_rows(kernel, keys)
+    heads = {key: _parse_row(kernel, item) for key, item in rows.items()}
     return [
         call
         for call in calls
-        if _waits_for(kernel, rows[RunKey(call.tenant, call.run).head], call.call)
+        if (head := heads[RunKey(call.tenant, call.run).head]) is not None
+        and _is_awaiting(head, call.call)
     ]
 
 
@@ -61,39 +63,44 @@ async def _load_rows(kernel: Kernel, keys: Sequence[Key]) -> dict[Key, Item | No
     except ItemDamaged:
         if len(keys) == 1:
             return {keys[0]: None}
-    # One of them hides the others only in a common request.
+    # A damaged row fails the whole request, so each is read by itself.
     return {key: row for each in keys for key, row in (await _load_rows(kernel, [each])).items()}
 
 
-def _waits_for(kernel: Kernel, item: Item | None, call: str) -> bool:
+def _parse_row(kernel: Kernel, item: Item | None) -> Head | None:
+    """Return the row; None if it is gone or damaged. Damage is recorded."""
+    if item is None:
+        return None
     try:
-        if item is None or is_past_ttl(item, kernel.clock.now_ms()):
-            return False
-        head = head_of(item)
+        return None if is_past_ttl(item, kernel.clock.now_ms()) else head_of(item)
     except JournalDamaged as error:
-        kernel.note_damage(item or {}, error)
-        return False
+        kernel.note_damage(item, error)
+        return None
+
+
+def _is_awaiting(head: Head, call: str) -> bool:
+    """Return whether a run waits for the resolution of a call."""
     if head.status not in OPEN:
         return False
-    if head.owner is not None:  # another branch goes on, and the row says nothing of waits then
+    if head.owner is not None:  # another branch is running, and the row lists no waits
         return True
     kind = ResolutionWait(call)
-    # Where there are many waits, the row does not show all of them.
+    # The row lists only the first of many waits.
     return len(head.waits) >= ROW_WAITS_MAX or any(wait.kind == kind for wait in head.waits)
 
 
 async def resolve_call(
     kernel: Kernel, workers: LocalWorkers, run: RunKey, call: str, resolution: Mapping[str, Any]
 ) -> None:
-    """Tell a run what became of a call.
+    """Tell a run what became of an ambiguous call.
 
     Raises:
         RunNotFound: there is no such run.
-        RunEnded: it has ended.
-        NotAmbiguous: the call does not wait for that.
-        AlreadyExists: somebody said something else before.
-        PayloadTooLarge: the result has more bytes than it may have.
-        InvalidInput: the result cannot be kept.
+        RunEnded: the run has ended.
+        NotAmbiguous: the call does not wait for a resolution.
+        AlreadyExists: the call was resolved before, in another way.
+        PayloadTooLarge: the result has more bytes than the limit allows.
+        InvalidInput: the result cannot be stored.
     """
     head = await read_row(kernel, run)
     if await kernel.lists.get(call_key(run, head.generation, call)) is None:

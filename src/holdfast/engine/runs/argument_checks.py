@@ -11,12 +11,12 @@ from msgspec import UNSET
 from holdfast.errors import InvalidName, InvalidQuery, InvalidRequest
 from holdfast.model.budget import Budget, BudgetLimits
 from holdfast.model.durations import Duration, days, milliseconds_of
+from holdfast.model.names import validated_labels, validated_name
 from holdfast.model.payload_limits import PayloadLimits
 from holdfast.model.policy import Durability
 from holdfast.model.program import Program
 from holdfast.model.run import OnBusy, Status
 from holdfast.model.run_filter import RunFilter
-from holdfast.records.names import validated_labels, validated_name
 
 __all__ = [
     "LIMIT_MAX",

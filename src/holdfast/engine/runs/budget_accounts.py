@@ -1,7 +1,7 @@
-"""Draws on accounts that several runs share, and gives back what was not needed.
+"""Draws on budget accounts that several runs share, and returns what was not spent.
 
-Each change compares what it read, and is refused where a later claim of the run made one before: so
-a worker that stalled past its lease never gives back what a retry of its run is using.
+Each change is conditional on what was read, and is refused if a later claim of the run has changed
+its grant. So a worker that stalled past its lease never returns money that a retry of its run uses.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ __all__ = ["Accounts", "InsufficientBudget", "close_account", "read_granted"]
 
 
 class InsufficientBudget(Exception):
-    """There is not enough left; what is lacking is its message."""
+    """The account has not enough left; the message says what is missing."""
 
 
 class Accounts:
-    """The accounts on which runs of this process draw.
+    """The accounts that the runs of this process draw on.
 
-    Whoever draws here waits for others here, so that a crowd does not stand in its own way.
+    Runs of this process that draw on the same account take turns, so that their writes do not
+    conflict with each other.
     """
 
     def __init__(self, kernel: Kernel) -> None:
@@ -46,45 +47,43 @@ class Accounts:
         self._locks: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
 
     async def open(self, head: Head, limits: BudgetLimits, spent: Spending) -> None:
-        """Open the account of a run, which spent so much so far, unless that was done before.
+        """Open the account of a run with what it spent so far, unless it is open already.
 
         Raises:
-            Dropped: a later claim of the run opened it.
-            StoreUnavailable: the store did not say what became of it.
+            ClaimLost: a later claim of the run opened it.
+            StoreUnavailable: the outcome of the write is unknown.
         """
         writes = records.open_account_writes(head, limits, spent, token=self._kernel.ids.new())
         existed = False
         try:
             await self._transact(writes)
         except TransactionCancelled:
-            # We opened it ourselves, and only the answer was lost; or it is not ours to open.
+            # This claim opened it and only the reply was lost, or another claim opened it.
             existed = True
-        # Whoever gave the run another budget meanwhile found no account that was to have it, too.
+        # A budget that the run was given meanwhile could not reach the account yet.
         await self._sync_limits(head)
         if not existed:
             return
-        try:  # it may lack what was spent since somebody opened it, and died
+        try:  # it may lack what was spent since the process that opened it died
             await self.reserve(head, RunRef(head.key.id, head.generation), spent, NO_SPENDING)
-        except (
-            InsufficientBudget
-        ) as short:  # others were in the way each time, and nobody opened it
+        except InsufficientBudget as short:  # each attempt met a conflict, and it is not open
             raise StoreUnavailable(f"the account of run {head.key.id!r}: {short}") from short
 
     async def reserve(self, head: Head, payer: RunRef, known: Spending, need: Spending) -> Spending:
-        """Return all that a run was given, once that is so much more than it knew of, or more.
+        """Draw until the grant of a run covers what it knows plus what it needs; return the grant.
 
-        What it knew of may be spent, and so it is granted whatever the limits are by now.
+        ``known`` may be spent already, so it is granted even if the limits are lower by now.
 
         Raises:
-            Short: there is not enough left; it is among those that wait now.
-            Dropped: a later claim of the run has drawn, or settled.
-            StoreUnavailable: the store did not say what became of it.
+            InsufficientBudget: there is not enough left; the run is listed as waiting now.
+            ClaimLost: a later claim of the run has changed the grant.
+            StoreUnavailable: the outcome of the write is unknown.
         """
         while True:
             async with self._lock_of(head.key, payer):
                 account, grant = await _read_account(self._kernel, head.key, payer)
                 if account is None:
-                    raise InsufficientBudget("a budget, and that is gone")
+                    raise InsufficientBudget("a budget, but its account is gone")
                 if grant.is_of_later_claim(head):
                     raise ClaimLost
                 own, token = grant.own_total(head), self._kernel.ids.new()
@@ -96,7 +95,7 @@ class Accounts:
                         raise InsufficientBudget(lacking)
                     continue
                 if lacking is not None:
-                    more = owed  # what is spent is granted first; the rest is asked for again
+                    more = owed  # what is spent is granted first; the loop then asks for the rest
                 if more == NO_SPENDING and grant.is_of_claim(head):
                     return own
                 writes = records.draw_writes(head, payer, account, grant, more, token=token)
@@ -104,11 +103,11 @@ class Accounts:
                     return own + more
 
     async def release_unspent(self, workers: LocalWorkers, head: Head, spent: Spending) -> None:
-        """Give back what an ended run did not need, and wake those that wait for it.
+        """Return what an ended run did not spend, and wake the runs that wait for it.
 
         Raises:
-            Dropped: a later claim of the run has drawn, or settled.
-            StoreUnavailable: the store did not say what became of it.
+            ClaimLost: a later claim of the run has changed the grant.
+            StoreUnavailable: the outcome of the write is unknown.
         """
         if head.payer is None:
             return
@@ -135,14 +134,14 @@ class Accounts:
             await recheck_budget(self._kernel, workers, RunKey(run_key.tenant, run))
 
     async def fund(self, workers: LocalWorkers, head: Head) -> None:
-        """Give the account of a run the limits of its row, if it has one; wake those that wait."""
+        """Copy the limits of a run's row to its account, if it has one; wake the waiting runs."""
         for run in await self._sync_limits(head):
             await recheck_budget(self._kernel, workers, RunKey(head.key.tenant, run))
 
     async def _sync_limits(self, head: Head) -> list[str]:
-        """Let the account of a run say what its row says; return who waited for more.
+        """Copy the limits of a run's row to its account; return the runs that waited for more.
 
-        Of two budgets the later one counts, however late whoever read the earlier one wakes up.
+        Of two budgets the later one wins, even if a stalled process still writes the earlier one.
         """
         payer, waiting = RunRef(head.key.id, head.generation), list[str]()
         while True:
@@ -157,19 +156,19 @@ class Accounts:
             write = records.account_limits_write(
                 row, account, row.budget, token=self._kernel.ids.new()
             )
-            # Whether it stands or not, both are looked at again: the row may say another thing.
+            # Written or not, both are read again: the row may have changed.
             with suppress(ConditionFailed):
                 await self._kernel.resolve_write(self._kernel.accounts, write)
 
     async def read_limits(self, run_key: RunKey, payer: RunRef) -> BudgetLimits | None:
-        """Return the limits of an account; None where it is gone."""
+        """Return the limits of an account; None if it is gone."""
         account, _ = await _read_account(self._kernel, run_key, payer)
         return None if account is None else account.limits
 
     async def _add_waiter(
         self, run_key: RunKey, payer: RunRef, account: Account, token: str
     ) -> bool:
-        """Stand among those that wait for more; return whether that is written."""
+        """Add the run to those that wait for more; return whether that is written."""
         write = records.await_funds_write(run_key, payer, account, token=token)
         if write is None:
             return True
@@ -182,12 +181,12 @@ class Accounts:
     async def _try_write(
         self, run_key: RunKey, payer: RunRef, writes: Sequence[Update], token: str
     ) -> bool:
-        """Carry out a change of an account and a grant; return whether it stands."""
+        """Write a change of an account and a grant; return whether it is written."""
         try:
             await self._transact(writes)
         except TransactionCancelled:
             _, grant = await _read_account(self._kernel, run_key, payer)
-            return grant.token == token  # an earlier sending of it was carried out
+            return grant.token == token  # an earlier attempt was carried out
         return True
 
     async def _transact(self, writes: Sequence[Put | Update]) -> None:
@@ -205,24 +204,22 @@ class Accounts:
 
 
 async def read_granted(kernel: Kernel, head: Head) -> Spending | None:
-    """Return what a run and those that it started may have spent; None where it has no account."""
+    """Return what a run and its children may have spent; None if it has no account."""
     account, _ = await _read_account(kernel, head.key, RunRef(head.key.id, head.generation))
     return None if account is None else account.granted
 
 
 async def close_account(kernel: Kernel, head: Head) -> Spending | None:
-    """Let nothing more be drawn on a run's account; return what may have been spent of it.
-
-    None where it has no account.
+    """Close a run's account; return what may have been spent of it, or None without an account.
 
     Raises:
-        OutcomeUnknown, StoreUnavailable: the store did not say what became of it.
+        OutcomeUnknown, StoreUnavailable: the outcome of the write is unknown.
     """
     while True:
         account, _ = await _read_account(kernel, head.key, RunRef(head.key.id, head.generation))
         if account is None or account.closed:
             return None if account is None else account.granted
-        with suppress(ConditionFailed):  # somebody drew, or gave back: what is granted changed
+        with suppress(ConditionFailed):  # another run drew or returned money meanwhile
             write = records.close_account_write(head, account, token=kernel.ids.new())
             await kernel.resolve_write(kernel.accounts, write)
 

@@ -20,12 +20,12 @@ __all__ = ["fund_run", "recheck_budget"]
 async def fund_run(
     kernel: Kernel, workers: LocalWorkers, run: RunKey, limits: BudgetLimits
 ) -> Head:
-    """Change the budget of a run, and wake it if it waits for more; return its row from before.
+    """Give a run another budget, and wake it if it waits for one; return its old row.
 
     Raises:
         RunNotFound: there is no such run.
-        RunEnded: it has ended, or expired.
-        BudgetShared: it has no budget of its own; or it has a slice, which cannot be raised.
+        RunEnded: the run has ended, or expired.
+        BudgetShared: the run has no budget of its own, or a slice, which cannot be raised.
     """
     current: Head | None = await read_row(kernel, run)
     head = current
@@ -44,9 +44,9 @@ async def fund_run(
 
 
 async def _check_slice(kernel: Kernel, head: Head, limits: BudgetLimits) -> None:
-    """Check that a child gets no larger budget than its parent reserved for it.
+    """Check that a child is not given more than its parent reserved for it.
 
-    The reservation is in the parent's journal, into which only the parent's owner writes.
+    The reservation is in the parent's journal, which only the parent's owner writes.
     """
     if head.parent is None or head.budget is None or limits.is_within(head.budget):
         return
@@ -55,7 +55,7 @@ async def _check_slice(kernel: Kernel, head: Head, limits: BudgetLimits) -> None
     if parent is not None and parent.generation == head.parent.generation:
         budget = parent.budget or BudgetLimits()
         if parent.payer is None and budget.tokens is None and budget.nanodollars is None:
-            return  # a parent without limits reserves nothing
+            return  # the parent has no limits, so it reserved nothing
     raise BudgetShared(
         f"run {head.key.id!r} has a slice of the budget of run {head.parent.id!r}, which can be "
         f"lowered, but not raised: cancel it, and let {head.parent.id!r} start another run with a "

@@ -40,14 +40,14 @@ __all__ = ["cancel_run"]
 async def cancel_run(
     kernel: Kernel, run: RunKey, *, reason: str, workers: LocalWorkers = NO_WORKERS
 ) -> Head:
-    """End a run; whoever holds it learns of it at its next write. Return its row.
+    """Cancel a run, and return its row; the owner of the run notices at its next write.
 
-    First the row says that it is to end, so that nobody can forget it; then it stands in the
-    journal, after which nothing else can.
+    The request goes into the row first, so that it cannot be lost. Then the end goes into the
+    journal, after which nothing else can be written there.
 
     Raises:
         RunNotFound: there is no such run.
-        RunEnded: it ended before, otherwise than by being cancelled.
+        RunEnded: the run ended before in another way.
     """
     head = await read_row(kernel, run)
     while True:
@@ -75,7 +75,7 @@ async def _write_cancellation(
             raise
         ending = loaded.execution.ending
         if head.pending_retry(loaded.execution) is not None:
-            return head  # whoever opens it again finds in its row that it is to end
+            return head  # the worker that retries the run finds the request in its row
         if ending is not None and ending != "cancelled":
             raise RunEnded(f"run {head.key.id!r} is {ending}", status=ending)
         if ending is None:
@@ -87,20 +87,20 @@ async def _write_cancellation(
             try:
                 await kernel.resolve_write(kernel.journals, put)
             except ConditionFailed:
-                continue  # somebody wrote there first
+                continue  # another process wrote the position first
             loaded = msgspec.structs.replace(loaded, execution=folded(loaded.execution, [event]))
         return await _close_row(kernel, workers, head.key, loaded)
 
 
 async def _close_row(kernel: Kernel, workers: LocalWorkers, run: RunKey, loaded: LoadedRun) -> Head:
-    """Close the row of a cancelled run that nobody holds; an owner closes it by itself."""
+    """Close the row of a cancelled run that has no owner; an owner closes it itself."""
     head = await read_row(kernel, run)
     if head.owner is not None or head.status in ENDED:
         return head
     if has_family_obligations(head):
-        return head  # a worker ends it, and those that end with it; until then it is due
+        return head  # a worker ends it together with its children; until then it is due
     if has_obligations(head):
-        # The row is due, and stays so until this is done: should we die, a worker does it.
+        # The row stays due until this is done: if this process dies, a worker does it.
         await settle_obligations(kernel, workers, head)
     write = owner_writes.end_write(
         head,

@@ -1,14 +1,13 @@
-"""Runs that a node starts and awaits: none is left without its parent, and none is made twice.
+"""Starts, awaits and cancels children: runs that a node of another run starts.
 
-A child's id follows from the visit that starts it, so whoever runs the node again finds the same
-child. Before it is made, the parent's row says that there are children, and its partition which;
-then the parent is looked at; then the child's row is written. Whoever ends the parent goes through
-what its partition says, and writes a cancelled row where there is none yet: so a stalled owner that
-wakes up later finds either that the parent is not its own any more, or that its child has been
-there, and is cancelled.
+No child outlives its parent, and none is started twice. The id of a child follows from the visit
+that starts it, so a node that runs again finds the same child. Before a child is written, the
+parent's row is marked as having children, and an entry in the parent's partition names the child.
+Then the parent's claim is checked, and then the child's row is written. The process that ends the
+parent reads these entries, and writes a cancelled row where a child does not exist yet. So a
+stalled owner that wakes up later finds that it lost the parent, or that the child is cancelled.
 
-A child that has ended owes its parent to be told: the end is a signal in the parent's inbox, under
-a name that nobody else can use, and so it counts once.
+A child that has ended sends its parent a signal, under a name that callers cannot use.
 """
 
 from __future__ import annotations
@@ -68,8 +67,8 @@ from holdfast.records.keys import RunKey, children_range
 __all__ = [
     "ChildRequest",
     "child_id",
+    "deliver_child_end",
     "load_child_rows",
-    "poll_child",
     "settle_family",
     "start_child",
 ]
@@ -80,16 +79,16 @@ _REASON = "the run that started it has ended"
 
 
 class ChildRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A child that a node asks for, each field checked."""
+    """The checked request of a node for a child."""
 
     graph: Program
     prepared: PreparedInput
     branch: str
     visit: int
     number: int
-    """Which of the visit's children it is, from 1 on."""
+    """Its number among the children of the visit, from 1."""
     id: str | None
-    """None where it gets one of its own."""
+    """The id that the node chose; None for a derived one."""
     labels: dict[str, str]
     budget: BudgetLimits | None = None
 
@@ -104,20 +103,20 @@ async def start_child(
     payer: RunRef | None,
     mark_has_children: Callable[[], Awaitable[Head]],
 ) -> Head:
-    """Make a child of a run that this process holds, unless it is there; return its row.
+    """Start a child of a claimed run, unless it exists; return its row.
 
-    ``parenting`` returns the parent's row once that says that there are children; ``draws`` is the
-    run on whose account the child draws, unless it has a budget of its own.
+    ``mark_has_children`` marks the parent's row as having children, and returns it. ``payer`` is
+    the run on whose account the child draws, unless the child has a budget of its own.
 
     Raises:
-        Dropped: the parent is not ours any more.
-        Conflict: it is to be cancelled, or has ended.
-        AlreadyExists: there is a run of this id, and it is not a child of this one.
-        StoreUnavailable: the store did not say what became of it; it may be asked again.
+        ClaimLost: another process has claimed the parent.
+        PositionTaken: the parent has ended, or is being cancelled.
+        AlreadyExists: there is a run with this id that is not a child of this parent.
+        StoreUnavailable: the outcome is unknown; call it again.
     """
     try:
         if child_request.id is not None:
-            # A chosen id may be that of a stranger, and then nothing is to be written.
+            # A chosen id may belong to another run, and then nothing must be written.
             current = await _find_run(kernel, RunKey(parent.key.tenant, child_request.id))
             if current is not None:
                 return _require_child(current, parent)
@@ -133,7 +132,7 @@ async def start_child(
 
 
 def child_id(parent: Head, child_request: ChildRequest, retried: str) -> str:
-    """Return the id of a child: the same whenever the same visit starts it, until a retry."""
+    """Return the id of a child: the same one for the same visit, until the run is retried."""
     if child_request.id is not None:
         return child_request.id
     visit = f"{parent.generation}.{child_request.branch}.{child_request.visit}"
@@ -157,7 +156,7 @@ async def _create_child(
     id: str,
     payer: RunRef | None,
 ) -> Head:
-    """Write the child's row; a worker of this process goes on with it if one has room."""
+    """Write the child's row; a worker of this process runs it if one has a free slot."""
     request = StartRequest(
         run=RunKey(parent.key.tenant, id),
         user=None,
@@ -184,7 +183,7 @@ async def _create_child(
 
 def _require_child(child: Head, parent: Head) -> Head:
     if child.parent != _as_parent(parent):
-        raise AlreadyExists(f"there is a run {child.key.id!r}, which is no child of this one")
+        raise AlreadyExists(f"run {child.key.id!r} exists, and is not a child of this run")
     return child
 
 
@@ -194,18 +193,18 @@ async def _check_claim(kernel: Kernel, parent: Head) -> None:
     if current is None or _claim_of(current) != _claim_of(parent):
         raise ClaimLost
     if current.status in ENDED or current.cancel is not None:
-        raise PositionTaken(f"run {parent.key.id!r} is about to end")
+        raise PositionTaken(f"run {parent.key.id!r} has ended, or is being cancelled")
 
 
 def _claim_of(head: Head) -> tuple[str, int]:
-    """Return what changes whenever a run changes hands."""
+    """Return the identity of a claim: it changes whenever the run is claimed."""
     return head.generation, head.epoch
 
 
 async def load_child_rows(
     kernel: Kernel, parent: Head
 ) -> list[tuple[str, str, dict[str, Any] | None]]:
-    """Return id, graph and row of every run that is, or may be about to become, a child."""
+    """Return id, graph and row of every child; the row is None if it is not written yet."""
     if not parent.children:
         return []
     items = kernel.journals.query_all(parent.key.pk, children_range(parent.generation))
@@ -224,23 +223,23 @@ def _as_parent(head: Head) -> RunRef:
     return RunRef(head.key.id, head.generation)
 
 
-# --- what is owed ---------------------------------------------------------------------------------
+# --- obligations ----------------------------------------------------------------------------------
 
 
-async def poll_child(
+async def deliver_child_end(
     kernel: Kernel, workers: LocalWorkers, parent: Head, id: str, *, read_journal: bool
 ) -> bool:
-    """See to it that a run is told of a child that has ended; return whether it has.
+    """Send a run the end of a child, if the child has ended; return whether it has.
 
-    It may have ended when there was nobody to tell, and the run was retried since. ``closely``
-    looks into its journal as well, which says so before its row does.
+    The child may have ended while the parent was not open, before the parent was retried. With
+    ``read_journal`` the child's journal is read, too: it has the end before the row.
 
     Raises:
-        RunNotFound: there is no such child, or its result is no longer kept.
+        RunNotFound: there is no such child, or its result is no longer stored.
     """
     head = await read_row(kernel, RunKey(parent.key.tenant, id))
     if head.parent != _as_parent(parent):
-        raise RunNotFound(f"the run {id!r} is no child of this one")
+        raise RunNotFound(f"run {id!r} is not a child of this run")
     execution: Execution | None = None
     if head.status == "finished":
         check_journal_kept(head)
@@ -254,11 +253,11 @@ async def poll_child(
 async def settle_family(
     kernel: Kernel, workers: LocalWorkers, head: Head, execution: Execution | None
 ) -> None:
-    """Tell the parent of a run that has ended, and cancel its children.
+    """Tell the parent that a run has ended, and cancel the run's children.
 
     Raises:
-        Dropped: the run is not ours any more.
-        StoreUnavailable: the store did not say what became of it.
+        ClaimLost: another process has claimed the run.
+        StoreUnavailable: the outcome of a write is unknown.
     """
     try:
         await _notify_parent(kernel, workers, head, execution)
@@ -270,14 +269,14 @@ async def settle_family(
 async def _notify_parent(
     kernel: Kernel, workers: LocalWorkers, head: Head, execution: Execution | None
 ) -> bool:
-    """Tell the parent how its child ended, if it still goes on; do nothing if it was told before.
+    """Tell the parent, if it is open, how its child ended; idempotent.
 
-    Return whether it has ended: somebody may have retried it meanwhile.
+    Return whether the child has ended: it may have been retried meanwhile.
     """
     if head.parent is None:
         return True
     key = RunKey(head.key.tenant, head.parent.id)
-    with suppress(RunEnded, RunNotFound):  # there is no run to tell
+    with suppress(RunEnded, RunNotFound):  # there is no parent to tell
         row = await read_row(kernel, key)
         if row.generation != head.parent.generation or row.status not in OPEN:
             return True
@@ -292,12 +291,12 @@ async def _notify_parent(
             _end_signal_id(head, execution),
             _end_payload(head, execution),
         )
-        # One that failed may be retried, and then spends what it has left: that stays set aside.
+        # A failed child may be retried and spend the rest of its slice, so that stays reserved.
         if head.budget is not None and execution is not None and payload["status"] not in TROUBLED:
-            # Its own children may still draw, and what the parent has back would be spent twice.
+            # Closed first: its own children could draw money that the parent gets back.
             spent = await close_account(kernel, head) or execution.spent
             payload["spent"] = [spent.tokens, spent.nanodollars]
-        # Its state was admitted when it was written; how it ended takes a little more.
+        # The state passed its own limit when it was written; the end is a little larger.
         send = partial(
             send_signal,
             kernel,
@@ -323,7 +322,7 @@ async def _notify_parent(
 
 
 def _end_signal_id(head: Head, execution: Execution | None) -> str:
-    """Return what tells this end of a child from those that it comes to when it is retried."""
+    """Return a signal id that differs for each end of a child that is retried."""
     if execution is not None:
         return f"{_END}.{execution.retried}" if execution.retried else _END
     failure = repr(head.failure).encode()
@@ -345,15 +344,15 @@ def _failure_map(failure: Failure | None) -> dict[str, Any] | None:
 
 
 async def _cancel_children(kernel: Kernel, workers: LocalWorkers, head: Head) -> None:
-    """Cancel the children of a run that has ended, also those that are not made yet.
+    """Cancel the children of a run that has ended, also those that are not written yet.
 
     Raises:
-        Dropped: the run is not ours any more.
+        ClaimLost: another process has claimed the run.
     """
     if not head.children:
         return
     found = await load_child_rows(kernel, head)
-    # Looked at after that: children of a run that was retried meanwhile are not to be cancelled.
+    # Checked after that: if the run was retried meanwhile, its children must not be cancelled.
     item = await kernel.heads.get(head.key.head)
     if item is None or _claim_of(head_of(item)) != _claim_of(head):
         raise ClaimLost
@@ -384,7 +383,7 @@ async def _cancel_child(
                 try:
                     await kernel.resolve_write(kernel.heads, write)
                 except ConditionFailed:
-                    continue  # it was made meanwhile
+                    continue  # the child was written meanwhile
         return
 
 

@@ -1,21 +1,21 @@
-"""Gives a run more time, so that nothing of it is gone before that time is over.
+"""Extends the expiry of a run, and the ttl of everything that the run needs until then.
 
-Everything that a run keeps was written with the ttl of its old expiry, and no write changes them
-all. So the order of the steps is the protocol; whoever dies between two of them has changed
-nothing that counts, and to ask again finishes it:
+All items of a run have the ttl of its old expiry, and no single write changes them all. So the
+order of the steps is the protocol. A process that dies between two steps has changed nothing that
+counts, and another call completes the extension:
 
-1. The row names the retention class under which new blobs will lie, so that they can be freed.
-2. A snapshot stands in the journal with the new ttl, and with it what that ttl is: whoever writes
-   after it read it, and uses the new one. What is before it may vanish.
-3. The row gets the new ttl, and readers begin at the snapshot. Whoever puts a signal into the inbox
-   compares the ttl afterwards: from here on each lasts, or its sender mends that.
-4. Its place in its session is given the new ttl, and so are what lies beside its row (children,
-   calls in doubt, what it and they may spend) and the signals that were there before.
-5. Only now does the row say that the run expires later. Where a signal came too late for the old
-   expiry, as the end of a child can, the same write wakes the run.
+1. The row names the retention class of the new blobs, so that they can be deleted.
+2. A snapshot with the new ttl is written to the journal. Later writers read it, and use the new
+   ttl. Older records may expire.
+3. The row gets the new ttl, and readers begin at the snapshot. A sender of a signal compares the
+   ttl after its write: from now on each signal lasts long enough, or its sender extends it.
+4. The ticket in the session queue gets the new ttl, and so do the related items (children,
+   ambiguous calls, budget accounts) and the signals that were there before.
+5. Only now does the row get the new expiry. If a signal came too late for the old expiry, as the
+   end of a child can, the same write wakes the run.
 
-The row alone decides: an owner that is closing the run compares its expiry, and whoever comes
-first wins.
+The row alone decides: an owner that closes an expired run compares the expiry, and the first write
+wins.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ __all__ = ["extend_run"]
 
 
 class _Lifetime(msgspec.Struct, frozen=True):
-    """Until when a run is to last."""
+    """The new expiry, ttl and retention class of a run."""
 
     expires_ms: int
     ttl: int
@@ -63,13 +63,13 @@ class _Lifetime(msgspec.Struct, frozen=True):
 
 
 async def extend_run(kernel: Kernel, run: RunKey, *, expires_ms: int) -> Head:
-    """Let a run expire later; return its row.
+    """Extend the expiry of a run; return its row.
 
     Raises:
         RunNotFound: there is no such run.
-        RunEnded: it has ended, or expired.
-        ExpiryNotLater: it expires later than that as it is.
-        InvalidRequest: its state is too large to be kept without a bucket.
+        RunEnded: the run has ended, or expired.
+        ExpiryNotLater: the run already expires later than that.
+        InvalidRequest: its state is too large to be stored without a bucket.
     """
     head = await read_row(kernel, run)
     _check_open(kernel, head)
@@ -116,7 +116,7 @@ async def extend_run(kernel: Kernel, run: RunKey, *, expires_ms: int) -> Head:
 async def _write_expiry(
     kernel: Kernel, head: Head, expires_ms: int, *, taken: Collection[tuple[str, str]]
 ) -> Head:
-    """Let the signals last, then let the run expire later; return its row."""
+    """Extend the ttl of the signals, then the expiry of the run; return its row."""
     wakes = await extend_signals(kernel, head, taken)
     while head.expires_ms < expires_ms:
         _check_open(kernel, head)
@@ -132,13 +132,13 @@ async def _write_expiry(
         except ConditionFailed as failed:
             head = conflicting_head(head, failed)
         if head.status == "waiting" and head.owner is None:
-            # It may have looked at a late signal meanwhile, and waits again.
+            # The run may have been woken, ignored the late signal, and wait again.
             wakes = await extend_signals(kernel, head, taken)
     return head
 
 
 def _lifetime(head: Head, expires_ms: int, now_ms: int) -> _Lifetime:
-    # Its ttl may be that of an expiry which somebody asked for and did not come to write down.
+    # The ttl may belong to a later expiry that another extension did not finish writing.
     retention = head.ttl - ttl_of(max(head.expires_ms, head.extends_ms), 0)
     ttl = max(ttl_of(expires_ms, retention), head.ttl)
     kept = longer_retention_class(head.kept, retention_class(ttl - now_ms // 1000))
@@ -146,21 +146,21 @@ def _lifetime(head: Head, expires_ms: int, now_ms: int) -> _Lifetime:
 
 
 async def _write_snapshot(kernel: Kernel, head: Head, lifetime: _Lifetime) -> LoadedRun:
-    """Write a snapshot that lasts; return what it is of, and so where it stands."""
+    """Write a snapshot with the new ttl; return the run as it was read for it."""
     while True:
         loaded = await _load_journal(kernel, head)
         if loaded.execution.ending is not None:
             status = loaded.execution.ending
             raise RunEnded(f"run {head.key.id!r} is {status}", status=status)
         now, extent = kernel.clock.now_ms(), loaded.extent
-        # Somebody may have promised more, and died.
+        # A process that died may have promised a later one.
         ttl = max(lifetime.ttl, loaded.execution.ttl)
         lasting = msgspec.structs.replace(head, ttl=ttl)
         events = [
             snapshot(loaded.execution, now, size=extent.size, blobs=extent.blobs),
             Extended(now, lifetime.expires_ms, ttl, head.kept),
         ]
-        # Not under the name of a record's blob: the owner may be writing that one just now.
+        # A name of its own: the owner may be writing the blob of a record right now.
         name = f"snapshot-{kernel.ids.new()}"
         try:
             content = await spill_if_large(kernel, lasting, pack(events), name)
@@ -171,7 +171,7 @@ async def _write_snapshot(kernel: Kernel, head: Head, lifetime: _Lifetime) -> Lo
         try:
             await kernel.resolve_write(kernel.journals, put)
         except ConditionFailed:
-            # Another record stands there, or the place of one where the run was freed.
+            # Another record took the position, or the run was freed.
             await delete_orphaned_blob(kernel.blobs, content)
             head = await read_row(kernel, head.key)
             _check_open(kernel, head)
@@ -182,7 +182,7 @@ async def _write_snapshot(kernel: Kernel, head: Head, lifetime: _Lifetime) -> Lo
 async def _extend_related_items(kernel: Kernel, head: Head) -> None:
     async for item in kernel.journals.query_all(head.key.pk, related_items_range()):
         if item["ttl"] < head.ttl and item["SK"].split("#")[1] == head.generation:
-            with suppress(ConditionFailed):  # it lasts long enough, or is gone
+            with suppress(ConditionFailed):  # it lasts long enough, or is deleted
                 await kernel.resolve_write(kernel.journals, extend_ttl_write(item, head.ttl))
 
 
@@ -190,7 +190,7 @@ async def _load_journal(kernel: Kernel, head: Head) -> LoadedRun:
     try:
         return await load_journal(kernel, head)
     except JournalDamaged:
-        # It may have expired, and been freed, since its row was read.
+        # The run may have expired and been freed since its row was read.
         _check_open(kernel, await read_row(kernel, head.key))
         raise
 
@@ -198,7 +198,7 @@ async def _load_journal(kernel: Kernel, head: Head) -> LoadedRun:
 async def _update_until(
     kernel: Kernel, head: Head, done: Callable[[Head], bool], write: Callable[[Head], Update]
 ) -> Head:
-    """Change the row until it says so, as long as the run is open; return it."""
+    """Write the row until ``done`` holds for it, as long as the run is open; return it."""
     while not done(head):
         _check_open(kernel, head)
         try:

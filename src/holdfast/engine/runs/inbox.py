@@ -1,4 +1,4 @@
-"""Lets signals last as long as the run in whose inbox they lie."""
+"""Extends the ttl of signals in an inbox to that of their run."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ __all__ = ["extend_signal", "extend_signals"]
 
 
 async def extend_signal(kernel: Kernel, head: Head, *, name: str, id: str) -> None:
-    """Let a signal last as long as its run does by now.
+    """Extend the ttl of a signal to that of its run.
 
     Raises:
-        OutcomeUnknown: it is gone.
+        OutcomeUnknown: the signal is gone.
     """
     item = await kernel.inboxes.get(inbox_key(head.key, head.generation, name, id))
     if item is None:
-        raise OutcomeUnknown(f"the signal {id!r} stood for too long, and is gone; send it again")
+        raise OutcomeUnknown(f"the signal {id!r} expired before the run was told; send it again")
     await _extend_item(kernel, head, item)
 
 
 async def extend_signals(kernel: Kernel, head: Head, taken: Collection[tuple[str, str]]) -> bool:
-    """Let every signal that was not taken yet last as long as its run.
+    """Extend the ttl of every signal that was not taken yet to that of its run.
 
-    Return whether one of them was accepted too late, and counts once the run expires later.
+    Return whether one of them came after the old expiry, and counts when the expiry is extended.
     """
     late = False
     async for item in kernel.inboxes.query_all(head.key.pk, inbox_range(head.generation)):
@@ -52,8 +52,8 @@ async def _extend_item(kernel: Kernel, head: Head, item: Mapping[str, Any]) -> N
         return
     content = content_of(item)
     if content.blob is not None:
-        # Under a name of its own: what a bucket deletes by age begins to count anew.
+        # A new blob: a bucket deletes blobs by their age.
         (data,) = await load_payloads(kernel, [content])
         content = await spill_if_large(kernel, head, data, f"signal-{kernel.ids.new()}")
-    with suppress(ConditionFailed):  # somebody else did it
+    with suppress(ConditionFailed):  # another process did it
         await kernel.resolve_write(kernel.inboxes, extend_signal_ttl_write(item, head.ttl, content))

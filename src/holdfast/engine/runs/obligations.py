@@ -1,8 +1,8 @@
-"""What a run owes to others once it has ended: it leaves the due index only when all is paid.
+"""The obligations of an ended run to other runs: it stays due until all are settled.
 
-To pay is idempotent, and anybody can do it. A run whose journal says that it has ended is paid for
-before its row says so: whoever dies in between leaves it under their name, and whoever claims it
-next reads in the journal that it has ended, and pays again.
+Settling is idempotent, and every process can do it. The obligations are settled after the end is in
+the journal and before it is in the row. If the worker dies in between, the run is still claimed by
+it; the next worker that claims the run finds the end in the journal, and settles again.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ __all__ = ["has_family_obligations", "has_obligations", "settle_obligations"]
 
 
 def has_obligations(head: Head) -> bool:
-    """Return whether somebody waits for the run to have ended."""
+    """Return whether other runs wait for the end of the run."""
     return head.session_queue is not None or head.payer is not None or has_family_obligations(head)
 
 
 def has_family_obligations(head: Head) -> bool:
-    """Return whether the run has a parent to be told, or children to be cancelled."""
+    """Return whether the run has a parent to notify, or children to cancel."""
     return head.parent is not None or head.children
 
 
 async def settle_obligations(kernel: Kernel, workers: LocalWorkers, head: Head) -> None:
-    """Do what an ended run owes; again, if it was done before."""
+    """Settle the obligations of an ended run; idempotent."""
     if head.session_queue is not None:
         await leave_queue(kernel, workers, head, head.session_queue)

@@ -1,4 +1,4 @@
-"""Frees what a run keeps, once it is over: blobs, journal, inbox and text."""
+"""Deletes the data of an ended run: blobs, journal, inbox and text."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from holdfast.storage import Delete, Put
 
 __all__ = ["check_journal_kept", "free_run", "freed_at_ms", "is_freed_by", "journal_not_kept"]
 
-# The rows go by their ttl; what they name must be gone before them, or nobody would find it.
+# Rows are deleted by their ttl; their blobs must go before, or no process would find them.
 _FREE_BEFORE_TTL_MS = 3600 * 1000
 _BATCH_ITEMS = 100
 
 
 def freed_at_ms(head: Head, extent: JournalExtent) -> int | None:
-    """Return when the blobs of a run that has ended are to be freed; None where it has none."""
+    """Return when the blobs of an ended run are deleted; None if it has none."""
     if not extent.blobs and not head.spilled:
         return None
     return head.ttl * 1000 - _FREE_BEFORE_TTL_MS
 
 
 def is_freed_by(head: Head, now_ms: int) -> bool:
-    """Return whether what a run keeps is being freed by now, though its row may not say so yet."""
+    """Return whether a run's data may be deleted by now, even if its row does not say so yet."""
     if head.status == "expired":
         return True
     due_ms = freed_at_ms(head, head.extent)
@@ -33,7 +33,7 @@ def is_freed_by(head: Head, now_ms: int) -> bool:
 
 
 def check_journal_kept(head: Head) -> None:
-    """Check that a run's journal is there.
+    """Check that a run's journal is still stored.
 
     Raises:
         RunNotFound: it is not.
@@ -45,13 +45,15 @@ def check_journal_kept(head: Head) -> None:
 
 
 def journal_not_kept(head: Head) -> RunNotFound:
+    """Return the error for a run with a deleted journal."""
     return RunNotFound(f"run {head.key.id!r} is {head.status}, and its journal is not kept")
 
 
 async def free_run(kernel: Kernel, head: Head) -> None:
-    """Delete a run's blobs, journal, inbox and text; do nothing where they are gone.
+    """Delete a run's blobs, journal, inbox and text; idempotent.
 
-    The places of its records stay until their ttl, so that no late write takes one of them.
+    Empty records keep the positions of the journal until their ttl, so that no late write can take
+    one.
     """
     if kernel.blobs is not None:
         for kept in (head.kept, *head.kept_before):

@@ -1,4 +1,4 @@
-"""Retries runs that failed, or are quarantined."""
+"""Retries runs that have failed or are quarantined."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ __all__ = ["retry_run"]
 
 
 async def retry_run(kernel: Kernel, run: RunKey, *, from_node: str | None) -> IndexKey:
-    """Let a run that failed, or is quarantined, go on; return where it is due.
+    """Retry a run that has failed or is quarantined; return its key in the due index.
 
     Raises:
         RunNotFound: there is no such run.
-        NotRetryable: it has not failed.
-        RunEnded: it has expired.
+        NotRetryable: the run has not failed.
+        RunEnded: the run has expired.
     """
     head = await read_row(kernel, run)
     if head.status not in TROUBLED:
-        raise NotRetryable(f"run {run.id!r} is {head.status}; only one that failed can be retried")
+        raise NotRetryable(f"run {run.id!r} is {head.status}; only a failed run can be retried")
     if kernel.clock.now_ms() >= head.expires_ms:
         raise RunEnded(f"run {run.id!r} failed, and has expired since", status="expired")
     request = RetryRequest(kernel.ids.new(), from_node)

@@ -18,10 +18,10 @@ __all__ = ["check_not_freed", "is_freed", "read_row"]
 
 
 async def read_row(kernel: Kernel, run: RunKey) -> Head:
-    """Return a run's row, consistently.
+    """Return a run's row with a consistent read.
 
     Raises:
-        RunNotFound: there is none, or its time is over.
+        RunNotFound: there is no such run, or its ttl has passed.
     """
     item = await kernel.heads.get(run.head)
     if item is None or is_past_ttl(item, kernel.clock.now_ms()):
@@ -30,14 +30,15 @@ async def read_row(kernel: Kernel, run: RunKey) -> Head:
 
 
 def is_freed(head: Head) -> bool:
+    """Return whether the run's data is deleted, or being deleted."""
     return head.freed or head.status == "expired"
 
 
 async def check_not_freed(kernel: Kernel, run: RunKey) -> None:
-    """Check that what a run keeps was not freed while it was read_row.
+    """Check that a run's data was not deleted while it was read.
 
     Raises:
-        RunEnded: it was.
+        RunEnded: it was deleted.
     """
     head = await read_row(kernel, run)
     if is_freed(head):

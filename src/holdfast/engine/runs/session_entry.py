@@ -1,4 +1,4 @@
-"""Makes runs that have their place in a session: the run and its ticket in one transaction."""
+"""Starts runs of a session: writes the run and its ticket in one transaction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.engine.journal.in_memory import RunExists
 from holdfast.engine.journal.payloads import delete_orphaned_blob, spill_if_large
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs.local_workers import LocalWorkers
-from holdfast.engine.runs.session_queue import QueueView, load_queue
+from holdfast.engine.runs.session_queue import QueueView, prune_queue
 from holdfast.engine.runs.session_turns import recheck_queue
 from holdfast.errors import (
     InvalidInput,
@@ -37,37 +37,36 @@ __all__ = ["QueueAdmission", "start_in_queue"]
 
 
 class QueueAdmission(msgspec.Struct, frozen=True):
-    """How a run comes into a lane."""
+    """How a run enters a session queue."""
 
     key: SessionQueueKey
     on_busy: OnBusy
     packed_input: bytes
-    """Its input."""
     write_input: Callable[[Head], Awaitable[Head]]
-    """Writes the input down where it does not fit into the row; to be called before that."""
+    """Writes an input that does not fit into the row; call it before the row is written."""
 
 
 async def start_in_queue(
     kernel: Kernel, workers: LocalWorkers, head: Head, admission: QueueAdmission
 ) -> Head:
-    """Make a run in a lane; return its row, or a pointer to the run that took its input.
+    """Start a run in a session queue; return its row, or a pointer to the run that took its input.
 
     Raises:
-        Stood: a run of this id is there.
-        SessionBusy: another run of the session goes on, and this one is not to wait for it.
-        InvalidInput: the input cannot be kept.
+        RunExists: there is a run with this id.
+        SessionBusy: another run of the session is open, and ``on_busy`` says not to wait for it.
+        InvalidInput: the input cannot be stored.
     """
     with_input: Head | None = None
     passed_over: Head | None = None
     while True:
-        view = await _load_queue(kernel, workers, admission.key)
+        view = await _prune_after_exit(kernel, workers, admission.key)
         if view.first is not None and admission.on_busy in ("reject", "promote"):
             current = await kernel.heads.get(head.key.head)
             if current is not None and not is_past_ttl(current, kernel.clock.now_ms()):
-                raise RunExists(current)  # perhaps it is itself what makes the lane busy
+                raise RunExists(current)  # it may itself be what makes the session busy
             if admission.on_busy == "reject":
                 raise SessionBusy(
-                    f"run {view.first.ticket.run!r} of session {admission.key.session!r} goes on",
+                    f"run {view.first.ticket.run!r} of session {admission.key.session!r} is open",
                     run=view.first.ticket.run,
                 )
             first = head_of(view.first.row)
@@ -78,9 +77,11 @@ async def start_in_queue(
                 pointer = await _promote(kernel, workers, head, first, answer)
                 if pointer is not None:
                     return pointer
-                passed_over = first  # unless it has changed, its inbox holds another of this id
+                passed_over = (
+                    first  # unless it has changed, its inbox has another signal of this id
+                )
                 continue
-        # Only now, so that a start which is refused leaves no large input behind.
+        # Written this late, so that a refused start leaves no large input behind.
         with_input = with_input or await admission.write_input(head)
         made = _queued_head(with_input, view, admission.on_busy, kernel.clock.now_ms())
         now, token = kernel.clock.now_ms(), kernel.ids.new()
@@ -95,25 +96,28 @@ async def start_in_queue(
             return made
 
 
-async def _load_queue(kernel: Kernel, workers: LocalWorkers, key: SessionQueueKey) -> QueueView:
-    view = await load_queue(kernel, key)
+async def _prune_after_exit(
+    kernel: Kernel, workers: LocalWorkers, key: SessionQueueKey
+) -> QueueView:
+    """Prune the queue; if this process is about to end the run at its front, wait for that."""
+    view = await prune_queue(kernel, key)
     if view.first is not None:
         run = RunKey(key.tenant, view.first.ticket.run)
         if workers.has_claimed(run):
-            # Whoever heard that it has ended here does not find the lane busy with it.
+            # A caller that was told here that the run ended must not find the session busy.
             await workers.wait_for_exit(run)
-            return await load_queue(kernel, key)
+            return await prune_queue(kernel, key)
     return view
 
 
 def _queued_head(head: Head, view: QueueView, on_busy: OnBusy, now_ms: int) -> Head:
-    """Return the row of a run that comes into a lane which looks like this."""
+    """Return the row of a run that enters a queue in this state."""
     number = next_ticket_number(view.queue)
     if view.first is None:
         return msgspec.structs.replace(head, ticket=number)
     head = msgspec.structs.replace(head, ticket=number, replaces=on_busy == "replace", owner=None)
     if head.reason == "scheduled":
-        return head  # when its time has come it will see where it stands
+        return head  # it looks for its place in the queue when it is due
     return msgspec.structs.replace(
         head,
         status="waiting",
@@ -125,7 +129,7 @@ def _queued_head(head: Head, view: QueueView, on_busy: OnBusy, now_ms: int) -> H
 async def _promote(
     kernel: Kernel, workers: LocalWorkers, head: Head, first: Head, answer: Signal
 ) -> Head | None:
-    """Answer what the run in front waits for; return a pointer to it, or None if that was late."""
+    """Answer the wait of the run at the front; return a pointer to it, or None if too late."""
     try:
         content = await spill_if_large(kernel, first, answer.body, f"signal-{kernel.ids.new()}")
     except InvalidResult as error:
@@ -150,7 +154,7 @@ async def _promote(
         accepted_ms=answer.accepted_ms,
         token=token,
     )
-    # It is counted, and not refused: the run waits for it.
+    # It counts against the inbox limits but is never refused: the run waits for it.
     wake = run_writes.wake_write(
         first,
         worker=None,
@@ -167,23 +171,23 @@ async def _promote(
 
 
 async def _try_transact(kernel: Kernel, head: Head, writes: Sequence[Put | Update]) -> bool:
-    """Carry out a transaction whose first write makes a run; return whether it was.
+    """Carry out a transaction that creates a run with its first write; return whether it did.
 
-    The others compare what was read of the lane, and never hold again once they did not.
+    The other writes compare the queue with what was read; once that fails, it fails for good.
 
     Raises:
-        Stood: a run of this id is there.
+        RunExists: there is a run with this id.
     """
     try:
         await kernel.resolve_transaction(kernel.session_queues, writes)
     except TransactionCancelled as cancelled:
         if 0 not in cancelled.failed:
             return False
-        # Not every service hands out what stood in the way.
+        # Not every service returns the item that failed the condition.
         item = cancelled.items.get(0) or await kernel.heads.get(head.key.head)
         if item is None:
             return False
         if item.get("generation") != head.generation:
             raise RunExists(item) from None
-        # An earlier sending of it was carried out, and only its answer was lost.
+        # An earlier attempt was carried out, and only its reply was lost.
     return True

@@ -1,4 +1,4 @@
-"""The order of a session's runs: who stands in front, and what is done when it leaves."""
+"""Reads and prunes the queue of a session's runs, and wakes the next run when one leaves."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ from holdfast.records.session_queue import (
     session_queue_of,
 )
 
-__all__ = ["QueueFront", "QueueView", "extend_ticket", "leave_queue", "list_queue", "load_queue"]
+__all__ = ["QueueFront", "QueueView", "extend_ticket", "leave_queue", "list_queue", "prune_queue"]
 
-# A lane is read from its beginning, up to whoever stands in front.
+# A queue is read page by page from its beginning, up to the first live ticket.
 _PAGE_ITEMS = 8
 
 
 class QueueFront(msgspec.Struct, frozen=True):
-    """Who stands in front of a lane."""
+    """The run at the front of a session queue."""
 
     ticket: Ticket
     row: Mapping[str, Any]
 
 
 class QueueView(msgspec.Struct, frozen=True):
-    """A lane at one moment."""
+    """A session queue at one moment."""
 
     queue: SessionQueue
     first: QueueFront | None
 
 
-async def load_queue(kernel: Kernel, key: SessionQueueKey) -> QueueView:
-    """Return a lane as far as its front; clear away who is gone without having left."""
+async def prune_queue(kernel: Kernel, key: SessionQueueKey) -> QueueView:
+    """Delete the tickets of runs that are gone from the front of a queue, and return the queue."""
     while True:
         queue = await _read_to_front(kernel, key)
         now = kernel.clock.now_ms()
@@ -61,26 +61,26 @@ async def load_queue(kernel: Kernel, key: SessionQueueKey) -> QueueView:
 async def leave_queue(
     kernel: Kernel, workers: LocalWorkers, head: Head, key: SessionQueueKey
 ) -> None:
-    """Take a run that has ended out of its lane, and let the next one know; idempotent."""
+    """Delete the ticket of a run that has ended, and wake the next run; idempotent."""
     await _delete_ticket(kernel, key, head.ticket, head.generation)
-    first = (await load_queue(kernel, key)).first
-    # Those behind one that did not stand in front go on waiting.
+    first = (await prune_queue(kernel, key)).first
+    # If the run was not at the front, the runs behind it go on waiting.
     if first is not None and first.ticket.number > head.ticket:
-        with suppress(JournalDamaged):  # of a newer release: it will ask by itself
+        with suppress(JournalDamaged):  # a row of a newer release: that run asks by itself
             await wake_queued(kernel, workers, head_of(first.row))
 
 
 async def extend_ticket(kernel: Kernel, head: Head) -> None:
-    """Let a run's place in its lane last as long as its row, which was given more time."""
+    """Extend the ttl of a run's ticket to that of its row, after the run was extended."""
     if head.session_queue is None:
         return
     for write in extend_ticket_writes(head, head.session_queue, token=kernel.ids.new()):
-        with suppress(ConditionFailed):  # it lasts long enough, or the run has left
+        with suppress(ConditionFailed):  # it lasts long enough, or the run has left the queue
             await kernel.resolve_write(kernel.session_queues, write)
 
 
 async def list_queue(kernel: Kernel, key: SessionQueueKey) -> list[Head]:
-    """Return the rows of all runs in a lane, in their order."""
+    """Return the rows of all runs in a session queue, in order."""
     queue = session_queue_of([item async for item in kernel.session_queues.query_all(key.pk)])
     rows = await kernel.heads.get_many(
         RunKey(key.tenant, ticket.run).head for ticket in queue.tickets
@@ -107,7 +107,7 @@ async def _read_to_front(kernel: Kernel, key: SessionQueueKey) -> SessionQueue:
 async def _delete_ticket(
     kernel: Kernel, key: SessionQueueKey, number: int, generation: str
 ) -> None:
-    with suppress(ConditionFailed):  # it has left before
+    with suppress(ConditionFailed):  # the ticket is gone already
         await kernel.resolve_write(
             kernel.session_queues, leave_queue_write(key, number, generation)
         )

@@ -1,4 +1,4 @@
-"""Sends signals: puts one into the inbox of a run, and wakes the run."""
+"""Sends signals: writes one to the inbox of a run, and wakes the run."""
 
 from __future__ import annotations
 
@@ -68,26 +68,28 @@ async def send_signal(
     ends_child: bool = False,
     bytes_max: int | None = None,
 ) -> None:
-    """Put a signal into a run's inbox, and wake the run if it waits.
+    """Write a signal to a run's inbox, and wake the run if it waits.
 
-    First the inbox, then the row: so the run finds the signal, or whoever sends it finds the run
-    waiting. A repeated one wakes the run again, since the first sender may have died in between.
+    The inbox is written before the row, so the run finds the signal, or the sender finds the run
+    waiting. A repeated signal wakes the run again, because the first sender may have died between
+    the two writes.
 
-    One that ``ends_child`` is put there although the run's time is over by our clock: it counts if
-    the run is extended by a clock that is behind ours. If it lies there with another payload, that
-    one counts: what a child spent may be less by now, since its own children gave something back.
+    A signal that ``ends_child`` is written even if the run has expired by the clock of this
+    process: it counts if a process with a slower clock extends the run. If the inbox has it with
+    another payload, that one counts: the child may have spent less by now, because its own children
+    returned money.
 
-    ``bytes_max`` is what the payload may have, where it is not a caller's.
+    ``bytes_max`` limits the payload, by default to the limit for callers.
 
     Raises:
         RunNotFound: there is no such run.
-        RunEnded: it has ended, or expired, and did not take the signal before.
-        AlreadyExists: a signal of this id is there, with another payload.
-        PayloadTooLarge: the payload has more bytes than it may have.
-        InvalidInput: the payload cannot be kept.
-        InboxFull: as many signals as there may be wait in the inbox.
-        RunClosing: it is past its expiry and carries out what it holds, perhaps this signal.
-        OutcomeUnknown: the store does not say.
+        RunEnded: the run has ended or expired, and did not take the signal before.
+        AlreadyExists: there is a signal with this id and another payload.
+        PayloadTooLarge: the payload has more bytes than the limit allows.
+        InvalidInput: the payload cannot be stored.
+        InboxFull: the inbox has no room for it.
+        RunClosing: the run has expired and processes its inbox, perhaps with this signal.
+        OutcomeUnknown: the outcome of the write is unknown.
     """
     limit = kernel.limits.signal_bytes_max if bytes_max is None else bytes_max
     signal = _OutgoingSignal(name, id, payload, ends_child, limit)
@@ -102,14 +104,14 @@ async def _send_to_run(
 ) -> None:
     cached = workers.take_cached_head(run)
     if cached is not None:
-        # Perhaps another run has the id by now, or room was made since.
+        # The cached row may be stale: read the current one before giving up.
         with suppress(RunNotFound, RunEnded, InboxFull):
             return await _deliver(kernel, workers, cached, signal)
     await _deliver(kernel, workers, await read_row(kernel, run), signal)
 
 
 class _OutgoingSignal(msgspec.Struct, frozen=True):
-    """A signal on its way."""
+    """A signal that is being sent."""
 
     name: str
     id: str
@@ -119,15 +121,15 @@ class _OutgoingSignal(msgspec.Struct, frozen=True):
 
 
 class _StoredSignal(msgspec.Struct, frozen=True):
-    """A signal that lies in the inbox."""
+    """A signal in the inbox."""
 
     ttl: int
     spilled: bool
     put: Put | None = None
-    """The write that we sent, though it may not be what put it there."""
+    """The write of this sender, even if an earlier sender had written the signal."""
     inbox_added: InboxSize = InboxSize()
-    """What the row has to count of it. Whoever only sends it again counts nothing: the sender that
-    put it there did, or died before that, and then the run itself counts it when it pauses."""
+    """What the row must count for it. A repeated signal counts nothing: its first sender counted
+    it, or died before, and then the run counts it when it pauses."""
 
 
 async def _deliver(
@@ -142,7 +144,7 @@ async def _deliver(
         stored = await _put_in_inbox(kernel, head, signal)
     if stored is None:
         current = await read_row(kernel, head.key)
-        if current.expires_ms > head.expires_ms:  # it was extended since its row was read_row
+        if current.expires_ms > head.expires_ms:  # extended since its row was read
             return await _deliver(kernel, workers, current, signal)
         raise RunEnded(f"run {head.key.id!r} has expired", status="expired")
     async with _withdraw_if_ended(kernel, stored.put):
@@ -152,10 +154,10 @@ async def _deliver(
 async def _put_in_inbox(
     kernel: Kernel, head: Head, signal: _OutgoingSignal
 ) -> _StoredSignal | None:
-    """Put a signal into the inbox, unless it lies there; return None where it is too late.
+    """Write a signal to the inbox, unless it is there; return None if the run has expired.
 
     Raises:
-        InboxFull: it does not, and there is no room for it.
+        InboxFull: it is not there, and the inbox has no room for it.
     """
     packed = await _pack_payload(kernel, signal)
     from_caller = is_caller_signal(signal.name)
@@ -179,14 +181,15 @@ async def _put_in_inbox(
         token=kernel.ids.new(),
     )
     if put.item["accepted_ms"] >= head.expires_ms and not signal.ends_child:
-        await delete_orphaned_blob(kernel.blobs, content)  # it took so long to keep the payload
+        # The run expired while the payload was written.
+        await delete_orphaned_blob(kernel.blobs, content)
         return None
     try:
         await kernel.resolve_write(kernel.inboxes, put)
     except ConditionFailed as failed:
         async with _withdraw_if_ended(kernel, put):
             ttl = await _check_same_signal(kernel, head, failed.item or {}, signal)
-        # What lies there may be larger than what we sent, where it is the end of a child.
+        # The stored end of a child may be larger than the one that was sent now.
         return _StoredSignal(ttl, spilled or "blob" in (failed.item or {}), put)
     return _StoredSignal(
         head.ttl, spilled, put, InboxSize(1, packed.plain_bytes) if from_caller else InboxSize()
@@ -196,7 +199,7 @@ async def _put_in_inbox(
 async def _find_accepted(
     kernel: Kernel, head: Head, signal: _OutgoingSignal
 ) -> _StoredSignal | None:
-    """Return a signal that was accepted before the run expired, and is only sent again."""
+    """Return the stored signal, if it was accepted before the run expired."""
     item = await kernel.inboxes.get(_signal_key(head, signal))
     if item is None or accepted_ms_of(item) >= head.expires_ms:
         return None
@@ -212,9 +215,9 @@ async def _notify_run(
     signal: _OutgoingSignal,
     stored: _StoredSignal,
 ) -> None:
-    """Let a run know of a signal that lies in its inbox; return when it counts.
+    """Tell a run that there is a signal in its inbox; return when that is durable.
 
-    From here on the row decides, and not our clock: the signal may be taken already.
+    From here on the row decides and not the clock: the run may have taken the signal already.
     """
     row: Head | None = head
     ttl, spilled, inbox_added = stored.ttl, stored.spilled, stored.inbox_added
@@ -222,7 +225,7 @@ async def _notify_run(
         if row.status not in OPEN and await _was_taken(kernel, row, signal.name, signal.id):
             return
         _check_open(row)
-        if ttl < row.ttl:  # the run was extended meanwhile, which may have missed the signal
+        if ttl < row.ttl:  # the extension of the run may have missed the signal
             await extend_signal(kernel, row, name=signal.name, id=signal.id)
             ttl = row.ttl
         if row.awaits_signal:
@@ -234,7 +237,7 @@ async def _notify_run(
 
 @asynccontextmanager
 async def _withdraw_if_ended(kernel: Kernel, put: Put | None) -> AsyncGenerator[None, None]:
-    """Take a signal that we sent back where its run turns out to be over for good."""
+    """Withdraw a signal if its run turns out to have expired, or to be gone."""
     try:
         yield
     except RunNotFound:
@@ -247,11 +250,11 @@ async def _withdraw_if_ended(kernel: Kernel, put: Put | None) -> AsyncGenerator[
 
 
 async def _withdraw(kernel: Kernel, put: Put | None) -> None:
-    """Take a signal out of the inbox of a run that is over for good.
+    """Delete a signal from the inbox of a run that has expired, or is gone.
 
-    The worker that frees the run may have gone through the inbox before the signal came. That may
-    also be so where it lay there already: our payload may have come later, and our first sending
-    may be carried out after a further one was refused.
+    The worker that frees the run may have emptied the inbox before the signal was written. This
+    also holds if the signal was there before: its blob may have been written later, and a delayed
+    first attempt may be carried out after the second one was refused.
     """
     if put is not None:
         await kernel.resolve_write(kernel.inboxes, Delete(put.key))
@@ -259,13 +262,13 @@ async def _withdraw(kernel: Kernel, put: Put | None) -> None:
 
 
 async def _was_delivered(kernel: Kernel, head: Head, signal: _OutgoingSignal) -> bool:
-    """Return whether a run that takes no signals any more took this very one before."""
+    """Return whether a run that takes no more signals has taken this one before."""
     item = await kernel.inboxes.get(_signal_key(head, signal))
     if item is None or not await _was_taken(kernel, head, signal.name, signal.id):
         return False
     try:
         await _check_same_signal(kernel, head, item, signal)
-    except InvalidInput:  # what cannot be kept was not sent before
+    except InvalidInput:  # a payload that cannot be stored was not sent before
         return False
     return True
 
@@ -278,7 +281,7 @@ async def _was_taken(kernel: Kernel, head: Head, name: str, id: str) -> bool:
             return (name, id) in (await load_journal(kernel, head)).execution.taken
     except JournalDamaged:
         if is_freed(await read_row(kernel, head.key)):
-            return False  # while it was read_row
+            return False  # it was freed while it was read
         raise
 
 
@@ -287,17 +290,17 @@ def _signal_key(head: Head, signal: _OutgoingSignal) -> Key:
 
 
 async def _pack_payload(kernel: Kernel, signal: _OutgoingSignal) -> PackedValue:
-    """Return the payload of a signal as it is kept.
+    """Return the packed payload of a signal.
 
     Raises:
-        PayloadTooLarge: it has more bytes than it may have.
-        InvalidInput: it cannot be kept.
+        PayloadTooLarge: it has more bytes than the limit allows.
+        InvalidInput: it cannot be stored.
     """
     try:
         return await pack_payload(kernel, signal.payload, bytes_max=signal.bytes_max)
     except TooLarge as error:
         message = f"the payload: {error}"
-        if is_caller_signal(signal.name):  # others have limits of their own
+        if is_caller_signal(signal.name):  # other signals have other limits
             message += "; PayloadLimits.signal_bytes_max sets the limit"
         raise PayloadTooLarge(
             message, field="payload", size=error.size, limit=error.limit
@@ -314,14 +317,14 @@ async def _spill_payload(kernel: Kernel, head: Head, packed: PackedValue) -> Con
 
 
 def _inbox_overflow(limits: PayloadLimits, head: Head, packed: PackedValue) -> InboxFull | None:
-    """Return why a run's inbox has no room for a payload, None where it has."""
+    """Return the error if a run's inbox has no room for a payload, else None."""
     run, inbox = head.key.id, head.inbox
     items = inbox.items + 1
     if items > limits.inbox_items_max:
         limit = limits.inbox_items_max
         return InboxFull(
             f"{inbox.items:,} signals wait in the inbox of run {run!r}, and inbox_items_max "
-            f"is {limit:,}; send_signal this one again later",
+            f"is {limit:,}; send this one again later",
             size=items,
             limit=limit,
         )
@@ -330,7 +333,7 @@ def _inbox_overflow(limits: PayloadLimits, head: Head, packed: PackedValue) -> I
         limit = limits.inbox_bytes_max
         return InboxFull(
             f"signals of {inbox.bytes:,} bytes wait in the inbox of run {run!r}, this one has "
-            f"{packed.plain_bytes:,}, and inbox_bytes_max is {limit:,}; send_signal it again later",
+            f"{packed.plain_bytes:,}, and inbox_bytes_max is {limit:,}; send it again later",
             size=total,
             limit=limit,
         )
@@ -340,8 +343,8 @@ def _inbox_overflow(limits: PayloadLimits, head: Head, packed: PackedValue) -> I
 def _check_open(head: Head) -> None:
     if head.status == "closing":
         raise RunClosing(
-            f"run {head.key.id!r} is past its expiry and carries out what it holds, perhaps this "
-            "signal: send_signal it again later, with the same signal_id"
+            f"run {head.key.id!r} has expired and still processes its inbox, perhaps with this "
+            "signal: send it again later, with the same signal_id"
         )
     if head.status not in OPEN:
         raise RunEnded(f"run {head.key.id!r} is {head.status}", status=head.status)
@@ -350,10 +353,10 @@ def _check_open(head: Head) -> None:
 async def _check_same_signal(
     kernel: Kernel, head: Head, item: Mapping[str, Any], signal: _OutgoingSignal
 ) -> int:
-    """Check that a signal which is there already is this one; return its ttl.
+    """Check that the stored signal has the same payload; return its ttl.
 
     Raises:
-        AlreadyExists: it is another one.
+        AlreadyExists: it has another payload.
         RunEnded: the run has expired, and was freed meanwhile.
     """
     if signal.ends_child:
@@ -364,11 +367,11 @@ async def _check_same_signal(
         await check_not_freed(kernel, head.key)
         raise
     packed = await _pack_payload(kernel, signal)
-    # Not by ==, to which 0 and False are the same.
+    # Not with ==, for which 0 and False are equal.
     if data != packed.data and canonical_hash([packed.value]) != canonical_hash(
         [await unpack_payload(kernel, data, unpack_value)]
     ):
         raise AlreadyExists(
-            f"a signal {signal.name!r} of the id {signal.id!r} is there, with another payload"
+            f"there is a signal {signal.name!r} with the id {signal.id!r} and another payload"
         ) from None
     return ttl_of_signal(item)

@@ -1,4 +1,4 @@
-"""Makes runs: the id is the idempotency key, and an answered start is never lost."""
+"""Starts runs: the id is the idempotency key, and an acknowledged start is never lost."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from holdfast.graph.mismatch import TooLarge
 from holdfast.graph.value_sizes import check_size
 from holdfast.model.budget import BudgetLimits
 from holdfast.model.execution import Execution
+from holdfast.model.names import POOL_LABEL
 from holdfast.model.program import Program
 from holdfast.model.run import OnBusy
 from holdfast.records.codec import canonical_hash, compress, encode
@@ -34,7 +35,6 @@ from holdfast.records.index_keys import DueQueue, IndexKey, shard_of_run
 from holdfast.records.journal import record_write
 from holdfast.records.keys import RunKey
 from holdfast.records.lifetime import retention_class, retention_seconds, ttl_of
-from holdfast.records.names import POOL_LABEL
 from holdfast.records.run_writes import create_write
 from holdfast.records.settings import UserHash
 
@@ -56,12 +56,12 @@ __all__ = [
 START_REFUSALS = (InvalidRequest, Refused)
 """The errors after which a start has certainly not written the run's row."""
 
-# What of an input stays in the row, so that it remains about a kilobyte: it is written often.
+# Larger inputs are not stored in the row, which is written often: it stays about a kilobyte.
 _INPUT_BYTES_MAX = 400
 
 
 class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A start that was asked for, each field checked."""
+    """The checked request to start a run."""
 
     run: RunKey
     user: str | None
@@ -73,29 +73,29 @@ class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
     on_busy: OnBusy = "queue"
     parent: RunRef | None = None
     user_hash: str | None = None
-    """What is kept of the user, where that is known already."""
+    """The stored hash of the user, if it is known already."""
     budget: BudgetLimits | None = None
     payer: RunRef | None = None
-    """The run on whose account it draws."""
+    """The run that pays for it: it draws on that run's account."""
     on_pause: bool = False
-    """Whether its durability is ``on_pause``, wherever there is room for it."""
+    """Whether its durability is ``on_pause``."""
 
     @property
     def pool(self) -> str | None:
-        """Which workers take it: the label says so."""
+        """The pool of workers that run it, from the label."""
         return self.labels.get(POOL_LABEL)
 
 
 class StartResult(msgspec.Struct, frozen=True):
-    """What became of a start."""
+    """The result of a start."""
 
     head: Head
     loaded: LoadedRun | None
-    """The run as it begins; None where it was there before."""
+    """The run as it begins; None if it existed before."""
 
 
 class PreparedInput(msgspec.Struct, frozen=True):
-    """An input that fits its graph."""
+    """An input that fits the state of its graph, packed."""
 
     execution: Execution
     packed: bytes
@@ -103,19 +103,19 @@ class PreparedInput(msgspec.Struct, frozen=True):
     plain_hash: bytes
     """The hash without the session."""
     plain_bytes: int
-    """How many bytes it has before compression."""
+    """Its size before compression."""
 
 
 async def prepare_input(
     kernel: Kernel, graph: Program, input: Any, session: str | None
 ) -> PreparedInput:
-    """Return the input as it is kept; the seed is not known before the run has a row.
+    """Check and pack the input of a run; a large one in a thread.
 
-    A large one does not hold up the event loop.
+    The seed stays empty: it is not known before the run has a row.
 
     Raises:
-        PayloadTooLarge: it has more bytes than it may have.
-        InvalidInput: it does not fit the graph's state, or cannot be kept.
+        PayloadTooLarge: it has more bytes than the limit allows.
+        InvalidInput: it does not fit the graph's state, or cannot be stored.
     """
     limit = kernel.limits.input_bytes_max
     try:
@@ -127,8 +127,7 @@ async def prepare_input(
 
 def _prepare(graph: Program, input: Any, session: str | None, bytes_max: int) -> PreparedInput:
     execution = graph.start(input, "")
-    # Fields that the type fills in by itself are not part of what was asked for: a later version
-    # of the graph may fill in others.
+    # Default values are not part of the hash: a later version of the graph may have others.
     given = execution.state
     if isinstance(input, Mapping):
         given = {name: value for name, value in given.items() if name in input}
@@ -162,12 +161,12 @@ async def start_run(
     *,
     owner: str | None,
 ) -> StartResult:
-    """Make a run, held by ``owner`` from the first moment on if there is one.
+    """Start a run; if there is an ``owner``, the run is claimed by it from the beginning.
 
     Raises:
         InvalidInput: the input does not fit the graph's state.
-        AlreadyExists: there is a run of this id, with another input or for another user.
-        SessionBusy: another run of its session goes on, and it is not to wait for that.
+        AlreadyExists: there is a run with this id and another input or user.
+        SessionBusy: another run of the session is open, and ``on_busy`` says not to wait for it.
     """
     prepared = await prepare_input(kernel, graph, input, request.session)
     return await start_prepared(kernel, workers, graph, prepared, request, owner=owner)
@@ -182,7 +181,7 @@ async def start_prepared(
     *,
     owner: str | None,
 ) -> StartResult:
-    """Make a run of an input that was prepared; see `start`."""
+    """Start a run with a prepared input; see `start_run`."""
     generation = kernel.ids.new()
     user = await hash_requested_user(kernel, request)
     head = await _build_head(
@@ -199,12 +198,12 @@ async def start_prepared(
                 lambda head: write_input(kernel, head, prepared.packed),
             )
             head = await start_in_queue(kernel, workers, head, admission)
-    except RunExists as stood:
+    except RunExists as existing:
         if request.parent is not None:
-            # A node that runs again may ask for something else; what it asked for first stands.
-            return StartResult(head_of(stood.item), None)
+            # A node that runs again may pass another input; the first one counts.
+            return StartResult(head_of(existing.item), None)
         return StartResult(
-            check_same_run(stood.item, prepared.input_hash, request.run, user=user), None
+            check_same_run(existing.item, prepared.input_hash, request.run, user=user), None
         )
     if head.status == "promoted":
         return StartResult(head, None)
@@ -214,15 +213,15 @@ async def start_prepared(
 async def start_in_memory(
     kernel: Kernel, graph: Program, input: Any, request: StartRequest, *, owner: str
 ) -> StartResult:
-    """Begin a run in memory, unless it is there already; nothing is written.
+    """Start a run in memory, unless it exists; nothing is written.
 
     Raises:
         InvalidInput: the input does not fit the graph's state, or is too large.
-        AlreadyExists: there is a run of this id, with another input or for another user.
+        AlreadyExists: there is a run with this id and another input or user.
     """
     prepared = await prepare_input(kernel, graph, input, None)
     try:
-        check_fits(kernel, prepared.packed)  # now, and not when it comes to pause
+        check_fits(kernel, prepared.packed)  # checked now, and not when the run pauses
     except InvalidResult as error:
         raise InvalidInput(f"the input: {error}", field="input") from None
     user = await hash_requested_user(kernel, request)
@@ -238,19 +237,19 @@ async def start_in_memory(
 
 
 async def write_input(kernel: Kernel, head: Head, packed: bytes) -> Head:
-    """Write the input down where it is not in the row; return the row that knows of it.
+    """Write an input that is not in the row; return the row with its extent.
 
     Raises:
-        Stood: there is a run of its id.
+        RunExists: there is a run with this id.
         InvalidInput: the input is too large.
     """
     if head.input is not None:
         return head
-    # Asked first, so that a start which is only repeated leaves no large input behind.
+    # Checked first, so that a repeated start leaves no large input behind.
     current = await kernel.heads.get(head.key.head)
     if current is not None and not is_past_ttl(current, kernel.clock.now_ms()):
         raise RunExists(current)
-    # Before the row, so that a row never stands for an input that is not there.
+    # Written before the row, so that a row always has its input.
     try:
         content = await spill_if_large(kernel, head, packed, "input")
     except InvalidResult as error:
@@ -264,11 +263,11 @@ async def write_input(kernel: Kernel, head: Head, packed: bytes) -> Head:
 async def create_run(
     kernel: Kernel, head: Head, *, alive: Callable[[], bool] | None = None
 ) -> Head:
-    """Write a run's row; ``alive`` says whether to go on trying, see `Kernel.settle`.
+    """Write the row of a new run; ``alive`` as in `Kernel.resolve_write`.
 
     Raises:
-        Stood: there is a run of its id.
-        Dropped: ``alive`` said no, and nothing is known.
+        RunExists: there is a run with this id.
+        ClaimLost: ``alive`` returned False, and the outcome is unknown.
     """
     write = create_write(head, now_ms=kernel.clock.now_ms(), token=kernel.ids.new())
     try:
@@ -284,7 +283,7 @@ async def create_run(
 
 
 async def hash_requested_user(kernel: Kernel, request: StartRequest) -> UserHash | None:
-    """Return what is kept of the user for whom a run is asked for."""
+    """Return the stored hash of the user in a start request."""
     if request.user is None:
         return None
     return await kernel.hash_user(request.user, request.run.tenant)
@@ -293,17 +292,17 @@ async def hash_requested_user(kernel: Kernel, request: StartRequest) -> UserHash
 def check_same_run(
     item: Mapping[str, Any], hash: bytes, run: RunKey, *, user: UserHash | None
 ) -> Head:
-    """Return the row that stands under an id, if it has the same input and user.
+    """Return the existing row of a run, if it has the same input and user.
 
     Raises:
-        AlreadyExists: it has not.
+        AlreadyExists: it has another input or user.
     """
     current = head_of(item)
     same_user = current.user is None if user is None else user.matches(current.user)
     if current.input_hash != hash or not same_user:
         raise AlreadyExists(
-            f"there is a run {run.id!r} already, of graph {current.graph!r}, and it was started "
-            "with another input, in another session or for another user"
+            f"run {run.id!r} of graph {current.graph!r} exists, and was started with another "
+            "input, in another session or for another user"
         ) from None
     return current
 
@@ -378,11 +377,11 @@ def _stored_user(request: StartRequest, user: UserHash | None) -> str | None:
 
 
 def _key_hash(request: StartRequest, prepared: PreparedInput, user: UserHash | None) -> bytes:
-    """Return what the keys of a run with ``on_pause`` derive from, if that is not its input hash.
+    """Return the hash that the keys of an ``on_pause`` run derive from; empty for the input hash.
 
-    The user is part of it: nothing of a run that never paused is kept, so the same id and input may
-    come from another user, who must not get the answers that a tool keeps under the first one's
-    keys.
+    The user is part of it. A run that never paused is not stored, so another user may start a run
+    with the same id and input, and must not get the answers that a tool stored under the first
+    user's keys.
     """
     user_hash = request.user_hash if user is None else user.bound
     if user_hash is not None:

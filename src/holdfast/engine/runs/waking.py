@@ -1,4 +1,4 @@
-"""Wakes runs: makes them due now, or lets a worker of this process claim them in the same write."""
+"""Wakes waiting runs: makes them due, or lets a worker of this process claim them at once."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ async def wake_run(
     spilled: bool,
     inbox_added: InboxSize = _NOTHING,
 ) -> Head | None:
-    """Wake a run that waits; return None, or its row if that has changed meanwhile.
+    """Wake a waiting run; return None, or the current row if it has changed.
 
-    ``inbox_added`` is what the caller put into the run's inbox.
+    ``inbox_added`` is what was added to its inbox.
 
     Raises:
         RunNotFound: the run is gone, or another run has its id.
@@ -127,7 +127,7 @@ async def update_head(
     write: Update,
     was_applied: Callable[[dict[str, Any]], bool] | None = None,
 ) -> Head | None:
-    """Write to a run's row; return None, or the row if the write's condition does not hold.
+    """Write a row that was read before; return None, or the current row if it has changed.
 
     Raises:
         RunNotFound: the run is gone, or another run has its id.
@@ -140,7 +140,7 @@ async def update_head(
 
 
 def conflicting_head(head: Head, failed: ConditionFailed) -> Head:
-    """Return the row that failed the condition of a write.
+    """Return the current row after a write failed its condition.
 
     Raises:
         RunNotFound: the run is gone, or another run has its id.

@@ -8,7 +8,7 @@ from typing import Any, cast
 import msgspec
 
 from holdfast.errors import InvalidRequest
-from holdfast.records.names import validated_pool
+from holdfast.model.names import validated_pool
 
 __all__ = ["WorkerOptions"]
 
