@@ -11,10 +11,10 @@ from holdfast.engine.history.views import run_entry_of
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.errors import InvalidName, InvalidQuery, ItemDamaged, JournalDamaged
 from holdfast.model.run import RunEntry, RunPage
-from holdfast.model.run_filter import RunFilter
 from holdfast.records.head import TROUBLED
 from holdfast.records.keys import list_partition, run_id_of
 from holdfast.records.names import validated_name
+from holdfast.records.run_filter import RunFilter
 from holdfast.storage import Between
 
 __all__ = ["list_runs"]
