@@ -88,7 +88,7 @@ async def settle(hf: Holdfast, seen: set[tuple[int, int]]) -> None:
             seen.add((number, step))
             found = await ledger.receipt_of(number, step)
             result = found or await ledger.effect(number, step, None)
-            await hf.resolve(call.run, call.call, result=result)
+            await hf.run(call.run).resolve(call.call, result=result)
         await SystemClock().sleep(LOOK_SECONDS)
 
 
@@ -102,7 +102,7 @@ async def recorded() -> None:
 
 
 async def receipts_of(hf: Holdfast, run: str) -> AsyncIterator[str]:
-    async for event in hf.events(run, follow=False):
+    async for event in hf.run(run).events(follow=False):
         if event.kind == "call":
             result = event.details["result"]
             yield result["text"] if given.effects == "models" else result

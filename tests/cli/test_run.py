@@ -355,7 +355,7 @@ def test_tokens_show_what_is_said_and_where_it_begins_anew(holdfast: Holdfast) -
         run = hf.start(load_graphs(["flows:speaking"])[0], id="a")
         done = holdfast("run", "tokens", "a")
         assert [piece.name for piece in run.tokens()] == ["small", "small", "small", "large"]
-        assert list(hf.tokens("a", follow=False)) == list(run.tokens())
+        assert list(hf.run("a").tokens(follow=False)) == list(run.tokens())
     assert done.exit_code == 0, done.output
     assert done.stdout == "not \na\\x1b[31m\nb\n\ndone\n"
     assert done.stderr == "small begins anew\n" * 2

@@ -60,7 +60,7 @@ def scene(during: Callable[[Process, Process], Awaitable[None]]) -> Counter[str]
                 await owner.clock.sleep(10)
                 await during(owner, other)
                 await owner.clock.sleep(90)
-            assert (await hf.get("doc-42")).status == "failed"
+            assert (await hf.run("doc-42").get()).status == "failed"
 
         await owner.run(all_of_it())
 
