@@ -505,7 +505,7 @@ def test_ctrl_c_ends_a_blocking_call(tmp_path: Path) -> None:
         except KeyboardInterrupt:
             print("interrupted")
         with Holdfast("sqlite:///runs.db") as hf:
-            print(hf.get("a").owner)
+            print(hf.run("a").get().owner)
     """
     done = program(code, tmp_path)
     assert (done.stdout, done.stderr, done.returncode) == ("interrupted\nNone\n", "", 0)

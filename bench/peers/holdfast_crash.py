@@ -4,7 +4,7 @@
 * ``models``: ``ctx.model``; a model is paid whenever it is asked, and the ledger sees no key.
 * ``at_most_once``: ``ctx.call`` of a tool that is never called again blindly. Where it is not known
   whether one was done, a person looks it up in the ledger, does it by hand if it was not, and says
-  so with ``hf.resolve``.
+  so with ``hf.run(id).resolve``.
 
 Settings: all as they come, but for a lease of two seconds, lest the second process wait a minute
 until the first one counts as dead. It resumes as Holdfast does: its worker takes over what the dead

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast.cli.targets import load_graphs
-from holdfast.engine.client import run_commands
+from holdfast import handle
 from holdfast.errors import AccessDenied, JournalDamaged
 from holdfast.records.keys import RunKey
 from holdfast.sync import Holdfast as Blocking
@@ -440,7 +440,7 @@ def test_the_exit_code_tells_of_failures(
     async def damaged(*arguments: object, **options: object) -> None:
         raise JournalDamaged("it is \x1b[31mdamaged")
 
-    monkeypatch.setattr("holdfast.engine.client.run_commands.cancel_run", damaged)
+    monkeypatch.setattr("holdfast.handle.cancel_run", damaged)
     done = holdfast("run", "cancel", "--all", "--everything", "--yes")
     assert (done.exit_code, done.stdout) == (1, "2 seen, 0 cancelled, 0 refused, 2 failed\n")
     assert "run 'a0': it is \\x1b[31mdamaged [journal_damaged]" in done.stderr
@@ -452,7 +452,7 @@ def test_a_store_that_goes_away_leaves_a_cursor(
 ) -> None:
     monkeypatch.setattr("holdfast.engine.client.bulk._RUNS_PER_PAGE", 1)
     many(holdfast, 2)
-    cancel, calls = run_commands.cancel_run, list[str]()
+    cancel, calls = handle.cancel_run, list[str]()
 
     async def once(kernel: Any, run: RunKey, **options: Any) -> Any:
         calls.append(run.id)
@@ -460,7 +460,7 @@ def test_a_store_that_goes_away_leaves_a_cursor(
             raise AccessDenied("the key was revoked")
         return await cancel(kernel, run, **options)
 
-    monkeypatch.setattr("holdfast.engine.client.run_commands.cancel_run", once)
+    monkeypatch.setattr("holdfast.handle.cancel_run", once)
     done = holdfast("run", "cancel", "--all", "--graph", "asking", "--yes")
     assert (done.exit_code, done.stdout) == (1, "1 seen, 1 cancelled, 0 refused, 0 failed\n")
     assert re.search(r"there may be more: --cursor '\d{13}#a1'\n", done.stderr)

@@ -387,8 +387,8 @@ async def test_statistics_and_the_feed_are_part_of_a_file(opened: Opened, path: 
     table = opened(changes=True)
     await filled(table, "abc")
     run_sql(path, "ANALYZE")
-    assert await opened().run(Key("ka", "s")).get() is not None
+    assert await opened().get(Key("ka", "s")) is not None
     await opened(changes=False).close()
-    assert await opened().run(Key("ka", "s")).get() is not None
+    assert await opened().get(Key("ka", "s")) is not None
     with pytest.raises(StoreMismatched, match="other indexes"):
         opened(layout=schema_layout())

@@ -178,7 +178,7 @@ async def test_a_file_that_comes_back_is_opened_anew(opened: Opened, path: str) 
     with pytest.raises(StoreReplaced):
         await table.write(ITEM)
     await table.close()
-    assert await opened().run(Key("p", "s")).get() is not None
+    assert await opened().get(Key("p", "s")) is not None
 
 
 async def test_the_folder_of_the_process_does_not_matter(
