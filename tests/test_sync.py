@@ -16,7 +16,7 @@ from typing import Any, TypedDict
 
 import pytest
 
-from holdfast import Budget, Context, Graph, Quota, RunFilter, app, days, signal, sync, tool
+from holdfast import Budget, Context, Graph, Quota, RunFilter, app, days, handle, signal, sync, tool
 from holdfast.engine.worker import worker as engine
 from holdfast.errors import (
     InvalidInput,
@@ -80,7 +80,7 @@ LEFT_OUT_OF_WORKERS = {name for name in vars(engine.Worker) if not name.startswi
 }
 FACES = [
     pytest.param(app.Holdfast, sync.Holdfast, set[str](), id="Holdfast"),
-    pytest.param(app.RunHandle, sync.RunHandle, set[str](), id="RunHandle"),
+    pytest.param(handle.RunHandle, sync.RunHandle, set[str](), id="RunHandle"),
     pytest.param(engine.Worker, sync.Worker, LEFT_OUT_OF_WORKERS, id="Worker"),
 ]
 
@@ -132,8 +132,27 @@ def blocking_signature(function: Callable[..., Any]) -> inspect.Signature:
 
 
 def test_the_blocking_face_stays_small() -> None:
-    assert len(members(sync.Holdfast)) <= 26
+    assert len(members(sync.Holdfast)) <= 16
     assert sorted(sync.__all__) == sync.__all__
+
+
+@pytest.mark.parametrize(("asynchronous", "blocking", "left_out"), FACES)
+def test_the_blocking_api_has_the_docstrings_of_the_async_one(
+    asynchronous: type, blocking: type, left_out: set[str]
+) -> None:
+    for name, member in members(asynchronous).items():
+        if name not in left_out and inspect.isfunction(member):
+            first = re.sub("async (?=with)", "", (inspect.getdoc(member) or "").split("\n")[0])
+            assert (inspect.getdoc(getattr(blocking, name)) or "").startswith(first), name
+            assert "await" not in (inspect.getdoc(getattr(blocking, name)) or ""), name
+
+
+def test_no_annotation_takes_the_method_list_for_the_builtin() -> None:
+    for face in (app.Holdfast, sync.Holdfast):
+        for name, member in members(face).items():
+            if inspect.isfunction(member):
+                told = " ".join(map(str, member.__annotations__.values()))
+                assert not re.search(r"(?<![.\w])list\[", told), name
 
 
 # --- it works -------------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.targets import load_graphs
 from holdfast import handle
+from holdfast.cli.targets import load_graphs
 from holdfast.errors import AccessDenied, JournalDamaged
 from holdfast.records.keys import RunKey
 from holdfast.sync import Holdfast as Blocking
@@ -548,17 +548,17 @@ def test_a_foreign_cursor_is_refused(holdfast: Holdfast, arguments: list[str]) -
 # --- sessions -------------------------------------------------------------------------------------
 
 
-def test_lane_shows_who_waits_for_whom(holdfast: Holdfast) -> None:
+def test_queue_shows_who_waits_for_whom(holdfast: Holdfast) -> None:
     start = ["run", "start", "flows:asking", "--session", "chat-7", "--user", "ann"]
     for id in ("a", "b"):
         assert holdfast(*start, "--id", id).exit_code == 0
-    shown = holdfast("run", "lane", "chat-7", "--user", "ann").stdout.splitlines()
+    shown = holdfast("run", "queue", "chat-7", "--user", "ann").stdout.splitlines()
     assert re.fullmatch(r"NUMBER  STARTED +STATUS +PAUSED FOR  ID", shown[0])
     assert re.fullmatch(rf"1 +{TIME}  running +a", shown[1])
     assert re.fullmatch(rf"2 +{TIME}  waiting  queued +b", shown[2])
-    entries = json.loads(holdfast("run", "lane", "chat-7", "--user", "ann", "--json").stdout)
+    entries = json.loads(holdfast("run", "queue", "chat-7", "--user", "ann", "--json").stdout)
     assert [(entry["number"], entry["id"]) for entry in entries] == [(1, "a"), (2, "b")]
-    others = holdfast("run", "lane", "chat-7")
+    others = holdfast("run", "queue", "chat-7")
     assert (others.exit_code, others.stdout, others.stderr) == (0, "", "no runs\n")
     assert re.search(r"^session +chat-7$", holdfast("run", "show", "b").stdout, re.MULTILINE)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import BulkProgress, Graph, Holdfast, RunFilter, signal
+from holdfast import BulkProgress, Graph, Holdfast, RunFilter, RunHandle, signal
 from holdfast.engine.client import bulk
 from holdfast.errors import (
     EndpointUnreachable,
@@ -87,10 +87,12 @@ async def test_filters_by_label_and_time(house: House, hf: Holdfast) -> None:
     began = datetime.fromtimestamp(house.clock.now_ms() / 1000, UTC)
     ids = await started(hf, house, ASKS, 10, desk="a")
     assert (await last(hf.cancel_all(RunFilter(labels={"desk": "b"})))).seen == 0
-    span = {"since": began + timedelta(seconds=3), "until": began + timedelta(seconds=6)}
-    assert await last(hf.cancel_all(RunFilter(labels={"desk": "a"}), **span)) == BulkProgress(
-        seen=3, done=3
+    third_to_fifth = RunFilter(
+        labels={"desk": "a"},
+        since=began + timedelta(seconds=3),
+        until=(began + timedelta(seconds=6)).isoformat(),
     )
+    assert await last(hf.cancel_all(third_to_fifth)) == BulkProgress(seen=3, done=3)
     assert await statuses(hf, ids[2:5]) == {"cancelled"}
     assert await statuses(hf, ids[:2] + ids[5:]) == {"waiting"}
 
@@ -173,7 +175,7 @@ async def test_no_more_than_a_few_are_acted_on_at_once(
 ) -> None:
     await started(hf, house, ASKS, 40)
     inside = most = 0
-    cancel = hf.cancel
+    cancel = RunHandle.cancel
 
     async def counted(*arguments: Any, **options: Any) -> None:
         nonlocal inside, most
@@ -184,7 +186,7 @@ async def test_no_more_than_a_few_are_acted_on_at_once(
         finally:
             inside -= 1
 
-    monkeypatch.setattr(hf, "cancel", counted)
+    monkeypatch.setattr(RunHandle, "cancel", counted)
     assert (await last(hf.cancel_all(RunFilter(graph="asks")))).done == 40
     assert most == 16
 
@@ -220,14 +222,14 @@ async def test_one_that_cannot_be_read_fails_alone(
     house: House, hf: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = await started(hf, house, ASKS, 12)
-    cancel = hf.cancel
+    cancel = RunHandle.cancel
 
-    async def damaged(id: str, **options: Any) -> None:
-        if int(id[-1]) % 2:
+    async def damaged(run: RunHandle, reason: str) -> None:
+        if int(run.id[-1]) % 2:
             raise JournalDamaged("a record is missing")
-        await cancel(id, **options)
+        await cancel(run, reason)
 
-    monkeypatch.setattr(hf, "cancel", damaged)
+    monkeypatch.setattr(RunHandle, "cancel", damaged)
     progress = await last(hf.cancel_all(RunFilter(graph="asks")))
     assert (progress.seen, progress.done, progress.failed) == (12, 6, 6)
     assert len(progress.errors) == 5
@@ -238,7 +240,7 @@ async def test_a_store_that_does_not_answer_is_waited_for_a_while(
     house: House, hf: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = await started(hf, house, ASKS, 3)
-    cancel, silent = hf.cancel, 4
+    cancel, silent = RunHandle.cancel, 4
 
     async def sometimes(*arguments: Any, **options: Any) -> None:
         nonlocal silent
@@ -247,7 +249,7 @@ async def test_a_store_that_does_not_answer_is_waited_for_a_while(
             raise EndpointUnreachable
         await cancel(*arguments, **options)
 
-    monkeypatch.setattr(hf, "cancel", sometimes)
+    monkeypatch.setattr(RunHandle, "cancel", sometimes)
     cancelling = asyncio.create_task(last(hf.cancel_all(RunFilter(graph="asks"))))
     while not cancelling.done():
         await house.clock.sleep(0)
@@ -263,7 +265,7 @@ async def test_a_store_that_stays_away_is_raised_and_the_last_cursor_goes_on(
     ids = await started(hf, house, ASKS, 6)
     steps: list[BulkProgress] = []
 
-    whole = hf.cancel
+    whole = RunHandle.cancel
 
     async def unreachable(*arguments: Any, **options: Any) -> None:
         raise EndpointUnreachable
@@ -271,7 +273,7 @@ async def test_a_store_that_stays_away_is_raised_and_the_last_cursor_goes_on(
     async def gather_steps() -> None:
         async for step in hf.cancel_all(RunFilter(graph="asks")):
             steps.append(step)
-            monkeypatch.setattr(hf, "cancel", unreachable)
+            monkeypatch.setattr(RunHandle, "cancel", unreachable)
 
     cancelling = asyncio.create_task(gather_steps())
     while not cancelling.done():
@@ -279,7 +281,7 @@ async def test_a_store_that_stays_away_is_raised_and_the_last_cursor_goes_on(
         house.clock.advance(1)
     assert isinstance(cancelling.exception(), StoreUnavailable)
     assert [(step.seen, step.done) for step in steps] == [(2, 2)]
-    monkeypatch.setattr(hf, "cancel", whole)
+    monkeypatch.setattr(RunHandle, "cancel", whole)
     rest = await last(hf.cancel_all(RunFilter(graph="asks"), cursor=steps[-1].cursor))
     assert rest.done == 4
     assert await statuses(hf, ids) == {"cancelled"}
@@ -323,17 +325,19 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
 async def test_a_wrong_filter_is_refused_before_anything_is_read(
     hf: Holdfast, asked: dict[str, Any], error: type[InvalidRequest], field: str
 ) -> None:
+    conditions = {name: asked[name] for name in asked.keys() & RunFilter.__struct_fields__}
+    options = {name: asked[name] for name in asked.keys() - conditions.keys()}
     for act in (hf.cancel_all, hf.retry_all):
         with pytest.raises(error) as refused:
-            act(**asked)
+            act(RunFilter(**conditions), **options)
         assert refused.value.field == field
     assert hf.meter.report().calls == 0
 
 
 async def test_a_status_in_which_nothing_can_be_done_is_refused(hf: Holdfast) -> None:
-    with pytest.raises(InvalidQuery, match="closing, running, waiting can be"):
+    with pytest.raises(InvalidQuery, match="one of closing, running, waiting for this action"):
         hf.cancel_all(RunFilter(status="failed"))
-    with pytest.raises(InvalidQuery, match="failed, quarantined can be"):
+    with pytest.raises(InvalidQuery, match="one of failed, quarantined for this action"):
         hf.retry_all(RunFilter(status="waiting"))
     with pytest.raises(InvalidRequest, match="reason"):
         hf.cancel_all(RunFilter(graph="g"), reason=5)  # type: ignore[arg-type]

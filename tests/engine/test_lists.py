@@ -32,7 +32,7 @@ async def ids(hf: Holdfast, *, pages_of: int = 100, **filters: Any) -> list[str]
     found: list[str] = []
     cursor = None
     while True:
-        page = await hf.list(limit=pages_of, cursor=cursor, **filters)
+        page = await hf.list(RunFilter(**filters), limit=pages_of, cursor=cursor)
         assert len(page.runs) <= pages_of
         found += [entry.id for entry in page.runs]
         cursor = page.cursor
@@ -161,7 +161,9 @@ async def test_a_cursor_longer_than_any_is_refused(hf: Holdfast) -> None:
         await hf.list(cursor="4000000000000#" + "x" * 10_000)
 
 
-@pytest.mark.parametrize("status", ["done", "", "RUNNING", 5, ["failed"]], ids=repr)
+@pytest.mark.parametrize(
+    "status", ["done", "", "RUNNING", 5, [], ["failed", "done"], [["failed"]]], ids=repr
+)
 async def test_a_wrong_status_is_refused(hf: Holdfast, status: Any) -> None:
     with pytest.raises(InvalidQuery) as refused:
         await hf.list(RunFilter(status=status))
@@ -173,6 +175,28 @@ async def test_a_wrong_label_or_moment_is_refused(hf: Holdfast) -> None:
         await hf.list(RunFilter(labels={"a#b": "x"}))
     with pytest.raises(InvalidRequest):
         await hf.list(RunFilter(since=datetime(2026, 1, 1)))
+    for until in ("2026-01-01", "yesterday", 5):
+        with pytest.raises(InvalidRequest, match="until must be a datetime with a time zone"):
+            RunFilter(until=until)  # type: ignore[arg-type]
+    with pytest.raises(InvalidQuery, match="run_filter must be a RunFilter, got 'failed'"):
+        await hf.list("failed")  # type: ignore[arg-type]
+
+
+async def test_a_filter_takes_several_statuses_and_times_as_text(
+    house: House, hf: Holdfast
+) -> None:
+    for number in range(3):
+        await hf.start(chain("g", 1), id=f"doc-{number}")
+        house.clock.advance(1)
+    await hf.run("doc-1").cancel()
+    started_at = [(await hf.run(f"doc-{number}").get()).created_at for number in range(3)]
+    several = RunFilter(status={"running", "waiting", "cancelled"})
+    assert await ids(hf, status=several.status) == ["doc-2", "doc-1", "doc-0"]
+    assert await ids(hf, status=["cancelled"]) == ["doc-1"]
+    assert await ids(hf, since=started_at[1].isoformat()) == ["doc-2", "doc-1"]
+    assert RunFilter(status="failed") == RunFilter(status=["failed"], labels={})
+    with pytest.raises(InvalidQuery, match="status must be one or several of"):
+        RunFilter(status=())
 
 
 async def test_a_history_tells_what_happened_in_its_order(house: House, hf: Holdfast) -> None:

@@ -120,7 +120,7 @@ class AmbiguousCall(msgspec.Struct, frozen=True, kw_only=True):
     graph: str
     node: str
     call: str
-    """Names it, for `Holdfast.resolve`."""
+    """Names it, for `RunHandle.resolve`."""
     name: str
     """The tool's name."""
     key: str
