@@ -195,9 +195,9 @@ def test_a_resolution_is_said_once_and_of_a_call_that_waits(holdfast: Holdfast) 
 @pytest.mark.parametrize(
     ("way", "message"),
     [
-        ([], "in one way: --result, --error or --void"),
-        (["--void", "--error", "no"], "in one way"),
-        (["--void", "--result", "null"], "in one way"),
+        ([], "exactly one of --result, --error and --void"),
+        (["--void", "--error", "no"], "exactly one of"),
+        (["--void", "--result", "null"], "exactly one of"),
         (["--result", "{"], "this is not JSON"),
     ],
 )

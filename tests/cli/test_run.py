@@ -580,7 +580,7 @@ def test_a_busy_session_rejects_or_takes_the_input(holdfast: Holdfast) -> None:
     assert re.search(r"^status +promoted$", shown, re.MULTILINE)
     assert re.search(r"^went into +run a$", shown, re.MULTILINE)
     unclear = holdfast("run", "start", "flows:asking", "--on-busy", "queue")
-    assert (unclear.exit_code, "on_busy is for a session" in unclear.stderr) == (1, True)
+    assert (unclear.exit_code, "on_busy needs a session" in unclear.stderr) == (1, True)
 
 
 # --- children -------------------------------------------------------------------------------------

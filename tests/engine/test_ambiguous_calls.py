@@ -121,7 +121,7 @@ async def test_a_person_can_say_that_it_failed_or_never_was(house: House, bank: 
     with pytest.raises(InvalidRequest):
         await hf.run("doc-42").resolve(call.call, void=True, error="no")
     for nothing in ({}, {"void": False}):  # which is no word that it was carried out
-        with pytest.raises(InvalidRequest, match="in one way"):
+        with pytest.raises(InvalidRequest, match="exactly one of result"):
             await hf.run("doc-42").resolve(call.call, **nothing)
     with pytest.raises(PayloadTooLarge, match=r"limit is 4,194,304; .+\.answer_bytes_max sets"):
         await hf.run("doc-42").resolve(call.call, result="a" * 4 * 1024 * 1024)
