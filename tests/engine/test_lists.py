@@ -186,7 +186,7 @@ async def test_a_filter_takes_several_statuses_and_times_as_text(
     house: House, hf: Holdfast
 ) -> None:
     for number in range(3):
-        await hf.start(chain("g", 1), id=f"doc-{number}")
+        await hf.start(chain("g", 1, lambda number: {}), id=f"doc-{number}")
         house.clock.advance(1)
     await hf.run("doc-1").cancel()
     started_at = [(await hf.run(f"doc-{number}").get()).created_at for number in range(3)]
