@@ -31,11 +31,13 @@ demo: $(VENV)/.core ## Run the examples (installs the core only)
 test: $(VENV)/.dev ## Run the tests
 	$(RUN) -m pytest -n 2 --dist loadgroup $(ARGS)
 
-check: $(VENV)/.dev ## Check style, types and the direction of imports
+check: $(VENV)/.dev ## Check style, types, imports, sizes and the generated API
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m pyright
 	$(VENV)/bin/lint-imports --no-cache
+	$(RUN) -m checks.structure
+	$(RUN) -m checks.blocking
 
 bench: $(VENV)/.dev .cache/peers/.made ## Run the benchmarks
 	$(RUN) -m bench $(ARGS)

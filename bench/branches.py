@@ -62,7 +62,7 @@ def _shared(*, slow: bool) -> float:
     async def counted(hf: Holdfast, graph: Graph) -> float:
         run = await hf.start(graph, {})
         await run.result()
-        events = [event async for event in hf.events(run.id, follow=False)]
+        events = [event async for event in hf.run(run.id).events(follow=False)]
         positions = {event.cursor.split(".")[1] for event in events}
         return len(positions) / len(events)
 

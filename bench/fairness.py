@@ -118,7 +118,7 @@ async def _flood(hf: Holdfast, seconds: float, numbers: range) -> None:
 
 
 async def _is_over(hf: Holdfast) -> bool:
-    last = await hf.get(f"{FLOOD - 1}", tenant=FLOOD_TENANT)
+    last = await hf.run(f"{FLOOD - 1}", tenant=FLOOD_TENANT).get()
     return last.status == "finished"
 
 

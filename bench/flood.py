@@ -155,7 +155,7 @@ async def _flood(url: str, shape: str) -> dict[str, Any]:
         async def send(name: str) -> None:
             while not ended.done():
                 try:
-                    await hf.signal(VICTIM, name, SHAPES[shape])
+                    await hf.run(VICTIM).signal(name, SHAPES[shape])
                     sent["accepted"] += 1
                 except InboxFull:
                     sent["refused"] += 1

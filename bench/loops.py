@@ -110,7 +110,7 @@ class Loop:
         """Return when the run waits again."""
         await self.asking.wait()
         self.asking.clear()
-        while (await hf.get("loop")).status != "waiting":
+        while (await hf.run("loop").get()).status != "waiting":
             await SystemClock().sleep(0.002)
 
 
@@ -121,7 +121,7 @@ async def _run(url: str, turns: int) -> dict[str, float]:
         await hf.start(loop.graph, {"turn": 0, "asked": 0}, id="loop")
         await loop.paused(hf)
         seconds = time.perf_counter() - began
-        run = await hf.get("loop")
+        run = await hf.run("loop").get()
     return {
         "turns_a_second": turns / seconds,
         "growth_mb": peak_mb() - loop.early_mb,
@@ -136,7 +136,7 @@ async def _resume(url: str, turns: int) -> dict[str, float]:
         hf.meter.reset()
         for number in range(RESUMES):
             began = time.perf_counter()
-            await hf.signal("loop", "go", number)
+            await hf.run("loop").signal("go", number)
             await loop.asking.wait()
             taken.append((loop.entered - began) * 1000)
             if number == 0:

@@ -15,7 +15,7 @@ from time import perf_counter
 from typing import Any
 
 from bench.figures import Figure
-from holdfast import Graph, Holdfast, RunHandle
+from holdfast import Graph, Holdfast, RunFilter, RunHandle
 from holdfast.clock import SystemClock, SystemIds
 from holdfast.engine.journal import payloads
 from holdfast.engine.journal.reader import LoadedRun, load_run
@@ -115,7 +115,7 @@ async def _paused(hf: Holdfast) -> RunHandle:
 
 async def _until(hf: Holdfast, graph: str, status: str) -> None:
     async with asyncio.timeout(60):
-        while {run.status for run in (await hf.list(graph=graph)).runs} != {status}:
+        while {run.status for run in (await hf.list(RunFilter(graph=graph))).runs} != {status}:
             await SystemClock().sleep(0.01)
 
 

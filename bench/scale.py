@@ -256,7 +256,7 @@ async def _work(url: str) -> None:
     async with Holdfast(url) as hf, hf.worker([graph]):
         while id := (await asyncio.to_thread(sys.stdin.readline)).strip():
             began = time.perf_counter()
-            await hf.signal(id, "approved", True)
+            await hf.run(id).signal("approved", True)
             result = await hf.run(id).result()
             _tell(taken_ms=(time.perf_counter() - began) * 1000)
             assert result == {"text": text(0, 0), "approved": True}, result

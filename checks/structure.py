@@ -24,7 +24,7 @@ CLASS_METHODS_MAX = 25
 VAGUE_WORDS = re.compile(r"\b(whoever|somebody|nobody)\b", re.IGNORECASE)
 
 # The blocking API has the names of the async one, which it is generated from.
-TWINS = frozenset({"sync.py"})
+TWINS = "sync"
 
 
 def problems(root: Path) -> Iterator[str]:
@@ -38,7 +38,7 @@ def problems(root: Path) -> Iterator[str]:
         yield from _sizes(where, text, tree)
         if path.is_relative_to(package):
             yield from _words(where, text)
-            if path.name not in TWINS:
+            if path.parent != package / TWINS:
                 for name in _classes(tree):
                     defined[name].append(where)
     for name, places in sorted(defined.items()):

@@ -83,10 +83,10 @@ async def do(hf: Holdfast, errand: Errand) -> None:
                 budget=budget,
             )
         case "signal":
-            await hf.signal(errand.run, errand.name, errand.id, signal_id=errand.id)
+            await hf.run(errand.run).signal(errand.name, errand.id, signal_id=errand.id)
         case "fund":
             assert budget is not None
-            await hf.set_budget(errand.run, budget)
+            await hf.run(errand.run).set_budget(budget)
 
 
 @asynccontextmanager
@@ -111,7 +111,7 @@ async def _settle_ambiguous(hf: Holdfast, heard: list[str]) -> None:
         try:
             async for call in hf.ambiguous():
                 try:
-                    await hf.resolve(call.run, call.call, result=call.name)
+                    await hf.run(call.run).resolve(call.call, result=call.name)
                 except (RunEnded, RunNotFound, NotAmbiguous, AlreadyExists) as error:
                     heard.append(f"of {call.run} {call.call}: {type(error).__name__}: {error}")
         except HoldfastError as error:

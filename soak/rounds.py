@@ -241,7 +241,7 @@ class Round:
         return []
 
     async def _is_settled(self, evidence: Evidence, run: str) -> bool:
-        found = await evidence.hf.get(run)
+        found = await evidence.hf.run(run).get()
         unpaid = run not in evidence.funded and evidence.runs[run].graph == "paid"
         return found.status in ENDED or (unpaid and found.status == "waiting")
 

@@ -116,7 +116,7 @@ def _unacknowledged(evidence: Evidence) -> Iterable[str]:
 
 
 async def _results(evidence: Evidence, run: str, errand: Errand) -> list[str]:
-    found = await evidence.hf.get(run)
+    found = await evidence.hf.run(run).get()
     if errand.graph == "paid" and run not in evidence.funded and found.status == "waiting":
         return []  # for money that nobody gives
     if found.status != "finished":
@@ -222,7 +222,7 @@ async def _budgets(evidence: Evidence, journals: dict[str, list[Record]]) -> lis
         if errand.graph != "paid" or run not in journals:
             continue
         may = max(one.tokens or 0 for one in evidence.errands if one.run == run)
-        family = [run, *(child.id for child in await evidence.hf.children(run))]
+        family = [run, *(child.id for child in await evidence.hf.run(run).children())]
         spent = sum(paid[one] for one in family) * TOKENS_A_QUESTION
         if spent > may:
             broken.append(f"a budget was overspent: {run} paid {spent} of {may} tokens")

@@ -238,8 +238,10 @@ async def the_names_of_users(seen: Seen) -> None:
         await seen.refused("too long", lambda: hf.start(quick, {}, user=long * 200))
         if (await hf.start(quick, {}, id="x", user=ann)).id == "x":  # the same user
             seen.use("of a run")
-        seen.show(hf, run, await run.get(), await hf.lane("chat", user=ann), await hf.list())
-        seen.show((await hf.history("x")).entries)
+        seen.show(
+            hf, run, await run.get(), await hf.session_queue("chat", user=ann), await hf.list()
+        )
+        seen.show((await hf.run("x").history()).entries)
         for pk in ("RUN#default#x", "RUN#default#y", "SETTINGS"):
             seen.show([item async for item in hf._store.table.query_all(pk)])
     for typed in (["run", "show", "x"], ["run", "history", "x", "--json"], ["run", "list"]):
@@ -363,7 +365,7 @@ async def what_tools_are_told_and_return(seen: Seen) -> None:
         run = await hf.start(graph, id="x")
         await house.quiet(worker)
         (asked,) = [each async for each in hf.ambiguous()]
-        await hf.resolve("x", asked.call, result=resolved)
+        await hf.run("x").resolve(asked.call, result=resolved)
         await house.quiet(worker)
         (again,) = [each async for each in hf.ambiguous()]
         if again.call != asked.call:  # what it was told is not what the tool can return

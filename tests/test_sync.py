@@ -16,7 +16,7 @@ from typing import Any, TypedDict
 
 import pytest
 
-from holdfast import Budget, Context, Graph, Quota, app, days, signal, sync, tool
+from holdfast import Budget, Context, Graph, Quota, RunFilter, app, days, handle, signal, sync, tool
 from holdfast.engine.worker import worker as engine
 from holdfast.errors import (
     InvalidInput,
@@ -80,7 +80,7 @@ LEFT_OUT_OF_WORKERS = {name for name in vars(engine.Worker) if not name.startswi
 }
 FACES = [
     pytest.param(app.Holdfast, sync.Holdfast, set[str](), id="Holdfast"),
-    pytest.param(app.RunHandle, sync.RunHandle, set[str](), id="RunHandle"),
+    pytest.param(handle.RunHandle, sync.RunHandle, set[str](), id="RunHandle"),
     pytest.param(engine.Worker, sync.Worker, LEFT_OUT_OF_WORKERS, id="Worker"),
 ]
 
@@ -132,8 +132,27 @@ def blocking_signature(function: Callable[..., Any]) -> inspect.Signature:
 
 
 def test_the_blocking_face_stays_small() -> None:
-    assert len(members(sync.Holdfast)) <= 26
+    assert len(members(sync.Holdfast)) <= 16
     assert sorted(sync.__all__) == sync.__all__
+
+
+@pytest.mark.parametrize(("asynchronous", "blocking", "left_out"), FACES)
+def test_the_blocking_api_has_the_docstrings_of_the_async_one(
+    asynchronous: type, blocking: type, left_out: set[str]
+) -> None:
+    for name, member in members(asynchronous).items():
+        if name not in left_out and inspect.isfunction(member):
+            first = re.sub("async (?=with)", "", (inspect.getdoc(member) or "").split("\n")[0])
+            assert (inspect.getdoc(getattr(blocking, name)) or "").startswith(first), name
+            assert "await" not in (inspect.getdoc(getattr(blocking, name)) or ""), name
+
+
+def test_no_annotation_takes_the_method_list_for_the_builtin() -> None:
+    for face in (app.Holdfast, sync.Holdfast):
+        for name, member in members(face).items():
+            if inspect.isfunction(member):
+                told = " ".join(map(str, member.__annotations__.values()))
+                assert not re.search(r"(?<![.\w])list\[", told), name
 
 
 # --- it works -------------------------------------------------------------------------------------
@@ -146,41 +165,43 @@ def test_every_method(hf: Holdfast) -> None:
         run = hf.start(counting(), {"number": 1}, id="a", tenant="t", labels={"k": "v"}, user="u")
         assert run.result(timeout=DEADLINE_SECONDS) == {"number": 2}
         assert (run.id, run.tenant, repr(run)) == ("a", "t", "<run 'a' of tenant 't'>")
-        assert run.get() == hf.get("a", tenant="t")
+        assert run.get() == hf.run("a", tenant="t").get()
         assert run.get().labels == {"k": "v"}
         assert run.get().user is not None
         assert [entry.kind for entry in run.history().entries] == ["node", "finished"]
-        assert hf.history("a", tenant="t") == run.history()
+        assert hf.run("a", tenant="t").history() == run.history()
         first = run.history(limit=1)
-        (second,) = hf.history("a", tenant="t", cursor=first.cursor).entries
+        (second,) = hf.run("a", tenant="t").history(cursor=first.cursor).entries
         assert [first.entries[0], second] == list(run.events()) == run.history().entries
-        assert list(hf.events("a", tenant="t", after=first.cursor, follow=False)) == [second]
-        assert [entry.id for entry in hf.list(tenant="t", graph="counting", limit=5).runs] == ["a"]
-        assert hf.list(tenant="t", status="failed").runs == []
+        assert list(hf.run("a", tenant="t").events(after=first.cursor, follow=False)) == [second]
+        assert [
+            entry.id for entry in hf.list(RunFilter(graph="counting"), tenant="t", limit=5).runs
+        ] == ["a"]
+        assert hf.list(RunFilter(status="failed"), tenant="t").runs == []
 
         by_handle, by_name = hf.start(asking_graph, id="b"), hf.start(asking_graph, id="c")
         by_handle.signal("answer", "yes", signal_id="1")
-        hf.signal("c", "answer", "no")
+        hf.run("c").signal("answer", "no")
         assert by_handle.result(timeout=DEADLINE_SECONDS) == {"answer": "yes"}
         assert hf.run("c").result(timeout=DEADLINE_SECONDS) == {"answer": "no"}
         assert by_name.id == "c"
 
         hf.start(asking_graph, id="f", labels={"many": "yes"})
-        counted = list(hf.cancel_all(labels={"many": "yes"}, dry_run=True))
+        counted = list(hf.cancel_all(RunFilter(labels={"many": "yes"}), dry_run=True))
         assert [(each.seen, each.done) for each in counted] == [(1, 0)]
-        assert [each.done for each in hf.cancel_all(labels={"many": "yes"})] == [1]
+        assert [each.done for each in hf.cancel_all(RunFilter(labels={"many": "yes"}))] == [1]
         assert [each.seen for each in hf.retry_all(everything=True)] == [0]
         assert [each.blobs for each in hf.sweep_blobs(older_than=86_400)] == [0, 0]
 
         hf.start(asking_graph, id="d").cancel("enough")
         hf.start(asking_graph, id="e")
-        hf.extend("e", expires=days(8))
+        hf.run("e").extend(days(8))
         hf.run("e").extend(days(9))
-        assert hf.get("e").expires_at - hf.get("e").created_at > days(8)
-        hf.cancel("e", reason="enough")
+        assert hf.run("e").get().expires_at - hf.run("e").get().created_at > days(8)
+        hf.run("e").cancel("enough")
         for each in (worker.id, worker.counts["finished"] == 3, worker.running <= 2):
             assert each
-    assert hf.get("d").status == hf.get("e").status == "cancelled"
+    assert hf.run("d").get().status == hf.run("e").get().status == "cancelled"
     assert hf.meter.report().calls > 10
 
 
@@ -190,11 +211,11 @@ def test_a_session_has_an_order(hf: Holdfast) -> None:
     hf.start(graph, id="b", session="chat-7", user="u", on_busy="queue")
     with pytest.raises(SessionBusy):
         hf.start(graph, id="c", session="chat-7", user="u", on_busy="reject")
-    assert [entry.id for entry in hf.lane("chat-7", user="u")] == ["a", "b"]
-    assert hf.lane("chat-7") == hf.lane("chat-7", user="u", tenant="t") == []
+    assert [entry.id for entry in hf.session_queue("chat-7", user="u")] == ["a", "b"]
+    assert hf.session_queue("chat-7") == hf.session_queue("chat-7", user="u", tenant="t") == []
     with hf.worker([graph]):
         for id in ("a", "b"):
-            hf.signal(id, "answer", "yes")
+            hf.run(id).signal("answer", "yes")
             assert hf.run(id).result(timeout=DEADLINE_SECONDS) == {"answer": "yes"}
 
 
@@ -207,13 +228,15 @@ def test_children_are_listed(hf: Holdfast) -> None:
 
     with hf.worker([graph, parent]):
         run = hf.start(parent, id="parent")
-        while not hf.children("parent"):
+        while not hf.run("parent").children():
             pass
-        hf.signal("child", "answer", "yes")
+        hf.run("child").signal("answer", "yes")
         assert run.result(timeout=DEADLINE_SECONDS) == {"answer": "yes"}
-    assert [(child.id, child.status) for child in hf.children("parent")] == [("child", "finished")]
-    assert (hf.get("child").parent, hf.get("parent").parent) == ("parent", None)
-    assert hf.children("child") == []
+    assert [(child.id, child.status) for child in hf.run("parent").children()] == [
+        ("child", "finished")
+    ]
+    assert (hf.run("child").get().parent, hf.run("parent").get().parent) == ("parent", None)
+    assert hf.run("child").children() == []
 
 
 def test_a_failed_run_is_retried(hf: Holdfast) -> None:
@@ -233,7 +256,7 @@ def test_a_failed_run_is_retried(hf: Holdfast) -> None:
                 each.result(timeout=DEADLINE_SECONDS)
         broken = False
         run.retry(from_node="work")
-        hf.retry("b")
+        hf.run("b").retry()
         assert run.result(timeout=DEADLINE_SECONDS) == {"answer": "whole"}
         assert other.result(timeout=DEADLINE_SECONDS) == {"answer": "whole"}
 
@@ -256,16 +279,16 @@ def test_a_run_asks_within_its_budget_and_its_text_can_be_followed(url: str) -> 
                 pass
             run.set_budget(Budget(usd=0, tokens=1_000))
             assert run.get().budget == Budget(usd=0, tokens=1_000).limits
-            hf.set_budget("a", Budget(usd=1))
+            hf.run("a").set_budget(Budget(usd=1))
             while run.get().reason != "signal":
                 pass
             assert (hf.saved.calls, run.get().cost_usd > 0) == (0, True)
-            assert hf.spending("a").usd == run.get().cost_usd
+            assert hf.run("a").spending().usd == run.get().cost_usd
             run.signal("go on")
             assert run.result(timeout=DEADLINE_SECONDS) == {"answer": "yes no"}
             assert [piece.text for piece in run.tokens()] == ["yes", "no"]
         assert (hf.saved.calls, hf.saved.tokens) == (2, run.get().tokens)
-        assert list(hf.tokens("a", follow=False)) == list(run.tokens())
+        assert list(hf.run("a").tokens(follow=False)) == list(run.tokens())
 
 
 def test_a_call_that_may_have_been_made_is_resolved(hf: Holdfast) -> None:
@@ -285,9 +308,9 @@ def test_a_call_that_may_have_been_made_is_resolved(hf: Holdfast) -> None:
             pass
         assert list(hf.ambiguous(tenant="t")) == []
         with pytest.raises(NotAmbiguous):
-            hf.resolve("a", calls["b"], void=True)
-        hf.resolve("a", calls["a"], result="paid")
-        hf.resolve("b", calls["b"], error="the bank closed")
+            hf.run("a").resolve(calls["b"], void=True)
+        hf.run("a").resolve(calls["a"], result="paid")
+        hf.run("b").resolve(calls["b"], error="the bank closed")
         assert runs[0].result(timeout=DEADLINE_SECONDS) == {"answer": "paid"}
         with pytest.raises(RunFailed, match="the bank closed"):
             runs[1].result(timeout=DEADLINE_SECONDS)
@@ -299,7 +322,7 @@ def test_errors_come_through_as_they_are(hf: Holdfast) -> None:
     with pytest.raises(InvalidInput):
         hf.start(counting(), {"number": "many"})
     with pytest.raises(RunNotFound):
-        hf.get("nobody")
+        hf.run("nobody").get()
     with pytest.raises(InvalidRequest, match="no such option"):
         hf.worker([counting()], haste=1)
     with pytest.raises(TimeoutError):
@@ -356,21 +379,21 @@ def test_after_close_everything_says_so(url: str) -> None:
     calls: list[Callable[[], object]] = [
         lambda: hf.start(graph),
         lambda: hf.run("a"),
-        lambda: hf.get("a"),
+        lambda: hf.run("a").get(),
         lambda: hf.list(),
-        lambda: hf.history("a"),
-        lambda: hf.events("a"),
-        lambda: hf.cancel_all(graph="g"),
-        lambda: hf.retry_all(graph="g"),
+        lambda: hf.run("a").history(),
+        lambda: hf.run("a").events(),
+        lambda: hf.cancel_all(RunFilter(graph="g")),
+        lambda: hf.retry_all(RunFilter(graph="g")),
         lambda: hf.sweep_blobs(),
-        lambda: hf.tokens("a"),
+        lambda: hf.run("a").tokens(),
         lambda: hf.ambiguous(),
-        lambda: hf.resolve("a", "b"),
-        lambda: hf.spending("a"),
-        lambda: hf.set_budget("a", Budget(tokens=1)),
-        lambda: hf.signal("a", "b"),
-        lambda: hf.cancel("a"),
-        lambda: hf.retry("a"),
+        lambda: hf.run("a").resolve("b"),
+        lambda: hf.run("a").spending(),
+        lambda: hf.run("a").set_budget(Budget(tokens=1)),
+        lambda: hf.run("a").signal("b"),
+        lambda: hf.run("a").cancel(),
+        lambda: hf.run("a").retry(),
         lambda: hf.worker([graph]),
         lambda: hf.create(),
         lambda: run.result(),
@@ -502,7 +525,7 @@ def test_ctrl_c_ends_a_blocking_call(tmp_path: Path) -> None:
         except KeyboardInterrupt:
             print("interrupted")
         with Holdfast("sqlite:///runs.db") as hf:
-            print(hf.get("a").owner)
+            print(hf.run("a").get().owner)
     """
     done = program(code, tmp_path)
     assert (done.stdout, done.stderr, done.returncode) == ("interrupted\nNone\n", "", 0)

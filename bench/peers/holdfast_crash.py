@@ -4,7 +4,7 @@
 * ``models``: ``ctx.model``; a model is paid whenever it is asked, and the ledger sees no key.
 * ``at_most_once``: ``ctx.call`` of a tool that is never called again blindly. Where it is not known
   whether one was done, a person looks it up in the ledger, does it by hand if it was not, and says
-  so with ``hf.resolve``.
+  so with ``hf.run(id).resolve``.
 
 Settings: all as they come, but for a lease of two seconds, lest the second process wait a minute
 until the first one counts as dead. It resumes as Holdfast does: its worker takes over what the dead
@@ -88,7 +88,7 @@ async def settle(hf: Holdfast, seen: set[tuple[int, int]]) -> None:
             seen.add((number, step))
             found = await ledger.receipt_of(number, step)
             result = found or await ledger.effect(number, step, None)
-            await hf.resolve(call.run, call.call, result=result)
+            await hf.run(call.run).resolve(call.call, result=result)
         await SystemClock().sleep(LOOK_SECONDS)
 
 
@@ -102,7 +102,7 @@ async def recorded() -> None:
 
 
 async def receipts_of(hf: Holdfast, run: str) -> AsyncIterator[str]:
-    async for event in hf.events(run, follow=False):
+    async for event in hf.run(run).events(follow=False):
         if event.kind == "call":
             result = event.details["result"]
             yield result["text"] if given.effects == "models" else result

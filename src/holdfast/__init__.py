@@ -2,7 +2,7 @@
 
 # Before everything else: it mends the import path of python -m holdfast.
 from holdfast import import_path as _import_path  # noqa: F401  # pyright: ignore[reportUnusedImport]
-from holdfast.app import Holdfast, RunHandle
+from holdfast.app import Holdfast
 from holdfast.engine.effects.savings import Saved
 from holdfast.engine.execution.agents import Agent, Conversation, agent
 from holdfast.engine.execution.context import Context
@@ -11,6 +11,7 @@ from holdfast.engine.worker.options import WorkerOptions
 from holdfast.engine.worker.worker import Worker
 from holdfast.graph import END, Graph, Node, escalate, fail, restart
 from holdfast.graph.tool import UNKNOWN, VOID, Tool, done, tool
+from holdfast.handle import RunHandle
 from holdfast.model.budget import Budget
 from holdfast.model.durations import days, hours, minutes, seconds
 from holdfast.model.invocation import Answer, Model
@@ -31,6 +32,7 @@ from holdfast.model.run import (
 )
 from holdfast.model.signals import signal
 from holdfast.model.spending import Spending
+from holdfast.records.run_filter import RunFilter
 
 __all__ = [
     "END",
@@ -55,6 +57,7 @@ __all__ = [
     "Retry",
     "Run",
     "RunEntry",
+    "RunFilter",
     "RunHandle",
     "RunPage",
     "Saved",

@@ -1,35 +1,78 @@
-"""`RunHandle`: one run, and what can be asked of it."""
+"""`RunHandle`: every operation on one run."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from dataclasses import dataclass
 from typing import Any
 
-from holdfast.engine.client.run_commands import RunControl
+from msgspec import UNSET
+
+from holdfast.engine.client.awaiting import RunOutcomes
+from holdfast.engine.client.process_workers import ProcessWorkers
+from holdfast.engine.effects.resources import Resources
+from holdfast.engine.history import events, text_stream
+from holdfast.engine.history.children import list_children
+from holdfast.engine.history.cursors import parse_event_cursor, parse_text_cursor
+from holdfast.engine.history.views import run_of
 from holdfast.engine.journal.endings import RunOutcome, result_of
+from holdfast.engine.kernel.kernel import Kernel
+from holdfast.engine.runs import ambiguity, budget_changes, extension
+from holdfast.engine.runs.argument_checks import (
+    positive_ms,
+    validated_budget,
+    validated_limit,
+    validated_node,
+    validated_reason,
+    validated_resolution,
+)
+from holdfast.engine.runs.budget_accounts import read_granted
+from holdfast.engine.runs.cancelling import cancel_run
+from holdfast.engine.runs.retrying import retry_run
+from holdfast.engine.runs.rows import read_row
+from holdfast.engine.runs.signalling import send_signal
+from holdfast.errors import InvalidRequest
 from holdfast.model.budget import Budget
 from holdfast.model.durations import Duration, milliseconds_of
+from holdfast.model.names import validated_name
 from holdfast.model.program import Program
-from holdfast.model.run import HistoryEntry, HistoryPage, Run, TextPiece
+from holdfast.model.run import HistoryEntry, HistoryPage, Run, RunEntry, TextPiece
+from holdfast.model.spending import NO_SPENDING, Spending
+from holdfast.records.head import ENDED
 from holdfast.records.keys import RunKey
 
-__all__ = ["RunHandle"]
+__all__ = ["HandleServices", "RunHandle"]
+
+
+@dataclass(frozen=True, slots=True)
+class HandleServices:
+    """The parts of one `Holdfast` that its handles use."""
+
+    kernel: Kernel
+    workers: ProcessWorkers
+    resources: Resources
+    outcomes: RunOutcomes
 
 
 class RunHandle:
-    """A run that was started, or is known by its id."""
+    """One run and the operations on it: returned by `Holdfast.start` and `Holdfast.run`.
+
+    To make a handle reads nothing: an operation raises `RunNotFound` where there is no such run.
+    """
 
     def __init__(
         self,
-        steering: RunControl,
+        services: HandleServices,
         key: RunKey,
         graph: Program | None,
         outcome: RunOutcome | None = None,
     ) -> None:
-        self._outcome = outcome  # of a run that nobody wrote down
-        self._steering = steering
+        self._services = services
+        self._kernel = services.kernel
+        self._workers = services.workers
         self._key = key
         self._graph = graph
+        self._outcome = outcome  # of a run that ended in memory and was never written
 
     @property
     def id(self) -> str:
@@ -38,62 +81,232 @@ class RunHandle:
 
     @property
     def tenant(self) -> str:
-        """Whose run it is."""
+        """The tenant that the run belongs to."""
         return self._key.tenant
 
+    # --- reading ----------------------------------------------------------------------------------
+
     async def result(self, *, timeout: Duration | None = None) -> Any:  # noqa: ASYNC109
-        """Wait until the run has ended, and return its state.
+        """Wait until the run has ended, and return its final state.
+
+        The state has the type of the graph's state where the handle knows the graph, and is the
+        stored form (dicts, lists, numbers, text) otherwise.
 
         Raises:
-            RunFailed, RunCancelled, RunExpired, RunQuarantined: it ended otherwise.
-            RunNotFound: there is no such run any more.
-            TimeoutError: it has not ended in time; it goes on nevertheless.
+            RunFailed, RunCancelled, RunExpired, RunQuarantined: the run ended without a result.
+            RunNotFound: there is no such run, or its rows are deleted.
+            TimeoutError: the run did not end within ``timeout``; it goes on.
         """
         limit = None if timeout is None else milliseconds_of(timeout, "timeout") / 1000
-        if self._outcome is not None:
-            return result_of(self.id, self._outcome, self._graph)
-        outcome = await self._steering.wait_for_outcome(self._key, timeout_seconds=limit)
+        outcome = self._outcome
+        if outcome is None:
+            outcome = await self._services.outcomes.wait_for_outcome(self._key, limit)
         return result_of(self.id, outcome, self._graph)
 
     async def get(self) -> Run:
-        """Return the run's row; see `Holdfast.get`."""
-        return await self._steering.get(self._key)
+        """Return the run's row: its status, why it is paused, what it has used.
+
+        Raises:
+            RunNotFound: there is no such run.
+        """
+        await self._workers.wait_for_exit(self._key)
+        head = await read_row(self._kernel, self._key)
+        return run_of(head, user=await self._kernel.bind_user_hash(head))
+
+    async def children(self) -> list[RunEntry]:
+        """Return the runs that this run started, the oldest first.
+
+        Raises:
+            RunNotFound: there is no such run.
+        """
+        await self._workers.wait_for_exit(self._key)
+        return await list_children(self._kernel, self._key)
+
+    async def spending(self) -> Spending:
+        """Return what the run and all runs that share its budget have spent.
+
+        Where the budget limits it, the sum includes what was reserved for those runs and is not
+        spent yet.
+
+        Raises:
+            RunNotFound: there is no such run.
+        """
+        await self._workers.wait_for_exit(self._key)
+        head = await read_row(self._kernel, self._key)
+        granted = None if head.budget is None else await read_granted(self._kernel, head)
+        granted = granted or NO_SPENDING
+        return Spending(
+            max(head.tokens, granted.tokens), max(head.nanodollars, granted.nanodollars)
+        )
 
     async def history(self, *, limit: int = 100, cursor: str | None = None) -> HistoryPage:
-        """Return a page of what happened to the run; see `Holdfast.history`."""
-        return await self._steering.read_history(self._key, limit=limit, cursor=cursor)
+        """Return a page of the run's history, the oldest entry first.
+
+        Raises:
+            RunNotFound: there is no such run, or its journal is deleted.
+            InvalidQuery: the limit is not from 1 to 1,000, or the cursor is not one of this run.
+        """
+        limit, after = validated_limit(limit), parse_event_cursor(cursor, field="cursor")
+        await self._workers.wait_for_exit(self._key)
+        return await events.read_history(self._kernel, self._key, after=after, limit=limit)
 
     def events(
         self, *, after: str | None = None, follow: bool = True
     ) -> AsyncGenerator[HistoryEntry, None]:
-        """Yield what happens to the run until it has ended; see `Holdfast.events`."""
-        return self._steering.stream_events(self._key, after=after, follow=follow)
+        """Yield the run's history, then each new entry, until the run has ended.
+
+        Each entry has a cursor. A call with the last one as ``after``, in this process or another,
+        misses nothing and repeats nothing; make such a call after a retry. ``follow=False`` yields
+        the entries that exist, and stops.
+
+        Raises:
+            RunNotFound: there is no such run, or its journal is deleted.
+            InvalidQuery: the cursor is not one of this run.
+        """
+        cursor = parse_event_cursor(after, field="after")
+        return events.stream_events(self._kernel, self._key, after=cursor, follow=follow)
 
     def tokens(
         self, *, after: str | None = None, follow: bool = True
     ) -> AsyncGenerator[TextPiece, None]:
-        """Yield the text of the run's answers as it comes; see `Holdfast.tokens`."""
-        return self._steering.stream_text(self._key, after=after, follow=follow)
+        """Yield the text of the run's model answers, then new text, until the run has ended.
+
+        Only calls with ``stream=True`` write their text, which is kept for a day. Each piece has a
+        cursor. A call with the last one as ``after``, in this process or another, misses nothing
+        and repeats nothing. A piece with ``restarted`` says that the model is asked again: discard
+        the text of that call so far. ``follow=False`` yields the text that exists, and stops.
+
+        Raises:
+            RunNotFound: there is no such run, or its text is deleted.
+            InvalidQuery: the cursor is not one of this run.
+        """
+        cursor = parse_text_cursor(after, field="after")
+        return text_stream.stream_text(self._kernel, self._key, after=cursor, follow=follow)
+
+    # --- acting -----------------------------------------------------------------------------------
 
     async def signal(self, name: str, payload: Any = None, *, signal_id: str | None = None) -> None:
-        """Send the run a signal; see `Holdfast.signal`."""
-        await self._steering.send_signal(self._key, name, payload, signal_id=signal_id)
+        """Send the run a signal. After the return it is stored, and the run takes it exactly once.
 
-    async def extend(self, expires: Duration) -> None:
-        """Let the run expire later; see `Holdfast.extend`."""
-        await self._steering.extend(self._key, expires)
+        The run need not wait for it yet. If you do not know whether a signal arrived, send it again
+        with the same ``signal_id``.
 
-    async def set_budget(self, budget: Budget) -> None:
-        """Give the run another budget; see `Holdfast.set_budget`."""
-        await self._steering.set_budget(self._key, budget)
+        Raises:
+            RunNotFound: there is no such run.
+            RunEnded: the run has ended or expired, and did not accept this signal before.
+            RunClosing: the run is past its expiry and still carries out a decision, perhaps this
+                signal: send it again later with the same ``signal_id``.
+            AlreadyExists: the run has a signal of this id with another payload.
+            PayloadTooLarge: the payload has more bytes than ``signal_bytes_max``.
+            InvalidInput: the payload cannot be stored.
+            InboxFull: the run's inbox is full: send the signal again later.
+        """
+        await self._workers.wait_for_exit(self._key)
+        await send_signal(
+            self._kernel,
+            self._workers,
+            self._key,
+            name=validated_name(name, "a signal's name"),
+            id=validated_name(
+                self._kernel.ids.new() if signal_id is None else signal_id, "signal_id"
+            ),
+            payload=payload,
+        )
 
     async def cancel(self, reason: str = "") -> None:
-        """End the run; see `Holdfast.cancel`."""
-        await self._steering.cancel(self._key, reason)
+        """End the run. A node that runs in another process ends at its next write.
+
+        To cancel a cancelled run again does nothing.
+
+        Raises:
+            RunNotFound: there is no such run.
+            RunEnded: the run has ended in another way.
+        """
+        reason = validated_reason(reason)
+        await self._drop_cached_head()
+        head = await cancel_run(self._kernel, self._key, reason=reason, workers=self._workers)
+        if head.owner is None and head.index_key is not None and head.status not in ENDED:
+            self._workers.offer(head.index_key)  # a worker ends the children, too
+        self._workers.interrupt(self._key)
+        self._kernel.notifier.notify(self._key)
+        if head.status in ENDED:
+            self._services.outcomes.notify(self._key, RunOutcome("cancelled", {}, head.failure))
 
     async def retry(self, *, from_node: str | None = None) -> None:
-        """Let the run go on that failed; see `Holdfast.retry`."""
-        await self._steering.retry(self._key, from_node=from_node)
+        """Let a failed or quarantined run go on, at ``from_node`` or at the node where it stopped.
+
+        The state stays as it was; the node has all its attempts again.
+
+        Raises:
+            RunNotFound: there is no such run.
+            NotRetryable: the run is neither failed nor quarantined.
+            RunEnded: the run has expired.
+        """
+        node = None if from_node is None else validated_node(from_node)
+        await self._workers.wait_for_exit(self._key)
+        self._workers.offer(await retry_run(self._kernel, self._key, from_node=node))
+
+    async def extend(self, expires: Duration) -> None:
+        """Let the run expire that long from now. Its retention stays as it is.
+
+        Two days after the old expiry, entries from before this call leave the history.
+
+        Raises:
+            RunNotFound: there is no such run.
+            RunEnded: the run has ended or expired.
+            ExpiryNotLater: the run already expires later than that.
+        """
+        span_ms = positive_ms(expires, "expires")
+        await self._drop_cached_head()
+        await extension.extend_run(
+            self._kernel, self._key, expires_ms=self._kernel.clock.now_ms() + span_ms
+        )
+
+    async def set_budget(self, budget: Budget) -> None:
+        """Replace the run's budget. If the run waits for a larger one, it goes on.
+
+        So do the runs that share its budget. What was spent before counts.
+
+        Raises:
+            RunNotFound: there is no such run.
+            RunEnded: the run has ended or expired.
+            BudgetShared: the run shares the budget of the run that started it; or it has a slice of
+                that budget, which can only be lowered.
+        """
+        limits = validated_budget(budget)
+        if limits is None:
+            raise InvalidRequest("budget must be a Budget, got None", field="budget")
+        await self._drop_cached_head()
+        head = await budget_changes.fund_run(self._kernel, self._workers, self._key, limits)
+        await self._services.resources.accounts.fund(self._workers, head)
+
+    async def resolve(
+        self, call: str, *, result: Any = UNSET, error: str | None = None, void: bool = False
+    ) -> None:
+        """Say what became of an ambiguous at-most-once call; the run then goes on.
+
+        Pass one of three: ``result`` if the call was carried out and returned that; ``error`` if it
+        failed for good; ``void=True`` if nothing happened and nothing will happen under its
+        idempotency key, so that the run may make the call again under another key.
+        `Holdfast.ambiguous` lists such calls.
+
+        Raises:
+            RunNotFound: there is no such run.
+            RunEnded: the run has ended or expired.
+            NotAmbiguous: the call does not wait for a resolution, or no longer.
+            AlreadyExists: the call was resolved in another way before.
+            InvalidInput: the result cannot be stored.
+            InvalidRequest: none of the three is given, or more than one.
+        """
+        resolution = validated_resolution(result=result, error=error, void=void)
+        name = validated_name(call, "call")
+        await self._workers.wait_for_exit(self._key)
+        await ambiguity.resolve_call(self._kernel, self._workers, self._key, name, resolution)
+
+    async def _drop_cached_head(self) -> None:
+        """Forget the cached row of the run, which is about to change."""
+        await self._workers.wait_for_exit(self._key)
+        self._workers.take_cached_head(self._key)
 
     def __repr__(self) -> str:
         return f"<run {self.id!r} of tenant {self.tenant!r}>"

@@ -98,7 +98,7 @@ def working(*, quotas: bool = False) -> Iterator[Blocking]:
 
 
 def paused(hf: Blocking, id: str, reason: str) -> None:
-    while (row := hf.get(id)).reason != reason:
+    while (row := hf.run(id).get()).reason != reason:
         assert row.status in ("running", "waiting")
 
 
@@ -164,7 +164,7 @@ def test_an_error_is_told_to_the_node_and_steers_no_terminal(holdfast: Holdfast)
     with working() as hf:
         call = ambiguous(holdfast, hf, "a")["call"]
         assert holdfast("run", "resolve", "a", call, "--error", "a\x1b[31mno").exit_code == 0
-        while hf.get("a").status != "failed":
+        while hf.run("a").get().status != "failed":
             pass
     shown = holdfast("run", "history", "a").stdout
     assert "failure=CallFailed: a\\x1b[31mno" in shown
@@ -195,9 +195,9 @@ def test_a_resolution_is_said_once_and_of_a_call_that_waits(holdfast: Holdfast) 
 @pytest.mark.parametrize(
     ("way", "message"),
     [
-        ([], "in one way: --result, --error or --void"),
-        (["--void", "--error", "no"], "in one way"),
-        (["--void", "--result", "null"], "in one way"),
+        ([], "exactly one of --result, --error and --void"),
+        (["--void", "--error", "no"], "exactly one of"),
+        (["--void", "--result", "null"], "exactly one of"),
         (["--result", "{"], "this is not JSON"),
     ],
 )
@@ -218,8 +218,8 @@ def test_a_budget_is_shown_and_raised(holdfast: Holdfast) -> None:
         paused(hf, "a", "budget")
         facts = shown(holdfast("run", "show", "a"))
         assert facts["budget"] == "$0.012000, 1,000 tokens"
-        cost = hf.get("a").cost_usd
-        assert facts["spent"] == f"${cost:.6f}, {hf.get('a').tokens} tokens"
+        cost = hf.run("a").get().cost_usd
+        assert facts["spent"] == f"${cost:.6f}, {hf.run('a').get().tokens} tokens"
         lacks = f"needs $0.010000, and ${0.012 - cost:.6f} are left"
         awaited = rf"a larger budget: it {re.escape(lacks)}, since {TIME}, asks again at {TIME}"
         assert re.fullmatch(awaited, facts["waits for"])
@@ -251,7 +251,7 @@ def test_a_run_without_a_budget_says_so(holdfast: Holdfast) -> None:
 def test_a_child_says_whose_budget_it_shares(holdfast: Holdfast) -> None:
     with working() as hf:
         holdfast("run", "start", "shop:sharing", "{}", "--id", "p", "--usd", "0.001")
-        while not hf.children("p"):
+        while not hf.run("p").children():
             pass
         paused(hf, "child", "budget")
         assert "together" not in shown(holdfast("run", "budget", "p"))

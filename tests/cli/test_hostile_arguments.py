@@ -156,9 +156,9 @@ def _ended(**given: Any) -> None:
 
     async def look() -> None:
         async with Holdfast(url, tenant=tenant) as opened:
-            async for _ in opened.events(given["id"], after=after, follow=False):
+            async for _ in opened.run(given["id"]).events(after=after, follow=False):
                 pass
-            async for _ in opened.tokens(given["id"], after=after, follow=False):
+            async for _ in opened.run(given["id"]).tokens(after=after, follow=False):
                 pass
 
     with show_errors():

@@ -86,11 +86,11 @@ def test_users_are_hashed_with_the_key_of_the_file(
         monkeypatch.setenv("HOLDFAST_USER_KEY_FILE", "key")
     start = ["run", "start", "flows:asking", "--user", "ann", "--session", "chat-7"]
     assert holdfast(*start, "--id", "a", *typed).exit_code == 0
-    assert " a\n" in holdfast("run", "lane", "chat-7", "--user", "ann", *typed).stdout
+    assert " a\n" in holdfast("run", "queue", "chat-7", "--user", "ann", *typed).stdout
     with Blocking(URL, user_key=key) as hf:
-        assert [entry.id for entry in hf.lane("chat-7", user="ann")] == ["a"]
+        assert [entry.id for entry in hf.session_queue("chat-7", user="ann")] == ["a"]
     with Blocking(URL) as hf:
-        assert hf.lane("chat-7", user="ann") == []
+        assert hf.session_queue("chat-7", user="ann") == []
 
 
 @pytest.mark.parametrize(

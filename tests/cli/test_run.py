@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from holdfast import handle
 from holdfast.cli.targets import load_graphs
-from holdfast.engine.client import run_commands
 from holdfast.errors import AccessDenied, JournalDamaged
 from holdfast.records.keys import RunKey
 from holdfast.sync import Holdfast as Blocking
@@ -355,7 +355,7 @@ def test_tokens_show_what_is_said_and_where_it_begins_anew(holdfast: Holdfast) -
         run = hf.start(load_graphs(["flows:speaking"])[0], id="a")
         done = holdfast("run", "tokens", "a")
         assert [piece.name for piece in run.tokens()] == ["small", "small", "small", "large"]
-        assert list(hf.tokens("a", follow=False)) == list(run.tokens())
+        assert list(hf.run("a").tokens(follow=False)) == list(run.tokens())
     assert done.exit_code == 0, done.output
     assert done.stdout == "not \na\\x1b[31m\nb\n\ndone\n"
     assert done.stderr == "small begins anew\n" * 2
@@ -440,7 +440,7 @@ def test_the_exit_code_tells_of_failures(
     async def damaged(*arguments: object, **options: object) -> None:
         raise JournalDamaged("it is \x1b[31mdamaged")
 
-    monkeypatch.setattr("holdfast.engine.client.run_commands.cancel_run", damaged)
+    monkeypatch.setattr("holdfast.handle.cancel_run", damaged)
     done = holdfast("run", "cancel", "--all", "--everything", "--yes")
     assert (done.exit_code, done.stdout) == (1, "2 seen, 0 cancelled, 0 refused, 2 failed\n")
     assert "run 'a0': it is \\x1b[31mdamaged [journal_damaged]" in done.stderr
@@ -452,7 +452,7 @@ def test_a_store_that_goes_away_leaves_a_cursor(
 ) -> None:
     monkeypatch.setattr("holdfast.engine.client.bulk._RUNS_PER_PAGE", 1)
     many(holdfast, 2)
-    cancel, calls = run_commands.cancel_run, list[str]()
+    cancel, calls = handle.cancel_run, list[str]()
 
     async def once(kernel: Any, run: RunKey, **options: Any) -> Any:
         calls.append(run.id)
@@ -460,7 +460,7 @@ def test_a_store_that_goes_away_leaves_a_cursor(
             raise AccessDenied("the key was revoked")
         return await cancel(kernel, run, **options)
 
-    monkeypatch.setattr("holdfast.engine.client.run_commands.cancel_run", once)
+    monkeypatch.setattr("holdfast.handle.cancel_run", once)
     done = holdfast("run", "cancel", "--all", "--graph", "asking", "--yes")
     assert (done.exit_code, done.stdout) == (1, "1 seen, 1 cancelled, 0 refused, 0 failed\n")
     assert re.search(r"there may be more: --cursor '\d{13}#a1'\n", done.stderr)
@@ -548,17 +548,17 @@ def test_a_foreign_cursor_is_refused(holdfast: Holdfast, arguments: list[str]) -
 # --- sessions -------------------------------------------------------------------------------------
 
 
-def test_lane_shows_who_waits_for_whom(holdfast: Holdfast) -> None:
+def test_queue_shows_who_waits_for_whom(holdfast: Holdfast) -> None:
     start = ["run", "start", "flows:asking", "--session", "chat-7", "--user", "ann"]
     for id in ("a", "b"):
         assert holdfast(*start, "--id", id).exit_code == 0
-    shown = holdfast("run", "lane", "chat-7", "--user", "ann").stdout.splitlines()
+    shown = holdfast("run", "queue", "chat-7", "--user", "ann").stdout.splitlines()
     assert re.fullmatch(r"NUMBER  STARTED +STATUS +PAUSED FOR  ID", shown[0])
     assert re.fullmatch(rf"1 +{TIME}  running +a", shown[1])
     assert re.fullmatch(rf"2 +{TIME}  waiting  queued +b", shown[2])
-    entries = json.loads(holdfast("run", "lane", "chat-7", "--user", "ann", "--json").stdout)
+    entries = json.loads(holdfast("run", "queue", "chat-7", "--user", "ann", "--json").stdout)
     assert [(entry["number"], entry["id"]) for entry in entries] == [(1, "a"), (2, "b")]
-    others = holdfast("run", "lane", "chat-7")
+    others = holdfast("run", "queue", "chat-7")
     assert (others.exit_code, others.stdout, others.stderr) == (0, "", "no runs\n")
     assert re.search(r"^session +chat-7$", holdfast("run", "show", "b").stdout, re.MULTILINE)
 
@@ -580,7 +580,7 @@ def test_a_busy_session_rejects_or_takes_the_input(holdfast: Holdfast) -> None:
     assert re.search(r"^status +promoted$", shown, re.MULTILINE)
     assert re.search(r"^went into +run a$", shown, re.MULTILINE)
     unclear = holdfast("run", "start", "flows:asking", "--on-busy", "queue")
-    assert (unclear.exit_code, "on_busy is for a session" in unclear.stderr) == (1, True)
+    assert (unclear.exit_code, "on_busy needs a session" in unclear.stderr) == (1, True)
 
 
 # --- children -------------------------------------------------------------------------------------

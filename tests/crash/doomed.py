@@ -38,7 +38,7 @@ async def live(hf: Holdfast, run: str) -> None:
         say("started")
         for number, id in enumerate(SIGNALS, 1):
             await waiting(hf, run, f"answer#{number}")
-            await hf.signal(run, "answer", id, signal_id=id)
+            await hf.run(run).signal("answer", id, signal_id=id)
             say(f"signalled {id}")
         await handle.result()
 
@@ -49,7 +49,7 @@ async def inherit(hf: Holdfast, run: str) -> None:
 
 
 async def send(hf: Holdfast, run: str) -> None:
-    await hf.signal(run, "answer", SIGNALS[0], signal_id=SIGNALS[0])
+    await hf.run(run).signal("answer", SIGNALS[0], signal_id=SIGNALS[0])
 
 
 async def family(hf: Holdfast, run: str) -> None:
@@ -60,14 +60,14 @@ async def family(hf: Holdfast, run: str) -> None:
         say("started second")
         await waiting(hf, run, *(f"{name}#1" for name in BRANCH_SIGNALS))
         for name in BRANCH_SIGNALS:
-            await hf.signal(run, name, signal_id=name)
+            await hf.run(run).signal(name, signal_id=name)
             say(f"signalled {name}")
         await second.result()
 
 
 async def waiting(hf: Holdfast, run: str, *keys: str) -> None:
     """Return when the run waits for these."""
-    while sorted(wait.key for wait in (await hf.get(run)).waits) != sorted(keys):
+    while sorted(wait.key for wait in (await hf.run(run).get()).waits) != sorted(keys):
         # Asked without a pause, two processes would take the disk's turns from their own writers.
         await SystemClock().sleep(ASK_SECONDS)
 

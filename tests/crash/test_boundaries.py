@@ -147,12 +147,12 @@ async def test_a_client_that_dies_while_it_sends_a_signal(tmp_path: Path) -> Non
                 head = await head_of(store, run)
                 key = inbox_key(RunKey("default", run), head["generation"], "answer", SIGNALS[0])
                 assert (await store.table.get(key) is not None, head["status"]) == (is_in, status)
-            await hf.signal(run, "answer", SIGNALS[0], signal_id=SIGNALS[0])
+            await hf.run(run).signal("answer", SIGNALS[0], signal_id=SIGNALS[0])
             async with hf.worker([varied], **OPTIONS):
                 await waiting(hf, run, "answer#2")
                 # However often it is sent again, only another one answers the second wait.
-                await hf.signal(run, "answer", SIGNALS[0], signal_id=SIGNALS[0])
-                await hf.signal(run, "answer", SIGNALS[1], signal_id=SIGNALS[1])
+                await hf.run(run).signal("answer", SIGNALS[0], signal_id=SIGNALS[0])
+                await hf.run(run).signal("answer", SIGNALS[1], signal_id=SIGNALS[1])
                 assert await hf.run(run).result() == FINISHED
             check_signals(await journal_at(place, run))
 
@@ -225,7 +225,7 @@ async def rescued(death: Death) -> int:
             await hf.start(varied, {}, id=RUN)
         for id in SIGNALS:
             if f"signalled {id}" not in death.said:
-                await hf.signal(RUN, "answer", id, signal_id=id)
+                await hf.run(RUN).signal("answer", id, signal_id=id)
         assert await hf.run(RUN).result() == FINISHED
     journal = await journal_at(place)
     check_history(journal)

@@ -97,14 +97,14 @@ async def test_calls_at_most_once_in_flight_are_listed_as_ambiguous_and_never_ma
         async with working(url, ten_calls_once.name, **OPTIONS) as heir:
 
             async def all_wait() -> bool:
-                found = [await client.get(run) for run, _ in in_doubt]
+                found = [await client.run(run).get() for run, _ in in_doubt]
                 assert "finished" not in {run.status for run in found}
                 return {run.reason for run in found} == {"ambiguous"}
 
             await until(all_wait, heir)
             assert {what async for what, _ in ambiguous(client)} == in_doubt
             async for (run, name), call in ambiguous(client):
-                await client.resolve(run, call, result=name)
+                await client.run(run).resolve(call, result=name)
             await all_finish(client)
             assert [what async for what, _ in ambiguous(client)] == []
             heir.terminate()

@@ -74,7 +74,7 @@ async def settled(hf: Holdfast, *parents: str) -> None:
 
 async def check_family(hf: Holdfast, store: Store, parent: str) -> None:
     """Check that a run has each of its children once, and that nothing is left to be done."""
-    children = await hf.children(parent)
+    children = await hf.run(parent).children()
     graphs = Counter((child.graph, child.status) for child in children)
     assert graphs == {("leaf", "finished"): LEAVES, ("idle", "cancelled"): 1}
     head = await head_of(store, parent)
@@ -91,7 +91,7 @@ async def check_family(hf: Holdfast, store: Store, parent: str) -> None:
 
 async def check_lane(hf: Holdfast, store: Store, session: str, *runs: str) -> None:
     """Check that runs of a session began one after the other, and that nobody stands in it."""
-    assert await hf.lane(session) == []
+    assert await hf.session_queue(session) == []
     left = [item["SK"] async for item in store.table.query_all(f"LANE#default#-#{session}")]
     assert left == ["LAST"]
     ended_ms = 0
@@ -167,7 +167,7 @@ async def rescued(death: Death) -> None:
             await hf.start(brief, {}, id=NEXT, session=SESSION)
         for name in BRANCH_SIGNALS:
             if f"signalled {name}" not in death.said:
-                await sent(hf.signal(RUN, name, signal_id=name))
+                await sent(hf.run(RUN).signal(name, signal_id=name))
         assert await hf.run(RUN).result() == {"trail": WIDE_TRAIL}
         assert await hf.run(NEXT).result() == {"trail": ["speak"]}
         await settled(hf, RUN)
@@ -270,7 +270,7 @@ async def test_a_worker_that_was_stopped(tmp_path: Path, folder: Path, where: st
             assert len(fences_of(journal)) == (1 if run in runs[:front] else 0)
         if where == "starting a child":
             for run in runs:
-                children = {(one.id, one.status) for one in await client.children(run)}
+                children = {(one.id, one.status) for one in await client.run(run).children()}
                 ends = {(f"{run}-{side}", "finished") for side in ("before", "after")}
                 assert children == ends
                 assert [done_by(folder, id) for id, _ in sorted(ends)] == [1, 1]

@@ -31,7 +31,7 @@ async def cursors(url: str) -> list[str]:
     """Return the cursors of everything that stands in the journal."""
     async with open_store(url) as store:
         async with Holdfast(url) as hf:
-            generation = (await hf.get(RUN)).generation
+            generation = (await hf.run(RUN).get()).generation
         return [
             f"{generation}.{record.position}.{index}"
             for record in await journal_of(store, RUN)
@@ -103,4 +103,4 @@ async def test_an_answer_is_heard_elsewhere_and_anew_after_its_speaker_was_kille
 
 
 async def _all(hf: Holdfast) -> list[str]:
-    return [entry.cursor async for entry in hf.events(RUN)]
+    return [entry.cursor async for entry in hf.run(RUN).events()]

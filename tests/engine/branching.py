@@ -79,7 +79,7 @@ def counted(function: Any, counts: Counter[str], name: str) -> Any:
 
 
 async def entries(hf: Holdfast, id: str = "r") -> list[tuple[str, str | None]]:
-    return [(entry.kind, entry.node) for entry in (await hf.history(id)).entries]
+    return [(entry.kind, entry.node) for entry in (await hf.run(id).history()).entries]
 
 
 def puts(hf: Holdfast) -> int:

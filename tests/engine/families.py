@@ -68,4 +68,4 @@ async def named_children(hf: Holdfast, id: str = PARENT) -> list[str]:
 
 async def statuses(hf: Holdfast, id: str = PARENT) -> list[str]:
     """Return how the children of a run stand, the oldest first."""
-    return [child.status for child in await hf.children(id)]
+    return [child.status for child in await hf.run(id).children()]

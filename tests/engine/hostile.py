@@ -23,7 +23,18 @@ import httpx
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from holdfast import Budget, Graph, Holdfast, PayloadLimits, Retry, Worker, errors, signal, tool
+from holdfast import (
+    Budget,
+    Graph,
+    Holdfast,
+    PayloadLimits,
+    Retry,
+    RunFilter,
+    Worker,
+    errors,
+    signal,
+    tool,
+)
 from holdfast.errors import (
     CallFailed,
     CallTimedOut,
@@ -342,18 +353,18 @@ async def _all(items: AsyncIterator[Any]) -> list[Any]:
 
 ASKS: dict[str, Callable[[Holdfast, Any], Coroutine[Any, Any, object]]] = {
     "list": lambda hf, cursor: hf.list(cursor=cursor),
-    "list of some": lambda hf, cursor: hf.list(cursor=cursor, status="failed", limit=1),
-    "history": lambda hf, cursor: hf.history("doc-1", cursor=cursor),
-    "events": lambda hf, cursor: _all(hf.events("doc-1", after=cursor, follow=False)),
-    "tokens": lambda hf, cursor: _all(hf.tokens("doc-1", after=cursor, follow=False)),
+    "list of some": lambda hf, cursor: hf.list(RunFilter(status="failed"), cursor=cursor, limit=1),
+    "history": lambda hf, cursor: hf.run("doc-1").history(cursor=cursor),
+    "events": lambda hf, cursor: _all(hf.run("doc-1").events(after=cursor, follow=False)),
+    "tokens": lambda hf, cursor: _all(hf.run("doc-1").tokens(after=cursor, follow=False)),
     "cancel_all": lambda hf, cursor: _all(
         hf.cancel_all(everything=True, dry_run=True, cursor=cursor)
     ),
     "retry_all": lambda hf, cursor: _all(
         hf.retry_all(everything=True, dry_run=True, cursor=cursor)
     ),
-    "lane": lambda hf, cursor: hf.lane(cursor),
-    "lane of a user": lambda hf, cursor: hf.lane("chat", user=cursor),
+    "lane": lambda hf, cursor: hf.session_queue(cursor),
+    "lane of a user": lambda hf, cursor: hf.session_queue("chat", user=cursor),
     "table": lambda hf, cursor: hf._store.table.query("RUN#default#doc-1", cursor=cursor),
     "index": lambda hf, cursor: hf._store.table.query("WORKERS", index="GSI1", cursor=cursor),
     "changes": lambda hf, cursor: hf._store.table.read_changes(cursor),
@@ -454,26 +465,26 @@ async def damaged(hf: Holdfast, handed: tuple[int, bool, tuple[str, Any]]) -> No
 
 
 METHODS: list[Callable[[Holdfast, str], Coroutine[Any, Any, object]]] = [
-    lambda hf, id: hf.signal(id, "noise", 1),
-    lambda hf, id: hf.signal(id, "go"),
-    lambda hf, id: hf.signal(f"{id}-child", "go"),
+    lambda hf, id: hf.run(id).signal("noise", 1),
+    lambda hf, id: hf.run(id).signal("go"),
+    lambda hf, id: hf.run(f"{id}-child").signal("go"),
     lambda hf, id: hf.start(RICH, {"small": True}, session=id, user="ann"),
     lambda hf, id: hf.start(RICH, {}, id=id),
-    lambda hf, id: hf.set_budget(id, Budget(tokens=60_000)),
-    lambda hf, id: hf.get(id),
-    lambda hf, id: hf.get(f"{id}-child"),
-    lambda hf, id: hf.history(id),
-    lambda hf, id: _all(hf.events(id, follow=False)),
-    lambda hf, id: _all(hf.tokens(id, follow=False)),
-    lambda hf, id: hf.children(id),
-    lambda hf, id: hf.lane(id, user="ann"),
-    lambda hf, id: hf.spending(id),
+    lambda hf, id: hf.run(id).set_budget(Budget(tokens=60_000)),
+    lambda hf, id: hf.run(id).get(),
+    lambda hf, id: hf.run(f"{id}-child").get(),
+    lambda hf, id: hf.run(id).history(),
+    lambda hf, id: _all(hf.run(id).events(follow=False)),
+    lambda hf, id: _all(hf.run(id).tokens(follow=False)),
+    lambda hf, id: hf.run(id).children(),
+    lambda hf, id: hf.session_queue(id, user="ann"),
+    lambda hf, id: hf.run(id).spending(),
     lambda hf, id: _all(hf.ambiguous()),
-    lambda hf, id: hf.extend(id, expires="40d"),
-    lambda hf, id: hf.retry(id),
-    lambda hf, id: hf.cancel(f"{id}-child"),
-    lambda hf, id: hf.cancel(id),
-    lambda hf, id: hf.get(id),
+    lambda hf, id: hf.run(id).extend("40d"),
+    lambda hf, id: hf.run(id).retry(),
+    lambda hf, id: hf.run(f"{id}-child").cancel(),
+    lambda hf, id: hf.run(id).cancel(),
+    lambda hf, id: hf.run(id).get(),
     lambda hf, id: hf.run(id).result(timeout=0.01),
 ]
 
@@ -502,7 +513,7 @@ def spoil(connection: sqlite3.Connection, id: str, at: int, kind: str, damage: A
 async def _waits(hf: Holdfast, id: str) -> None:
     """Return when a run waits for what comes."""
     async with asyncio.timeout(WAIT_SECONDS_MAX):
-        while (run := await hf.get(id)).status != "waiting" or run.owner is not None:
+        while (run := await hf.run(id).get()).status != "waiting" or run.owner is not None:
             assert run.failure is None, run.failure
 
 

@@ -155,7 +155,7 @@ async def reached(hf: Holdfast, id: str, status: str, *, node: str | None = None
     """Return the run's row as soon as it says so, and nobody holds the run."""
     async with asyncio.timeout(WAIT_SECONDS_MAX):
         while True:
-            run = await hf.get(id)
+            run = await hf.run(id).get()
             if run.status == status and run.owner is None and node in (None, run.node):
                 return run
 

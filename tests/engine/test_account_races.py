@@ -102,15 +102,15 @@ async def test_a_worker_that_wakes_late_gives_back_nothing_that_a_retry_uses(
             await house.move(1, worker, lead)
             await reached(client, "child", "failed")
             broken.clear()
-            await client.retry("child")
+            await client.run("child").retry()
             house.clock.advance(1)
             async with asyncio.timeout(WAIT_SECONDS_MAX):
                 while len(model.asked) < 2:
                     await house.clock.sleep(0)
-            assert (await client.spending("root")).usd == 0.015
+            assert (await client.run("root").spending()).usd == 0.015
             hold.release()
             await asyncio.wait(work_of(stalled))
-            assert (await client.spending("root")).usd == 0.015
+            assert (await client.run("root").spending()).usd == 0.015
             assert model.held is not None
             model.held.set()
             await house.quiet(worker, lead)
@@ -212,14 +212,14 @@ async def test_what_is_set_aside_counts_once_when_the_account_is_opened(
     async with house.worker(hf, graph, ASKING):
         run = await hf.start(graph, id="root", budget=Budget(usd=0.05))
         await run.result(timeout=60)
-        assert (await hf.spending("root")).usd == 0.01
+        assert (await hf.run("root").spending()).usd == 0.01
 
 
 async def test_what_was_spent_is_granted_though_the_budget_was_lowered(hf: Holdfast) -> None:
     """Whoever opened the account died; the run spent more by itself, and then has less."""
     accounts = Accounts(hf._kernel)
     root, child = await members(hf)
-    await hf.set_budget("root", Budget(usd=50 / 1_000_000_000))
+    await hf.run("root").set_budget(Budget(usd=50 / 1_000_000_000))
     lowered = await read_row(hf._kernel, tenant_key("root"))
     assert lowered.budget is not None
     await accounts.open(claimed(lowered, 1), lowered.budget, nanodollars(100))
@@ -271,9 +271,9 @@ async def test_a_child_that_told_what_it_spent_leaves_nothing_to_its_own_childre
         assert len(model.asked) == 2
         async with house.worker(house.open(models={"cheap": model}), ASKING) as late:
             async with asyncio.timeout(WAIT_SECONDS_MAX):
-                while (await hf.get("grandchild")).status == "running":
+                while (await hf.run("grandchild").get()).status == "running":
                     await house.clock.sleep(0)
-            assert ((await hf.get("grandchild")).reason, len(model.asked)) == ("budget", 2)
+            assert ((await hf.run("grandchild").get()).reason, len(model.asked)) == ("budget", 2)
             hold.release()
             for _ in range(2):
                 await house.move(1, ends, lead, late)
@@ -289,10 +289,10 @@ async def test_a_budget_that_arrives_late_does_not_undo_a_later_one(hf: Holdfast
     for sent in (Budget(usd=2), Budget(usd=3)):  # the first one, and a further one
         head = await read_row(hf._kernel, tenant_key("root"))
         late = run_writes.budget_write(head, sent.limits, now_ms=head.updated_ms, token="late")
-        await hf.set_budget("root", Budget(usd=9))
+        await hf.run("root").set_budget(Budget(usd=9))
         with pytest.raises(ConditionFailed):
             await hf._kernel.heads.write(late)
-    assert (await hf.get("root")).budget == Budget(usd=9).limits
+    assert (await hf.run("root").get()).budget == Budget(usd=9).limits
 
 
 # --- slices ---------------------------------------------------------------------------------------
@@ -315,9 +315,9 @@ async def test_a_slice_is_not_raised(house: House, more: Budget) -> None:
     async with house.worker(hf, graph, ASKING) as worker:
         await hf.start(graph, id="root", budget=Budget(usd=0.02))
         await house.quiet(worker)
-        assert (await hf.get("child")).reason == "budget"
+        assert (await hf.run("child").get()).reason == "budget"
         with pytest.raises(BudgetShared, match="a slice of the budget of run 'root'"):
-            await hf.set_budget("child", more)
+            await hf.run("child").set_budget(more)
         await house.move(61, worker)
     assert len(model.asked) == 2
     assert (await item_of_head(hf, "child"))["budget"]["nanodollars"] == 20_000_000
@@ -341,11 +341,11 @@ async def test_a_slice_can_be_lowered_and_what_is_left_of_it_is_free_again(house
     async with house.worker(hf, graph, waits) as worker:
         run = await hf.start(graph, id="root", budget=Budget(usd=0.04))
         await house.quiet(worker)
-        await hf.set_budget("child", Budget(usd=0.015))
-        await hf.signal("child", "go on")
+        await hf.run("child").set_budget(Budget(usd=0.015))
+        await hf.run("child").signal("go on")
         await house.quiet(worker)
-        assert ((await hf.get("child")).reason, len(model.asked)) == ("budget", 1)
-        await hf.cancel("child")
+        assert ((await hf.run("child").get()).reason, len(model.asked)) == ("budget", 1)
+        await hf.run("child").cancel()
         await house.quiet(worker)
         assert ((await run.get()).status, len(model.asked)) == ("finished", 4)
 
@@ -356,6 +356,6 @@ async def test_a_child_of_a_run_without_a_budget_can_be_given_more(house: House)
     async with house.worker(hf, graph, ASKING) as worker:
         run = await hf.start(graph, id="root")
         await house.quiet(worker)
-        await hf.set_budget("child", Budget(usd=0.04))
+        await hf.run("child").set_budget(Budget(usd=0.04))
         await run.result(timeout=60)
     assert len(model.asked) == 4

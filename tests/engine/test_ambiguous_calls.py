@@ -93,14 +93,14 @@ async def test_one_in_flight_at_a_kill_waits_for_a_person(either: House, bank: B
     assert await ambiguous(hf) == []
     async with either.worker(hf, graph, lease_seconds=10) as worker:
         await taken_over(either, worker)
-        row = await hf.get("doc-42")
+        row = await hf.run("doc-42").get()
         assert (row.status, row.reason) == ("waiting", "ambiguous")
         assert row.waits[0].about == f"pay {bank.asked[0]}"
         (call,) = [call async for call in hf.ambiguous()]
         assert (call.run, call.graph, call.node, call.name) == ("doc-42", "g", "node", "pay")
         assert call.key == bank.asked[0]
         assert len(bank.asked) == 1
-        await hf.resolve("doc-42", call.call, result={"receipt": 7})
+        await hf.run("doc-42").resolve(call.call, result={"receipt": 7})
         run = hf.run("doc-42")
         assert await run.result(timeout=60) == {"receipt": {"receipt": 7}}
     assert len(bank.asked) == 1
@@ -119,19 +119,19 @@ async def test_a_person_can_say_that_it_failed_or_never_was(house: House, bank: 
     await taken_over(house, doomed)
     (call,) = [call async for call in hf.ambiguous()]
     with pytest.raises(InvalidRequest):
-        await hf.resolve("doc-42", call.call, void=True, error="no")
+        await hf.run("doc-42").resolve(call.call, void=True, error="no")
     for nothing in ({}, {"void": False}):  # which is no word that it was carried out
-        with pytest.raises(InvalidRequest, match="in one way"):
-            await hf.resolve("doc-42", call.call, **nothing)
+        with pytest.raises(InvalidRequest, match="exactly one of result"):
+            await hf.run("doc-42").resolve(call.call, **nothing)
     with pytest.raises(PayloadTooLarge, match=r"limit is 4,194,304; .+\.answer_bytes_max sets"):
-        await hf.resolve("doc-42", call.call, result="a" * 4 * 1024 * 1024)
+        await hf.run("doc-42").resolve(call.call, result="a" * 4 * 1024 * 1024)
     with pytest.raises(NotAmbiguous):
-        await hf.resolve("doc-42", "0" * 16, void=True)
+        await hf.run("doc-42").resolve("0" * 16, void=True)
     with pytest.raises(RunNotFound):
-        await hf.resolve("doc-42", call.call, void=True, tenant="other")
-    await hf.resolve("doc-42", call.call, void=True)
+        await hf.run("doc-42", tenant="other").resolve(call.call, void=True)
+    await hf.run("doc-42").resolve(call.call, void=True)
     with pytest.raises(AlreadyExists):
-        await hf.resolve("doc-42", call.call, result=1)
+        await hf.run("doc-42").resolve(call.call, result=1)
     await bank.gate.waited_at()
     assert bank.asked[0] != bank.asked[1]
     kill(doomed)
@@ -140,7 +140,7 @@ async def test_a_person_can_say_that_it_failed_or_never_was(house: House, bank: 
         await taken_over(house, worker)
         (again,) = [call async for call in hf.ambiguous()]
         assert (again.key, again.call != call.call) == (bank.asked[1], True)
-        await hf.resolve("doc-42", again.call, error="the bank closed")
+        await hf.run("doc-42").resolve(again.call, error="the bank closed")
         state = await hf.run("doc-42").result(timeout=60)
     assert "the bank closed" in state["failed"]
     assert len(bank.asked) == 2
@@ -196,7 +196,7 @@ async def test_an_error_is_no_proof_that_nothing_happened(
         assert await ambiguous(hf) == [("doc-42", "pay", bank.asked[0])]
         assert len(bank.asked) == 1
         (call,) = [call async for call in hf.ambiguous()]
-        await hf.resolve("doc-42", call.call, result={"receipt": 1})
+        await hf.run("doc-42").resolve(call.call, result={"receipt": 1})
         assert await hf.run("doc-42").result(timeout=60) == {"receipt": {"receipt": 1}}
 
 
@@ -230,7 +230,7 @@ async def test_a_run_in_memory_is_written_down_before_it(house: House, hf: Holdf
     async with house.worker(hf, graph):
         run = await hf.start(graph, id="doc-42", durability="on_pause")
         assert await run.result(timeout=60) == {"receipt": {"receipt": 100}}
-        assert (await hf.get("doc-42")).status == "finished"
+        assert (await hf.run("doc-42").get()).status == "finished"
     kinds = [entry.kind for entry in (await run.history()).entries]
     assert kinds == ["intent", "call", "node", "finished"]
 
@@ -245,7 +245,7 @@ async def test_a_tenant_sees_only_its_own(house: House, hf: Holdfast, bank: Bank
         (call,) = [call async for call in hf.ambiguous(tenant="acme")]
         assert call.tenant == "acme"
         with pytest.raises(RunNotFound):
-            await hf.resolve("doc-42", call.call, result=1)
+            await hf.run("doc-42").resolve(call.call, result=1)
 
 
 async def test_a_run_that_is_cancelled_is_listed_no_more(
@@ -311,10 +311,10 @@ async def test_a_result_that_it_cannot_have_returned_is_asked_for_again(
         run = await hf.start(graph, id="doc-42")
         await house.quiet(worker)
         (call,) = [call async for call in hf.ambiguous()]
-        await hf.resolve("doc-42", call.call, result="seven")
+        await hf.run("doc-42").resolve(call.call, result="seven")
         await house.quiet(worker)
         (again,) = [call async for call in hf.ambiguous()]
         assert again.key == call.key
         assert "not the result that was said: Expected `int`" in (await run.get()).waits[0].about
-        await hf.resolve("doc-42", again.call, result=7)
+        await hf.run("doc-42").resolve(again.call, result=7)
         assert await run.result(timeout=60) == {"receipt": 7}

@@ -367,16 +367,16 @@ async def test_a_signal_to_a_run_that_has_ended_says_how_it_ended(
         await hf.start(waiting, id="cancelled")
         await hf.start(waiting, id="expired", expires=60)
         await house.quiet(worker)
-        await hf.cancel("cancelled", reason="enough")
+        await hf.run("cancelled").cancel("enough")
         await house.move(60.2, worker)
         for id in ("finished", "failed", "cancelled", "expired"):
             before = await item_of_head(hf, id), await journal_items(hf, id)
             with pytest.raises(RunEnded) as refused:
-                await hf.signal(id, "decision", "late")
+                await hf.run(id).signal("decision", "late")
             assert refused.value.status == id
             assert (await item_of_head(hf, id), await journal_items(hf, id)) == before
         with pytest.raises(RunNotFound):
-            await hf.signal("unknown", "decision")
+            await hf.run("unknown").signal("decision")
         assert await store_of(hf).table.get(RunKey("default", "unknown").head) is None
 
 

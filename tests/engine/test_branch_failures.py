@@ -425,7 +425,7 @@ async def test_a_visit_has_a_key_of_its_own_in_every_branch_and_after_a_resume(
         await house.quiet(worker)
     async with house.worker(second, graph) as worker:
         for number in range(2):
-            await second.signal("r", "go", signal_id=str(number))
+            await second.run("r").signal("go", signal_id=str(number))
             await house.quiet(worker)
         await second.run("r", graph=graph).result(timeout=60)
     assert len(keys) == 10

@@ -51,7 +51,7 @@ async def test_a_worker_that_leaves_lets_branches_run_to_their_next_boundary(
     gate.open()
     await leaving
     assert counts == {"early": 3}
-    row = await second.get("r")
+    row = await second.run("r").get()
     assert (row.status, row.owner, row.node) == ("running", None, "later x3")
     async with either.worker(second, graph):
         assert (await second.run("r", graph=graph).result(timeout=60))["log"] == [0, 1, 2]
@@ -81,13 +81,13 @@ async def test_a_worker_that_leaves_cancels_what_takes_too_long_and_keeps_the_wa
     either.clock.advance(1800)
     async with either.worker(second, graph) as other:
         await either.quiet(other)
-        row = await second.get("r")
+        row = await second.run("r").get()
         assert row.status == "waiting"
         assert {wait.since_ms for wait in row.waits} == {began}
         assert counts["b"] == 2
         assert counts["a"] == counts["w3"] == 1
         for name in ("a", *(f"w{n}" for n in range(10))):
-            await second.signal("r", name, name)
+            await second.run("r").signal(name, name)
             await either.quiet(other)
         log = (await second.run("r", graph=graph).result(timeout=60))["log"]
     assert log == ["a", "through", *(f"w{n}" for n in range(10))]
@@ -135,7 +135,7 @@ async def dies_at(house: House, number: int, side: Side) -> bool:
         await worker.stop()
         return False
     async with house.worker(client, graph, lease_seconds=10):
-        while (await client.get(id)).status != "finished":
+        while (await client.run(id).get()).status != "finished":
             await house.clock.asleep(3)
             house.clock.advance(1)
         result = await run.result(timeout=60)
@@ -152,7 +152,7 @@ async def test_a_run_is_cancelled_while_branches_run(either: House) -> None:
     async with either.worker(hf, graph) as worker:
         run = await hf.start(graph, id="r")
         await gate.waited_at(2)
-        await hf.cancel("r", reason="enough")
+        await hf.run("r").cancel("enough")
         await either.quiet(worker)
         assert gate.inside == 0
         assert (await run.get()).status == "cancelled"
@@ -170,11 +170,11 @@ async def test_branches_of_another_process_end_at_the_next_write_after_a_cancell
         await hf.start(graph, id="r")
         await gate.waited_at()
         await other_gate.waited_at()
-        await client.cancel("r")
+        await client.run("r").cancel()
         gate.open()
         await either.quiet(worker)
         assert other_gate.inside == 0
-        assert (await client.get("r")).status == "cancelled"
+        assert (await client.run("r").get()).status == "cancelled"
     kinds = await entries(client)
     assert kinds[-1] == ("cancelled", None)
     assert ("node", "b0") not in kinds
@@ -238,7 +238,7 @@ async def test_a_snapshot_while_branches_are_open_is_where_a_resume_begins(eithe
     other._kernel.snapshot_floor_bytes = 100
     async with either.worker(other, graph) as worker:
         for number in (7, 3, *(n for n in range(12) if n not in (3, 7))):
-            await other.signal("r", f"go{number}", number)
+            await other.run("r").signal(f"go{number}", number)
             await either.quiet(worker)
         log = (await other.run("r", graph=graph).result(timeout=60))["log"]
     assert log == [value for n in range(12) for value in (f"did {n}" * 40, n)] + [24]

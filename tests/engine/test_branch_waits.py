@@ -120,7 +120,7 @@ async def test_many_waits_are_kept_in_the_journal_with_their_times(house: House)
     house.clock.advance(60)
     other = house.open()
     async with house.worker(other, graph) as worker:
-        await other.signal("r", "go19", "last")  # which the row does not show
+        await other.run("r").signal("go19", "last")  # which the row does not show
         await house.quiet(worker)
         assert await waits_in_journal(other) == written
         shown = (await item_of_head(other, "r"))["waits"]
@@ -160,11 +160,11 @@ async def test_a_resume_runs_no_branch_that_still_waits(either: House) -> None:
         await either.quiet(worker)
     assert counts == {"a": 1, "b": 1, "c": 1}
     async with either.worker(second, graph) as worker:
-        await second.signal("r", "b", "B")
+        await second.run("r").signal("b", "B")
         await either.quiet(worker)
         assert counts == {"a": 1, "b": 2, "c": 1}
         for name in "ac":
-            await second.signal("r", name, name.upper())
+            await second.run("r").signal(name, name.upper())
             await either.quiet(worker)
         assert await second.run("r", graph=graph).result(timeout=60) == {"log": ["A", "B", "C"]}
     assert counts == {"a": 2, "b": 2, "c": 2}
@@ -187,7 +187,7 @@ async def test_a_branch_goes_on_with_its_answer_while_another_is_busy(
         run = await hf.start(graph, id="r")
         await gate.waited_at()
         await either.clock.asleep(4)  # three of the worker, and one between two looks
-        await (client if from_outside else hf).signal("r", "go", "gone")
+        await (client if from_outside else hf).run("r").signal("go", "gone")
         if from_outside:
             either.clock.advance(5)
         async with asyncio.timeout(60):

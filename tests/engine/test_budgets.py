@@ -172,7 +172,7 @@ async def test_bad_budgets_and_prices_nobody_knows(house: House) -> None:
         return {"asked": len(model.asked)}
 
     graph, hf = graph_of(node), house.open(models={"cheap": model})
-    with pytest.raises(InvalidRequest, match="budget is a Budget"):
+    with pytest.raises(InvalidRequest, match="budget must be a Budget"):
         await hf.start(graph, budget=5)  # pyright: ignore[reportArgumentType]
     async with house.worker(hf, graph):
         run = await hf.start(graph, id="doc-42", budget=Budget(usd=1))

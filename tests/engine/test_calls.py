@@ -323,7 +323,7 @@ async def test_an_answer_is_durable_before_the_next_call_goes_by_it(
         return 7
 
     async def use(n: int) -> int:
-        history = (await hf.history("doc-42")).entries
+        history = (await hf.run("doc-42").history()).entries
         recorded.append([entry.details["call"] for entry in history if entry.kind == "call"])
         return n
 

@@ -37,7 +37,7 @@ async def test_a_waiting_run_is_cancelled(either: House) -> None:
     async with either.worker(hf, WAITING) as worker:
         run = await hf.start(WAITING, id="doc-42")
         await either.quiet(worker)
-        await client.cancel("doc-42", reason="the customer called")
+        await client.run("doc-42").cancel("the customer called")
         row = await run.get()
         assert (row.status, row.owner, row.due_at) == ("cancelled", None, None)
         assert row.failure is not None
@@ -148,15 +148,15 @@ async def test_a_node_of_another_process_ends_at_its_next_write(either: House) -
     async with either.worker(hf, graph) as worker:
         run = await hf.start(graph, id="doc-42")
         await gate.waited_at()
-        await client.cancel("doc-42", reason="from afar")
-        row = await client.get("doc-42")
+        await client.run("doc-42").cancel("from afar")
+        row = await client.run("doc-42").get()
         assert (row.status, row.owner) == ("running", worker.id)  # its owner closes it
         gate.open()
         with pytest.raises(RunCancelled, match="from afar"):
             await run.result(timeout=60)
         await either.quiet(worker)
     assert ran == []
-    row = await client.get("doc-42")
+    row = await client.run("doc-42").get()
     assert (row.status, row.owner) == ("cancelled", None)
 
 
@@ -171,12 +171,12 @@ async def test_to_cancel_twice_is_to_cancel_once(either: House) -> None:
     async with either.worker(hf, graph) as worker:
         run = await hf.start(graph, id="doc-42")
         await gate.waited_at()
-        reasons = [client.cancel("doc-42", reason=f"reason {n}") for n in range(3)]
+        reasons = [client.run("doc-42").cancel(f"reason {n}") for n in range(3)]
         await asyncio.gather(*reasons)
-        await client.cancel("doc-42", reason="again")
-        await hf.cancel("doc-42", reason="and again")
+        await client.run("doc-42").cancel("again")
+        await hf.run("doc-42").cancel("and again")
         await either.quiet(worker)
-        await client.cancel("doc-42", reason="for good")
+        await client.run("doc-42").cancel("for good")
     assert [entry.kind for entry in (await run.history()).entries] == ["cancelled"]
     assert (await run.get()).status == "cancelled"
 
@@ -200,9 +200,9 @@ async def test_a_run_that_has_ended_cannot_be_cancelled(house: House, hf: Holdfa
         assert refused.value.status == run.id
         assert (await run.get(), await journal_items(hf, run.id)) == before
     with pytest.raises(RunNotFound):
-        await hf.cancel("nothing")
+        await hf.run("nothing").cancel()
     with pytest.raises(InvalidRequest):
-        await hf.cancel("finished", reason=5)  # type: ignore[arg-type]
+        await hf.run("finished").cancel(5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", ["timer", "retry"])
@@ -281,7 +281,7 @@ async def test_a_run_that_is_to_be_cancelled_is_not_quarantined_instead(
     row_written = between.hold(is_cancelled_row, side="after")
     async with house.worker(losing, other_code(), resumes_max=1) as worker:
         await quarantine.reached()
-        cancelling = asyncio.ensure_future(client.cancel("doc-42", reason="the customer called"))
+        cancelling = asyncio.ensure_future(client.run("doc-42").cancel("the customer called"))
         await row_written.reached()
         if cut_off:
             cancelling.cancel()  # a worker carries out what stands in the row
@@ -291,7 +291,7 @@ async def test_a_run_that_is_to_be_cancelled_is_not_quarantined_instead(
         quarantine.release()
         await house.quiet(worker)
         assert worker.counts["quarantined"] == 0
-    row = await hf.get("doc-42")
+    row = await hf.run("doc-42").get()
     assert row.status == "cancelled"
     assert row.failure is not None
     assert row.failure.message == "the customer called"
@@ -315,9 +315,9 @@ async def test_a_run_that_is_to_be_cancelled_does_not_fall_into_quarantine(
     monkeypatch.setattr(run_exit.owner_writes, "end_write", refused)
     async with house.worker(losing, other_code(), resumes_max=1) as worker:
         await quarantine.reached()
-        await hf.cancel("doc-42")
+        await hf.run("doc-42").cancel()
         quarantine.release()
         await house.quiet(worker)
         await house.move(1, worker)
         assert worker.counts["quarantined"] == 0
-    assert (await hf.get("doc-42")).status == "cancelled"
+    assert (await hf.run("doc-42").get()).status == "cancelled"

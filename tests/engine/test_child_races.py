@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 import pytest
 
-from holdfast import Graph, Holdfast
+from holdfast import Graph, Holdfast, RunFilter
 from holdfast.records.keys import child_key
 from holdfast.storage import Key, Put
 from holdfast.storage.operations import GetItem, Operation, WriteItem
@@ -84,13 +84,13 @@ async def test_an_owner_that_stalls_while_it_starts_a_child(
             await house.move(seconds, worker)
         got = await client.run(PARENT).result(timeout=60)
         assert got == {"got": {"n": 4} if again else None}
-        history = [entry.kind for entry in (await client.history(PARENT)).entries]
+        history = [entry.kind for entry in (await client.run(PARENT).history()).entries]
         hold.release()
         await asyncio.wait(work_of(stalled))
         for _ in range(2):
             await house.move(1, worker)
     kill(stalled)
-    assert [entry.kind for entry in (await client.history(PARENT)).entries] == history
+    assert [entry.kind for entry in (await client.run(PARENT).history()).entries] == history
     # One that was made may have finished before its parent ended.
     made = again or (point, side) == ("row", "after")
     assert set(await statuses(client)) <= ({"finished"} if made else {"cancelled"})
@@ -103,7 +103,7 @@ async def check(hf: Holdfast) -> None:
     assert [entry.id for entry in page.runs if entry.id != PARENT] in (["child"], [])
     assert [entry.status for entry in page.runs if entry.status in ("running", "waiting")] == []
     for entry in page.runs:
-        assert (await hf.get(entry.id)).due_at is None
+        assert (await hf.run(entry.id).get()).due_at is None
 
 
 async def test_a_child_that_was_cancelled_before_it_was_made(either: House) -> None:
@@ -120,17 +120,17 @@ async def test_a_child_that_was_cancelled_before_it_was_made(either: House) -> N
         for seconds in (LEASE_SECONDS + 1, 1, 1):
             await either.move(seconds, worker)
         await client.run(PARENT).result(timeout=60)
-        child = await client.get("child")
+        child = await client.run("child").get()
         assert (child.status, child.graph, child.parent) == ("cancelled", "twice", PARENT)
         assert (child.nodes_run, child.due_at) == (0, None)
-        assert child.user == (await client.get(PARENT)).user is not None
+        assert child.user == (await client.run(PARENT).get()).user is not None
         hold.release()
         await asyncio.wait(work_of(stalled))
         await either.move(1, worker)
     kill(stalled)
-    after = await client.get("child")
+    after = await client.run("child").get()
     assert (after.generation, after.status) == (child.generation, "cancelled")
-    assert [one.id for one in (await client.list(status="cancelled")).runs] == ["child"]
+    assert [one.id for one in (await client.list(RunFilter(status="cancelled"))).runs] == ["child"]
 
 
 async def test_a_cancelled_parent_starts_nothing_any_more(house: House) -> None:
@@ -141,14 +141,14 @@ async def test_a_cancelled_parent_starts_nothing_any_more(house: House) -> None:
     async with house.worker(inner, scene.graph, TWICE) as worker:
         await inner.start(scene.graph, id=PARENT)
         await hold.reached()
-        await client.cancel(PARENT)
+        await client.run(PARENT).cancel()
         hold.release()
         await house.quiet(worker)
-        row = await client.get(PARENT)
+        row = await client.run(PARENT).get()
         assert (row.status, row.owner, row.due_at) == ("cancelled", None, None)
     assert scene.runs == 1
     assert await statuses(client) == ["cancelled"]
-    assert (await client.get("child")).nodes_run == 0
+    assert (await client.run("child").get()).nodes_run == 0
 
 
 @pytest.mark.parametrize("point", ["flag", "item", "row"])
@@ -215,9 +215,9 @@ async def test_whenever_a_worker_dies_a_family_is_whole(house: House, side: Side
 
 async def whole(hf: Holdfast, tenant: str) -> None:
     assert await hf.run(PARENT).result(timeout=60) == {"got": [3, 5]}
-    children = await hf.children(PARENT)
+    children = await hf.run(PARENT).children()
     assert sorted(child.graph for child in children) == ["asks", "inner", "inner"]
-    grown = [one for child in children for one in await hf.children(child.id)]
+    grown = [one for child in children for one in await hf.run(child.id).children()]
     assert [one.graph for one in grown] == ["twice", "twice"]
     found = {entry.id: entry.status for entry in (await hf.list()).runs}
     assert found == {
@@ -227,7 +227,7 @@ async def whole(hf: Holdfast, tenant: str) -> None:
         **{one.id: "finished" for one in grown},
     }
     for id in found:
-        assert (await hf.get(id)).due_at is None, id
+        assert (await hf.run(id).get()).due_at is None, id
         # The end of each was told once, and what its partition names is there.
         item = await store_of(hf).table.get(Key(f"RUN#{tenant}#{id}", "HEAD"))
         assert item is not None
@@ -245,4 +245,4 @@ async def test_what_a_stalled_owner_names_is_no_run(house: House) -> None:
     late = {"PK": key.pk, "SK": key.sk, "graph": "twice", "ttl": head["ttl"]}
     await store_of(client).table.write_many([Put({**head, "children": True}), Put(late)])
     assert await named_children(client) == ["late"]
-    assert await client.children(PARENT) == []
+    assert await client.run(PARENT).children() == []

@@ -62,15 +62,15 @@ async def test_the_result_of_a_child_comes_back(either: House) -> None:
         run = await hf.start(graph, id=PARENT)
         assert await run.result(timeout=60) == {"got": {"n": 42}}
         await either.quiet(worker)
-    (child,) = await hf.children(PARENT)
+    (child,) = await hf.run(PARENT).children()
     assert (child.graph, child.status, child.tenant) == ("twice", "finished", "default")
-    assert (await hf.get(child.id)).parent == PARENT
-    assert (await hf.get(PARENT)).parent is None
-    assert await hf.children(child.id) == []
-    kinds = [entry.kind for entry in (await hf.history(PARENT)).entries]
+    assert (await hf.run(child.id).get()).parent == PARENT
+    assert (await hf.run(PARENT).get()).parent is None
+    assert await hf.run(child.id).children() == []
+    kinds = [entry.kind for entry in (await hf.run(PARENT).history()).entries]
     assert kinds == ["child", "signal", "node", "finished"]
     # Nothing is left to be done for either.
-    assert [(await hf.get(id)).due_at for id in (PARENT, child.id)] == [None, None]
+    assert [(await hf.run(id).get()).due_at for id in (PARENT, child.id)] == [None, None]
 
 
 async def test_a_result_is_a_state_of_the_childs_type(house: House, hf: Holdfast) -> None:
@@ -83,7 +83,7 @@ async def test_a_result_is_a_state_of_the_childs_type(house: House, hf: Holdfast
 
     async with house.worker(hf, graph, TWICE):
         await (await hf.start(graph, id=PARENT)).result(timeout=60)
-    (child,) = await hf.children(PARENT)
+    (child,) = await hf.run(PARENT).children()
     assert seen == [(f"<child {child.id!r}>", {"n": 2})]
 
 
@@ -124,15 +124,15 @@ async def test_how_a_child_ended_comes_back_once(house: House, how: str) -> None
         run = await hf.start(graph, id=PARENT, expires=1000)
         await house.quiet(worker)
         if how == "cancelled":
-            await hf.cancel("child", reason="no longer wanted")
+            await hf.run("child").cancel("no longer wanted")
         elif how == "expired":
-            await hf.extend(PARENT, expires=5000)
+            await hf.run(PARENT).extend(5000)
             await house.move(1001, worker)
         elif how == "quarantined":
             head = await item_of_head(hf, "child")
             broken = {"PK": head["PK"], "SK": f"J#{head['generation']}#00000001"}
             await store_of(hf).table.write_many([Put({**broken, "ttl": head["ttl"]})])
-            await hf.signal("child", "answer")
+            await hf.run("child").signal("answer")
         await house.quiet(worker)
         await house.move(1, worker)
         await run.signal("more")
@@ -141,7 +141,7 @@ async def test_how_a_child_ended_comes_back_once(house: House, how: str) -> None
     assert str(runs[0]) == str(runs[1])
     if how == "failed":
         assert "ValueError: out of paper" in str(runs[0])
-    taken = [entry for entry in (await hf.history(PARENT)).entries if entry.kind == "signal"]
+    taken = [entry for entry in (await hf.run(PARENT).history()).entries if entry.kind == "signal"]
     assert [entry.details["name"] for entry in taken] == ["%child.child", "more"]
 
 
@@ -174,8 +174,8 @@ async def test_many_children_at_once(either: House) -> None:
         await either.quiet(worker)
     assert await statuses(hf) == ["finished"] * count
     assert entered <= count + 1
-    ids = [entry.details["id"] for entry in (await hf.history(PARENT)).entries[:count]]
-    assert sorted(ids) == sorted(child.id for child in await hf.children(PARENT))
+    ids = [entry.details["id"] for entry in (await hf.run(PARENT).history()).entries[:count]]
+    assert sorted(ids) == sorted(child.id for child in await hf.run(PARENT).children())
 
 
 async def test_plain_functions_have_children_too(house: House, hf: Holdfast) -> None:
@@ -195,7 +195,7 @@ async def test_plain_functions_have_children_too(house: House, hf: Holdfast) -> 
     async with house.worker(hf, graph, TWICE, ASKS) as worker:
         run = await hf.start(graph, id=PARENT)
         await house.quiet(worker)
-        await hf.signal("asked", "answer", "yes")
+        await hf.run("asked").signal("answer", "yes")
         got = await run.result(timeout=60)
     assert got == {"first": {"n": 2}, "second": {"n": 8}, "third": {"answer": "yes"}}
 
@@ -215,7 +215,7 @@ async def test_a_parent_that_waits_costs_nothing(house: House) -> None:
         for _ in range(10):
             await house.move(5_000, worker)
         assert calls_of(hf, *RUN_PURPOSES) == before
-        await hf.signal("child", "answer", "late")
+        await hf.run("child").signal("answer", "late")
         assert await run.result(timeout=60) == {"got": {"answer": "late"}}
 
 
@@ -237,7 +237,7 @@ async def test_a_node_that_is_tried_again_finds_its_child(either: House) -> None
         run = await hf.start(graph, id=PARENT)
         assert await run.result(timeout=60) == {"got": {"n": 2}}
         await either.quiet(worker)
-    assert [child.id for child in await hf.children(PARENT)] == ["try-1"]
+    assert [child.id for child in await hf.run(PARENT).children()] == ["try-1"]
     assert await named_children(hf) == ["try-1"]
 
 
@@ -251,12 +251,12 @@ async def test_once_the_journal_has_it_nothing_is_asked_or_written(house: House)
     async with house.worker(hf, graph, ASKS) as worker:
         run = await hf.start(graph, id=PARENT)
         await house.quiet(worker)
-    ids = [child.id for child in await hf.children(PARENT)]
+    ids = [child.id for child in await hf.run(PARENT).children()]
     later, stage = staged(house)
     touched: list[str] = []
     stage.lose(lambda operation: bool(touched.append(repr(operation))), carried_out=True)
     async with house.worker(later, graph) as worker:
-        await later.signal(PARENT, "go on")
+        await later.run(PARENT).signal("go on")
         state = await run.result(timeout=60)
     assert sorted(state["ids"]) == sorted(ids)
     before_end = [one for one in touched if "CHILD#" in one or any(id in one for id in ids)]
@@ -280,12 +280,12 @@ async def test_a_node_without_a_checkpoint_finds_its_child_after_a_crash(house: 
     run = await first.start(graph, id=PARENT)
     await gate.waited_at()
     kill(worker)
-    (child,) = await first.children(PARENT)
+    (child,) = await first.run(PARENT).children()
     async with house.worker(house.open(), graph, ASKS) as heir:
         await house.move(1001, heir)
         assert await run.result(timeout=60) == {"child": child.id}
         await house.quiet(heir)
-    assert [one.id for one in await first.children(PARENT)] == [child.id]
+    assert [one.id for one in await first.run(PARENT).children()] == [child.id]
 
 
 @pytest.mark.parametrize("pausable", ["no", "blocking"])
@@ -302,9 +302,9 @@ async def test_what_a_node_may_wait_for(house: House, hf: Holdfast, pausable: An
             with pytest.raises(RunFailed) as failed:
                 await run.result(timeout=60)
             assert failed.value.kind == NotPausable.__name__
-            assert (await hf.get("child")).status == "cancelled"
+            assert (await hf.run("child").get()).status == "cancelled"
             return
-        await hf.signal("child", "answer", 1)
+        await hf.run("child").signal("answer", 1)
         assert await run.result(timeout=60) == {"got": {"answer": 1}}
 
 
@@ -318,7 +318,7 @@ async def test_whoever_awaits_a_child_twice_gets_the_same(either: House) -> None
     async with either.worker(hf, graph, ASKS) as worker:
         run = await hf.start(graph, id=PARENT)
         await either.quiet(worker)
-        await hf.signal("child", "answer", "yes")
+        await hf.run("child").signal("answer", "yes")
         assert await run.result(timeout=60) == {"got": [{"answer": "yes"}] * 3}
 
 
@@ -369,7 +369,7 @@ async def test_an_end_that_an_earlier_visit_took_is_not_waited_for(house: House)
     async with house.worker(hf, graph, ASKS) as worker:
         run = await hf.start(graph, id=PARENT)
         await house.quiet(worker)
-        await hf.signal("child", "answer", 1)
+        await hf.run("child").signal("answer", 1)
         state = await run.result(timeout=60)
     assert state == {"got": {"answer": 1}, "error": "ResultTaken"}
 
@@ -395,7 +395,7 @@ async def test_an_end_is_known_before_the_childs_row_says_so(house: House) -> No
         run = await hf.start(graph, id=PARENT)
         await house.quiet(parents, children)
         await house.move(1, parents, children)
-        await other.signal("child", "answer", 1)
+        await other.run("child").signal("answer", 1)
         await hold.reached()
         await house.move(1, parents)
         assert await run.result(timeout=60) == {"error": "ResultTaken"}
@@ -430,7 +430,7 @@ async def test_of_two_branches_that_await_a_child_one_is_told(house: House, cras
     await worker.start()
     run = await hf.start(graph, id=PARENT)
     await house.quiet(worker)
-    await hf.signal("child", "answer", 1)
+    await hf.run("child").signal("answer", 1)
     if crash:
         await gate.waited_at()
         kill(worker)
@@ -489,8 +489,8 @@ async def test_a_strangers_id_is_refused_and_nothing_is_written(either: House) -
         await (await inner.start(graph, id=PARENT)).result(timeout=60)
     assert len(errors) == 2
     assert writes == [0]
-    assert await hf.children(PARENT) == []
-    assert (await hf.get("stranger")).parent is None
+    assert await hf.run(PARENT).children() == []
+    assert (await hf.run("stranger").get()).parent is None
 
 
 async def test_bad_requests_are_refused_before_anything_is_written(house: House) -> None:
@@ -554,9 +554,9 @@ async def test_the_ids_of_parents_may_be_long(house: House, hf: Holdfast, id: st
     async with house.worker(hf, graph, TWICE):
         run = await hf.start(graph, id=id)
         assert await run.result(timeout=60) == {"got": {"n": 2}}
-    (child,) = await hf.children(id)
+    (child,) = await hf.run(id).children()
     assert child.id[:20] == id[:20]
-    assert (await hf.get(child.id)).status == "finished"  # it is an id like any other
+    assert (await hf.run(child.id).get()).status == "finished"  # it is an id like any other
 
 
 # --- whose they are -------------------------------------------------------------------------------
@@ -575,7 +575,7 @@ async def test_what_a_child_has_of_its_parent_and_what_of_its_own(either: House)
         run = await hf.start(graph, id=PARENT, user="ann", labels={"a": "b"}, expires=1000)
         await run.result(timeout=60)
         await either.quiet(worker)
-    parent, plain, pooled = [await hf.get(id) for id in (PARENT, "plain", "pooled")]
+    parent, plain, pooled = [await hf.run(id).get() for id in (PARENT, "plain", "pooled")]
     assert plain.user == pooled.user == parent.user is not None
     assert (plain.labels, pooled.labels) == ({}, {"kind": "page", "pool": "gpu"})
     assert {row.tenant for row in (plain, pooled)} == {"acme"}
@@ -583,9 +583,9 @@ async def test_what_a_child_has_of_its_parent_and_what_of_its_own(either: House)
     # Nobody else sees any of it.
     other = either.open(tenant="other")
     with pytest.raises(RunNotFound):
-        await other.children(PARENT)
+        await other.run(PARENT).children()
     with pytest.raises(RunNotFound):
-        await other.get("plain")
+        await other.run("plain").get()
 
 
 async def test_runs_of_other_tenants_are_nobodys_children(house: House) -> None:
@@ -599,12 +599,12 @@ async def test_runs_of_other_tenants_are_nobodys_children(house: House) -> None:
         for tenant in ("one", "two"):
             await hf.start(graph, id=PARENT, tenant=tenant)
         await house.quiet(worker)
-        await hf.signal("child", "answer", 1, tenant="one")
+        await hf.run("child", tenant="one").signal("answer", 1)
         result = await hf.run(PARENT, tenant="one").result(timeout=60)
         await house.quiet(worker)
         assert result == {"got": {"answer": 1}}
-        assert (await hf.get(PARENT, tenant="two")).status == "waiting"
-        assert (await hf.get("child", tenant="two")).status == "waiting"
+        assert (await hf.run(PARENT, tenant="two").get()).status == "waiting"
+        assert (await hf.run("child", tenant="two").get()).status == "waiting"
 
 
 async def test_a_childs_graph_may_be_left_to_other_pools(house: House, hf: Holdfast) -> None:
@@ -615,7 +615,7 @@ async def test_a_childs_graph_may_be_left_to_other_pools(house: House, hf: Holdf
     async with house.worker(hf, graph, TWICE) as worker:
         run = await hf.start(graph, id=PARENT)
         await house.move(1, worker)
-        assert (await hf.get("child")).owner is None
+        assert (await hf.run("child").get()).owner is None
         async with house.worker(house.open(), TWICE, pools=["gpu"]) as other:
             await house.move(1, worker, other)
             await house.move(1, worker, other)
@@ -635,11 +635,11 @@ async def test_a_session_waits_for_a_parent_and_not_for_its_children(house: Hous
         for id in ("first", "second"):
             await hf.start(graph, id=id, session="chat")
         await house.quiet(worker)
-        assert (await hf.get("second")).reason == "queued"
-        assert (await hf.get("child-first")).session is None
-        await hf.signal("child-first", "answer")
+        assert (await hf.run("second").get()).reason == "queued"
+        assert (await hf.run("child-first").get()).session is None
+        await hf.run("child-first").signal("answer")
         await house.quiet(worker)
-        await hf.signal("child-second", "answer")
+        await hf.run("child-second").signal("answer")
         await hf.run("second").result(timeout=60)
     assert order == ["first", "second"]
 
@@ -672,15 +672,15 @@ async def test_a_run_in_memory_is_written_down_for_its_children(house: House) ->
         run = await hf.start(graph, id=PARENT, durability="on_pause")
         assert await run.result(timeout=60) == {"got": {"n": 2}}
         await house.quiet(worker)
-    assert (await hf.get("child")).parent == PARENT
+    assert (await hf.run("child").get()).parent == PARENT
     assert await statuses(hf) == ["finished"]
 
 
 async def test_the_face_that_blocks_lists_them_as_well(house: House, hf: Holdfast) -> None:
     with pytest.raises(RunNotFound):
-        await hf.children("nobody")
+        await hf.run("nobody").children()
     with pytest.raises(InvalidName):
-        await hf.children("no#id")
+        await hf.run("no#id").children()
 
 
 async def test_the_inbox_has_the_end_of_a_child_once(house: House, hf: Holdfast) -> None:
@@ -724,7 +724,7 @@ async def test_what_a_child_costs(house: House) -> None:
         # The flag 1, what names the child 1, its row with its places in both indexes 3.
         assert at["one"] - at["begin"] == 5
         assert at["two"] - at["one"] == 4
-        await hf.signal("one", "answer", 1)
+        await hf.run("one").signal("answer", 1)
         await run.result(timeout=60)
 
 
@@ -735,7 +735,7 @@ async def test_the_return_of_a_child_costs_what_a_signal_does(house: House) -> N
         run = await hf.start(graph, id=PARENT)
         await house.quiet(worker)
         before = run_units(hf)
-        await hf.signal("child", "answer", 1)
+        await hf.run("child").signal("answer", 1)
         await run.result(timeout=60)
         await house.quiet(worker)
         # The child: its signal 1, woken 4, what it took, node and end 1, ended 3. The parent: told

@@ -128,7 +128,7 @@ async def test_a_thousand_nodes_with_4_kb_of_state_cost_at_most_1100_units(
     follows = [item for item in await journal_items(hf, "doc-42") if item["SK"][-8:].isdigit()]
     read = [item for item in follows if journal_position(item["SK"]) >= pointer]
     async with house.worker(second, graph) as worker:
-        await second.signal("doc-42", "decision", True)
+        await second.run("doc-42").signal("decision", True)
         await house.quiet(worker)
     assert (await run.result(timeout=60))["answer"] is True
     # made 3, 999 nodes, the pause 4, the signal 1, woken 4, ended 3; and the snapshots in
@@ -215,16 +215,16 @@ async def test_readers_need_nothing_that_is_before_the_snapshot(either: House) -
     async with either.worker(first, graph) as worker:
         run = await first.start(graph, large, id="doc-42")
         await either.quiet(worker)
-        expected = await first.get("doc-42")
+        expected = await first.run("doc-42").get()
     records = len(await journal_items(first, "doc-42"))
     assert await forget_what_is_covered(first, "doc-42") > 1
     async with either.worker(second, graph) as worker:
-        await second.signal("doc-42", "decision", "yes")
+        await second.run("doc-42").signal("decision", "yes")
         await either.quiet(worker)
     state = await run.result(timeout=60)
     assert state["answer"] == "yes"
     assert (state["n"], state["scan"]) == (40, large["scan"])
-    row = await second.get("doc-42")
+    row = await second.run("doc-42").get()
     assert row.nodes_run == expected.nodes_run + 1
     # The input is no record of its number; the last node is, with the signal that it took.
     assert row.journal_records == records
@@ -276,10 +276,10 @@ async def test_a_signal_that_was_taken_before_the_snapshot_does_not_count_again(
         await house.quiet(worker)
     assert await forget_what_is_covered(hf, "doc-42") > 1
     async with house.worker(eager(other), graph) as worker:
-        await other.signal("doc-42", "go", "one", signal_id="s1")
+        await other.run("doc-42").signal("go", "one", signal_id="s1")
         await house.quiet(worker)
         assert (await run.get()).status == "waiting"
-        await other.signal("doc-42", "go", "two", signal_id="s2")
+        await other.run("doc-42").signal("go", "two", signal_id="s2")
         await house.quiet(worker)
     state = await run.result(timeout=60)
     assert (state["first"], state["again"]) == ("one", "two")
@@ -350,10 +350,10 @@ async def test_a_cancellation_and_a_result_read_from_the_snapshot(house: House) 
         assert await forget_what_is_covered(hf, id) > 1
     loaded = await load_run(client._kernel, head_of(await item_of_head(client, "done")))
     assert ("decision", "s1") in loaded.execution.taken
-    await client.cancel("stopped", reason="enough")
-    assert (await client.get("stopped")).status == "cancelled"
+    await client.run("stopped").cancel("enough")
+    assert (await client.run("stopped").get()).status == "cancelled"
     assert (await done.result(timeout=60))["n"] == 40
-    kinds = [entry.kind for entry in (await client.history("stopped")).entries]
+    kinds = [entry.kind for entry in (await client.run("stopped").history()).entries]
     assert kinds[-1] == "cancelled"
     assert len(kinds) < 41
 

@@ -115,7 +115,7 @@ async def all_but_one_finish(house: House, hf: Holdfast) -> int:
         for tenant in ("victim", "other"):
             for id in IDS:
                 if (tenant, id) != ("victim", "r0"):
-                    run = await hf.get(id, tenant=tenant)
+                    run = await hf.run(id, tenant=tenant).get()
                     assert run.status == "finished", (tenant, id)
         assert worker.health.ok
         seen = await hf.list(tenant="victim", limit=100)
@@ -143,11 +143,11 @@ async def test_a_row_that_cannot_be_read_stalls_no_other_run(
     assert len(told) == 1
     assert "RUN#victim#r0" in told[0].getMessage()
     calls = [
-        lambda: hf.get("r0", tenant="victim"),
+        lambda: hf.run("r0", tenant="victim").get(),
         lambda: hf.start(GRAPH, {}, id="r0", tenant="victim"),
-        lambda: hf.signal("r0", "go", tenant="victim"),
-        lambda: hf.cancel("r0", tenant="victim"),
-        lambda: hf.history("r0", tenant="victim"),
+        lambda: hf.run("r0", tenant="victim").signal("go"),
+        lambda: hf.run("r0", tenant="victim").cancel(),
+        lambda: hf.run("r0", tenant="victim").history(),
     ]
     for call in calls:
         with pytest.raises((ItemDamaged, JournalDamaged)):
@@ -163,10 +163,10 @@ async def test_a_row_that_makes_no_sense_stalls_no_other_run(
     change(house, "RUN#victim#r0", by)
     await all_but_one_finish(house, hf)
     calls = [
-        lambda: hf.get("r0", tenant="victim"),
-        lambda: hf.signal("r0", "go", tenant="victim"),
-        lambda: hf.history("r0", tenant="victim"),
-        lambda: hf.cancel("r0", tenant="victim"),
+        lambda: hf.run("r0", tenant="victim").get(),
+        lambda: hf.run("r0", tenant="victim").signal("go"),
+        lambda: hf.run("r0", tenant="victim").history(),
+        lambda: hf.run("r0", tenant="victim").cancel(),
     ]
     for call in calls:
         try:
@@ -223,7 +223,7 @@ async def test_damaged_rows_stall_no_other_run_on_any_engine(either: House) -> N
         for _ in range(3):
             await either.move(70, worker)
         for id in IDS:
-            assert (await hf.get(id, tenant="victim")).status == "finished"
+            assert (await hf.run(id, tenant="victim").get()).status == "finished"
         assert worker.health.ok
         page = await hf.list(tenant="victim", limit=100)
         assert {run.id for run in page.runs} | {*page.damaged} == {*bad, *IDS}
@@ -234,15 +234,15 @@ async def test_damaged_rows_stall_no_other_run_on_any_engine(either: House) -> N
 async def all_typed(hf: Holdfast, id: str, kind: str) -> None:
     """Do everything with a damaged run; only errors of Holdfast's may come of it."""
     calls: list[Callable[[], Awaitable[object]]] = [
-        lambda: hf.get(id, tenant="victim"),
+        lambda: hf.run(id, tenant="victim").get(),
         lambda: hf.start(GRAPH, {}, id=id, tenant="victim"),
-        lambda: hf.signal(id, "go", tenant="victim"),
-        lambda: hf.history(id, tenant="victim"),
-        lambda: hf.children(id, tenant="victim"),
-        lambda: hf.spending(id, tenant="victim"),
-        lambda: hf.extend(id, expires="40d", tenant="victim"),
-        lambda: hf.retry(id, tenant="victim"),
-        lambda: hf.cancel(id, tenant="victim"),
+        lambda: hf.run(id, tenant="victim").signal("go"),
+        lambda: hf.run(id, tenant="victim").history(),
+        lambda: hf.run(id, tenant="victim").children(),
+        lambda: hf.run(id, tenant="victim").spending(),
+        lambda: hf.run(id, tenant="victim").extend("40d"),
+        lambda: hf.run(id, tenant="victim").retry(),
+        lambda: hf.run(id, tenant="victim").cancel(),
     ]
     for number, call in enumerate(calls):
         try:
@@ -291,12 +291,12 @@ async def test_damaged_records_end_their_own_runs_only(either: House) -> None:
             await change_item(either, hf, Key(record["PK"], record["SK"]), RECORDS[kind])
         for id in (*bad, "good"):
             with suppress(HoldfastError):
-                await hf.signal(id, "go", tenant="victim")
+                await hf.run(id, tenant="victim").signal("go")
         for _ in range(4):
             await either.move(300, worker)
-        assert (await hf.get("good", tenant="victim")).status == "finished"
+        assert (await hf.run("good", tenant="victim").get()).status == "finished"
         for id, kind in bad.items():
-            status = (await hf.get(id, tenant="victim")).status
+            status = (await hf.run(id, tenant="victim").get()).status
             assert status == ("finished" if kind == "a thousand attributes" else "quarantined"), (
                 kind
             )
@@ -317,7 +317,7 @@ async def test_a_shard_full_of_rows_that_cannot_be_read(house: House) -> None:
         await house.move(1, worker)
         for tenant in ("victim", "other"):
             for id in IDS:
-                assert (await hf.get(id, tenant=tenant)).status == "finished"
+                assert (await hf.run(id, tenant=tenant).get()).status == "finished"
         assert worker.health.damaged == 150
 
 
@@ -334,7 +334,7 @@ async def test_a_record_that_cannot_be_read_quarantines_its_run_alone(house: Hou
         for id in ("bad", "good"):
             await hf.start(waits, {"text": incompressible(1, 3000)}, id=id)
         await house.quiet(worker)
-        await hf.signal("bad", "stored")
+        await hf.run("bad").signal("stored")
         with closing(sqlite3.connect(path_of(house), isolation_level=None)) as connection:
             rows = connection.execute(
                 "UPDATE items SET body = x'c1' WHERE pk = 'RUN#default#bad' AND sk LIKE 'J#%'"
@@ -342,13 +342,13 @@ async def test_a_record_that_cannot_be_read_quarantines_its_run_alone(house: Hou
             assert rows.rowcount >= 1
         for id in ("bad", "good"):
             try:
-                await hf.signal(id, "go")
+                await hf.run(id).signal("go")
             except HoldfastError:
                 assert id == "bad"
         for _ in range(6):
             await house.move(300, worker)
-        assert (await hf.get("good")).status == "finished"
-        assert (await hf.get("bad")).status == "quarantined"
+        assert (await hf.run("good").get()).status == "finished"
+        assert (await hf.run("bad").get()).status == "quarantined"
         with pytest.raises(RunQuarantined, match="cannot be read"):
             await hf.run("bad").result(timeout=1)
 
@@ -378,9 +378,9 @@ async def test_a_dead_worker_whose_row_cannot_be_read_is_reaped(house: House) ->
         await house.quiet(worker)
         for _ in range(30):
             await house.move(10, worker)
-            if (await hf.get("held")).status == "finished":
+            if (await hf.run("held").get()).status == "finished":
                 break
-        assert (await hf.get("held")).status == "finished"
+        assert (await hf.run("held").get()).status == "finished"
         assert await hf._store.table.get(("WORKER#" + name, "WORKER")) is None  # type: ignore[arg-type]
 
 

@@ -163,7 +163,7 @@ async def test_who_waits_for_others_does_not_count_among_the_tasks(house: House)
     await gate.waited_at()
     house.clock.advance(0.005)
     async with asyncio.timeout(5):
-        while len(calls_in((await hf.history("doc-42")).entries)) < 4:
+        while len(calls_in((await hf.run("doc-42").history()).entries)) < 4:
             pass
     kill(doomed)
     gate.open()
@@ -198,7 +198,7 @@ async def test_one_key_may_be_ambiguous_in_two_visits(house: House, hf: Holdfast
             await house.quiet(worker)
             (call,) = [call async for call in hf.ambiguous()]
             assert call.key == "order-7"
-            await hf.resolve("doc-42", call.call, result=n)
+            await hf.run("doc-42").resolve(call.call, result=n)
         assert await run.result(timeout=5) == {"first": 1, "second": 2}
 
 
@@ -221,7 +221,7 @@ async def test_a_call_whose_fate_is_unknown_does_not_go_stale(house: House, hf: 
         await house.move(61, worker)
         assert len(made) == 1
         (call,) = [call async for call in hf.ambiguous()]
-        await hf.resolve("doc-42", call.call, result=1)
+        await hf.run("doc-42").resolve(call.call, result=1)
         assert await run.result(timeout=5) == {"paid": 1}
 
 
@@ -329,7 +329,7 @@ async def test_each_call_in_doubt_is_listed_and_not_one_after_the_other(
         calls = [call async for call in hf.ambiguous()]
         assert len(calls) == 5
         for call in calls:
-            await hf.resolve("doc-42", call.call, result=1)
+            await hf.run("doc-42").resolve(call.call, result=1)
         assert await run.result(timeout=60) == {"paid": [1, 1, 1, 1, 1]}
 
 
@@ -467,7 +467,7 @@ async def test_who_says_what_cannot_be_a_result_is_asked_again(house: House, hf:
         for result in ("seven", [7], 7):
             await house.quiet(worker)
             (call,) = [call async for call in hf.ambiguous()]
-            await hf.resolve("doc-42", call.call, result=result)
+            await hf.run("doc-42").resolve(call.call, result=result)
         assert await run.result(timeout=60) == {"paid": 7}
 
 
@@ -499,7 +499,7 @@ async def test_an_account_that_was_opened_before_a_crash_catches_up(
     head = await read_row(kernel, tenant_key("doc-42"))
     assert head.budget is not None
     await accounts.open(head, head.budget, Spending(0, 10))
-    await hf.set_budget("doc-42", Budget(usd=2))
+    await hf.run("doc-42").set_budget(Budget(usd=2))
     later = msgspec.structs.replace(head, epoch=head.epoch + 1)
     await accounts.open(later, head.budget, Spending(0, 30))
     assert await read_granted(kernel, head) == Spending(0, 30)
@@ -524,7 +524,7 @@ async def test_a_call_in_doubt_is_listed_while_another_branch_goes_on(
         async with asyncio.timeout(60):
             while not (calls := [call async for call in hf.ambiguous()]):
                 pass
-        await hf.resolve("doc-42", calls[0].call, result=7)
+        await hf.run("doc-42").resolve(calls[0].call, result=7)
         gate.open()
         assert (await run.result(timeout=60))["log"] == [7, "through"]
         await house.quiet(worker)

@@ -129,14 +129,14 @@ async def test_another_process_sees_the_same(either: House) -> None:
     hf, other = either.open(), either.open()
     async with either.worker(hf, graph) as worker:
         run = await hf.start(graph, id="doc-42")
-        stream = other.events("doc-42")
+        stream = other.run("doc-42").events()
         async with asyncio.timeout(WAIT_SECONDS_MAX), aclosing(stream):
             assert [(await anext(stream)).node for _ in range(2)] == ["node0", "node1"]
             await either.quiet(worker)
             await run.signal("decision", "yes")
             rest = [entry async for entry in stream]
         assert kinds(rest) == ["signal", "node", "node", "finished"]
-    assert kinds((await other.history("doc-42")).entries)[2:] == kinds(rest)
+    assert kinds((await other.run("doc-42").history()).entries)[2:] == kinds(rest)
 
 
 async def test_without_following_it_yields_what_is_there_and_stops(
@@ -203,7 +203,7 @@ async def test_a_takeover_shows_its_fence(house: House) -> None:
     await worker.start()
     run = await first.start(graph, id="doc-42")
     await gate.waited_at()
-    stream = second.events("doc-42")
+    stream = second.run("doc-42").events()
     assert (await anext(stream)).kind == "node"
     kill(worker)
     gate.open()
@@ -232,7 +232,7 @@ async def test_a_cancelled_follower_leaves_nothing_behind(house: House, hf: Hold
 
 async def test_an_unknown_run_has_no_events(hf: Holdfast) -> None:
     with pytest.raises(RunNotFound):
-        await collected(hf.events("nothing"))
+        await collected(hf.run("nothing").events())
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["same process", "another"])
@@ -244,7 +244,7 @@ async def test_who_follows_a_run_that_expires_sees_that_and_later_comers_find_no
     async with house.worker(hf, graph) as worker:
         run = await hf.start(graph, id="doc-42", expires=3600)
         await house.quiet(worker)
-        stream = watching.events("doc-42")
+        stream = watching.run("doc-42").events()
         first = await anext(stream)
         await house.move(3600, worker)
         await reached(hf, "doc-42", "expired")
@@ -262,7 +262,7 @@ async def test_who_comes_too_late_for_a_record_is_told_that_it_is_gone(
     async with house.worker(hf, graph) as worker:
         await hf.start(graph, id="doc-42", expires=3600)
         await house.quiet(worker)
-        stream = hf.events("doc-42")
+        stream = hf.run("doc-42").events()
         assert (await anext(stream)).node == "node0"
         await house.move(3600, worker)
         await reached(hf, "doc-42", "expired")
@@ -276,7 +276,7 @@ async def test_a_blob_that_was_freed_meanwhile_is_no_damage(
     monkeypatch.setattr(events, "_BATCH_BYTES_MAX", 1)
     graph = chain("g", 3, lambda number: {"blob": incompressible(number, 20_000)})
     await _finished(hf, house, graph)
-    stream = hf.events("doc-42")
+    stream = hf.run("doc-42").events()
     assert (await anext(stream)).node == "node0"
     ttl = (await item_of_head(hf, "doc-42"))["ttl"]
     house.clock.advance(ttl - 1800 - house.clock.now_ms() / 1000)
@@ -296,7 +296,7 @@ async def test_a_record_that_is_missing_is_damage(
     gone = items[position - 1]
     await store_of(hf).table.write(Delete(Key(gone["PK"], gone["SK"])))
     with pytest.raises(JournalDamaged, match=f"record {position} "):
-        await hf.history("doc-42")
+        await hf.run("doc-42").history()
 
 
 async def test_a_run_whose_id_has_another_life_is_gone(house: House, hf: Holdfast) -> None:
@@ -317,13 +317,13 @@ async def test_a_run_whose_id_has_another_life_is_gone(house: House, hf: Holdfas
 
 async def test_every_cursor_leads_to_exactly_what_follows(house: House, hf: Holdfast) -> None:
     await _finished(hf, house, grouped())
-    whole = await collected(hf.events("doc-42"))
+    whole = await collected(hf.run("doc-42").events())
     assert kinds(whole) == ["node"] * 9 + ["finished"]
     assert any(entry.cursor.endswith(".2") for entry in whole), "records hold several events"
     assert len({entry.cursor for entry in whole}) == len(whole)
     for number, entry in enumerate(whole, 1):
-        assert await collected(hf.events("doc-42", after=entry.cursor)) == whole[number:]
-        assert (await hf.history("doc-42", cursor=entry.cursor)).entries == whole[number:]
+        assert await collected(hf.run("doc-42").events(after=entry.cursor)) == whole[number:]
+        assert (await hf.run("doc-42").history(cursor=entry.cursor)).entries == whole[number:]
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 10, 1000])
@@ -332,20 +332,20 @@ async def test_pages_bring_everything_once(house: House, hf: Holdfast, limit: in
     found: list[HistoryEntry] = []
     cursor = None
     while True:
-        page = await hf.history("doc-42", limit=limit, cursor=cursor)
+        page = await hf.run("doc-42").history(limit=limit, cursor=cursor)
         assert len(page.entries) <= limit
         found += page.entries
         cursor = page.cursor
         if cursor is None:
             break
         assert cursor == page.entries[-1].cursor
-    assert found == await collected(hf.events("doc-42"))
+    assert found == await collected(hf.run("doc-42").events())
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1001, "5", None, True, 1.5])
 async def test_a_wrong_limit_is_refused(hf: Holdfast, limit: Any) -> None:
     with pytest.raises(InvalidQuery) as refused:
-        await hf.history("doc-42", limit=limit)
+        await hf.run("doc-42").history(limit=limit)
     assert refused.value.field == "limit"
 
 
@@ -357,10 +357,10 @@ async def test_garbage_is_no_cursor_and_reads_nothing(hf: Holdfast, cursor: Any)
     await hf.start(grouped(), id="doc-42")
     hf.meter.reset()
     with pytest.raises(InvalidQuery) as refused:
-        await hf.history("doc-42", cursor=cursor)
+        await hf.run("doc-42").history(cursor=cursor)
     assert refused.value.field == "cursor"
     with pytest.raises(InvalidQuery) as refused:
-        hf.events("doc-42", after=cursor)
+        hf.run("doc-42").events(after=cursor)
     assert refused.value.field == "after"
     assert hf.meter.report().calls == 0
 
@@ -370,8 +370,8 @@ async def test_a_cursor_of_another_run_or_of_no_event_is_refused(
 ) -> None:
     await _finished(hf, house, grouped())
     await _finished(hf, house, grouped(), "doc-43")
-    generation = (await hf.get("doc-42")).generation
-    foreign = (await hf.history("doc-43")).entries[0].cursor
+    generation = (await hf.run("doc-42").get()).generation
+    foreign = (await hf.run("doc-43").history()).entries[0].cursor
     for cursor in (
         foreign,
         f"{generation}.0.0",
@@ -381,30 +381,30 @@ async def test_a_cursor_of_another_run_or_of_no_event_is_refused(
     ):
         for follow in (True, False):
             with pytest.raises(InvalidQuery) as refused:
-                await collected(hf.events("doc-42", after=cursor, follow=follow))
+                await collected(hf.run("doc-42").events(after=cursor, follow=follow))
             assert refused.value.field == "after"
         with pytest.raises(InvalidQuery) as refused:
-            await hf.history("doc-42", cursor=cursor)
+            await hf.run("doc-42").history(cursor=cursor)
         assert refused.value.field == "cursor"
 
 
 async def test_a_cursor_of_an_earlier_life_of_the_id_is_refused(house: House, hf: Holdfast) -> None:
     await _finished(hf, house, grouped())
-    cursor = (await hf.history("doc-42", limit=1)).cursor
+    cursor = (await hf.run("doc-42").history(limit=1)).cursor
     house.clock.advance(10 * 24 * 3600)
     await hf.start(grouped(), {"another": True}, id="doc-42")
     with pytest.raises(InvalidQuery):
-        await hf.history("doc-42", cursor=cursor)
+        await hf.run("doc-42").history(cursor=cursor)
 
 
 async def test_what_is_for_the_engine_alone_is_not_shown(
     house: House, hf: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await _finished(hf, house, grouped())
-    whole = await collected(hf.events("doc-42"))
+    whole = await collected(hf.run("doc-42").events())
     monkeypatch.setattr(views, "_HIDDEN_KINDS", frozenset({"node"}))
-    assert await collected(hf.events("doc-42")) == whole[-1:]
-    assert (await hf.history("doc-42", cursor=whole[0].cursor)).entries == whole[-1:]
+    assert await collected(hf.run("doc-42").events()) == whole[-1:]
+    assert (await hf.run("doc-42").history(cursor=whole[0].cursor)).entries == whole[-1:]
 
 
 # --- what it costs --------------------------------------------------------------------------------
@@ -417,18 +417,18 @@ async def test_a_long_journal_is_read_a_page_at_a_time(
     graph = chain("g", 40, lambda number: {})
     await _finished(hf, house, graph)
     hf.meter.reset()
-    async with aclosing(hf.events("doc-42")) as stream:
+    async with aclosing(hf.run("doc-42").events()) as stream:
         for number in range(6):
             assert (await anext(stream)).node == f"node{number}"
     assert calls_of(hf, "journal") == {("journal", "query"): 2}
     hf.meter.reset()
-    page = await hf.history("doc-42", limit=3)
+    page = await hf.run("doc-42").history(limit=3)
     assert len(page.entries) == 3
     assert calls_of(hf, "journal", "head") == {("journal", "query"): 1, ("head", "get"): 1}
     assert units_of(hf, "journal", "head").reads == 2
     cursor = page.cursor
     hf.meter.reset()
-    page = await hf.history("doc-42", cursor=cursor, limit=30)
+    page = await hf.run("doc-42").history(cursor=cursor, limit=30)
     # From its place on, and not from the first record: the cursor's own record is read once more.
     assert calls_of(hf, "journal") == {("journal", "query"): 7}
     assert page.entries[0].node == "node3"
@@ -441,7 +441,7 @@ async def test_large_records_are_in_memory_a_few_at_a_time(
     graph = chain("g", 8, lambda number: {"blob": incompressible(number, 20_000)})
     await _finished(hf, house, graph)
     hf.meter.reset()
-    async with aclosing(hf.events("doc-42")) as stream:
+    async with aclosing(hf.run("doc-42").events()) as stream:
         await anext(stream)
         assert calls_of(hf, "journal") == {("journal", "query"): 1, ("journal", "blob_get"): 2}
         assert len([entry async for entry in stream]) == 8
@@ -468,7 +468,7 @@ async def test_over_all_reconnects_the_stream_is_the_journal(
         for n in range(3)
     ]
     await _appended(writer, head, random)
-    await writer.cancel("doc-42")
+    await writer.run("doc-42").cancel()
     expected = await recorded(writer, "doc-42")
     assert len(expected) > 40
     wanted = [(f"{head.generation}.{p}.{i}", e.__struct_config__.tag) for p, i, e in expected]
@@ -506,7 +506,7 @@ async def _with_reconnects(hf: Holdfast, random: Random) -> list[HistoryEntry]:
             left = random.randrange(1, 12)
             after = seen[-1].cursor if seen else None
             follow = random.random() < 0.7
-            async with aclosing(hf.events("doc-42", after=after, follow=follow)) as stream:
+            async with aclosing(hf.run("doc-42").events(after=after, follow=follow)) as stream:
                 async for entry in stream:
                     seen.append(entry)
                     left -= 1

@@ -91,7 +91,7 @@ async def test_a_late_signal_is_refused_and_changes_nothing(either: House) -> No
     before = await item_of_head(client, "doc-42"), await journal_items(client, "doc-42")
     for _ in range(2):
         with pytest.raises(RunEnded) as refused:
-            await client.signal("doc-42", "decision", "late")
+            await client.run("doc-42").signal("decision", "late")
         assert refused.value.status == "expired"
     after = await item_of_head(client, "doc-42"), await journal_items(client, "doc-42")
     assert after == before
@@ -99,7 +99,7 @@ async def test_a_late_signal_is_refused_and_changes_nothing(either: House) -> No
         await either.quiet(worker)
         assert (await run.get()).status == "expired"
         with pytest.raises(RunEnded) as refused:
-            await client.signal("doc-42", "decision", "later still")
+            await client.run("doc-42").signal("decision", "later still")
         assert refused.value.status == "expired"
         await either.move(1, worker)
         assert (await run.get()).status == "expired"
@@ -112,7 +112,7 @@ async def test_a_signal_accepted_in_time_is_carried_out_after_the_expiry(either:
         run = await hf.start(graph, id="doc-42", expires=3600)
         await either.quiet(worker)
     either.clock.advance(3599.999)
-    await client.signal("doc-42", "decision", "in time")
+    await client.run("doc-42").signal("decision", "in time")
     either.clock.advance(hours(5).total_seconds())
     async with either.worker(hf, graph) as worker:
         await either.quiet(worker)
@@ -148,7 +148,7 @@ async def test_a_late_write_finds_its_place_taken_when_the_run_was_freed(house: 
     async with house.worker(hf, graph) as worker:
         await house.quiet(worker)
         await house.move(3601, worker)
-    assert (await hf.get("doc-42")).status == "expired"
+    assert (await hf.run("doc-42").get()).status == "expired"
     with pytest.raises(PositionTaken):
         await late.append([NodeFinished(0, "node0", 0, {"page": 7}, "node1")])
     assert all(item["stays"] for item in await journal_items(hf, "doc-42"))

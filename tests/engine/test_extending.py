@@ -75,7 +75,7 @@ async def test_a_waiting_run_gets_more_time(either: House) -> None:
         run = await hf.start(GRAPH, id="doc-42", expires=HOUR)
         await either.quiet(worker)
         before = await item_of_head(hf, "doc-42")
-        await client.extend("doc-42", expires=days(5))
+        await client.run("doc-42").extend(days(5))
         row = await run.get()
         after = await item_of_head(hf, "doc-42")
         asked_ms = either.clock.now_ms() + 5 * 24 * HOUR * 1000
@@ -88,7 +88,7 @@ async def test_a_waiting_run_gets_more_time(either: House) -> None:
         # Where its first records are gone, as they may be by now, nobody misses them.
         assert await sweep_what_was_to_expire(either, hf, before["ttl"]) == 2
         await either.quiet(worker)
-        await client.signal("doc-42", "decision", "yes")
+        await client.run("doc-42").signal("decision", "yes")
         await either.move(1, worker)
     assert await run.result(timeout=60) == DONE
     assert [entry.kind for entry in (await run.history()).entries] == [
@@ -151,7 +151,7 @@ async def test_what_its_owner_writes_from_then_on_lasts_and_no_node_runs_twice(
         run = await hf.start(graph, id="doc-42", expires=HOUR)
         await gate.waited_at()
         before = await item_of_head(hf, "doc-42")
-        await client.extend("doc-42", expires=days(30))
+        await client.run("doc-42").extend(days(30))
         held = await item_of_head(hf, "doc-42")
         assert (held["owner"], held["epoch"]) == (before["owner"], before["epoch"])
         gate.open()
@@ -162,7 +162,7 @@ async def test_what_its_owner_writes_from_then_on_lasts_and_no_node_runs_twice(
         assert ttls == [before["ttl"], held["ttl"], held["ttl"]]
         assert [key.split("/")[0] for key in await blob_keys(hf)] == ["keep-40d"]
         assert await sweep_what_was_to_expire(either, hf, before["ttl"]) == 1
-        await client.signal("doc-42", "decision", "yes")
+        await client.run("doc-42").signal("decision", "yes")
         await either.move(1, worker)
     expected = {"step0": "text 0", "scan": incompressible(3, 50_000), "got": "yes"}
     assert await run.result(timeout=60) == expected
@@ -183,7 +183,7 @@ async def test_an_owner_that_pauses_meanwhile_does_not_undo_it(house: House) -> 
     async with house.worker(hf, graph) as worker:
         run = await hf.start(graph, id="doc-42", expires=HOUR)
         await gate.waited_at()
-        await client.extend("doc-42", expires=days(5))
+        await client.run("doc-42").extend(days(5))
         gate.open()
         await house.quiet(worker)  # it writes no record, but its row
         row = await run.get()
@@ -206,7 +206,7 @@ async def test_a_signal_is_not_overlooked_where_a_wait_reads_the_row_again(house
     async with house.worker(hf, graph) as worker:
         run = await hf.start(graph, id="doc-42", expires=HOUR)
         await gate.waited_at()
-        await client.signal("doc-42", "decision", "yes")  # its owner has not seen it yet
+        await client.run("doc-42").signal("decision", "yes")  # its owner has not seen it yet
         gate.open()
         await house.quiet(worker)
         assert await run.result(timeout=60) == {"got": "yes"}
@@ -224,12 +224,12 @@ async def test_an_owner_past_the_old_expiry_does_not_close_the_run(house: House)
     async with house.worker(hf, graph) as worker:
         run = await hf.start(graph, id="doc-42", expires=HOUR)
         await gate.waited_at()
-        await client.extend("doc-42", expires=days(5))
+        await client.run("doc-42").extend(days(5))
         house.clock.advance(2 * HOUR)  # the owner remembers the old expiry
         gate.open()
         await house.quiet(worker)
         assert (await run.get()).status == "waiting"
-        await client.signal("doc-42", "decision", "yes")
+        await client.run("doc-42").signal("decision", "yes")
         await house.move(1, worker)
         assert await run.result(timeout=60) == {"got": "yes"}
 
@@ -299,7 +299,7 @@ async def test_an_expiry_is_never_shortened(house: House, hf: Holdfast) -> None:
 async def test_what_is_no_span_of_time_is_refused(hf: Holdfast, expires: Any) -> None:
     await hf.start(GRAPH, id="doc-42")
     with pytest.raises(InvalidRequest) as refused:
-        await hf.extend("doc-42", expires=expires)
+        await hf.run("doc-42").extend(expires)
     assert refused.value.field == "expires"
 
 
@@ -312,16 +312,16 @@ async def test_only_what_is_open_can_be_extended(house: House, hf: Holdfast) -> 
         await hf.start(short, id="finished")
         await hf.start(broken, id="failed")
         await hf.start(GRAPH, id="cancelled")
-        await hf.cancel("cancelled")
+        await hf.run("cancelled").cancel()
         await house.quiet(worker)
     await hf.start(GRAPH, id="expired", expires=HOUR)
     house.clock.advance(HOUR)
     for status in ("finished", "failed", "cancelled", "expired"):
         with pytest.raises(RunEnded) as refused:
-            await hf.extend(status, expires=days(30))
+            await hf.run(status).extend(days(30))
         assert refused.value.status == status
     with pytest.raises(RunNotFound):
-        await hf.extend("nobody", expires=days(30))
+        await hf.run("nobody").extend(days(30))
 
 
 async def test_a_run_that_has_ended_in_its_journal_is_refused(house: House, hf: Holdfast) -> None:
@@ -343,7 +343,7 @@ async def test_a_run_that_has_ended_in_its_journal_is_refused(house: House, hf: 
         await dead.wait()
     kill(lost)
     with pytest.raises(RunEnded) as refused:
-        await house.open().extend("doc-42", expires=days(30))
+        await house.open().run("doc-42").extend(days(30))
     assert refused.value.status == "finished"
 
 
@@ -355,7 +355,7 @@ async def test_a_state_that_no_item_holds_is_refused_without_a_bucket(house: Hou
         await house.quiet(worker)
         before = await journal_items(hf, "doc-42")
         with pytest.raises(InvalidRequest, match=r"cannot be extended: .* need a bucket"):
-            await hf.extend("doc-42", expires=days(5))
+            await hf.run("doc-42").extend(days(5))
         assert await journal_items(hf, "doc-42") == before
 
 
@@ -374,13 +374,13 @@ async def test_signals_that_wait_to_be_taken_last_as_well(either: House) -> None
     hf, client = either.open(), either.open()
     async with either.worker(hf, graph) as worker:
         run = await hf.start(graph, id="doc-42", expires=HOUR)
-        await client.signal("doc-42", "decision", "one", signal_id="s1")
+        await client.run("doc-42").signal("decision", "one", signal_id="s1")
         await either.move(1, worker)
-        await client.signal("doc-42", "decision", large, signal_id="s2")
-        await client.signal("doc-42", "another", "small")
+        await client.run("doc-42").signal("decision", large, signal_id="s2")
+        await client.run("doc-42").signal("another", "small")
         await either.move(1, worker)
         before = await item_of_head(hf, "doc-42")
-        await client.extend("doc-42", expires=days(30))
+        await client.run("doc-42").extend(days(30))
         assert {key.split("/")[0] for key in await blob_keys(hf)} == {"keep-10d", "keep-40d"}
         # the record of the taken signal, and that signal itself
         assert await sweep_what_was_to_expire(either, hf, before["ttl"]) == 2
@@ -388,8 +388,8 @@ async def test_signals_that_wait_to_be_taken_last_as_well(either: House) -> None
             if key.startswith("keep-10d/"):
                 await store_of(hf).blobs.delete(key)
         # Sent again, now that its item is gone, the taken one does not count again.
-        await client.signal("doc-42", "decision", "one", signal_id="s1")
-        await client.signal("doc-42", "go")
+        await client.run("doc-42").signal("decision", "one", signal_id="s1")
+        await client.run("doc-42").signal("go")
         await either.move(1, worker)
     assert await run.result(timeout=60) == {"got": ["one", large]}
 
@@ -406,11 +406,11 @@ async def test_a_signal_that_is_put_while_the_run_is_extended_lasts(house: House
 
     async def stalled(table: Any, write: Any, **options: Any) -> Any:
         if table is sender._kernel.inboxes and not hasattr(write, "set"):
-            await client.extend("doc-42", expires=days(30))
+            await client.run("doc-42").extend(days(30))
         return await settle(table, write, **options)
 
     sender._kernel.resolve_write = stalled  # type: ignore[method-assign]
-    await sender.signal("doc-42", "decision", incompressible(5, 50_000))
+    await sender.run("doc-42").signal("decision", incompressible(5, 50_000))
     assert (await item_of_head(hf, "doc-42"))["ttl"] > ttl
     assert await sweep_what_was_to_expire(house, hf, ttl) == 0
     async with house.worker(hf, graph) as worker:
@@ -428,14 +428,14 @@ async def test_a_signal_sent_again_after_its_sender_died_lasts(house: House) -> 
     settle = sender._kernel.resolve_write
 
     async def dying(table: Any, write: Any, **options: Any) -> Any:
-        await client.extend("doc-42", expires=days(30))
+        await client.run("doc-42").extend(days(30))
         await settle(table, write, **options)
         raise Killed
 
     sender._kernel.resolve_write = dying  # type: ignore[method-assign]
     with pytest.raises(Killed):
-        await sender.signal("doc-42", "decision", "yes", signal_id="s1")
-    await client.signal("doc-42", "decision", "yes", signal_id="s1")
+        await sender.run("doc-42").signal("decision", "yes", signal_id="s1")
+    await client.run("doc-42").signal("decision", "yes", signal_id="s1")
     assert await sweep_what_was_to_expire(house, hf, ttl) == 0
     async with house.worker(hf, graph) as worker:
         await house.quiet(worker)
@@ -448,7 +448,7 @@ async def test_who_remembers_the_row_as_it_was_looks_again(house: House) -> None
         run = await hf.start(GRAPH, id="doc-42", expires=HOUR)
         await house.quiet(worker)
         ttl = (await item_of_head(hf, "doc-42"))["ttl"]
-        await client.extend("doc-42", expires=days(30))
+        await client.run("doc-42").extend(days(30))
         await run.signal("decision", "yes", signal_id="s1")  # by a row that was paused here
         (sent,) = [item for item in await journal_items(hf, "doc-42") if "#IN#" in item["SK"]]
         assert sent["ttl"] > ttl
@@ -506,12 +506,12 @@ async def half_extended(house: House, step: int, *, after: bool) -> tuple[Holdfa
     hf, client = house.open(), house.open()
     async with house.worker(hf, graph) as worker:
         await hf.start(graph, id="doc-42", expires=HOUR, retention=days(3))
-        await hf.signal("doc-42", "early", "kept")
+        await hf.run("doc-42").signal("early", "kept")
         await house.quiet(worker)
     ttl = (await item_of_head(hf, "doc-42"))["ttl"]
     reached = die_at(client, step, after=after)
     with pytest.raises(Killed):
-        await client.extend("doc-42", expires=days(30))
+        await client.run("doc-42").extend(days(30))
     assert reached()
     return hf, ttl
 
@@ -521,7 +521,7 @@ async def half_extended(house: House, step: int, *, after: bool) -> tuple[Holdfa
 async def test_to_ask_again_finishes_what_was_begun(house: House, step: int, after: bool) -> None:
     hf, ttl = await half_extended(house, step, after=after)
     house.clock.advance(60)
-    await house.open().extend("doc-42", expires=days(30))
+    await house.open().run("doc-42").extend(days(30))
     row = await item_of_head(hf, "doc-42")
     assert row["expires_ms"] == house.clock.now_ms() + days(30).total_seconds() * 1000
     assert row["ttl"] == row["expires_ms"] // 1000 + days(3).total_seconds()  # as it was asked
@@ -530,7 +530,7 @@ async def test_to_ask_again_finishes_what_was_begun(house: House, step: int, aft
     assert any("#IN#early#" in item["SK"] for item in await journal_items(hf, "doc-42"))
     async with house.worker(hf, GRAPH) as worker:
         await house.quiet(worker)
-        await hf.signal("doc-42", "decision", "yes")
+        await hf.run("doc-42").signal("decision", "yes")
         await house.quiet(worker)
     assert await hf.run("doc-42").result(timeout=60) == DONE
 
@@ -543,9 +543,9 @@ async def test_what_was_only_begun_changes_nothing(house: House, step: int, afte
     async with house.worker(hf, GRAPH) as worker:
         await house.move(HOUR + 1, worker)
         if done:
-            assert (await hf.get("doc-42")).status == "waiting"
+            assert (await hf.run("doc-42").get()).status == "waiting"
             return
-        assert (await hf.get("doc-42")).status == "expired"
+        assert (await hf.run("doc-42").get()).status == "expired"
         with pytest.raises(RunExpired):
             await hf.run("doc-42").result(timeout=60)
 
@@ -554,7 +554,7 @@ async def test_what_was_only_begun_changes_nothing(house: House, step: int, afte
 async def test_a_run_goes_on_whose_extension_was_only_begun(house: House, step: int) -> None:
     hf, _ = await half_extended(house, step, after=True)
     async with house.worker(hf, GRAPH) as worker:
-        await hf.signal("doc-42", "decision", "yes")
+        await hf.run("doc-42").signal("decision", "yes")
         await house.quiet(worker)
     assert await hf.run("doc-42").result(timeout=60) == DONE
     # Nothing stands after the snapshot that would be gone before it.
@@ -568,11 +568,11 @@ async def test_a_shorter_one_after_one_that_was_only_begun_keeps_both_promises(
 ) -> None:
     hf, _ = await half_extended(house, 3, after=True)
     promised = (await item_of_head(hf, "doc-42"))["ttl"]
-    await house.open().extend("doc-42", expires=days(5))
+    await house.open().run("doc-42").extend(days(5))
     row = await item_of_head(hf, "doc-42")
     assert row["expires_ms"] == house.clock.now_ms() + days(5).total_seconds() * 1000
     assert row["ttl"] == promised
-    await house.open().extend("doc-42", expires=days(60))
+    await house.open().run("doc-42").extend(days(60))
     row = await item_of_head(hf, "doc-42")
     assert row["ttl"] == row["expires_ms"] // 1000 + days(3).total_seconds()
 
@@ -586,7 +586,7 @@ async def test_whoever_comes_first_wins_a_race_with_the_expiry(house: House, ste
     hf, client = house.open(), house.open()
     async with house.worker(hf, GRAPH) as worker:
         await hf.start(GRAPH, id="doc-42", expires=HOUR)
-        await hf.signal("doc-42", "early", "kept")
+        await hf.run("doc-42").signal("early", "kept")
         await house.quiet(worker)
         writes = 0
 
@@ -600,9 +600,9 @@ async def test_whoever_comes_first_wins_a_race_with_the_expiry(house: House, ste
 
         around_each_write(client, racing)
         with pytest.raises(RunEnded) as refused:
-            await client.extend("doc-42", expires=days(30))
+            await client.run("doc-42").extend(days(30))
         assert refused.value.status == "expired"
-        assert (await hf.get("doc-42")).status == "expired"
+        assert (await hf.run("doc-42").get()).status == "expired"
         left = await journal_items(hf, "doc-42")
         assert [item.get("stays") for item in left].count("whole") == 1
 
@@ -624,7 +624,7 @@ async def test_whoever_slept_while_extending_fills_no_position_that_was_freed(ho
             nonlocal writes
             writes += 1
             if writes == 2:
-                await hf.signal("doc-42", "decision", "yes")
+                await hf.run("doc-42").signal("decision", "yes")
                 await house.quiet(worker)
                 await house.move(HOUR, worker)
                 await house.move(1, worker)
@@ -632,7 +632,7 @@ async def test_whoever_slept_while_extending_fills_no_position_that_was_freed(ho
 
         around_each_write(client, sleeping)
         with pytest.raises(RunEnded) as refused:
-            await client.extend("doc-42", expires=days(30))
+            await client.run("doc-42").extend(days(30))
         assert (writes, refused.value.status) == (2, "expired")
         left = await journal_items(hf, "doc-42")
         assert [item.get("stays") for item in left] == ["emptied", "emptied", "whole"]
@@ -673,10 +673,10 @@ async def test_an_owner_that_slept_through_it_all_finds_its_place_taken(house: H
     await hf.start(GRAPH, id="doc-42", expires=HOUR)
     head = head_of(await item_of_head(hf, "doc-42"))
     slept = JournalWriter(hf._kernel, head, await load_run(hf._kernel, head), alive=lambda: True)
-    await hf.extend("doc-42", expires=days(5))
+    await hf.run("doc-42").extend(days(5))
     async with house.worker(hf, GRAPH) as worker:
         await house.move(days(5).total_seconds() + 1, worker)
-    assert (await hf.get("doc-42")).status == "expired"
+    assert (await hf.run("doc-42").get()).status == "expired"
     with pytest.raises(PositionTaken):
         await slept.append([NodeFinished(0, "node0", 0, text(0), "node1")])
     (place, end) = await journal_items(hf, "doc-42")
@@ -692,7 +692,7 @@ async def test_two_at_once_agree_on_the_later_one(house: House, hf: Holdfast) ->
         spans = [days(3), days(50), days(7), days(20)]
         results = await asyncio.gather(
             *(
-                client.extend("doc-42", expires=span)
+                client.run("doc-42").extend(span)
                 for client, span in zip(clients, spans, strict=True)
             ),
             return_exceptions=True,
@@ -702,7 +702,7 @@ async def test_two_at_once_agree_on_the_later_one(house: House, hf: Holdfast) ->
         row = await item_of_head(hf, "doc-42")
         assert row["expires_ms"] == house.clock.now_ms() + days(50).total_seconds() * 1000
         assert row["ttl"] == row["expires_ms"] // 1000 + BROOM_SECONDS
-        await hf.signal("doc-42", "decision", "yes")
+        await hf.run("doc-42").signal("decision", "yes")
         await house.quiet(worker)
         assert await hf.run("doc-42").result(timeout=60) == DONE
 
@@ -712,7 +712,7 @@ async def test_a_run_that_is_cancelled_after_it_was_extended_stays_cancelled_as_
 ) -> None:
     """The canceller read the row before the extension reached it."""
     hf, _ = await half_extended(house, 2, after=True)
-    await house.open().cancel("doc-42", reason="enough")
+    await house.open().run("doc-42").cancel("enough")
     *_, extended, cancelled = [
         item for item in await journal_items(hf, "doc-42") if "#IN#" not in item["SK"]
     ]
@@ -728,6 +728,6 @@ async def test_to_extend_a_waiting_run_costs_five_units(either: House) -> None:
         await hf.start(GRAPH, id="doc-42", expires=days(20))
         await either.quiet(worker)
         client.meter.reset()
-        await client.extend("doc-42", expires=days(21))
+        await client.run("doc-42").extend(days(21))
     # the snapshot 1, the ttl 1, the expiry 3, for the run moves in the due index
     assert run_units(client) == 5

@@ -46,7 +46,7 @@ async def flooded(client: Holdfast, graph: Graph, count: int) -> None:
 
 async def owners(hf: Holdfast, tenant: str) -> list[str | None]:
     page = await hf.list(tenant=tenant, limit=1_000)
-    return [(await hf.get(entry.id, tenant=tenant)).owner for entry in page.runs]
+    return [(await hf.run(entry.id, tenant=tenant).get()).owner for entry in page.runs]
 
 
 async def test_a_flood_leaves_slots_to_others(either: House) -> None:
@@ -198,7 +198,7 @@ async def test_a_shard_that_cannot_be_read_hides_no_other(
     other = await client.start(graph, id="other", tenant=OTHER)
     async with house.worker(hf, graph):
         await other.result(timeout=60)
-        assert (await client.get("flood", tenant=FLOOD)).owner is None
+        assert (await client.run("flood", tenant=FLOOD).get()).owner is None
         busy.clear()
         await house.clock.asleep(3)
         house.clock.advance(1)

@@ -60,7 +60,7 @@ async def expire_kid_early(house: House, hf: Holdfast) -> None:
     async with ahead.worker(ahead.open(), ASKS) as hasty:
         await ahead.quiet(hasty)
     await ahead.close()
-    assert (await hf.get("kid")).status == "expired"
+    assert (await hf.run("kid").get()).status == "expired"
 
 
 # --- they end with their parent -------------------------------------------------------------------
@@ -79,10 +79,10 @@ async def test_a_child_that_ends_by_a_fast_clock_tells_a_parent_that_is_extended
         parent = await hf.start(graph, id=PARENT, expires=1000)
         await house.quiet(worker)
     await expire_kid_early(house, hf)
-    await hf.extend(PARENT, expires=5000)
+    await hf.run(PARENT).extend(5000)
     async with house.worker(hf, graph) as worker:
         await house.move(1000, worker)  # it was woken by that clock
-        assert (await hf.get(PARENT)).status == "finished"
+        assert (await hf.run(PARENT).get()).status == "finished"
         assert await parent.result() == {"child": "RunExpired"}
 
 
@@ -104,10 +104,10 @@ async def test_a_parent_that_saw_the_end_of_its_child_too_early_is_woken_when_it
         await expire_kid_early(house, hf)
         gate.open()
         await house.quiet(worker)
-        assert (await hf.get(PARENT)).status == "waiting"
-        await hf.extend(PARENT, expires=5000)
+        assert (await hf.run(PARENT).get()).status == "waiting"
+        await hf.run(PARENT).extend(5000)
         await house.move(1, worker)
-        assert (await hf.get(PARENT)).status == "finished"
+        assert (await hf.run(PARENT).get()).status == "finished"
         assert await parent.result() == {"child": "RunExpired"}
 
 
@@ -139,7 +139,7 @@ async def test_a_parent_is_woken_though_its_child_spent_less_than_it_was_first_t
     )
     async with house.worker(hf, graph, TWICE) as worker:
         await house.move(1, worker)
-        assert (await hf.get(PARENT)).status == "finished"
+        assert (await hf.run(PARENT).get()).status == "finished"
         assert await parent.result() == {"got": {"n": 2}}
 
 
@@ -169,12 +169,12 @@ async def test_children_that_nobody_awaits_end_with_their_parent(either: House, 
         await either.quiet(worker)
         ids = [*(name for name in ("one", "zwölf", "été"))]
         ids += [f"{name}-inner" for name in ids]
-        assert [(await hf.get(id)).status for id in ids] == ["waiting"] * 6
+        assert [(await hf.run(id).get()).status for id in ids] == ["waiting"] * 6
         if how == "cancelled":
             await run.cancel("enough")
         elif how == "expired":
-            await hf.extend("one", expires=50_000)
-            await hf.extend("one-inner", expires=50_000)
+            await hf.run("one").extend(50_000)
+            await hf.run("one-inner").extend(50_000)
             either.clock.advance(1001)
         else:
             if how == "quarantined":
@@ -185,13 +185,13 @@ async def test_children_that_nobody_awaits_end_with_their_parent(either: House, 
             either.clock.advance(1)
         await either.patiently_quiet(worker)
         await reached(hf, PARENT, how)
-        found = {id: await hf.get(id) for id in ids}
+        found = {id: await hf.run(id).get() for id in ids}
         ended = {"cancelled"} if how != "expired" else {"cancelled", "expired"}
         assert {row.status for row in found.values()} <= ended
         assert found["one"].status == found["one-inner"].status == "cancelled"
         assert [row.due_at for row in found.values()] == [None] * 6
-        assert (await hf.get("done")).status == "finished"
-        assert (await hf.get(PARENT)).due_at is None
+        assert (await hf.run("done").get()).status == "finished"
+        assert (await hf.run(PARENT).get()).due_at is None
     with pytest.raises(RunCancelled, match="the run that started it has ended"):
         await hf.run("one").result(timeout=60)
 
@@ -207,8 +207,8 @@ async def test_a_parent_ends_though_nobody_runs_its_children(house: House, hf: H
     assert (await item_of_head(hf, "child"))["cancel"]
     async with house.worker(house.open(), ASKS) as worker:
         await house.quiet(worker)
-    assert (await hf.get("child")).status == "cancelled"
-    assert (await hf.get("child")).nodes_run == 0
+    assert (await hf.run("child").get()).status == "cancelled"
+    assert (await hf.run("child").get()).nodes_run == 0
 
 
 async def test_a_child_that_is_under_way_is_left_at_once(house: House, hf: Holdfast) -> None:
@@ -226,7 +226,7 @@ async def test_a_child_that_is_under_way_is_left_at_once(house: House, hf: Holdf
     async with house.worker(hf, graph, busy) as worker:
         await (await hf.start(graph, id=PARENT)).result(timeout=60)
         await house.quiet(worker)
-        assert (await hf.get("child")).status == "cancelled"
+        assert (await hf.run("child").get()).status == "cancelled"
     assert gate.inside == 0
 
 
@@ -247,7 +247,7 @@ async def test_what_a_node_left_behind_is_no_orphan(house: House, hf: Holdfast) 
         row = stage.hold(write_of(tenant_key("child").pk, "HEAD"))
         hold.release()
         await row.reached()
-        assert [entry.kind for entry in (await hf.history(PARENT)).entries] == []
+        assert [entry.kind for entry in (await hf.run(PARENT).history()).entries] == []
         row.release()
         await run.result(timeout=60)
         await asyncio.wait(left)
@@ -322,10 +322,10 @@ async def test_a_child_whose_parent_is_gone_ends_quietly(house: House, gone: str
         await hf.start(ASKS, id=PARENT)
     later = house.open()
     async with house.worker(later, ASKS) as worker:
-        await later.signal("child", "answer", 1)
+        await later.run("child").signal("answer", 1)
         assert await later.run("child").result(timeout=60) == {"answer": 1}
         await house.quiet(worker)
-    assert (await later.get("child")).due_at is None
+    assert (await later.run("child").get()).due_at is None
     items = [item async for item in table.query_all(tenant_key(PARENT).pk)]
     assert not [item for item in items if "#IN#" in item["SK"]]
 
@@ -352,7 +352,7 @@ async def test_children_go_on_when_a_worker_leaves(house: House, hf: Holdfast) -
     await gate.waited_at()
     await reached(hf, PARENT, "waiting")
     await worker.stop()
-    assert (await hf.get("child")).owner is None
+    assert (await hf.run("child").get()).owner is None
     gate.open()
     other = house.open()
     async with house.worker(other, graph, slow) as heir:
@@ -381,7 +381,7 @@ async def test_a_retried_parent_keeps_what_has_finished(either: House) -> None:
         with pytest.raises(RunFailed, match="out of paper"):
             await run.result(timeout=60)
         await either.move(1, worker)
-        before = {child.id: child.status for child in await hf.children(PARENT)}
+        before = {child.id: child.status for child in await hf.run(PARENT).children()}
         assert sorted(before.values()) == ["cancelled", "failed", "finished"]
         mended = True
         await run.retry()
@@ -391,7 +391,7 @@ async def test_a_retried_parent_keeps_what_has_finished(either: House) -> None:
     (kept,) = (id for id, status in before.items() if status == "finished")
     assert [id in before for id in state["ids"]] == [True, False, False]
     assert state["ids"][0] == kept
-    after = {child.id: child.status for child in await hf.children(PARENT)}
+    after = {child.id: child.status for child in await hf.run(PARENT).children()}
     assert len(after) == 5
     assert sorted(after.values()) == ["cancelled", "cancelled", "failed", "finished", "finished"]
 
@@ -424,12 +424,12 @@ async def test_a_child_with_a_name_is_the_same_after_a_retry(house: House, hf: H
             await run.result(timeout=60)
         await house.quiet(worker)
         mended.set()
-        await hf.retry("child")
+        await hf.run("child").retry()
         assert await hf.run("child").result(timeout=60) == {"printed": True}
         await house.quiet(worker)
         await run.retry()
         assert await run.result(timeout=60) == {"got": {"printed": True}}
-    assert [child.id for child in await hf.children(PARENT)] == ["child", "idle"]
+    assert [child.id for child in await hf.run(PARENT).children()] == ["child", "idle"]
 
 
 async def test_a_retried_child_tells_how_it_ended_then(house: House, hf: Holdfast) -> None:
@@ -457,7 +457,7 @@ async def test_a_retried_child_tells_how_it_ended_then(house: House, hf: Holdfas
         run = await hf.start(graph, id=PARENT)
         await house.quiet(worker)
         mended.set()
-        await hf.retry("child")
+        await hf.run("child").retry()
         await house.quiet(worker)
         await run.signal("mended")
         assert await run.result(timeout=60) == {"got": {"printed": True}}
@@ -486,7 +486,7 @@ async def test_many_children_with_names_are_asked_for_again_after_a_retry(house:
         run = await hf.start(graph, id=PARENT)
         await house.quiet(worker)
         failing.set()
-        await hf.signal("fails", "answer")
+        await hf.run("fails").signal("answer")
         with pytest.raises(RunFailed, match="out of paper"):
             await run.result(timeout=60)
         await house.quiet(worker)
@@ -532,8 +532,8 @@ async def test_whoever_closed_a_run_does_not_touch_what_it_starts_once_retried(
         hold.release()
         await asyncio.wait(work_of(stalled))
         await house.move(1, worker)
-        assert (await client.get("second")).status == "waiting"
-        await client.signal("second", "answer", 1)
+        assert (await client.run("second").get()).status == "waiting"
+        await client.run("second").signal("answer", 1)
         await house.move(1, worker)
         assert await run.result(timeout=60) == {"got": {"answer": 1}}
     kill(stalled)
@@ -548,7 +548,7 @@ async def test_nothing_of_a_child_is_left_when_its_time_is_over(house: House, hf
         await hf.start(graph, id=PARENT, expires=1000)
         await house.move(1001, worker)
         await house.move(1, worker)
-        rows = [await hf.get(id) for id in (PARENT, "child")]
+        rows = [await hf.run(id).get() for id in (PARENT, "child")]
         assert rows[0].status == "expired"
         assert rows[1].status in ("expired", "cancelled")
         assert [row.due_at for row in rows] == [None, None]

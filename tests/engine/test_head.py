@@ -88,10 +88,10 @@ async def test_an_ordinary_row_takes_a_kilobyte_wherever_the_run_stands(house: H
         gate.open()
         await house.quiet(worker)
         sizes["waiting"] = item_bytes(await item_of_head(hf, "doc-42"))
-        await hf.signal("doc-42", "decision")
+        await hf.run("doc-42").signal("decision")
         await house.quiet(worker)
         sizes["failed"] = item_bytes(await item_of_head(hf, "doc-42"))
-    assert (await hf.get("doc-42")).status == "failed"
+    assert (await hf.run("doc-42").get()).status == "failed"
     assert max(sizes.values()) <= 1024, sizes
 
 
@@ -134,9 +134,9 @@ async def test_a_cancelled_row_stays_small_whatever_the_reason(house: House) -> 
     hf = house.open(tenant=LARGEST_TENANT)
     graph = one_node(waits)
     assert await largest_head(hf, house, graph) <= HEAD_BYTES_MAX
-    await hf.cancel(LARGEST_START["id"], reason=wide(1_000_000))
+    await hf.run(LARGEST_START["id"]).cancel(wide(1_000_000))
     assert await largest_head(hf, house, graph) <= HEAD_BYTES_MAX
-    assert (await hf.get(LARGEST_START["id"])).status == "cancelled"
+    assert (await hf.run(LARGEST_START["id"]).get()).status == "cancelled"
 
 
 async def test_a_row_that_cannot_be_resumed_stays_small(house: House) -> None:
@@ -147,13 +147,13 @@ async def test_a_row_that_cannot_be_resumed_stays_small(house: House) -> None:
 
     hf = house.open(tenant=LARGEST_TENANT)
     await largest_head(hf, house, one_node(waits))
-    await hf.signal(LARGEST_START["id"], "never")
+    await hf.run(LARGEST_START["id"]).signal("never")
     graph = Graph("g" * 64, dict, version=2**31)
     graph.node(other)
     async with house.worker(hf, graph, resumes_max=2) as worker:
         await house.quiet(worker)
         await house.move(10, worker)
-    assert (await hf.get(LARGEST_START["id"])).status == "quarantined"
+    assert (await hf.run(LARGEST_START["id"]).get()).status == "quarantined"
     assert await largest_head(hf, house, graph) <= HEAD_BYTES_MAX
 
 
@@ -177,9 +177,9 @@ async def test_a_row_shows_what_an_operator_needs(house: House) -> None:
             graph, {"uri": "x"}, id="doc-42", user="anna", labels={"a": "b"}, expires=days(2)
         )
         await house.clock.asleep(4)
-        running = await hf.get("doc-42")
+        running = await hf.run("doc-42").get()
         await house.move(1.5, worker)
-        run = await hf.get("doc-42")
+        run = await hf.run("doc-42").get()
     assert (running.status, running.node, running.owner) == ("running", "read", worker.id)
     assert (running.waits, running.due_at) == ((), None)
     assert (run.id, run.tenant, run.graph) == ("doc-42", "default", "warranty")
@@ -210,10 +210,10 @@ async def test_a_retry_shows_how_many_are_left(house: House, hf: Holdfast) -> No
     async with house.worker(hf, graph) as worker:
         await hf.start(graph, id="doc-42")
         await house.quiet(worker)
-        run = await hf.get("doc-42")
+        run = await hf.run("doc-42").get()
         assert (run.status, run.reason, run.retries_left) == ("waiting", "retry", 2)
         await house.move(60, worker)
-        assert (await hf.get("doc-42")).retries_left == 1
+        assert (await hf.run("doc-42").get()).retries_left == 1
 
 
 async def test_a_user_is_kept_as_a_keyed_hash_and_nowhere_else(house: House) -> None:

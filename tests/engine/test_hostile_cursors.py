@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 
-from holdfast import Holdfast
+from holdfast import Holdfast, RunFilter
 from holdfast.errors import ChangesOff, InvalidName, InvalidQuery
 from tests import hostile
 from tests.engine.hostile import ASKS
@@ -61,6 +61,6 @@ async def test_a_cursor_with_other_digits_is_refused(started: Holdfast) -> None:
 
 
 async def test_a_cursor_before_the_time_asked_for_is_an_empty_page(started: Holdfast) -> None:
-    since = (await started.get("doc-1")).created_at
-    page = await started.list(since=since, cursor="0000000000000#x")
+    since = (await started.run("doc-1").get()).created_at
+    page = await started.list(RunFilter(since=since), cursor="0000000000000#x")
     assert (page.runs, page.cursor) == ([], None)

@@ -114,13 +114,13 @@ async def test_a_run_makes_room_by_taking_signals(either: House) -> None:
         run = await client.start(GRAPH, id="doc-42")
         for _ in range(4):
             for number in range(3):
-                await client.signal("doc-42", "msg", number)
+                await client.run("doc-42").signal("msg", number)
             await either.move(1, worker)
             assert await counted(hf) == (0, 0)
-        await client.signal("doc-42", "noise", "x")
+        await client.run("doc-42").signal("noise", "x")
         await either.move(1, worker)
         assert await counted(hf) == (1, 2)
-        await client.signal("doc-42", "msg", "end")
+        await client.run("doc-42").signal("msg", "end")
         await either.move(1, worker)
         assert (await run.result(timeout=60))["taken"] == [0, 1, 2] * 4 + ["end"]
 
@@ -165,7 +165,7 @@ async def test_how_a_child_ended_is_told_to_a_run_with_a_full_inbox(house: House
         await house.quiet(worker)
         for number in range(3):
             await run.signal("noise", number)
-        await hf.signal("child", "msg", "end")
+        await hf.run("child").signal("msg", "end")
         await house.patiently_quiet(worker)
         assert await run.result(timeout=60) == {"taken": ["end"]}
 
@@ -174,7 +174,7 @@ async def test_senders_of_one_process_overshoot_by_few(house: House) -> None:
     hf = house.open(limits=FEW)
     await hf.start(GRAPH, id="doc-42")
     sent = await asyncio.gather(
-        *(hf.signal("doc-42", "noise", 0) for _ in range(100)), return_exceptions=True
+        *(hf.run("doc-42").signal("noise", 0) for _ in range(100)), return_exceptions=True
     )
     accepted = sum(each is None for each in sent)
     assert {type(each) for each in sent} == {type(None), InboxFull}
@@ -225,17 +225,17 @@ async def test_what_an_owner_of_an_earlier_release_took_does_not_fill_an_inbox(
     async with either.worker(hf, GRAPH) as worker:
         run = await client.start(GRAPH, id="doc-42")
         for number in range(8):
-            await client.signal("doc-42", "msg", number)
+            await client.run("doc-42").signal("msg", number)
             await either.move(1, worker)
         for number in range(3):
-            await client.signal("doc-42", "noise", number)
+            await client.run("doc-42").signal("noise", number)
         await either.move(1, worker)
         monkeypatch.undo()
-        await client.signal("doc-42", "msg", "a")
+        await client.run("doc-42").signal("msg", "a")
         await either.move(1, worker)
         assert (await counted(hf))[0] == 3  # what waits, as an owner of this release says
         with pytest.raises(InboxFull):
-            await client.signal("doc-42", "msg", "b")
+            await client.run("doc-42").signal("msg", "b")
         await cancel_run(hf._kernel, RUN, reason="done")
         assert (await run.get()).status == "cancelled"
 
@@ -394,7 +394,7 @@ async def test_an_owner_that_says_what_it_took_does_not_overlook_the_end_of_a_ch
         held = worker.drivers._drivers[RUN].claimed
         async with asyncio.timeout(60):
             for number in range(2):
-                await client.signal("doc-42", "msg", number)
+                await client.run("doc-42").signal("msg", number)
             while not lost.is_set():
                 house.clock.advance(0.005)
                 await item_of_head(client, "doc-42")
@@ -405,7 +405,7 @@ async def test_an_owner_that_says_what_it_took_does_not_overlook_the_end_of_a_ch
                 await item_of_head(client, "doc-42")
         assert held.head.signals < (await item_of_head(client, "doc-42"))["signals"]
         gate.open()
-        await client.signal("doc-42", "msg", 2)
+        await client.run("doc-42").signal("msg", 2)
         await house.quiet(worker)
 
 
@@ -435,11 +435,11 @@ async def test_what_an_owner_took_is_said_again_where_it_was_not_carried_out(hou
         run = await hf.start(graph, id="doc-42")
         await gate.waited_at()
         for number in range(2):
-            await client.signal("doc-42", "msg", number)
+            await client.run("doc-42").signal("msg", number)
             await until(taken[number])
         await until(lost)
         for number in range(2, 6):
-            await client.signal("doc-42", "msg", number)
+            await client.run("doc-42").signal("msg", number)
             await until(taken[number])
         gate.open()
         await house.quiet(worker)

@@ -20,14 +20,14 @@ async def test_a_run_that_is_cancelled_by_its_own_node_ends_at_once(
     """The node returns before it hears that it was interrupted."""
 
     async def cancels_itself(state: Any) -> Any:
-        await hf.cancel("doc-42", reason="enough")
+        await hf.run("doc-42").cancel("enough")
         return {"done": True}
 
     graph = chain("g", 1, lambda number: {}, node0=cancels_itself)
     async with house.worker(hf, graph) as worker:
         run = await hf.start(graph, id="doc-42")
         await house.quiet(worker)
-        row = await hf.get("doc-42")
+        row = await hf.run("doc-42").get()
         assert (row.status, row.owner) == ("cancelled", None)
         with pytest.raises(RunCancelled):
             await run.result(timeout=WAIT_SECONDS_MAX)

@@ -71,12 +71,12 @@ async def test_whenever_a_worker_dies_the_order_holds(house: House, side: Side) 
 
 
 async def check(hf: Holdfast, scene: Scene) -> None:
-    assert [(await hf.get(id)).status for id in "abc"] == ["failed", "expired", "finished"]
-    assert [(await hf.get(id)).due_at for id in "abc"] == [None] * 3
+    assert [(await hf.run(id).get()).status for id in "abc"] == ["failed", "expired", "finished"]
+    assert [(await hf.run(id).get()).due_at for id in "abc"] == [None] * 3
     # A node that was cut short runs again, but never once the next run has begun.
     assert scene.told == sorted(scene.told)
     assert {"a", "c"} <= set(scene.told)  # the other one may have expired before its turn
-    assert await hf.lane(SESSION) == []
-    tenant = (await hf.get("a")).tenant
+    assert await hf.session_queue(SESSION) == []
+    tenant = (await hf.run("a").get()).tenant
     partition = store_of(hf).table.query_all(f"LANE#{tenant}#-#{SESSION}")
     assert [item["SK"] async for item in partition] == ["LAST"]

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import Graph, Holdfast, days, signal
+from holdfast import Graph, Holdfast, RunFilter, days, signal
 from holdfast.errors import (
     AlreadyExists,
     InvalidName,
@@ -90,7 +90,7 @@ def no_net(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def lane_ids(hf: Holdfast, **of: Any) -> list[str]:
-    return [entry.id for entry in await hf.lane(SESSION, **of)]
+    return [entry.id for entry in await hf.session_queue(SESSION, **of)]
 
 
 async def place_of(hf: Holdfast, id: str) -> IndexKey:
@@ -116,7 +116,7 @@ async def test_runs_of_a_session_go_on_one_after_the_other(either: House) -> Non
         assert talk.told == ["a begins"]
         second = await runs[1].get()
         assert (second.status, second.reason, second.session) == ("waiting", "queued", SESSION)
-        assert [(entry.number, entry.id) for entry in await hf.lane(SESSION)] == [
+        assert [(entry.number, entry.id) for entry in await hf.session_queue(SESSION)] == [
             (1, "a"),
             (2, "b"),
             (3, "c"),
@@ -137,7 +137,7 @@ async def test_an_idle_session_is_nobodys_delay(house: House, hf: Holdfast) -> N
             await run.result(timeout=60)
         await house.quiet(worker)
         assert worker.counts["claimed"] == 0  # each was made in the hands of the worker
-    assert (await hf.get("c")).reason is None
+    assert (await hf.run("c").get()).reason is None
     assert (await item_of_head(hf, "c"))["ticket"] == 3
 
 
@@ -160,7 +160,7 @@ async def test_other_sessions_users_and_tenants_do_not_wait(house: House, hf: Ho
         assert await lane_ids(hf) == []
         talk.gate("a").open()
         await house.quiet(worker)
-    assert (await hf.list(status="finished")).runs[-1].session == SESSION
+    assert (await hf.list(RunFilter(status="finished"))).runs[-1].session == SESSION
 
 
 @pytest.mark.usefixtures("no_net")
@@ -230,8 +230,8 @@ async def test_a_queued_run_can_leave_the_queue(house: House) -> None:
         for id in "abcd":
             await hf.start(talk.graph, id=id, session=SESSION, expires=100 if id == "c" else 1000)
         await talk.gate("a").waited_at()
-        await client.cancel("b")
-        assert (await client.get("b")).status == "cancelled"
+        await client.run("b").cancel()
+        assert (await client.run("b").get()).status == "cancelled"
         assert await lane_ids(client) == ["a", "c", "d"]
         assert "signals" not in await item_of_head(hf, "a")  # those before it are left alone
         house.clock.advance(101)
@@ -270,7 +270,7 @@ async def test_a_quarantined_run_can_be_retried_while_its_lane_is_passed_on(hous
         await hold.reached()  # somebody holds it, and is about to pay
         assert (await front.get()).status == "quarantined"
         await store_of(hf).table.write(Delete(_damaged(head).key))
-        await house.open().retry("front")
+        await house.open().run("front").retry()
         row = await item_of_head(hf, "front")
         assert (row["status"], "owner" in row) == ("running", False)
         hold.release()
@@ -289,7 +289,7 @@ async def test_a_queued_run_asks_again_more_and_more_seldom(house: House, hf: Ho
         waits = (60, 120, 240, 480, 960, 1920, 3840, 3840 + 3600, 3840 + 2 * 3600)
         for asked, waited in enumerate(waits):
             assert worker.counts["claimed"] == asked
-            run = await hf.get("next")
+            run = await hf.run("next").get()
             assert (run.status, run.reason) == ("waiting", "queued")
             assert run.due_at == run.created_at + timedelta(seconds=waited)
             await house.move(waited - house.clock.now_ms() / 1000 + began, worker)
@@ -305,7 +305,7 @@ async def test_a_front_that_is_gone_without_having_left_blocks_nobody(house: Hou
     async with house.worker(hf, talk.graph) as worker:
         await house.move(60, worker)
         await house.quiet(worker)
-        assert (await hf.get("next")).status == "finished"
+        assert (await hf.run("next").get()).status == "finished"
     assert await tickets(hf) == []
 
 
@@ -325,7 +325,7 @@ async def test_a_run_that_is_to_start_later_holds_its_place(house: House, hf: Ho
         await hf.start(talk.graph, id="later", session=SESSION, start_at=at)
         await hf.start(talk.graph, id="now", session=SESSION)
         await house.move(600, worker)
-        assert (await hf.get("later")).reason == "scheduled"
+        assert (await hf.run("later").get()).reason == "scheduled"
         assert talk.told == []
         await house.move(3000, worker)
         await hf.run("now").result(timeout=60)
@@ -407,7 +407,7 @@ async def test_a_worker_that_is_not_up_to_date_does_not_make_it_a_runs_turn(hous
         await house.move(30, worker)
         assert (await run.get()).reason == "queued"
         assert talk.told == []
-        await hf.cancel("front")
+        await hf.run("front").cancel()
         assert await run.result(timeout=60) == {}
         await house.quiet(worker)
 
@@ -432,7 +432,7 @@ async def test_one_that_left_before_the_next_was_there_is_not_waited_for(house: 
         hold.release()
         await starting
         await house.move(1, worker)
-        assert (await hf.get("b")).status == "finished"
+        assert (await hf.run("b").get()).status == "finished"
 
 
 async def test_a_start_that_is_carried_out_late_does_not_step_in_front(house: House) -> None:
@@ -498,7 +498,7 @@ async def test_a_start_whose_answer_was_lost_is_one_start(house: House, carried_
     house.clock.advance(1)
     await starting
     assert [item["run"] for item in await tickets(hf)] == ["a"]
-    assert (await hf.get("a")).reason is None
+    assert (await hf.run("a").get()).reason is None
     async with house.worker(hf, talk.graph) as worker:
         await house.quiet(worker)
     assert talk.told == in_order("a")
@@ -515,7 +515,7 @@ async def test_a_lost_start_whose_number_is_taken_meanwhile_takes_the_next(house
     house.clock.advance(1)
     await starting
     assert await lane_ids(hf) == ["b", "a"]
-    assert (await hf.get("a")).reason == "queued"
+    assert (await hf.run("a").get()).reason == "queued"
 
 
 async def test_a_lost_start_that_meets_another_transaction_does_not_replace_itself(
@@ -540,8 +540,8 @@ async def test_a_lost_start_that_meets_another_transaction_does_not_replace_itse
         await house.clock.asleep(1)
         house.clock.advance(1)
     await starting
-    assert (await hf.get("front")).status == "cancelled"
-    assert (await hf.get("a")).status != "cancelled"
+    assert (await hf.run("front").get()).status == "cancelled"
+    assert (await hf.run("a").get()).status != "cancelled"
     assert await lane_ids(hf) == ["a"]
 
 
@@ -613,13 +613,13 @@ async def test_what_cannot_be_is_refused_before_anything_is_written(
     with pytest.raises(error):
         await hf.start(ASKING, id="a", **asked)
     with pytest.raises(RunNotFound):
-        await hf.get("a")
+        await hf.run("a").get()
 
 
 @pytest.mark.parametrize("session", ["", "a#b", None, 7])
 async def test_a_lane_has_a_name(hf: Holdfast, session: Any) -> None:
     with pytest.raises(InvalidName):
-        await hf.lane(session)
+        await hf.session_queue(session)
 
 
 # --- reject ---------------------------------------------------------------------------------------
@@ -634,7 +634,7 @@ async def test_a_busy_session_rejects(either: House) -> None:
             await hf.start(talk.graph, id="b", session=SESSION, on_busy="reject")
         assert refused.value.run == "a"
         with pytest.raises(RunNotFound):
-            await hf.get("b")
+            await hf.run("b").get()
         talk.gate("a").open()
         await first.result(timeout=60)
         # Who heard that it is over does not find the session busy.
@@ -702,7 +702,7 @@ async def test_a_replaced_run_of_another_process_is_waited_for(house: House) -> 
         talk.gate("a").open()
         await house.move(1, worker)
         assert (await run.get()).status == "finished"
-    assert (await hf.get("a")).status == "cancelled"
+    assert (await hf.run("a").get()).status == "cancelled"
     assert talk.told == ["a begins", *in_order("b")]
 
 
@@ -718,11 +718,11 @@ async def test_whoever_claims_a_replacing_run_replaces_again(house: House) -> No
         )
         await hold.reached()
         starting.cancel()  # it dies before it has cancelled anybody
-        assert (await hf.get("front")).status == "waiting"
+        assert (await hf.run("front").get()).status == "waiting"
         await house.move(60, worker)
         await hf.run("b").result(timeout=60)
         await house.quiet(worker)
-    assert (await hf.get("front")).status == "cancelled"
+    assert (await hf.run("front").get()).status == "cancelled"
 
 
 # --- promote --------------------------------------------------------------------------------------
@@ -741,7 +741,7 @@ async def test_a_newcomer_answers_what_the_front_waits_for(either: House) -> Non
         await either.move(1, worker)
         assert await front.result(timeout=60) == {"n": 1, "answer": {"text": "yes"}}
         assert await client.run("new").result(timeout=60) == await front.result(timeout=60)
-        pointer = await client.get("new")
+        pointer = await client.run("new").get()
         assert (pointer.status, pointer.into, pointer.due_at) == ("promoted", "front", None)
         again = await client.start(
             ASKING, {"text": "yes"}, id="new", session=SESSION, on_busy="promote"
@@ -750,14 +750,16 @@ async def test_a_newcomer_answers_what_the_front_waits_for(either: House) -> Non
         with pytest.raises(AlreadyExists):
             await client.start(ASKING, {"text": "no"}, id="new", session=SESSION)
         with pytest.raises(RunEnded) as ended:
-            await client.signal("new", "answer")
+            await client.run("new").signal("answer")
         assert ended.value.status == "promoted"
         with pytest.raises(RunEnded):
-            await client.cancel("new")
+            await client.run("new").cancel()
         with pytest.raises(RunNotFound, match="front"):
-            await client.history("new")
+            await client.run("new").history()
         await either.move(1, worker)
-        assert [entry.id for entry in (await client.list(status="promoted")).runs] == ["new"]
+        assert [entry.id for entry in (await client.list(RunFilter(status="promoted"))).runs] == [
+            "new"
+        ]
     assert len([item for item in await journal_items(hf, "front") if "#IN#" in item["SK"]]) == 1
 
 
@@ -833,7 +835,7 @@ async def test_a_front_that_goes_on_meanwhile_is_not_answered_twice(house: House
         hold.release()
         assert (await starting).id == "new"
         await house.move(1, worker)
-        assert (await hf.get("new")).status == "finished"
+        assert (await hf.run("new").get()).status == "finished"
 
 
 @pytest.mark.parametrize("carried_out", [True, False])
@@ -866,7 +868,7 @@ async def test_a_run_that_is_given_more_time_keeps_its_place_that_long(house: Ho
     async with house.worker(hf, ASKING, talk.graph) as worker:
         front = await hf.start(ASKING, id="front", session=SESSION, expires=days(1))
         await house.quiet(worker)
-        await hf.extend("front", expires=days(40))
+        await hf.run("front").extend(days(40))
         await house.move(timedelta(days=20).total_seconds(), worker)
         # Its first ttl is long over, and the broom may have been here.
         with pytest.raises(SessionBusy):
@@ -886,7 +888,7 @@ async def test_the_counting_is_kept_as_long_as_who_was_given_more_time(house: Ho
     hold = stage.hold(transaction)
     starting = asyncio.create_task(slow.start(ASKING, id="b", session=SESSION, expires=days(1)))
     await hold.reached()  # it read how long the counting is to be kept
-    await other.extend("a", expires=days(40))
+    await other.run("a").extend(days(40))
     hold.release()
     await starting
     kept = await store_of(hf).table.get(SessionQueueKey("default", "-", SESSION).last)
@@ -906,7 +908,7 @@ async def test_a_promoted_input_lasts_as_long_as_a_front_that_was_given_more_tim
     hold = stage.hold(transaction)
     starting = asyncio.create_task(slow.start(ASKING, id="new", session=SESSION, on_busy="promote"))
     await hold.reached()
-    await other.extend("front", expires=days(40))
+    await other.run("front").extend(days(40))
     hold.release()
     assert (await starting).id == "front"
     (signal_item,) = [item for item in await journal_items(hf, "front") if "#IN#" in item["SK"]]

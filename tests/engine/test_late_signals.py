@@ -72,18 +72,18 @@ async def test_a_signal_accepted_in_time_and_sent_again_past_the_expiry_is_accep
 ) -> None:
     hf, client = either.open(), either.open()
     await waiting(either, hf)
-    await client.signal("doc-42", "decision", 42, signal_id="mail-7")
+    await client.run("doc-42").signal("decision", 42, signal_id="mail-7")
     either.clock.advance(EXPIRES)
-    await client.signal("doc-42", "decision", 42, signal_id="mail-7")
-    await hf.signal("doc-42", "decision", 42, signal_id="mail-7")  # another process sends it
+    await client.run("doc-42").signal("decision", 42, signal_id="mail-7")
+    await hf.run("doc-42").signal("decision", 42, signal_id="mail-7")  # another process sends it
     with pytest.raises(AlreadyExists):
-        await client.signal("doc-42", "decision", 43, signal_id="mail-7")
+        await client.run("doc-42").signal("decision", 43, signal_id="mail-7")
     with pytest.raises(RunEnded):
-        await client.signal("doc-42", "decision", 42, signal_id="mail-8")
+        await client.run("doc-42").signal("decision", 42, signal_id="mail-8")
     async with either.worker(hf, GRAPH) as worker:
         await either.quiet(worker)
     assert await hf.run("doc-42").result(timeout=60) == {"got": 42}
-    await client.signal("doc-42", "decision", 42, signal_id="mail-7")
+    await client.run("doc-42").signal("decision", 42, signal_id="mail-7")
 
 
 async def test_a_signal_whose_sender_died_is_sent_again_past_the_expiry(house: House) -> None:
@@ -92,11 +92,11 @@ async def test_a_signal_whose_sender_died_is_sent_again_past_the_expiry(house: H
     sender, stage = staged(house)
     await waiting(house, hf)
     put = stage.hold(is_signal, side="after")
-    sending = asyncio.ensure_future(sender.signal("doc-42", "decision", 1, signal_id="mail-7"))
+    sending = asyncio.ensure_future(sender.run("doc-42").signal("decision", 1, signal_id="mail-7"))
     await put.reached()
     sending.cancel()
     house.clock.advance(EXPIRES)
-    await client.signal("doc-42", "decision", 1, signal_id="mail-7")
+    await client.run("doc-42").signal("decision", 1, signal_id="mail-7")
     async with house.worker(hf, GRAPH) as worker:
         await house.quiet(worker)
     assert await hf.run("doc-42").result(timeout=60) == {"got": 1}
@@ -112,12 +112,12 @@ async def test_a_sender_that_read_the_row_before_the_run_was_extended_is_not_ref
     read = stage.hold(
         lambda asked: isinstance(asked, GetItem) and asked.key.sk == "HEAD", side="after"
     )
-    sending = asyncio.ensure_future(sender.signal("doc-42", "decision", 1, signal_id="mail-7"))
+    sending = asyncio.ensure_future(sender.run("doc-42").signal("decision", 1, signal_id="mail-7"))
     await read.reached()
-    await hf.extend("doc-42", expires=2 * EXPIRES)
+    await hf.run("doc-42").extend(2 * EXPIRES)
     house.clock.advance(EXPIRES + 1)
     if again:
-        await hf.signal("doc-42", "decision", 1, signal_id="mail-7")
+        await hf.run("doc-42").signal("decision", 1, signal_id="mail-7")
     read.release()
     await sending
     async with house.worker(hf, GRAPH) as worker:
@@ -137,39 +137,41 @@ async def test_while_a_run_is_closed_only_what_it_has_taken_is_accepted_again(
     hf, client = house.open(), house.open()
     await waiting(house, hf, graph)
     house.clock.advance(EXPIRES - 1)
-    await client.signal("doc-42", "decision", 1, signal_id="taken")
-    await client.signal("doc-42", "decision", 2, signal_id="left")
+    await client.run("doc-42").signal("decision", 1, signal_id="taken")
+    await client.run("doc-42").signal("decision", 2, signal_id="left")
     house.clock.advance(1)
     async with house.worker(hf, graph) as worker:
         await gate.waited_at()
-        assert (await client.get("doc-42")).status == "closing"
-        await client.signal("doc-42", "decision", 1, signal_id="taken")
+        assert (await client.run("doc-42").get()).status == "closing"
+        await client.run("doc-42").signal("decision", 1, signal_id="taken")
         with pytest.raises(RunClosing, match="with the same signal_id") as unknown:
-            await client.signal("doc-42", "decision", 2, signal_id="left")
+            await client.run("doc-42").signal("decision", 2, signal_id="left")
         assert isinstance(unknown.value, OutcomeUnknown)
         assert unknown.value.retryable
         gate.open()
         await house.quiet(worker)
     # Asked again, as it says, there is an answer.
-    await client.signal("doc-42", "decision", 1, signal_id="taken")
+    await client.run("doc-42").signal("decision", 1, signal_id="taken")
     with pytest.raises(RunEnded):
-        await client.signal("doc-42", "decision", 2, signal_id="left")
+        await client.run("doc-42").signal("decision", 2, signal_id="left")
 
 
 async def test_a_run_that_is_freed_while_a_signal_is_sent_again_refuses_it(house: House) -> None:
     hf = house.open()
     sender, stage = staged(house)
     await waiting(house, hf)
-    await sender.signal("doc-42", "another", LARGE, signal_id="mail-7")
+    await sender.run("doc-42").signal("another", LARGE, signal_id="mail-7")
     house.clock.advance(EXPIRES)
     looked = stage.hold(
         lambda asked: isinstance(asked, GetItem) and "#IN#" in asked.key.sk, side="after"
     )
-    sending = asyncio.ensure_future(sender.signal("doc-42", "another", LARGE, signal_id="mail-7"))
+    sending = asyncio.ensure_future(
+        sender.run("doc-42").signal("another", LARGE, signal_id="mail-7")
+    )
     await looked.reached()
     async with house.worker(hf, GRAPH) as worker:
         await house.quiet(worker)
-        assert (await hf.get("doc-42")).status == "expired"
+        assert (await hf.run("doc-42").get()).status == "expired"
         looked.release()
         with pytest.raises(RunEnded) as refused:
             await sending
@@ -188,12 +190,12 @@ async def test_a_refused_signal_leaves_nothing_in_a_run_that_was_freed(
     sender, stage = staged(either)
     await waiting(either, hf)
     put = stage.hold(is_signal)
-    sending = asyncio.ensure_future(sender.signal("doc-42", "decision", payload))
+    sending = asyncio.ensure_future(sender.run("doc-42").signal("decision", payload))
     await put.reached()
     either.clock.advance(EXPIRES)
     async with either.worker(hf, GRAPH) as worker:
         await either.quiet(worker)
-        assert (await hf.get("doc-42")).status == "expired"
+        assert (await hf.run("doc-42").get()).status == "expired"
         put.release()
         with pytest.raises(RunEnded) as refused:
             await sending
@@ -210,7 +212,7 @@ async def test_a_signal_that_is_sent_again_and_refused_leaves_nothing_in_a_run_t
     hf = house.open()
     sender, stage = staged(house)
     await waiting(house, hf)
-    await sender.signal("doc-42", "another", payload, signal_id="mail-7")
+    await sender.run("doc-42").signal("another", payload, signal_id="mail-7")
     sent: list[WriteItem] = []
 
     def is_sent_again(operation: Operation) -> bool:
@@ -220,14 +222,16 @@ async def test_a_signal_that_is_sent_again_and_refused_leaves_nothing_in_a_run_t
 
     stage.lose(is_sent_again, carried_out=False)
     told = stage.hold(lambda asked: isinstance(asked, WriteItem) and asked.write.key.sk == "HEAD")
-    sending = asyncio.ensure_future(sender.signal("doc-42", "another", payload, signal_id="mail-7"))
+    sending = asyncio.ensure_future(
+        sender.run("doc-42").signal("another", payload, signal_id="mail-7")
+    )
     await house.clock.asleep(1)
     house.clock.advance(1)
     await told.reached()  # so it was sent once more, and refused
     house.clock.advance(EXPIRES)
     async with house.worker(hf, GRAPH) as worker:
         await house.quiet(worker)
-        assert (await hf.get("doc-42")).status == "expired"
+        assert (await hf.run("doc-42").get()).status == "expired"
         assert await inbox_of(hf, "doc-42") == []
         await store_of(hf).table.write(sent[0].write)
         told.release()
@@ -246,11 +250,13 @@ async def test_a_large_signal_that_is_sent_again_while_its_run_is_freed_leaves_n
     sender, stage = staged(behind)
     freeing, freed = staged(house)
     await waiting(house, freeing)
-    await sender.signal("doc-42", "another", LARGE, signal_id="mail-7")
+    await sender.run("doc-42").signal("another", LARGE, signal_id="mail-7")
     row = stage.hold(
         lambda asked: isinstance(asked, GetItem) and asked.key.sk == "HEAD", side="after"
     )
-    sending = asyncio.ensure_future(sender.signal("doc-42", "another", LARGE, signal_id="mail-7"))
+    sending = asyncio.ensure_future(
+        sender.run("doc-42").signal("another", LARGE, signal_id="mail-7")
+    )
     await row.reached()
     house.clock.advance(EXPIRES)
     inbox = freed.hold(lambda asked: isinstance(asked, WriteItems))
@@ -282,7 +288,7 @@ async def test_a_payload_that_is_kept_too_late_leaves_no_blob(house: House) -> N
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(blobs), "put", slow)
         with pytest.raises(RunEnded):
-            await client.signal("doc-42", "decision", LARGE)
+            await client.run("doc-42").signal("decision", LARGE)
     assert await blob_keys(hf) == []
     assert await inbox_of(hf, "doc-42") == []
 
@@ -367,7 +373,7 @@ async def test_an_extension_reads_the_inbox_once_where_the_run_goes_on_meanwhile
 
     async def overtaken(table: Any, write: Any, **options: Any) -> Any:
         if "expires_ms" in getattr(write, "set", ()) and not gate.entered:
-            await hf.signal("doc-42", "decision", 1)
+            await hf.run("doc-42").signal("decision", 1)
             await gate.waited_at()
         return await settle(table, write, **options)
 
@@ -375,9 +381,9 @@ async def test_an_extension_reads_the_inbox_once_where_the_run_goes_on_meanwhile
     async with house.worker(hf, graph) as worker:
         await hf.start(graph, id="doc-42", expires=EXPIRES)
         await house.quiet(worker)
-        await client.extend("doc-42", expires=2 * EXPIRES)
+        await client.run("doc-42").extend(2 * EXPIRES)
         assert calls_of(client, "inbox") == {("inbox", "query"): 1}
-        row = await hf.get("doc-42")
+        row = await hf.run("doc-42").get()
         assert row.expires_at == utc_datetime(house.clock.now_ms() + 2 * EXPIRES * 1000)
         gate.open()
         await house.quiet(worker)
@@ -415,13 +421,13 @@ async def test_a_run_that_is_taken_over_when_its_journal_has_ended_gets_no_fence
         for seconds in (10,) * 8:
             await house.move(seconds, worker)
         assert worker.counts["taken over"] == 1
-        assert (await hf.get("doc-42")).status == ending
+        assert (await hf.run("doc-42").get()).status == ending
         kinds = [entry.kind for entry in (await run.history()).entries]
         assert kinds[-1] == ending
         assert "fence" not in kinds
         if ending == "failed":
             # A retry opens the run again: now the fence keeps the lost worker from writing.
-            await hf.retry("doc-42")
+            await hf.run("doc-42").retry()
             await house.move(1, worker)
             kinds = [entry.kind for entry in (await run.history()).entries]
             assert kinds[kinds.index("failed") + 1 :][:2] == ["fence", "reroute"]

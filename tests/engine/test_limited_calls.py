@@ -58,7 +58,7 @@ async def test_a_recorded_answer_takes_nothing_of_a_quota(house: House) -> None:
         await run.result(timeout=60)
         await hf.start(graph, {"n": 2}, id="two")
         await house.quiet(worker)
-        assert (await hf.get("two")).reason == "quota"
+        assert (await hf.run("two").get()).reason == "quota"
     assert len(model.asked) == 1
 
 
@@ -209,7 +209,7 @@ async def test_the_text_of_an_answer_is_followed_as_it_comes(house: House) -> No
     async with house.worker(hf, graph):
         run = await hf.start(graph, id="doc-42")
         await run.result(timeout=60)
-        pieces = [piece async for piece in hf.tokens("doc-42", follow=False)]
+        pieces = [piece async for piece in hf.run("doc-42").tokens(follow=False)]
     last = [piece for piece in pieces if piece.restarted][-1]
     after = pieces[pieces.index(last) :]
     assert "".join(piece.text for piece in after) == "It is so."
@@ -251,7 +251,7 @@ async def test_the_texts_of_different_calls_are_told_apart(house: House) -> None
     async with house.worker(hf, graph):
         run = await hf.start(graph, id="doc-42")
         await run.result(timeout=60)
-        pieces = [piece async for piece in hf.tokens("doc-42", follow=False)]
+        pieces = [piece async for piece in hf.run("doc-42").tokens(follow=False)]
     shown: dict[str, str] = {}
     for piece in pieces:
         shown[piece.call] = ("" if piece.restarted else shown.get(piece.call, "")) + piece.text

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Graph, Holdfast, Retry, signal
+from holdfast import Graph, Holdfast, Retry, RunFilter, signal
 from holdfast.errors import InvalidName, InvalidQuery, InvalidRequest, RunNotFound
 from tests.engine.support import House, chain
 
@@ -32,7 +32,7 @@ async def ids(hf: Holdfast, *, pages_of: int = 100, **filters: Any) -> list[str]
     found: list[str] = []
     cursor = None
     while True:
-        page = await hf.list(limit=pages_of, cursor=cursor, **filters)
+        page = await hf.list(RunFilter(**filters), limit=pages_of, cursor=cursor)
         assert len(page.runs) <= pages_of
         found += [entry.id for entry in page.runs]
         cursor = page.cursor
@@ -97,7 +97,7 @@ async def test_lists_are_by_status_graph_label_and_time(either: House) -> None:
         span = [id for id in every if 10 <= number[id] < 20]
         assert await ids(hf, pages_of=size, since=since, until=until) == span
         with pytest.raises(InvalidQuery):
-            await hf.list(since=until, until=since)
+            await hf.list(RunFilter(since=until, until=since))
         assert await ids(hf, pages_of=size, since=since, until=until, status="failed") == [
             id for id in failed if id in span
         ]
@@ -109,13 +109,13 @@ async def test_a_line_shows_the_run(house: House, hf: Holdfast) -> None:
     assert (newest.id, newest.tenant, newest.graph) == ("doc-001", "default", "warranty")
     assert (newest.version, newest.status) == (1, "failed")
     assert newest.labels == {"parity": "1", "third": "1"}
-    assert newest.created_at == (await hf.get("doc-001")).created_at
+    assert newest.created_at == (await hf.run("doc-001").get()).created_at
 
 
 async def test_a_retried_run_leaves_the_list_of_the_failed(house: House, hf: Holdfast) -> None:
     await started(hf, house, 6)
     assert await ids(hf, status="failed") == ["doc-005", "doc-001"]
-    await hf.retry("doc-005")
+    await hf.run("doc-005").retry()
     assert await ids(hf, status="failed") == ["doc-001"]
     assert await ids(hf, status="running") == ["doc-005"]
     assert len(await ids(hf)) == 6
@@ -133,7 +133,7 @@ async def test_many_that_do_not_fit_give_a_cursor_rather_than_a_long_read(
 ) -> None:
     monkeypatch.setattr("holdfast.engine.history.lists._PAGE_ENTRIES_MAX", 10)
     await started(hf, house, 25)
-    page = await hf.list(graph="nothing")
+    page = await hf.list(RunFilter(graph="nothing"))
     assert (page.runs, page.cursor is None) == ([], False)
     assert await ids(hf, graph="other") == ["doc-023", "doc-013", "doc-003"]
 
@@ -161,18 +161,42 @@ async def test_a_cursor_longer_than_any_is_refused(hf: Holdfast) -> None:
         await hf.list(cursor="4000000000000#" + "x" * 10_000)
 
 
-@pytest.mark.parametrize("status", ["done", "", "RUNNING", 5, ["failed"]], ids=repr)
+@pytest.mark.parametrize(
+    "status", ["done", "", "RUNNING", 5, [], ["failed", "done"], [["failed"]]], ids=repr
+)
 async def test_a_wrong_status_is_refused(hf: Holdfast, status: Any) -> None:
     with pytest.raises(InvalidQuery) as refused:
-        await hf.list(status=status)
+        await hf.list(RunFilter(status=status))
     assert refused.value.field == "status"
 
 
 async def test_a_wrong_label_or_moment_is_refused(hf: Holdfast) -> None:
     with pytest.raises(InvalidName):
-        await hf.list(labels={"a#b": "x"})
+        await hf.list(RunFilter(labels={"a#b": "x"}))
     with pytest.raises(InvalidRequest):
-        await hf.list(since=datetime(2026, 1, 1))
+        await hf.list(RunFilter(since=datetime(2026, 1, 1)))
+    for until in ("2026-01-01", "yesterday", 5):
+        with pytest.raises(InvalidRequest, match="until must be a datetime with a time zone"):
+            RunFilter(until=until)  # type: ignore[arg-type]
+    with pytest.raises(InvalidQuery, match="run_filter must be a RunFilter, got 'failed'"):
+        await hf.list("failed")  # type: ignore[arg-type]
+
+
+async def test_a_filter_takes_several_statuses_and_times_as_text(
+    house: House, hf: Holdfast
+) -> None:
+    for number in range(3):
+        await hf.start(chain("g", 1, lambda number: {}), id=f"doc-{number}")
+        house.clock.advance(1)
+    await hf.run("doc-1").cancel()
+    started_at = [(await hf.run(f"doc-{number}").get()).created_at for number in range(3)]
+    several = RunFilter(status={"running", "waiting", "cancelled"})
+    assert await ids(hf, status=several.status) == ["doc-2", "doc-1", "doc-0"]
+    assert await ids(hf, status=["cancelled"]) == ["doc-1"]
+    assert await ids(hf, since=started_at[1].isoformat()) == ["doc-2", "doc-1"]
+    assert RunFilter(status="failed") == RunFilter(status=["failed"], labels={})
+    with pytest.raises(InvalidQuery, match="status must be one or several of"):
+        RunFilter(status=())
 
 
 async def test_a_history_tells_what_happened_in_its_order(house: House, hf: Holdfast) -> None:
@@ -207,4 +231,4 @@ async def test_a_history_tells_what_happened_in_its_order(house: House, hf: Hold
 
 async def test_there_is_no_history_of_an_unknown_run(hf: Holdfast) -> None:
     with pytest.raises(RunNotFound):
-        await hf.history("nothing")
+        await hf.run("nothing").history()

@@ -78,13 +78,13 @@ async def test_a_worker_without_its_bucket_leaves_runs_to_one_that_reaches_it(
     async with house.worker(site.sick, graph) as cut_off:
         cut_off._owner.store_retry_seconds = PATIENCE_SECONDS
         await site.until(lambda: cut_off.counts["claimed"] == 1)
-        assert (await site.healthy.get("first")).owner == cut_off.id
+        assert (await site.healthy.run("first").get()).owner == cut_off.id
 
         # It releases the run, for which a healthy worker has waited, and says why.
         async with house.worker(site.healthy, graph) as healthy:
             await site.until(lambda: healthy.counts["finished"] == 1)
             assert (await site.healthy.run("first").result())["done"]
-            assert (await site.healthy.get("first")).resume_failures == 0
+            assert (await site.healthy.run("first").get()).resume_failures == 0
         assert isinstance(cut_off.health.error, EndpointUnreachable)
         assert cut_off.health.what == "drive runs"
         told = [record.message for record in caplog.records if "cannot" in record.message]
@@ -95,7 +95,7 @@ async def test_a_worker_without_its_bucket_leaves_runs_to_one_that_reaches_it(
         await site.start_large("second")
         for _ in range(3):
             await house.move(PROBE_SECONDS_MAX + 1, cut_off)
-        assert (await site.healthy.get("second")).owner is None
+        assert (await site.healthy.run("second").get()).owner is None
         assert cut_off.counts["claimed"] == cut_off.counts["cut off"] == 1
         assert not cut_off.health.ok
 

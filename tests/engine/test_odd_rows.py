@@ -58,7 +58,7 @@ async def test_a_crowd_of_them_at_one_place_stalls_no_shard_and_no_list(
         await house.quiet(worker)
         await house.move(1, worker)
         for tenant in TENANTS:
-            assert (await hf.get("x", tenant=tenant)).status == "finished"
+            assert (await hf.run("x", tenant=tenant).get()).status == "finished"
             page = await hf.list(tenant=tenant)
             assert ([run.id for run in page.runs], page.cursor) == (["x"], None)
             assert page.damaged
@@ -78,23 +78,23 @@ async def test_one_in_the_partition_of_a_run_quarantines_that_run_alone(house: H
         for id in ("bad", "good"):
             await hf.start(waits, {}, id=id)
         await house.quiet(worker)
-        generation = (await hf.get("bad")).generation
+        generation = (await hf.run("bad").get()).generation
         insert(
             house,
             "INSERT INTO items (pk, sk, body) VALUES ('RUN#default#bad', CAST(? AS TEXT), x'80')",
             (f"J#{generation}#IN#go#".encode() + b"\xff",),
         )
         for id in ("bad", "good"):
-            await hf.signal(id, "go")
+            await hf.run(id).signal("go")
         for _ in range(6):
             await house.move(300, worker)
             assert worker.health.ok
-        assert (await hf.get("good")).status == "finished"
-        assert (await hf.get("bad")).status == "quarantined"
+        assert (await hf.run("good").get()).status == "finished"
+        assert (await hf.run("bad").get()).status == "quarantined"
         with pytest.raises(RunQuarantined, match="its key is not text"):
             await hf.run("bad").result(timeout=1)
         with pytest.raises(HoldfastError):
-            await hf.signal("bad", "go")
+            await hf.run("bad").signal("go")
 
 
 async def test_a_list_names_so_many_damaged_runs_and_goes_past_the_others(
@@ -128,7 +128,7 @@ async def test_a_signal_without_an_end_that_is_sent_again(
 ) -> None:
     hf = house.open()
     await hf.start(GRAPH, {}, id="x")
-    await hf.signal("x", "go", 1, signal_id="s")
+    await hf.run("x").signal("go", 1, signal_id="s")
     path = house.url.removeprefix("sqlite:///")
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         ((row, body),) = connection.execute("SELECT id, body FROM items WHERE sk LIKE 'J#%#IN#%'")
@@ -136,7 +136,7 @@ async def test_a_signal_without_an_end_that_is_sent_again(
         spoil(item)
         connection.execute("UPDATE items SET body = ? WHERE id = ?", (encode_attributes(item), row))
     with pytest.raises(JournalDamaged, match="the signal at RUN#default#x"):
-        await hf.signal("x", "go", 1, signal_id="s")
+        await hf.run("x").signal("go", 1, signal_id="s")
 
 
 @pytest.mark.parametrize("position", ["0000000x", "00000002x", "1_0"])
@@ -144,11 +144,11 @@ async def test_a_record_at_no_position(house: House, position: str) -> None:
     hf = house.open()
     async with house.worker(hf, GRAPH):
         await (await hf.start(GRAPH, {}, id="x")).result()
-    generation = (await hf.get("x")).generation
+    generation = (await hf.run("x").get()).generation
     insert(
         house,
         "INSERT INTO items (pk, sk, body) VALUES ('RUN#default#x', ?, ?)",
         (f"J#{generation}#{position}", encode_attributes({"data": b"\x00\x90"})),
     )
     with pytest.raises(JournalDamaged):
-        await hf.history("x")
+        await hf.run("x").history()

@@ -88,7 +88,7 @@ async def test_a_run_that_never_pauses_writes_nothing(house: House) -> None:
         assert [len(key.split(".")) for key in (await run.result())["keys"]] == [2, 2]
         assert written(hf) == 0
         with pytest.raises(RunNotFound):
-            await hf.get("doc-42")
+            await hf.run("doc-42").get()
 
 
 async def test_one_that_fails_writes_nothing_and_says_so(house: House) -> None:
@@ -109,14 +109,14 @@ async def test_one_that_pauses_is_whole_from_then_on(house: House) -> None:
         kill(worker)
     other = house.open()
     async with house.worker(other, graph):
-        await other.signal("doc-42", "answer", "yes")
+        await other.run("doc-42").signal("answer", "yes")
         result = await other.run("doc-42").result()
     assert result["answer"] == "yes"
     assert entered == ["doc-42"]
     # The key of a visit is the same before and after it was written down.
     first, second = (key.split(".") for key in result["keys"])
     assert (first[0], first[1], second[1]) == (second[0], "0", "1")
-    kinds = [entry.kind for entry in (await other.history("doc-42")).entries]
+    kinds = [entry.kind for entry in (await other.run("doc-42").history()).entries]
     assert kinds == ["node", "signal", "node", "finished"]
 
 
@@ -157,7 +157,7 @@ async def test_of_two_processes_that_begin_it_one_stands(house: House) -> None:
             *(hf.start(graph, {"text": "ask"}, id="doc-42") for hf in (one, other))
         )
         assert {run.id for run in runs} == {"doc-42"}
-        await one.signal("doc-42", "answer", "yes")
+        await one.run("doc-42").signal("answer", "yes")
         results = [await run.result() for run in runs]
         assert results[0] == results[1]
 
@@ -213,13 +213,13 @@ async def test_where_it_cannot_be_in_memory_it_is_durable_at_once(house: House, 
     }
     if how == "no worker":
         await hf.start(graph, {"text": "go"}, id="doc-42")
-        assert (await hf.get("doc-42")).status == "running"
+        assert (await hf.run("doc-42").get()).status == "running"
         return
     async with house.worker(hf, graph) as worker:
         await hf.start(graph, {"text": "go"}, id="doc-42", **options[how])
         await house.quiet(worker)
         expected = "waiting" if how == "later" else "finished"
-        assert (await hf.get("doc-42")).status == expected
+        assert (await hf.run("doc-42").get()).status == expected
 
 
 async def test_a_run_that_starts_children_is_written_down(house: House) -> None:
@@ -260,7 +260,7 @@ async def test_a_long_loop_in_memory_keeps_where_it_stands_and_not_how_it_came_t
         assert (row.status, row.nodes_run, row.journal_records) == ("waiting", most - 1, 1)
         kill(worker)
     async with house.worker(other, graph):
-        await other.signal("doc-42", "answer")
+        await other.run("doc-42").signal("answer")
         assert (await other.run("doc-42").result())["turns"] == most
 
 
@@ -333,7 +333,7 @@ async def test_a_row_of_which_nothing_is_heard_for_long_is_written_once(house: H
         kill(worker)
     other = house.open()
     async with house.worker(other, graph):
-        await other.signal("doc-42", "answer")
+        await other.run("doc-42").signal("answer")
         assert (await other.run("doc-42").result(timeout=60))["answer"] == "begun"
 
 
@@ -379,7 +379,7 @@ async def test_without_a_bucket_what_is_too_large_is_not_passed_over(
             with pytest.raises(InvalidResult, match="bucket"):
                 await hf.start(graph, {}, id="r")
         with pytest.raises(RunNotFound):
-            await hf.get("r")
+            await hf.run("r").get()
     assert runs == list(range(nodes))
 
 

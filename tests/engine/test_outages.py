@@ -60,7 +60,7 @@ LASTING = [
 
 
 async def status_of(hf: Holdfast, run: str) -> str:
-    return (await hf.get(run)).status
+    return (await hf.run(run).get()).status
 
 
 # --- what a run meets -----------------------------------------------------------------------------
@@ -144,17 +144,17 @@ async def test_a_run_whose_worker_cannot_use_blobs_is_left_to_others(
         with caplog.at_level(logging.WARNING, "holdfast.worker"):
 
             async def let_go() -> bool:
-                return (await good.hf.get("large")).reason == "store_unusable"
+                return (await good.hf.run("large").get()).reason == "store_unusable"
 
             await street.until(let_go)
             health, failed = cut_off.health, bad.blobs.failed
             assert not health.ok
             assert health.error is bad.blobs.error
-            row = await good.hf.get("large")
+            row = await good.hf.run("large").get()
             assert (row.owner, row.resume_failures) == (None, 0)
             # It does not claim it again, though it is due, but asks the bucket now and then.
             await street.until(lambda: bad.blobs.failed >= failed + 3)
-            assert (await good.hf.get("large")).owner is None
+            assert (await good.hf.run("large").get()).owner is None
             assert cut_off.counts["claimed"] == cut_off.counts["cut off"] == 1
             assert [r.message for r in caplog.records if "cannot" in r.message] == [
                 f"worker {cut_off.id} cannot drive runs: EndpointUnreachable: "

@@ -28,11 +28,11 @@ async def test_a_run_is_released_at_once_though_it_was_extended_meanwhile(street
     async with holding(bad, graph) as cut_off:
         cut_off._owner.store_retry_seconds = PATIENCE_SECONDS
         await street.until(lambda: bad.blobs.failed >= 1)
-        await good.hf.signal("one", "told", incompressible(2, 20_000))
-        await good.hf.extend("one", expires=7200)
+        await good.hf.run("one").signal("told", incompressible(2, 20_000))
+        await good.hf.run("one").extend(7200)
         await street.until(lambda: cut_off.counts["cut off"] == 1)
         await street.until(lambda: not cut_off.running)
-        row = await good.hf.get("one")
+        row = await good.hf.run("one").get()
         assert (row.owner, row.reason, row.resume_failures) == (None, "store_unusable", 0)
 
 

@@ -20,7 +20,7 @@ def graph_of(function: Any, **options: Any) -> Graph:
 
 
 async def kinds(hf: Holdfast, id: str) -> list[str]:
-    return [entry.kind for entry in (await hf.history(id)).entries]
+    return [entry.kind for entry in (await hf.run(id).history()).entries]
 
 
 async def takes_one(state: Any, ctx: Any) -> Any:
@@ -34,10 +34,10 @@ async def test_a_run_waits_and_goes_on_with_the_signal(either: House) -> None:
         await either.quiet(worker)
         assert (await run.get()).status == "waiting"
         assert worker.running == 0
-        await client.signal("doc-42", "another")
+        await client.run("doc-42").signal("another")
         await either.move(1, worker)
         assert (await run.get()).status == "waiting"
-        await client.signal("doc-42", "decision", {"approved": [1, None]})
+        await client.run("doc-42").signal("decision", {"approved": [1, None]})
         await either.move(1, worker)
         assert await run.result(timeout=60) == {"got": {"approved": [1, None]}}
 
@@ -64,7 +64,7 @@ async def test_a_signal_may_come_while_an_earlier_node_runs(either: House) -> No
     async with either.worker(hf, graph) as worker:
         run = await hf.start(graph, id="doc-42")
         await gate.waited_at()
-        await client.signal("doc-42", "decision", "meanwhile")
+        await client.run("doc-42").signal("decision", "meanwhile")
         gate.open()
         await either.quiet(worker)
         assert await run.result(timeout=60) == {"got": "meanwhile"}
@@ -208,9 +208,9 @@ async def test_a_signal_that_ended_its_run_can_be_sent_again(either: House) -> N
         await either.quiet(worker)
         assert (await run.get()).status == "finished"
     for sender in (hf, other):
-        await sender.signal("doc-42", "decision", {"yes": True}, signal_id="s1")
+        await sender.run("doc-42").signal("decision", {"yes": True}, signal_id="s1")
         with pytest.raises(AlreadyExists):
-            await sender.signal("doc-42", "decision", {"yes": False}, signal_id="s1")
+            await sender.run("doc-42").signal("decision", {"yes": False}, signal_id="s1")
         for name, payload, id in (
             ("decision", {"yes": True}, "s2"),
             ("decision", {"yes": True}, None),
@@ -218,7 +218,7 @@ async def test_a_signal_that_ended_its_run_can_be_sent_again(either: House) -> N
             ("nobody waits for", 1, "s1"),
         ):
             with pytest.raises(RunEnded):
-                await sender.signal("doc-42", name, payload, signal_id=id)
+                await sender.run("doc-42").signal(name, payload, signal_id=id)
 
 
 async def test_the_same_payload_in_another_order_of_keys_is_the_same_signal(hf: Holdfast) -> None:
@@ -237,7 +237,7 @@ async def test_many_senders_at_the_same_time_lose_nothing(either: House) -> None
     async with either.worker(hf, graph) as worker:
         run = await hf.start(graph, id="doc-42")
         sends = [
-            sender.signal("doc-42", "decision", number, signal_id=f"s{number}")
+            sender.run("doc-42").signal("decision", number, signal_id=f"s{number}")
             for number in range(20)
             for sender in (hf, client)
         ]
@@ -262,7 +262,7 @@ async def test_a_signal_that_was_taken_is_not_said_to_have_come_too_late(house: 
     async with house.worker(hf, graph) as worker:
         run = await hf.start(graph, id="doc-42")
         await gate.waited_at()
-        sending = asyncio.create_task(slow.signal("doc-42", "decision", "slow"))
+        sending = asyncio.create_task(slow.run("doc-42").signal("decision", "slow"))
         await held.reached.wait()  # it lies in the inbox, and the run was not told yet
         await run.signal("decision", "quick")
         gate.open()
@@ -379,7 +379,7 @@ async def test_a_signal_accepted_in_time_counts_though_nobody_was_there(house: H
         run = await hf.start(graph, id="doc-42")
         await house.quiet(worker)
     house.clock.advance(59.999)
-    await client.signal("doc-42", "decision", "in time")
+    await client.run("doc-42").signal("decision", "in time")
     house.clock.advance(3600)
     async with house.worker(hf, graph) as worker:
         await house.quiet(worker)
@@ -401,7 +401,7 @@ async def test_a_signal_accepted_too_late_does_not_undo_that_the_time_was_up(
         run = await hf.start(graph, id="doc-42")
         await house.quiet(worker)
     house.clock.advance(60)
-    await client.signal("doc-42", "decision", "too late")
+    await client.run("doc-42").signal("decision", "too late")
     async with house.worker(hf, graph) as worker:
         await house.quiet(worker)
     assert await run.result(timeout=60) == {"got": None}
@@ -485,8 +485,10 @@ async def test_signals_of_one_millisecond_are_taken_in_the_order_of_their_accept
     hf, client = either.open(), either.open()
     run = await hf.start(graph, id="doc-42")
     for index in range(8):
-        await client.signal("doc-42", "vote", index, signal_id=f"id-{9 - index}")
-        await client.signal("doc-42", "vote", 0, signal_id="id-9")  # sent again, it stays the first
+        await client.run("doc-42").signal("vote", index, signal_id=f"id-{9 - index}")
+        await client.run("doc-42").signal(
+            "vote", 0, signal_id="id-9"
+        )  # sent again, it stays the first
     async with either.worker(hf, graph) as worker:
         await either.quiet(worker)
     assert (await run.result(timeout=60))["votes"] == list(range(8))

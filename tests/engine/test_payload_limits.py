@@ -122,7 +122,7 @@ async def test_a_large_input_is_refused_and_nothing_is_written(house: House, inp
     assert (refused.value.size or 0) > (refused.value.limit or 0) > 0
     assert not calls_of(hf, "head", "journal", "inbox")
     with pytest.raises(RunNotFound):
-        await hf.get("doc-42")
+        await hf.run("doc-42").get()
 
 
 @pytest.mark.parametrize("kind", [dict, Holder], ids=["dict", "struct"])
@@ -303,7 +303,7 @@ async def test_a_state_that_was_larger_before_may_shrink(house: House) -> None:
 
     roomy = house.open()
     await roomy.start(graph, {"text": "a" * 150 * KB}, id="doc-42")
-    await roomy.signal("doc-42", "decision", "go")
+    await roomy.run("doc-42").signal("decision", "go")
     hf = house.open(limits=TIGHT)
     async with house.worker(hf, graph) as worker:
         await house.quiet(worker)
@@ -396,9 +396,9 @@ async def test_a_stored_bomb_ends_its_own_run_only(house: House) -> None:
         bomb = {"PK": key.pk, "SK": key.sk, "ttl": 5_000_000_000, "data": hostile.claiming(2**40)}
         await store_of(hf).records("journal").write(Put(bomb, token="t"))
         for id in ("bombed", "other"):
-            await hf.signal(id, "decision", "go")
+            await hf.run(id).signal("decision", "go")
         await house.quiet(worker)
-        row = await hf.get("bombed")
+        row = await hf.run("bombed").get()
         assert (row.status, row.failure and row.failure.type) == ("quarantined", "RecordTooLarge")
         assert await hf.run("other").result(timeout=60) == {"got": "go"}
 
@@ -419,7 +419,7 @@ async def test_a_bomb_in_the_inbox_harms_only_the_run_that_awaits_it(house: Hous
                 "data": hostile.claiming(2**40),
             }
             await store_of(hf).records("inbox").write(Put({**bomb, "accepted_ms": 1}, token="0"))
-            await hf.signal(id, "decision", "go")
+            await hf.run(id).signal("decision", "go")
         await house.quiet(worker)
         assert await hf.run("ignores").result(timeout=60) == {"got": "go"}
         with pytest.raises(RunFailed) as failed:

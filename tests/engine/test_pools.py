@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Graph, Holdfast, WorkerOptions, signal
+from holdfast import Graph, Holdfast, RunFilter, WorkerOptions, signal
 from holdfast.errors import InvalidName, InvalidRequest
 from holdfast.records.head import head_of
 from tests.engine.support import Gate, House, chain, item_of_head, kill, reached
@@ -31,9 +31,9 @@ async def test_a_worker_takes_only_the_pools_that_it_serves(either: House) -> No
         either.worker(gpu, GRAPH, pools=["gpu"]) as second,
     ):
         await either.move(1, first, second)
-        assert (await client.get("tpu")).status == "running"
+        assert (await client.run("tpu").get()).status == "running"
     assert (first.counts["finished"], second.counts["finished"]) == (1, 1)
-    assert (await client.get("gpu")).status == "finished"
+    assert (await client.run("gpu").get()).status == "finished"
     async with either.worker(plain, GRAPH, pools=[None, "tpu"]) as third:
         await client.start(GRAPH, id="another")
         await either.move(1, third)
@@ -66,9 +66,9 @@ async def test_a_run_keeps_its_pool_when_it_pauses_and_is_woken(house: House) ->
         await reached(hf, "doc-42", "waiting")
         assert (await item_of_head(hf, "doc-42"))["GSI1PK"].startswith("DUE#asking@gpu#")
         await gpu.stop()
-        await hf.signal("doc-42", "go", 1)  # the plain worker has room, and must not take it
+        await hf.run("doc-42").signal("go", 1)  # the plain worker has room, and must not take it
         await house.move(1, plain)
-        row = await hf.get("doc-42")
+        row = await hf.run("doc-42").get()
         assert (row.status, row.owner) == ("running", None)
     async with house.worker(client, graph, pools=["gpu"]) as gpu:
         await house.quiet(gpu)
@@ -93,7 +93,7 @@ async def test_a_run_keeps_its_pool_when_its_worker_dies(either: House) -> None:
     async with other.worker([graph]) as plain:
         await either.quiet(plain)
         assert plain.counts["taken over"] == 1
-        assert (await other.get("doc-42")).status == "running"
+        assert (await other.run("doc-42").get()).status == "running"
         assert (await item_of_head(other, "doc-42"))["GSI1PK"].startswith("DUE#g@gpu#")
         async with third.worker([graph], pools=["gpu"]) as gpu:
             await either.quiet(plain, gpu)
@@ -110,9 +110,9 @@ async def test_a_run_keeps_its_pool_when_it_is_retried(house: House) -> None:
         await hf.start(graph, id="doc-42", pool="gpu")
         await house.quiet(gpu)
     async with house.worker(hf, graph) as plain:
-        await hf.retry("doc-42")
+        await hf.run("doc-42").retry()
         await house.move(1, plain)
-        assert (await hf.get("doc-42")).status == "running"
+        assert (await hf.run("doc-42").get()).status == "running"
     assert (await item_of_head(hf, "doc-42"))["GSI1PK"].startswith("DUE#failing@gpu#")
 
 
@@ -120,9 +120,9 @@ async def test_a_pool_is_a_label_that_lists_show(hf: Holdfast) -> None:
     await hf.start(GRAPH, id="one", pool="gpu", labels={"desk": "sales"})
     await hf.start(GRAPH, id="two", labels={"pool": "gpu"})
     await hf.start(GRAPH, id="three")
-    found = await hf.list(labels={"pool": "gpu"})
+    found = await hf.list(RunFilter(labels={"pool": "gpu"}))
     assert {run.id for run in found.runs} == {"one", "two"}
-    assert (await hf.get("one")).labels == {"desk": "sales", "pool": "gpu"}
+    assert (await hf.run("one").get()).labels == {"desk": "sales", "pool": "gpu"}
     for id in ("one", "two"):
         assert (await item_of_head(hf, id))["GSI1PK"].startswith("DUE#g@gpu#")
 

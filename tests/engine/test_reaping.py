@@ -264,7 +264,7 @@ async def test_only_workers_that_are_lost_in_a_row_count(house: House, hf: Holdf
     async with hf.worker([graph], resumes_max=3) as worker:
         await house.quiet(worker)
         assert await hf.run("doc-42").result(timeout=60) == {"done": True}
-    kinds = [entry.kind for entry in (await hf.history("doc-42")).entries]
+    kinds = [entry.kind for entry in (await hf.run("doc-42").history()).entries]
     assert kinds == ["fence"] * 4 + ["node", "finished"]
 
 
@@ -289,10 +289,10 @@ async def test_a_pause_between_two_deaths_counts_as_going_on(house: House, hf: H
         async with hf.worker([graph], resumes_max=2) as worker:
             gate.open()
             await house.quiet(worker)
-            row = await hf.get("doc-42")
+            row = await hf.run("doc-42").get()
             assert (row.status, row.failure) == ("waiting", None), number
         gate = Gate()
-        await hf.signal("doc-42", "other")
+        await hf.run("doc-42").signal("other")
 
 
 async def test_a_crash_loop_names_the_node_and_how_many_were_lost(
@@ -310,7 +310,7 @@ async def test_a_crash_loop_names_the_node_and_how_many_were_lost(
         house.clock.advance(LEASE_SECONDS + 1)
     async with hf.worker([graph], resumes_max=2) as worker:
         await house.quiet(worker)
-        failure = (await hf.get("doc-42")).failure
+        failure = (await hf.run("doc-42").get()).failure
     assert failure is not None
     assert failure.type == "CrashLoop"
     assert failure.message.startswith("2 workers in a row were lost in node 'blocked'")
@@ -329,10 +329,10 @@ async def test_a_run_that_is_to_be_cancelled_is_so_though_it_lost_its_workers(
         kill(lost)
         await asyncio.wait(lost.drivers._tasks.values())
         house.clock.advance(LEASE_SECONDS + 1)
-    await hf.cancel("doc-42", reason="no longer wanted")
+    await hf.run("doc-42").cancel("no longer wanted")
     async with hf.worker([graph], resumes_max=2) as worker:
         await house.quiet(worker)
-        assert (await hf.get("doc-42")).status == "cancelled"
+        assert (await hf.run("doc-42").get()).status == "cancelled"
 
 
 # --- clocks ---------------------------------------------------------------------------------------

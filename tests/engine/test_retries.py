@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Graph, Holdfast, Retry, signal
+from holdfast import Graph, Holdfast, Retry, RunFilter, signal
 from holdfast.errors import NotRetryable, RunEnded, RunFailed, RunNotFound, RunQuarantined
 from tests.engine.support import (
     Gate,
@@ -371,7 +371,7 @@ async def test_only_a_failed_run_can_be_retried(house: House, hf: Holdfast) -> N
 
     graph = chain("g", 1, lambda number: {}, node0=waits)
     with pytest.raises(RunNotFound):
-        await hf.retry("doc-42")
+        await hf.run("doc-42").retry()
     run = await hf.start(graph, id="doc-42")
     with pytest.raises(NotRetryable, match="running"):
         await run.retry()
@@ -453,7 +453,9 @@ async def test_a_run_that_cannot_be_resumed_is_quarantined_and_can_be_retried(
     )
     with pytest.raises(RunEnded):
         await run.signal("decision", "more")
-    assert [entry.id for entry in (await hf.list(status="quarantined")).runs] == ["doc-42"]
+    assert [entry.id for entry in (await hf.list(RunFilter(status="quarantined"))).runs] == [
+        "doc-42"
+    ]
     async with either.worker(hf, graph) as worker:
         await run.retry(from_node="second")
         await either.quiet(worker)
@@ -502,7 +504,7 @@ async def test_a_run_that_kills_its_workers_is_quarantined(house: House, hf: Hol
         house.clock.advance(61)
     async with hf.worker([graph], resumes_max=3) as worker:
         await house.quiet(worker)
-        run = await hf.get("doc-42")
+        run = await hf.run("doc-42").get()
     assert run.status == "quarantined"
     assert run.failure is not None
     assert run.failure.type == "CrashLoop"

@@ -61,7 +61,7 @@ async def test_shards_grow_while_everything_runs(either: House) -> None:
         await either.move(1, worker)
         for number in range(12):
             for prefix in ("new", "old"):
-                assert (await client.get(f"{prefix}-{number}")).status == "finished"
+                assert (await client.run(f"{prefix}-{number}").get()).status == "finished"
         await either.move(15, worker)
         await either.move(15, worker)
         await either.move(15, worker)
@@ -76,7 +76,7 @@ async def test_old_runs_stay_in_their_shard(house: House, hf: Holdfast) -> None:
         before = [(await item_of_head(hf, f"doc-{number}")).get("shard", 0) for number in range(8)]
         await hf.grow_shards(256)
         for number in range(8):
-            await hf.signal(f"doc-{number}", "go")
+            await hf.run(f"doc-{number}").signal("go")
         await house.quiet(worker)
         for number in range(8):
             item = await item_of_head(hf, f"doc-{number}")
@@ -155,4 +155,4 @@ async def test_a_store_that_does_not_answer_leaves_the_count_as_it_is_known(
     monkeypatch.setattr(hf._kernel.settings_table, "get", busy)
     house.clock.advance(engine_kernel._SETTINGS_AGE_SECONDS_MAX)
     await hf.start(GRAPH, id="later")
-    assert (await hf.get("later")).status == "running"
+    assert (await hf.run("later").get()).status == "running"

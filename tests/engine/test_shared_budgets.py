@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Budget, Graph, signal
+from holdfast import Budget, Graph, RunFilter, signal
 from holdfast.engine.runs.budget_accounts import Accounts
 from holdfast.engine.runs.local_workers import NO_WORKERS
 from holdfast.errors import BudgetShared, InvalidRequest, RunFailed, StoreUnavailable
@@ -58,9 +58,9 @@ async def test_a_crowd_of_children_never_exceeds_its_dollar_and_uses_it(
     await house.quiet(*held)
     assert len(model.asked) == 100
     assert (await run.get()).reason == "signal"
-    assert ((await run.get()).cost_usd, (await opened[0].spending("root")).usd) == (0, 1)
-    waiting = await opened[0].list(status="waiting", graph="asking", limit=300)
-    reasons = {(await opened[0].get(entry.id)).reason for entry in waiting.runs}
+    assert ((await run.get()).cost_usd, (await opened[0].run("root").spending()).usd) == (0, 1)
+    waiting = await opened[0].list(RunFilter(status="waiting", graph="asking"), limit=300)
+    reasons = {(await opened[0].run(entry.id).get()).reason for entry in waiting.runs}
     assert reasons == {"budget"}
     # More lets all of them go on that are known to wait, and the others a minute later.
     await run.set_budget(Budget(usd=6))
@@ -87,7 +87,7 @@ async def test_a_budget_given_before_the_account_is_opened_holds_for_the_family(
     async with house.worker(hf, graph, ASKING):
         run = await hf.start(graph, id="root", budget=Budget(usd=0))
         await gate.waited_at()
-        await house.open().set_budget("root", Budget(usd=1))
+        await house.open().run("root").set_budget(Budget(usd=1))
         gate.open()
         assert await run.result(timeout=60) == {"done": True}
 
@@ -175,7 +175,7 @@ async def test_a_slice_is_set_aside_and_settled(either: House) -> None:
         await run.set_budget(Budget(usd=0.04))
         await run.result(timeout=60)
         assert (await run.get()).cost_usd == 0.04
-        two = await hf.get("two")
+        two = await hf.run("two").get()
         assert two.budget is not None
         assert two.budget.nanodollars == DOLLAR * 3 // 100
     assert len(model.asked) == 4
@@ -204,9 +204,11 @@ async def test_the_slice_of_a_child_that_failed_stays_set_aside(house: House) ->
         await house.quiet(worker)
         assert len(model.asked) == 1 + 2
         broken.clear()
-        await hf.retry("child")
+        await hf.run("child").retry()
         await house.quiet(worker)
-        assert (await hf.get("child")).reason == (await hf.get("root")).reason == "budget"
+        assert (
+            (await hf.run("child").get()).reason == (await hf.run("root").get()).reason == "budget"
+        )
     assert len(model.asked) == 5
 
 
@@ -274,13 +276,13 @@ async def test_a_child_that_failed_and_is_retried_draws_again(house: House) -> N
         await house.quiet(worker)
         assert len(model.asked) == 2
         broken.clear()
-        await hf.retry("child")
+        await hf.run("child").retry()
         await house.quiet(worker)
         # Its first answer is known, and for the second question nothing is left.
-        assert (len(model.asked), (await hf.get("child")).reason) == (2, "budget")
+        assert (len(model.asked), (await hf.run("child").get()).reason) == (2, "budget")
         with pytest.raises(BudgetShared, match="root"):
-            await hf.set_budget("child", Budget(usd=1))
-        await hf.set_budget("root", Budget(usd=0.03))
+            await hf.run("child").set_budget(Budget(usd=1))
+        await hf.run("root").set_budget(Budget(usd=0.03))
         await house.move(61, worker)
-        assert (await hf.get("child")).status == "finished"
+        assert (await hf.run("child").get()).status == "finished"
     assert len(model.asked) == 3

@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 import msgspec
 import pytest
 
-from holdfast import Graph, Holdfast, days, hours, signal
+from holdfast import Graph, Holdfast, RunFilter, days, hours, signal
 from holdfast.errors import (
     AlreadyExists,
     InvalidGraph,
@@ -45,14 +45,14 @@ async def test_the_same_id_and_input_give_the_same_run(either: House) -> None:
     made = await first.get()
     for again in (hf, other):
         await again.start(GRAPH, {"b": {"y": None, "x": [1, 2]}, "a": 1}, id="doc-42")
-        assert await again.get("doc-42") == made
+        assert await again.run("doc-42").get() == made
 
 
 async def test_another_version_of_the_graph_gives_the_same_run(hf: Holdfast) -> None:
     await hf.start(GRAPH, {"a": 1}, id="doc-42")
-    made = await hf.get("doc-42")
+    made = await hf.run("doc-42").get()
     await hf.start(later_version(), {"a": 1}, id="doc-42")
-    assert await hf.get("doc-42") == made
+    assert await hf.run("doc-42").get() == made
 
 
 async def test_a_field_that_a_later_version_fills_in_does_not_make_another_input(
@@ -69,7 +69,7 @@ async def test_a_field_that_a_later_version_fills_in_does_not_make_another_input
         graph = Graph("warranty", kind, version=version)
         graph.node(name="read")(lambda state: None)
         await hf.start(graph, {"uri": "x"}, id="doc-42")
-    assert (await hf.get("doc-42")).version == 1
+    assert (await hf.run("doc-42").get()).version == 1
 
 
 async def test_a_finished_run_is_still_the_same_run(house: House, hf: Holdfast) -> None:
@@ -166,10 +166,10 @@ async def test_a_reused_id_never_reads_what_an_older_run_left(either: House) -> 
     hf = either.open()
     large = {"text": incompressible(1, 6_000).hex()}
     await hf.start(GRAPH, large, id="doc-42", expires=hours(1))
-    await hf.signal("doc-42", "name", "old", signal_id="s")
+    await hf.run("doc-42").signal("name", "old", signal_id="s")
     async with either.worker(hf, GRAPH) as worker:
         await either.quiet(worker)
-        old = await hf.get("doc-42")
+        old = await hf.run("doc-42").get()
         left = [await item_of_head(hf, "doc-42"), *await journal_items(hf, "doc-42")]
         either.clock.advance(4 * 24 * 3600)
         await either.quiet(worker)
@@ -178,7 +178,7 @@ async def test_a_reused_id_never_reads_what_an_older_run_left(either: House) -> 
             kept = item["ttl"] if item["SK"] == "HEAD" else item["ttl"] + 10**8
             await store_of(hf).table.write(Put({**item, "ttl": kept}))
         with pytest.raises(RunNotFound):
-            await hf.get("doc-42")
+            await hf.run("doc-42").get()
         await hf.start(GRAPH, {"a": "new"}, id="doc-42")
         await either.quiet(worker)
         run = hf.run("doc-42")
@@ -200,7 +200,7 @@ async def test_an_id_is_taken_until_its_ttl_and_free_from_then_on(
     either.clock.advance(1)
     # From here on the run is not found; a start must not be answered with a run that is gone.
     with pytest.raises(RunNotFound):
-        await hf.get("doc-42")
+        await hf.run("doc-42").get()
     await store_of(hf).table.write(Put(head))
     run = await hf.start(GRAPH, {"a": 1}, id="doc-42")
     assert (await run.get()).status == "running"
@@ -238,27 +238,27 @@ async def test_a_tenant_sees_and_touches_nothing_of_another(either: House) -> No
     async with either.worker(hf, graph) as worker:
         await hf.start(graph, {"a": 1}, id="doc-42")
         await either.quiet(worker)
-        before = [await item_of_tenant(hf, "acme"), await hf.get("doc-42")]
+        before = [await item_of_tenant(hf, "acme"), await hf.run("doc-42").get()]
         calls = [
-            lambda: other.get("doc-42"),
-            lambda: other.history("doc-42"),
-            lambda: other.signal("doc-42", "decision"),
-            lambda: other.cancel("doc-42", reason="mine"),
-            lambda: other.retry("doc-42", from_node="node0"),
+            lambda: other.run("doc-42").get(),
+            lambda: other.run("doc-42").history(),
+            lambda: other.run("doc-42").signal("decision"),
+            lambda: other.run("doc-42").cancel("mine"),
+            lambda: other.run("doc-42").retry(from_node="node0"),
             lambda: other.run("doc-42").result(timeout=60),
-            lambda: hf.get("doc-42", tenant="umbrella"),
+            lambda: hf.run("doc-42", tenant="umbrella").get(),
         ]
         for call in calls:
             with pytest.raises(RunNotFound):
                 await call()
         assert (await other.list()).runs == []
-        assert (await other.list(status="waiting")).runs == []
+        assert (await other.list(RunFilter(status="waiting"))).runs == []
         assert [run.id for run in (await other.list(tenant="acme")).runs] == ["doc-42"]
         await either.quiet(worker)
-        assert [await item_of_tenant(hf, "acme"), await hf.get("doc-42")] == before
+        assert [await item_of_tenant(hf, "acme"), await hf.run("doc-42").get()] == before
         # The same id of another tenant is another run.
         await other.start(graph, {"a": 2}, id="doc-42")
-        assert (await other.get("doc-42")).generation != before[1].generation
+        assert (await other.run("doc-42").get()).generation != before[1].generation
 
 
 async def item_of_tenant(hf: Holdfast, tenant: str) -> list[dict[str, Any]]:
@@ -285,19 +285,19 @@ async def test_a_hostile_id_or_name_is_refused_and_writes_nothing(hf: Holdfast, 
         "tenant": lambda: hf.start(GRAPH, tenant=name),
         "labels": lambda: hf.start(GRAPH, labels={name: "x"}),
         "label": lambda: hf.start(GRAPH, labels={"x": name}),
-        "get": lambda: hf.get(name),
-        "history": lambda: hf.history(name),
-        "signal": lambda: hf.signal(name, "decision"),
-        "cancel": lambda: hf.cancel(name),
-        "retry": lambda: hf.retry(name),
-        "signal name": lambda: hf.signal("doc-42", name),
+        "get": lambda: hf.run(name).get(),
+        "history": lambda: hf.run(name).history(),
+        "signal": lambda: hf.run(name).signal("decision"),
+        "cancel": lambda: hf.run(name).cancel(),
+        "retry": lambda: hf.run(name).retry(),
+        "signal name": lambda: hf.run("doc-42").signal(name),
         "list": lambda: hf.list(tenant=name),
     }
     if name is not None:
         calls["start"] = lambda: hf.start(GRAPH, id=name)
-        calls["signal id"] = lambda: hf.signal("doc-42", "x", signal_id=name)
+        calls["signal id"] = lambda: hf.run("doc-42").signal("x", signal_id=name)
         if name != "a/b":  # which may be a node of a graph inside the graph
-            calls["from_node"] = lambda: hf.retry("doc-42", from_node=name)
+            calls["from_node"] = lambda: hf.run("doc-42").retry(from_node=name)
     else:
         del calls["tenant"], calls["list"]
     for call in calls.values():

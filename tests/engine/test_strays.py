@@ -47,7 +47,7 @@ async def test_a_start_that_was_given_up_after_its_write_is_found_by_the_audit(
         assert worker.running == 0
         for _ in range(5):
             await house.move(15, worker)
-        assert (await hf.get("doc-42")).status == "finished"
+        assert (await hf.run("doc-42").get()).status == "finished"
 
 
 async def test_a_worker_does_not_leave_for_good_what_a_given_up_start_left_under_its_name(
@@ -68,7 +68,7 @@ async def test_a_worker_does_not_leave_for_good_what_a_given_up_start_left_under
     async with other.worker([graph]) as second:
         for _ in range(10):
             await house.move(14, second)
-        assert (await other.get("doc-42")).status == "finished"
+        assert (await other.run("doc-42").get()).status == "finished"
 
 
 async def test_a_task_that_outlives_its_node_takes_no_signal_from_the_next(house: House) -> None:
@@ -114,7 +114,7 @@ async def test_a_row_of_a_newer_release_is_left_to_workers_that_can_read_it(hous
     async with hf.worker([graph]) as worker:
         for _ in range(12):
             await house.move(10, worker)
-        assert (await client.get("older")).status == "finished"
+        assert (await client.run("older").get()).status == "finished"
     assert await item_of_head(client, "newer") == before
 
 

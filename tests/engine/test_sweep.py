@@ -81,7 +81,7 @@ async def test_the_blobs_of_a_run_whose_row_is_gone_go(either: House) -> None:
     assert len(left) == BLOBS_A_RUN
     assert all(key.startswith(here) for key in left)
     assert (await last(hf.sweep_blobs())).deleted == 0
-    assert [entry.kind for entry in (await hf.history("here")).entries] == ["node", "node"]
+    assert [entry.kind for entry in (await hf.run("here").history()).entries] == ["node", "node"]
 
 
 async def test_a_row_that_is_over_or_freed_or_of_another_life_keeps_nothing(
@@ -196,7 +196,7 @@ async def test_a_start_that_is_under_way_keeps_its_input(
     await starting_run
     async with house.worker(sweeper, GRAPH) as worker:
         await house.quiet(worker)
-    assert (await sweeper.get("doc-42")).status == "waiting"
+    assert (await sweeper.run("doc-42").get()).status == "waiting"
 
 
 async def test_the_input_of_the_loser_of_a_race_goes_and_the_winners_stays(

@@ -36,24 +36,24 @@ async def listed(hf: Holdfast) -> list[Any]:
 
 Ask = Callable[[Holdfast], Awaitable[Any]]
 OF_ONE_RUN: dict[str, Ask] = {
-    "cancel": lambda hf: hf.cancel(RUN),
-    "children": lambda hf: hf.children(RUN),
-    "events": lambda hf: all_of(hf.events(RUN, follow=False)),
-    "extend": lambda hf: hf.extend(RUN, expires=days(30)),
-    "get": lambda hf: hf.get(RUN),
-    "history": lambda hf: hf.history(RUN),
-    "resolve": lambda hf: hf.resolve(RUN, "0" * 16, void=True),
-    "retry": lambda hf: hf.retry(RUN),
+    "cancel": lambda hf: hf.run(RUN).cancel(),
+    "children": lambda hf: hf.run(RUN).children(),
+    "events": lambda hf: all_of(hf.run(RUN).events(follow=False)),
+    "extend": lambda hf: hf.run(RUN).extend(days(30)),
+    "get": lambda hf: hf.run(RUN).get(),
+    "history": lambda hf: hf.run(RUN).history(),
+    "resolve": lambda hf: hf.run(RUN).resolve("0" * 16, void=True),
+    "retry": lambda hf: hf.run(RUN).retry(),
     "run": lambda hf: hf.run(RUN).result(timeout=60),
-    "set_budget": lambda hf: hf.set_budget(RUN, Budget(usd=100)),
-    "signal": lambda hf: hf.signal(RUN, "answer", "mine"),
-    "spending": lambda hf: hf.spending(RUN),
-    "tokens": lambda hf: all_of(hf.tokens(RUN, follow=False)),
+    "set_budget": lambda hf: hf.run(RUN).set_budget(Budget(usd=100)),
+    "signal": lambda hf: hf.run(RUN).signal("answer", "mine"),
+    "spending": lambda hf: hf.run(RUN).spending(),
+    "tokens": lambda hf: all_of(hf.run(RUN).tokens(follow=False)),
 }
 OF_MANY: dict[str, Ask] = {
     "ambiguous": lambda hf: all_of(hf.ambiguous()),
     "cancel_all": lambda hf: seen(hf.cancel_all(everything=True)),
-    "lane": lambda hf: hf.lane(SESSION, user=USER),
+    "lane": lambda hf: hf.session_queue(SESSION, user=USER),
     "list": listed,
     "retry_all": lambda hf: seen(hf.retry_all(everything=True)),
 }
@@ -84,4 +84,4 @@ async def test_no_method_shows_or_changes_a_run_of_another_tenant(house: House, 
             assert await OF_MANY[name](other) == []
         await house.quiet(worker)
         assert [item async for item in store_of(hf).table.query_all(f"RUN#acme#{RUN}")] == before
-        assert (await hf.get(RUN)).status == "waiting"
+        assert (await hf.run(RUN).get()).status == "waiting"

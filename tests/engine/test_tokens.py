@@ -71,13 +71,13 @@ async def text_items(hf: Holdfast) -> list[dict[str, Any]]:
 async def there(hf: Holdfast, after: str | None = None) -> list[TextPiece]:
     """Return what can be read by now."""
     async with asyncio.timeout(WAIT_SECONDS_MAX):
-        return [piece async for piece in hf.tokens(RUN, after=after, follow=False)]
+        return [piece async for piece in hf.run(RUN).tokens(after=after, follow=False)]
 
 
 async def all_of(hf: Holdfast, after: str | None = None) -> list[TextPiece]:
     """Return what comes until the run has ended."""
     async with asyncio.timeout(WAIT_SECONDS_MAX):
-        return [piece async for piece in hf.tokens(RUN, after=after)]
+        return [piece async for piece in hf.run(RUN).tokens(after=after)]
 
 
 async def written(hf: Holdfast, head: Head) -> None:
@@ -122,7 +122,7 @@ async def test_what_is_said_in_one_process_is_followed_in_another(either: House)
     async with writer(one, head) as speaking:
         for word in ("so ", "be ", "it"):
             speaking.emit(word)
-    await one.cancel(RUN)
+    await one.run(RUN).cancel()
     pieces = await following
     assert "".join(piece.text for piece in pieces) == "so be it"
     assert [piece.last for piece in pieces] == [*[False] * (len(pieces) - 1), True]
@@ -135,7 +135,7 @@ async def test_what_is_said_in_one_process_is_followed_in_another(either: House)
 async def test_here_each_word_is_heard_at_once_and_without_the_store(house: House) -> None:
     hf = house.open()
     head = await started(hf)
-    async with aclosing(hf.tokens(RUN)) as pieces, writer(hf, head) as speaking:
+    async with aclosing(hf.run(RUN).tokens()) as pieces, writer(hf, head) as speaking:
         speaking.emit("first")
         assert (await next_of(pieces)).text == "first"
         await house.clock.asleep(1)  # the first word is in the table by now
@@ -185,7 +185,7 @@ async def test_what_is_said_while_something_is_written_waits_for_its_turn(house:
 async def test_those_who_follow_the_events_do_not_hear_every_word(house: House) -> None:
     hf = house.open()
     head = await started(hf)
-    async with aclosing(hf.events(RUN)) as entries:
+    async with aclosing(hf.run(RUN).events()) as entries:
         waiting = asyncio.ensure_future(anext(entries))
         while ("journal", "query") not in calls_of(hf, "journal"):
             await store_of(hf).table.get(head.key.head)
@@ -197,7 +197,7 @@ async def test_those_who_follow_the_events_do_not_hear_every_word(house: House) 
                 speaking.emit("x")
                 await house.clock.sleep(0)
             assert calls_of(hf, "head", "journal") == asked
-        await hf.cancel(RUN)
+        await hf.run(RUN).cancel()
         assert (await waiting).kind == "cancelled"
 
 
@@ -205,7 +205,7 @@ async def test_those_who_follow_the_events_do_not_hear_every_word(house: House) 
 async def test_news_that_is_none_for_the_text_is_asked_about_once(house: House) -> None:
     hf = house.open()
     head = await started(hf)
-    async with aclosing(hf.tokens(RUN)) as pieces:
+    async with aclosing(hf.run(RUN).tokens()) as pieces:
         waiting = asyncio.ensure_future(anext(pieces))
         for reads in (1, 2):
             for _ in range(10):
@@ -225,7 +225,7 @@ async def test_a_run_that_ends_while_somebody_listens_ends_that(house: House) ->
     speaking.emit("half an ans")
     await house.clock.asleep(1)
     speaking.abandon()
-    await hf.cancel(RUN)
+    await hf.run(RUN).cancel()
     pieces = await following
     assert told(pieces) == {"c": "half an ans"}
     assert not any(piece.last for piece in pieces)
@@ -239,7 +239,7 @@ async def test_who_follows_elsewhere_asks_for_the_row_only_when_it_is_quiet(
     async with writer(one, head) as speaking:
         speaking.emit("x")
         await house.clock.asleep(1)
-        async with aclosing(other.tokens(RUN)) as pieces:
+        async with aclosing(other.run(RUN).tokens()) as pieces:
             assert (await next_of(pieces)).text == "x"
             assert calls_of(other, "head") == {("head", "get"): 1}
             house.clock.advance(WRITE_SECONDS)
@@ -258,7 +258,7 @@ async def test_who_goes_on_after_any_cursor_sees_the_rest_once(either: House) ->
     head = await started(one)
     random = Random(7)
     heard: list[TextPiece] = []
-    async with aclosing(one.tokens(RUN)) as pieces:
+    async with aclosing(one.run(RUN).tokens()) as pieces:
         # Owners after each other, each with streams side by side, some of which come to nothing.
         for epoch in (2, 3, 5):
             calls = random.sample("abcd", 3)
@@ -336,13 +336,13 @@ async def test_who_hears_an_owner_that_lost_the_run_is_told_what_the_next_one_sa
     head = await started(one)
     lost = writer(one, head)
     lost.emit("It may b")
-    async with aclosing(one.tokens(RUN)) as pieces:
+    async with aclosing(one.run(RUN).tokens()) as pieces:
         first = await next_of(pieces)
         # The next owner answers, and the run ends, before the first one knows that it lost the run.
         await store_of(one).table.write(Update(key=head.key.head, set={"epoch": head.epoch + 1}))
         async with writer(other, held(head, head.epoch + 1)) as speaking:
             speaking.emit("It is so.")
-        await other.cancel(RUN)
+        await other.run(RUN).cancel()
         async with asyncio.timeout(WAIT_SECONDS_MAX):
             rest = [piece async for piece in pieces]
     assert told([first, *rest]) == {"c": "It is so."}
@@ -353,7 +353,7 @@ async def test_who_hears_an_owner_that_lost_the_run_is_told_what_the_next_one_sa
 async def test_another_attempt_in_the_same_process_voids_the_one_before(house: House) -> None:
     hf = house.open()
     head = await started(hf)
-    async with aclosing(hf.tokens(RUN)) as pieces:
+    async with aclosing(hf.run(RUN).tokens()) as pieces:
         for attempt in ("one", "two"):
             with suppress(ConnectionError):
                 async with writer(hf, head) as speaking:
@@ -381,7 +381,7 @@ async def test_after_a_cursor_an_answer_that_goes_on_is_not_void(house: House) -
 async def test_who_is_far_behind_reads_the_table(house: House) -> None:
     hf = house.open()
     head = await started(hf)
-    async with aclosing(hf.tokens(RUN)) as pieces, writer(hf, head) as speaking:
+    async with aclosing(hf.run(RUN).tokens()) as pieces, writer(hf, head) as speaking:
         speaking.emit("0 ")
         got = [await next_of(pieces)]
         for number in range(1, 200):
@@ -493,7 +493,7 @@ async def test_text_goes_with_what_an_expired_run_kept_and_costs_no_further_requ
     either.clock.advance(3601)
     async with either.worker(hf, GRAPH) as worker:
         await either.quiet(worker)
-    assert (await hf.get(RUN)).status == "expired"
+    assert (await hf.run(RUN).get()).status == "expired"
     # One to resume it, as far as that goes, and one to free it, as for any other run.
     assert calls_of(hf, "journal", "text")[("journal", "query")] <= 2
     assert ("text", "query") not in calls_of(hf, "text")
@@ -628,7 +628,7 @@ async def test_the_text_of_another_tenant_is_not_there(house: House) -> None:
     async with writer(hf, await started(hf)) as speaking:
         speaking.emit("x")
         with pytest.raises(RunNotFound):
-            await next_of(hf.tokens(RUN, tenant="acme"))
+            await next_of(hf.run(RUN, tenant="acme").tokens())
 
 
 async def test_text_that_cannot_be_read_is_said_to_be_damaged(house: House) -> None:

@@ -180,7 +180,7 @@ async def test_a_takeover_from_a_dead_worker_costs_seven_units_more(either: Hous
         assert worker.counts["taken over"] == 1
     # as above 16; besides made due again 3, claimed 3, the fence 1
     assert run_units(first, second) == 16 + 7
-    assert (await second.get("doc-42")).status == "finished"
+    assert (await second.run("doc-42").get()).status == "finished"
 
 
 async def test_a_run_that_waits_costs_nothing_while_it_waits(either: House) -> None:

@@ -51,7 +51,7 @@ async def test_ids_and_generations_of_runs_started_together_have_nothing_in_comm
     store = store_of(house.open())
     hf = Holdfast("", store=store, clock=house.clock, ids=SystemIds(house.clock))
     runs = await asyncio.gather(*(hf.start(GRAPH, {"number": n}) for n in range(20)))
-    rows = [await hf.get(run.id) for run in runs]
+    rows = [await hf.run(run.id).get() for run in runs]
     drawn = [
         uuid.UUID(text).int & ((1 << 62) - 1) for row in rows for text in (row.id, row.generation)
     ]
@@ -119,7 +119,7 @@ async def test_in_a_session_another_user_is_refused_too(house: House, on_busy: A
         await hf.start(GRAPH, id=f"first of {user}", session="chat", user=user)
         with pytest.raises(AlreadyExists):
             await hf.start(GRAPH, user=user, **asked)
-        assert len(await hf.lane("chat", user=user)) == 1
+        assert len(await hf.session_queue("chat", user=user)) == 1
     with pytest.raises(AlreadyExists):
         await hf.start(GRAPH, id="x", user=ANN)
 
@@ -241,13 +241,17 @@ async def test_a_session_has_one_queue_whichever_release_made_the_store(
         queued = await hf.start(GRAPH, id="queued", session="chat", user=ANN, tenant=tenant)
         tickets = [item async for item in table.query_all(f"LANE#{tenant}#{old}#chat")]
         assert [item.get("run") for item in tickets] == [None, "queued"]
-        assert [entry.id for entry in await hf.lane("chat", user=ANN, tenant=tenant)] == ["queued"]
+        assert [entry.id for entry in await hf.session_queue("chat", user=ANN, tenant=tenant)] == [
+            "queued"
+        ]
         # What callers see is bound to the tenant nevertheless.
         free = await hf.start(GRAPH, id="free", user=ANN, tenant=tenant)
         row = await table.get(RunKey(tenant, "free").head)
         assert row is not None
         assert row["user"] == (await free.get()).user == (await queued.get()).user
-    assert (await hf.get("free", tenant="a")).user != (await hf.get("free", tenant="b")).user
+    assert (await hf.run("free", tenant="a").get()).user != (
+        await hf.run("free", tenant="b").get()
+    ).user
 
 
 async def test_a_row_of_an_earlier_release_belongs_to_its_user(house: House) -> None:
@@ -258,8 +262,8 @@ async def test_a_row_of_an_earlier_release_belongs_to_its_user(house: House) -> 
     await table.write(
         Update(key=RunKey("default", "old").head, set={"user": OLD_HASHES[ANN]}, token="t")
     )
-    shown = await hf.get("old")
-    assert shown.user == (await hf.get("new")).user
+    shown = await hf.run("old").get()
+    assert shown.user == (await hf.run("new").get()).user
     await hf.start(GRAPH, id="old", user=ANN)
     for user in (BOB, None):
         with pytest.raises(AlreadyExists):
@@ -279,15 +283,15 @@ async def test_a_session_of_an_earlier_release_goes_on_in_its_order(house: House
         for id in ("one", "two"):
             await hf.start(asking, id=id, session="chat", user=ANN)
         await house.quiet(worker)
-        assert [(await hf.get(id)).reason for id in ("one", "two")] == ["signal", "queued"]
-        await hf.signal("one", "go")
+        assert [(await hf.run(id).get()).reason for id in ("one", "two")] == ["signal", "queued"]
+        await hf.run("one").signal("go")
         await house.quiet(worker)
-        assert [(await hf.get(id)).status for id in ("one", "two")] == ["finished", "waiting"]
-        await hf.signal("two", "go")
+        assert [(await hf.run(id).get()).status for id in ("one", "two")] == ["finished", "waiting"]
+        await hf.run("two").signal("go")
         await house.quiet(worker)
     left = SessionQueueKey("default", OLD_HASHES[ANN], "chat")
     assert [item["SK"] async for item in table.query_all(left.pk)] == ["LAST"]
-    assert await hf.lane("chat", user=ANN) == []
+    assert await hf.session_queue("chat", user=ANN) == []
 
 
 async def test_a_child_has_the_user_of_its_parent(house: House) -> None:
@@ -300,7 +304,7 @@ async def test_a_child_has_the_user_of_its_parent(house: House) -> None:
     hf = house.open()
     async with house.worker(hf, parent, GRAPH):
         await (await hf.start(parent, id="parent", user=ANN)).result()
-        assert (await hf.get("child")).user == (await hf.get("parent")).user
+        assert (await hf.run("child").get()).user == (await hf.run("parent").get()).user
         await hf.start(GRAPH, id="child", user=ANN)
         with pytest.raises(AlreadyExists):
             await hf.start(GRAPH, id="child", user=BOB)

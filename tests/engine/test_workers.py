@@ -116,7 +116,7 @@ async def test_signals_to_many_at_once_do_not_overfill_a_worker(house: House) ->
         for number in range(12):
             await hf.start(graph, {"n": number}, id=f"doc-{number}")
             await house.quiet(worker)
-        await asyncio.gather(*(hf.signal(f"doc-{number}", "go") for number in range(12)))
+        await asyncio.gather(*(hf.run(f"doc-{number}").signal("go") for number in range(12)))
         await gate.waited_at(2)
         for _ in range(3):
             house.clock.advance(1)
@@ -156,7 +156,7 @@ async def test_two_workers_share(either: House) -> None:
     ):
         await gate.waited_at(6)
         assert (first.running, second.running) == (3, 3)
-        owners = [(await client.get(f"doc-{number}")).owner for number in range(6)]
+        owners = [(await client.run(f"doc-{number}").get()).owner for number in range(6)]
         assert sorted(set(owners)) == sorted([first.id, second.id])
         gate.open()
         await either.quiet(first, second)
@@ -171,8 +171,8 @@ async def test_a_worker_takes_only_the_graphs_that_it_has(house: House) -> None:
         await hf.start(mine, id="mine")
         await hf.start(other, id="other")
         await house.move(1, worker)
-        assert (await hf.get("mine")).status == "finished"
-        assert (await hf.get("other")).status == "running"
+        assert (await hf.run("mine").get()).status == "finished"
+        assert (await hf.run("other").get()).status == "running"
 
 
 async def test_a_run_goes_on_with_its_own_version_where_there_is_one(house: House) -> None:
@@ -233,7 +233,7 @@ async def test_a_worker_that_leaves_releases_what_others_go_on_with(
     assert await store_of(one).table.get(worker_key(left)) is None
     gate.open()
     for number in range(3):
-        row = await one.get(f"doc-{number}")
+        row = await one.run(f"doc-{number}").get()
         assert row.owner is None
         if not stubborn:
             assert (row.status, row.reason, row.node) == ("running", "draining", "blocked")
@@ -242,7 +242,7 @@ async def test_a_worker_that_leaves_releases_what_others_go_on_with(
         await either.quiet(second)
     for number in range(3):
         assert (await other.run(f"doc-{number}").result(timeout=60))["first"]
-        kinds = [entry.kind for entry in (await other.history(f"doc-{number}")).entries]
+        kinds = [entry.kind for entry in (await other.run(f"doc-{number}").history()).entries]
         assert kinds == ["node", "node", "finished"]  # no fence: it let go by itself
 
 
@@ -312,7 +312,7 @@ async def test_the_runs_of_a_dead_worker_are_taken_over(either: House) -> None:
         assert worker.counts["taken over"] == 3
     for number in range(3):
         assert (await other.run(f"doc-{number}").result(timeout=60))["done"]
-        kinds = [entry.kind for entry in (await other.history(f"doc-{number}")).entries]
+        kinds = [entry.kind for entry in (await other.run(f"doc-{number}").history()).entries]
         assert kinds == ["fence", "node", "finished"]
 
 

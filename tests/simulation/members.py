@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.app import Holdfast, RunHandle
+from holdfast.app import Holdfast
 from holdfast.errors import (
     ExpiryNotLater,
     HoldfastError,
@@ -23,6 +23,7 @@ from holdfast.errors import (
     StoreError,
 )
 from holdfast.graph import Graph
+from holdfast.handle import RunHandle
 from holdfast.model.run import AmbiguousCall
 from holdfast.model.wait import ResolutionWait
 from holdfast.records.head import ENDED
@@ -211,24 +212,24 @@ class Fleet:
                 for id in line.id.split(","):
                     await self.send(process, hf, key, line.argument, id)
             case "cancel":
-                await hf.cancel(line.run, reason="no longer wanted")
+                await hf.run(line.run).cancel("no longer wanted")
             case "extend":
                 span = float(line.argument)
                 before_ms = process.clock.now_ms()
-                await hf.extend(line.run, expires=span)
+                await hf.run(line.run).extend(span)
                 now_ms = min(before_ms, process.clock.now_ms())  # it may have been set back
                 self.promises.extended(key, now_ms + round(span * 1000))
             case "fund":
                 for tokens in line.argument.split():  # the last one is enough
                     budget = budget_of(int(tokens))
-                    await hf.set_budget(line.run, budget)
+                    await hf.run(line.run).set_budget(budget)
                     self.promises.funded(key, budget)
                     await process.clock.sleep(FUND_SECONDS)
             case "grow":
                 await hf.grow_shards(int(line.argument))
             case "retry":
-                if (await hf.get(line.run)).status in ENDED:
-                    await hf.retry(line.run)
+                if (await hf.run(line.run).get()).status in ENDED:
+                    await hf.run(line.run).retry()
             case _:
                 raise AssertionError(line.verb)
 
@@ -237,7 +238,7 @@ class Fleet:
         senders, inboxes = self.promises.senders, self.promises.inboxes
         since, mark = senders.begins(process, key, name, id), inboxes.mark(process)
         try:
-            await hf.signal(key.id, name, f"{name}/{id}", signal_id=id)
+            await hf.run(key.id).signal(name, f"{name}/{id}", signal_id=id)
         except RunEnded as ended:
             senders.refused(process, key, name, id, status=ended.status, since=since)
             raise
@@ -290,7 +291,7 @@ class Fleet:
 
     async def _resolve(self, hf: Holdfast, call: AmbiguousCall) -> None:
         try:
-            await hf.resolve(call.run, call.call, **self.outside.said_of(call.key))
+            await hf.run(call.run).resolve(call.call, **self.outside.said_of(call.key))
         except (RunEnded, RunNotFound, NotAmbiguous):
             return
         name = ResolutionWait(call.call).signal

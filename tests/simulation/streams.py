@@ -185,7 +185,9 @@ class Streams:
 
     async def _follow(self, screen: Screen, process: Process, hf: Holdfast) -> None:
         key = screen.run
-        async with aclosing(hf.tokens(key.id, tenant=key.tenant, after=screen.cursor)) as pieces:
+        async with aclosing(
+            hf.run(key.id, tenant=key.tenant).tokens(after=screen.cursor)
+        ) as pieces:
             async for piece in pieces:
                 broken = self._show(screen, piece)
                 if broken is not None:

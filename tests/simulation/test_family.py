@@ -60,7 +60,7 @@ def scene(during: Callable[[Process, Process], Awaitable[None]]) -> Counter[str]
                 await owner.clock.sleep(10)
                 await during(owner, other)
                 await owner.clock.sleep(90)
-            assert (await hf.get("doc-42")).status == "failed"
+            assert (await hf.run("doc-42").get()).status == "failed"
 
         await owner.run(all_of_it())
 
@@ -129,7 +129,7 @@ def test_a_lost_owner_must_not_make_the_child(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_name_that_another_process_prolongs_is_still_the_owners() -> None:
     async def during(owner: Process, other: Process) -> None:
-        await other.run(face_of(other, tenant="acme").extend("doc-42", expires=100 * 24 * 3600))
+        await other.run(face_of(other, tenant="acme").run("doc-42").extend(100 * 24 * 3600))
 
     seen = scene(during)
     assert seen["extended"] == 1

@@ -149,7 +149,7 @@ def test_a_run_that_is_to_be_cancelled_must_not_be_quarantined(
     async def during(world: World, process: Process, hf: Holdfast, promises: Promises) -> None:
         async def meanwhile(ending: RunEnding, status: Status, failure: Failure | None) -> None:
             if status == "quarantined":
-                await hf.cancel(RUN.id)
+                await hf.run(RUN.id).cancel()
             await end(ending, status, failure)
 
         monkeypatch.setattr(RunEnding, "end", meanwhile)

@@ -59,7 +59,7 @@ def test_a_signal_that_meets_an_extension_lasts_when_that_is_done(
     met: list[str] = []
 
     async def during(process: Process, hf: Holdfast, promises: Promises) -> None:
-        await hf.signal(RUN.id, "go", signal_id="s1")
+        await hf.run(RUN.id).signal("go", signal_id="s1")
 
         async def between(kernel: Kernel, head: Head, taken: Any) -> None:
             assert head.extends_ms > head.expires_ms
@@ -69,7 +69,7 @@ def test_a_signal_that_meets_an_extension_lasts_when_that_is_done(
                 await prolong_all(kernel, head, taken)
 
         monkeypatch.setattr(extension, "extend_signals", between)
-        await hf.extend(RUN.id, expires=1_000_000)
+        await hf.run(RUN.id).extend(1_000_000)
         promises.signalled(RUN, "go", "s1")
 
     if walks:
@@ -94,7 +94,7 @@ def test_what_the_network_repeats_in_a_freed_run_is_not_the_engines(
         return sent[-1]
 
     async def during(process: Process, hf: Holdfast, promises: Promises) -> None:
-        await hf.signal(RUN.id, "other", signal_id="s1")
+        await hf.run(RUN.id).signal("other", signal_id="s1")
 
         async def repeated(kernel: Kernel, head: Head) -> None:
             if whose == "network":
@@ -106,7 +106,7 @@ def test_what_the_network_repeats_in_a_freed_run_is_not_the_engines(
         monkeypatch.setattr("holdfast.engine.execution.run_ending.free_run", repeated)
         async with hf.worker([GRAPH], poll_seconds=1.0):
             await process.clock.sleep(EXPIRES + 20)
-        assert (await hf.get(RUN.id)).status == "expired"
+        assert (await hf.run(RUN.id).get()).status == "expired"
 
     monkeypatch.setattr(signalling, "signal_write", remembered)
     if whose == "network":
@@ -130,7 +130,7 @@ def test_only_what_a_refused_sender_left_itself_is_held_against_it(
     async def during(process: Process, hf: Holdfast, promises: Promises) -> None:
         senders = promises.senders
         since = senders.begins(process, RUN, "other", "s1")
-        await hf.signal(RUN.id, "other", signal_id="s1")
+        await hf.run(RUN.id).signal("other", signal_id="s1")
 
         async def refused(kernel: Kernel, head: Head) -> None:
             process.clock.jump(-2 * EXPIRES)

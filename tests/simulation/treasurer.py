@@ -53,30 +53,30 @@ class Treasurer:
         One that is retried when its parent has ended would wait for money for ever.
         """
         try:
-            row = await hf.get(id)
-            over = (await hf.get(row.parent or id)).status in ENDED
+            row = await hf.run(id).get()
+            over = (await hf.run(row.parent or id).get()).status in ENDED
             if row.status == "failed" and not over:
                 self._outside.mended.add(id)
-                await hf.retry(id)
+                await hf.run(id).retry()
                 self._seen["failed child retried"] += 1
             elif row.status in ENDED:
                 self._outside.torn[id] = False
             elif over:
-                await hf.cancel(id)
+                await hf.run(id).cancel()
         except (RunNotFound, RunEnded, NotRetryable):
             return
 
     async def _alter(self, hf: Holdfast, id: str) -> None:
         """Try to give a run more than was set aside for it, and let it have less."""
         try:
-            await hf.set_budget(id, budget_of(5 * SLICE_TOKENS))
+            await hf.run(id).set_budget(budget_of(5 * SLICE_TOKENS))
         except BudgetShared:
             self._seen["slice not raised"] += 1
         except (RunEnded, RunNotFound):
             self._outside.slices[id] = False
             return
         with suppress(RunEnded, RunNotFound):
-            await hf.set_budget(id, budget_of(SLICE_TOKENS - MOST_TOKENS))
+            await hf.run(id).set_budget(budget_of(SLICE_TOKENS - MOST_TOKENS))
             self._seen["slice lowered"] += 1
         self._outside.slices[id] = False
 

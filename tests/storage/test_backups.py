@@ -61,7 +61,7 @@ async def ids_in(url: str) -> set[str]:
         page = await hf.list(limit=1000)
         assert page.damaged == ()
         for run in page.runs:
-            await hf.cancel(run.id)  # which reads all that it keeps
+            await hf.run(run.id).cancel()  # which reads all that it keeps
         return {run.id for run in page.runs}
 
 

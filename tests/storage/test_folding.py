@@ -55,7 +55,7 @@ async def test_a_sweep_deletes_no_input_of_a_live_run(
         assert (done.kept, done.deleted, done.foreign) == (2, 0, 0)
         async with hf.worker([GRAPH], lease_seconds=10**8):
             for id, tenant in (("run-1", "Acme"), ("run-2", "acme")):
-                await hf.signal(id, "go", tenant=tenant)
+                await hf.run(id, tenant=tenant).signal("go")
                 assert (await hf.run(id, tenant=tenant).result(timeout=60))["size"] == 200_000
 
 

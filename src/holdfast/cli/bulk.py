@@ -1,4 +1,4 @@
-"""What ``holdfast run cancel --all`` and ``retry --all`` share: options, a question, progress."""
+"""Options, confirmation and progress of ``holdfast run cancel --all`` and ``retry --all``."""
 
 from __future__ import annotations
 
@@ -10,39 +10,45 @@ from typing import Any
 import click
 
 from holdfast.cli.parameters import filter_options
-from holdfast.cli.text import say, utc
+from holdfast.cli.text import say, utc_of_ms
 from holdfast.display import printable
 from holdfast.errors import HoldfastError
 from holdfast.model.progress import BulkProgress
+from holdfast.records.run_filter import RunFilter
 
 __all__ = ["bulk_options", "run_bulk"]
 
-_FILTERS = ("status", "graph", "labels", "since", "until")
-_ONLY_WITH_ALL = (*_FILTERS, "limit", "cursor", "everything", "dry_run", "yes")
+_ONLY_WITH_ALL = ("limit", "cursor", "everything", "dry_run", "yes")
 
 
 def bulk_options(
     *statuses: str,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options by which it acts on all runs of a filter."""
+    """Give a command the options that let it act on all runs of a filter."""
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        @wraps(function)
         def checked(*, id: str | None, every: bool, **given: Any) -> None:
             _check_options(id, given, every=every)  # before the store is opened
             function(id=id, every=every, **given)
 
+        command: Callable[..., None] = wraps(function)(checked)
         for option in (
-            click.option("--yes", is_flag=True, help="Do not ask first."),
+            click.option("--yes", is_flag=True, help="Do not ask for confirmation."),
             click.option("--dry-run", is_flag=True, help="Only count the runs."),
-            click.option("--everything", is_flag=True, help="All runs of the tenant: no filter."),
-            click.option("--cursor", help="Go on where another time ended."),
-            click.option("--limit", type=click.IntRange(1), help="At most so many runs."),
+            click.option(
+                "--everything",
+                is_flag=True,
+                help="Act on all runs of the tenant, without a filter.",
+            ),
+            click.option("--cursor", help="Continue where an earlier command ended."),
+            click.option("--limit", type=click.IntRange(1), help="Act on at most this many runs."),
             filter_options(*statuses),
-            click.option("--all", "every", is_flag=True, help="Not one run, but all of a filter."),
+            click.option(
+                "--all", "every", is_flag=True, help="Act on all runs that match the filter."
+            ),
         ):
-            checked = option(checked)
-        return checked
+            command = option(command)
+        return command
 
     return decorate
 
@@ -50,11 +56,15 @@ def bulk_options(
 def _check_options(id: str | None, given: dict[str, Any], *, every: bool) -> None:
     if every and id is not None:
         raise click.UsageError("give the ID of one run, or --all and a filter, but not both")
-    if every and not given["everything"] and not any(given[name] for name in _FILTERS):
-        raise click.UsageError("--all needs a filter; --everything means all runs of the tenant")
+    if every and not given["everything"] and given["run_filter"].is_empty:
+        raise click.UsageError(
+            "--all needs a filter. Pass --everything to act on all runs of the tenant."
+        )
     if not every and id is None:
         raise click.UsageError("give the ID of a run, or --all and a filter")
-    if not every and any(given[name] for name in _ONLY_WITH_ALL):
+    if not every and (
+        not given["run_filter"].is_empty or any(given[name] for name in _ONLY_WITH_ALL)
+    ):
         raise click.UsageError("a filter needs --all")
     if every and given.get("from_node") is not None:
         raise click.UsageError("--from-node is for one run")
@@ -66,15 +76,17 @@ async def run_bulk(
     act: Callable[..., AsyncGenerator[BulkProgress, None]],
     given: dict[str, Any],
 ) -> None:
-    """Act on all runs of a filter, and show a line for each page.
+    """Act on all runs of a filter, and print a line for each page.
 
     Raises:
-        Abort: whoever was asked said no.
-        ClickException: some of them failed.
+        Abort: the user did not confirm.
+        ClickException: some runs failed.
     """
     yes, dry_run = given.pop("yes"), given["dry_run"]
     if not yes and not dry_run:
-        click.confirm(printable(f"{verb} all runs {_filter_text(given)}?"), abort=True, err=True)
+        click.confirm(
+            printable(f"{verb} all runs {_filter_text(given['run_filter'])}?"), abort=True, err=True
+        )
     progress = BulkProgress(cursor=given["cursor"])
     try:
         async for progress in act(**given):
@@ -103,9 +115,14 @@ def _show_cursor(progress: BulkProgress) -> None:
         say(f"there may be more: --cursor '{progress.cursor}'", err=True)
 
 
-def _filter_text(given: dict[str, Any]) -> str:
+def _filter_text(run_filter: RunFilter) -> str:
     """Return a filter in words."""
-    parts = [f"{name} {given[name]}" for name in ("status", "graph") if given[name] is not None]
-    parts += [f"label {name}={value}" for name, value in given["labels"].items()]
-    parts += [f"{name} {utc(given[name])}" for name in ("since", "until") if given[name]]
+    parts = [f"status {status}" for status in sorted(run_filter.statuses or ())]
+    if run_filter.graph is not None:
+        parts.append(f"graph {run_filter.graph}")
+    parts += [f"label {name}={value}" for name, value in (run_filter.labels or {}).items()]
+    if run_filter.since is not None:
+        parts.append(f"since {utc_of_ms(run_filter.since_ms)}")
+    if run_filter.until is not None:
+        parts.append(f"until {utc_of_ms(run_filter.until_ms)}")
     return f"with {', '.join(parts)}" if parts else "of the tenant"

@@ -1,4 +1,4 @@
-"""``holdfast run ambiguous``, ``resolve`` and ``budget``: what runs do to the world, and spend."""
+"""``holdfast run ambiguous``, ``resolve`` and ``budget``: ambiguous calls, and spending."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ from holdfast.model.spending import NANODOLLARS_PER_DOLLAR, Spending
 __all__ = ["ambiguous", "budget", "resolve"]
 
 _MISSING = object()
-_WAYS = "say what became of it in one way: --result, --error or --void"
+_WAYS = "pass exactly one of --result, --error and --void"
 
 
 @click.command(epilog=example("holdfast run ambiguous"))
 @json_option
 @with_holdfast()
 async def ambiguous(holdfast: Holdfast, *, as_json: bool) -> None:
-    """List the calls that may have been made, the oldest first; 'resolve' says what became of one.
+    """List the at-most-once calls that may have been made, the oldest first.
 
-    KEY is the idempotency key with which the call was made: ask the service for it.
+    KEY is the idempotency key with which the call was made: ask the service whether it knows it.
+    Then say what became of the call with 'holdfast run resolve'.
     """
     calls = [call async for call in holdfast.ambiguous()]
     if as_json:
@@ -50,7 +51,7 @@ def _call_rows(calls: Sequence[AmbiguousCall]) -> list[tuple[str, ...]]:
 
 
 def _result(context: click.Context, parameter: click.Parameter, given: str | None) -> Any:
-    """Tell a result that is null from one that was not given."""
+    """Return the result, or a marker where the option is not given: a result may be null."""
     return _MISSING if given is None else parse_json(given)
 
 
@@ -66,21 +67,23 @@ def _result(context: click.Context, parameter: click.Parameter, given: str | Non
     "--result",
     callback=_result,
     metavar="JSON",
-    help="It was carried out, and returned this (- reads it from standard input).",
+    help="The call was carried out and returned this (- reads standard input).",
 )
-@click.option("--error", metavar="TEXT", help="It failed for good: the node is told so.")
+@click.option("--error", metavar="TEXT", help="The call failed for good; the node gets this error.")
 @click.option(
-    "--void", is_flag=True, help="Nothing happened, nor will under its key: it is made again."
+    "--void",
+    is_flag=True,
+    help="Nothing happened, nor will under its key: the run makes the call again.",
 )
 @with_holdfast()
 async def resolve(
     holdfast: Holdfast, *, run: str, call: str, result: Any, error: str | None, void: bool
 ) -> None:
-    """Say what became of a CALL of the RUN that may have been made; the run goes on then."""
+    """Say what became of an ambiguous CALL of the RUN; the run then goes on."""
     if (result is not _MISSING) + (error is not None) + void != 1:
         raise click.UsageError(_WAYS)
     told = {} if result is _MISSING else {"result": result}
-    await holdfast.resolve(run, call, error=error, void=void, **told)
+    await holdfast.run(run).resolve(call, error=error, void=void, **told)
     say(f"run {run} knows what became of call {call}")
 
 
@@ -100,15 +103,16 @@ async def budget(
     wall: timedelta | None,
     as_json: bool,
 ) -> None:
-    """Show what the run ID may spend in all, and has spent; with a limit, give it that one.
+    """Show the budget of the run ID and what it has spent; with a limit, change the budget.
 
-    Limits that are not named stay as they are. If the run waits for a larger budget, it goes on.
+    Limits that are not given stay as they are. If the run waits for a larger budget, it goes on.
     """
-    row = await holdfast.get(id)
+    handle = holdfast.run(id)
+    row = await handle.get()
     if (usd, tokens, wall) != (None, None, None):
-        await holdfast.set_budget(id, _changed(row, usd, tokens, wall))
-        row = await holdfast.get(id)
-    together = await holdfast.spending(id)
+        await handle.set_budget(_changed(row, usd, tokens, wall))
+        row = await handle.get()
+    together = await handle.spending()
     if as_json:
         click.echo(pretty(_spending(row, together)))
         return
@@ -123,7 +127,7 @@ async def budget(
 
 
 def _changed(row: Run, usd: float | None, tokens: int | None, wall: timedelta | None) -> Budget:
-    """Return a run's budget with other limits in the place of those that are named."""
+    """Return a run's budget with the given limits changed."""
     before = row.budget
     if before is not None:
         if usd is None and before.nanodollars is not None:

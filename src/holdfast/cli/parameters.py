@@ -1,19 +1,23 @@
-"""Options that several commands share, and the kinds of values that they take."""
+"""Options that several commands share, and parsers of their values."""
 
 from __future__ import annotations
 
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import wraps
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import click
 
+from holdfast.cli.failures import show_errors
 from holdfast.errors import InvalidRequest
 from holdfast.model.durations import days, hours, minutes, seconds
+from holdfast.model.run import Status
+from holdfast.records.run_filter import RunFilter
 
 __all__ = [
     "budget_options",
@@ -41,22 +45,22 @@ url_option = click.option(
     help="The store's address; see 'holdfast store --help'.",
 )
 tenant_option = click.option(
-    "--tenant", default="default", show_default=True, help="Whose runs are meant."
+    "--tenant", default="default", show_default=True, help="The tenant that the runs belong to."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def example(*lines: str) -> str:
-    """Return the end of a help text."""
+    """Return the examples at the end of a help text."""
     # \b keeps click from filling the lines.
     return "\n".join(["\b", "Example:", *(f"  {line}" for line in lines)])
 
 
 def parse_time(text: str) -> datetime:
-    """Read a time in ISO's form; without a time zone it is in UTC.
+    """Return the time of ISO 8601 text; one without a time zone is in UTC.
 
     Raises:
-        BadParameter: it is none.
+        BadParameter: the text is not a time.
     """
     try:
         read = datetime.fromisoformat(text)
@@ -68,10 +72,10 @@ def parse_time(text: str) -> datetime:
 
 
 def parse_duration(text: str) -> timedelta:
-    """Read a span of time: a number and the letter of its unit.
+    """Return the duration of a number and the letter of its unit.
 
     Raises:
-        BadParameter: it is none.
+        BadParameter: the text is not a duration.
     """
     read = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)([smhd])", text)
     try:
@@ -83,13 +87,13 @@ def parse_duration(text: str) -> timedelta:
 
 
 def parse_path(text: str) -> Path:
-    """Read the name of a file.
+    """Return the path of a file.
 
     Raises:
-        BadParameter: no file can have it.
+        BadParameter: no file can have this name.
     """
     try:
-        text.encode()  # SQLite takes no other names than those in UTF-8
+        text.encode()  # SQLite opens only names in UTF-8
     except UnicodeEncodeError:
         text = ""
     if not text or "\0" in text:
@@ -98,10 +102,10 @@ def parse_path(text: str) -> Path:
 
 
 def parse_json(text: str) -> Any:
-    """Read a value as JSON, ``-`` from standard input.
+    """Return the value of JSON text; ``-`` reads the text from standard input.
 
     Raises:
-        BadParameter: it is none.
+        BadParameter: the text is not JSON.
     """
     try:
         if text == "-":
@@ -140,29 +144,50 @@ labels_option = click.option(
 )
 
 
-def filter_options(*statuses: str) -> Callable[[F], F]:
-    """Give a command the options by which runs of a list are chosen."""
+def filter_options(
+    *statuses: str,
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of a filter, and pass it the `RunFilter` as ``run_filter``."""
 
-    def decorate(function: F) -> F:
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        @wraps(function)
+        def filtered(
+            *,
+            status: Status | None,
+            graph: str | None,
+            labels: Mapping[str, str],
+            since: datetime | None,
+            until: datetime | None,
+            **given: Any,
+        ) -> None:
+            with show_errors():
+                run_filter = RunFilter(
+                    status=status, graph=graph, labels=labels, since=since, until=until
+                )
+            function(run_filter=run_filter, **given)
+
         for option in (
             click.option(
-                "--until", type=parse_time, metavar="TIME", help="Started before then (UTC)."
+                "--until", type=parse_time, metavar="TIME", help="Started before this time (UTC)."
             ),
             click.option(
-                "--since", type=parse_time, metavar="TIME", help="Started then or later (UTC)."
+                "--since",
+                type=parse_time,
+                metavar="TIME",
+                help="Started at this time or later (UTC).",
             ),
             labels_option,
             click.option("--graph", help="The graph's name."),
             click.option("--status", type=click.Choice(statuses)),
         ):
-            function = option(function)
-        return function
+            filtered = option(filtered)
+        return filtered
 
     return decorate
 
 
 def budget_options(function: F) -> F:
-    """Give a command the options by which a run's spending is limited."""
+    """Give a command the options that limit a run's spending."""
     for option in (
         click.option(
             "--wall", type=parse_duration, metavar="SPAN", help="Time inside its nodes (30m, 2h)."

@@ -1,4 +1,4 @@
-"""``holdfast run``: start runs, look after them, and put right what went wrong."""
+"""``holdfast run``: start runs, watch them, and act on them."""
 
 from __future__ import annotations
 
@@ -38,9 +38,11 @@ from holdfast.cli.text import columns, compact, pretty, say, utc
 from holdfast.display import printable
 from holdfast.engine.runs.argument_checks import LIMIT_MAX
 from holdfast.graph import Graph
+from holdfast.handle import RunHandle
 from holdfast.model.budget import Budget
 from holdfast.model.durations import days, hours
 from holdfast.model.run import HistoryEntry, HistoryPage, OnBusy, Status, TextPiece
+from holdfast.records.run_filter import RunFilter
 
 __all__ = ["run"]
 
@@ -49,7 +51,7 @@ T = TypeVar("T", HistoryEntry, TextPiece)
 
 @click.group()
 def run() -> None:
-    """Start runs, look after them, and put right what went wrong."""
+    """Start runs, watch them, and act on them."""
 
 
 for _command in (ambiguous, budget, resolve):
@@ -62,15 +64,17 @@ for _command in (ambiguous, budget, resolve):
 @run.command("list", epilog=example("holdfast run list --status failed --since 2026-11-01"))
 @filter_options(*get_args(Status))
 @click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=100, show_default=True)
-@click.option("--cursor", help="Go on where another list ended.")
+@click.option("--cursor", help="Continue where another list ended.")
 @json_option
 @with_holdfast()
-async def list_runs(holdfast: Holdfast, *, as_json: bool, **asked: Any) -> None:
+async def list_runs(
+    holdfast: Holdfast, *, run_filter: RunFilter, limit: int, cursor: str | None, as_json: bool
+) -> None:
     """List runs, the newest first.
 
-    A run whose row cannot be read stands at the end, as damaged; it may not fit the filter.
+    A run with a row that cannot be read is listed last, as damaged; it may not match the filter.
     """
-    page = await holdfast.list(**asked)
+    page = await holdfast.list(run_filter, limit=limit, cursor=cursor)
     if as_json:
         click.echo(pretty(page))
         return
@@ -87,8 +91,8 @@ async def list_runs(holdfast: Holdfast, *, as_json: bool, **asked: Any) -> None:
 @json_option
 @with_holdfast()
 async def show(holdfast: Holdfast, *, id: str, as_json: bool) -> None:
-    """Show where the run ID stands, why it is paused, and what it has used."""
-    row = await holdfast.get(id)
+    """Show the status of the run ID, why it is paused, and what it has used."""
+    row = await holdfast.run(id).get()
     if as_json:
         click.echo(pretty(row_of(row)))
         return
@@ -98,16 +102,16 @@ async def show(holdfast: Holdfast, *, id: str, as_json: bool) -> None:
 
 @run.command(epilog=example("holdfast run history doc-42 --json"))
 @click.argument("id")
-@click.option("--limit", type=click.IntRange(1), help="At most so many entries.")
-@click.option("--cursor", help="Go on after this entry.")
+@click.option("--limit", type=click.IntRange(1), help="Show at most this many entries.")
+@click.option("--cursor", help="Continue after this entry.")
 @json_option
 @with_holdfast()
 async def history(
     holdfast: Holdfast, *, id: str, limit: int | None, cursor: str | None, as_json: bool
 ) -> None:
-    """Show what happened to the run ID, the oldest first."""
+    """Show the history of the run ID, the oldest entry first."""
     before, found = "[", 0
-    async for page in _read_pages(holdfast, id, limit, cursor):
+    async for page in _read_pages(holdfast.run(id), limit, cursor):
         cursor, found = page.cursor, found + len(page.entries)
         if not as_json:
             show_entries(page.entries)
@@ -123,13 +127,13 @@ async def history(
 
 
 async def _read_pages(
-    holdfast: Holdfast, id: str, limit: int | None, cursor: str | None
+    handle: RunHandle, limit: int | None, cursor: str | None
 ) -> AsyncIterator[HistoryPage]:
-    """Yield pages until there are so many entries, or no more."""
+    """Yield pages of a run's history, with at most ``limit`` entries in all."""
     left = limit
     while left is None or left > 0:
         page_limit = LIMIT_MAX if left is None else min(left, LIMIT_MAX)
-        page = await holdfast.history(id, limit=page_limit, cursor=cursor)
+        page = await handle.history(limit=page_limit, cursor=cursor)
         yield page
         cursor = page.cursor
         left = None if left is None else left - len(page.entries)
@@ -139,15 +143,15 @@ async def _read_pages(
 
 @run.command(epilog=example("holdfast run watch doc-42"))
 @click.argument("id")
-@click.option("--after", metavar="CURSOR", help="Go on after this entry.")
+@click.option("--after", metavar="CURSOR", help="Continue after this entry.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, a line for each entry.")
 @with_holdfast()
 async def watch(holdfast: Holdfast, *, id: str, after: str | None, as_json: bool) -> None:
-    """Show what happened to the run ID, then what happens, until it has ended.
+    """Show the history of the run ID, then each new entry, until the run has ended.
 
-    Interrupted it says from where to go on.
+    When interrupted, it prints the cursor to continue from.
     """
-    async for entry in _until_interrupted(holdfast.events(id, after=after), after):
+    async for entry in _until_interrupted(holdfast.run(id).events(after=after), after):
         if as_json:
             click.echo(compact(entry_of(entry)))
         else:
@@ -156,17 +160,17 @@ async def watch(holdfast: Holdfast, *, id: str, after: str | None, as_json: bool
 
 @run.command(epilog=example("holdfast run tokens doc-42"))
 @click.argument("id")
-@click.option("--after", metavar="CURSOR", help="Go on after this piece.")
+@click.option("--after", metavar="CURSOR", help="Continue after this piece.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, a line for each piece.")
 @with_holdfast()
 async def tokens(holdfast: Holdfast, *, id: str, after: str | None, as_json: bool) -> None:
-    """Show the answers that the run ID streams, as their text comes, until the run has ended.
+    """Show the text that models stream to the run ID, until the run has ended.
 
-    Interrupted it says from where to go on.
+    When interrupted, it prints the cursor to continue from.
     """
     speaking: str | None = None
     silent = True
-    async for piece in _until_interrupted(holdfast.tokens(id, after=after), after):
+    async for piece in _until_interrupted(holdfast.run(id).tokens(after=after), after):
         silent = False
         if as_json:
             click.echo(compact(piece))
@@ -183,7 +187,7 @@ async def tokens(holdfast: Holdfast, *, id: str, after: str | None, as_json: boo
 
 
 async def _until_interrupted(source: AsyncIterator[T], after: str | None) -> AsyncIterator[T]:
-    """Yield what comes; interrupted, say from where to go on."""
+    """Yield from the source; when interrupted, print the cursor to continue from."""
     try:
         async for each in source:
             yield each
@@ -194,14 +198,14 @@ async def _until_interrupted(source: AsyncIterator[T], after: str | None) -> Asy
         raise
 
 
-@run.command(epilog=example("holdfast run lane chat-7 --user ann@example.com"))
+@run.command(epilog=example("holdfast run queue chat-7 --user ann@example.com"))
 @click.argument("session")
-@click.option("--user", help="Whose session it is.")
+@click.option("--user", help="The user that the session belongs to.")
 @json_option
 @with_holdfast()
-async def lane(holdfast: Holdfast, *, session: str, user: str | None, as_json: bool) -> None:
-    """Show the runs of a SESSION that have not ended, in the order in which they go on."""
-    entries = await holdfast.lane(session, user=user)
+async def queue(holdfast: Holdfast, *, session: str, user: str | None, as_json: bool) -> None:
+    """Show the queue of a SESSION: its runs that have not ended, in their order."""
+    entries = await holdfast.session_queue(session, user=user)
     if as_json:
         click.echo(pretty(entries))
         return
@@ -217,7 +221,7 @@ async def lane(holdfast: Holdfast, *, session: str, user: str | None, as_json: b
 @with_holdfast()
 async def children(holdfast: Holdfast, *, id: str, as_json: bool) -> None:
     """List the runs that the run ID started, the oldest first."""
-    entries = await holdfast.children(id)
+    entries = await holdfast.run(id).children()
     if as_json:
         click.echo(pretty(entries))
         return
@@ -231,7 +235,7 @@ async def children(holdfast: Holdfast, *, id: str, as_json: bool) -> None:
 
 
 def _load_graph_argument(context: click.Context, parameter: click.Parameter, target: str) -> Graph:
-    """Import it before the store is opened, and outside of any event loop."""
+    """Import the graph before the store is opened, and outside of any event loop."""
     with show_errors():
         return load_graph(target)
 
@@ -240,30 +244,34 @@ def _load_graph_argument(context: click.Context, parameter: click.Parameter, tar
     epilog=example(
         """holdfast run start shop.flows:warranty '{"uri": "scan.pdf"}' --id doc-42 --wait"""
     )
-    + f"\n\n\b\nA target looks so:\n{FORMS}"
+    + f"\n\n\b\nTargets look like this:\n{FORMS}"
 )
 @click.argument("graph", metavar="TARGET", callback=_load_graph_argument)
 @click.argument("input", type=parse_json, required=False)
-@click.option("--id", help="The same id and input give the same run, however often it is started.")
+@click.option(
+    "--id", help="Idempotency key: a second start with the same id and input starts nothing."
+)
 @labels_option
-@click.option("--pool", help="Only workers of this pool take it; it is the label of that name.")
-@click.option("--user", help="For whom it runs; only a hash is kept.")
-@click.option("--session", help="Go on after the user's other runs of the same session.")
+@click.option("--pool", help="Only workers of this pool take the run; stored as the label 'pool'.")
+@click.option("--user", help="The user that the run is for; only a hash is stored.")
+@click.option("--session", help="Run after the user's earlier runs of this session.")
 @click.option(
     "--on-busy",
     type=click.Choice(get_args(OnBusy)),
-    help="What to do while another run of the session goes on.  [default: queue]",
+    help="What the start does while another run of the session goes on.  [default: queue]",
 )
-@click.option("--start-at", type=parse_time, metavar="TIME", help="Not before then (UTC).")
+@click.option(
+    "--start-at", type=parse_time, metavar="TIME", help="Do not run before this time (UTC)."
+)
 @click.option(
     "--expires-hours",
     type=click.FloatRange(min=0, min_open=True),
     default=days(7) / hours(1),
     show_default=True,
-    help="When it ends unfinished, counted from the start.",
+    help="The run expires this long after its start.",
 )
 @budget_options
-@click.option("--wait", is_flag=True, help="Wait for the result that some worker comes to.")
+@click.option("--wait", is_flag=True, help="Wait for the result; a worker must serve the graph.")
 @with_holdfast(make=True)
 async def start(
     holdfast: Holdfast,
@@ -285,7 +293,7 @@ async def start(
 ) -> None:
     """Start a run of the graph TARGET with an INPUT as JSON (- reads it from standard input).
 
-    It prints the run's id, and with --wait the result.
+    Prints the run's id, and with --wait the result.
     """
     limited = (usd, tokens, wall) != (None, None, None)
     handle = await holdfast.start(
@@ -303,7 +311,7 @@ async def start(
     )
     say(handle.id, err=wait)
     if wait:
-        # Asked for without its graph, the state comes as it is kept: as JSON has it.
+        # A handle without the graph returns the state in its stored form, which is JSON's.
         click.echo(pretty(await holdfast.run(handle.id).result()))
 
 
@@ -311,13 +319,13 @@ async def start(
 @click.argument("id")
 @click.argument("name")
 @click.argument("payload", type=parse_json, required=False)
-@click.option("--signal-id", help="Sent again with the same one, it counts once.")
+@click.option("--signal-id", help="Idempotency key: the run takes signals of the same id once.")
 @with_holdfast()
 async def signal(
     holdfast: Holdfast, *, id: str, name: str, payload: Any, signal_id: str | None
 ) -> None:
     """Send the run ID the signal NAME, with a PAYLOAD as JSON (- reads it from standard input)."""
-    await holdfast.signal(id, name, payload, signal_id=signal_id)
+    await holdfast.run(id).signal(name, payload, signal_id=signal_id)
     say(f"run {id} has got the signal {name}")
 
 
@@ -328,21 +336,21 @@ async def signal(
     )
 )
 @click.argument("id", required=False)
-@click.option("--reason", default="", help="Stands in the run's history.")
+@click.option("--reason", default="", help="Why; shown in the run's history.")
 @bulk_options("running", "waiting", "closing")
 @with_holdfast()
 async def cancel(
     holdfast: Holdfast, *, id: str | None, every: bool, reason: str, **given: Any
 ) -> None:
-    """End the run ID, or all runs of a filter; a node under way ends at its next write.
+    """End the run ID, or with --all every run that matches a filter.
 
-    Of all runs those are refused that have ended by the time that their turn comes. The exit code
-    is 1 if any failed.
+    A node that runs in another process ends at its next write. A run that ends before its turn
+    counts as refused. The exit code is 1 if any run failed to be cancelled.
     """
     if every:
         await run_bulk("Cancel", "cancelled", partial(holdfast.cancel_all, reason=reason), given)
     elif id is not None:
-        await holdfast.cancel(id, reason=reason)
+        await holdfast.run(id).cancel(reason)
         say(f"run {id} is cancelled")
 
 
@@ -351,9 +359,10 @@ async def cancel(
 @click.argument("expires", type=parse_duration, metavar="SPAN")
 @with_holdfast()
 async def extend(holdfast: Holdfast, *, id: str, expires: timedelta) -> None:
-    """Let the run ID expire SPAN from now (90s, 30m, 12h, 3d), and not before."""
-    await holdfast.extend(id, expires=expires)
-    say(f"run {id} expires at {utc((await holdfast.get(id)).expires_at)}")
+    """Let the run ID expire SPAN from now (90s, 30m, 12h, 3d). An expiry only moves later."""
+    handle = holdfast.run(id)
+    await handle.extend(expires)
+    say(f"run {id} expires at {utc((await handle.get()).expires_at)}")
 
 
 @run.command(
@@ -363,18 +372,21 @@ async def extend(holdfast: Holdfast, *, id: str, expires: timedelta) -> None:
     )
 )
 @click.argument("id", required=False)
-@click.option("--from-node", metavar="NODE", help="Go on there, and not where it stopped.")
+@click.option(
+    "--from-node", metavar="NODE", help="Go on at this node, not at the one where the run stopped."
+)
 @bulk_options("failed", "quarantined")
 @with_holdfast()
 async def retry(
     holdfast: Holdfast, *, id: str | None, every: bool, from_node: str | None, **given: Any
 ) -> None:
-    """Let the run ID go on that failed or is quarantined, or all such runs of a filter.
+    """Let the failed or quarantined run ID go on, or with --all every such run of a filter.
 
-    Of all runs those are refused that go on already. The exit code is 1 if any failed.
+    A run that goes on before its turn counts as refused. The exit code is 1 if any run failed to be
+    retried.
     """
     if every:
         await run_bulk("Retry", "retried", holdfast.retry_all, given)
     elif id is not None:
-        await holdfast.retry(id, from_node=from_node)
+        await holdfast.run(id).retry(from_node=from_node)
         say(f"run {id} goes on")

@@ -120,7 +120,7 @@ class AmbiguousCall(msgspec.Struct, frozen=True, kw_only=True):
     graph: str
     node: str
     call: str
-    """The id of the call, for `Holdfast.resolve`."""
+    """The id of the call, for `RunHandle.resolve`."""
     name: str
     """The tool's name."""
     key: str

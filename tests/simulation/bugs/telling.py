@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.engine.client import run_commands
+from holdfast import handle
 from holdfast.engine.effects import call_records, invocations, shared_answers
 from holdfast.engine.execution import visit_calls, visit_permits
 from holdfast.engine.execution.external_effects import ExternalEffects
@@ -141,7 +141,7 @@ def an_attempt_that_begins_and_nobody_is_told(patch: pytest.MonkeyPatch) -> None
 
 @bug("telling")
 def a_cursor_that_names_the_piece_before(patch: pytest.MonkeyPatch) -> None:
-    cursor_of = run_commands.parse_text_cursor
+    cursor_of = handle.parse_text_cursor
 
     def earlier(*arguments: Any, **values: Any) -> Any:
         cursor = cursor_of(*arguments, **values)
@@ -149,7 +149,7 @@ def a_cursor_that_names_the_piece_before(patch: pytest.MonkeyPatch) -> None:
             return cursor
         return msgspec.structs.replace(cursor, index=cursor.index - 1)
 
-    patch.setattr(run_commands, "parse_text_cursor", earlier)
+    patch.setattr(handle, "parse_text_cursor", earlier)
 
 
 @bug("telling")

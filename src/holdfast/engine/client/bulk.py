@@ -18,8 +18,8 @@ from holdfast.errors import (
 )
 from holdfast.model.progress import BulkProgress
 from holdfast.model.run import RunEntry
-from holdfast.model.run_filter import RunFilter
 from holdfast.records.keys import RunKey
+from holdfast.records.run_filter import RunFilter
 
 __all__ = ["Action", "act_on_runs"]
 

@@ -208,9 +208,9 @@ class Context:
         or the answer does not fit, or the model cannot answer at all, the next one of ``fallback``
         is asked. With ``share`` all runs of the tenant that ask the same are given one answer, for
         a day, or for as long as it says. With ``stream`` its text can be followed as it comes, with
-        `Holdfast.tokens`. ``extra`` are parameters that only the service knows; they share no names
-        with the options here. Before it is asked, what it may cost is set aside from the run's
-        budget.
+        `RunHandle.tokens`. ``extra`` are parameters that only the service knows; they share no
+        names with the options here. Before it is asked, what it may cost is set aside from the
+        run's budget.
 
         Raises:
             UnknownModel: no model was given this name.

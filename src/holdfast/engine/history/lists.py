@@ -12,10 +12,10 @@ from holdfast.engine.kernel.kernel import Kernel
 from holdfast.errors import InvalidName, InvalidQuery, ItemDamaged, JournalDamaged
 from holdfast.model.names import validated_name
 from holdfast.model.run import RunEntry, RunPage
-from holdfast.model.run_filter import RunFilter
 from holdfast.records.head import TROUBLED
 from holdfast.records.index_keys import list_partition
 from holdfast.records.keys import run_id_of
+from holdfast.records.run_filter import RunFilter
 from holdfast.storage import Between
 
 __all__ = ["list_runs"]

@@ -1,9 +1,7 @@
-"""What callers hand in, checked before anything is read or written."""
+"""Checks of the arguments that callers pass, before anything is read or written."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime
 from typing import Any, get_args
 
 from msgspec import UNSET
@@ -11,20 +9,20 @@ from msgspec import UNSET
 from holdfast.errors import InvalidName, InvalidQuery, InvalidRequest
 from holdfast.model.budget import Budget, BudgetLimits
 from holdfast.model.durations import Duration, days, milliseconds_of
-from holdfast.model.names import validated_labels, validated_name
+from holdfast.model.names import validated_name
 from holdfast.model.payload_limits import PayloadLimits
 from holdfast.model.policy import Durability
 from holdfast.model.program import Program
-from holdfast.model.run import OnBusy, Status
-from holdfast.model.run_filter import RunFilter
+from holdfast.model.run import OnBusy
+from holdfast.records.run_filter import RunFilter
 
 __all__ = [
     "LIMIT_MAX",
-    "moment_ms",
     "positive_ms",
     "validated_age_ms",
     "validated_budget",
-    "validated_bulk",
+    "validated_bulk_filter",
+    "validated_bulk_limit",
     "validated_durability",
     "validated_filter",
     "validated_limit",
@@ -41,30 +39,30 @@ LIMIT_MAX = 1_000
 _REASON_CHARS_MAX = 400
 _NO_REASON = "no reason was given"
 _USER_BYTES_MAX = 1_024
-# A node's own name has 64; this is for one fifteen graphs deep, and fits into a row.
+# A node's own name has at most 64; this allows for fifteen nested graphs, and fits into a row.
 _NODE_CHARS_MAX = 1_024
-# Nothing that may still be on its way to being started can be so old.
+# A start that is still under way cannot be so old.
 _AGE_MIN = days(1)
 
 
 def validated_limit(limit: object) -> int:
-    """Return how many a page holds.
+    """Return the largest number of entries of a page.
 
     Raises:
-        InvalidQuery: it is not a whole number from 1 to 1,000.
+        InvalidQuery: not an integer from 1 to 1,000.
     """
     if type(limit) is not int or not 1 <= limit <= LIMIT_MAX:
         raise InvalidQuery(
-            f"limit is a whole number from 1 to {LIMIT_MAX}, not {limit!r:.80}", field="limit"
+            f"limit must be an integer from 1 to {LIMIT_MAX}, got {limit!r:.80}", field="limit"
         )
     return limit
 
 
 def validated_limits(limits: PayloadLimits | None) -> PayloadLimits | None:
-    """Return how large values may be.
+    """Return the limits on the sizes of values.
 
     Raises:
-        InvalidRequest: it does not say so.
+        InvalidRequest: not PayloadLimits.
     """
     if limits is not None and not isinstance(limits, PayloadLimits):
         raise InvalidRequest(f"limits must be PayloadLimits, got {limits!r:.80}", field="limits")
@@ -72,40 +70,41 @@ def validated_limits(limits: PayloadLimits | None) -> PayloadLimits | None:
 
 
 def validated_budget(budget: Budget | None) -> BudgetLimits | None:
-    """Return what a run may spend.
+    """Return the limits on a run's spending.
 
     Raises:
-        InvalidRequest: it is not a budget.
+        InvalidRequest: not a Budget.
     """
     if budget is not None and not isinstance(budget, Budget):
-        raise InvalidRequest(f"budget is a Budget, not {budget!r:.80}", field="budget")
+        raise InvalidRequest(f"budget must be a Budget, got {budget!r:.80}", field="budget")
     return None if budget is None else budget.limits
 
 
 def validated_durability(durability: Durability | None, graph: Program) -> Durability:
-    """Return when a run becomes durable: as the start says, otherwise as its graph does.
+    """Return when a run becomes durable: as the start says, otherwise as its graph says.
 
     Raises:
-        InvalidRequest: there is no such way.
+        InvalidRequest: no such durability.
     """
     if durability is not None and durability not in get_args(Durability):
         raise InvalidRequest(
-            f"durability is 'every_node' or 'on_pause', not {durability!r:.80}", field="durability"
+            f"durability must be 'every_node' or 'on_pause', got {durability!r:.80}",
+            field="durability",
         )
     return durability or graph.durability
 
 
 def validated_node(node: object) -> str:
-    """Return the name of a node; in a graph inside the graph it is called ``name/node``.
+    """Return the name of a node; a node of an included graph is called ``name/node``.
 
     Raises:
-        InvalidName: it cannot be one.
+        InvalidName: no node can have this name.
     """
     parts: list[object] = [*node.split("/")] if isinstance(node, str) else [node]
     named = "/".join(validated_name(part, "from_node") for part in parts)
     if len(named) > _NODE_CHARS_MAX:
         raise InvalidName(
-            f"from_node has at most {_NODE_CHARS_MAX:,} letters, not {len(named):,}",
+            f"from_node must have at most {_NODE_CHARS_MAX:,} characters, got {len(named):,}",
             field="from_node",
             size=len(named),
             limit=_NODE_CHARS_MAX,
@@ -114,125 +113,125 @@ def validated_node(node: object) -> str:
 
 
 def validated_on_busy(on_busy: OnBusy | None, session: str | None) -> OnBusy:
-    """Return what becomes of a start in a session in which another run goes on.
+    """Return what a start does while another run of its session goes on.
 
     Raises:
-        InvalidRequest: there is no session, or no such way.
+        InvalidRequest: no such choice, or a start without a session.
     """
     if on_busy is None:
         return "queue"
     if session is None:
-        raise InvalidRequest("on_busy is for a session, and none is given", field="on_busy")
+        raise InvalidRequest("on_busy needs a session: pass session=…, too", field="on_busy")
     if on_busy not in get_args(OnBusy):
         raise InvalidRequest(
-            f"on_busy is one of {', '.join(get_args(OnBusy))}, not {on_busy!r:.80}", field="on_busy"
+            f"on_busy must be one of {', '.join(get_args(OnBusy))}, got {on_busy!r:.80}",
+            field="on_busy",
         )
     return on_busy
 
 
-def validated_filter(
-    *,
-    status: Status | None,
-    graph: str | None,
-    labels: Mapping[str, str] | None,
-    since: datetime | None,
-    until: datetime | None,
-) -> RunFilter:
-    """Return which runs a list is to show.
+def validated_filter(run_filter: RunFilter | None) -> RunFilter:
+    """Return the filter of a list; None means all runs.
 
     Raises:
-        InvalidQuery, InvalidName, InvalidRequest: what is wrong with it.
+        InvalidQuery: not a RunFilter.
     """
-    if status is not None and status not in get_args(Status):
-        raise InvalidQuery(f"there is no status {status!r:.80}", field="status")
-    if graph is not None and not isinstance(graph, str):
-        raise InvalidQuery(f"a graph is asked for by its name, not {graph!r:.80}", field="graph")
-    span: dict[str, int] = {}
-    if since is not None:
-        span["since_ms"] = moment_ms(since, "since")
-    if until is not None:
-        span["until_ms"] = moment_ms(until, "until")
-    statuses = None if status is None else frozenset({status})
-    return RunFilter(statuses=statuses, graph=graph, labels=validated_labels(labels), **span)
-
-
-def validated_bulk(
-    *, among: frozenset[str], everything: bool, limit: int | None, **filters: Any
-) -> RunFilter:
-    """Return which runs are to be acted on, each of which has one of these statuses.
-
-    Raises:
-        InvalidQuery: no filter at all, unless everything is meant; a status that nothing can come
-            of; a wrong limit.
-        InvalidName, InvalidRequest: what else is wrong with the filter.
-    """
-    found = validated_filter(**filters)
-    if limit is not None and (type(limit) is not int or limit < 1):
+    if run_filter is not None and not isinstance(run_filter, RunFilter):
         raise InvalidQuery(
-            f"limit is a whole number from 1 on, or None, not {limit!r:.80}", field="limit"
+            f"run_filter must be a RunFilter, got {run_filter!r:.80}", field="run_filter"
         )
-    if found == RunFilter() and everything is not True:
+    return run_filter or RunFilter()
+
+
+def validated_bulk_filter(
+    run_filter: RunFilter | None, *, among: frozenset[str], everything: bool
+) -> RunFilter:
+    """Return which runs a bulk action acts on; all of them have one of the statuses ``among``.
+
+    Raises:
+        InvalidQuery: not a RunFilter; an empty one, unless ``everything`` is True; or a status
+            that the action does not apply to.
+    """
+    found = validated_filter(run_filter)
+    if found.is_empty and everything is not True:
         raise InvalidQuery(
-            "this would act on every run of the tenant: give a filter, or everything=True",
+            "run_filter is empty. Pass everything=True to act on all runs of the tenant.",
             field="everything",
         )
     if found.statuses is None:
         return found.with_statuses(among)
     if not found.statuses <= among:
         raise InvalidQuery(
-            f"only runs that are {', '.join(sorted(among))} can be acted on so, "
-            f"not {filters['status']}",
+            f"status must be one of {', '.join(sorted(among))} for this action, "
+            f"got {', '.join(sorted(found.statuses))}",
             field="status",
         )
     return found
 
 
-def validated_reason(reason: object) -> str:
-    """Return why somebody wants runs to end.
+def validated_bulk_limit(limit: object) -> int | None:
+    """Return the largest number of runs that a bulk action acts on; None is no limit.
 
     Raises:
-        InvalidRequest: it is not text.
+        InvalidQuery: neither None nor an integer from 1 on.
+    """
+    if limit is None:
+        return None
+    if type(limit) is not int or limit < 1:
+        raise InvalidQuery(
+            f"limit must be an integer from 1 on, or None, got {limit!r:.80}", field="limit"
+        )
+    return limit
+
+
+def validated_reason(reason: object) -> str:
+    """Return why runs are cancelled, cut to the length that a row keeps.
+
+    Raises:
+        InvalidRequest: not text.
     """
     if not isinstance(reason, str):
-        raise InvalidRequest("the reason is text", field="reason")
+        raise InvalidRequest(f"reason must be text, got {reason!r:.80}", field="reason")
     return reason[:_REASON_CHARS_MAX] or _NO_REASON
 
 
 def validated_resolution(*, result: Any, error: str | None, void: bool) -> dict[str, Any]:
-    """Return what somebody says became of a call.
+    """Return what the caller says became of an ambiguous call.
 
     Raises:
-        InvalidRequest: it is said in two ways, or in none, or the error is not text.
+        InvalidRequest: not exactly one of result, error and void; or the error is not text.
     """
     if (result is not UNSET) + (error is not None) + bool(void) != 1:
         raise InvalidRequest(
-            "say what became of the call in one way: result=…, which may be None, error=… or "
-            "void=True"
+            "pass exactly one of result=… (which may be None), error=… and void=True to say what "
+            "became of the call"
         )
     if error is not None and not isinstance(error, str):
-        raise InvalidRequest("the error is text", field="error")
+        raise InvalidRequest(f"error must be text, got {error!r:.80}", field="error")
     if error is not None:
         return {"outcome": "failed", "error": error[:_REASON_CHARS_MAX] or _NO_REASON}
     return {"outcome": "void"} if void else {"outcome": "done", "result": result}
 
 
 def validated_age_ms(age: Duration) -> int:
-    """Return, in milliseconds, how old at the least something is that is to be swept.
+    """Return the least age of the blobs that a sweep deletes, in milliseconds.
 
     Raises:
         InvalidRequest: less than a day, or not a duration.
     """
     ms = milliseconds_of(age, "older_than")
     if ms < milliseconds_of(_AGE_MIN, "older_than"):
-        raise InvalidRequest("older_than is a day at the least", field="older_than")
+        raise InvalidRequest(
+            f"older_than must be at least a day, got {age!r:.80}", field="older_than"
+        )
     return ms
 
 
 def validated_user(user: str | None) -> str | None:
-    """Return for whom a run is.
+    """Return the user that a run is for.
 
     Raises:
-        InvalidName: it cannot be a user.
+        InvalidName: not text of 1 to 1,024 bytes.
     """
     if user is None:
         return None
@@ -241,31 +240,17 @@ def validated_user(user: str | None) -> str | None:
     except UnicodeEncodeError:
         fits = False
     if not fits:
-        raise InvalidName(f"a user is text of 1 to {_USER_BYTES_MAX} bytes", field="user")
+        raise InvalidName(f"user must be text of 1 to {_USER_BYTES_MAX} bytes", field="user")
     return user
 
 
-def moment_ms(moment: datetime, field: str) -> int:
-    """Return a time as it is kept.
-
-    Raises:
-        InvalidRequest: it has no time zone, or is out of range.
-    """
-    if not isinstance(moment, datetime) or moment.tzinfo is None:
-        raise InvalidRequest(f"{field} is a datetime with a time zone, not {moment!r}", field=field)
-    ms = round(moment.timestamp() * 1000)
-    if not 0 <= ms <= 9_999_999_999_999:
-        raise InvalidRequest(f"{field} is out of range: {moment}", field=field)
-    return ms
-
-
 def positive_ms(duration: Duration, field: str) -> int:
-    """Return a duration that is longer than nothing.
+    """Return a duration above 0 in milliseconds.
 
     Raises:
-        InvalidRequest: it is none.
+        InvalidRequest: 0, or not a duration.
     """
     ms = milliseconds_of(duration, field)
     if ms == 0:
-        raise InvalidRequest(f"{field} is more than 0 seconds", field=field)
+        raise InvalidRequest(f"{field} must be more than 0 seconds", field=field)
     return ms

@@ -1,0 +1,12 @@
+"""The blocking API: ``from holdfast.sync import Holdfast``, for programs without an event loop.
+
+An event loop in a thread of its own carries out each call, and the caller blocks until it has
+answered. Several threads may share one `Holdfast`. Calls inside a running event loop work but block
+that loop: use the async API there.
+"""
+
+from holdfast.sync.app import Holdfast
+from holdfast.sync.handle import RunHandle
+from holdfast.sync.worker import Worker
+
+__all__ = ["Holdfast", "RunHandle", "Worker"]
