@@ -18,7 +18,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # two installations into one .venv would break it
-.PHONY: help demo test check bench soak format constraints clean
+.PHONY: help demo test check evidence bench soak format constraints clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,11 @@ check: $(VENV)/.dev ## Check style, types, imports, sizes and the generated API
 	$(VENV)/bin/lint-imports --no-cache
 	$(RUN) -m checks.structure
 	$(RUN) -m checks.blocking
+	$(RUN) -m checks.modules
+	$(RUN) -m checks.evidence
+
+evidence: $(VENV)/.dev ## Run 1,000 seeds and every planted bug; write the figures into docs/reliability.md
+	$(RUN) -m checks.evidence --run
 
 bench: $(VENV)/.dev .cache/peers/.made ## Run the benchmarks
 	$(RUN) -m bench $(ARGS)

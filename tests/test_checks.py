@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from checks import evidence, structure
+from checks import evidence, modules, structure
 
 FINE = '"""A module."""\n\n\nclass Fine:\n    """A class."""\n'
 
@@ -80,3 +80,11 @@ def test_a_planted_bug_that_was_never_run_is_found(
 
 def test_the_evidence_is_that_of_this_source() -> None:
     assert evidence.problems() == []
+
+
+def test_a_module_that_the_architecture_does_not_name_is_found(tmp_path: Path) -> None:
+    page = modules.PAGE.read_text()
+    package = Path(__file__).parents[1] / "src" / "holdfast"
+    assert modules.filled(page, package) == page
+    (tmp_path / "newcomer.py").write_text('"""Does something new."""\n')
+    assert "| `newcomer.py` | Does something new. |" in modules.filled(page, tmp_path)
