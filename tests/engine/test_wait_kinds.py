@@ -54,8 +54,8 @@ async def test_a_new_kind_that_a_signal_answers(house: House, hf: Holdfast) -> N
         visit = ctx._visit
         answer = visit.strand.answers.get(kind.key())
         if answer is None:
-            wait = await visit.begin_wait(kind, None, about="Kiel")
-            answer = await visit.resolve_wait(wait)
+            wait = await ctx._waits.begin(kind, None, about="Kiel")
+            answer = await ctx._waits.resolve(wait)
         return {"got": answer.payload}
 
     graph = graph_of(receives)

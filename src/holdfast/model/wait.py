@@ -4,7 +4,8 @@ The class of a kind says everything that depends on the kind: what answers the w
 the run's row, the text for people. The engine, the row and the command line ask the class.
 
 A new kind takes two edits: its class here, listed in `WAIT_KINDS`, and the code that begins the
-wait with `Wait.of`, as `engine/execution/visit.py` does for the others.
+wait: `VisitWaits.begin` in `engine/execution/visit_waits.py`, or `Visit.pause_until` if the node
+has to ask again. `tests/model/test_wait.py` wants its text for people.
 
 A stored wait has no field for its kind, because the names in it tell the kind. Callers cannot use
 names that begin with ``%``. Kinds that only the engine uses have names of the form
