@@ -175,6 +175,28 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / link).exists(), f"{page_id(page)} links to {link}"
 
 
+def anchors_of(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    anchors: set[str] = set()
+    for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE):
+        words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
+        anchor = re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
+        number = 0
+        while (name := f"{anchor}-{number}" if number else anchor) in anchors:
+            number += 1
+        anchors.add(name)
+    return anchors
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_links_name_headings_that_are_there(page: Path) -> None:
+    for link, anchor in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", page.read_text()):
+        target = (page.parent / link) if link else page
+        if "://" not in link and target.suffix == ".md":
+            assert anchor in anchors_of(target), f"{page_id(page)} links to {link}#{anchor}"
+
+
 def test_the_tree_of_errors_is_drawn_as_it_is() -> None:
     lines = (errors.__doc__ or "").splitlines()
     drawn: dict[str, str | None] = {}
