@@ -46,7 +46,7 @@ def _read_key(file: Path) -> bytes:
     """Return all bytes of a file.
 
     Raises:
-        ClickException: it cannot be read.
+        click.ClickException: it cannot be read.
         InvalidRequest: they are too few for a key, or too many.
     """
     try:

@@ -60,7 +60,7 @@ def parse_time(text: str) -> datetime:
     """Return the time of ISO 8601 text; one without a time zone is in UTC.
 
     Raises:
-        BadParameter: the text is not a time.
+        click.BadParameter: the text is not a time.
     """
     try:
         read = datetime.fromisoformat(text)
@@ -75,7 +75,7 @@ def parse_duration(text: str) -> timedelta:
     """Return the duration of a number and the letter of its unit.
 
     Raises:
-        BadParameter: the text is not a duration.
+        click.BadParameter: the text is not a duration.
     """
     read = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)([smhd])", text)
     try:
@@ -90,7 +90,7 @@ def parse_path(text: str) -> Path:
     """Return the path of a file.
 
     Raises:
-        BadParameter: no file can have this name.
+        click.BadParameter: no file can have this name.
     """
     try:
         text.encode()  # SQLite opens only names in UTF-8
@@ -105,7 +105,7 @@ def parse_json(text: str) -> Any:
     """Return the value of JSON text; ``-`` reads the text from standard input.
 
     Raises:
-        BadParameter: the text is not JSON.
+        click.BadParameter: the text is not JSON.
     """
     try:
         if text == "-":

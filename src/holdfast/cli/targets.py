@@ -32,7 +32,7 @@ def load_graphs(targets: Sequence[str]) -> list[Graph]:
     """Return the graphs of all targets, each once, and each fit to be run.
 
     Raises:
-        ClickException: one cannot be found, or two graphs have the same name and version.
+        click.ClickException: one cannot be found, or two graphs have the same name and version.
         InvalidGraph: one cannot be run.
     """
     graphs: dict[tuple[str, int], Graph] = {}
@@ -50,7 +50,7 @@ def load_graph(target: str) -> Graph:
     """Return the one graph that a target names.
 
     Raises:
-        ClickException: it cannot be found, or there are several.
+        click.ClickException: it cannot be found, or there are several.
         InvalidGraph: it cannot be run.
     """
     graphs = load_graphs([target])
@@ -67,7 +67,7 @@ def load_dict(target: str) -> dict[str, Any]:
     """Return the dict that a target names.
 
     Raises:
-        ClickException: it cannot be found, or is no dict.
+        click.ClickException: it cannot be found, or is no dict.
     """
     value = _load_attribute(target, "dict")
     if not isinstance(value, dict):
@@ -79,7 +79,7 @@ def load_limits(target: str) -> PayloadLimits:
     """Return the limits that a target names.
 
     Raises:
-        ClickException: they cannot be found.
+        click.ClickException: they cannot be found.
         InvalidRequest: the target names something else.
     """
     value = _load_attribute(target, "PayloadLimits")

@@ -12,7 +12,7 @@ _FORMATS = {
     "date": "2000-01-01",
     "date-time": "2000-01-01T00:00:00Z",
     "duration": "PT0S",
-    "email": "somebody@example.com",
+    "email": "name@example.com",
     "time": "00:00:00Z",
     "uri": "https://example.com",
     "uuid": "00000000-0000-0000-0000-000000000000",
