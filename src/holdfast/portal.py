@@ -53,7 +53,7 @@ class Portal:
 
     @property
     def is_closed(self) -> bool:
-        """Whether calls are refused: it was closed, or this process was forked after it was opened."""
+        """Whether calls are refused: it was closed, or opened before this process forked."""
         return self._closed or os.getpid() != self._process
 
     def call(

@@ -83,7 +83,7 @@ def parse_duration(text: str) -> timedelta:
             return _UNITS[read[2]](float(read[1]))
     except InvalidRequest:  # too long
         pass
-    raise click.BadParameter(f"{text!r} is not a span of time such as 90s, 30m, 12h or 3d")
+    raise click.BadParameter(f"{text!r} is not a duration such as 90s, 30m, 12h or 3d")
 
 
 def parse_path(text: str) -> Path:
@@ -118,7 +118,7 @@ def parse_json(text: str) -> Any:
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"it has no {constant}")
+    raise ValueError(f"JSON has no {constant}")
 
 
 def _labels(
@@ -128,9 +128,9 @@ def _labels(
     for text in given:
         name, separator, value = text.partition("=")
         if not separator:
-            raise click.BadParameter(f"{text!r} is not of the form name=value")
+            raise click.BadParameter(f"{text!r} must have the form name=value")
         if labels.setdefault(name, value) != value:
-            raise click.BadParameter(f"{name!r} is there twice")
+            raise click.BadParameter(f"{name!r} is given twice, with different values")
     return labels
 
 
@@ -190,10 +190,13 @@ def budget_options(function: F) -> F:
     """Give a command the options that limit a run's spending."""
     for option in (
         click.option(
-            "--wall", type=parse_duration, metavar="SPAN", help="Time inside its nodes (30m, 2h)."
+            "--wall",
+            type=parse_duration,
+            metavar="SPAN",
+            help="The limit of time in nodes (30m, 2h).",
         ),
-        click.option("--tokens", type=click.IntRange(min=0), help="Tokens, in and out."),
-        click.option("--usd", type=click.FloatRange(min=0), help="Dollars."),
+        click.option("--tokens", type=click.IntRange(min=0), help="Limit input and output tokens."),
+        click.option("--usd", type=click.FloatRange(min=0), help="Limit dollars."),
     ):
         function = option(function)
     return function

@@ -97,8 +97,8 @@ class Agent:
             if name not in QuestionOptions.__annotations__:
                 known = ", ".join(QuestionOptions.__annotations__)
                 raise InvalidRequest(
-                    f"an agent has no option {name!r:.80}; it has: {known}. Pass parameters that only "
-                    "the service knows as extra={…}",
+                    f"an agent has no option {name!r:.80}; it has: {known}. Pass parameters that "
+                    "only the service knows as extra={…}",
                     field=name,
                 )
         self.model = model
