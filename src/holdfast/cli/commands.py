@@ -20,9 +20,7 @@ __all__ = ["main"]
 def main() -> None:
     """Durable agent workflows: a run can stop at any moment and continue at the same node."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(
-            stream, TextIOWrapper
-        ):  # a terminal that cannot show a character shows its number
+        if isinstance(stream, TextIOWrapper):  # characters that it cannot show become escapes
             stream.reconfigure(errors="backslashreplace")
 
 

@@ -72,7 +72,7 @@ def _result(context: click.Context, parameter: click.Parameter, given: str | Non
 @click.option(
     "--error",
     metavar="TEXT",
-    help="The call failed and must not be repeated; the node gets this error.",
+    help="The call failed; the node gets this error.",
 )
 @click.option(
     "--void",

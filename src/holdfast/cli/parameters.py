@@ -193,7 +193,7 @@ def budget_options(function: F) -> F:
             "--wall",
             type=parse_duration,
             metavar="SPAN",
-            help="The limit of time in nodes (30m, 2h).",
+            help="Limit the time in nodes (30m, 2h).",
         ),
         click.option("--tokens", type=click.IntRange(min=0), help="Limit input and output tokens."),
         click.option("--usd", type=click.FloatRange(min=0), help="Limit dollars."),

@@ -140,9 +140,7 @@ def _graphs_in(value: Any, target: str) -> Iterator[Graph]:
         yield value
         return
     if not isinstance(value, Iterable):
-        raise click.ClickException(
-            f"{target} must be a graph or a list of graphs, got {value!r:.80}"
-        )
+        raise click.ClickException(f"{target} must be a graph or a list of them, got {value!r:.80}")
     empty = True
     for each in cast(Iterable[Any], value):
         if not isinstance(each, Graph):

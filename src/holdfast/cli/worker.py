@@ -43,8 +43,8 @@ _EPILOG = (
         "holdfast worker shop.flows --concurrency 20",
         "holdfast worker shop.flows --models shop.models:MODELS --quotas shop.models:QUOTAS",
     )
-    + "\n\nOn SIGTERM or SIGINT (Ctrl-C) the worker claims no more runs, lets nodes continue for at "
-    "most --drain-seconds, releases every run and exits with code 0. A second signal ends it at once."
+    + "\n\nOn SIGTERM or SIGINT (Ctrl-C) the worker claims no more runs, lets nodes continue for "
+    "at most --drain-seconds, releases all runs and exits with code 0. A second one kills it."
 )
 
 
@@ -242,7 +242,7 @@ def _handle_signals(ask: Callable[[], None]) -> Generator[None]:
         if stop_requested:
             os.write(
                 2,
-                b"worker ends at once: other workers take over its runs after its lease has expired\n",
+                b"worker ends at once: its runs continue after its lease has expired\n",
             )
             os._exit(128 + number)
         stop_requested = True

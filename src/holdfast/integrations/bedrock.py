@@ -45,7 +45,7 @@ __all__ = ["Bedrock"]
 T = TypeVar("T")
 
 _CALLS_IN_FLIGHT_MAX = 64
-# The maximum of text blocks in an answer. Usually there are one or two; empty ones take memory, too.
+# Most answers have one or two blocks of text. Empty ones take memory, too.
 _BLOCKS_MAX = 10_000
 _CONNECT_SECONDS = 10
 # An upper bound of the tokens that any model counts for an image.

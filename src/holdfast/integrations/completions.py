@@ -213,9 +213,7 @@ class CompletionDraft:
         """
         choice = completion.choices.first
         if choice is None:
-            raise ModelUnavailable(
-                "the response of the endpoint contains no answer", reason="malformed"
-            )
+            raise ModelUnavailable("the response contains no answer", reason="malformed")
         self._add_message(
             choice.message, choice.finish_reason or "stop", completion.usage, completion.model
         )
@@ -274,7 +272,7 @@ class CompletionDraft:
         return text
 
     def _find_call(self, piece: CallDelta) -> CallDraft:
-        """Return the call that a piece belongs to: by its index, or the last one if it has no id."""
+        """Return the call that a piece belongs to: by its index, or the last if it has no id."""
         if piece.index is not None and piece.index in self._calls_by_index:
             return self._calls_by_index[piece.index]
         if piece.index is None and not piece.id and self._calls:

@@ -46,9 +46,7 @@ def converse_request(request: Request, model_id: str, max_tokens: int) -> dict[s
         InvalidPrompt: Bedrock does not support a media type, or a tool has a reserved name.
     """
     if request.output is not None and any(tool.name == ANSWER_TOOL for tool in request.tools):
-        raise InvalidPrompt(
-            f"no tool may be named {ANSWER_TOOL!r}: it returns the answer", field="tools"
-        )
+        raise InvalidPrompt(f"{ANSWER_TOOL!r} is reserved; rename this tool", field="tools")
     params = request.params
     inference: dict[str, Any] = {"maxTokens": params.get("max_tokens", max_tokens)}
     for ours, theirs in (("temperature", "temperature"), ("top_p", "topP")):
@@ -133,7 +131,7 @@ def _blocks(field: str, content: str | list[dict[str, Any]]) -> list[dict[str, A
 def _format_of(field: str, media_type: str, formats: dict[str, str]) -> str:
     if media_type not in formats:
         raise InvalidPrompt(
-            f"media_type must be one of {', '.join(formats)} for Bedrock, got {media_type}",
+            f"Bedrock supports only {', '.join(formats)}, got {media_type}",
             field=field,
         )
     return formats[media_type]

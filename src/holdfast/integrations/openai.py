@@ -118,7 +118,7 @@ class OpenAI:
             request,
             self.name,
             self.max_tokens,
-            # OpenAI's newer models accept only this name; many other endpoints accept only the old one.
+            # OpenAI's newer models accept only the first; many other endpoints only the second.
             max_tokens_field="max_completion_tokens" if self._is_openai else "max_tokens",
         )
         if emit is not None:

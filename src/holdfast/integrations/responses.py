@@ -197,7 +197,7 @@ async def _read_pieces(response: httpx.Response) -> AsyncIterator[bytes]:
 
 
 def parse_retry_after(said: str) -> float | None:
-    """Return how long a service asks to wait, up to a limit. Dates are ignored: there is no clock."""
+    """Return how long a service asks to wait, up to a limit; dates are ignored."""
     if not _SECONDS.fullmatch(said):
         return None
     return min(float(said), float(RETRY_AFTER_SECONDS_MAX))
