@@ -580,7 +580,7 @@ def test_a_fork_opens_its_own(tmp_path: Path) -> None:
     done = program(code, tmp_path)
     assert (done.stderr, done.returncode) == ("", 0)
     assert done.stdout.splitlines() == [
-        "Holdfast was opened before this process forked; open it anew here",
+        "Holdfast was opened before this process forked; open it again here",
         "[]",
         "{'number': 1}",
     ]

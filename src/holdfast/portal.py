@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, into which others call, and block until it has answered."""
+"""Runs an event loop in its own thread, so that other threads can make blocking calls into it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["Portal"]
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# How long tasks have to end once the loop is to end: one of a node's may not mind being cancelled.
+# How long cancelled tasks have to end before the loop closes: a node may ignore its cancellation.
 _CANCEL_SECONDS_MAX = 1.0
 
 
 class Portal:
-    """An event loop in a daemon thread, and the way into it from other threads."""
+    """An event loop in a daemon thread, with calls into it from other threads."""
 
     def __init__(self) -> None:
         self._process = os.getpid()
@@ -34,15 +34,15 @@ class Portal:
         self._thread.start()
 
     def check(self) -> None:
-        """See whether calls can be made.
+        """Check that calls can be made.
 
         Raises:
-            StoreClosed: after `end`, or in a process that was forked since.
-            InvalidRequest: the caller is the loop itself.
+            StoreClosed: the portal is closed, or this process was forked after it was opened.
+            InvalidRequest: the caller runs in the loop itself.
         """
         if os.getpid() != self._process:
-            # A fork copies this object but not its thread: nobody would ever answer.
-            raise StoreClosed("Holdfast was opened before this process forked; open it anew here")
+            # A fork copies this object but not its thread: a call would never return.
+            raise StoreClosed("Holdfast was opened before this process forked; open it again here")
         if threading.current_thread() is self._thread:
             raise InvalidRequest(
                 "a coroutine cannot call the blocking Holdfast that runs it: it would wait for "
@@ -53,16 +53,16 @@ class Portal:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing works here any more: it was closed, or stayed behind at a fork."""
+        """Whether calls are refused: it was closed, or opened before this process forked."""
         return self._closed or os.getpid() != self._process
 
     def call(
         self, function: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Have the loop carry out a call, and return its result.
+        """Make a call in the loop, and return its result.
 
         Raises:
-            StoreClosed: after `end`, or if it comes meanwhile; or after a fork.
+            StoreClosed: the portal was closed before or during the call, or the process forked.
         """
         self.check()
         with self._lock:
@@ -74,10 +74,11 @@ class Portal:
     def iterate(
         self, function: Callable[P, AsyncGenerator[T, None]], /, *args: P.args, **kwargs: P.kwargs
     ) -> Generator[T, None, None]:
-        """Have the loop yield one after the other, each when it is asked for.
+        """Iterate over an asynchronous generator in the loop; each item is made on demand.
 
         Raises:
-            StoreClosed: after `end`, or if it comes meanwhile; or after a fork.
+            StoreClosed: the portal was closed before or during the iteration, or the process
+                forked.
         """
         self.check()
         return self._iterate(function(*args, **kwargs))
@@ -87,14 +88,14 @@ class Portal:
             while (yielded := self.call(_next_item, source)) is not None:
                 yield yielded.item
         finally:
-            # Closed, or on the loop's own thread: there it ends with the loop.
+            # If the portal is closed, or this is the loop's thread, the source ends with the loop.
             with contextlib.suppress(StoreClosed, InvalidRequest):
                 self.call(_close_source, source)
 
     def close(self, last_call: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Take no further calls, have the loop carry out a last one, and end it."""
+        """Refuse further calls, make the last one, and stop the loop."""
         if os.getpid() != self._process:
-            return  # what there is to close belongs to the process that opened it
+            return  # the resources belong to the process that opened them
         if threading.current_thread() is self._thread:
             self.check()
         with self._lock:
@@ -107,7 +108,7 @@ class Portal:
                 self._wait_for(future)
         finally:
             if future is not None:
-                # It may have ended by itself: a node raised SystemExit.
+                # The loop may have ended by itself: a node raised SystemExit.
                 with contextlib.suppress(RuntimeError):
                     self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -118,7 +119,7 @@ class Portal:
         except concurrent.futures.CancelledError:
             raise self._closed_error() from self._loop_error
         except BaseException:
-            # Ctrl-C interrupts the wait, not the loop; there nobody needs an answer any more.
+            # Ctrl-C interrupts only this wait: cancel the call, because its result is not needed.
             if not future.done():
                 future.cancel()
             raise
@@ -132,7 +133,7 @@ class Portal:
         try:
             self._loop.run_forever()
         except BaseException as error:
-            # A coroutine's SystemExit leaves the loop: without it the callers would wait forever.
+            # A SystemExit in a coroutine ends the loop: tell the callers, or they wait forever.
             self._loop_error = error
         with self._lock:
             self._closed = True
@@ -153,7 +154,7 @@ class Portal:
 
 
 class _Yielded(Generic[T]):
-    """One of the values of an asynchronous generator."""
+    """One item of an asynchronous generator."""
 
     def __init__(self, item: T) -> None:
         self.item = item

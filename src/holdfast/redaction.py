@@ -15,13 +15,13 @@ REDACTED = "***"
 
 # How far behind its cut an excerpt looks for the end of a credential.
 _BEYOND_LETTERS = 1_000
-# Each of them as it is, as JSON may escape it, or percent-encoded, up to five times. The counts are
-# bounded: an unbounded `\\*/` takes the square of a row of backslashes.
+# Each character plain, escaped as in JSON, or percent-encoded up to five times. The counts are
+# bounded: an unbounded `\\*/` takes quadratic time in a row of backslashes.
 _SLASH = r"(?:\\{0,4}/|%(?:25){0,4}2F)"
 _COLON = r"(?::|%(?:25){0,4}3A)"
 _AT = r"(?:@|%(?:25){0,4}40)"
-# From "//" to the next space or "://". It matches also where no credentials follow, so that
-# nothing is looked at twice. Inside of another address, where it is an option, "&" ends it, too.
+# From "//" to the next space or "://". It also matches addresses without credentials, so that no
+# text is scanned twice. In the query of another address, "&" ends it, too.
 _ADDRESS = re.compile(
     rf"\\{{0,4}}/{_SLASH}(?:[^\s:%]++|(?!{_COLON}{_SLASH}{_SLASH})\S)*+"
     rf"|%(?:25){{0,4}}2F{_SLASH}(?:[^\s:%&]++|(?!{_COLON}{_SLASH}{_SLASH})[^\s&])*+",
@@ -31,7 +31,7 @@ _BEGINS = re.compile(rf"{_SLASH}{_SLASH}", re.IGNORECASE)
 _HOST_ENDS = re.compile(rf"{_SLASH}|[?#]|%(?:25){{0,4}}(?:3F|23)", re.IGNORECASE)
 _LOGS_IN = re.compile(rf"{_AT}|{_COLON}", re.IGNORECASE)
 _TO_LAST_AT = re.compile(rf".*(?P<at>{_AT})", re.IGNORECASE | re.DOTALL)
-# An option of an address: a quote ends its value where it ends the address.
+# An option in the query of an address. A quote ends the value if it ends the address.
 _VALUE = r"(?:[^\s&#\"<>'%]++|'(?![\s,;:.)\]}]|$)|%)*+"
 _OPTION = re.compile(rf"(?P<before>[?&;](?P<name>[\w.-]{{1,64}})=){_VALUE}")
 _QUOTED_VALUE = _VALUE.replace("|%)", "|(?!%(?:25){0,4}26)%)")
@@ -87,7 +87,7 @@ def _redacted_address(address: str, *, open_end: bool) -> str:
     at = 0 if begins is None else begins.end()
     host_ends = _HOST_ENDS.search(address, at)
     host = address[at : host_ends.start() if host_ends else len(address)]
-    # A password may hold "/" and "@". So may a path, but then there is no ":" or "@" before it.
+    # A password may contain "/" and "@". So may a path, but then no ":" or "@" is before it.
     if _LOGS_IN.search(host) is None and (host_ends is not None or not open_end):
         return address
     if open_end:

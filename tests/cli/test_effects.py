@@ -150,7 +150,7 @@ def test_a_result_lets_the_run_go_on(
     with working() as hf:
         call = ambiguous(holdfast, hf, "a")["call"]
         done = holdfast("run", "resolve", "a", call, *way, input=input)
-        assert (done.exit_code, done.stdout) == (0, f"run a knows what became of call {call}\n")
+        assert (done.exit_code, done.stdout) == (0, f"resolved call {call} of run a\n")
         assert hf.run("a").result(timeout=DEADLINE_SECONDS) == {"receipt": receipt}
     history = holdfast("run", "history", "a").stdout.splitlines()
     assert [line.split()[1] for line in history] == ["intent", "signal", "call", "node", "finished"]
@@ -221,7 +221,7 @@ def test_a_budget_is_shown_and_raised(holdfast: Holdfast) -> None:
         cost = hf.run("a").get().cost_usd
         assert facts["spent"] == f"${cost:.6f}, {hf.run('a').get().tokens} tokens"
         lacks = f"needs $0.010000, and ${0.012 - cost:.6f} are left"
-        awaited = rf"a larger budget: it {re.escape(lacks)}, since {TIME}, asks again at {TIME}"
+        awaited = rf"a larger budget: it {re.escape(lacks)}, since {TIME}, rechecks at {TIME}"
         assert re.fullmatch(awaited, facts["waits for"])
         told = shown(holdfast("run", "budget", "a"))
         assert (told["budget"], told["lacks"]) == (facts["budget"], f"it {lacks}")
@@ -274,7 +274,7 @@ def test_a_child_says_whose_budget_it_shares(holdfast: Holdfast) -> None:
         (["--usd", "-1"], "-1.0 is not in the range"),
         (["--usd", "dear"], "'dear' is not a valid float"),
         (["--tokens", "1.5"], "'1.5' is not a valid integer"),
-        (["--wall", "soon"], "'soon' is not a span of time"),
+        (["--wall", "soon"], "'soon' is not a duration"),
     ],
 )
 @pytest.mark.parametrize("command", [["budget", "a"], ["start", "shop:asking"]], ids=" ".join)
@@ -300,7 +300,7 @@ def test_show_tells_which_quota_a_run_waits_for(holdfast: Holdfast) -> None:
     with working(quotas=True) as hf:
         holdfast("run", "start", "shop:asking", '{"n": 3}', "--id", "a")
         paused(hf, "a", "quota")
-    awaited = rf"the quota cheap, since {TIME}, asks again at {TIME}"
+    awaited = rf"the quota cheap, since {TIME}, rechecks at {TIME}"
     assert re.fullmatch(awaited, shown(holdfast("run", "show", "a"))["waits for"])
 
 
@@ -309,7 +309,7 @@ def test_show_tells_which_call_is_to_be_made_again(holdfast: Holdfast) -> None:
         holdfast("run", "start", "shop:hurrying", "--id", "a")
         paused(hf, "a", "retry")
     facts = shown(holdfast("run", "show", "a"))
-    awaited = rf"another attempt at model\.busy, since {TIME}, asks again at {TIME}"
+    awaited = rf"another attempt at model\.busy, since {TIME}, rechecks at {TIME}"
     assert re.fullmatch(awaited, facts["waits for"])
     history = holdfast("run", "history", "a").stdout
     told = rf"{TIME}  call_attempt  hurry  .*failure=ModelUnavailable: later retry_at={TIME}\n"
@@ -358,9 +358,9 @@ def test_models_and_quotas_are_named_by_a_target() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--models", "shop"], "'shop' names no dict; that looks so: shop:attribute"),
+        (["--models", "shop"], "'shop' must name a dict: shop:attribute"),
         (["--models", "shop:nothing"], "shop has no 'nothing'"),
-        (["--models", "shop:asking"], "shop:asking is not a dict"),
+        (["--models", "shop:asking"], "shop:asking must be a dict"),
         (["--models", "nowhere:models"], "there is no module 'nowhere'"),
         (
             ["--models", "shop:no_model"],

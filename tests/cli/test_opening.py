@@ -60,10 +60,9 @@ def test_records_beyond_the_limits_are_not_read(holdfast: Holdfast) -> None:
     [
         (
             "flows:number",
-            "--limits must name PayloadLimits, and flows:number is of the type 'int' "
-            "[invalid_request]",
+            "--limits must name PayloadLimits, got flows:number of type 'int' [invalid_request]",
         ),
-        ("sizes", "'sizes' names no PayloadLimits; that looks so: sizes:attribute"),
+        ("sizes", "'sizes' must name PayloadLimits: sizes:attribute"),
         ("sizes:WIDE", "sizes has no 'WIDE'"),
     ],
 )

@@ -87,10 +87,10 @@ def test_start_waits_for_the_result(holdfast: Holdfast) -> None:
     ("arguments", "message", "code"),
     [
         (["flows:counting", "{"], "this is not JSON", 2),
-        (["flows:counting", "[NaN]"], "it has no NaN", 2),
+        (["flows:counting", "[NaN]"], "JSON has no NaN", 2),
         (["flows:counting", '{"number": "x"}'], "[invalid_input]", 1),
-        (["flows:counting", "--label", "k"], "'k' is not of the form name=value", 2),
-        (["flows:counting", "--label", "k=1", "--label", "k=2"], "'k' is there twice", 2),
+        (["flows:counting", "--label", "k"], "'k' must have the form name=value", 2),
+        (["flows:counting", "--label", "k=1", "--label", "k=2"], "'k' is given twice", 2),
         (["flows:counting", "--start-at", "soon"], "'soon' is not a time such as", 2),
         (["flows:counting", "--expires-hours", "0"], "0.0 is not in the range", 2),
         (["flows:counting", "--tenant", "a/b"], "[invalid_name]", 1),
@@ -191,7 +191,7 @@ def test_show_tells_why_a_run_is_paused(holdfast: Holdfast) -> None:
     assert re.fullmatch(f"the signal answer, since {TIME}", facts["waits for"])
     assert re.fullmatch(TIME, facts["expires"])
     assert facts["label"] == "k=v"
-    assert "held by" not in facts
+    assert "owner" not in facts
     row = json.loads(holdfast("run", "show", "a", "--json").stdout)
     assert row["waits"][0]["signal"] == "answer"
     assert re.fullmatch(TIME, row["waits"][0]["since_at"])
@@ -271,7 +271,7 @@ def test_signal_brings_a_payload(
     holdfast("run", "start", "flows:asking", "--id", "a")
     for _ in range(2):
         sent = holdfast("run", "signal", "a", "answer", *payload, "--signal-id", "1", input=input)
-        assert (sent.exit_code, sent.stdout) == (0, "run a has got the signal answer\n")
+        assert (sent.exit_code, sent.stdout) == (0, "sent signal answer to run a\n")
     other = holdfast("run", "signal", "a", "answer", '"no"', "--signal-id", "1")
     assert (other.exit_code, "[already_exists]" in other.stderr) == (1, True)
     with working() as hf:
@@ -313,7 +313,7 @@ def test_extend_takes_only_a_span_of_time(holdfast: Holdfast, span: str) -> None
     holdfast("run", "start", "flows:asking", "--id", "a")
     done = holdfast("run", "extend", "--", "a", span)
     assert (done.exit_code != 0, done.stdout) == (True, "")
-    assert "span of time such as" in done.stderr or "[invalid_request]" in done.stderr
+    assert "duration such as" in done.stderr or "[invalid_request]" in done.stderr
 
 
 def test_retry_lets_a_failed_run_go_on(holdfast: Holdfast) -> None:
@@ -321,7 +321,7 @@ def test_retry_lets_a_failed_run_go_on(holdfast: Holdfast) -> None:
         run = hf.start(load_graphs(["flows:failing"])[0], {"mood": "bad"}, id="a")
         until(run, "failed")
     done = holdfast("run", "retry", "a", "--from-node", "fail")
-    assert (done.exit_code, done.stdout) == (0, "run a goes on\n")
+    assert (done.exit_code, done.stdout) == (0, "run a is retried\n")
     again = holdfast("run", "retry", "a")
     assert (again.exit_code, "[not_retryable]" in again.stderr) == (1, True)
     assert json.loads(holdfast("run", "show", "a", "--json").stdout)["status"] == "running"
@@ -358,14 +358,14 @@ def test_tokens_show_what_is_said_and_where_it_begins_anew(holdfast: Holdfast) -
         assert list(hf.run("a").tokens(follow=False)) == list(run.tokens())
     assert done.exit_code == 0, done.output
     assert done.stdout == "not \na\\x1b[31m\nb\n\ndone\n"
-    assert done.stderr == "small begins anew\n" * 2
+    assert done.stderr == "small starts again\n" * 2
     pieces = [
         json.loads(line)
         for line in holdfast("run", "tokens", "a", "--json").stdout.split("\n")[:-1]
     ]
     assert [piece["restarted"] for piece in pieces] == [False, True, True, False]
     rest = holdfast("run", "tokens", "a", "--after", pieces[2]["cursor"])
-    assert (rest.stdout, rest.stderr) == ("done\n", "large begins anew\n")
+    assert (rest.stdout, rest.stderr) == ("done\n", "large starts again\n")
     silent = holdfast("run", "tokens", "a", "--after", pieces[-1]["cursor"])
     assert (silent.exit_code, silent.stdout, silent.stderr) == (0, "", "no text\n")
 

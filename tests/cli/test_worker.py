@@ -199,9 +199,9 @@ async def test_it_runs_what_is_due_and_leaves_when_asked(hf: Holdfast) -> None:
         run = await hf.start(load_graph("flows:counting"), {"number": 1})
         assert await run.result() == {"number": 2}
         worker.process.send_signal(signal.SIGTERM)
-        leaves = f"worker {found[1]} leaves: runs in hand 0, drain 20 seconds"
+        leaves = f"worker {found[1]} stops: runs in progress 0, drain 20 seconds"
         assert await worker.told() == leaves
-        expected = f"worker {found[1]} has left: 1 claimed, 1 finished\n"
+        expected = f"worker {found[1]} has stopped: 1 claimed, 1 finished\n"
         assert await worker.ended() == (0, expected)
 
 
@@ -288,7 +288,7 @@ async def test_it_leaves_while_it_has_nothing_to_do(hf: Holdfast) -> None:
         await worker.told()
         code, rest = await worker.ended()
         assert code == 0
-        assert rest.endswith(" has left: there was nothing to do\n")
+        assert rest.endswith(" has stopped: no runs claimed\n")
 
 
 @pytest.mark.parametrize(
@@ -303,12 +303,12 @@ async def test_a_node_that_stays_is_left_and_another_worker_goes_on(
         assert await worker.said() == "entered"
         assert (await run.get()).owner is not None
         worker.process.send_signal(signal.SIGTERM)
-        assert " leaves: runs in hand 1, drain 0.1 seconds" in await worker.told()
+        assert " stops: runs in progress 1, drain 0.1 seconds" in await worker.told()
         if cancelled:
             assert await worker.said() == "cancelled"
         code, rest = await worker.ended()
         assert code == 0
-        assert rest.endswith(" has left: 1 claimed\n")
+        assert rest.endswith(" has stopped: 1 claimed\n")
     row = await run.get()
     assert (row.owner, row.reason, row.nodes_run) == (None, "draining", 0)
     (folder / "let-go").touch()
@@ -322,7 +322,7 @@ async def test_a_node_that_ends_in_time_is_kept(hf: Holdfast) -> None:
         await worker.told()
         assert await worker.said() == "entered"
         worker.process.send_signal(signal.SIGTERM)
-        assert " leaves: runs in hand 1, drain 3600 seconds" in await worker.told()
+        assert " stops: runs in progress 1, drain 3600 seconds" in await worker.told()
         assert worker.process.stdin is not None
         worker.process.stdin.write(b"\n")
         assert await worker.said() == "drains"
@@ -345,7 +345,7 @@ async def test_threads_that_nobody_may_end_do_not_hold_it_up(hf: Holdfast) -> No
         await worker.told()
         code, rest = await worker.ended()
         assert code == 0
-        assert rest.endswith(" has left: 1 claimed\n")
+        assert rest.endswith(" has stopped: 1 claimed\n")
 
 
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
@@ -355,11 +355,11 @@ async def test_a_second_signal_ends_it_at_once(hf: Holdfast, second: signal.Sign
         await worker.told()
         assert await worker.said() == "entered"
         worker.process.send_signal(signal.SIGTERM)
-        assert " leaves: " in await worker.told()
+        assert " stops: " in await worker.told()
         worker.process.send_signal(second)
         code, rest = await worker.ended()
         assert code == 128 + second
-        assert rest == "worker ends at once: its lease has to lapse before others go on\n"
+        assert rest == "worker ends at once: its runs continue after its lease has expired\n"
     assert (await run.get()).owner is not None
 
 
@@ -378,12 +378,12 @@ async def test_two_signals_end_it_even_if_a_node_blocks_the_loop(hf: Holdfast) -
     ("arguments", "message", "code"),
     [
         (["nowhere"], "there is no module 'nowhere'", 1),
-        (["flows:number"], "neither a graph nor a list of them", 1),
+        (["flows:number"], "must be a graph or a list of them", 1),
         (["empty"], "the graph has no nodes [invalid_graph]", 1),
         (["flows", "--url", "sqlite:///none/runs.db"], "[store_not_found]", 1),
         (["flows", "--url", "runs.db"], "it must begin with sqlite: or dynamodb:", 1),
         (["flows", "--url", "sqlite:///flows.py"], "[store_corrupt]", 1),
-        (["flows", "--limits", "flows:number"], "is of the type 'int' [invalid_request]", 1),
+        (["flows", "--limits", "flows:number"], "of type 'int' [invalid_request]", 1),
         (["flows", "--user-key-file", "none"], "the user key cannot be read", 1),
         (["flows", "--concurrency", "0"], "0 is not in the range", 2),
         (["flows", "--pool", "a/b"], "[invalid_name]", 1),

@@ -58,7 +58,7 @@ async def test_a_watcher_that_was_ended_is_gone_on_from(
                 said = (await first.stderr.read()).decode()
             if end == signal.SIGINT:
                 assert code == 1
-                assert f"go on with: --after {seen[0]['cursor']}\n" in said
+                assert f"continue with: --after {seen[0]['cursor']}\n" in said
             # This process watches as well, and hears of nothing but by asking.
             here = asyncio.create_task(_all(client))
             async with watching(url, "--after", seen[-1]["cursor"]) as second:

@@ -157,7 +157,7 @@ def test_tools_that_cannot_be_told_apart_or_called_are_refused() -> None:
     def look() -> str:
         return "fine"
 
-    with pytest.raises(InvalidRequest, match="two tools"):
+    with pytest.raises(InvalidRequest, match="tools must have different names"):
         agent("m", [look, look])
     with pytest.raises(InvalidRequest, match="turns_max"):
         agent("m", [look], turns_max=0)

@@ -25,7 +25,7 @@ DECLARED: dict[str, Callable[[], Any]] = {
     "hours must be a number": lambda: hours("48"),  # type: ignore[arg-type]
     "days must be a number": lambda: days(float("inf")),
     "reducers must be a dict": lambda: Graph("g", dict, reducers=["notes"]),  # type: ignore[arg-type]
-    "tools are a list": lambda: agent("small", list),  # type: ignore[arg-type]
+    "tools must be a list of functions": lambda: agent("small", list),  # type: ignore[arg-type]
     "fallback must be the name": lambda: agent("small", fallback=5),  # type: ignore[arg-type]
     "an agent has no option 'key'": lambda: agent("small", key="k"),
     "it is not text": lambda: Holdfast(None),  # type: ignore[arg-type]

@@ -87,7 +87,7 @@ async def test_no_call_and_no_choice_are_understood() -> None:
     answer = await answered(_body('[{"message": {"content": "a", "tool_calls": null}}]'))
     assert (answer.text, answer.tool_calls) == ("a", ())
     for choices in ("[]", "[null]"):
-        with pytest.raises(ModelUnavailable, match="without an answer"):
+        with pytest.raises(ModelUnavailable, match="contains no answer"):
             await answered(_body(choices))
 
 

@@ -150,5 +150,5 @@ def test_it_takes_no_more_than_is_reserved(
 
 @pytest.mark.parametrize("answers", ["Hello.", {"risk": "high"}, 5], ids=str)
 def test_a_single_answer_is_no_script(answers: Any) -> None:
-    with pytest.raises(InvalidRequest, match="answers are a list, or a function"):
+    with pytest.raises(InvalidRequest, match="answers must be a list or a function"):
         Offline(answers)

@@ -603,6 +603,6 @@ def test_from_the_command_line(tmp_path: Path) -> None:
     assert "[store_unusable]" in again.stderr
     restored = holdfast("restore", "copy.db", url)
     assert restored.returncode == 0, restored.stderr
-    assert "what stood there is" in restored.stderr
+    assert "the old store is" in restored.stderr
     assert holdfast("check", url).returncode == 0
     assert "Traceback" not in holdfast("restore", "none.db", url).stderr

@@ -79,8 +79,8 @@ async def run_bulk(
     """Act on all runs of a filter, and print a line for each page.
 
     Raises:
-        Abort: the user did not confirm.
-        ClickException: some runs failed.
+        click.Abort: the user did not confirm.
+        click.ClickException: some runs failed.
     """
     yes, dry_run = given.pop("yes"), given["dry_run"]
     if not yes and not dry_run:

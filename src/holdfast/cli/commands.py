@@ -18,9 +18,9 @@ __all__ = ["main"]
 @click.group(cls=EscapingGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="holdfast")
 def main() -> None:
-    """Agent workflows that can stop at any moment and go on at the exact node."""
+    """Durable agent workflows: a run can stop at any moment and continue at the same node."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # one that cannot show every letter shows its number
+        if isinstance(stream, TextIOWrapper):  # characters that it cannot show become escapes
             stream.reconfigure(errors="backslashreplace")
 
 

@@ -30,7 +30,7 @@ async def ambiguous(holdfast: Holdfast, *, as_json: bool) -> None:
     """List the at-most-once calls that may have been made, the oldest first.
 
     KEY is the idempotency key with which the call was made: ask the service whether it knows it.
-    Then say what became of the call with 'holdfast run resolve'.
+    Then record what happened with 'holdfast run resolve'.
     """
     calls = [call async for call in holdfast.ambiguous()]
     if as_json:
@@ -69,22 +69,26 @@ def _result(context: click.Context, parameter: click.Parameter, given: str | Non
     metavar="JSON",
     help="The call was carried out and returned this (- reads standard input).",
 )
-@click.option("--error", metavar="TEXT", help="The call failed for good; the node gets this error.")
+@click.option(
+    "--error",
+    metavar="TEXT",
+    help="The call failed; the node gets this error.",
+)
 @click.option(
     "--void",
     is_flag=True,
-    help="Nothing happened, nor will under its key: the run makes the call again.",
+    help="The call was not carried out, and never will be with this key: the run repeats it.",
 )
 @with_holdfast()
 async def resolve(
     holdfast: Holdfast, *, run: str, call: str, result: Any, error: str | None, void: bool
 ) -> None:
-    """Say what became of an ambiguous CALL of the RUN; the run then goes on."""
+    """Record the outcome of an ambiguous CALL of the RUN; then the run continues."""
     if (result is not _MISSING) + (error is not None) + void != 1:
         raise click.UsageError(_WAYS)
     told = {} if result is _MISSING else {"result": result}
     await holdfast.run(run).resolve(call, error=error, void=void, **told)
-    say(f"run {run} knows what became of call {call}")
+    say(f"resolved call {call} of run {run}")
 
 
 @click.command(
@@ -105,7 +109,7 @@ async def budget(
 ) -> None:
     """Show the budget of the run ID and what it has spent; with a limit, change the budget.
 
-    Limits that are not given stay as they are. If the run waits for a larger budget, it goes on.
+    Limits that are not given stay as they are. A run that waits for a larger budget continues.
     """
     handle = holdfast.run(id)
     row = await handle.get()

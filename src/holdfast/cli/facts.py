@@ -1,4 +1,4 @@
-"""Runs and what happened to them, as people see them in a terminal."""
+"""Formats runs and their histories for a terminal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 _DETAILS_MAX = 160
-# Where nothing is one of the things that can be said: to know of a no matters most.
+# Fields that are shown even if they are empty: an empty answer is an answer.
 _ANSWERS = ("payload", "result")
 _FOR_MACHINES = ("digest", "kinds")
 _SAYS_NOTHING = (None, "", msgspec.structs.asdict(NO_SPENDING))
@@ -42,7 +42,7 @@ _TIMES = {
 
 
 def run_lines(runs: Sequence[RunEntry], damaged: Sequence[str] = ()) -> Iterable[str]:
-    """Return a list of runs, and after them the ids of those whose rows cannot be read."""
+    """Return runs as lines of a table; then the ids of runs with unreadable rows."""
     if not runs and not damaged:
         return ()
     rows = [("STARTED", "STATUS", "GRAPH", "ID", "LABELS")]
@@ -55,7 +55,7 @@ def run_lines(runs: Sequence[RunEntry], damaged: Sequence[str] = ()) -> Iterable
 
 
 def session_queue_lines(entries: list[SessionQueueEntry]) -> Iterable[str]:
-    """Return the runs of a session, in their order."""
+    """Return the session queue as lines of a table, in its order."""
     if not entries:
         return ()
     rows = [("NUMBER", "STARTED", "STATUS", "PAUSED FOR", "ID")]
@@ -66,7 +66,7 @@ def session_queue_lines(entries: list[SessionQueueEntry]) -> Iterable[str]:
 
 
 def row_of(row: Run) -> dict[str, Any]:
-    """Return a run's row with every time in ISO's form and every field by its name."""
+    """Return a run's row as a dict, with times in ISO 8601."""
     shown = _readable_fields(msgspec.structs.asdict(row))
     return {
         **shown,
@@ -78,7 +78,7 @@ def row_of(row: Run) -> dict[str, Any]:
 
 
 def facts_of(row: Run) -> Iterator[tuple[str, str]]:
-    """Yield what is known of a run, each with its name; what says nothing is left out."""
+    """Yield the facts of a run as pairs of name and text, without empty ones."""
     yield "id", row.id
     yield "tenant", row.tenant
     yield "graph", f"{row.graph} v{row.version}"
@@ -91,7 +91,7 @@ def facts_of(row: Run) -> Iterator[tuple[str, str]]:
     if row.due_at is not None:
         yield "due", utc(row.due_at)
     if row.owner is not None:
-        yield "held by", f"worker {row.owner}"
+        yield "owner", f"worker {row.owner}"
     for name, value in row.labels.items():
         yield "label", f"{name}={value}"
     if row.user is not None:
@@ -126,7 +126,7 @@ def money_facts(row: Run) -> Iterator[tuple[str, str]]:
 
 
 def budget_needs(row: Run) -> list[str]:
-    """Return what a run lacks that waits for a larger budget."""
+    """Return what a run that waits for a larger budget lacks."""
     return [wait.about for wait in row.waits if isinstance(wait.kind, BudgetWait)]
 
 
@@ -140,14 +140,14 @@ def _limits(limits: BudgetLimits) -> Iterator[str]:
 
 
 def dollars(amount: float) -> str:
-    """Return money as people see it."""
+    """Return an amount of dollars as text."""
     return f"${amount:,.6f}"
 
 
 def _wait_text(wait: Wait) -> str:
     told = f"{wait.description}, since {utc_of_ms(wait.since_ms)}"
     if wait.deadline_ms is not None:
-        word = "asks again at" if wait.needs_recheck else "until"
+        word = "rechecks at" if wait.needs_recheck else "until"
         told += f", {word} {utc_of_ms(wait.deadline_ms)}"
     if wait.stale_ms is not None:
         told += f", stale at {utc_of_ms(wait.stale_ms)}"
@@ -155,7 +155,7 @@ def _wait_text(wait: Wait) -> str:
 
 
 def show_entries(entries: Sequence[HistoryEntry]) -> None:
-    """Print what happened, a line for each, and where errors were raised."""
+    """Print a line for each entry, and the places where errors were raised."""
     lines = columns([_event(entry) for entry in entries])
     for line, entry in zip(lines, entries, strict=True):
         click.echo(line)
@@ -185,12 +185,12 @@ def _says_something(name: str, value: Any) -> bool:
 
 
 def entry_of(entry: HistoryEntry) -> dict[str, Any]:
-    """Return what happened with every time in ISO's form and every field by its name."""
+    """Return an entry of a history as a dict, with times in ISO 8601."""
     return {**msgspec.structs.asdict(entry), "details": _readable_fields(entry.details)}
 
 
 def _readable_fields(values: dict[str, Any]) -> dict[str, Any]:
-    """Return fields with the times among them in ISO's form, and the parts of a failure named."""
+    """Return fields with times in ISO 8601 and failures as dicts."""
     shown: dict[str, Any] = {}
     for name, value in values.items():
         if name in _TIMES:

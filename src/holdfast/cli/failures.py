@@ -1,4 +1,4 @@
-"""How errors are shown: a line on standard error, and exit code 1; misuse has click's own, 2."""
+"""Shows errors as a line on standard error with exit code 1; click shows misuse with code 2."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Arguments = ParamSpec("Arguments")
 
 @contextmanager
 def show_errors() -> Generator[None]:
-    """Show what Holdfast raises without a traceback, and with the code that machines read."""
+    """Show errors of Holdfast without a traceback, but with their codes."""
     try:
         yield
     except HoldfastError as error:
@@ -29,7 +29,7 @@ def show_errors() -> Generator[None]:
 
 
 class EscapingGroup(click.Group):
-    """A group whose errors steer no terminal: they quote arguments, and what others have stored."""
+    """A group that escapes control characters in errors, which quote arguments and stored text."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         with _escape_errors():
@@ -46,7 +46,7 @@ def _escape_errors() -> Generator[None]:
         with _show_output_errors():
             yield
     except click.ClickException as error:
-        # Some have several lines: an address that is not understood brings those that are.
+        # Some have several lines: an invalid address is followed by the valid forms.
         lines = without_credentials(error.message).split("\n")
         vars(error)["message"] = "\n".join(map(printable, lines))
         raise
@@ -54,7 +54,7 @@ def _escape_errors() -> Generator[None]:
 
 @contextmanager
 def _show_output_errors() -> Generator[None]:
-    """Show in a line that output cannot be written; a pipe that was closed is click's."""
+    """Show that output cannot be written in one line; click itself handles a closed pipe."""
     try:
         yield
     except BrokenPipeError:

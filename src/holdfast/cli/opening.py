@@ -1,4 +1,4 @@
-"""Hands commands the store that their options name, and what a Holdfast there has to know."""
+"""Opens the store that a command's options name, and makes a Holdfast with their settings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _KEY_BYTES_MAX = 4096
 def _load_limits_option(
     context: click.Context, parameter: click.Parameter, target: str | None
 ) -> PayloadLimits | None:
-    """Import them before the store is opened, and outside of any event loop."""
+    """Import the limits before the store is opened, and outside of any event loop."""
     with show_errors():
         return None if target is None else load_limits(target)
 
@@ -46,8 +46,8 @@ def _read_key(file: Path) -> bytes:
     """Return all bytes of a file.
 
     Raises:
-        ClickException: it cannot be read.
-        InvalidRequest: they are too few for a key, or too many.
+        click.ClickException: the file cannot be read.
+        InvalidRequest: it has too few bytes for a key, or too many.
     """
     try:
         with file.open("rb") as opened:
@@ -65,7 +65,7 @@ def _read_key(file: Path) -> bytes:
 
 
 def common_options(function: F) -> F:
-    """Give a command the options that all processes of a store should set alike."""
+    """Give a command the options that must be the same in all processes of a store."""
     for option in (
         click.option(
             "--user-key-file",
@@ -75,14 +75,13 @@ def common_options(function: F) -> F:
             type=parse_path,
             callback=_load_user_key_option,
             metavar="FILE",
-            help="The key under which users are hashed: all bytes of the file.  [default: the "
-            "store's own]",
+            help="A file with the key that hashes users.  [default: the key in the store]",
         ),
         click.option(
             "--limits",
             callback=_load_limits_option,
             metavar="TARGET",
-            help="PayloadLimits: how large values may be (package.module:attribute).",
+            help="The PayloadLimits, which bound the sizes of values (package.module:attribute).",
         ),
         url_option,
     ):
@@ -93,10 +92,10 @@ def common_options(function: F) -> F:
 def with_holdfast(
     *, make: bool = False
 ) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], Callable[..., None]]:
-    """Give a command the options that name the store, and hand it the Holdfast there.
+    """Give a command the options that name the store, and pass it a Holdfast on that store.
 
-    ``make`` says whether an SQLite file is made where there is none: to ask for a run of a
-    mistyped one should not leave a file behind.
+    With ``make`` a missing SQLite file is created. Commands that only read do not set it: a
+    mistyped path should not leave a file behind.
     """
 
     def decorate(function: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

@@ -60,7 +60,7 @@ def parse_time(text: str) -> datetime:
     """Return the time of ISO 8601 text; one without a time zone is in UTC.
 
     Raises:
-        BadParameter: the text is not a time.
+        click.BadParameter: the text is not a time.
     """
     try:
         read = datetime.fromisoformat(text)
@@ -75,7 +75,7 @@ def parse_duration(text: str) -> timedelta:
     """Return the duration of a number and the letter of its unit.
 
     Raises:
-        BadParameter: the text is not a duration.
+        click.BadParameter: the text is not a duration.
     """
     read = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)([smhd])", text)
     try:
@@ -83,14 +83,14 @@ def parse_duration(text: str) -> timedelta:
             return _UNITS[read[2]](float(read[1]))
     except InvalidRequest:  # too long
         pass
-    raise click.BadParameter(f"{text!r} is not a span of time such as 90s, 30m, 12h or 3d")
+    raise click.BadParameter(f"{text!r} is not a duration such as 90s, 30m, 12h or 3d")
 
 
 def parse_path(text: str) -> Path:
     """Return the path of a file.
 
     Raises:
-        BadParameter: no file can have this name.
+        click.BadParameter: no file can have this name.
     """
     try:
         text.encode()  # SQLite opens only names in UTF-8
@@ -105,7 +105,7 @@ def parse_json(text: str) -> Any:
     """Return the value of JSON text; ``-`` reads the text from standard input.
 
     Raises:
-        BadParameter: the text is not JSON.
+        click.BadParameter: the text is not JSON.
     """
     try:
         if text == "-":
@@ -118,7 +118,7 @@ def parse_json(text: str) -> Any:
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"it has no {constant}")
+    raise ValueError(f"JSON has no {constant}")
 
 
 def _labels(
@@ -128,9 +128,9 @@ def _labels(
     for text in given:
         name, separator, value = text.partition("=")
         if not separator:
-            raise click.BadParameter(f"{text!r} is not of the form name=value")
+            raise click.BadParameter(f"{text!r} must have the form name=value")
         if labels.setdefault(name, value) != value:
-            raise click.BadParameter(f"{name!r} is there twice")
+            raise click.BadParameter(f"{name!r} is given twice, with different values")
     return labels
 
 
@@ -190,10 +190,13 @@ def budget_options(function: F) -> F:
     """Give a command the options that limit a run's spending."""
     for option in (
         click.option(
-            "--wall", type=parse_duration, metavar="SPAN", help="Time inside its nodes (30m, 2h)."
+            "--wall",
+            type=parse_duration,
+            metavar="SPAN",
+            help="Limit the time in nodes (30m, 2h).",
         ),
-        click.option("--tokens", type=click.IntRange(min=0), help="Tokens, in and out."),
-        click.option("--usd", type=click.FloatRange(min=0), help="Dollars."),
+        click.option("--tokens", type=click.IntRange(min=0), help="Limit input and output tokens."),
+        click.option("--usd", type=click.FloatRange(min=0), help="Limit dollars."),
     ):
         function = option(function)
     return function

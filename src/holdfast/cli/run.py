@@ -178,7 +178,7 @@ async def tokens(holdfast: Holdfast, *, id: str, after: str | None, as_json: boo
         if speaking is not None and (piece.call != speaking or piece.restarted):
             click.echo()
         if piece.restarted:
-            say(f"{piece.name} begins anew", err=True)
+            say(f"{piece.name} starts again", err=True)
         shown = "\n".join(map(printable, piece.text.split("\n")))
         click.echo(shown, nl=piece.last)
         speaking = None if piece.last else piece.call
@@ -194,7 +194,7 @@ async def _until_interrupted(source: AsyncIterator[T], after: str | None) -> Asy
             after = each.cursor
     except asyncio.CancelledError:
         if after is not None:
-            say(f"go on with: --after {after}", err=True)
+            say(f"continue with: --after {after}", err=True)
         raise
 
 
@@ -254,11 +254,11 @@ def _load_graph_argument(context: click.Context, parameter: click.Parameter, tar
 @labels_option
 @click.option("--pool", help="Only workers of this pool take the run; stored as the label 'pool'.")
 @click.option("--user", help="The user that the run is for; only a hash is stored.")
-@click.option("--session", help="Run after the user's earlier runs of this session.")
+@click.option("--session", help="Queue behind the user's earlier runs of this session.")
 @click.option(
     "--on-busy",
     type=click.Choice(get_args(OnBusy)),
-    help="What the start does while another run of the session goes on.  [default: queue]",
+    help="What the start does while another run of the session is open.  [default: queue]",
 )
 @click.option(
     "--start-at", type=parse_time, metavar="TIME", help="Do not run before this time (UTC)."
@@ -326,7 +326,7 @@ async def signal(
 ) -> None:
     """Send the run ID the signal NAME, with a PAYLOAD as JSON (- reads it from standard input)."""
     await holdfast.run(id).signal(name, payload, signal_id=signal_id)
-    say(f"run {id} has got the signal {name}")
+    say(f"sent signal {name} to run {id}")
 
 
 @run.command(
@@ -344,8 +344,8 @@ async def cancel(
 ) -> None:
     """End the run ID, or with --all every run that matches a filter.
 
-    A node that runs in another process ends at its next write. A run that ends before its turn
-    counts as refused. The exit code is 1 if any run failed to be cancelled.
+    A node that runs in another process ends at its next write. A run that ends before
+    the command reaches it counts as refused. The exit code is 1 if a run could not be cancelled.
     """
     if every:
         await run_bulk("Cancel", "cancelled", partial(holdfast.cancel_all, reason=reason), given)
@@ -373,20 +373,22 @@ async def extend(holdfast: Holdfast, *, id: str, expires: timedelta) -> None:
 )
 @click.argument("id", required=False)
 @click.option(
-    "--from-node", metavar="NODE", help="Go on at this node, not at the one where the run stopped."
+    "--from-node",
+    metavar="NODE",
+    help="Continue at this node, not where the run stopped.",
 )
 @bulk_options("failed", "quarantined")
 @with_holdfast()
 async def retry(
     holdfast: Holdfast, *, id: str | None, every: bool, from_node: str | None, **given: Any
 ) -> None:
-    """Let the failed or quarantined run ID go on, or with --all every such run of a filter.
+    """Retry the failed or quarantined run ID, or with --all every such run of a filter.
 
-    A run that goes on before its turn counts as refused. The exit code is 1 if any run failed to be
-    retried.
+    A run that continues before the command reaches it counts as refused. The exit code is 1
+    if a run could not be retried.
     """
     if every:
         await run_bulk("Retry", "retried", holdfast.retry_all, given)
     elif id is not None:
         await holdfast.run(id).retry(from_node=from_node)
-        say(f"run {id} goes on")
+        say(f"run {id} is retried")

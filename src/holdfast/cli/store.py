@@ -1,4 +1,4 @@
-"""``holdfast store``: make, describe and try out the store that holds all state."""
+"""``holdfast store``: create, describe, check, back up and sweep a store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from holdfast.storage.open import open as open_store
 __all__ = ["store"]
 
 # \b keeps click from filling the lines.
-_ADDRESSES = "\b\nA store's address looks so:\n" + FORMS
+_ADDRESSES = "\b\nAddresses of stores:\n" + FORMS
 _BACKUP_EXAMPLE = example("holdfast store backup sqlite:///runs.db copy.db") + "\n\n"
 _RESTORE_EXAMPLE = example("holdfast store restore copy.db sqlite:///runs.db") + "\n\n"
 _SHARDS_EXAMPLE = example("holdfast store shards sqlite:///runs.db --grow 16") + "\n\n"
@@ -34,14 +34,14 @@ def _missing_blobs_option(help: str) -> Callable[[Callable[..., None]], Callable
 
 @click.group(epilog=_ADDRESSES)
 def store() -> None:
-    """Make, describe and try out the store that holds all state."""
+    """Create, describe, check, back up and sweep a store."""
 
 
 @store.command(epilog=_ADDRESSES)
 @click.argument("url")
 @asynchronous
 async def create(url: str) -> None:
-    """Make the bucket and the table at URL where they are missing. Cut short it can be repeated."""
+    """Create the bucket and the table at URL, unless they exist. It can be repeated."""
     async with open_store(url) as opened:
         await opened.create()
     say(f"{url} is ready")
@@ -51,7 +51,7 @@ async def create(url: str) -> None:
 @click.argument("url")
 @asynchronous
 async def show_definition(url: str) -> None:
-    """Print a CloudFormation template of the table at URL, to be deployed by yourself."""
+    """Print a CloudFormation template of the table at URL, to deploy it yourself."""
     click.echo(pretty(cloudformation_template(url)))
 
 
@@ -59,7 +59,7 @@ async def show_definition(url: str) -> None:
 @click.argument("url")
 @asynchronous
 async def check(url: str) -> None:
-    """Read from the store at URL, to see that it is there and lets us in."""
+    """Check that the store at URL exists and can be read."""
     async with open_store(url, make=False) as opened:
         await opened.table.get(Key("holdfast-check", "holdfast-check"))
         if opened.has_blobs:
@@ -70,12 +70,12 @@ async def check(url: str) -> None:
 @store.command(epilog=_BACKUP_EXAMPLE + _ADDRESSES)
 @click.argument("url")
 @click.argument("file", type=parse_path)
-@_missing_blobs_option("Make the copy although blobs that runs need are missing in the store.")
+@_missing_blobs_option("Make the copy even if the store lacks blobs that runs need.")
 def backup(url: str, file: Path, *, missing_blobs: bool) -> None:
-    """Copy the SQLite store at URL to FILE and FILE.blobs, while everything runs.
+    """Copy the SQLite store at URL to FILE and FILE.blobs. Workers may run meanwhile.
 
-    The copy is checked, and is a store by itself. Nothing is overwritten. Where blobs that runs
-    need are missing, no copy is made.
+    The command checks the copy, which is a complete store. It overwrites nothing. It makes no copy
+    if the store lacks blobs that runs need.
     """
     with show_errors():
         copied = backup_store(url, file, missing_blobs=missing_blobs)
@@ -85,18 +85,19 @@ def backup(url: str, file: Path, *, missing_blobs: bool) -> None:
 @store.command(epilog=_RESTORE_EXAMPLE + _ADDRESSES)
 @click.argument("file", type=parse_path)
 @click.argument("url")
-@_missing_blobs_option("Restore the backup although blobs that runs need are missing in it.")
+@_missing_blobs_option("Restore the backup even if it lacks blobs that runs need.")
 def restore(file: Path, url: str, *, missing_blobs: bool) -> None:
-    """Put a copy of the backup FILE in the place of the SQLite store at URL.
+    """Replace the SQLite store at URL with a copy of the backup FILE.
 
-    Stop all workers and clients first. The store that stood there is moved aside, with its log and
-    its blobs. Cut short it can be repeated. A backup that lacks blobs which runs need is refused.
+    Stop all workers and clients first. The command moves the old store aside, with its log and its
+    blobs. It can be repeated after an interruption. It refuses a backup that lacks blobs that runs
+    need.
     """
     with show_errors():
         copied = restore_store(file, url, missing_blobs=missing_blobs)
     say(f"{url} is a copy of {file}: {_copy_text(copied, 'backup')}")
     if copied.aside is not None:
-        say(f"what stood there is {copied.aside}, its blobs {copied.aside_blobs}", err=True)
+        say(f"the old store is {copied.aside}, its blobs are {copied.aside_blobs}", err=True)
 
 
 def _copy_text(copied: CopyReport, source: str) -> str:
@@ -115,14 +116,14 @@ def _copy_text(copied: CopyReport, source: str) -> str:
     type=click.FloatRange(1),
     default=2,
     show_default=True,
-    help="Leave alone what was begun since.",
+    help="Keep all blobs of runs that are younger.",
 )
-@click.option("--dry-run", is_flag=True, help="Delete nothing, only count.")
+@click.option("--dry-run", is_flag=True, help="Only count the blobs; delete nothing.")
 @asynchronous
 async def sweep(url: str, older_than_days: float, dry_run: bool) -> None:
-    """Delete the blobs at URL that no run names: those that crashes left behind.
+    """Delete the orphaned blobs at URL: crashes left them behind, and no run uses them.
 
-    Cut short it can be repeated. Run it now and then; there is no hurry.
+    It can be repeated after an interruption. Run it now and then; it is never urgent.
     """
     done = "to be deleted" if dry_run else "deleted"
     async with open_store(url, make=False) as opened:
@@ -140,16 +141,16 @@ async def sweep(url: str, older_than_days: float, dry_run: bool) -> None:
 
 @store.command(epilog=_SHARDS_EXAMPLE + _ADDRESSES)
 @click.argument("url")
-@click.option("--grow", type=click.IntRange(1), metavar="N", help="Raise the count to N.")
+@click.option("--grow", type=click.IntRange(1), metavar="N", help="Raise the number to N.")
 @asynchronous
 async def shards(url: str, grow: int | None) -> None:
-    """Print into how many shards the due index of each graph at URL is cut, or raise that count.
+    """Print the number of shards of the due index of each graph at URL, or raise it.
 
-    It can be raised while everything runs, and never becomes less.
+    It can be raised while workers run. It cannot be lowered.
     """
     async with open_store(url, make=False) as opened:
         if grow is not None:
             await Holdfast(url, store=opened).grow_shards(grow)
         item = await opened.table.get(SETTINGS)
-        # Where nobody has settled it yet, it is what it will be.
+        # A store without settings gets the default at its first use.
         click.echo(str(SHARDS if item is None else settings_of(item).shards))

@@ -1,4 +1,4 @@
-"""Finds graphs, models and limits by what the command line names: a module and a name in it."""
+"""Imports the graphs, models and limits that the command line names: a module and an attribute."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ FORMS = """\
 
 
 def load_graphs(targets: Sequence[str]) -> list[Graph]:
-    """Return the graphs of all targets, each once, and each fit to be run.
+    """Import the graphs of all targets, each once, and check that they can run.
 
     Raises:
-        ClickException: one cannot be found, or two graphs have the same name and version.
-        InvalidGraph: one cannot be run.
+        click.ClickException: a target cannot be found, or two graphs have one name and version.
+        InvalidGraph: a graph cannot be run.
     """
     graphs: dict[tuple[str, int], Graph] = {}
     for target in targets:
@@ -47,10 +47,10 @@ def load_graphs(targets: Sequence[str]) -> list[Graph]:
 
 
 def load_graph(target: str) -> Graph:
-    """Return the one graph that a target names.
+    """Import the single graph that a target names.
 
     Raises:
-        ClickException: it cannot be found, or there are several.
+        click.ClickException: it cannot be found, or there are several.
         InvalidGraph: it cannot be run.
     """
     graphs = load_graphs([target])
@@ -64,29 +64,28 @@ def load_graph(target: str) -> Graph:
 
 
 def load_dict(target: str) -> dict[str, Any]:
-    """Return the dict that a target names.
+    """Import the dict that a target names.
 
     Raises:
-        ClickException: it cannot be found, or is no dict.
+        click.ClickException: it cannot be found, or is not a dict.
     """
-    value = _load_attribute(target, "dict")
+    value = _load_attribute(target, "a dict")
     if not isinstance(value, dict):
-        raise click.ClickException(f"{target} is not a dict: {value!r:.80}")
+        raise click.ClickException(f"{target} must be a dict, got {value!r:.80}")
     return cast(dict[str, Any], value)
 
 
 def load_limits(target: str) -> PayloadLimits:
-    """Return the limits that a target names.
+    """Import the limits that a target names.
 
     Raises:
-        ClickException: they cannot be found.
+        click.ClickException: they cannot be found.
         InvalidRequest: the target names something else.
     """
     value = _load_attribute(target, "PayloadLimits")
     if not isinstance(value, PayloadLimits):
         raise InvalidRequest(
-            f"--limits must name PayloadLimits, and {target} is of the type "
-            f"{type(value).__name__!r}",
+            f"--limits must name PayloadLimits, got {target} of type {type(value).__name__!r}",
             field="limits",
         )
     return value
@@ -95,14 +94,14 @@ def load_limits(target: str) -> PayloadLimits:
 def _load_attribute(target: str, what: str) -> Any:
     source, attribute = _split_target(target)
     if not attribute:
-        raise click.ClickException(f"{target!r} names no {what}; that looks so: {source}:attribute")
+        raise click.ClickException(f"{target!r} must name {what}: {source}:attribute")
     return _get_attribute(_import_source(source), source, attribute)
 
 
 def _split_target(target: str) -> tuple[str, str]:
     source, _, attribute = target.partition(":")
     if not source or (":" in target and not attribute):
-        raise click.ClickException(f"{target!r} is not a target; one looks so:\n{FORMS}")
+        raise click.ClickException(f"{target!r} is not a target; targets look like this:\n{FORMS}")
     return source, attribute
 
 
@@ -141,11 +140,11 @@ def _graphs_in(value: Any, target: str) -> Iterator[Graph]:
         yield value
         return
     if not isinstance(value, Iterable):
-        raise click.ClickException(f"{target} is neither a graph nor a list of them: {value!r:.80}")
+        raise click.ClickException(f"{target} must be a graph or a list of them, got {value!r:.80}")
     empty = True
     for each in cast(Iterable[Any], value):
         if not isinstance(each, Graph):
-            raise click.ClickException(f"{target} holds something other than graphs: {each!r:.80}")
+            raise click.ClickException(f"{target} must contain only graphs, got {each!r:.80}")
         empty = False
         yield each
     if empty:
@@ -156,10 +155,10 @@ def _graphs_in(value: Any, target: str) -> Iterator[Graph]:
 
 
 def _append_to_path(folder: Path) -> None:
-    """Look there for what is imported, after everywhere else.
+    """Import from that folder, too, but only after all others.
 
-    A folder may hold whatever was put there, also a file with the name of a module that Python, we
-    or a dependency import later. It must not stand in for that module.
+    The folder may contain a file with the name of a module that Python, Holdfast or a dependency
+    imports later. It must not replace that module.
     """
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
@@ -183,7 +182,7 @@ def _import_module(name: str) -> ModuleType:
 
 
 def _check_not_hidden(name: str) -> None:
-    """Check that an installed package was not imported in the place of one in this folder."""
+    """Check that an installed package was not imported instead of one in this folder."""
     here = Path.cwd() / name
     found = Path(getattr(sys.modules[name], "__file__", None) or here)
     for wanted in (here / "__init__.py", here.with_suffix(".py")):
@@ -195,7 +194,7 @@ def _check_not_hidden(name: str) -> None:
 
 
 def _import_file(path: Path) -> ModuleType:
-    """Import a file, by its own name if that leads to it: so others find it, and not a twin."""
+    """Import a file, under its own name if possible, so that it is not imported twice."""
     try:
         path = path.resolve()
         is_file = path.is_file()
@@ -214,9 +213,9 @@ def _import_file(path: Path) -> ModuleType:
             return sys.modules[name]
         spec = importlib.util.spec_from_file_location(name, path)
         if spec is None or spec.loader is None:
-            raise click.ClickException(f"{path} cannot be imported; a file of Python ends with .py")
+            raise click.ClickException(f"{path} cannot be imported; a Python file ends with .py")
         module = importlib.util.module_from_spec(spec)
-        # Where the annotations of its classes are looked up.
+        # The annotations of its classes are looked up here.
         sys.modules[name] = module
         spec.loader.exec_module(module)
         return module
@@ -227,7 +226,7 @@ def _import_file(path: Path) -> ModuleType:
 
 
 def _import_failed(name: str, error: Exception) -> click.ClickException:
-    """Return what is shown of an error in somebody's own module: where it was raised, too."""
+    """Return the error to show for a module of the user that fails, with its traceback."""
     shown = "".join(
         traceback.format_exception(type(error), error, _user_frames(error.__traceback__))
     )
@@ -235,7 +234,7 @@ def _import_failed(name: str, error: Exception) -> click.ClickException:
 
 
 def _user_frames(trace: TracebackType | None) -> TracebackType | None:
-    """Leave out our own frames, and those of Python's imports."""
+    """Skip the frames of Holdfast, and those of Python's imports."""
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
         if file != __file__ and "importlib" not in file:

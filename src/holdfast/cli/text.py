@@ -1,4 +1,4 @@
-"""Values as a terminal shows them: times, tables, JSON, and text that moves no cursor."""
+"""Formats times, tables, JSON and safe text for a terminal."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ __all__ = ["columns", "compact", "pretty", "say", "utc", "utc_of_ms"]
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Print a line that steers no terminal and shows no credentials of an address."""
+    """Print a line without control characters and without credentials of addresses."""
     click.echo(printable(without_credentials(text)), err=err)
 
 
 def utc(moment: datetime) -> str:
-    """Return a time in UTC, to the millisecond."""
+    """Return a time as text in UTC, to the millisecond."""
     text = moment.astimezone(UTC).isoformat(timespec="milliseconds")
     return text.replace("+00:00", "Z")
 
 
 def utc_of_ms(ms: int) -> str:
-    """Return a time that is kept as milliseconds since 1970."""
+    """Return a time in milliseconds since 1970 as text."""
     return utc(datetime.fromtimestamp(ms / 1000, UTC))
 
 
 def columns(rows: Sequence[Sequence[str]]) -> Iterable[str]:
-    """Return lines in which the columns of all rows stand below each other."""
+    """Return rows as lines with aligned columns."""
     shown = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     for row in shown:
@@ -45,5 +45,5 @@ def compact(value: Any) -> str:
 
 
 def pretty(value: Any) -> str:
-    """Return a value as JSON that a person can read too."""
+    """Return a value as indented JSON."""
     return escaped_json(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())

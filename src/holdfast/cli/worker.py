@@ -1,4 +1,4 @@
-"""``holdfast worker``: a worker as a process of its own, until somebody asks it to end."""
+"""``holdfast worker``: runs a worker as its own process, until a signal asks it to stop."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ from holdfast.model.payload_limits import PayloadLimits
 __all__ = ["worker"]
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-# How long the process has to end after the drain, before it is ended.
+# How long the process may take to end after the drain; then it is killed.
 _EXIT_GRACE_SECONDS = 3.0
-# How long to wait before a store is opened again that may recover: longer and longer.
+# The backoff between attempts to open a store that may recover.
 _BACKOFF_SECONDS = 1.0
 _BACKOFF_SECONDS_MAX = 30.0
 _DEFAULTS = WorkerOptions()
 _EPILOG = (
-    f"\b\nA target looks so:\n{FORMS}\n\n"
+    f"\b\nTargets look like this:\n{FORMS}\n\n"
     + example(
         "export HOLDFAST_URL=sqlite:///runs.db",
         "holdfast worker shop.flows --concurrency 20",
         "holdfast worker shop.flows --models shop.models:MODELS --quotas shop.models:QUOTAS",
     )
-    + "\n\nSIGTERM or SIGINT (Ctrl-C): it claims nothing more, lets nodes run on for a while, "
-    "releases every run and ends with exit code 0. A second one ends it at once."
+    + "\n\nOn SIGTERM or SIGINT (Ctrl-C) the worker claims no more runs, lets nodes continue for "
+    "at most --drain-seconds, releases all runs and exits with code 0. A second one kills it."
 )
 
 
@@ -56,57 +56,56 @@ _EPILOG = (
     type=click.IntRange(min=1),
     default=_DEFAULTS.concurrency,
     show_default=True,
-    help="How many runs it drives at once.",
+    help="The maximum number of runs that the worker drives at the same time.",
 )
 @click.option(
     "--pool",
     "pools",
     multiple=True,
     metavar="POOL",
-    help="Take runs of this pool; may be given several times. '' is the pool without a name, which "
-    "is served if none is given.",
+    help="Claim runs of this pool; may be given several times. '' is the pool without a name, the "
+    "default.",
 )
 @click.option(
     "--models",
     metavar="TARGET",
-    help="A dict: the models that nodes can ask, by name (package.module:attribute).",
+    help="The models that nodes can ask: a dict by name (package.module:attribute).",
 )
 @click.option(
-    "--quotas", metavar="TARGET", help="A dict: the quotas of these models, by the same names."
+    "--quotas", metavar="TARGET", help="The quotas of these models: a dict by the same names."
 )
 @click.option(
     "--lease-seconds",
     type=click.FloatRange(min=1),
     default=_DEFAULTS.lease_seconds,
     show_default=True,
-    help="How long after its death others take over what it held.",
+    help="How long after the worker's death other workers take over its runs.",
 )
 @click.option(
     "--drain-seconds",
     type=click.FloatRange(min=0),
     default=_DEFAULTS.drain_seconds,
     show_default=True,
-    help="How long nodes may run on when it is asked to end.",
+    help="How long nodes may continue after the worker is asked to stop.",
 )
 @click.option(
     "--poll-seconds",
     type=click.FloatRange(min=0, min_open=True),
-    help="How often it asks for work when there was none.  [default: what suits the store]",
+    help="How often an idle worker polls for runs.  [default: depends on the store]",
 )
 @click.option(
     "--hold-seconds",
     type=click.FloatRange(min=0),
     default=_DEFAULTS.hold_seconds,
     show_default=True,
-    help="Up to this it waits in place for a sleep, or for another attempt; longer ones pause the "
-    "run.",
+    help="The worker waits in place for sleeps and backoffs up to this; longer ones pause the run.",
 )
 @click.option(
     "--resumes-max",
     type=click.IntRange(min=1),
     default=_DEFAULTS.resumes_max,
     show_default=True,
-    help="After so many failed resumes in a row, or workers lost in a row, a run is quarantined.",
+    help="A run is quarantined after this many failed resumes or lost workers in a row.",
 )
 def worker(
     targets: Sequence[str],
@@ -123,7 +122,7 @@ def worker(
     hold_seconds: float,
     resumes_max: int,
 ) -> None:
-    """Run the graphs of the TARGETs, for all tenants, until asked to end."""
+    """Run the graphs of the TARGETs, for all tenants, until a signal asks it to stop."""
     with show_errors():
         graphs = load_graphs(targets)
         settings = {
@@ -141,7 +140,7 @@ def worker(
             hold_seconds=hold_seconds,
             resumes_max=resumes_max,
         )
-        # Does nothing if one of the modules has set up its own.
+        # Does nothing if one of the modules has configured logging.
         logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
         asyncio.run(_run_worker(url, graphs, options, settings))
 
@@ -161,17 +160,17 @@ async def _run_worker(
             names = ", ".join(sorted({graph.name for graph in graphs}))
             if working.id:
                 say(f"worker {working.id} runs {names} on {url}", err=True)
-            else:  # its log has said why
+            else:  # the worker has logged why
                 say(f"worker waits until it can use {url}", err=True)
             broken = await _wait_for_stop(working, stop_requested)
             drain = f"{options.drain_seconds:g} seconds"
             say(
-                f"worker {working.id} leaves: runs in hand {working.running}, drain {drain}",
+                f"worker {working.id} stops: runs in progress {working.running}, drain {drain}",
                 err=True,
             )
             await working.stop()
             _exit_soon(0 if broken is None else 1)
-            say(f"worker {working.id} has left: {_counts_text(working)}", err=True)
+            say(f"worker {working.id} has stopped: {_counts_text(working)}", err=True)
             sys.stdout.flush()
             await holdfast.close()
             if broken is not None:
@@ -181,7 +180,7 @@ async def _run_worker(
 async def _open_holdfast(
     url: str, settings: Mapping[str, Any], stop_requested: asyncio.Event
 ) -> Holdfast | None:
-    """Open the store, again and again where it may recover; return None if asked to end."""
+    """Open the store, with retries while it may recover; return None if asked to stop."""
     backoff_seconds, told = _BACKOFF_SECONDS, ""
     while not stop_requested.is_set():
         try:
@@ -200,7 +199,7 @@ async def _open_holdfast(
 
 
 async def _start_worker(working: Worker, stop_requested: asyncio.Event) -> bool:
-    """Start a worker; return False if it was asked to end before it had started."""
+    """Start a worker; return False if it was asked to stop before it had started."""
     starting, ending = (
         asyncio.ensure_future(working.start()),
         asyncio.ensure_future(stop_requested.wait()),
@@ -216,7 +215,7 @@ async def _start_worker(working: Worker, stop_requested: asyncio.Event) -> bool:
 
 
 async def _wait_for_stop(working: Worker, stop_requested: asyncio.Event) -> StoreError | None:
-    """Wait until the process is asked to end; return the error if the store went away instead."""
+    """Wait until the process is asked to stop; return the error if the store failed first."""
     ending, broken = (
         asyncio.ensure_future(stop_requested.wait()),
         asyncio.ensure_future(working.wait_closed()),
@@ -231,9 +230,9 @@ async def _wait_for_stop(working: Worker, stop_requested: asyncio.Event) -> Stor
 
 @contextmanager
 def _handle_signals(ask: Callable[[], None]) -> Generator[None]:
-    """Hand on the first signal to end, and end the process at the second.
+    """Call ``ask`` at the first signal to stop, and end the process at the second.
 
-    The loop's own handlers would not do: a node that blocks the loop would block them, too.
+    The loop's own signal handlers do not suffice: a node that blocks the loop blocks them, too.
     """
     loop = asyncio.get_running_loop()
     stop_requested = False
@@ -241,7 +240,10 @@ def _handle_signals(ask: Callable[[], None]) -> Generator[None]:
     def handle(number: int, frame: FrameType | None) -> None:
         nonlocal stop_requested
         if stop_requested:
-            os.write(2, b"worker ends at once: its lease has to lapse before others go on\n")
+            os.write(
+                2,
+                b"worker ends at once: its runs continue after its lease has expired\n",
+            )
             os._exit(128 + number)
         stop_requested = True
         loop.call_soon_threadsafe(ask)
@@ -255,10 +257,10 @@ def _handle_signals(ask: Callable[[], None]) -> Generator[None]:
 
 
 def _exit_soon(code: int) -> None:
-    """End the process in a moment, even if it waits for a thread.
+    """End the process soon, even if it waits for a thread.
 
-    Nodes' threads are not waited for, but those that a node has made itself would be, and those of
-    ``asyncio.to_thread``: by the loop when it ends, and by Python.
+    The threads of nodes are daemons. But Python and the loop wait for threads that a node started
+    itself, and for those of ``asyncio.to_thread``.
     """
     timer = threading.Timer(_EXIT_GRACE_SECONDS, os._exit, (code,))
     timer.daemon = True
@@ -267,4 +269,4 @@ def _exit_soon(code: int) -> None:
 
 def _counts_text(working: Worker) -> str:
     told = [f"{count} {what}" for what, count in sorted(working.counts.items()) if count]
-    return ", ".join(told) or "there was nothing to do"
+    return ", ".join(told) or "no runs claimed"

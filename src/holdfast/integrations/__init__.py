@@ -1,1 +1,1 @@
-"""Models of others behind the one protocol of ours; each module needs its own extra."""
+"""Models of other services behind the Model protocol; each module needs its own extra."""

@@ -1,10 +1,10 @@
-"""Models on Amazon Bedrock, by its Converse API.
+"""Models on Amazon Bedrock, through its Converse API.
 
-boto3 blocks: a call takes a thread for as long as the model speaks. What is cancelled emits nothing
-more, and its thread ends with the next piece that arrives, or with the answer.
+boto3 blocks, so each call occupies a thread until the answer is complete. A cancelled call emits no
+more text. Its thread ends when the next piece or the answer arrives.
 """
 
-# boto3 carries no types. What it answers is Any here, and leaves as values of ours.
+# boto3 has no types: its answers are Any here, and are converted to types of Holdfast.
 from __future__ import annotations
 
 import asyncio
@@ -45,10 +45,10 @@ __all__ = ["Bedrock"]
 T = TypeVar("T")
 
 _CALLS_IN_FLIGHT_MAX = 64
-# Blocks of text in an answer, which has one or two: each takes memory, also if it is empty.
+# Most answers have one or two blocks of text. Empty ones take memory, too.
 _BLOCKS_MAX = 10_000
 _CONNECT_SECONDS = 10
-# More than any model asks for a picture.
+# An upper bound of the tokens that any model counts for an image.
 _IMAGE_TOKENS = 5_000
 _MESSAGE_MAX = 500
 _REASON_MAX = 100
@@ -77,11 +77,11 @@ _STOP_REASONS: dict[str, StopReason] = {
 
 
 class Bedrock:
-    """A model on Amazon Bedrock, or a profile that leads to one.
+    """A model on Amazon Bedrock, or an inference profile.
 
-    ``client`` is boto3's for ``bedrock-runtime``; without one it is made from the region and the
-    credentials that the AWS command line would find, and does not try again by itself.
-    ``context_tokens`` is what the model can read at most, and what is reserved for a PDF.
+    ``client`` is a boto3 client for ``bedrock-runtime``. Without one the model makes a client that
+    does not retry, with the region and the credentials that the AWS command line would use.
+    ``context_tokens`` is the maximum input of the model; as many are reserved for a PDF.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Bedrock:
         )
 
     async def close(self) -> None:
-        """Let the threads end once they have nothing to do; the client stays its owner's."""
+        """Let idle threads end. The client stays open: it belongs to the caller."""
         self._threads.shutdown()
 
     async def answer(self, request: Request, emit: Emit | None) -> Answer:
@@ -158,15 +158,13 @@ class Bedrock:
             with _translate_malformed():
                 _call_boto(lambda: self._read_stream(stream, draft, emitter))
         finally:
-            with suppress(Exception):  # it is over, however it ended
+            with suppress(Exception):  # the call has ended, with or without an error
                 stream.close()
         if draft.stop_reason is None or draft.usage is None:
-            raise ModelUnavailable(
-                f"{self.name} broke off in the middle of its answer", reason="cut"
-            )
+            raise ModelUnavailable(f"{self.name} ended its answer too early", reason="cut")
         with _translate_malformed():
             answer = draft.to_answer(request, self.name)
-        # What was not told while it came: prose where an object was asked for.
+        # Text that was not emitted as it arrived: prose instead of the requested object.
         emitter.emit(answer.text[draft.emitted_length :])
         return answer
 
@@ -193,7 +191,7 @@ class Bedrock:
     async def _run_in_thread(self, call: Callable[[], T]) -> T:
         try:
             future = self._threads.submit(call)
-        except RuntimeError as error:  # the machine has no threads left
+        except RuntimeError as error:  # the system cannot start another thread
             raise ModelUnavailable(f"no thread for {self.name}: {error}") from error
         return await asyncio.wrap_future(future)
 
@@ -212,7 +210,7 @@ class Bedrock:
                     config=Config(
                         connect_timeout=_CONNECT_SECONDS,
                         read_timeout=self._timeout_seconds,
-                        # The caller tries again, and must know what was tried.
+                        # The caller retries, and must know what was tried.
                         retries={"total_max_attempts": 1, "mode": "standard"},
                         max_pool_connections=_CALLS_IN_FLIGHT_MAX,
                     ),
@@ -229,7 +227,7 @@ class _Emitter:
         self.stopped = False
 
     def emit(self, text: str) -> None:
-        # In front of what the thread returns, since a loop keeps the order of what it is told.
+        # The loop keeps the order of callbacks: this comes before the result of the thread.
         if text:
             with suppress(RuntimeError):  # the loop is closed, so there is no reader
                 self._loop.call_soon_threadsafe(self._emit_in_loop, text)
@@ -243,22 +241,22 @@ class _Emitter:
 
 
 class _ConverseDraft:
-    """An answer that is being put together, block by block."""
+    """Assembles an answer from its blocks."""
 
     def __init__(self, *, structured: bool) -> None:
         self._structured = structured
         self._size = AnswerSize()
-        # Not `str`, to which to add takes time in proportion to all that it has.
+        # Not `str`: appending to one copies all of it.
         self._texts: defaultdict[int, StringIO] = defaultdict(StringIO)
         self._tool_uses: dict[int, tuple[str, str]] = {}
         self._inputs: dict[int, StringIO] = {}
         self.emitted_length = 0
-        """How much of the answer's text was given out as it came."""
+        """How many characters of the answer's text were emitted as they arrived."""
         self.stop_reason: str | None = None
         self.usage: Any = None
 
     def add_text(self, index: int, piece: str) -> str:
-        """Take a piece of prose, and return what of it is the answer's text for sure."""
+        """Add a piece of prose; return the part of it that certainly is the answer's text."""
         self._texts[index].write(self._size.add(piece))
         if len(self._texts) > _BLOCKS_MAX:
             raise_too_large("blocks of text", _BLOCKS_MAX)
@@ -270,12 +268,12 @@ class _ConverseDraft:
         self._inputs[index] = StringIO()
 
     def add_input(self, index: int, piece: str) -> str:
-        """Take a piece of a tool's arguments, and return what of it is the answer's text."""
+        """Add a piece of a tool's arguments; return the part of it that is the answer's text."""
         self._inputs[index].write(self._size.add(piece))
         return self._count_emitted(piece) if index == self._answer_block() else ""
 
     def to_answer(self, request: Request, model: str) -> Answer:
-        """Return the answer, which has arrived completely."""
+        """Return the answer, after all of it has arrived."""
         answer_block = self._answer_block()
         calls = [
             ToolCall.read(use_id, name, self._inputs[index].getvalue())
@@ -294,7 +292,7 @@ class _ConverseDraft:
         )
 
     def _answer_block(self) -> int | None:
-        """Return the block that is the object which was asked for."""
+        """Return the index of the block with the requested object; None if there is none."""
         if self._structured:
             for index, (_, name) in self._tool_uses.items():
                 if name == ANSWER_TOOL:
@@ -309,13 +307,13 @@ class _ConverseDraft:
 def _usage(said: Any) -> Usage:
     cached = said.get("cacheReadInputTokens") or 0
     written = said.get("cacheWriteInputTokens") or 0
-    # Bedrock does not count as input what came out of its cache, or went into it.
+    # Bedrock does not count tokens that it read from its cache, or wrote to it, as input.
     return Usage(said["inputTokens"] + cached + written, said["outputTokens"], cached)
 
 
 @contextmanager
 def _translate_malformed() -> Generator[None]:
-    """Raise the error for an answer that is not what Converse answers."""
+    """Convert the errors that a malformed answer causes."""
     try:
         yield
     except (
@@ -326,15 +324,15 @@ def _translate_malformed() -> Generator[None]:
         TypeError,
         ValueError,  # a number with more digits than Python reads, a lone surrogate
     ) as error:
-        # Its text is not quoted: it may hold what the model said.
+        # Its text is not quoted: it may contain the model's answer.
         raise ModelUnavailable(
-            f"Bedrock answered what cannot be understood: {type(error).__name__}",
+            f"Bedrock sent an answer that cannot be read: {type(error).__name__}",
             reason="malformed",
         ) from error
 
 
 def _call_boto(call: Callable[[], T]) -> T:
-    """Make a call of boto3, and raise what its errors come down to."""
+    """Convert the errors of boto3 to those of Holdfast."""
     from botocore import exceptions as kinds
     from botocore.eventstream import ParserError
     from botocore.parsers import ResponseParserError
@@ -356,7 +354,7 @@ def _call_boto(call: Callable[[], T]) -> T:
             reason=type(error).__name__,
             unpaid=isinstance(error, kinds.EndpointConnectionError | kinds.ConnectTimeoutError),
         ) from error
-    except kinds.BotoCoreError as error:  # no credentials, no region, parameters that make no sense
+    except kinds.BotoCoreError as error:  # no credentials, no region, invalid parameters
         raise ModelRefused(
             f"Bedrock: {_error_excerpt(error)}", reason=type(error).__name__
         ) from error
@@ -372,7 +370,7 @@ def _service_error(error: Any) -> HoldfastError:
     said = error.response.get("Error", {})
     metadata = error.response.get("ResponseMetadata", {})
     code = str(said.get("Code", ""))
-    # In a stream they begin with a small letter.
+    # In a stream their names begin with a small letter.
     reason = code[:1].upper() + code[1:_REASON_MAX]
     message = f"Bedrock: {reason}: {_error_excerpt(said.get('Message', ''))}"
     if reason not in _UNAVAILABLE and metadata.get("HTTPStatusCode", 400) < 500:

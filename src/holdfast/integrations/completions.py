@@ -1,4 +1,4 @@
-"""A request and an answer in the words of OpenAI's chat completions."""
+"""Requests and answers in the format of OpenAI's chat completions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 _STOP_REASONS: dict[str, StopReason] = {"content_filter": "filtered", "length": "length"}
-# What the request itself says, and ``n``, since one answer is paid and read.
+# The fields that the request sets itself, and ``n``: only one answer is paid for and read.
 _RESERVED_FIELDS = frozenset(
     {
         "max_completion_tokens",
@@ -40,7 +40,7 @@ _RESERVED_FIELDS = frozenset(
 )
 _ERROR_CODE_MAX = 1_000_000
 _NULL = msgspec.Raw(b"null")
-# In a strict schema OpenAI knows these, besides what makes up the value itself.
+# The keywords that OpenAI supports in a strict schema.
 _STRICT_KEYWORDS = frozenset(
     {"$defs", "$ref", "additionalProperties", "anyOf", "const", "description", "enum"}
     | {"items", "properties", "required", "title", "type"}
@@ -48,10 +48,10 @@ _STRICT_KEYWORDS = frozenset(
 
 
 class CallDelta(msgspec.Struct):
-    """A piece of a call, or the whole of it."""
+    """A complete tool call, or a piece of one."""
 
     class Function(msgspec.Struct):
-        """What is called."""
+        """The function that is called."""
 
         name: str | None = None
         arguments: str | None = None
@@ -62,7 +62,7 @@ class CallDelta(msgspec.Struct):
 
 
 class Message(msgspec.Struct):
-    """A piece of a message, or the whole of it."""
+    """A complete message, or a piece of one."""
 
     content: str | None = None
     refusal: str | None = None
@@ -70,11 +70,11 @@ class Message(msgspec.Struct):
     """A list of `CallDelta`, or null; not yet decoded: see `Message.calls`."""
 
     def calls(self) -> list[CallDelta]:
-        """Return the calls; decode no more of them than an answer may have.
+        """Return the calls; decode at most as many as an answer may have.
 
         Raises:
             AnswerTooLarge: there are more.
-            msgspec.MsgspecError: there is something else in their place.
+            msgspec.MsgspecError: the field is not a list of calls.
         """
         said = _CALLS_DECODER.decode(self.tool_calls)
         found: list[CallDelta | None] = [] if said is None else list(msgspec.structs.astuple(said))
@@ -83,7 +83,7 @@ class Message(msgspec.Struct):
         return [each for each in found if each is not None]
 
 
-# A list whose further items are skipped, and cost no memory. One more is read than may be there.
+# Items after these are skipped, and take no memory. One more is read than is allowed.
 _CALLS_DECODER: msgspec.json.Decoder[msgspec.Struct | None] = msgspec.json.Decoder(
     msgspec.defstruct(
         "CallDeltas",
@@ -95,10 +95,10 @@ _CALLS_DECODER: msgspec.json.Decoder[msgspec.Struct | None] = msgspec.json.Decod
 
 
 class ReportedUsage(msgspec.Struct):
-    """Usage as an endpoint counts it."""
+    """The usage that an endpoint reports."""
 
     class Details(msgspec.Struct):
-        """What is told of the input."""
+        """Details of the input tokens."""
 
         cached_tokens: int | None = None
 
@@ -108,7 +108,7 @@ class ReportedUsage(msgspec.Struct):
 
 
 class ErrorDetail(msgspec.Struct):
-    """An error as an endpoint tells it."""
+    """An error that an endpoint reports."""
 
     message: str = ""
     type: str | None = None
@@ -116,33 +116,33 @@ class ErrorDetail(msgspec.Struct):
 
     @property
     def reason(self) -> str:
-        """What the endpoint calls it; empty where it does not say."""
+        """The endpoint's code of the error; empty if there is none."""
         # A number may have more digits than Python turns into text.
         code = "" if isinstance(self.code, int) and abs(self.code) > _ERROR_CODE_MAX else self.code
         return str(code or self.type or "")
 
 
 class ErrorBody(msgspec.Struct):
-    """The body of an answer that says no."""
+    """The body of an error response."""
 
     error: ErrorDetail
 
 
 class CompletionChoice(msgspec.Struct):
-    """One answer; there is only one."""
+    """The single answer."""
 
     message: Message
     finish_reason: str | None = None
 
 
 class FirstChoice(msgspec.Struct, frozen=True, array_like=True):
-    """The list of answers; those after the first are skipped, and cost no memory."""
+    """The list of answers; those after the first are skipped, and take no memory."""
 
     first: CompletionChoice | None = None
 
 
 class Completion(msgspec.Struct):
-    """An answer that came as a whole."""
+    """A response that is not streamed."""
 
     choices: FirstChoice = FirstChoice()
     usage: ReportedUsage | None = None
@@ -151,7 +151,7 @@ class Completion(msgspec.Struct):
 
 
 class ChunkChoice(msgspec.Struct):
-    """A piece of the one answer."""
+    """A piece of the single answer."""
 
     delta: Message = msgspec.field(default_factory=Message)
     finish_reason: str | None = None
@@ -164,7 +164,7 @@ class FirstChunkChoice(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Chunk(msgspec.Struct):
-    """A piece of an answer."""
+    """An event of a streamed response."""
 
     choices: FirstChunkChoice = FirstChunkChoice()
     usage: ReportedUsage | None = None
@@ -173,7 +173,7 @@ class Chunk(msgspec.Struct):
 
 
 class CallDraft:
-    """A call that is being put together."""
+    """A tool call that is being assembled."""
 
     def __init__(self) -> None:
         self.id = ""
@@ -182,10 +182,10 @@ class CallDraft:
 
 
 class CompletionDraft:
-    """An answer that is being put together, piece by piece."""
+    """Assembles an answer from its pieces."""
 
     def __init__(self) -> None:
-        # Not `str`, to which to add takes time in proportion to all that it has.
+        # Not `str`: appending to one copies all of it.
         self._text = StringIO()
         self._calls: list[CallDraft] = []
         self._size = AnswerSize()
@@ -197,33 +197,33 @@ class CompletionDraft:
 
     @property
     def text(self) -> str:
-        """What the model has said so far."""
+        """The text that has arrived so far."""
         return self._text.getvalue()
 
     @property
     def size(self) -> int:
-        """How many bytes of text and arguments there are."""
+        """The bytes of text and arguments that have arrived so far."""
         return self._size.bytes
 
     def add_completion(self, completion: Completion) -> None:
-        """Take an answer that came at once.
+        """Add a response that is not streamed.
 
         Raises:
-            ModelUnavailable: there is none in it.
+            ModelUnavailable: the response contains no answer.
         """
         choice = completion.choices.first
         if choice is None:
-            raise ModelUnavailable("the endpoint answered without an answer", reason="malformed")
+            raise ModelUnavailable("the response contains no answer", reason="malformed")
         self._add_message(
             choice.message, choice.finish_reason or "stop", completion.usage, completion.model
         )
 
     def add_chunk(self, chunk: Chunk) -> str:
-        """Take a piece, and return the text that came with it.
+        """Add an event; return the text in it.
 
         Raises:
-            AnswerTooLarge: the answer says more, or calls more tools, than it may.
-            ModelUnavailable: it cannot be understood.
+            AnswerTooLarge: the answer has more text or tool calls than allowed.
+            ModelUnavailable: the event cannot be read.
         """
         choice = chunk.choices.first
         if choice is None:
@@ -231,12 +231,12 @@ class CompletionDraft:
         return self._add_message(choice.delta, choice.finish_reason, chunk.usage, chunk.model)
 
     def to_answer(self, request: Request, usage: Usage) -> Answer:
-        """Return the answer, which has arrived completely."""
+        """Return the answer, after all of it has arrived."""
         stop_reason = _STOP_REASONS.get(self.finish_reason or "", "end")
         if self._refused:
             stop_reason = "filtered"
         calls = [
-            # Some endpoints give their calls no ids; the answers need one to refer to.
+            # Some endpoints send calls without ids, but a tool's result must name its call.
             ToolCall.read(
                 call.id or f"call_{number}", call.name.getvalue(), call.arguments.getvalue()
             )
@@ -272,7 +272,7 @@ class CompletionDraft:
         return text
 
     def _find_call(self, piece: CallDelta) -> CallDraft:
-        """Return the call to which a piece belongs: by its place, or the last if it has no id."""
+        """Return the call that a piece belongs to: by its index, or the last if it has no id."""
         if piece.index is not None and piece.index in self._calls_by_index:
             return self._calls_by_index[piece.index]
         if piece.index is None and not piece.id and self._calls:
@@ -290,7 +290,7 @@ def _decode_calls(message: Message) -> list[CallDelta]:
         return message.calls()
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ModelUnavailable(
-            f"the calls of tools cannot be understood ({error})", reason="malformed"
+            f"the tool calls cannot be read ({error})", reason="malformed"
         ) from error
 
 
@@ -300,12 +300,12 @@ def completions_request(
     """Return the body of a request.
 
     Raises:
-        InvalidPrompt: ``extra`` says what the request says, or a tool's result is not text.
+        InvalidPrompt: ``extra`` has a reserved field, or a tool's result is not text.
     """
     params = dict(request.params)
     extra = params.pop("extra", {})
     if taken := _RESERVED_FIELDS & extra.keys():
-        raise InvalidPrompt(f"{min(taken)} cannot be given as extra", field=min(taken))
+        raise InvalidPrompt(f"extra must not contain {min(taken)!r}", field=min(taken))
     body: dict[str, Any] = {
         **extra,
         "model": model,
@@ -363,13 +363,14 @@ def _message(field: str, message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _result(field: str, message: dict[str, Any]) -> str:
-    """Return a tool's result as the text that it has to be."""
+    """Return a tool's result as text: the endpoint accepts nothing else."""
     content = message["content"]
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
     for index, part in enumerate(parts):
         if part["type"] != "text":
             raise InvalidPrompt(
-                "here a tool answers in text only", field=f"{field}.content[{index}].type"
+                "the result of a tool must be text for this endpoint",
+                field=f"{field}.content[{index}].type",
             )
     text = "\n".join(part["text"] for part in parts)
     return f"Error: {text}" if message.get("error") else text
@@ -388,7 +389,7 @@ def _part(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_strict(schema: dict[str, Any]) -> bool:
-    """Return whether the endpoint can hold a model to a schema, word for word."""
+    """Return whether the endpoint can enforce a schema strictly."""
     properties: dict[str, Any] = schema.get("properties", {})
     if schema.get("type") == "object":
         closed = schema.get("additionalProperties") is False

@@ -1,4 +1,4 @@
-"""A request in the words of Bedrock's Converse."""
+"""Requests in the format of Bedrock's Converse API."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.model.invocation import Request
 __all__ = ["ANSWER_TOOL", "converse_request"]
 
 ANSWER_TOOL = "give_answer"
-"""The tool that a model has to call where its answer shall be an object."""
+"""The tool that a model must call to answer with an object."""
 
 _IMAGE_FORMATS = {
     "image/gif": "gif",
@@ -40,13 +40,13 @@ _NAME_MAX = 200
 
 
 def converse_request(request: Request, model_id: str, max_tokens: int) -> dict[str, Any]:
-    """Return what Converse and ConverseStream are called with.
+    """Return the arguments of Converse and ConverseStream.
 
     Raises:
-        InvalidPrompt: Bedrock knows no such kind of picture or document, or no such tool.
+        InvalidPrompt: Bedrock does not support a media type, or a tool has a reserved name.
     """
     if request.output is not None and any(tool.name == ANSWER_TOOL for tool in request.tools):
-        raise InvalidPrompt(f"{ANSWER_TOOL} is what Bedrock calls the answer itself", field="tools")
+        raise InvalidPrompt(f"{ANSWER_TOOL!r} is reserved; rename this tool", field="tools")
     params = request.params
     inference: dict[str, Any] = {"maxTokens": params.get("max_tokens", max_tokens)}
     for ours, theirs in (("temperature", "temperature"), ("top_p", "topP")):
@@ -69,7 +69,7 @@ def converse_request(request: Request, model_id: str, max_tokens: int) -> dict[s
 
 
 def _messages(request: Request) -> list[dict[str, Any]]:
-    """Return the messages as turns: what one side says in a row is one of them."""
+    """Return the messages as turns: adjacent messages of one side are merged."""
     turns: list[dict[str, Any]] = []
     for index, message in enumerate(request.messages):
         if message["role"] == "system":
@@ -115,7 +115,7 @@ def _blocks(field: str, content: str | list[dict[str, Any]]) -> list[dict[str, A
     blocks: list[dict[str, Any]] = []
     for index, part in enumerate(parts):
         if part["type"] == "text":
-            if part["text"].strip():  # Bedrock refuses texts that are blank
+            if part["text"].strip():  # Bedrock refuses blank texts
                 blocks.append({"text": part["text"]})
         elif part["type"] == "image":
             kind = _format_of(f"{field}[{index}].media_type", part["media_type"], _IMAGE_FORMATS)
@@ -131,7 +131,8 @@ def _blocks(field: str, content: str | list[dict[str, Any]]) -> list[dict[str, A
 def _format_of(field: str, media_type: str, formats: dict[str, str]) -> str:
     if media_type not in formats:
         raise InvalidPrompt(
-            f"Bedrock does not know {media_type}, but {', '.join(formats)}", field=field
+            f"Bedrock supports only {', '.join(formats)}, got {media_type}",
+            field=field,
         )
     return formats[media_type]
 
@@ -143,7 +144,7 @@ def _tools(request: Request) -> dict[str, Any] | None:
         specs.append(_spec(ANSWER_TOOL, "Give the answer.", request.output))
         choice = {"any": {}} if request.tools else {"tool": {"name": ANSWER_TOOL}}
     elif not specs:
-        # Bedrock wants every tool declared that was ever called, also where none may be now.
+        # Bedrock requires a declaration of each tool that was ever called, even if none may be now.
         specs = [_spec(name, "", {"type": "object"}) for name in _called_tools(request)]
     if request.tool_choice == "any":
         choice = {"any": {}}
@@ -151,7 +152,7 @@ def _tools(request: Request) -> dict[str, Any] | None:
         choice = {"tool": {"name": request.tool_choice}}
     if not specs:
         return None
-    # Not every model can be told how to choose, so that is left out where it chooses itself.
+    # Some models do not support toolChoice, so it is left out unless it is needed.
     return {"tools": specs, "toolChoice": choice} if choice else {"tools": specs}
 
 
@@ -168,7 +169,7 @@ def _called_tools(request: Request) -> list[str]:
 
 
 def _use_id(call_id: str) -> str:
-    """Return an id as Bedrock can have it; a call may have been another service's."""
+    """Return an id that Bedrock accepts; another service may have made the call."""
     if _USE_ID.fullmatch(call_id):
         return call_id
     return hashlib.sha256(call_id.encode()).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""A model that needs no network and always says the same, for tests, demos and simulations."""
+"""A deterministic model without a network, for tests, demos and simulations."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from holdfast.records.prompt_hash import prompt_hash
 __all__ = ["Offline", "OfflineAnswer"]
 
 OfflineAnswer: TypeAlias = str | dict[str, Any] | ToolCall | Sequence[ToolCall] | Answer | Exception
-"""What it is told to answer: a text, an object, calls of tools, a whole answer, or an error."""
+"""A scripted answer: a text, an object, tool calls, a complete answer, or an error to raise."""
 
 _WORDS = (
     "amber",
@@ -44,17 +44,17 @@ _WORDS = (
 )
 _WORD = re.compile(r"\s*\S+|\s+")
 _BYTES_PER_TOKEN = 4
-# The picture is never shown, but it must be smaller than what is reserved for it.
+# The model ignores images, but the reservation for one must not be too small.
 _IMAGE_TOKENS = 100
 
 
 class Offline:
     """A model without a network.
 
-    ``answers`` are given one after the other, or are what a function makes of each request. Without
-    any, an answer follows from the hash of what is asked, in every process alike: a few words, the
-    smallest value that fits the schema, or a call of the first tool until that has its result.
-    A token is four bytes, begun ones counted. With a clock, each word takes ``seconds_per_word``.
+    ``answers`` is a list, which is used in its order, or a function from a request to an answer.
+    Without it the answer follows from the hash of the request, the same in every process: a few
+    words, the smallest value that fits the schema, or a call of the first tool until its result is
+    there. A token is four bytes, rounded up. With a clock, each word takes ``seconds_per_word``.
     """
 
     def __init__(
@@ -70,10 +70,10 @@ class Offline:
         self._answers = answers if callable(answers) else None
         self._script: Iterator[OfflineAnswer] | None = None
         if answers is not None and not callable(answers):
-            # A text is a sequence, too, and would be said letter by letter.
+            # A text is a sequence, too: its letters would become the answers.
             if isinstance(answers, str) or not isinstance(answers, Sequence):
                 raise InvalidRequest(
-                    f"answers are a list, or a function, not {answers!r:.80}", field="answers"
+                    f"answers must be a list or a function, got {answers!r:.80}", field="answers"
                 )
             self._script = iter(answers)
         self.name: Final = name
@@ -107,7 +107,7 @@ class Offline:
             return _derived_answer(request)
         for given in self._script:
             return given
-        raise ModelRefused(f"{self.name} was given no further answer", reason="script")
+        raise ModelRefused(f"{self.name} has no further answer in its script", reason="script")
 
     def _build_answer(self, request: Request, given: str | dict[str, Any] | Any) -> Answer:
         text, calls = "", ()

@@ -1,6 +1,6 @@
-"""Models behind any endpoint that speaks OpenAI's chat completions."""
+"""Models behind any endpoint with the API of OpenAI's chat completions."""
 
-# httpx is an extra, and loaded when the first model is made.
+# httpx is an extra, and is imported when the first model is made.
 from __future__ import annotations
 
 import asyncio
@@ -50,11 +50,11 @@ T = TypeVar("T")
 _OPENAI = "https://api.openai.com/v1"
 _CONNECTIONS_MAX = 100
 _CONNECT_SECONDS = 10.0
-# More than any model asks for a picture: the small ones count one as 48,169.
+# An upper bound of the tokens of an image: the small models count up to 48,169.
 _IMAGE_TOKENS = 50_000
 _MESSAGE_MAX = 500
 _REASON_MAX = 100
-# What a later call may not meet again, besides everything from 500 on.
+# Statuses after which a retry may succeed, besides all from 500 on.
 _TOO_MANY_REQUESTS = 429
 _UNAVAILABLE = frozenset({408, 409, 425, 429})
 _KEY = re.compile(r"[!-~]*")
@@ -62,14 +62,13 @@ _STATUS = re.compile(r"[0-9]{3}")
 
 
 class OpenAI:
-    """A model behind an endpoint that speaks OpenAI's chat completions.
+    """A model behind an endpoint with the API of OpenAI's chat completions.
 
-    ``api_key`` is that in ``OPENAI_API_KEY`` where none is given, and only for OpenAI's own
-    address: every other ``base_url`` gets the key that is passed here, or none. The list of prices
-    is OpenAI's, too: under another ``base_url`` a price has to be given.
-    ``timeout_seconds`` is how long the endpoint may be silent. ``client`` is an
-    ``httpx.AsyncClient``, which is its owner's to close. ``context_tokens`` is what the model can
-    read at most, and what is reserved for a PDF.
+    ``api_key`` defaults to ``OPENAI_API_KEY``, but only for OpenAI's own address: any other
+    ``base_url`` gets only a key that is passed here. The known prices are those of OpenAI, too:
+    pass a ``price`` for another ``base_url``. ``timeout_seconds`` is how long the endpoint may be
+    silent. ``client`` is an ``httpx.AsyncClient``, which the caller closes. ``context_tokens`` is
+    the maximum input of the model; as many are reserved for a PDF.
     """
 
     def __init__(
@@ -108,7 +107,7 @@ class OpenAI:
         )
 
     async def close(self) -> None:
-        """Close the connections, if they are its own."""
+        """Close the connections, unless the client belongs to the caller."""
         if self._created_client is not None:
             _, client = self._created_client
             self._created_client = None
@@ -119,7 +118,7 @@ class OpenAI:
             request,
             self.name,
             self.max_tokens,
-            # OpenAI's newer models know no other; many an endpoint knows only the old one.
+            # OpenAI's newer models accept only the first; many other endpoints only the second.
             max_tokens_field="max_completion_tokens" if self._is_openai else "max_tokens",
         )
         if emit is not None:
@@ -135,7 +134,7 @@ class OpenAI:
             ):
                 if response.status_code != 200:
                     raise self._status_error(response, await read_error_body(response))
-                # An endpoint that cannot stream answers as a whole.
+                # An endpoint that cannot stream sends the answer as one body.
                 if emit is None or "json" in response.headers.get("content-type", ""):
                     said = self._decode(await read_body(response), Completion)
                     if said.error is not None:
@@ -159,14 +158,12 @@ class OpenAI:
             if text := draft.add_chunk(chunk):
                 emit(text)
         if draft.finish_reason is None:
-            raise ModelUnavailable(
-                f"{self.name} broke off in the middle of its answer", reason="cut"
-            )
+            raise ModelUnavailable(f"{self.name} ended its answer too early", reason="cut")
 
     def _usage(self, request: Request, draft: CompletionDraft) -> Usage:
         if draft.usage is not None:
             return draft.usage
-        # An endpoint that does not count is counted for: rather too much than too little.
+        # If the endpoint reports no usage, assume the maximum.
         input_max, output_max = self.tokens_max(request)
         return Usage(input_max, min(draft.size, output_max))
 
@@ -195,9 +192,9 @@ class OpenAI:
         try:
             return msgspec.json.decode(data, type=kind)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            # Not quoted: it may hold what the model said.
+            # Not quoted: it may contain the model's answer.
             raise ModelUnavailable(
-                f"the endpoint answered {len(data)} bytes that cannot be understood ({error})",
+                f"the endpoint sent {len(data)} bytes that cannot be read ({error})",
                 reason="malformed",
             ) from error
 
@@ -210,7 +207,7 @@ class OpenAI:
         code = self._reason(error) if error is not None else ""
         said = error.message if error is not None else body.decode(errors="replace")
         message = self._redacted(f"{status} {code or response.reason_phrase}: {said}")
-        # Nothing is left to be spent: that does not pass by waiting.
+        # An exhausted quota of the account does not recover by itself.
         if code == "insufficient_quota" or (status not in _UNAVAILABLE and status < 500):
             return ModelRefused(message, reason=code or str(status))
         return ModelUnavailable(
@@ -221,7 +218,7 @@ class OpenAI:
         )
 
     def _body_error(self, error: ErrorDetail) -> HoldfastError:
-        """Return what an error comes down to that came after the endpoint had said yes."""
+        """Return the error for one that the endpoint sent in a successful response."""
         code = self._reason(error) or "error"
         message = self._redacted(f"{code}: {error.message}")
         refused = _STATUS.fullmatch(code) and int(code) < 500 and int(code) not in _UNAVAILABLE
@@ -233,7 +230,7 @@ class OpenAI:
         return self._redacted(error.reason)[:_REASON_MAX]
 
     def _redacted(self, text: str) -> str:
-        """Return what an endpoint says as an error may show it: it may repeat the key."""
+        """Return an endpoint's text without the key, which it may repeat, shortened for errors."""
         if self._api_key:
             text = text.replace(self._api_key, REDACTED)
         return excerpt(text, _MESSAGE_MAX)
@@ -264,7 +261,7 @@ def _retry_after(response: httpx.Response) -> float | None:
 
 
 def _validate_api_key(api_key: object) -> str:
-    # The value is not shown: it is a secret, if a malformed one.
+    # The value is not shown: even a malformed key is a secret.
     if not isinstance(api_key, str) or not _KEY.fullmatch(api_key):
         raise InvalidRequest(
             "api_key must be printable ASCII without spaces or line ends; look at OPENAI_API_KEY "

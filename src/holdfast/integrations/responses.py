@@ -1,4 +1,4 @@
-"""Reading what a service sends, within bounds: its body may be a bomb, or have no end."""
+"""Reads responses of services within bounds: a body may be a compression bomb, or endless."""
 
 # httpx is an extra: see openai.py.
 from __future__ import annotations
@@ -39,13 +39,13 @@ __all__ = [
 
 _PIECE_BYTES = 64 * 1024
 _GZIP = 16 + zlib.MAX_WBITS
-# Each event is a line with data and an empty one.
+# Each event is a line with data and an empty line.
 _LINES_MAX = 2 * STREAM_EVENTS_MAX
 _SECONDS = re.compile(r"[0-9]+(\.[0-9]*)?")
 
 
 class AnswerSize:
-    """How much of an answer has come: its text, and the calls of tools in it."""
+    """Counts the text and the tool calls of an answer as it arrives."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -55,24 +55,24 @@ class AnswerSize:
         """Count a piece of text, and return it.
 
         Raises:
-            AnswerTooLarge: the answer says more than it may.
-            ModelUnavailable: it is no text that can be kept.
+            AnswerTooLarge: the answer has more text than allowed.
+            ModelUnavailable: the text cannot be stored.
         """
         try:
             self.bytes += len(text.encode())
         except UnicodeEncodeError:
             raise ModelUnavailable(
-                "text with a lone surrogate cannot be kept", reason="malformed"
+                "text with a lone surrogate cannot be stored", reason="malformed"
             ) from None
         if self.bytes > ANSWER_BYTES_MAX:
             raise_too_large("bytes of text and arguments", ANSWER_BYTES_MAX)
         return text
 
     def add_call(self) -> None:
-        """Count a call of a tool.
+        """Count a tool call.
 
         Raises:
-            AnswerTooLarge: the answer has more calls than it may.
+            AnswerTooLarge: the answer has more tool calls than allowed.
         """
         self._calls += 1
         if self._calls > TOOL_CALLS_MAX:
@@ -80,7 +80,7 @@ class AnswerSize:
 
 
 def raise_too_large(what: str, limit: int) -> NoReturn:
-    """Raise the error for an answer that exceeds a bound."""
+    """Raise the error for an answer that exceeds a limit."""
     raise AnswerTooLarge(
         f"an answer must not have more than {limit} {what}", field=what, limit=limit
     )
@@ -88,10 +88,10 @@ def raise_too_large(what: str, limit: int) -> NoReturn:
 
 @asynccontextmanager
 async def limit_time() -> AsyncGenerator[None]:
-    """Give an answer no more time than any may take.
+    """Limit the time that an answer may take.
 
     Raises:
-        AnswerTooLarge: it took longer.
+        AnswerTooLarge: the answer took longer.
     """
     timeout = asyncio.timeout(ANSWER_SECONDS_MAX)
     try:
@@ -104,10 +104,10 @@ async def limit_time() -> AsyncGenerator[None]:
 
 
 async def read_body(response: httpx.Response) -> bytes:
-    """Return the body of an answer that comes as a whole.
+    """Return the body of a response that is not streamed.
 
     Raises:
-        AnswerTooLarge: unpacked, it is larger than it may be.
+        AnswerTooLarge: the unpacked body is larger than allowed.
         ModelUnavailable: it cannot be unpacked.
     """
     body = bytearray()
@@ -119,7 +119,7 @@ async def read_body(response: httpx.Response) -> bytes:
 
 
 async def read_error_body(response: httpx.Response) -> bytes:
-    """Return the beginning of the body of an error, as far as it can be read."""
+    """Return the beginning of the body of an error; as much as can be read."""
     body = bytearray()
     try:
         async for piece in _read_pieces(response):
@@ -135,7 +135,7 @@ async def read_events(response: httpx.Response) -> AsyncIterator[bytes]:
     """Yield the data of each event of a stream; lines end with a line feed only.
 
     Raises:
-        AnswerTooLarge: the stream, one of its lines, or their number is larger than it may be.
+        AnswerTooLarge: the stream, one of its lines, or their number exceeds its limit.
         ModelUnavailable: it cannot be unpacked.
     """
     left = bytearray()
@@ -166,17 +166,17 @@ def _event_data(line: bytearray) -> bytes:
 
 
 async def _read_pieces(response: httpx.Response) -> AsyncIterator[bytes]:
-    """Yield a body, unpacked by small pieces.
+    """Yield a body, unpacked in small pieces.
 
     httpx unpacks all that arrived at once, and a few KB can become gigabytes.
     """
-    if response.is_stream_consumed:  # by a client of the user's, which holds it unpacked
+    if response.is_stream_consumed:  # read by the caller's client, which has unpacked it
         yield response.content
         return
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("identity", "gzip", "x-gzip"):
         raise ModelUnavailable(
-            f"the answer must be sent as it is or as gzip, got {encoding:.40}", reason="malformed"
+            f"content-encoding must be identity or gzip, got {encoding:.40}", reason="malformed"
         )
     if encoding == "identity":
         async for piece in response.aiter_raw():
@@ -189,7 +189,7 @@ async def _read_pieces(response: httpx.Response) -> AsyncIterator[bytes]:
             while packed and not unpacker.eof:
                 yield unpacker.decompress(packed, _PIECE_BYTES)
                 packed = unpacker.unconsumed_tail
-                await clock.sleep(0)  # the other runs of the process go on meanwhile
+                await clock.sleep(0)  # let other runs of the process continue
         except zlib.error as error:
             raise ModelUnavailable(
                 f"the answer cannot be unpacked: {error}", reason="malformed"
@@ -197,7 +197,7 @@ async def _read_pieces(response: httpx.Response) -> AsyncIterator[bytes]:
 
 
 def parse_retry_after(said: str) -> float | None:
-    """Return how long a service asks to wait, up to a bound; a date would need a clock."""
+    """Return how long a service asks to wait, up to a limit; dates are ignored."""
     if not _SECONDS.fullmatch(said):
         return None
     return min(float(said), float(RETRY_AFTER_SECONDS_MAX))

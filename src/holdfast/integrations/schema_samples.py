@@ -12,7 +12,7 @@ _FORMATS = {
     "date": "2000-01-01",
     "date-time": "2000-01-01T00:00:00Z",
     "duration": "PT0S",
-    "email": "somebody@example.com",
+    "email": "name@example.com",
     "time": "00:00:00Z",
     "uri": "https://example.com",
     "uuid": "00000000-0000-0000-0000-000000000000",
@@ -21,7 +21,7 @@ _NESTED_MAX = 50
 
 
 def smallest_value(schema: Mapping[str, Any]) -> Any:
-    """Return the smallest value that fits; patterns of texts are not looked at."""
+    """Return the smallest value that fits a schema; patterns of texts are ignored."""
     return _value(schema, cast(Mapping[str, Any], schema.get("$defs", {})), 0)
 
 
@@ -58,7 +58,7 @@ def _value(schema: Mapping[str, Any], definitions: Mapping[str, Any], depth: int
 
 
 def _plainest(choices: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return a choice that ends: what refers to something may refer to itself."""
+    """Return a choice without a reference if there is one: a reference may be circular."""
     plain = [choice for choice in choices if "$ref" not in choice]
     return (plain or choices)[0]
 
@@ -80,7 +80,7 @@ def _scalar(kind: Any, schema: Mapping[str, Any]) -> Any:
 
 
 def _number(schema: Mapping[str, Any]) -> int | float:
-    """Return zero, or the fitting whole number next to it."""
+    """Return the integer nearest to zero that fits."""
     step = schema.get("multipleOf", 1)
     minimum = schema.get("minimum", -math.inf)
     if "exclusiveMinimum" in schema:

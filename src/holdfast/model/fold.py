@@ -97,15 +97,7 @@ def _folded_one(before: Execution, event: Event) -> Execution:
         case NodeFinished():
             return _after_node(before, event)
         case AttemptFailed(branch=path):
-            strand = _strand(before, path)
-            return _with_strand(
-                _with_progress(before, spent_ms=before.spent_ms + event.spent_ms),
-                path,
-                failed_attempts=strand.failed_attempts + 1,
-                retry_at_ms=event.retry_at_ms,
-                failure=event.failure,
-                calls=_without_failures(strand.calls),
-            )
+            return _after_failed_attempt(before, path, event)
         case (
             CallFinished(branch=path)
             | CallIntended(branch=path)
@@ -131,17 +123,7 @@ def _folded_one(before: Execution, event: Event) -> Execution:
         case WaitsRecorded():
             return _after_waits(_with_progress(before), event)
         case BranchFailed(branch=path):
-            kept = {
-                name: strand
-                for name, strand in before.branches.items()
-                if not is_within(name, path)
-            }
-            branch = msgspec.structs.replace(
-                before.branches[path], over=True, fork=None, failed=event
-            )
-            return _after_branch_end(
-                _with_progress(before, branches={**kept, path: branch}), outer_path(path)
-            )
+            return _after_branch_failure(before, path, event)
         case Rerouted():
             return _after_reroute(before, event)
         case ProgramEvent(branch=path):
@@ -164,6 +146,25 @@ def _folded_one(before: Execution, event: Event) -> Execution:
             return _with_progress(before, ending="cancelled", failure=failure)
         case Expired():
             return _with_progress(before, ending="expired")
+
+
+def _after_failed_attempt(before: Execution, path: str, event: AttemptFailed) -> Execution:
+    strand = _strand(before, path)
+    return _with_strand(
+        _with_progress(before, spent_ms=before.spent_ms + event.spent_ms),
+        path,
+        failed_attempts=strand.failed_attempts + 1,
+        retry_at_ms=event.retry_at_ms,
+        failure=event.failure,
+        calls=_without_failures(strand.calls),
+    )
+
+
+def _after_branch_failure(before: Execution, path: str, event: BranchFailed) -> Execution:
+    kept = {name: strand for name, strand in before.branches.items() if not is_within(name, path)}
+    branch = msgspec.structs.replace(before.branches[path], over=True, fork=None, failed=event)
+    after = _with_progress(before, branches={**kept, path: branch})
+    return _after_branch_end(after, outer_path(path))
 
 
 def _after_node(before: Execution, event: NodeFinished) -> Execution:

@@ -1,7 +1,7 @@
-"""A model that calls tools until it has an answer, in which every question and call is recorded.
+"""Agents: a model that calls tools until it has an answer.
 
-It is an ordinary function of a node: should the node run again, all that was answered before is
-answered from the journal, and the conversation goes on where it stood.
+An agent runs inside a node. Each answer of the model and each call of a tool is recorded in the
+journal. If the node runs again, it gets the recorded ones, and the conversation continues there.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _RESULT_CHARS_MAX = 100_000
 
 
 class Conversation(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a conversation with an agent."""
+    """The result of a conversation with an agent."""
 
     text: str
-    """What the model said at last."""
+    """The last answer of the model."""
     value: Any = None
-    """The same as the type that was asked for."""
+    """The last answer as a value of the ``output`` type."""
     messages: list[dict[str, Any]]
-    """All that was said, by which it can be gone on with."""
+    """All messages; pass them to the agent again to continue the conversation."""
     turns: int
     """How often the model was asked."""
     usage: Usage = Usage()
@@ -87,16 +87,18 @@ class Agent:
     ) -> None:
         if type(turns_max) is not int or turns_max < 1:
             raise InvalidRequest(
-                f"turns_max is a whole number from 1 on, not {turns_max!r:.80}", field="turns_max"
+                f"turns_max must be an integer from 1 on, got {turns_max!r:.80}", field="turns_max"
             )
         if not isinstance(tools, Sequence):
-            raise InvalidRequest(f"tools are a list of functions, not {tools!r:.80}", field="tools")
+            raise InvalidRequest(
+                f"tools must be a list of functions, got {tools!r:.80}", field="tools"
+            )
         for name in options or ():
             if name not in QuestionOptions.__annotations__:
                 known = ", ".join(QuestionOptions.__annotations__)
                 raise InvalidRequest(
-                    f"an agent has no option {name!r:.80}; it has: {known}. What only the service "
-                    "knows goes into extra={…}",
+                    f"an agent has no option {name!r:.80}; it has: {known}. Pass parameters that "
+                    "only the service knows as extra={…}",
                     field=name,
                 )
         self.model = model
@@ -109,13 +111,15 @@ class Agent:
         for function in tools:
             known = _agent_tool(function)
             if self._tools.setdefault(known.spec.name, known) is not known:
-                raise InvalidRequest(f"two tools are called {known.spec.name!r}", field="tools")
+                raise InvalidRequest(
+                    f"tools must have different names, got two {known.spec.name!r}", field="tools"
+                )
 
     async def __call__(self, ctx: Context, messages: Any) -> Conversation:
-        """Let the model answer, with as many calls of its tools as it needs.
+        """Let the model answer; make the tool calls that it asks for.
 
         Raises:
-            TurnsSpent: it still wanted to call tools after ``turns_max`` answers.
+            TurnsSpent: the model still called tools after ``turns_max`` answers.
             CallFailed, InvalidAnswer: as `Context.model` does.
         """
         history = validated_messages(messages)
@@ -140,10 +144,10 @@ class Agent:
             history += await asyncio.gather(
                 *(self._call_tool(ctx, call) for call in answer.tool_calls)
             )
-        raise TurnsSpent(f"the agent wanted to go on after {self.turns_max} turns")
+        raise TurnsSpent(f"the agent had no answer after turns_max={self.turns_max} turns")
 
     async def _call_tool(self, ctx: Context, call: ToolCall) -> dict[str, Any]:
-        """Return the message that tells the model what became of a call."""
+        """Make a call; return the message with its result or error for the model."""
         known = self._tools.get(call.name)
         try:
             if known is None:
@@ -154,14 +158,15 @@ class Agent:
             arguments = known.convert(call.arguments)
             result = await ctx.call(known.tool, **arguments)
         except (InvalidArguments, CallFailed) as error:
-            # The model may know another way.
+            # The model may correct the call, or try another way.
             return _tool_message(call, str(error), error=True)
         return _tool_message(call, result if isinstance(result, str) else _json_text(result))
 
     def graph(self, name: str, *, version: int = 1, **options: Any) -> Graph:
-        """Return a graph of one node, which answers the ``messages`` of its state.
+        """Return a graph with one node, which answers the ``messages`` in its state.
 
-        It leaves ``messages``, ``text`` and ``value`` there. The options are those of a node.
+        The node writes ``messages``, ``text`` and ``value`` to the state. The options are those of
+        a node.
         """
         graph = Graph(name, dict, version=version)
 
@@ -189,13 +194,13 @@ def agent(
 ) -> Agent:
     """Return a model with tools, to be called inside a node.
 
-    ``tools`` are functions, or what `holdfast.tool` made of them: their names, docstrings and
-    annotations tell the model how to call them. ``system`` is said first, unless the messages have
-    such a message. ``output``, ``fallback`` and the options are those of `Context.model`; there is
-    no ``key``, since an agent asks more than once.
+    ``tools`` are functions, or tools of `holdfast.tool`. Their names, docstrings and annotations
+    tell the model how to call them. ``system`` becomes the first message, unless the messages begin
+    with a system message. ``output``, ``fallback`` and the options are those of `Context.model`.
+    There is no ``key``, because an agent asks more than once.
 
     Raises:
-        InvalidRequest: two tools have one name, or one takes what JSON cannot say.
+        InvalidRequest: two tools have the same name, or a parameter of one has no JSON schema.
     """
     return Agent(
         model,

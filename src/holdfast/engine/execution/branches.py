@@ -76,7 +76,7 @@ class _BranchRunner:
         self._claimed = claimed
         self._program = program
         self._ready: deque[str] = deque()
-        # Branches that wait for room, by the fork that runs as many as it may.
+        # Branches that wait for room, by the fork that already runs its maximum.
         self._blocked_by_fork: dict[str, deque[str]] = {}
         self._tasks: dict[asyncio.Task[Decision | None], str] = {}
         self._capacity = _ForkCapacity()
@@ -225,9 +225,9 @@ async def _wait_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
 
 
 class _ForkCapacity:
-    """Counts the branches of each fork in which something is ready or under way.
+    """Counts the active branches of each fork: those that are ready or running.
 
-    A branch in which others began is under way as long as one of them is.
+    A branch that has forked is active as long as one of its own branches is.
     """
 
     def __init__(self) -> None:
@@ -235,7 +235,7 @@ class _ForkCapacity:
         self._branches_by_fork: Counter[str] = Counter()
 
     def full_fork(self, path: str, execution: Execution) -> str | None:
-        """Return a fork that has no room for a strand, None where all around it have."""
+        """Return a fork around a strand that has no room for it; None if all have room."""
         for branch in _enclosing_branches(path):
             branches_max = (
                 0
@@ -247,13 +247,13 @@ class _ForkCapacity:
         return None
 
     def add(self, path: str) -> None:
-        """Count a strand that is ready."""
+        """Count a strand as active."""
         for branch in _enclosing_branches(path):
             self._branches_by_fork[outer_path(branch)] += branch not in self._strands_by_branch
             self._strands_by_branch[branch] += 1
 
     def remove(self, path: str) -> list[str]:
-        """Count it no more; return the forks that have got room."""
+        """Stop counting a strand; return the forks that have room now."""
         freed: list[str] = []
         for branch in _enclosing_branches(path):
             self._strands_by_branch[branch] -= 1
@@ -267,6 +267,6 @@ class _ForkCapacity:
 
 
 def _enclosing_branches(path: str) -> list[str]:
-    """Return the branches around a strand, and itself: the outermost first."""
+    """Return the branches around a strand and the strand itself, the outermost first."""
     steps = path.split("/") if path else []
     return ["/".join(steps[: n + 1]) for n in range(len(steps))]

@@ -1,7 +1,7 @@
 """Reserves budget before each call, so that a run pauses before it spends too much.
 
-A run spends its own budget, or draws on the account of the run that started it. A run whose
-children draw on its budget draws on the account, too: only the account knows what all of them
+A run spends its own budget, or draws on the account of the run that started it. If children of
+a run draw on its budget, the run draws on the account, too: only the account knows what all of them
 spend.
 """
 
@@ -67,7 +67,7 @@ class BudgetGuard:
     async def reserve(self, visit: Spender, call: str, max_cost: Spending, unknown: str) -> None:
         """Reserve what a call may cost, durably; pause the run while its budget is too small.
 
-        ``unknown`` says why the price of the call is unknown; it is empty where it is known.
+        ``unknown`` says why the price of the call is unknown; it is empty if the price is known.
 
         Raises:
             BudgetSpent: the budget is too small, and the node may not wait.
@@ -184,7 +184,7 @@ class BudgetGuard:
             return shortfall
 
     def _shortfall(self, visit: Spender, max_cost: Spending) -> str | None:
-        """Return what the run's own budget lacks for a cost; None where it lacks nothing."""
+        """Return what the run's own budget lacks for a cost; None if it lacks nothing."""
         limits = self._claimed.head.budget
         if limits is None:
             return None

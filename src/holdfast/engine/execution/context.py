@@ -1,4 +1,4 @@
-"""What a node is handed besides the state: who it is, and how it waits, calls and starts others."""
+"""The context of a node: it identifies the visit, makes calls, waits, and starts children."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _SHARE_DEFAULT = days(1)
 
 
 class Context:
-    """The run, as one of its nodes sees it."""
+    """What a node knows of its run, and how it makes calls, waits and starts children."""
 
     def __init__(self, visit: Visit) -> None:
         self._visit = visit
@@ -63,7 +63,7 @@ class Context:
 
     @property
     def tenant(self) -> str:
-        """Whose run it is."""
+        """The tenant that the run belongs to."""
         return self._visit.claimed.head.key.tenant
 
     @property
@@ -78,27 +78,27 @@ class Context:
 
     @property
     def branch(self) -> str:
-        """Which branch of the run the node is in; empty where the run has not forked."""
+        """The branch of the run that the node is in; empty if the run has not forked."""
         return self._visit.branch
 
     @property
     def visit(self) -> int:
-        """Which visit of a node this is, counted over the branch: the same after a resume."""
+        """The number of this visit in its branch; it stays the same after a resume."""
         return self._visit.visit
 
     @property
     def attempt(self) -> int:
-        """Which attempt of this visit this is, from 1 on."""
+        """The number of this attempt of the visit, from 1."""
         return self._visit.strand.failed_attempts + 1
 
     @property
     def key(self) -> str:
-        """What names this visit of a node, and no other: an idempotency key for what it does."""
+        """A unique key of this visit, to be used as an idempotency key for its effects."""
         return self._visit.key
 
     @property
     def failures(self) -> tuple[BranchFailed, ...]:
-        """The branches that failed before this join, and were to spare the others."""
+        """The failed branches of the fork before this join, if it lets the others go on."""
         return self._visit.strand.failures
 
     @property
@@ -110,18 +110,18 @@ class Context:
 
     # Positional only, so that a function may have parameters of these names, too.
     async def call(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Call a function that does something to the world, and write down what it returned.
+        """Call a function with side effects, and record its result in the journal.
 
-        All arguments are the function's. `with_options` gives the call a key, retries, a timeout or
-        a quota. A node that runs again is given what was written down. The function may be plain
-        or a coroutine function. If it has a parameter ``idempotency_key``, it is handed the key of
-        this call, which is the same whenever the call has to be made again; one named ``ctx`` is
-        handed this context.
+        A node that runs again gets the recorded result. All arguments are passed to the function;
+        `with_options` gives the call a key, retries, a timeout or a quota. The function may be
+        plain or a coroutine function. A parameter ``idempotency_key`` gets the key of this call,
+        which is the same in each attempt. A parameter ``ctx`` gets this context.
 
         Raises:
-            CallFailed: it raised, and was not to be made again.
-            InvalidRequest: an argument is named ``ctx`` or ``idempotency_key``, which are handed.
-            InvalidResult: what it returned cannot be kept.
+            CallFailed: the function raised, and the call is not retried.
+            InvalidRequest: an argument is named ``ctx`` or ``idempotency_key``; the engine passes
+                these.
+            InvalidResult: the result cannot be stored.
         """
         return await self._call(function, args, kwargs, NO_OPTIONS)
 
@@ -134,15 +134,15 @@ class Context:
         quota: Quota | None = None,
         heartbeat: Duration | None = None,
     ) -> Caller:
-        """Return what makes a call with options: ``ctx.with_options(timeout=5).call(fetch, url)``.
+        """Return a caller with options: ``ctx.with_options(timeout=5).call(fetch, url)``.
 
-        ``key`` replaces the key that follows from the call's place in the node, for calls in no
-        fixed order, or with a name of their own in the business. ``retry``, ``timeout`` and
-        ``quota`` replace what `holdfast.tool` declared. With ``heartbeat`` the call fails with
+        By default the key of a call follows from its position in the node. Pass ``key`` for calls
+        in no fixed order, or to use a key of your business. ``retry``, ``timeout`` and ``quota``
+        replace what `holdfast.tool` declared. With ``heartbeat`` the call fails with
         `HeartbeatTimedOut` if its function does not call `heartbeat` for that long.
 
         Raises:
-            InvalidRequest: an option makes no sense.
+            InvalidRequest: an option has an invalid value.
         """
         options = admitted_options(
             key=key, retry=retry, timeout=timeout, quota=quota, heartbeat=heartbeat
@@ -150,7 +150,7 @@ class Context:
         return Caller(self._call, options)
 
     def heartbeat(self) -> None:
-        """Tell that the call from which this is called is alive; see `with_options`."""
+        """Report that the call that runs now makes progress; see `with_options`."""
         self._calls.heartbeat()
 
     def _call(
@@ -201,23 +201,25 @@ class Context:
         seed: int | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> Answer:
-        """Ask a model, and write down what it answered; a node that runs again is given that.
+        """Ask a model, and record its answer in the journal.
 
-        ``messages`` is a text, or a list of ``{"role": …, "content": …}``. With ``output``, a type,
-        the answer's ``value`` is one of it. ``check`` is handed the answer; where it returns False,
-        or the answer does not fit, or the model cannot answer at all, the next one of ``fallback``
-        is asked. With ``share`` all runs of the tenant that ask the same are given one answer, for
-        a day, or for as long as it says. With ``stream`` its text can be followed as it comes, with
-        `RunHandle.tokens`. ``extra`` are parameters that only the service knows; they share no
-        names with the options here. Before it is asked, what it may cost is set aside from the
-        run's budget.
+        A node that runs again gets the recorded answer. The maximum cost of the answer is reserved
+        from the run's budget before the model is asked.
+
+        ``messages`` is a text, or a list of ``{"role": …, "content": …}``. With a type as
+        ``output``, the answer's ``value`` is of that type. ``check`` gets the answer. If it returns
+        False, if the answer does not fit ``output``, or if the model cannot answer, the next model
+        of ``fallback`` is asked. With ``share``, all runs of the tenant with the same request get
+        one answer, for a day or for the given time. With ``stream``, `RunHandle.tokens` yields the
+        text as it arrives. ``extra`` has parameters that only the service knows; their names must
+        differ from those of the options here.
 
         Raises:
-            UnknownModel: no model was given this name.
-            InvalidPrompt: what is asked is malformed.
-            CallFailed: it could not answer; ``is_a(ModelRefused)`` says whether it ever will.
-            InvalidAnswer: its answer does not fit, or did not pass the check.
-            PriceUnknown: there is a budget in dollars, and nobody said what the model costs.
+            UnknownModel: there is no model with this name.
+            InvalidPrompt: the request is malformed.
+            CallFailed: no model answered; ``is_a(ModelRefused)`` says that a retry does not help.
+            InvalidAnswer: the answer does not fit ``output``, or did not pass the check.
+            PriceUnknown: the budget limits dollars, and the price of the model is unknown.
         """
         asked = Invocation(
             messages=messages,
@@ -245,15 +247,17 @@ class Context:
     # --- waiting ----------------------------------------------------------------------------------
 
     async def wait(self, condition: SignalName, *, max_wait: Duration | None = None) -> Any:
-        """Return the payload of the next signal of that name; pause the run until there is one.
+        """Return the payload of the next signal of that name; pause the run until it arrives.
 
         Raises:
-            WaitTimedOut: none came within ``max_wait``.
-            WaitBeyondExpiry: ``max_wait`` would outlast the run.
+            WaitTimedOut: no signal arrived within ``max_wait``.
+            WaitBeyondExpiry: the run expires before ``max_wait`` has passed.
             NotPausable: the node was declared with ``pausable="no"``.
         """
         if not isinstance(condition, SignalName):
-            raise InvalidRequest(f'wait takes signal("name"), not {condition!r:.80}')
+            raise InvalidRequest(
+                f'condition must be signal("name"), got {condition!r:.80}', field="condition"
+            )
         visit, name = self._visit, validated_name(condition.name, "a signal's name")
         kind = SignalWait(name)
         number = self._waits.next_number(kind)
@@ -266,11 +270,11 @@ class Context:
         return answer.payload
 
     async def sleep(self, duration: Duration) -> None:
-        """Return after that time; the run is let go of meanwhile, unless it is short.
+        """Return after that time. A long sleep pauses the run; the worker sits out a short one.
 
         Raises:
-            WaitBeyondExpiry: the run would have expired by then.
-            NotPausable: it is not short, and the node was declared with ``pausable="no"``.
+            WaitBeyondExpiry: the run expires before that.
+            NotPausable: the sleep is long, and the node was declared with ``pausable="no"``.
         """
         visit, kind = self._visit, TimerWait()
         number = self._waits.next_number(kind)
@@ -296,23 +300,23 @@ class Context:
         pool: str | None = None,
         budget: Budget | None = None,
     ) -> Child:
-        """Start a run that is a child of this one, and return a handle to await its result.
+        """Start a child of this run, and return a handle to await its result.
 
         A node that runs again finds the child that it started before. A child has the tenant and
-        the user of this run, expires with it, and is cancelled if this run ends before it. Without
-        an ``id`` it gets one of its own. It shares the budget of this run, or has one of its own:
-        that much is then set aside from this one's.
+        the user of this run, and expires with it. It is cancelled if this run ends first. Without
+        an ``id`` the engine derives one. Without a ``budget`` the child shares the budget of this
+        run; otherwise its budget is reserved from that of this run.
 
         Raises:
             InvalidInput: the input does not fit the graph's state.
             InvalidGraph: the graph cannot be run.
-            InvalidName: the id, the pool or a label cannot be one.
-            AlreadyExists: there is a run of this id, which is no child of this one.
+            InvalidName: the id, the pool or a label is not a valid name.
+            AlreadyExists: there is a run with this id that is not a child of this run.
         """
         visit = self._visit
         visit.check_open()
         if not isinstance(graph, Program):
-            raise InvalidRequest(f"a graph is started, not {graph!r:.80}", field="graph")
+            raise InvalidRequest(f"graph must be a Graph, got {graph!r:.80}", field="graph")
         number, strand = self._children.next_number(), visit.strand
         if number in strand.children:
             return Child(self, strand.children[number], graph)
@@ -347,7 +351,7 @@ class Context:
         """Return a handle on a child that an earlier node started.
 
         Raises:
-            InvalidName: that cannot be an id.
+            InvalidName: the id is not a valid name.
         """
         return Child(self, validated_name(id, "id"), graph)
 
@@ -368,18 +372,18 @@ class Child:
     def __init__(self, context: Context, id: str, graph: Program | None) -> None:
         self._context = context
         self.graph = graph
-        """Its graph, where that is known."""
+        """The graph of the run; None if it is unknown."""
         self.id = id
         """The id of the run."""
 
     async def result(self) -> Any:
-        """Return the child's state once it has finished; pause this run until it has ended.
+        """Return the final state of the child; pause this run until the child has ended.
 
         Raises:
-            RunFailed, RunCancelled, RunExpired, RunQuarantined: it ended otherwise.
+            RunFailed, RunCancelled, RunExpired, RunQuarantined: the child did not finish.
             NotPausable: the node was declared with ``pausable="no"``.
-            RunNotFound: there is no such child, or its result is no longer kept.
-            ResultTaken: another visit of a node was told, and nobody retried the child since.
+            RunNotFound: there is no such child, or its result is no longer stored.
+            ResultTaken: another visit took the result, and the child was not retried since.
         """
         return await self._context.result_of(self)
 
@@ -388,7 +392,7 @@ class Child:
 
 
 class BlockingContext:
-    """The context of a node that is a plain function: the same, but its waits block its thread."""
+    """The context of a node that is a plain function: its methods block the node's thread."""
 
     def __init__(
         self, context: Context, loop: asyncio.AbstractEventLoop, threads: NodeThreads
@@ -467,11 +471,11 @@ class BlockingContext:
         return BlockingChild(self, self._context.child(id, graph))
 
     def result_of(self, child: Child) -> Any:
-        """Wait for the end of a child."""
+        """Do as `Context.result_of` does."""
         return self._run_blocking(self._context.result_of(child))
 
     def _run_blocking(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        # Which may be for a plain function that needs a thread.
+        # What it waits for may be another plain function, which needs a thread.
         with self._threads.blocked():
             return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 

@@ -99,7 +99,7 @@ class Driver:
         await of the task. In both cases it must not look like a cancellation of the task.
 
         Raises:
-            CancelledError: the task was also cancelled from outside.
+            asyncio.CancelledError: the task was also cancelled from outside.
         """
         task = self._task
         if task is None or not self._interruptions:

@@ -1,4 +1,4 @@
-"""What nodes reach outside of their run: quotas, budgets, children, people, readers of text."""
+"""Effects of nodes outside of their run: permits, budgets, children, and streamed text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["ExternalEffects"]
 
 
 class ExternalEffects:
-    """What the visits of one claimed run do outside of the run."""
+    """Performs what the visits of one claimed run need outside of the run."""
 
     def __init__(self, claimed: ClaimedRun) -> None:
         self._claimed = claimed
@@ -125,7 +125,7 @@ class ExternalEffects:
         return head.key.id
 
     async def deliver_child_end(self, id: str) -> bool:
-        """Return whether a child has ended; if so, its end is in the inbox then.
+        """Deliver the end of a child to the inbox, if it has ended; return whether it has.
 
         Raises:
             ClaimLost: this worker no longer owns the run.

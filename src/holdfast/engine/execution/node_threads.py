@@ -15,10 +15,10 @@ T = TypeVar("T")
 
 
 class NodeThreads(Executor):
-    """Daemon threads, made as they are needed.
+    """An executor with daemon threads, which it starts when they are needed.
 
-    Python's own executor waits for its threads when the process ends; a node that takes an hour
-    would hold up a deploy for an hour.
+    Python's own executor waits for its threads when the process ends: a node that takes an hour
+    would delay a deploy by an hour.
     """
 
     def __init__(self, count: int, *, name: str = "node") -> None:
@@ -28,9 +28,9 @@ class NodeThreads(Executor):
         self._lock = threading.Lock()
         self._started = 0
         self._idle = 0
-        # Calls for which no thread was free, nor could be made.
+        # Calls that wait for a thread.
         self._backlog = 0
-        # Threads that wait for something which may need another one.
+        # Threads that wait for something that may need another thread.
         self._blocked = 0
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
@@ -42,9 +42,9 @@ class NodeThreads(Executor):
             try:
                 result = fn(*args, **kwargs)
             except (StopIteration, SystemExit, KeyboardInterrupt, GeneratorExit) as error:
-                # No future of asyncio can carry the first: whoever awaits it would wait for ever.
-                # The others would end the event loop, and with it all other runs; no signal of the
-                # system raises them here, in a thread, but only the function itself.
+                # asyncio's futures cannot carry a StopIteration: the caller would wait forever.
+                # The others would end the event loop, and with it all other runs. Signals of the
+                # system do not raise them in a thread: only the function itself does.
                 future.set_exception(RuntimeError(f"raised {error!r}"))
             except BaseException as error:
                 future.set_exception(error)
@@ -53,7 +53,7 @@ class NodeThreads(Executor):
 
         with self._lock:
             if self._idle:
-                self._idle -= 1  # counted here and not by the thread, which may be slow to wake
+                self._idle -= 1  # not in the thread, which may be slow to wake
             elif self._started - self._blocked < self._threads_max:
                 self._start_thread()
             else:
@@ -63,7 +63,7 @@ class NodeThreads(Executor):
 
     @contextmanager
     def blocked(self) -> Generator[None, None, None]:
-        """Let another thread work in the place of this one, which waits meanwhile."""
+        """Let the executor start another thread while this one waits."""
         with self._lock:
             self._blocked += 1
             if self._backlog:

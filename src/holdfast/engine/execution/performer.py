@@ -55,9 +55,9 @@ async def perform(
 
     Raises:
         Paused: the effect waits, or waited for too long; the visit knows what it waits for.
-        ClaimLost: this worker no longer holds the run.
+        ClaimLost: this worker no longer owns the run.
         JournalConflict: another process wrote into the run's journal.
-        CancelledError: the task that drives the run was cancelled.
+        asyncio.CancelledError: the task that drives the run was cancelled.
     """
     clock = visit.claimed.kernel.clock
     began = clock.monotonic()
@@ -74,7 +74,7 @@ async def perform(
                 error = refusal
             _raise_engine_error(error, visit)
             if _is_from_other_visit(error, visit):
-                # This visit is open: to drop the run would hide the node's mistake.
+                # This visit is open: to release the run would hide the node's mistake.
                 error = NodeError(str(error))
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                 raise

@@ -61,7 +61,9 @@ class RunExit:
             if claimed.head.cancel is not None:
                 await self._ending.write_cancelled(claimed.head.cancel)
                 return
-            if claimed.waits.resume_polling():
+            polling = claimed.waits.polling_branches()
+            if polling:
+                claimed.waits.resume(polling)
                 return
 
     async def wait_in_session_queue(self) -> None:

@@ -67,16 +67,18 @@ class Waits:
         if self._assigned.pop(branch, None) is not None:
             self._changed = True  # others may take the signals that this branch did not take
 
-    def resume_polling(self) -> bool:
-        """Resume the branches with a wait that needs a recheck; return whether there were any."""
-        asking = [
+    def polling_branches(self) -> list[str]:
+        """Return the waiting branches with a wait that needs a recheck."""
+        return [
             branch
             for branch, waits in self.waiting.items()
             if any(wait.needs_recheck for wait in waits)
         ]
-        for branch in asking:
+
+    def resume(self, branches: Iterable[str]) -> None:
+        """Let waiting branches run their nodes again."""
+        for branch in branches:
             del self.waiting[branch]
-        return bool(asking)
 
     def recheck_budget(self) -> None:
         """Resume one of the branches that lack budget, because there may be enough now.
@@ -168,17 +170,17 @@ class Waits:
             its = [answer.signal for answer in answers if isinstance(answer, TakeSignal)]
             self._assigned[branch] = (strand.visit if strand else 0, its)
             signals = [signal for signal in signals if signal not in its]
-        for branch in over:
-            del self.waiting[branch]
+        self.resume(over)
         self._recheck.clear()
         self._changed = False
         self.due_ms = min(map(wait_due_ms, self.pending()), default=math.inf)
         return over
 
     def _prune_assigned(self, execution: Execution) -> list[Signal]:
-        """Return the signals that branches resumed for and may still take.
+        """Drop the assignments of finished visits; return the signals that are still assigned.
 
-        One signal must not resume every branch that waits for its name.
+        A branch resumed for each of them and may still take it. One signal must not resume every
+        branch that waits for its name.
         """
         standing = {
             branch: (visit, signals)
