@@ -251,7 +251,7 @@ async def test_without_blobs_a_large_input_is_refused_and_nothing_is_written(
         await bare.start(one(one_key), {"input": incompressible(1, TWO_MB)}, id="doc-42")
     assert calls_of(bare, "head", "journal", "inbox").keys() <= {("head", "get")}
     with pytest.raises(RunNotFound):
-        await bare.get("doc-42")
+        await bare.run("doc-42").get()
 
 
 async def test_without_blobs_a_large_payload_is_refused_and_nothing_is_written(

@@ -798,7 +798,7 @@ async def test_the_results_of_six_children_are_read_at_once(house: House) -> Non
         # Whoever asks for the result only when it is there would read it, too.
         result = asyncio.ensure_future(resumed.run(PARENT).result(timeout=60))
         await house.quiet(worker)
-        await resumed.signal(PARENT, "go on")
+        await resumed.run(PARENT).signal("go on")
         await result
     assert together.reads == CHILDREN
     assert await run.result(timeout=60) == {"bytes": CHILDREN * PART_BYTES}

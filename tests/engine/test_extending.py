@@ -654,7 +654,7 @@ async def test_a_blob_that_cannot_be_deleted_does_not_fail_an_extension(
             nonlocal writes
             writes += 1
             if writes == 2:
-                await hf.extend("doc-42", expires=days(20))
+                await hf.run("doc-42").extend(days(20))
             return await write()
 
         async def fails(*arguments: Any) -> None:
@@ -662,7 +662,7 @@ async def test_a_blob_that_cannot_be_deleted_does_not_fail_an_extension(
 
         around_each_write(client, overtaken)
         monkeypatch.setattr(Blobs, "delete", fails)
-        await client.extend("doc-42", expires=days(30))
+        await client.run("doc-42").extend(days(30))
         row = await item_of_head(hf, "doc-42")
         assert row["expires_ms"] == house.clock.now_ms() + days(30).total_seconds() * 1000
 

@@ -128,7 +128,7 @@ async def test_without_another_the_error_says_why(house: House) -> None:
             await ctx.model("cheap", "Is it?", check=lambda answer: False)
         with pytest.raises(InvalidAnswer, match="not JSON"):
             await ctx.model("cheap", "Is it?", output=Risk)
-        with pytest.raises(UnknownModel, match="there are: cheap"):
+        with pytest.raises(UnknownModel, match="known models: cheap"):
             await ctx.model("dear", "Is it?")
         with pytest.raises(UnknownModel, match="dear"):
             await ctx.model("cheap", "Is it?", fallback="dear")

@@ -325,11 +325,11 @@ async def test_a_run_whose_row_refuses_every_release_is_quarantined(
 )
 async def test_no_record_of_the_product_holds_an_empty_text(street: Street, given: Any) -> None:
     records = street.place().hf._store.records("head")
-    with pytest.raises(InvalidItem, match="node must not be or hold empty text"):
+    with pytest.raises(InvalidItem, match="node must not be or contain empty text"):
         await records.write(Put({"PK": "a", "SK": "b", "node": given}))
-    with pytest.raises(InvalidItem, match="node must not be or hold empty text"):
+    with pytest.raises(InvalidItem, match="node must not be or contain empty text"):
         await records.write(Update(key=Key("a", "b"), set={"node": given}))
-    with pytest.raises(InvalidItem, match="node must not be or hold empty text"):
+    with pytest.raises(InvalidItem, match="node must not be or contain empty text"):
         await records.with_purpose("list").transact([Put({"PK": "a", "SK": "b", "node": given})])
 
 

@@ -67,7 +67,7 @@ def shop() -> Shop:
 
 async def kinds_of(hf: Holdfast, id: str) -> list[str]:
     """Return the program's own events in the history of a run."""
-    page = await hf.history(id)
+    page = await hf.run(id).history()
     return [entry.details["kind"] for entry in page.entries if entry.kind == "program"]
 
 
@@ -89,8 +89,8 @@ async def test_a_program_pauses_and_another_worker_resumes_it(house: House, shop
         assert (await run.get()).node == "1"
     async with house.worker(second, program) as worker:
         await house.move(3601, worker)
-        assert [wait.signal for wait in (await second.get("r")).waits] == ["ok"]
-        await second.signal("r", "ok", {"by": "ann"})
+        assert [wait.signal for wait in (await second.run("r").get()).waits] == ["ok"]
+        await second.run("r").signal("ok", {"by": "ann"})
         assert await second.run("r", graph=program).result() == [
             "hello you",
             {"by": "ann"},
@@ -146,7 +146,7 @@ async def test_each_retry_policy_counts_its_own_attempts(house: House, shop: Sho
         assert calls == [1, 2, 2, 3, 4, 5]
         assert await run.result() == ["done"]
     assert len(set(shop.keys)) == 1  # a retry is the same call
-    history = (await hf.history("r")).entries
+    history = (await hf.run("r").history()).entries
     retried = [e.details["data"] for e in history if e.details.get("kind") == "StepRetried"]
     assert [(each["policy"], each["error"]) for each in retried] == [
         (0, "ConnectionError"),
@@ -194,8 +194,8 @@ async def test_forks_inside_forks_join_in_order(house: House, shop: Shop) -> Non
         await house.quiet(worker)
         assert sorted(shop.calls) == ["a", "b", "list", "you"]
     async with house.worker(second, program) as worker:
-        await second.signal("r", "ok", 1)
-        await second.signal("r", "ok", 2)
+        await second.run("r").signal("ok", 1)
+        await second.run("r").signal("ok", 2)
         await house.move(3601, worker)
         result = await second.run("r", graph=program).result()
     payloads = result[1], result[3]
@@ -234,7 +234,7 @@ async def test_a_child_of_another_kind_of_program(house: House, shop: Shop) -> N
     async with house.worker(hf, program, *kids.values()):
         run = await hf.start(program, id="r")
         assert await run.result() == [{"size": 3}, {"results": ["hello you"]}]
-        assert {child.graph for child in await hf.children("r")} == {"kid", "inner"}
+        assert {child.graph for child in await hf.run("r").children()} == {"kid", "inner"}
 
 
 async def test_a_graph_starts_a_program_as_its_child(house: House, shop: Shop) -> None:
@@ -315,7 +315,7 @@ async def test_the_history_has_the_programs_own_events(house: House, shop: Shop)
     async with house.worker(hf, program):
         await (await hf.start(program, id="r")).result()
     assert await kinds_of(hf, "r") == ["StepEntered", "StepExited"] * 2
-    entered = next(e for e in (await hf.history("r")).entries if e.kind == "program")
+    entered = next(e for e in (await hf.run("r").history()).entries if e.kind == "program")
     assert entered.details["data"] == {"step": "task"}
 
 
@@ -327,7 +327,7 @@ async def test_a_newer_version_continues_the_run_of_an_older_one(house: House, s
         await hf.start(old, id="r")
         await house.quiet(worker)
     async with house.worker(hf, new):
-        await hf.signal("r", "ok", 1)
+        await hf.run("r").signal("ok", 1)
         assert await hf.run("r", graph=new).result() == ["hello you", 1, ["a", "b"]]
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from holdfast import Budget, Graph, Holdfast, days, signal
 from holdfast.errors import RunNotFound
+from holdfast.handle import RunHandle
 from tests.engine.support import House, store_of
 
 RUN, SESSION, USER = "doc-42", "chat", "ann"
@@ -44,7 +45,7 @@ OF_ONE_RUN: dict[str, Ask] = {
     "history": lambda hf: hf.run(RUN).history(),
     "resolve": lambda hf: hf.run(RUN).resolve("0" * 16, void=True),
     "retry": lambda hf: hf.run(RUN).retry(),
-    "run": lambda hf: hf.run(RUN).result(timeout=60),
+    "result": lambda hf: hf.run(RUN).result(timeout=60),
     "set_budget": lambda hf: hf.run(RUN).set_budget(Budget(usd=100)),
     "signal": lambda hf: hf.run(RUN).signal("answer", "mine"),
     "spending": lambda hf: hf.run(RUN).spending(),
@@ -53,21 +54,28 @@ OF_ONE_RUN: dict[str, Ask] = {
 OF_MANY: dict[str, Ask] = {
     "ambiguous": lambda hf: all_of(hf.ambiguous()),
     "cancel_all": lambda hf: seen(hf.cancel_all(everything=True)),
-    "lane": lambda hf: hf.session_queue(SESSION, user=USER),
+    "session_queue": lambda hf: hf.session_queue(SESSION, user=USER),
     "list": listed,
     "retry_all": lambda hf: seen(hf.retry_all(everything=True)),
 }
 
 
-def test_every_method_that_names_a_tenant_is_tried() -> None:
+def methods_of(kind: type) -> dict[str, Any]:
+    return {
+        name: method
+        for name, method in vars(kind).items()
+        if not name.startswith("_") and inspect.isfunction(method)
+    }
+
+
+def test_every_method_that_reaches_a_tenants_runs_is_tried() -> None:
     named = {
         name
-        for name, method in vars(Holdfast).items()
-        if not name.startswith("_")
-        and inspect.isfunction(method)
-        and "tenant" in inspect.signature(method).parameters
+        for name, method in methods_of(Holdfast).items()
+        if "tenant" in inspect.signature(method).parameters
     }
-    assert named == {*OF_ONE_RUN, *OF_MANY, "start"}
+    assert named == {*OF_MANY, "run", "start"}
+    assert set(methods_of(RunHandle)) == {*OF_ONE_RUN}
 
 
 @pytest.mark.parametrize("name", [*OF_ONE_RUN, *OF_MANY])

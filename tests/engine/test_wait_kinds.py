@@ -93,7 +93,7 @@ async def test_a_new_kind_whose_node_asks_again(house: House, hf: Holdfast) -> N
         assert (row.status, row.reason, row.waits[0].kind) == ("waiting", "tide", kind)
         told = dict(facts_of(row))["waits for"]
         assert told.startswith("high water in Kiel, since ")
-        assert ", asks again at " in told
+        assert ", rechecks at " in told
         await house.move(61, worker)
         assert (await run.get()).status == "waiting"
         await house.move(61, worker)

@@ -120,7 +120,8 @@ class Fleet:
             await _acknowledged(process, lambda id=id: hf.start(MAIN, {"n": 2}, id=id))
             for token in ("a", "b"):
                 await _acknowledged(
-                    process, lambda id=id, token=token: hf.signal(id, "ok", "yes", signal_id=token)
+                    process,
+                    lambda id=id, token=token: hf.run(id).signal("ok", "yes", signal_id=token),
                 )
 
 

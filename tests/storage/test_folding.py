@@ -69,7 +69,7 @@ async def test_a_folder_that_was_filled_before_is_not_swept(
     async with Holdfast(f"sqlite:///{tmp_path}/runs.db", clock=clock) as hf:
         await hf.start(GRAPH, {"x": text_of(2)}, id="run-2", tenant="acme", expires=days(30))
         clock.advance(3 * 24 * 3600)
-        with pytest.raises(StoreUnusable, match="capitals"):
+        with pytest.raises(StoreUnusable, match="ignores case"):
             await swept(hf)
         before = sorted(path.name for path in folder_of(tmp_path).rglob("input*"))
         assert before == ["input", "input"]
