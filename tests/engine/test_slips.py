@@ -28,10 +28,10 @@ DECLARED: dict[str, Callable[[], Any]] = {
     "tools must be a list of functions": lambda: agent("small", list),  # type: ignore[arg-type]
     "fallback must be the name": lambda: agent("small", fallback=5),  # type: ignore[arg-type]
     "an agent has no option 'key'": lambda: agent("small", key="k"),
-    "it is not text": lambda: Holdfast(None),  # type: ignore[arg-type]
+    "it must be text": lambda: Holdfast(None),  # type: ignore[arg-type]
     "models must be a dict": lambda: Holdfast("sqlite://:memory:", models=[Offline()]),  # type: ignore[arg-type]
     "quotas must be a dict": lambda: Holdfast("sqlite://:memory:", quotas=5),  # type: ignore[arg-type]
-    "user_key is bytes": lambda: Holdfast("sqlite://:memory:", user_key="k" * 16),  # type: ignore[arg-type]
+    "user_key must be bytes": lambda: Holdfast("sqlite://:memory:", user_key="k" * 16),  # type: ignore[arg-type]
 }
 
 
@@ -44,7 +44,7 @@ def test_a_declaration_of_a_wrong_type_is_refused(told: str) -> None:
 async def test_a_worker_of_something_else_is_refused(hf: Holdfast) -> None:
     with pytest.raises(HoldfastError, match="graphs must contain Graph objects, got 'g'"):
         hf.worker("g")  # type: ignore[arg-type]
-    with pytest.raises(HoldfastError, match="options are WorkerOptions"):
+    with pytest.raises(HoldfastError, match="options must be WorkerOptions"):
         hf.worker([chain("g", 1, lambda number: {})], options={"concurrency": 3})  # type: ignore[arg-type]
     hf.worker([chain("g", 1, lambda number: {})], options=WorkerOptions(concurrency=3))
 
