@@ -2,7 +2,8 @@
 
 - no file over 500 lines, no function over 70, no class over 25 methods;
 - no two modules of the package define a class of the same name;
-- no text in ``src/`` uses the words that hide who does something.
+- no text in ``src/`` uses the words that hide who does something;
+- each exception in a ``Raises:`` section of ``src/`` exists.
 
 A new exception needs a reason, beside the limit that it is an exception from.
 """
@@ -10,10 +11,11 @@ A new exception needs a reason, beside the limit that it is an exception from.
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 __all__ = ["problems"]
@@ -23,6 +25,9 @@ FUNCTION_LINES_MAX = 70
 CLASS_METHODS_MAX = 25
 VAGUE_WORDS = re.compile(r"\b(whoever|somebody|nobody)\b", re.IGNORECASE)
 
+_RAISES = re.compile(r"^Raises:\n((?:(?: +.*)?\n?)+)", re.MULTILINE)
+_RAISED = re.compile(r"^ {4}([\w.]+(?:, [\w.]+)*):", re.MULTILINE)
+
 # The blocking API has the names of the async one, which it is generated from.
 TWINS = "sync"
 
@@ -31,6 +36,7 @@ def problems(root: Path) -> Iterator[str]:
     """Yield what is wrong with the Python files below a checkout, one line for each."""
     package = root / "src" / "holdfast"
     defined: defaultdict[str, list[str]] = defaultdict(list)
+    trees: dict[str, ast.Module] = {}
     for path in _files(root):
         text = path.read_text()
         where = path.relative_to(root).as_posix()
@@ -38,12 +44,14 @@ def problems(root: Path) -> Iterator[str]:
         yield from _sizes(where, text, tree)
         if path.is_relative_to(package):
             yield from _words(where, text)
+            trees[where] = tree
             if path.parent != package / TWINS:
                 for name in _classes(tree):
                     defined[name].append(where)
     for name, places in sorted(defined.items()):
         if len(places) > 1:
             yield f"{', '.join(places)}: all define a class {name!r}; rename all but one"
+    yield from _unknown_exceptions(trees)
 
 
 def _files(root: Path) -> Iterable[Path]:
@@ -79,6 +87,36 @@ def _words(where: str, text: str) -> Iterator[str]:
         found = VAGUE_WORDS.search(line)
         if found:
             yield f"{where}:{number}: {found.group()!r} hides who acts; name the thing"
+
+
+def _unknown_exceptions(trees: Mapping[str, ast.Module]) -> Iterator[str]:
+    known = {
+        node.name
+        for tree in trees.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    }
+    for where, tree in trees.items():
+        imported = {
+            alias.asname or alias.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for alias in node.names
+        }
+        for line, name in _raised(tree):
+            module = name.rpartition(".")[0]
+            exists = module in imported if module else name in known or hasattr(builtins, name)
+            if not exists:
+                yield f"{where}:{line}: a Raises section names {name!r}, which does not exist"
+
+
+def _raised(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield the exceptions of all ``Raises:`` sections, each with the line of its definition."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            for section in _RAISES.findall(ast.get_docstring(node) or ""):
+                for names in _RAISED.findall(section):
+                    yield from ((node.lineno, name) for name in names.split(", "))
 
 
 def _classes(tree: ast.Module) -> Iterator[str]:

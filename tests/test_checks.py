@@ -29,6 +29,16 @@ def source(root: Path, name: str, text: str) -> None:
             id="large class",
         ),
         pytest.param('"""Whoever reads this."""\n', "'Whoever' hides who acts", id="vague word"),
+        pytest.param(
+            'def f():\n    """Do it.\n\n    Raises:\n        Fine, OSError, Gone: no.\n    """\n',
+            "names 'Gone', which does not exist",
+            id="unknown exception",
+        ),
+        pytest.param(
+            'def f():\n    """Do it.\n\n    Raises:\n        click.Abort: no.\n    """\n',
+            "names 'click.Abort', which does not exist",
+            id="unknown module",
+        ),
         pytest.param("class Fine: ...\n", "all define a class 'Fine'", id="one name twice"),
     ],
 )

@@ -283,7 +283,7 @@ class RunHandle:
     async def resolve(
         self, call: str, *, result: Any = UNSET, error: str | None = None, void: bool = False
     ) -> None:
-        """Say what became of an ambiguous at-most-once call; the run then goes on.
+        """Record the outcome of an ambiguous at-most-once call; then the run continues.
 
         Pass one of three: ``result`` if the call was carried out and returned that; ``error`` if it
         failed for good; ``void=True`` if nothing happened and nothing will happen under its

@@ -161,10 +161,10 @@ def test_a_loop_over_a_fork_gives_new_names() -> None:
 @pytest.mark.parametrize(
     ("over", "told"),
     [
-        ({}, "and is not there"),
-        ({"items": "abc"}, "and is 'abc'"),
-        ({"items": {}}, "and is {}"),
-        ({"items": None}, "and is None"),
+        ({}, "got nothing"),
+        ({"items": "abc"}, "got 'abc'"),
+        ({"items": {}}, "got {}"),
+        ({"items": None}, "got None"),
     ],
     ids=str,
 )
@@ -172,7 +172,7 @@ def test_what_is_no_list_cannot_be_gone_over(over: Any, told: str) -> None:
     failed = Walk(over_items(), over).step("", Returned({}))
     assert isinstance(failed, Failed)
     assert failed.failure.type == "InvalidResult"
-    assert "goes over the items of 'items'" in failed.failure.message
+    assert "'items' must be a list" in failed.failure.message
     assert failed.failure.message.endswith(told)
 
 
@@ -181,7 +181,7 @@ def test_a_fork_has_so_many_branches_and_no_more() -> None:
     failed = Walk(over_items(), {"items": items}).step("", Returned({}))
     assert isinstance(failed, Failed)
     assert failed.failure.type == "InvalidResult"
-    assert "10,001 branches, and can have 10,000" in failed.failure.message
+    assert "10,001 branches; the maximum is 10,000" in failed.failure.message
     walk = Walk(over_items(), {"items": items[1:]})
     assert isinstance(walk.step("", Returned({})), NodeFinished)
     assert len(walk.stands) == BRANCHES_MAX
@@ -380,7 +380,7 @@ def test_a_retry_from_a_branch_that_is_over_fails() -> None:
     assert isinstance(events[-1], Failed)
     assert events[-1].failure == Failure(
         "NotRetryable",
-        "the run cannot go on at 'right': it is in no branch that has this node",
+        "the run cannot continue at 'right': no open branch has this node",
     )
 
 

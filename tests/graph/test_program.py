@@ -177,12 +177,12 @@ def test_a_choice_returns_a_node_or_its_name_or_the_end(chosen: Any, to: str | N
 @pytest.mark.parametrize(
     ("chosen", "reason"),
     [
-        ("first", "returned 'first', and was declared to lead to: nothing"),
-        (END, "returned END, and was declared"),
-        ("gone", "returned 'gone', which is not a node"),
-        (None, "returned None, which is not a node"),
-        ([], "which is not a node"),
-        (len, "returned 'len', which is not a node"),
+        ("first", "must return one of its declared targets: nothing; got 'first'"),
+        (END, "declared targets: nothing; got END"),
+        ("gone", "must return a node or END, got 'gone'"),
+        (None, "must return a node or END, got None"),
+        ([], "must return a node or END, got []"),
+        (len, "must return a node or END, got 'len'"),
     ],
     ids=str,
 )

@@ -61,8 +61,8 @@ def step(execution: Execution, path: str, outcome: Outcome, *, now_ms: int, plan
                 to, fork = _next_node(execution, path, delta, node_plan=node_plan, plan=plan)
                 if fork is not None and fork.width > BRANCHES_MAX:
                     raise InvalidResult(
-                        f"the fork after {node.name!r} would have {fork.width:,} branches, and can "
-                        f"have {BRANCHES_MAX:,}"
+                        f"the fork after {node.name!r} would have {fork.width:,} branches; the "
+                        f"maximum is {BRANCHES_MAX:,}"
                     )
             except Exception as error:
                 return Decision((_failure_event(execution, path, node, failure_of(error), now_ms),))
@@ -103,7 +103,7 @@ def retry_events(
         if not branch.over and plan.regions.get(branch.node) == region
     ]
     if not paths:
-        message = f"the run cannot go on at {node!r}: it is in no branch that has this node"
+        message = f"the run cannot continue at {node!r}: no open branch has this node"
         return (going_on, Failed(now_ms, Failure("NotRetryable", message), node))
     return (going_on, *(Rerouted(now_ms, node, "retried", request, path) for path in paths))
 
@@ -142,10 +142,9 @@ def _fork(node: Node, edge: ForkEdge, after: Mapping[str, Any], ops: Mapping[str
     if edge.over:
         items: Any = after.get(edge.over)
         if not isinstance(items, list):
-            found = f"{items!r:.80}" if edge.over in after else "not there"
+            found = f"{items!r:.80}" if edge.over in after else "nothing"
             raise InvalidResult(
-                f"the fork after {node.name!r} goes over the items of {edge.over!r}, which must "
-                f"be a list, and is {found}"
+                f"{edge.over!r} must be a list for the fork after {node.name!r}, got {found}"
             )
         count = len(cast(list[Any], items))
     return Fork(
@@ -164,11 +163,11 @@ def _fork(node: Node, edge: ForkEdge, after: Mapping[str, Any], ops: Mapping[str
 def _chosen_node(choice: ChoiceEdge, chosen: Any, plan: Plan) -> str | None:
     to = None if chosen is END else plan.wiring.name_of(chosen, choice.scope)
     if to is None and chosen is not END:
-        raise InvalidResult(f"the choice returned {_shown(chosen)}, which is not a node")
+        raise InvalidResult(f"the choice must return a node or END, got {_shown(chosen)}")
     if choice.declared and to not in choice.targets:
         known = ", ".join("END" if name is None else name for name in choice.targets)
         raise InvalidResult(
-            f"the choice returned {_shown(chosen)}, and was declared to lead to: {known}"
+            f"the choice must return one of its declared targets: {known}; got {_shown(chosen)}"
         )
     return to
 

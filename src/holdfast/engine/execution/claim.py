@@ -107,8 +107,8 @@ class Claim:
         """Check that this worker may write into the run.
 
         Raises:
-            ClaimLost: it may not.
-            StoreOutage: it may, but an event was lost in an outage.
+            ClaimLost: this worker no longer owns the run.
+            StoreOutage: it owns the run, but an event was lost in an outage.
         """
         if not self.alive():
             raise ClaimLost

@@ -138,7 +138,7 @@ class RunExit:
         writer = claimed.journal.writer
         if writer is not None:
             await writer.append(())
-            # Without them in the row, the waits would begin anew in the next worker.
+            # Without them in the row, the waits would start again in the next worker.
             if claimed.waits.has_waited:
                 shown = await self._store_excess_waits(claimed.waits.open_waits(claimed.execution))
                 claimed.row.remember_waits(shown)

@@ -110,7 +110,7 @@ class RunRow:
         self._head = msgspec.structs.replace(
             current,
             needs_fence=self._head.needs_fence,
-            # Ours may be newer: the row is told when the waits began only when the run pauses.
+            # These may be newer: the row gets the waits only when the run pauses.
             waits=self._head.waits,
             # The item may be older than what another branch wrote since.
             children=current.children or self._head.children,
