@@ -33,6 +33,7 @@ __all__ = [
     "draw_writes",
     "grant_of",
     "open_account_writes",
+    "return_rest_writes",
     "return_unspent_writes",
 ]
 
@@ -202,6 +203,23 @@ def return_unspent_writes(
         _grant_update(
             head, payer, account, grant, {"total": _pair(kept), "closed": True}, token=token
         ),
+    )
+
+
+def return_rest_writes(
+    head: Head, payer: RunRef, account: Account, grant: Grant, needed: Spending, *, token: str
+) -> tuple[Update, Update]:
+    """Return the writes by which a run that goes on returns what it drew and does not need now.
+
+    The waiting runs are cleared, because the caller wakes them. The run itself stays listed.
+    """
+    kept = grant.former + grant.own_total(head).at_most(needed)
+    granted = account.granted - grant.total + kept
+    waiting = [run for run in account.waiting if run == head.key.id]
+    changes = {"granted": _pair(granted), "waiting": waiting}
+    return (
+        _account_update(head.key, payer, account, changes, token=token),
+        _grant_update(head, payer, account, grant, {"total": _pair(kept)}, token=token),
     )
 
 
