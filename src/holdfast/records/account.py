@@ -93,10 +93,6 @@ class Grant(msgspec.Struct, frozen=True):
         """Return what this run has drawn, without earlier runs with its id."""
         return self.total - self.former if self.is_of_run(head) else NO_SPENDING
 
-    def is_of_claim(self, head: Head) -> bool:
-        """Return whether this claim changed it last."""
-        return (self.generation, self.epoch) == (head.generation, head.epoch)
-
     def is_of_later_claim(self, head: Head) -> bool:
         """Return whether a later claim of the run changed it. Then this claim must not."""
         return self.generation == head.generation and self.epoch > head.epoch
