@@ -15,15 +15,17 @@ from holdfast.engine.kernel.kernel import ClaimLost
 from holdfast.engine.runs.budget_accounts import (
     Accounts,
     InsufficientBudget,
+    _read_account,
     close_account,
     read_granted,
 )
 from holdfast.engine.runs.local_workers import NO_WORKERS
 from holdfast.engine.runs.rows import read_row
-from holdfast.errors import BudgetShared, ConditionFailed, RunFailed
+from holdfast.errors import BudgetShared, ConditionFailed, RunFailed, TransactionCancelled
 from holdfast.model.event import CallReserved
 from holdfast.model.spending import NO_SPENDING, Spending
 from holdfast.records import run_writes
+from holdfast.records.account import return_rest_writes
 from holdfast.records.head import Head, RunRef
 from holdfast.storage.operations import Operation, TransactItems
 from tests.engine.asking import Cents, graph_of
@@ -179,6 +181,49 @@ async def test_what_a_namesake_spent_is_not_spent_again(hf: Holdfast) -> None:
     await accounts.release_unspent(NO_WORKERS, child, NO_SPENDING)
     await accounts.release_unspent(NO_WORKERS, other, nanodollars(1))
     assert await read_granted(hf._kernel, root) == nanodollars(9)
+
+
+# --- what is returned before the end --------------------------------------------------------------
+
+
+async def test_a_run_that_goes_on_keeps_what_it_needs(hf: Holdfast) -> None:
+    accounts = Accounts(hf._kernel)
+    root, child = await members(hf)
+    draws = RunRef("root", root.generation)
+    await accounts.reserve(child, draws, NO_SPENDING, nanodollars(10))
+    await accounts.return_rest(NO_WORKERS, child, draws, nanodollars(4))
+    assert await read_granted(hf._kernel, root) == nanodollars(4)
+    await accounts.return_rest(NO_WORKERS, child, draws, nanodollars(9))  # it has less by now
+    assert await read_granted(hf._kernel, root) == nanodollars(4)
+    assert await accounts.reserve(child, draws, nanodollars(4), nanodollars(5)) == nanodollars(9)
+
+
+async def test_a_worker_that_wakes_late_returns_no_rest(hf: Holdfast) -> None:
+    """A later claim of the run found enough, and uses it."""
+    accounts = Accounts(hf._kernel)
+    root, child = await members(hf)
+    draws = RunRef("root", root.generation)
+    await accounts.reserve(child, draws, NO_SPENDING, nanodollars(10))
+    await accounts.reserve(claimed(child, 1), draws, nanodollars(4), nanodollars(6))
+    with pytest.raises(ClaimLost):
+        await accounts.return_rest(NO_WORKERS, child, draws, nanodollars(4))
+    assert await read_granted(hf._kernel, root) == nanodollars(10)
+
+
+async def test_a_return_that_arrives_late_takes_nothing_from_a_draw(hf: Holdfast) -> None:
+    """Its outcome is unknown, and the same claim draws again and finds enough in its grant."""
+    accounts = Accounts(hf._kernel)
+    root, child = await members(hf)
+    draws = RunRef("root", root.generation)
+    await accounts.reserve(child, draws, NO_SPENDING, nanodollars(10))
+    account, grant = await _read_account(hf._kernel, child.key, draws)
+    assert account is not None
+    late = return_rest_writes(child, draws, account, grant, nanodollars(4), token="late")
+    found = await accounts.reserve(child, draws, nanodollars(4), nanodollars(6))
+    assert found == nanodollars(10)
+    with pytest.raises(TransactionCancelled):
+        await hf._kernel.resolve_transaction(hf._kernel.accounts, late)
+    assert await read_granted(hf._kernel, root) == nanodollars(10)
 
 
 # --- what is set aside ----------------------------------------------------------------------------

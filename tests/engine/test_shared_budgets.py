@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from typing import Any
 
@@ -14,7 +15,7 @@ from holdfast.errors import BudgetShared, InvalidRequest, RunFailed, StoreUnavai
 from holdfast.records.head import head_of
 from holdfast.records.keys import account_key
 from tests.engine.asking import Cents, graph_of
-from tests.engine.support import Gate, House, item_of_head, store_of
+from tests.engine.support import WAIT_SECONDS_MAX, Gate, House, item_of_head, store_of
 
 DOLLAR = 1_000_000_000
 
@@ -286,3 +287,61 @@ async def test_a_child_that_failed_and_is_retried_draws_again(house: House) -> N
         await house.move(61, worker)
         assert (await hf.run("child").get()).status == "finished"
     assert len(model.asked) == 3
+
+
+async def test_runs_that_lack_money_return_what_they_did_not_need(either: House) -> None:
+    """Two ask side by side. Each then lacks a little, which the other one has left."""
+    model = Cents()
+    model.used, model.held = type(model.used)(10, 10), asyncio.Event()
+    graph, hf = family(2, 2), either.open(models={"cheap": model})
+    async with either.worker(hf, graph, ASKING) as worker:
+        run = await hf.start(graph, id="root", budget=Budget(usd=0.021))
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            while len(model.asked) < 2:
+                await either.clock.sleep(0)
+        model.held.set()
+        for _ in range(2):
+            await either.quiet(worker)
+            await either.move(1, worker)
+        assert (await run.get()).status == "finished"
+        assert (await hf.run("root").spending()).usd == 0.008
+    assert len(model.asked) == 4
+
+
+@pytest.mark.parametrize("early", [True, False])
+async def test_children_that_share_use_what_a_slice_left_over(either: House, early: bool) -> None:
+    """Of three cents a slice takes two, and spends one of them."""
+    model = Cents()
+
+    async def node(state: Any, ctx: Any) -> Any:
+        await ctx.wait(signal("go on"))
+        return await asks({"n": 2}, ctx)
+
+    sharing = graph_of(node, "sharing")
+
+    async def begin(state: Any, ctx: Any) -> Any:
+        if early:
+            await ctx.start(sharing, id="sharing")
+        await ctx.run(ASKING, {"n": 1}, id="sliced", budget=Budget(usd=0.02))
+        await (await ctx.start(sharing, id="sharing")).result()
+        return {}
+
+    graph, hf = graph_of(begin, "family"), either.open(models={"cheap": model})
+    async with either.worker(hf, graph, ASKING, sharing) as worker:
+        run = await hf.start(graph, id="root", budget=Budget(usd=0.03))
+        await either.quiet(worker)
+        await hf.run("sharing").signal("go on")
+        await either.quiet(worker)
+        await either.move(1, worker)
+        assert (await run.get()).status == "finished"
+    assert len(model.asked) == 3
+
+
+async def test_a_family_in_which_all_have_slices_has_no_account(house: House) -> None:
+    graph, hf = family(2, 1, budget=Budget(usd=0.02)), house.open(models={"cheap": Cents()})
+    async with house.worker(hf, graph, ASKING):
+        run = await hf.start(graph, id="root", budget=Budget(usd=0.04))
+        await run.result(timeout=60)
+    head = head_of(await item_of_head(hf, "root"))
+    assert await store_of(hf).table.get(account_key(head.key, head.generation)) is None
+    assert (await hf.run("root").spending()).usd == 0.02

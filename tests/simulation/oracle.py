@@ -249,10 +249,12 @@ class Books:
             self._account(name, new)
         else:
             grants, total = self._grants.setdefault(name, {}), Spending(*new["total"])
-            if total.tokens > grants.get(holder[0], NO_SPENDING).tokens:
+            before = grants.get(holder[0], NO_SPENDING)
+            if total.tokens > before.tokens:
                 self._raised.setdefault(name, set()).add(holder[0])
             grants[holder[0]] = total
             self._seen["gave back"] += new.get("closed", False)
+            self._check_lowered(name, holder[0], new, before)
             row = self._runs.row(RunKey(key.pk.split("#")[1], holder[0]))
             paid = (
                 NO_SPENDING
@@ -262,6 +264,18 @@ class Books:
             if total.tokens < paid.tokens:
                 raise Broken(f"{holder[0]} paid {paid}, and keeps {total}")
         self._changed.add(name)
+
+    def _check_lowered(self, name: Name, id: str, new: Item, before: Spending) -> None:
+        """Check that a run that goes on has no more by its journal than its grant still says."""
+        total, former = Spending(*new["total"]), Spending(*new.get("former", (0, 0)))
+        if new.get("closed") or total.tokens >= before.tokens:
+            return
+        self._seen["rest returned"] += 1
+        run = RunKey(name[0].split("#")[1], id)
+        execution = self._runs.of(run.pk, new["generation"]).execution
+        drawn = None if execution is None else execution.drawn
+        if drawn is not None and drawn.tokens > (total - former).tokens:
+            raise Broken(f"{id} has {drawn} by its journal, and is left {total - former}")
 
     def _account(self, name: Name, new: Item) -> None:
         """Check that an account gives no more than it ever might, nor what was given back."""

@@ -128,6 +128,7 @@ SITUATIONS = {
     "refused to another user",
     "refused under a burned key",
     "released by a worker without its store",
+    "rest returned",
     "room in an inbox that was full",
     "replaced",
     "sent again past the expiry",

@@ -210,11 +210,11 @@ class CallReserved(msgspec.Struct, frozen=True, array_like=True, tag="reserved")
 
 
 class BudgetDrawn(msgspec.Struct, frozen=True, array_like=True, tag="drawn"):
-    """The run drew more from a shared budget."""
+    """The run drew more from a shared budget, or is about to return a part of what it drew."""
 
     at_ms: int
     total: Spending
-    """Everything that the run has drawn so far."""
+    """Everything that the run has drawn so far and not returned."""
 
 
 class ChildGranted(msgspec.Struct, frozen=True, array_like=True, tag="granted"):

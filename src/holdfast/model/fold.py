@@ -362,12 +362,7 @@ def _drawn_after_retry(before: Execution, event: Rerouted) -> dict[str, Any]:
     """
     if before.drawn is None or not event.request:
         return {}
-    return {
-        "drawn": Spending(
-            min(before.drawn.tokens, before.spent.tokens),
-            min(before.drawn.nanodollars, before.spent.nanodollars),
-        )
-    }
+    return {"drawn": before.drawn.at_most(before.spent)}
 
 
 def _retried_strand(strand: Strand) -> dict[str, Any]:

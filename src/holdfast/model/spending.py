@@ -25,6 +25,10 @@ class Spending(msgspec.Struct, frozen=True, array_like=True):
     def __sub__(self, other: Spending) -> Spending:
         return Spending(self.tokens - other.tokens, self.nanodollars - other.nanodollars)
 
+    def at_most(self, other: Spending) -> Spending:
+        """Return the smaller amount of tokens and the smaller amount of money."""
+        return Spending(min(self.tokens, other.tokens), min(self.nanodollars, other.nanodollars))
+
     @property
     def usd(self) -> float:
         """The money in dollars, for display."""

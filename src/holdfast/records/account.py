@@ -33,6 +33,7 @@ __all__ = [
     "draw_writes",
     "grant_of",
     "open_account_writes",
+    "return_rest_writes",
     "return_unspent_writes",
 ]
 
@@ -91,10 +92,6 @@ class Grant(msgspec.Struct, frozen=True):
     def own_total(self, head: Head) -> Spending:
         """Return what this run has drawn, without earlier runs with its id."""
         return self.total - self.former if self.is_of_run(head) else NO_SPENDING
-
-    def is_of_claim(self, head: Head) -> bool:
-        """Return whether this claim changed it last."""
-        return (self.generation, self.epoch) == (head.generation, head.epoch)
 
     def is_of_later_claim(self, head: Head) -> bool:
         """Return whether a later claim of the run changed it. Then this claim must not."""
@@ -202,6 +199,23 @@ def return_unspent_writes(
         _grant_update(
             head, payer, account, grant, {"total": _pair(kept), "closed": True}, token=token
         ),
+    )
+
+
+def return_rest_writes(
+    head: Head, payer: RunRef, account: Account, grant: Grant, needed: Spending, *, token: str
+) -> tuple[Update, Update]:
+    """Return the writes by which a run that goes on returns what it drew and does not need now.
+
+    The waiting runs are cleared, because the caller wakes them. The run itself stays listed.
+    """
+    kept = grant.former + grant.own_total(head).at_most(needed)
+    granted = account.granted - grant.total + kept
+    waiting = [run for run in account.waiting if run == head.key.id]
+    changes = {"granted": _pair(granted), "waiting": waiting}
+    return (
+        _account_update(head.key, payer, account, changes, token=token),
+        _grant_update(head, payer, account, grant, {"total": _pair(kept)}, token=token),
     )
 
 

@@ -7,8 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.engine.execution import budget_guard
 from holdfast.engine.runs import budget_accounts, budget_changes, children
 from holdfast.model.budget import BudgetLimits
+from holdfast.model.event import BudgetDrawn
 from holdfast.records import account, run_conditions, run_writes
 from tests.simulation.bugs.planting import bug
 
@@ -59,3 +61,21 @@ def a_budget_that_arrives_late_counts(patch: pytest.MonkeyPatch) -> None:
         return msgspec.structs.replace(write, condition=run_conditions.unchanged(head))
 
     patch.setattr(run_writes, "budget_write", heedless)
+
+
+@bug("calling")
+def a_rest_that_is_returned_before_the_journal_says_so(patch: pytest.MonkeyPatch) -> None:
+    """A later claim reads that the run has it, and spends it though others may draw it."""
+
+    async def hasty(self: Any) -> None:
+        claimed = self._claimed
+        async with self._draw_lock:
+            drawn, needed = claimed.execution.drawn, self._spent_and_reserved
+            await claimed.claim.retry_store_errors(
+                lambda: self._accounts.return_rest(
+                    claimed.owner.local_workers, claimed.head, self._payer, needed
+                )
+            )
+            await claimed.journal.write((BudgetDrawn(claimed.now_ms(), drawn.at_most(needed)),))
+
+    patch.setattr(budget_guard.BudgetGuard, "_lower_grant", hasty)

@@ -13,6 +13,9 @@ from typing import NoReturn, Protocol
 
 from holdfast.engine.effects.call_ids import CallIds
 from holdfast.engine.execution.claimed_run import ClaimedRun
+from holdfast.engine.execution.journal_session import JournalConflict
+from holdfast.engine.journal.writer import PositionTaken
+from holdfast.engine.kernel.kernel import ClaimLost
 from holdfast.engine.runs.budget_accounts import Accounts, InsufficientBudget
 from holdfast.errors import BudgetSpent, InvalidRequest, PriceUnknown
 from holdfast.model.budget import BudgetLimits
@@ -131,6 +134,57 @@ class BudgetGuard:
                 )
         return RunRef(head.key.id, head.generation)
 
+    async def return_rest(self) -> None:
+        """Return what the run drew and does not need now, so that its family can draw it.
+
+        Raises:
+            ClaimLost: this worker no longer owns the run, or the node has ended.
+            JournalConflict: another process wrote into the journal.
+        """
+        claimed = self._claimed
+        if self._excess_drawn() == NO_SPENDING:
+            return
+        await self._load_account_limits()
+        claimed.claim.check_alive()
+        if not claimed.claim.in_node:
+            raise ClaimLost
+        try:
+            # It goes on where the node is cancelled: a draw must not begin before it is resolved.
+            await claimed.journal.shield_write(self._lower_grant())
+        except PositionTaken:
+            raise JournalConflict from None
+
+    async def _lower_grant(self) -> None:
+        """Return the rest to the account, after the journal says that the run no longer has it.
+
+        A crash in between leaves the grant too high, and never too low: the next draw finds it.
+        """
+        claimed = self._claimed
+        async with self._draw_lock:
+            drawn, needed = claimed.execution.drawn, self._spent_and_reserved
+            excess, limits = self._excess_drawn(), self._own_limits()
+            if (
+                drawn is None
+                or not claimed.claim.in_node
+                or not (
+                    (limits.tokens is not None and excess.tokens)
+                    or (limits.nanodollars is not None and excess.nanodollars)
+                )
+            ):
+                return
+            await claimed.journal.write((BudgetDrawn(claimed.now_ms(), drawn.at_most(needed)),))
+            claimed.claim.check_alive()
+            await claimed.claim.retry_store_errors(
+                lambda: self._accounts.return_rest(
+                    claimed.owner.local_workers, claimed.head, self._payer, needed
+                )
+            )
+
+    def _excess_drawn(self) -> Spending:
+        """What the run has drawn beyond what it spent and reserved."""
+        drawn = self._claimed.execution.drawn or NO_SPENDING
+        return drawn - drawn.at_most(self._spent_and_reserved)
+
     async def _reserve_or_pause(self, visit: Spender, what: str, max_cost: Spending) -> object:
         """Reserve budget, and return the key of the reservation; pause the run until it can."""
         refreshed, reservation = False, object()
@@ -144,6 +198,7 @@ class BudgetGuard:
                 continue
             if not visit.may_wait:
                 raise BudgetSpent(f"{what} needs {shortfall}")
+            await self.return_rest()
             at_ms = visit.now_ms() + _RECHECK_BUDGET_MS
             await visit.pause_until(BudgetWait(what), at_ms, f"needs {shortfall}")
         return reservation
@@ -203,15 +258,20 @@ class BudgetGuard:
             return None
         claimed = self._claimed
         claimed.claim.check_alive()
-        payer = claimed.head.payer or RunRef(claimed.head.key.id, claimed.head.generation)
         try:
             total = await claimed.claim.retry_store_errors(
-                lambda: self._accounts.reserve(claimed.head, payer, before, max_cost)
+                lambda: self._accounts.reserve(claimed.head, self._payer, before, max_cost)
             )
         except InsufficientBudget as short:
             return str(short)
         await visit.record(BudgetDrawn(claimed.now_ms(), total), durable=False)
         return None
+
+    @property
+    def _payer(self) -> RunRef:
+        """The run on whose account this one draws."""
+        head = self._claimed.head
+        return head.payer or RunRef(head.key.id, head.generation)
 
     @property
     def _uses_account(self) -> bool:

@@ -104,7 +104,9 @@ class ExternalEffects:
         """
         claimed = self._claimed
         claimed.claim.check_alive()
-        payer = await claimed.claim.retry_store_errors(self.budget_guard.open_shared_account)
+        payer = None
+        if wanted.budget is None:
+            payer = await claimed.claim.retry_store_errors(self.budget_guard.open_shared_account)
 
         def start() -> Coroutine[Any, Any, Head]:
             return start_child(

@@ -73,6 +73,9 @@ class VisitChildren:
                 wait = await self._waits.begin(kind, None)
                 await self._poll(id, wait)
                 answer = await self._waits.resolve(wait)
+        if id in self._visit.claimed.execution.slices:
+            with self._visit.remember_loss():
+                await self._visit.external.budget_guard.return_rest()
         report: dict[str, Any] = answer.payload if isinstance(answer, SignalTaken) else {}
         failure = None if report["failure"] is None else Failure(**report["failure"])
         return RunOutcome(report["status"], report["state"], failure)

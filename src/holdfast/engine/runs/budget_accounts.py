@@ -96,8 +96,7 @@ class Accounts:
                     continue
                 if lacking is not None:
                     more = owed  # what is spent is granted first; the loop then asks for the rest
-                if more == NO_SPENDING and grant.is_of_claim(head):
-                    return own
+                # Written even if the grant is enough: a write that lowers it may be on its way.
                 writes = records.draw_writes(head, payer, account, grant, more, token=token)
                 if await self._try_write(head.key, payer, writes, token) and lacking is None:
                     return own + more
@@ -132,6 +131,36 @@ class Accounts:
                     break
         for run in account.waiting:
             await recheck_budget(self._kernel, workers, RunKey(run_key.tenant, run))
+
+    async def return_rest(
+        self, workers: LocalWorkers, head: Head, payer: RunRef, needed: Spending
+    ) -> None:
+        """Return what a run drew beyond what it needs now, and wake the runs that wait for it.
+
+        The journal of the run must say so before: otherwise a later claim would spend it.
+
+        Raises:
+            ClaimLost: a later claim of the run has changed the grant.
+            StoreUnavailable: the outcome of the write is unknown.
+        """
+        run_key = head.key
+        while True:
+            async with self._lock_of(run_key, payer):
+                account, grant = await _read_account(self._kernel, run_key, payer)
+                if grant.is_of_later_claim(head):
+                    raise ClaimLost
+                rest = _excess(grant.own_total(head), needed)
+                if account is None or rest == NO_SPENDING:
+                    return
+                token = self._kernel.ids.new()
+                writes = records.return_rest_writes(
+                    head, payer, account, grant, needed, token=token
+                )
+                if await self._try_write(run_key, payer, writes, token):
+                    break
+        for run in account.waiting:
+            if run != run_key.id:
+                await recheck_budget(self._kernel, workers, RunKey(run_key.tenant, run))
 
     async def fund(self, workers: LocalWorkers, head: Head) -> None:
         """Copy the limits of a run's row to its account, if it has one; wake the waiting runs."""
