@@ -324,7 +324,10 @@ async def start(
 async def signal(
     holdfast: Holdfast, *, id: str, name: str, payload: Any, signal_id: str | None
 ) -> None:
-    """Send the run ID the signal NAME, with a PAYLOAD as JSON (- reads it from standard input)."""
+    """Send the run ID the signal NAME, with a PAYLOAD as JSON (- reads it from standard input).
+
+    Without a PAYLOAD the run gets null.
+    """
     await holdfast.run(id).signal(name, payload, signal_id=signal_id)
     say(f"sent signal {name} to run {id}")
 

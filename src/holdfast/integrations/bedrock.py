@@ -387,4 +387,6 @@ def _service_error(error: Any) -> HoldfastError:
 
 def _check_installed() -> None:
     if find_spec("boto3") is None:
-        raise ModelRefused("Bedrock needs boto3: pip install 'holdfast[aws]'", reason="boto3")
+        raise ModelRefused(
+            "Bedrock needs boto3: install the extra 'aws', or boto3 itself", reason="boto3"
+        )

@@ -84,7 +84,9 @@ class OpenAI:
         timeout_seconds: float = 300.0,
     ) -> None:
         if find_spec("httpx") is None:
-            raise ModelRefused("OpenAI needs httpx: pip install 'holdfast[openai]'", reason="httpx")
+            raise ModelRefused(
+                "OpenAI needs httpx: install the extra 'openai', or httpx itself", reason="httpx"
+            )
         self.name: Final = model
         self._url = f"{_validate_base_url(base_url)}/chat/completions"
         self._is_openai = base_url.rstrip("/") == _OPENAI

@@ -314,7 +314,7 @@ def _import_aws(url: str) -> Any:
         from holdfast.storage.s3 import S3Blobs
     except ImportError as error:
         raise StoreUnusable(
-            f"{url} needs the extra aws: pip install 'holdfast[aws]' ({error})"
+            f"{url} needs boto3 and aiohttp: install the extra 'aws' ({error})"
         ) from error
     return SimpleNamespace(
         DynamoEngine=DynamoEngine, S3Blobs=S3Blobs, template=cloudformation_template

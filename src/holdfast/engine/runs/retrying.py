@@ -31,7 +31,9 @@ async def retry_run(kernel: Kernel, run: RunKey, *, from_node: str | None) -> In
     """
     head = await read_row(kernel, run)
     if head.status not in TROUBLED:
-        raise NotRetryable(f"run {run.id!r} is {head.status}; only a failed run can be retried")
+        raise NotRetryable(
+            f"run {run.id!r} is {head.status}; only a failed or quarantined run can be retried"
+        )
     if kernel.clock.now_ms() >= head.expires_ms:
         raise RunEnded(f"run {run.id!r} failed, and has expired since", status="expired")
     request = RetryRequest(kernel.ids.new(), from_node)
