@@ -307,7 +307,7 @@ async def test_a_retry_from_a_branch_that_is_over_fails_with_a_reason(
             await run.result(timeout=60)
         await run.retry(from_node="b0")
         await house.quiet(worker)
-        with pytest.raises(RunFailed, match="no branch that has this node") as caught:
+        with pytest.raises(RunFailed, match="no open branch has this node") as caught:
             await run.result(timeout=60)
         assert caught.value.kind == "NotRetryable"
 

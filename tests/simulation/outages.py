@@ -136,6 +136,8 @@ class OutageWatch:
         self._tries: Counter[tuple[str, RunKey, int, str]] = Counter()
         # Workers that released a run since they could not use their store, by process.
         self._cut_off: dict[str, str] = {}
+        # The process of each worker that was seen to claim a run.
+        self._process_of: dict[str, str] = {}
         # By their tokens, since either may be sent again later.
         self._claims: set[str | None] = set()
         self._releases: set[str | None] = set()
@@ -185,8 +187,12 @@ class OutageWatch:
         if write.key.sk != HEAD:
             return
         worker, run = write.set.get("owner"), RunKey.parsed(write.key.pk).id
+        if worker is not None:
+            self._process_of[worker] = process.name
         if write.set.get("reason") == "store_unusable":
             row = self._world.truth.item(write.key) or {}
+            if self._process_of.get(row.get("owner", ""), process.name) != process.name:
+                return  # another worker has claimed the run since: the write will be refused
             if write.set["resume_failures"] > row.get("resume_failures", 0):
                 self._fail(f"P6: {process.name} counts against {run} what ails the store")
             if "owner" in row and write.token not in self._releases:

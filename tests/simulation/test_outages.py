@@ -6,6 +6,9 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
+from holdfast.records.keys import RunKey
+from holdfast.storage.operations import WriteItem
+from holdfast.storage.writes import Update
 from tests.simulation.chronicle import Broken
 from tests.simulation.outages import OutageWatch
 
@@ -34,6 +37,30 @@ class _Watched:
     def works(self, *, heard: float, key: str = _KEY) -> None:
         self.now = heard
         self._watch.blob_worked(_WORKER, key)
+
+    def sends(self, process: str, *, token: str, **changes: Any) -> None:
+        key = RunKey("acme", "run-13").head
+        by: Any = SimpleNamespace(name=process)
+        self._watch.sends(by, WriteItem(Update(key=key, set=changes, token=token), "nothing"))
+
+
+def test_a_worker_that_claims_though_it_cannot_use_its_store_is_blamed() -> None:
+    watched = _Watched()
+    watched.sends("w0", token="claim", owner="one")
+    watched.sends("w0", token="release", reason="store_unusable", resume_failures=0)
+    watched.sends("w0", token="again", owner="one")
+    assert [str(broken) for broken in watched.broken] == [
+        "P6: w0 claims run-13, though it cannot use its store"
+    ]
+
+
+def test_a_release_of_a_worker_that_lost_its_claim_blames_no_other_worker() -> None:
+    """Seed 47546408470: the release was refused, and the run was another worker's by then."""
+    watched = _Watched()
+    watched.sends("w0", token="claim", owner="one")
+    watched.sends("w1", token="release", reason="store_unusable", resume_failures=0)
+    watched.sends("w0", token="again", owner="one")
+    assert not watched.broken
 
 
 def test_a_worker_that_goes_on_after_its_patience_is_blamed() -> None:
