@@ -177,7 +177,12 @@ class Calls:
         key = self._records.idempotency_key(call)
         scope_token = self._call_ids.enter_scope(call)
         try:
-            value = await self._run_with_heartbeat(call, request, key)
+            if request.heartbeat_ms is None:
+                value = await run_tool(request, key, self._host.threads)
+            else:
+                value = await self._run_with_heartbeat(
+                    call, request, key, heartbeat_ms=request.heartbeat_ms
+                )
             charged = request.price.charged(value)
             charged.result = await self._host.to_durable(charged.result)
         except PermitUnavailable as later:
@@ -199,15 +204,15 @@ class Calls:
             self._call_ids.leave_scope(scope_token)
         return None
 
-    async def _run_with_heartbeat(self, call: str, request: CallRequest, key: str) -> Any:
-        """Run the tool of a call. A call with a heartbeat fails when the tool sends none in time.
+    async def _run_with_heartbeat(
+        self, call: str, request: CallRequest, key: str, *, heartbeat_ms: int
+    ) -> Any:
+        """Run the tool of a call that must send heartbeats.
 
         Raises:
             HeartbeatTimedOut: the tool sent no heartbeat for ``heartbeat_ms``.
         """
-        if request.heartbeat_ms is None:
-            return await run_tool(request, key, self._host.threads)
-        heartbeat = self._heartbeats[call] = _HeartbeatTimeout(request.heartbeat_ms)
+        heartbeat = self._heartbeats[call] = _HeartbeatTimeout(heartbeat_ms)
         try:
             async with heartbeat.timeout:
                 return await run_tool(request, key, self._host.threads)
@@ -215,7 +220,7 @@ class Calls:
             if not heartbeat.timeout.expired():
                 raise
             raise HeartbeatTimedOut(
-                f"{request.tool.name!r} sent no heartbeat for {request.heartbeat_ms / 1000:g} s"
+                f"{request.tool.name!r} sent no heartbeat for {heartbeat_ms / 1000:g} s"
             ) from None
         finally:
             del self._heartbeats[call]

@@ -209,11 +209,12 @@ async def _call_and_drain(node: Node, state: Any, visit: Visit, threads: NodeThr
 
 
 async def _call(node: Node, state: Any, visit: Visit, threads: NodeThreads) -> Any:
-    context = Context(visit)
+    arguments: tuple[Any, ...] = (state, Context(visit)) if node.takes_context else (state,)
     if not node.is_sync:
-        return await (node.function(state, context) if node.takes_context else node.function(state))
+        return await node.function(*arguments)
     loop = asyncio.get_running_loop()
-    arguments = (state, BlockingContext(context, loop, threads)) if node.takes_context else (state,)
+    if node.takes_context:
+        arguments = (state, BlockingContext(Context(visit), loop, threads))
     call = partial(contextvars.copy_context().run, node.function, *arguments)
     try:
         return await loop.run_in_executor(threads, call)

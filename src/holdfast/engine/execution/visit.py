@@ -7,8 +7,8 @@ that were answered before then return at once, from the journal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
+from types import TracebackType
 from typing import Any, NoReturn, TypeVar
 
 from holdfast.engine.effects.call_ids import CallIds
@@ -133,14 +133,13 @@ class Visit:
         if self._stale or self._pending:
             raise Paused
 
-    @contextmanager
-    def remember_loss(self) -> Generator[None, None, None]:
+    def remember_loss(self) -> _LossMemory:
         """Remember that the run was lost or its journal changed: see `raise_if_paused`."""
-        try:
-            yield
-        except (ClaimLost, JournalConflict) as lost:
-            self._lost_error = lost
-            raise
+        return _LossMemory(self)
+
+    def mark_lost(self, error: BaseException) -> None:
+        """Let the node end with this error, whatever the node's code does with it."""
+        self._lost_error = error
 
     # --- pausing ----------------------------------------------------------------------------------
 
@@ -217,3 +216,26 @@ class Visit:
         except TooLarge as error:
             message = f"the result of node {self.node!r} is too large: {error}"
             raise ResultTooLarge(message, size=error.size, limit=error.limit) from None
+
+
+class _LossMemory:
+    """Tells a visit that the run was lost inside of a ``with`` block.
+
+    A class and not a generator, because every call of a node enters several of these.
+    """
+
+    __slots__ = ("_visit",)
+
+    def __init__(self, visit: Visit) -> None:
+        self._visit = visit
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if isinstance(error, ClaimLost | JournalConflict):
+            self._visit.mark_lost(error)
