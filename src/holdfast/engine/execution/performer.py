@@ -209,12 +209,11 @@ async def _call_and_drain(node: Node, state: Any, visit: Visit, threads: NodeThr
 
 
 async def _call(node: Node, state: Any, visit: Visit, threads: NodeThreads) -> Any:
-    arguments: tuple[Any, ...] = (state, Context(visit)) if node.takes_context else (state,)
+    context = Context(visit) if node.takes_context else None
     if not node.is_sync:
-        return await node.function(*arguments)
+        return await (node.function(state) if context is None else node.function(state, context))
     loop = asyncio.get_running_loop()
-    if node.takes_context:
-        arguments = (state, BlockingContext(Context(visit), loop, threads))
+    arguments = (state,) if context is None else (state, BlockingContext(context, loop, threads))
     call = partial(contextvars.copy_context().run, node.function, *arguments)
     try:
         return await loop.run_in_executor(threads, call)
