@@ -132,6 +132,16 @@ async def test_the_same_start_twice_is_one_run(house: House) -> None:
             await hf.start(graph, {"text": "other"}, id="doc-42")
 
 
+async def test_the_same_start_twice_at_once_writes_nothing(house: House) -> None:
+    hf, graph = house.open(), noting()
+    async with house.worker(hf, graph):
+        starts = (hf.start(graph, {"text": "go"}, id="doc-42") for _ in range(3))
+        runs = await asyncio.gather(*starts)
+        assert entered == ["doc-42"]
+        assert written(hf) == 0
+        assert {run.id for run in runs} == {"doc-42"}
+
+
 async def test_another_input_while_it_is_in_memory_is_refused(house: House) -> None:
     gate = Gate()
     graph = Graph("gated", Notes, durability="on_pause")

@@ -6,6 +6,7 @@ and its start is acknowledged only then.
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from typing import Any
 
@@ -43,6 +44,8 @@ class RunLauncher:
         self._workers = workers
         # Runs whose start is not acknowledged: they exist only in memory.
         self._in_memory: dict[RunKey, InMemoryRun] = {}
+        # Runs of which a caller finds out whether they exist, before it starts them in memory.
+        self._undecided: dict[RunKey, asyncio.Event] = {}
 
     async def start(
         self, graph: Program, input: Any, request: starting.StartRequest
@@ -55,6 +58,9 @@ class RunLauncher:
                 another user.
             SessionBusy: another run of its session is open, and the request says not to wait.
         """
+        # Without this wait, a second caller would get no slot, and would write the run.
+        while undecided := self._undecided.get(request.run):
+            await undecided.wait()
         if request.run in self._in_memory:
             return await self._join_start(graph, input, request)
         in_memory = request.on_pause and _can_stay_in_memory(request)
@@ -87,13 +93,17 @@ class RunLauncher:
         *,
         owner: str,
     ) -> LaunchedRun:
-        started = await starting.start_in_memory(self._kernel, graph, input, request, owner=owner)
+        self._undecided[request.run] = decided = asyncio.Event()
+        try:
+            started = await starting.start_in_memory(
+                self._kernel, graph, input, request, owner=owner
+            )
+        finally:
+            del self._undecided[request.run]
+            decided.set()
         in_memory = None if started.loaded is None else started.loaded.in_memory
         if in_memory is None:
             return LaunchedRun(request.run, graph)
-        if request.run in self._in_memory:  # another caller was faster
-            slot.release()
-            return await self._join_start(graph, input, request)
         # It stays listed until it is acknowledged, even if this caller is cancelled before.
         self._in_memory[request.run] = in_memory
         in_memory.add_done_callback(lambda: self._in_memory.pop(request.run))
