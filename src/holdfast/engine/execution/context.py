@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from holdfast.engine.effects.call_host import CallRequest
 from holdfast.engine.effects.call_options import (
     NO_OPTIONS,
-    BlockingCaller,
     Caller,
     CallOptions,
     admitted_options,
@@ -18,7 +16,6 @@ from holdfast.engine.effects.call_options import (
 )
 from holdfast.engine.effects.calls import Calls
 from holdfast.engine.effects.invocations import Invocation, admitted_fallback, invoke_models
-from holdfast.engine.execution.node_threads import NodeThreads
 from holdfast.engine.execution.visit import Visit
 from holdfast.engine.execution.visit_calls import VisitCalls
 from holdfast.engine.execution.visit_children import VisitChildren
@@ -39,9 +36,7 @@ from holdfast.model.quota import Quota
 from holdfast.model.signals import SignalName
 from holdfast.model.wait import SignalWait, TimerWait
 
-__all__ = ["BlockingChild", "BlockingContext", "Child", "Context"]
-
-T = TypeVar("T")
+__all__ = ["Child", "Context"]
 
 _SHARE_DEFAULT = days(1)
 
@@ -49,8 +44,9 @@ _SHARE_DEFAULT = days(1)
 class Context:
     """What a node knows of its run, and how it makes calls, waits and starts children."""
 
-    def __init__(self, visit: Visit) -> None:
+    def __init__(self, visit: Visit, blocking: Callable[[Context, Visit], object]) -> None:
         self._visit = visit
+        self._blocking = blocking
         self._waits = VisitWaits(visit)
         self._children = VisitChildren(visit, self._waits)
         self._call_host = VisitCalls(visit, self._waits)
@@ -160,12 +156,9 @@ class Context:
         kwargs: Mapping[str, Any],
         options: CallOptions,
     ) -> Coroutine[Any, Any, Any]:
-        tool, handed = contract_of(function), self
+        tool = contract_of(function)
         if kwargs or tool.at_most_once:
             check_arguments(tool, args, kwargs)
-        if tool.plain:
-            loop = asyncio.get_running_loop()
-            handed = BlockingContext(self, loop, self._call_host.threads)
         asked = CallRequest(
             tool=tool,
             args=args,
@@ -174,7 +167,7 @@ class Context:
             retry=options.retry or tool.retry,
             timeout_ms=tool.timeout_ms if options.timeout_ms is None else options.timeout_ms,
             heartbeat_ms=options.heartbeat_ms,
-            context=handed,
+            context=self._blocking(self, self._visit) if tool.plain else self,
             quota=options.quota or tool.quota,
         )
         return self._calls.call(self._calls.next_id(tool.name, options.key), asked)
@@ -389,106 +382,3 @@ class Child:
 
     def __repr__(self) -> str:
         return f"<child {self.id!r}>"
-
-
-class BlockingContext:
-    """The context of a node that is a plain function: its methods block the node's thread."""
-
-    def __init__(
-        self, context: Context, loop: asyncio.AbstractEventLoop, threads: NodeThreads
-    ) -> None:
-        self._context = context
-        self._loop = loop
-        self._threads = threads
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._context, name)
-
-    def call(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Do as `Context.call` does."""
-        return self._run_blocking(self._context.call(function, *args, **kwargs))
-
-    def with_options(
-        self,
-        *,
-        key: str | None = None,
-        retry: Retry | None = None,
-        timeout: Duration | None = None,
-        quota: Quota | None = None,
-        heartbeat: Duration | None = None,
-    ) -> BlockingCaller:
-        """Do as `Context.with_options` does."""
-        caller = self._context.with_options(
-            key=key, retry=retry, timeout=timeout, quota=quota, heartbeat=heartbeat
-        )
-        return BlockingCaller(caller, self._run_blocking)
-
-    def heartbeat(self) -> None:
-        """Do as `Context.heartbeat` does."""
-        self._loop.call_soon_threadsafe(self._context.heartbeat)
-
-    def model(self, name: str, messages: Any, **options: Any) -> Answer:
-        """Do as `Context.model` does."""
-        return self._run_blocking(self._context.model(name, messages, **options))
-
-    def wait(self, condition: SignalName, *, max_wait: Duration | None = None) -> Any:
-        """Do as `Context.wait` does."""
-        return self._run_blocking(self._context.wait(condition, max_wait=max_wait))
-
-    def sleep(self, duration: Duration) -> None:
-        """Do as `Context.sleep` does."""
-        return self._run_blocking(self._context.sleep(duration))
-
-    def start(
-        self,
-        graph: Program,
-        input: Any = None,
-        *,
-        id: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        pool: str | None = None,
-        budget: Budget | None = None,
-    ) -> BlockingChild:
-        """Do as `Context.start` does."""
-        start = self._context.start(graph, input, id=id, labels=labels, pool=pool, budget=budget)
-        return BlockingChild(self, self._run_blocking(start))
-
-    def run(
-        self,
-        graph: Program,
-        input: Any = None,
-        *,
-        id: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        pool: str | None = None,
-        budget: Budget | None = None,
-    ) -> Any:
-        """Do as `Context.run` does."""
-        return self.start(graph, input, id=id, labels=labels, pool=pool, budget=budget).result()
-
-    def child(self, id: str, graph: Program | None = None) -> BlockingChild:
-        """Do as `Context.child` does."""
-        return BlockingChild(self, self._context.child(id, graph))
-
-    def result_of(self, child: Child) -> Any:
-        """Do as `Context.result_of` does."""
-        return self._run_blocking(self._context.result_of(child))
-
-    def _run_blocking(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        # What it waits for may be another plain function, which needs a thread.
-        with self._threads.blocked():
-            return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
-
-
-class BlockingChild:
-    """A run that a plain function started."""
-
-    def __init__(self, context: BlockingContext, child: Child) -> None:
-        self._context = context
-        self._child = child
-        self.id = child.id
-        """The id of the run."""
-
-    def result(self) -> Any:
-        """Do as `Child.result` does."""
-        return self._context.result_of(self._child)

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, TypeAlias, cast
 
 from holdfast.clock import Clock
-from holdfast.engine.execution.context import BlockingContext, Context
+from holdfast.engine.execution.blocking_context import BlockingContext, context_of
 from holdfast.engine.execution.journal_session import JournalConflict
 from holdfast.engine.execution.node_threads import NodeThreads
 from holdfast.engine.execution.visit import Paused, Visit, VisitClosed
@@ -122,7 +122,7 @@ async def _invoke_task(
         raise UnknownTask(
             f"task {effect.task!r:.80} is not registered: pass it to Holdfast(tasks={{…}})"
         )
-    caller = Context(visit).with_options(
+    caller = context_of(visit).with_options(
         timeout=_duration(effect.timeout_ms), heartbeat=_duration(effect.heartbeat_ms)
     )
     return await caller.call(task, *effect.args, **effect.kwargs)
@@ -131,7 +131,7 @@ async def _invoke_task(
 async def _wait_until(
     effect: WaitUntil, program: Program, execution: Execution, visit: Visit
 ) -> None:
-    await Context(visit).sleep(timedelta(milliseconds=max(effect.at_ms - visit.now_ms(), 0)))
+    await context_of(visit).sleep(timedelta(milliseconds=max(effect.at_ms - visit.now_ms(), 0)))
 
 
 async def _wait_for_token(
@@ -139,13 +139,13 @@ async def _wait_for_token(
 ) -> Any:
     deadline_ms = effect.deadline_ms
     left_ms = None if deadline_ms is None else max(deadline_ms - visit.now_ms(), 0)
-    return await Context(visit).wait(SignalName(effect.token), max_wait=_duration(left_ms))
+    return await context_of(visit).wait(SignalName(effect.token), max_wait=_duration(left_ms))
 
 
 async def _run_child(
     effect: RunChild, program: Program, execution: Execution, visit: Visit
 ) -> dict[str, Any]:
-    context = Context(visit)
+    context = context_of(visit)
     child = await context.start(effect.program, effect.input, id=effect.id)
     return await context.child(child.id).result()  # without its program: the durable form
 
@@ -209,11 +209,11 @@ async def _call_and_drain(node: Node, state: Any, visit: Visit, threads: NodeThr
 
 
 async def _call(node: Node, state: Any, visit: Visit, threads: NodeThreads) -> Any:
-    context = Context(visit) if node.takes_context else None
+    context = context_of(visit) if node.takes_context else None
     if not node.is_sync:
         return await (node.function(state) if context is None else node.function(state, context))
     loop = asyncio.get_running_loop()
-    arguments = (state,) if context is None else (state, BlockingContext(context, loop, threads))
+    arguments = (state,) if context is None else (state, BlockingContext(context, visit))
     call = partial(contextvars.copy_context().run, node.function, *arguments)
     try:
         return await loop.run_in_executor(threads, call)
