@@ -29,6 +29,7 @@ from holdfast.model.run import (
     RunPage,
     SessionQueueEntry,
     TextPiece,
+    WaitPage,
 )
 from holdfast.model.signals import signal
 from holdfast.model.spending import Spending
@@ -66,6 +67,7 @@ __all__ = [
     "SweepProgress",
     "TextPiece",
     "Tool",
+    "WaitPage",
     "Worker",
     "WorkerHealth",
     "WorkerOptions",

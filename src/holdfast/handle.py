@@ -11,7 +11,7 @@ from msgspec import UNSET
 from holdfast.engine.client.awaiting import RunOutcomes
 from holdfast.engine.client.process_workers import ProcessWorkers
 from holdfast.engine.effects.resources import Resources
-from holdfast.engine.history import events, text_stream
+from holdfast.engine.history import events, states, text_stream
 from holdfast.engine.history.children import list_children
 from holdfast.engine.history.cursors import parse_event_cursor, parse_text_cursor
 from holdfast.engine.history.views import run_of
@@ -36,7 +36,7 @@ from holdfast.model.budget import Budget
 from holdfast.model.durations import Duration, milliseconds_of
 from holdfast.model.names import validated_name
 from holdfast.model.program import Program
-from holdfast.model.run import HistoryEntry, HistoryPage, Run, RunEntry, TextPiece
+from holdfast.model.run import HistoryEntry, HistoryPage, Run, RunEntry, TextPiece, WaitPage
 from holdfast.model.spending import NO_SPENDING, Spending
 from holdfast.records.head import ENDED
 from holdfast.records.keys import RunKey
@@ -112,6 +112,51 @@ class RunHandle:
         await self._workers.wait_for_exit(self._key)
         head = await read_row(self._kernel, self._key)
         return run_of(head, user=await self._kernel.bind_user_hash(head))
+
+    async def input(self) -> Any:
+        """Return the input of the run, with the default values of fields that were left out.
+
+        Its type is that of `result`.
+
+        Raises:
+            RunNotFound: there is no such run, or its journal is deleted.
+        """
+        await self._workers.wait_for_exit(self._key)
+        return self._typed(await states.read_input(self._kernel, self._key))
+
+    async def state(self, *, at: str | None = None, branch: str = "") -> Any:
+        """Return the state of the run after its last finished node, whatever its status.
+
+        With the cursor of a history entry as ``at``, return the state after that entry. With a
+        ``branch``, return the state as that branch sees it, in its stored form. Otherwise the type
+        of the state is that of `result`.
+
+        Raises:
+            RunNotFound: there is no such run, or its journal is deleted.
+            InvalidQuery: ``at`` is not a cursor of this run's history, or there is no such branch.
+            InvalidState: the state does not fit the type; a handle from `Holdfast.run` without a
+                graph returns it in its stored form.
+        """
+        cursor = parse_event_cursor(at, field="at")
+        if not isinstance(branch, str):
+            raise InvalidRequest(f"branch must be a string, got {branch!r:.80}", field="branch")
+        if self._outcome is not None and cursor is None and not branch:
+            return self._typed(self._outcome.state)
+        await self._workers.wait_for_exit(self._key)
+        state = await states.read_state(self._kernel, self._key, at=cursor, branch=branch)
+        return state if branch else self._typed(state)
+
+    async def waits(self, *, limit: int = 100, cursor: str | None = None) -> WaitPage:
+        """Return a page of everything that the run waits for, the longest wait first.
+
+        Raises:
+            RunNotFound: there is no such run, or its journal is deleted.
+            InvalidQuery: the limit is not from 1 to 1,000, or the cursor is not one of a list of
+                waits.
+        """
+        limit = validated_limit(limit)
+        await self._workers.wait_for_exit(self._key)
+        return await states.read_waits(self._kernel, self._key, limit=limit, cursor=cursor)
 
     async def children(self) -> list[RunEntry]:
         """Return the runs that this run started, the oldest first.
@@ -302,6 +347,10 @@ class RunHandle:
         name = validated_name(call, "call")
         await self._workers.wait_for_exit(self._key)
         await ambiguity.resolve_call(self._kernel, self._workers, self._key, name, resolution)
+
+    def _typed(self, state: dict[str, Any]) -> Any:
+        """Return a stored state in the type of the graph's state, if the graph is known."""
+        return state if self._graph is None else self._graph.check().result(state)
 
     async def _drop_cached_head(self) -> None:
         """Forget the cached row of the run, which is about to change."""

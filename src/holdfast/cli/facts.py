@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -14,6 +14,7 @@ from holdfast.model.event import Failure
 from holdfast.model.run import HistoryEntry, Run, RunEntry, SessionQueueEntry
 from holdfast.model.spending import NANODOLLARS_PER_DOLLAR, NO_SPENDING
 from holdfast.model.wait import BudgetWait, Wait
+from holdfast.records.head import ROW_WAITS_MAX
 
 __all__ = [
     "budget_needs",
@@ -21,13 +22,17 @@ __all__ = [
     "entry_of",
     "facts_of",
     "money_facts",
+    "result_facts",
     "row_of",
     "run_lines",
     "session_queue_lines",
     "show_entries",
+    "wait_lines",
+    "wait_of",
 ]
 
 _DETAILS_MAX = 160
+_RESULT_MAX = 500
 # Fields that are shown even if they are empty: an empty answer is an answer.
 _ANSWERS = ("payload", "result")
 _FOR_MACHINES = ("digest", "kinds")
@@ -68,13 +73,28 @@ def session_queue_lines(entries: list[SessionQueueEntry]) -> Iterable[str]:
 def row_of(row: Run) -> dict[str, Any]:
     """Return a run's row as a dict, with times in ISO 8601."""
     shown = _readable_fields(msgspec.structs.asdict(row))
-    return {
-        **shown,
-        "waits": [
-            {"kind": wait.kind.tag, **_readable_fields(msgspec.structs.asdict(wait))}
-            for wait in row.waits
-        ],
-    }
+    return {**shown, "waits": [wait_of(wait) for wait in row.waits]}
+
+
+def wait_of(wait: Wait) -> dict[str, Any]:
+    """Return a wait as a dict, with its kind, and with times in ISO 8601."""
+    return {"kind": wait.kind.tag, **_readable_fields(msgspec.structs.asdict(wait))}
+
+
+def wait_lines(waits: Sequence[Wait]) -> Iterable[str]:
+    """Return waits as lines of a table."""
+    if not waits:
+        return ()
+    return columns([("BRANCH", "WAITS FOR"), *((wait.branch, _wait_text(wait)) for wait in waits)])
+
+
+def result_facts(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the result of a run in one line, if it is among the values."""
+    if values.get("result") is not None:
+        result = compact(values["result"])
+        if len(result) > _RESULT_MAX:
+            result = result[: _RESULT_MAX - 1] + "… (--state shows all of it)"
+        yield "result", result
 
 
 def facts_of(row: Run) -> Iterator[tuple[str, str]]:
@@ -88,6 +108,8 @@ def facts_of(row: Run) -> Iterator[tuple[str, str]]:
         yield "paused for", row.reason
     for wait in row.waits:
         yield "waits for", _wait_text(wait)
+    if len(row.waits) >= ROW_WAITS_MAX:
+        yield "", "there may be more: holdfast run waits"
     if row.due_at is not None:
         yield "due", utc(row.due_at)
     if row.owner is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar, get_args
@@ -16,10 +17,13 @@ from holdfast.cli.effects import ambiguous, budget, resolve
 from holdfast.cli.facts import (
     entry_of,
     facts_of,
+    result_facts,
     row_of,
     run_lines,
     session_queue_lines,
     show_entries,
+    wait_lines,
+    wait_of,
 )
 from holdfast.cli.failures import show_errors
 from holdfast.cli.opening import with_holdfast
@@ -37,6 +41,7 @@ from holdfast.cli.targets import FORMS, load_graph
 from holdfast.cli.text import columns, compact, pretty, say, utc
 from holdfast.display import printable
 from holdfast.engine.runs.argument_checks import LIMIT_MAX
+from holdfast.errors import RunNotFound
 from holdfast.graph import Graph
 from holdfast.handle import RunHandle
 from holdfast.model.budget import Budget
@@ -86,18 +91,70 @@ async def list_runs(
         say(f"there may be more: --cursor '{page.cursor}'", err=True)
 
 
-@run.command(epilog=example("holdfast run show doc-42"))
+@run.command(epilog=example("holdfast run show doc-42", "holdfast run show doc-42 --state"))
 @click.argument("id")
+@click.option("--state", "with_state", is_flag=True, help="Show the state of the run, too.")
+@click.option("--at", metavar="CURSOR", help="With --state: after this entry of the history.")
+@click.option("--branch", default="", help="With --state: as this branch sees it.")
+@click.option("--input", "with_input", is_flag=True, help="Show the input of the run, too.")
 @json_option
 @with_holdfast()
-async def show(holdfast: Holdfast, *, id: str, as_json: bool) -> None:
-    """Show the status of the run ID, why it is paused, and what it has used."""
-    row = await holdfast.run(id).get()
+async def show(
+    holdfast: Holdfast,
+    *,
+    id: str,
+    with_state: bool,
+    at: str | None,
+    branch: str,
+    with_input: bool,
+    as_json: bool,
+) -> None:
+    """Show the status of the run ID, why it is paused, what it has used, and its result.
+
+    --state shows what the run holds after its last finished node, whatever its status.
+    """
+    if (at is not None or branch) and not with_state:
+        raise click.UsageError("--at and --branch need --state")
+    handle = holdfast.run(id)
+    row = await handle.get()
+    values: dict[str, Any] = {}
+    if with_input:
+        values["input"] = await handle.input()
+    if with_state:
+        values["state"] = await handle.state(at=at, branch=branch)
+    elif row.status == "finished":
+        values["result"] = await _read_result(handle)
     if as_json:
-        click.echo(pretty(row_of(row)))
+        click.echo(pretty({**row_of(row), **values}))
         return
-    for line in columns(list(facts_of(row))):
+    for line in columns([*facts_of(row), *result_facts(values)]):
         click.echo(line)
+    for name, value in values.items():
+        if name != "result":
+            click.echo(f"\n{name}:\n{pretty(value)}")
+
+
+@run.command(epilog=example("holdfast run waits doc-42"))
+@click.argument("id")
+@click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=100, show_default=True)
+@click.option("--cursor", help="Continue where another list ended.")
+@json_option
+@with_holdfast()
+async def waits(
+    holdfast: Holdfast, *, id: str, limit: int, cursor: str | None, as_json: bool
+) -> None:
+    """List everything that the run ID waits for, the longest wait first."""
+    page = await holdfast.run(id).waits(limit=limit, cursor=cursor)
+    if as_json:
+        found = [wait_of(wait) for wait in page.waits]
+        click.echo(pretty({"waits": found, "cursor": page.cursor}))
+        return
+    for line in wait_lines(page.waits):
+        click.echo(line)
+    if not page.waits:
+        click.echo("no waits", err=True)
+    if page.cursor is not None:
+        say(f"there are more: --cursor {page.cursor}", err=True)
 
 
 @run.command(epilog=example("holdfast run history doc-42 --json"))
@@ -124,6 +181,13 @@ async def history(
         click.echo("no entries", err=True)
     if cursor is not None:
         say(f"there may be more: --cursor {cursor}", err=True)
+
+
+async def _read_result(handle: RunHandle) -> Any:
+    """Return the result of a finished run; None if it is no longer stored."""
+    with suppress(RunNotFound):
+        return await handle.state()
+    return None
 
 
 async def _read_pages(

@@ -22,6 +22,7 @@ __all__ = [
     "SessionQueueEntry",
     "Status",
     "TextPiece",
+    "WaitPage",
 ]
 
 Status: TypeAlias = Literal[
@@ -76,7 +77,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """Why it is paused: signal, timer, retry, ambiguous, quota, budget, scheduled, queued,
     draining, newer_version, resume_failed, store_unusable."""
     waits: tuple[Wait, ...]
-    """What the run waits for."""
+    """What the run waits for: at most eight waits. `RunHandle.waits` has all of them."""
     due_at: datetime | None
     """When the run can be claimed; None while a worker owns it, and after its end."""
     owner: str | None
@@ -157,6 +158,14 @@ class HistoryPage(msgspec.Struct, frozen=True):
     entries: list[HistoryEntry]
     cursor: str | None
     """Pass it to read the next page, which may be empty; None at the end."""
+
+
+class WaitPage(msgspec.Struct, frozen=True):
+    """A page of what a run waits for, the longest wait first."""
+
+    waits: list[Wait]
+    cursor: str | None
+    """Pass it to read the next page; None at the end."""
 
 
 class TextPiece(msgspec.Struct, frozen=True, kw_only=True):

@@ -192,10 +192,11 @@ def journal_range(generation: str, position: int = 0) -> Between:
     return Between(f"J#{generation}#{position:08d}", f"J#{generation}#{SORTS_LAST}")
 
 
-def records_range(generation: str, position: int) -> Between:
-    """Return the range of a run's records from a position, without its inbox."""
+def records_range(generation: str, position: int, last: int | None = None) -> Between:
+    """Return the range of a run's records from a position to the last one, without its inbox."""
     # The inbox starts with a letter, and ":" sorts between digits and letters.
-    return Between(f"J#{generation}#{position:08d}", f"J#{generation}#:")
+    end = ":" if last is None else f"{last:08d}"
+    return Between(f"J#{generation}#{position:08d}", f"J#{generation}#{end}")
 
 
 def inbox_range(generation: str) -> Between:

@@ -12,7 +12,7 @@ from msgspec import UNSET
 from holdfast.handle import RunHandle as AsyncRunHandle
 from holdfast.model.budget import Budget
 from holdfast.model.durations import Duration
-from holdfast.model.run import HistoryEntry, HistoryPage, Run, RunEntry, TextPiece
+from holdfast.model.run import HistoryEntry, HistoryPage, Run, RunEntry, TextPiece, WaitPage
 from holdfast.model.spending import Spending
 from holdfast.portal import Portal
 
@@ -59,6 +59,41 @@ class RunHandle:
             RunNotFound: there is no such run.
         """
         return self._portal.call(self._handle.get)
+
+    def input(self) -> Any:
+        """Return the input of the run, with the default values of fields that were left out.
+
+        Its type is that of `result`.
+
+        Raises:
+            RunNotFound: there is no such run, or its journal is deleted.
+        """
+        return self._portal.call(self._handle.input)
+
+    def state(self, *, at: str | None = None, branch: str = "") -> Any:
+        """Return the state of the run after its last finished node, whatever its status.
+
+        With the cursor of a history entry as ``at``, return the state after that entry. With a
+        ``branch``, return the state as that branch sees it, in its stored form. Otherwise the type
+        of the state is that of `result`.
+
+        Raises:
+            RunNotFound: there is no such run, or its journal is deleted.
+            InvalidQuery: ``at`` is not a cursor of this run's history, or there is no such branch.
+            InvalidState: the state does not fit the type; a handle from `Holdfast.run` without a
+                graph returns it in its stored form.
+        """
+        return self._portal.call(self._handle.state, at=at, branch=branch)
+
+    def waits(self, *, limit: int = 100, cursor: str | None = None) -> WaitPage:
+        """Return a page of everything that the run waits for, the longest wait first.
+
+        Raises:
+            RunNotFound: there is no such run, or its journal is deleted.
+            InvalidQuery: the limit is not from 1 to 1,000, or the cursor is not one of a list of
+                waits.
+        """
+        return self._portal.call(self._handle.waits, limit=limit, cursor=cursor)
 
     def children(self) -> list[RunEntry]:
         """Return the runs that this run started, the oldest first.

@@ -37,12 +37,28 @@ from holdfast.records.keys import (
 )
 from holdfast.storage import Between
 
-__all__ = ["LoadedRun", "load_journal", "load_run", "new_run", "read_inbox"]
+__all__ = [
+    "JournalPoint",
+    "LoadedRun",
+    "load_input",
+    "load_journal",
+    "load_journal_until",
+    "load_run",
+    "new_run",
+    "read_inbox",
+]
 
 # How many bytes of packed records are in memory at a time, unless one record alone has more.
 _BATCH_BYTES_MAX = 8 * 1024**2
 # How many bytes are unpacked before other tasks get the event loop.
 _BYTES_PER_YIELD = 1024**2
+
+
+class JournalPoint(msgspec.Struct, frozen=True):
+    """An event of a journal: the position of its record, and its index in the record."""
+
+    position: int
+    index: int
 
 
 class LoadedRun(msgspec.Struct):
@@ -79,7 +95,8 @@ async def load_run(kernel: Kernel, head: Head) -> LoadedRun:
     Raises:
         JournalDamaged: a record is missing or cannot be read.
     """
-    return await _load_range(kernel, head, journal_range(head.generation, head.snapshot))
+    where = journal_range(head.generation, head.snapshot)
+    return await _load_range(kernel, head, where, first=head.snapshot)
 
 
 async def load_journal(kernel: Kernel, head: Head) -> LoadedRun:
@@ -88,12 +105,40 @@ async def load_journal(kernel: Kernel, head: Head) -> LoadedRun:
     Raises:
         JournalDamaged: a record is missing or cannot be read.
     """
-    return await _load_range(kernel, head, records_range(head.generation, head.snapshot))
+    where = records_range(head.generation, head.snapshot)
+    return await _load_range(kernel, head, where, first=head.snapshot)
 
 
-async def _load_range(kernel: Kernel, head: Head, where: Between) -> LoadedRun:
+async def load_journal_until(kernel: Kernel, head: Head, until: JournalPoint) -> LoadedRun | None:
+    """Read a run's journal up to and including an event; return None if there is no such event.
+
+    It starts at the last snapshot if that is not later. Otherwise it starts at the input, or at the
+    first snapshot that is still stored: an extended run loses its oldest records.
+
+    Raises:
+        JournalDamaged: a record is missing or cannot be read.
+    """
+    first = head.snapshot if head.snapshot <= until.position else 0
+    where = records_range(head.generation, first, until.position)
+    loaded = await _load_range(kernel, head, where, first=first, until=until)
+    return loaded if loaded.extent.position == until.position + 1 else None
+
+
+async def load_input(kernel: Kernel, head: Head) -> dict[str, Any]:
+    """Return the input of a run, with the values of fields that the caller left out.
+
+    Raises:
+        JournalDamaged: it is missing or cannot be read.
+    """
+    where = records_range(head.generation, 0, 0)
+    return (await _load_range(kernel, head, where, first=0)).execution.state
+
+
+async def _load_range(
+    kernel: Kernel, head: Head, where: Between, *, first: int, until: JournalPoint | None = None
+) -> LoadedRun:
     loaded: LoadedRun | None = None
-    if not head.snapshot and head.input is not None:
+    if not first and head.input is not None:
         loaded = await _unpack_input(kernel, head, head.input)
     batch: list[dict[str, Any]] = []
     inbox: list[Signal] = []
@@ -101,18 +146,19 @@ async def _load_range(kernel: Kernel, head: Head, where: Between) -> LoadedRun:
     async for item in kernel.journals.query_all(head.key.pk, where):
         if is_inbox(item["SK"]):
             # Records sort before the inbox, so all taken signals are known here.
-            loaded, batch = await _apply_records(kernel, head, loaded, batch), []
+            loaded, batch = await _apply_records(kernel, head, loaded, batch, first=first), []
             blobs = blobs or "blob" in item
             inbox += _untaken_signals(head, item, () if loaded is None else loaded.execution.taken)
             continue
         size += content_of(item).size
         if size > _BATCH_BYTES_MAX:
-            loaded, batch = await _apply_records(kernel, head, loaded, batch), []
+            loaded = await _apply_records(kernel, head, loaded, batch, first=first, until=until)
+            batch = []
             size = content_of(item).size
         batch.append(item)
-    loaded = await _apply_records(kernel, head, loaded, batch)
+    loaded = await _apply_records(kernel, head, loaded, batch, first=first, until=until)
     if loaded is None:
-        missing = f"record {head.snapshot}" if head.snapshot else "the input"
+        missing = f"record {first}" if first else "the input"
         raise JournalDamaged(f"{missing} of run {head.key.id!r} is missing")
     loaded.inbox = inbox
     loaded.extent = msgspec.structs.replace(loaded.extent, blobs=loaded.extent.blobs or blobs)
@@ -120,7 +166,13 @@ async def _load_range(kernel: Kernel, head: Head, where: Between) -> LoadedRun:
 
 
 async def _apply_records(
-    kernel: Kernel, head: Head, loaded: LoadedRun | None, items: Sequence[dict[str, Any]]
+    kernel: Kernel,
+    head: Head,
+    loaded: LoadedRun | None,
+    items: Sequence[dict[str, Any]],
+    *,
+    first: int,
+    until: JournalPoint | None = None,
 ) -> LoadedRun | None:
     """Return the run after some more records; their blobs are read concurrently."""
     if not items:
@@ -141,7 +193,12 @@ async def _apply_records(
             loaded.extent = extent_with_content(loaded.extent, content)
         else:
             events = await unpack_payload(kernel, data, unpack_events)
-            loaded = _with_record(head, loaded, position, content, events)
+            if until is not None and position == until.position:
+                if until.index >= len(events):
+                    return loaded
+                events = events[: until.index + 1]
+            expected = first if loaded is None else loaded.extent.position
+            loaded = _with_record(head, loaded, position, content, events, expected=expected)
             loaded.plain_bytes += plain_bytes(data)
     return loaded
 
@@ -153,12 +210,19 @@ async def _unpack_input(kernel: Kernel, head: Head, data: bytes) -> LoadedRun:
 
 
 def _with_record(
-    head: Head, loaded: LoadedRun | None, position: int, content: Content, events: list[Event]
+    head: Head,
+    loaded: LoadedRun | None,
+    position: int,
+    content: Content,
+    events: list[Event],
+    *,
+    expected: int,
 ) -> LoadedRun:
     """Return the run after one more record; the first record read may be its snapshot."""
-    expected = head.snapshot if loaded is None else loaded.extent.position
     first = events[0] if events else None
-    if position != expected or (loaded is None and not isinstance(first, Snapshot)):
+    # Records before the last snapshot may have expired. The next one that is left has a snapshot.
+    resumes = isinstance(first, Snapshot) and expected <= position <= head.snapshot
+    if not resumes and (position != expected or loaded is None):
         raise JournalDamaged(f"record {expected} of run {head.key.id!r} is missing")
     if isinstance(first, Snapshot):
         extent, read = JournalExtent(position, first.size, first.blobs), 0
