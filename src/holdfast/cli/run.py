@@ -276,7 +276,8 @@ async def queue(holdfast: Holdfast, *, session: str, user: str | None, as_json: 
     for line in session_queue_lines(entries):
         click.echo(line)
     if not entries:
-        click.echo("no runs", err=True)
+        of_user = "of that user" if user is not None else "without a user (--user names one)"
+        click.echo(f"no open runs in the session {of_user}", err=True)
 
 
 @run.command(epilog=example("holdfast run children doc-42"))

@@ -125,18 +125,21 @@ async def sweep(url: str, older_than_days: float, dry_run: bool) -> None:
 
     It can be repeated after an interruption. Run it now and then; it is never urgent.
     """
-    done = "to be deleted" if dry_run else "deleted"
+    done, before = "to be deleted" if dry_run else "deleted", ""
     async with open_store(url, make=False) as opened:
         holdfast = Holdfast(url, store=opened)
         async for progress in holdfast.sweep_blobs(
             older_than=days(older_than_days), dry_run=dry_run
         ):
-            click.echo(
+            line = (
                 f"{progress.blobs} blobs seen, {progress.deleted} {done} ({progress.freed} runs), "
                 f"{progress.kept} runs kept, {progress.young} too young, "
                 f"{progress.foreign} foreign blobs, "
                 f"{progress.leftovers} leftovers removed"
             )
+            if line != before:
+                click.echo(line)
+            before = line
 
 
 @store.command(epilog=_SHARDS_EXAMPLE + _ADDRESSES)
