@@ -99,3 +99,10 @@ def test_what_a_program_notes_lasts_for_one_visit_and_is_stored_only_if_there_is
     assert after.notes == {}
     assert b"noted" not in snapshot(after, 1, size=0, blobs=False).fold
     assert folded(noted, [Failed(5, Failure("E")), Rerouted(6, None, "retried", "r")]).notes == {}
+
+
+def test_the_bytes_of_a_snapshot_do_not_depend_on_the_order_of_a_set() -> None:
+    taken = frozenset({("go", f"id-{number}") for number in range(20)})
+    known = Execution(state={}, seed="", node="a", taken=taken)
+    raw = msgspec.msgpack.decode(snapshot(known, 1, size=0, blobs=False).fold)
+    assert raw["taken"] == [["go", id] for id in sorted(f"id-{number}" for number in range(20))]

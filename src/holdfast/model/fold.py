@@ -71,7 +71,9 @@ def snapshot(execution: Execution, at_ms: int, *, size: int, blobs: bool) -> Sna
     Raises:
         TypeError, ValueError, OverflowError: a value of the state cannot be encoded.
     """
-    return Snapshot(at_ms, _encoder.encode(execution), size, blobs)
+    # Sorted, so that the size of a snapshot does not depend on the hash seed of the process.
+    ordered = msgspec.structs.replace(execution, taken=tuple(sorted(execution.taken)))
+    return Snapshot(at_ms, _encoder.encode(ordered), size, blobs)
 
 
 def restored(snapshot: Snapshot) -> Execution:
