@@ -42,9 +42,8 @@ def formatted_trace(error: BaseException, *, engine_frames: bool) -> str:
             each, is_ours = left.pop()
             seen += 1
             _remove_engine_frames(each, keep_if_alone=not is_ours)
-            for other in (each.__cause__, each.__context__, *(each.exceptions or ())):
-                if other is not None:
-                    left.append((other, False))
+            others = (each.__cause__, each.__context__, *(each.exceptions or ()))
+            left += [(other, False) for other in others if other is not None]
     return "".join(formatted.format())
 
 

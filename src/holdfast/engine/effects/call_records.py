@@ -80,9 +80,8 @@ class CallRecords:
         if known.intended:
             events.append(self._build(CallVoided, call, "tool"))
         await self._host.record(*events, durable=False)
-        self._log_failure(
-            request, failure, failed, f"is made again in {wait_ms / 1000:,.1f} seconds"
-        )
+        follows = f"is made again in {wait_ms / 1000:,.1f} seconds"
+        self._log_failure(request, failure, failed, follows)
 
     async def record_failure(
         self,
@@ -114,14 +113,13 @@ class CallRecords:
     def _log_failure(
         self, request: CallRequest, failure: Failure, attempt: int, follows: str
     ) -> None:
-        host = self._host
+        host, most = self._host, request.retry.attempts
         _log.warning(
-            "%s: call %r of node %r failed in attempt %d of %d and %s: %s: %s%s",
+            "%s: call %r of node %r failed%s and %s: %s: %s%s",
             host.run.log_name,
             request.tool.name,
             host.node,
-            attempt,
-            request.retry.attempts,
+            f" in attempt {attempt} of {most}" if most > 1 else "",
             follows,
             failure.type,
             failure.message,
