@@ -248,23 +248,6 @@ async def test_an_error_in_the_result_of_a_node_is_logged_without_engine_frames(
     assert not hasattr(caught.value, "__notes__")  # it would only repeat the message
 
 
-async def test_a_retry_forgets_the_node_of_the_failure(house: House, hf: Holdfast) -> None:
-    fails = True
-
-    async def charge(state: Any) -> None:
-        if fails:
-            raise ValueError("not yet")
-
-    graph = graph_of(charge)
-    async with house.worker(hf, graph):
-        run = await hf.start(graph)
-        with pytest.raises(RunFailed):
-            await run.result(timeout=60)
-        fails = False
-        await run.retry()
-        assert await run.result(timeout=60) == {}
-
-
 async def test_a_crash_loop_names_its_node_each_time_and_at_the_end(
     house: House, hf: Holdfast, caplog: pytest.LogCaptureFixture
 ) -> None:

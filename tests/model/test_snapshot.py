@@ -99,3 +99,18 @@ def test_what_a_program_notes_lasts_for_one_visit_and_is_stored_only_if_there_is
     assert after.notes == {}
     assert b"noted" not in snapshot(after, 1, size=0, blobs=False).fold
     assert folded(noted, [Failed(5, Failure("E")), Rerouted(6, None, "retried", "r")]).notes == {}
+
+
+def test_the_node_of_a_failure_lasts_until_a_retry_and_is_stored_only_then() -> None:
+    began = Execution(state={}, seed="s", node="a")
+    assert (began.ending_node, b"failed_node" in snapshot(began, 1, size=0, blobs=False).fold) == (
+        "a",
+        False,
+    )
+    failed = folded(began, [Failed(1, Failure("E"), "in a branch")])
+    assert failed.ending_node == "in a branch"
+    assert restored(snapshot(failed, 1, size=0, blobs=False)) == failed
+    for to in (None, "a"):
+        retried = folded(failed, [Rerouted(2, to, "retried", "r")])
+        assert retried.ending_node == "a"
+        assert b"failed_node" not in snapshot(retried, 1, size=0, blobs=False).fold
