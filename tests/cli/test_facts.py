@@ -84,11 +84,13 @@ def test_counts_are_in_the_singular_where_there_is_one(holdfast: Holdfast) -> No
     assert "2 records," in facts["journal"]
 
 
-def test_the_counts_of_a_run_with_an_owner_are_said_to_be_older(holdfast: Holdfast) -> None:
+def test_node_and_counts_of_a_run_with_an_owner_are_said_to_be_older(holdfast: Holdfast) -> None:
     row = row_after("flows:counting", {"number": 1})
-    assert "pause" not in dict(facts_of(row))["used"]
-    owned = msgspec.structs.replace(row, owner="w")
-    assert dict(facts_of(owned))["used"].endswith(", as of the last pause")
+    facts = dict(facts_of(row))
+    owned = dict(facts_of(msgspec.structs.replace(row, owner="w")))
+    assert "pause" not in facts["node"] + facts["used"]
+    for name in ("node", "used"):
+        assert owned[name] == f"{facts[name]}, as of its start or last pause"
 
 
 @pytest.mark.parametrize("left", [0, 2])

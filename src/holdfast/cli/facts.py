@@ -83,7 +83,9 @@ def facts_of(row: Run) -> Iterator[tuple[str, str]]:
     yield "tenant", row.tenant
     yield "graph", f"{row.graph} v{row.version}"
     yield "status", row.status
-    yield "node", row.node
+    # The owner is ahead of the row, which learns node and counts when the run pauses or ends.
+    known = "" if row.owner is None else ", as of its start or last pause"
+    yield "node", row.node + known
     if row.reason is not None:
         yield "paused for", row.reason
     for wait in row.waits:
@@ -103,8 +105,7 @@ def facts_of(row: Run) -> Iterator[tuple[str, str]]:
     if row.into is not None:
         yield "went into", f"run {row.into}"
     used = f"{_counted(row.nodes_run, 'node')}, {row.spent_seconds:g} seconds inside nodes"
-    # The owner counts further; the row learns it when the run pauses or ends.
-    yield "used", used if row.owner is None else f"{used}, as of the last pause"
+    yield "used", used + known
     yield from money_facts(row)
     if row.retries_left:
         yield "retries left", str(row.retries_left)
