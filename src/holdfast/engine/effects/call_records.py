@@ -21,6 +21,7 @@ from holdfast.model.event import (
 )
 from holdfast.model.failure import failure_of
 from holdfast.model.spending import NO_SPENDING
+from holdfast.model.traces import innermost_place
 
 __all__ = ["CallRecords"]
 
@@ -115,15 +116,16 @@ class CallRecords:
     ) -> None:
         host, most = self._host, request.retry.attempts
         _log.warning(
-            "%s: call %r of node %r failed%s and %s: %s: %s%s",
+            "%s: call %r of node %r failed%s%s and %s: %s: %s%s",
             host.run.log_name,
             request.tool.name,
             host.node,
             f" in attempt {attempt} of {most}" if most > 1 else "",
+            f" at {place}" if (place := innermost_place(failure.trace)) else "",
             follows,
             failure.type,
             failure.message,
-            IndentedLines(failure.trace),
+            IndentedLines(failure.trace if place else ""),
         )
 
     async def record(

@@ -36,27 +36,26 @@ class FailureReport(NamedTuple):
         shows_trace = place and failure.type != "CallFailed"
         write = _log.error if isinstance(self.event, Failed) else _log.warning
         write(
-            "%s: %s%s: %s: %s%s",
+            "%s: %s: %s: %s%s",
             self.claimed.head.key.log_name,
-            self._description(),
-            f" at {place}" if place else "",
+            self._description(f" at {place}" if place else ""),
             failure.type,
             failure.message,
             IndentedLines(failure.trace if shows_trace else ""),
         )
 
-    def _description(self) -> str:
-        event = self.event
+    def _description(self, at: str) -> str:
+        event, graph = self.event, self.claimed.head.graph
         branch = f" in branch {self.branch}" if self.branch else ""
-        failed = f"node {event.node!r} of graph {self.claimed.head.graph!r} failed{self.attempt}"
+        failed = f"node {event.node!r} of graph {graph!r} failed{branch}{self.attempt}{at}"
         match event:
             case AttemptFailed():
                 seconds = max(event.retry_at_ms - event.at_ms, 0) / 1000
-                return f"{failed}{branch}, is attempted again in {seconds:,.1f} seconds"
+                return f"{failed} and is attempted again in {seconds:,.1f} seconds"
             case BranchFailed():
-                return f"branch {event.branch} has failed: {failed}{branch}"
+                return f"branch {event.branch} has failed: {failed}"
             case Failed():
-                return f"the run has failed: {failed}{branch}"
+                return f"the run has failed: {failed}"
 
 
 def failure_report(
