@@ -82,7 +82,7 @@ class CallRecords:
             events.append(self._build(CallVoided, call, "tool"))
         await self._host.record(*events, durable=False)
         follows = f"is made again in {wait_ms / 1000:,.1f} seconds"
-        self._log_failure(request, failure, failed, follows)
+        self._log_failure(request, failure, attempt=failed, follows=follows)
 
     async def record_failure(
         self,
@@ -109,19 +109,20 @@ class CallRecords:
             by=by,
         )
         if not by:
-            self._log_failure(request, failure, failed, "is not made again")
+            self._log_failure(request, failure, attempt=failed, follows="is not made again")
 
     def _log_failure(
-        self, request: CallRequest, failure: Failure, attempt: int, follows: str
+        self, request: CallRequest, failure: Failure, *, attempt: int, follows: str
     ) -> None:
         host, most = self._host, request.retry.attempts
+        place = innermost_place(failure.trace)
         _log.warning(
             "%s: call %r of node %r failed%s%s and %s: %s: %s%s",
             host.run.log_name,
             request.tool.name,
             host.node,
             f" in attempt {attempt} of {most}" if most > 1 else "",
-            f" at {place}" if (place := innermost_place(failure.trace)) else "",
+            f" at {place}" if place else "",
             follows,
             failure.type,
             failure.message,

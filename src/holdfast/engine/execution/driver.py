@@ -210,7 +210,7 @@ class Driver:
     async def _write_retry(self, node: str | None, request: str) -> None:
         claimed = self.claimed
         events = self._program.retried(claimed.execution, node, request, claimed.now_ms())
-        report = failure_report(claimed, self._program, "", events)
+        report = failure_report(claimed, self._program, branch="", events=events)
         await claimed.journal.write(events)
         if report is not None:  # it cannot continue there
             report.log()
@@ -309,7 +309,7 @@ class Driver:
         decision = self._program.step(claimed.execution, branch, outcome, claimed.now_ms())
         if not alone and decision.ended_strand(branch) is not None:
             return decision
-        report = failure_report(claimed, self._program, branch, decision.events)
+        report = failure_report(claimed, self._program, branch=branch, events=decision.events)
         try:
             await claimed.journal.write(decision.events, durable=decision.checkpoint)
         except InvalidResult as error:
@@ -344,7 +344,7 @@ class Driver:
 
     async def _write_ending(self, branch: str, events: Sequence[Event]) -> None:
         claimed = self.claimed
-        report = failure_report(claimed, self._program, branch, events)
+        report = failure_report(claimed, self._program, branch=branch, events=events)
         await claimed.journal.write(events)
         claimed.waits.forget_ended(claimed.execution)
         if report is not None:

@@ -59,7 +59,7 @@ class FailureReport(NamedTuple):
 
 
 def failure_report(
-    claimed: ClaimedRun, program: Program, branch: str, events: Sequence[Event]
+    claimed: ClaimedRun, program: Program, *, branch: str, events: Sequence[Event]
 ) -> FailureReport | None:
     """Return the report of the failure in a decision about a branch; None if it has none."""
     event = events[-1] if events else None
