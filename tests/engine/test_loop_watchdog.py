@@ -184,6 +184,27 @@ def watchdog_of(lease_seconds: float) -> LoopWatchdog:
     return LoopWatchdog(SystemClock(), lease, lease_seconds=lease_seconds, list_in_nodes=lambda: [])
 
 
+class Idle(asyncio.SelectorEventLoop):
+    """A loop that is open and does not run: nothing blocks it."""
+
+    def call_soon_threadsafe(self, *given: Any, **options: Any) -> Any: ...
+
+
+def test_a_loop_that_does_not_run_is_not_blocked(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watchdog, loop = watchdog_of(0.01), Idle()
+
+    def has_turned(turned: threading.Event) -> bool:
+        watchdog.stop()
+        return False
+
+    monkeypatch.setattr(watchdog, "_has_turned", has_turned)
+    watchdog._watch(loop, threading.get_ident())
+    loop.close()
+    assert not caplog.records
+
+
 class Slices(threading.Event):
     """An event that is set during one of the slices in which the watchdog waits for it."""
 

@@ -73,20 +73,19 @@ class LoopWatchdog:
                 loop.call_soon_threadsafe(turned.set)
             except RuntimeError:  # the loop is closed
                 return
-            if not self._has_turned(turned):
-                self._report(turned, asked_at, loop_thread)
+            if not self._has_turned(turned) and loop.is_running():
+                run, blocker = self._log_blocked(loop_thread, asked_at)
+                while not turned.wait(self._blocked_seconds):
+                    if self._stopped.is_set() or not loop.is_running():
+                        return
+                self._log_unblocked(run, blocker, self._clock.monotonic() - asked_at)
 
     def _has_turned(self, turned: threading.Event) -> bool:
         """Wait for the loop, for as long as it may be busy; return whether it has turned."""
         return any(turned.wait(self._blocked_seconds / _SLICES) for _ in range(_SLICES))
 
-    def _report(self, turned: threading.Event, asked_at: float, loop_thread: int) -> None:
-        """Log what blocks the loop, and when it turns again, for how long."""
-        run, blocker = self._log_blocked(loop_thread, asked_at)
-        while not turned.wait(self._blocked_seconds):
-            if self._stopped.is_set():
-                return
-        seconds = self._clock.monotonic() - asked_at
+    @staticmethod
+    def _log_unblocked(run: RunKey | None, blocker: str, seconds: float) -> None:
         if run is None:
             _log.warning("%s blocked the event loop for %.1f seconds", blocker, seconds)
         else:
@@ -94,6 +93,7 @@ class LoopWatchdog:
             _log.warning(template, run.log_name, blocker, seconds)
 
     def _log_blocked(self, loop_thread: int, asked_at: float) -> tuple[RunKey | None, str]:
+        """Log what blocks the loop; return its run, if it is known, and its description."""
         frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage]
         frame = frames.get(loop_thread)
         stack = "" if frame is None else stack_text(frame)
