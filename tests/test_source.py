@@ -63,6 +63,7 @@ def test_every_log_of_ours_escapes_what_it_shows() -> None:
 LOGS_OF_NO_RUN = {
     "engine/worker/health.py": {"record_failure", "record_success"},
     "engine/worker/heartbeat.py": {"beat"},
+    "engine/worker/loop_watchdog.py": {"_log_blocked", "_log_unblocked"},
     "engine/worker/reaper.py": {"_run_turn"},
     "engine/worker/worker.py": {"_repeat"},
     "storage/backups/restore.py": {"_recover_restore"},

@@ -15,7 +15,7 @@ from types import TracebackType
 
 from holdfast.redaction import excerpt
 
-__all__ = ["escaped_json", "get_logger", "printable", "short_repr"]
+__all__ = ["IndentedLines", "escaped_json", "get_logger", "printable", "short_repr"]
 
 _VALUE_LETTERS_MAX = 2_000
 _TRACE_LINES_MAX = 200
@@ -76,6 +76,17 @@ def short_repr(value: object) -> str:
         return f"a {type(value).__name__}"
 
 
+class IndentedLines:
+    """A text of several lines that a log line shows below itself, indented and escaped."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __str__(self) -> str:
+        lines = _shortened(self._text.splitlines())
+        return "".join(f"\n  {_safe_text(line, str)}" for line in lines)
+
+
 def get_logger(name: str) -> logging.Logger:
     """Return a logger that escapes the values, errors and tracebacks in its lines."""
     log = logging.getLogger(name)
@@ -120,7 +131,7 @@ class _EscapingFilter(logging.Filter):
 
 
 def _safe_value(value: object) -> object:
-    return value if isinstance(value, int | float) else _SafeValue(value)
+    return value if isinstance(value, int | float | IndentedLines) else _SafeValue(value)
 
 
 def _safe_traceback(error: BaseException, trace: TracebackType | None) -> str:
@@ -129,11 +140,15 @@ def _safe_traceback(error: BaseException, trace: TracebackType | None) -> str:
         told = "".join(traceback.format_exception(type(error), error, trace))
     except Exception:
         told = "".join(traceback.format_tb(trace)) + type(error).__name__
-    lines = told.splitlines()
-    if len(lines) > _TRACE_LINES_MAX:
-        half = _TRACE_LINES_MAX // 2
-        lines = [*lines[:half], f"… {len(lines) - 2 * half} lines …", *lines[-half:]]
-    return "\n".join(f"  {_safe_text(line, str)}" for line in lines)
+    return "\n".join(f"  {_safe_text(line, str)}" for line in _shortened(told.splitlines()))
+
+
+def _shortened(lines: list[str]) -> list[str]:
+    """Return lines without those in the middle, if there are too many."""
+    if len(lines) <= _TRACE_LINES_MAX:
+        return lines
+    half = _TRACE_LINES_MAX // 2
+    return [*lines[:half], f"… {len(lines) - 2 * half} lines …", *lines[-half:]]
 
 
 _ESCAPING_FILTER = _EscapingFilter()

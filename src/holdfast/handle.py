@@ -275,7 +275,8 @@ class RunHandle:
         self._workers.interrupt(self._key)
         self._kernel.notifier.notify(self._key)
         if head.status in ENDED:
-            self._services.outcomes.notify(self._key, RunOutcome("cancelled", {}, head.failure))
+            outcome = RunOutcome("cancelled", {}, head.failure, head.node)
+            self._services.outcomes.notify(self._key, outcome)
 
     async def retry(self, *, from_node: str | None = None) -> None:
         """Let a failed or quarantined run go on, at ``from_node`` or at the node where it stopped.

@@ -133,16 +133,8 @@ def place(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("watch", "tokens"):
         monkeypatch.setattr(COMMANDS["run", name], "callback", _ended)
     monkeypatch.setattr(worker_command, "_run_worker", _work)
-    monkeypatch.setattr(worker_command, "logging", _NoLogging)
+    monkeypatch.setattr(worker_command, "configure_logging", lambda *given: None)
     return folder
-
-
-class _NoLogging:
-    WARNING = 30
-
-    @staticmethod
-    def basicConfig(**given: Any) -> None:  # noqa: N802
-        pass
 
 
 async def _work(url: str, graphs: Any, options: Any, means: Any) -> None:

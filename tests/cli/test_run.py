@@ -80,7 +80,8 @@ def test_start_waits_for_the_result(holdfast: Holdfast) -> None:
         assert (json.loads(done.stdout), done.stderr) == ({"number": 2}, "a\n")
         failed = holdfast("run", "start", "flows:failing", '{"mood": "bad"}', "--wait")
     assert (failed.exit_code, failed.stdout) == (1, "")
-    assert "failed: ValueError: a\\x1b[31mred\nerror [run_failed]" in failed.stderr
+    assert "failed at node 'fail' (" in failed.stderr
+    assert "flows.py:36): ValueError: a\\x1b[31mred\nerror [run_failed]" in failed.stderr
 
 
 @pytest.mark.parametrize(

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from holdfast import Graph, Holdfast
 from holdfast.cli.targets import load_graph
+from holdfast.cli.worker import _counts_text
 from holdfast.errors import RunFailed, RunQuarantined
 
 DEADLINE_SECONDS = 60
 URL = "sqlite:///runs.db"
+TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 
 # A node says on standard output when it is entered; that is what the tests wait for.
 NODES = """
@@ -129,6 +134,25 @@ async def ask(state, ctx):
 """
 
 
+CHATTY = """
+import logging
+
+from holdfast import Graph, Retry
+
+chatty = Graph("chatty", dict)
+
+
+@chatty.node(retry=Retry(attempts=2, first_seconds=0))
+async def work(state, ctx):
+    log = logging.getLogger("shop.flow")
+    log.debug("details")
+    if ctx.attempt == 1:
+        log.info("is working \\x1b[2J")
+    logging.getLogger("httpx").info("request")
+    raise ValueError("no")
+"""
+
+
 SIZES = """
 from holdfast import Graph, PayloadLimits
 
@@ -203,6 +227,77 @@ async def test_it_runs_what_is_due_and_leaves_when_asked(hf: Holdfast) -> None:
         assert await worker.told() == leaves
         expected = f"worker {found[1]} has stopped: 1 claimed, 1 finished\n"
         assert await worker.ended() == (0, expected)
+
+
+async def test_it_shows_failed_attempts_and_the_logs_of_the_users_modules(
+    hf: Holdfast, folder: Path
+) -> None:
+    (folder / "chatty.py").write_text(CHATTY)
+    async with working("chatty", "--poll-seconds", "0.01") as worker:
+        await worker.told()
+        run = await hf.start(load_graph("chatty:chatty"), id="doc-42")
+        with pytest.raises(RunFailed):
+            await run.result()
+        worker.process.send_signal(signal.SIGTERM)
+        _, told = await worker.ended()
+    lines = told.splitlines()
+    assert re.match(rf"{TIME} INFO shop\.flow: is working \\x1b\[2J$", lines[0]), lines[0]
+    assert "details" not in told
+    assert "request" not in told
+    node = "run doc-42 of tenant default: node 'work' of graph 'chatty' failed in attempt 1 of 2"
+    assert any(f" WARNING holdfast.worker: {node}" in line for line in lines)
+    (failed,) = [line for line in lines if " ERROR holdfast.worker: run doc-42 of" in line]
+    assert "the run has failed: node 'work' of graph 'chatty' failed in attempt 2 of 2" in failed
+    assert failed.endswith("chatty.py:16: ValueError: no")
+    assert lines[-1].endswith("has stopped: 1 claimed, 1 failed")
+
+
+@pytest.mark.parametrize(
+    ("level", "shown"), [("debug", ["details", "is working", "WARN"]), ("error", [])]
+)
+async def test_it_shows_logs_from_the_level_that_it_is_given(
+    hf: Holdfast, folder: Path, level: str, shown: list[str]
+) -> None:
+    (folder / "chatty.py").write_text(CHATTY)
+    options = ("--poll-seconds", "0.01", "--log-level", level, "--log-format", "json")
+    async with working("chatty", *options) as worker:
+        await worker.told()
+        run = await hf.start(load_graph("chatty:chatty"), id="doc-42")
+        with pytest.raises(RunFailed):
+            await run.result()
+        worker.process.send_signal(signal.SIGTERM)
+        _, told = await worker.ended()
+    logs = [json.loads(line) for line in told.splitlines() if line.startswith("{")]
+    assert all(set(log) == {"time", "level", "logger", "message"} for log in logs)
+    assert next(log for log in logs if log["level"] == "error")["logger"] == "holdfast.worker"
+    for word in ("details", "is working", "WARN"):
+        found = [log for log in logs if word in log["message"] or word.lower() in log["level"]]
+        assert bool(found) == (word in shown), word
+    assert not [log for log in logs if "request" in log["message"]]
+
+
+@pytest.mark.parametrize("level", [None, "error"])
+async def test_logging_that_a_module_has_configured_stays(
+    hf: Holdfast, folder: Path, level: str | None
+) -> None:
+    begin = "import logging\nlogging.basicConfig(level='INFO', format='mine: %(message)s')\n"
+    (folder / "chatty.py").write_text(begin + CHATTY)
+    options = () if level is None else ("--log-level", level)
+    async with working("chatty", "--poll-seconds", "0.01", *options) as worker:
+        await worker.told()
+        run = await hf.start(load_graph("chatty:chatty"), id="doc-42")
+        with pytest.raises(RunFailed):
+            await run.result()
+        worker.process.send_signal(signal.SIGTERM)
+        _, told = await worker.ended()
+    assert ("mine: is working" in told) == (level is None)
+    assert "mine: run doc-42 of tenant default: the run has failed: node 'work'" in told
+
+
+def test_it_counts_what_it_did_before_what_went_wrong() -> None:
+    counts = {"lost": 1, "expired": 2, "failed": 3, "claimed": 9, "finished": 4, "new": 5}
+    shown = _counts_text(cast(Any, SimpleNamespace(counts=Counter(counts))))
+    assert shown == "9 claimed, 4 finished, 3 failed, 2 expired, 1 lost, 5 new"
 
 
 async def test_it_waits_for_a_store_that_is_full_and_ends_when_asked(hf: Holdfast) -> None:

@@ -152,7 +152,8 @@ async def test_a_failure_that_is_not_caught_fails_the_parent(either: House) -> N
     graph, hf = starting(ask), either.open()
     async with either.worker(hf, graph, BREAKS):
         run = await hf.start(graph, id=PARENT)
-        with pytest.raises(RunFailed, match=r"RunFailed: run .* failed: ValueError: out of paper"):
+        told = r"RunFailed: run .* failed at node 'breaks' \(.*\): ValueError: out of paper"
+        with pytest.raises(RunFailed, match=told):
             await run.result(timeout=60)
 
 

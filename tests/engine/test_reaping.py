@@ -313,7 +313,7 @@ async def test_a_crash_loop_names_the_node_and_how_many_were_lost(
         failure = (await hf.run("doc-42").get()).failure
     assert failure is not None
     assert failure.type == "CrashLoop"
-    assert failure.message.startswith("2 workers in a row were lost in node 'blocked'")
+    assert failure.message.startswith("2 workers in a row were lost at node 'blocked', ")
 
 
 async def test_a_run_that_is_to_be_cancelled_is_so_though_it_lost_its_workers(

@@ -449,7 +449,8 @@ async def test_a_run_that_cannot_be_resumed_is_quarantined_and_can_be_retried(
     assert row.failure.type == "UnknownNode"
     (logged,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert (
-        logged == f"run doc-42 of tenant default is quarantined: UnknownNode: {row.failure.message}"
+        logged == "run doc-42 of tenant default is quarantined at node 'second': "
+        f"UnknownNode: {row.failure.message}"
     )
     with pytest.raises(RunEnded):
         await run.signal("decision", "more")

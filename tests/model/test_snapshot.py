@@ -106,3 +106,18 @@ def test_the_bytes_of_a_snapshot_do_not_depend_on_the_order_of_a_set() -> None:
     known = Execution(state={}, seed="", node="a", taken=taken)
     raw = msgspec.msgpack.decode(snapshot(known, 1, size=0, blobs=False).fold)
     assert raw["taken"] == [["go", id] for id in sorted(f"id-{number}" for number in range(20))]
+
+
+def test_the_node_of_a_failure_lasts_until_a_retry_and_is_stored_only_then() -> None:
+    began = Execution(state={}, seed="s", node="a")
+    assert (began.ending_node, b"failed_node" in snapshot(began, 1, size=0, blobs=False).fold) == (
+        "a",
+        False,
+    )
+    failed = folded(began, [Failed(1, Failure("E"), "in a branch")])
+    assert failed.ending_node == "in a branch"
+    assert restored(snapshot(failed, 1, size=0, blobs=False)) == failed
+    for to in (None, "a"):
+        retried = folded(failed, [Rerouted(2, to, "retried", "r")])
+        assert retried.ending_node == "a"
+        assert b"failed_node" not in snapshot(retried, 1, size=0, blobs=False).fold

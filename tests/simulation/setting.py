@@ -13,16 +13,13 @@ from holdfast.records import settings
 __all__ = ["setting"]
 
 
-class _Plain:
-    """Formats an error without the files and lines that it came through.
+def _plain_trace(error: BaseException, *, engine_frames: bool) -> str:
+    """Return an error without the files and lines that it came through.
 
     A trace names them, and a journal that is some bytes longer is written at other times: the seed
     would mean something else in another folder, or after a line was added somewhere.
     """
-
-    @staticmethod
-    def format_exception(error: BaseException) -> list[str]:
-        return [f"{type(error).__name__}: {error}\n"]
+    return f"{type(error).__name__}: {error}\n"
 
 
 @contextmanager
@@ -34,5 +31,5 @@ def setting(shards: int) -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(settings, "SHARDS", shards)
-        patch.setattr(failure, "traceback", _Plain)
+        patch.setattr(failure, "formatted_trace", _plain_trace)
         yield

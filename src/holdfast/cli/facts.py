@@ -35,7 +35,7 @@ _DETAILS_MAX = 160
 _RESULT_MAX = 500
 # Fields that are shown even if they are empty: an empty answer is an answer.
 _ANSWERS = ("payload", "result")
-_FOR_MACHINES = ("digest", "kinds")
+_FOR_MACHINES = ("digest", "kinds", "ops")
 _SAYS_NOTHING = (None, "", msgspec.structs.asdict(NO_SPENDING))
 _TIMES = {
     "deadline_ms": "until_at",
@@ -103,7 +103,9 @@ def facts_of(row: Run) -> Iterator[tuple[str, str]]:
     yield "tenant", row.tenant
     yield "graph", f"{row.graph} v{row.version}"
     yield "status", row.status
-    yield "node", row.node
+    # The owner is ahead of the row, which learns node and counts when the run pauses or ends.
+    known = "" if row.owner is None else ", as of its start or last pause"
+    yield "node", row.node + known
     if row.reason is not None:
         yield "paused for", row.reason
     for wait in row.waits:
@@ -124,17 +126,24 @@ def facts_of(row: Run) -> Iterator[tuple[str, str]]:
         yield "child of", f"run {row.parent}"
     if row.into is not None:
         yield "went into", f"run {row.into}"
-    yield "used", f"{row.nodes_run} nodes, {row.spent_seconds:g} seconds inside them"
+    used = f"{_counted(row.nodes_run, 'node')}, {row.spent_seconds:g} seconds inside nodes"
+    yield "used", used + known
     yield from money_facts(row)
-    yield "retries left", str(row.retries_left)
+    if row.retries_left:
+        yield "retries left", str(row.retries_left)
     if row.resume_failures:
         yield "failed resumes", str(row.resume_failures)
-    yield "journal", f"{row.journal_records} records, {row.journal_bytes} bytes"
+    records = _counted(row.journal_records, "record")
+    yield "journal", f"{records}, {_counted(row.journal_bytes, 'byte')}"
     yield "started", utc(row.created_at)
     yield "changed", utc(row.updated_at)
     yield "expires", utc(row.expires_at)
     if row.failure is not None:
         yield "failure", f"{row.failure.type}: {row.failure.message}"
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def money_facts(row: Run) -> Iterator[tuple[str, str]]:
@@ -190,6 +199,8 @@ def _event(entry: HistoryEntry) -> tuple[str, str, str, str]:
     details = entry_of(entry)["details"]
     if details.get("failure"):
         details["failure"] = "{type}: {message}".format(**details["failure"])
+    if details.get("fork"):
+        details["fork"] = _fork_text(details["fork"])
     told = " ".join(
         f"{name}={value if isinstance(value, str) else compact(value)}"
         for name, value in details.items()
@@ -198,6 +209,14 @@ def _event(entry: HistoryEntry) -> tuple[str, str, str, str]:
     if len(told) > _DETAILS_MAX:
         told = told[: _DETAILS_MAX - 1] + "…"
     return utc(entry.at), entry.kind, entry.node or "", told
+
+
+def _fork_text(fork: dict[str, Any]) -> str:
+    """Return into which branches a run forks."""
+    starts = ", ".join(fork["starts"])
+    if fork["over"]:
+        return f"{_counted(fork['count'], 'item')} of {fork['over']} at {starts}"
+    return f"{len(fork['starts'])} branches at {starts}" if fork["starts"][1:] else starts
 
 
 def _says_something(name: str, value: Any) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import sys
@@ -17,6 +16,7 @@ import click
 
 from holdfast.app import Holdfast
 from holdfast.cli.failures import show_errors
+from holdfast.cli.logs import LOG_FORMATS, LOG_LEVELS, configure_logging
 from holdfast.cli.opening import common_options
 from holdfast.cli.parameters import example
 from holdfast.cli.targets import FORMS, load_dict, load_graphs
@@ -35,6 +35,18 @@ _EXIT_GRACE_SECONDS = 3.0
 # The backoff between attempts to open a store that may recover.
 _BACKOFF_SECONDS = 1.0
 _BACKOFF_SECONDS_MAX = 30.0
+# The counts of a worker in the order in which it shows them: what it did, then what went wrong.
+_COUNTS = (
+    "claimed",
+    "finished",
+    "failed",
+    "cancelled",
+    "expired",
+    "quarantined",
+    "taken over",
+    "lost",
+    "cut off",
+)
 _DEFAULTS = WorkerOptions()
 _EPILOG = (
     f"\b\nTargets look like this:\n{FORMS}\n\n"
@@ -107,6 +119,18 @@ _EPILOG = (
     show_default=True,
     help="A run is quarantined after this many failed resumes or lost workers in a row.",
 )
+@click.option(
+    "--log-level",
+    type=click.Choice(LOG_LEVELS),
+    help="Show logs from this level on, also those of your own modules.  [default: info]",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(LOG_FORMATS),
+    default="text",
+    show_default=True,
+    help="How logs are shown on standard error.",
+)
 def worker(
     targets: Sequence[str],
     url: str,
@@ -121,6 +145,8 @@ def worker(
     poll_seconds: float | None,
     hold_seconds: float,
     resumes_max: int,
+    log_level: str | None,
+    log_format: str,
 ) -> None:
     """Run the graphs of the TARGETs, for all tenants, until a signal asks it to stop."""
     with show_errors():
@@ -140,8 +166,7 @@ def worker(
             hold_seconds=hold_seconds,
             resumes_max=resumes_max,
         )
-        # Does nothing if one of the modules has configured logging.
-        logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+        configure_logging(log_level, log_format)
         asyncio.run(_run_worker(url, graphs, options, settings))
 
 
@@ -268,5 +293,8 @@ def _exit_soon(code: int) -> None:
 
 
 def _counts_text(working: Worker) -> str:
-    told = [f"{count} {what}" for what, count in sorted(working.counts.items()) if count]
-    return ", ".join(told) or "no runs claimed"
+    counts = working.counts
+    order = (*_COUNTS, *sorted(counts.keys() - {*_COUNTS}))
+    return (
+        ", ".join(f"{counts[what]} {what}" for what in order if counts[what]) or "no runs claimed"
+    )

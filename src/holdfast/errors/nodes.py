@@ -214,7 +214,7 @@ class CallFailed(CallError):
         self.kinds = tuple(kinds)
         """The classes of the error, the most specific first: ``builtins.ConnectionError`` …"""
         self.trace = trace
-        """The traceback of the error, if it is known."""
+        """The traceback of the error, if it is known. It is also a note of this error."""
 
     def is_a(self, kind: type[BaseException]) -> bool:
         """Return whether the error is of a class, even if another process raised it."""

@@ -24,12 +24,27 @@ class Unsuccessful(HoldfastError):
 
     code = "unsuccessful"
 
-    def __init__(self, message: str | None = None, *, kind: str = "", trace: str = "") -> None:
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        kind: str = "",
+        reason: str = "",
+        node: str = "",
+        trace: str = "",
+    ) -> None:
         super().__init__(message)
         self.kind = kind
         """The class of the error that ended the run, if one did."""
+        self.reason = reason
+        """The message of that error."""
+        self.node = node
+        """The node at which the run failed or stopped, if it is known."""
         self.trace = trace
-        """The traceback of the error, if it is known."""
+        """The traceback of the error in the process that raised it, if it is known.
+
+        It is also a note of this error, so that a traceback of this error shows it.
+        """
 
 
 class RunFailed(Unsuccessful):

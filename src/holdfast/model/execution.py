@@ -119,6 +119,13 @@ class Execution(Strand, frozen=True, kw_only=True):
     """What the run has drawn from a shared budget; None if it shares none."""
     slices: dict[str, Spending] = {}
     """What each child with its own budget may spend; after its end, what it spent."""
+    failed_node: str | msgspec.UnsetType = msgspec.UNSET
+    """See `ending_node`. A run that did not fail has no such field in its snapshots."""
+
+    @property
+    def ending_node(self) -> str:
+        """The node at which the run failed, also inside a branch; otherwise its current nodes."""
+        return nodes_summary(self) if self.failed_node is msgspec.UNSET else self.failed_node
 
     def strand(self, path: str) -> Strand | None:
         """Return the run itself for an empty path, or a branch; None if it is joined."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import traceback
-
 from holdfast.errors import CallFailed
 from holdfast.model.event import Failure
+from holdfast.model.traces import formatted_trace
 from holdfast.redaction import excerpt
 
 __all__ = ["error_names", "failure_of"]
@@ -15,14 +14,18 @@ _MESSAGE_CHARS_MAX = 2_000
 _TRACE_CHARS_MAX = 8_000
 
 
-def failure_of(error: BaseException) -> Failure:
-    """Return the stored form of an error, even if its own methods raise."""
+def failure_of(error: BaseException, *, engine_frames: bool = False) -> Failure:
+    """Return the stored form of an error, even if its own methods raise.
+
+    The trace has the frames of the user's code. ``engine_frames`` keeps those of Holdfast, too: for
+    an error that no code of the user raised.
+    """
     name = _type_name(type(error))
     try:
         message = str(error)
     except Exception:
         message = "(the error cannot be shown)"
-    trace = "".join(traceback.format_exception(error))
+    trace = formatted_trace(error, engine_frames=engine_frames)
     return Failure(
         _utf8_safe(excerpt(name, _TYPE_CHARS_MAX))[:_TYPE_CHARS_MAX],
         _utf8_safe(excerpt(message, _MESSAGE_CHARS_MAX))[:_MESSAGE_CHARS_MAX],

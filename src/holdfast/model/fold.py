@@ -142,7 +142,10 @@ def _folded_one(before: Execution, event: Event) -> Execution:
         case Finished():
             return _with_progress(before, ending="finished", failure=None)
         case Failed():
-            return _with_progress(before, ending="failed", failure=event.failure)
+            failed_node = event.node or msgspec.UNSET
+            return _with_progress(
+                before, ending="failed", failure=event.failure, failed_node=failed_node
+            )
         case Cancelled():
             failure = Failure("Cancelled", event.reason)
             return _with_progress(before, ending="cancelled", failure=failure)
@@ -337,7 +340,8 @@ def _after_reroute(before: Execution, event: Rerouted) -> Execution:
             for path, branch in before.branches.items()
         }
         kept = _retried_strand(before) | _drawn_after_retry(before, event)
-        return _with_progress(before, **kept, branches=branches, retried=event.request, ending=None)
+        kept |= {"ending": None, "failed_node": msgspec.UNSET}
+        return _with_progress(before, **kept, branches=branches, retried=event.request)
     strand = _strand(before, event.branch)
     # Its inner branches are dropped.
     kept_branches = {
@@ -351,6 +355,7 @@ def _after_reroute(before: Execution, event: Rerouted) -> Execution:
         branches=kept_branches,
         retried=event.request or before.retried,
         ending=None,
+        failed_node=msgspec.UNSET,
     )
     return _with_strand(
         after, event.branch, **_VISIT_DEFAULTS, node=event.to, visit=strand.visit + 1

@@ -36,7 +36,8 @@ class RunOutcomes:
         """Tell the waiting callers how a run ended in this process."""
         # A quarantined run's own last failure is not why it is quarantined.
         failure = head.failure if status == "quarantined" else execution.failure
-        self.notify(head.key, RunOutcome(status, execution.state, failure))
+        node = head.node if status == "quarantined" else execution.ending_node
+        self.notify(head.key, RunOutcome(status, execution.state, failure, node))
 
     def notify(self, run: RunKey, outcome: RunOutcome) -> None:
         """Tell the callers that wait for a run its outcome."""
@@ -103,7 +104,8 @@ class RunOutcomes:
                 self._poll_outcome(into) if wait else self._read_outcome(into, wait=False)
             )
         if head.status not in ("finished", "failed"):
-            return RunOutcome(head.status, {}, head.failure)
+            return RunOutcome(head.status, {}, head.failure, head.node)
         check_journal_kept(head)
         execution = (await load_journal(self._kernel, head)).execution
-        return RunOutcome(head.status, execution.state, execution.failure)
+        node = execution.ending_node
+        return RunOutcome(head.status, execution.state, execution.failure, node)

@@ -7,14 +7,25 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from holdfast.display import IndentedLines, get_logger
 from holdfast.engine.effects.call_host import CallHost, CallRequest
 from holdfast.model.answer_limits import RETRY_AFTER_SECONDS_MAX
 from holdfast.model.call import Call
-from holdfast.model.event import CallFinished, CallReserved, CallRetried, CallVoided, Event
+from holdfast.model.event import (
+    CallFinished,
+    CallReserved,
+    CallRetried,
+    CallVoided,
+    Event,
+    Failure,
+)
 from holdfast.model.failure import failure_of
 from holdfast.model.spending import NO_SPENDING
+from holdfast.model.traces import innermost_place
 
 __all__ = ["CallRecords"]
+
+_log = get_logger("holdfast.calls")
 
 _UNKNOWN_CALL = Call()
 
@@ -61,13 +72,17 @@ class CallRecords:
             await self.record_failure(call, digest, error, request, lasts=False)
             return
         backoff_ms = request.retry.backoff_ms(failed, self.idempotency_key(call))
-        at_ms = self._host.now_ms() + max(backoff_ms, _retry_after_ms(error))
-        events = [self._build(CallRetried, call, failure_of(error), at_ms)]
+        wait_ms = max(backoff_ms, _retry_after_ms(error))
+        at_ms = self._host.now_ms() + wait_ms
+        failure = failure_of(error)
+        events = [self._build(CallRetried, call, failure, at_ms)]
         if known.reserved != NO_SPENDING and request.price.is_unpaid(error):
             events.append(self._build(CallReserved, call, NO_SPENDING, instead=True))
         if known.intended:
             events.append(self._build(CallVoided, call, "tool"))
         await self._host.record(*events, durable=False)
+        follows = f"is made again in {wait_ms / 1000:,.1f} seconds"
+        self._log_failure(request, failure, attempt=failed, follows=follows)
 
     async def record_failure(
         self,
@@ -80,17 +95,38 @@ class CallRecords:
         lasts: bool = True,
     ) -> None:
         """Record that a call ended with an error."""
+        failure, failed = failure_of(error), self.known_call(call).failed + 1
         await self.record(
             CallFinished,
             call,
             digest,
             durable=False,
-            failure=failure_of(error),
+            failure=failure,
             kinds=_exception_types(error),
             # A retry of the node must not repeat an at-most-once call that may have had an effect.
             lasts=request.tool.at_most_once and lasts,
             spent=NO_SPENDING if request.price.is_unpaid(error) else self.known_call(call).reserved,
             by=by,
+        )
+        if not by:
+            self._log_failure(request, failure, attempt=failed, follows="is not made again")
+
+    def _log_failure(
+        self, request: CallRequest, failure: Failure, *, attempt: int, follows: str
+    ) -> None:
+        host, most = self._host, request.retry.attempts
+        place = innermost_place(failure.trace)
+        _log.warning(
+            "%s: call %r of node %r failed%s%s and %s: %s: %s%s",
+            host.run.log_name,
+            request.tool.name,
+            host.node,
+            f" in attempt {attempt} of {most}" if most > 1 else "",
+            f" at {place}" if place else "",
+            follows,
+            failure.type,
+            failure.message,
+            IndentedLines(failure.trace if place else ""),
         )
 
     async def record(

@@ -31,6 +31,7 @@ from holdfast.model.event import (
     CallIntended,
 )
 from holdfast.model.quota import Cost
+from holdfast.model.traces import trace_note
 from holdfast.model.wait import BackoffWait
 from holdfast.records.codec import arguments_digest
 from holdfast.records.keys import RunKey
@@ -242,9 +243,16 @@ class Calls:
 def _result_or_raise(known: Call, tool: Tool[..., Any]) -> Any:
     """Return the recorded result of a finished call, or raise its recorded error."""
     if known.failure is not None:
-        message = f"{tool.name!r} failed: {known.failure.type}: {known.failure.message}"
         failure = known.failure
-        raise CallFailed(message, kinds=known.kinds, reason=failure.message, trace=failure.trace)
+        error = CallFailed(
+            f"{tool.name!r} failed: {failure.type}: {failure.message}",
+            kinds=known.kinds,
+            reason=failure.message,
+            trace=failure.trace,
+        )
+        if note := trace_note(f"Where call {tool.name!r} failed:", failure.trace):
+            error.add_note(note)
+        raise error
     try:
         return converted(deep_copied(known.result), tool.returns, objects=False)
     except Mismatch as error:

@@ -43,8 +43,8 @@ class BranchDriver(Protocol):
         """Perform a branch's effect and write the decision; return it if it ends other branches."""
         ...
 
-    async def write_ending(self, decision: Decision) -> None:
-        """Write a decision that ends branches, or the run."""
+    async def write_ending(self, branch: str, decision: Decision) -> None:
+        """Write a branch's decision that ends other branches, or the run."""
         ...
 
     async def poll_inbox(self) -> None:
@@ -187,7 +187,7 @@ class _BranchRunner:
         if decision is not None and self._claimed.execution.strand(path) is not None:
             within = decision.ended_strand(path) or ""
             await self.stop(lambda other: is_within(other, within))
-            await self._driver.write_ending(decision)
+            await self._driver.write_ending(path, decision)
         # The next effect of the branch comes first, so that the branch keeps its room.
         self.add(self._claimed.execution.strands_after(path), first=True)
         for fork in self._capacity.remove(path):

@@ -16,6 +16,7 @@ from holdfast.display import get_logger
 from holdfast.engine.execution.branches import run_branches
 from holdfast.engine.execution.claimed_run import ClaimedRun
 from holdfast.engine.execution.external_effects import ExternalEffects
+from holdfast.engine.execution.failure_report import failure_report
 from holdfast.engine.execution.journal_session import JournalConflict
 from holdfast.engine.execution.performer import perform
 from holdfast.engine.execution.run_ending import RunEnding
@@ -186,10 +187,9 @@ class Driver:
             )
             # The fence stands: after a conflict the journal needs no other.
             claimed.row.mark_fenced()
+            self._log_loss()
         if retry is not None and opens:
-            await claimed.journal.write(
-                self._program.retried(claimed.execution, retry.node, retry.id, claimed.now_ms())
-            )
+            await self._write_retry(retry.node, retry.id)
         if claimed.execution.ending is not None:
             return
         if claimed.head.cancel is not None:
@@ -206,6 +206,27 @@ class Driver:
             await self._ending.end("quarantined", failure)
             return
         await self._exit.wait_in_session_queue()
+
+    async def _write_retry(self, node: str | None, request: str) -> None:
+        claimed = self.claimed
+        events = self._program.retried(claimed.execution, node, request, claimed.now_ms())
+        report = failure_report(claimed, self._program, branch="", events=events)
+        await claimed.journal.write(events)
+        if report is not None:  # it cannot continue there
+            report.log()
+
+    def _log_loss(self) -> None:
+        """Log at which node the last owner was lost; the quarantine is logged when it comes."""
+        lost, lost_max = self._consecutive_losses, self._owner.resumes_max
+        if 0 < lost < lost_max:
+            _log.warning(
+                "%s: its worker was lost at node %r; after %d in a row without progress the run "
+                "is quarantined, this is number %d",
+                self.claimed.head.key.log_name,
+                nodes_summary(self.claimed.execution),
+                lost_max,
+                lost,
+            )
 
     @property
     def _consecutive_losses(self) -> int:
@@ -288,6 +309,7 @@ class Driver:
         decision = self._program.step(claimed.execution, branch, outcome, claimed.now_ms())
         if not alone and decision.ended_strand(branch) is not None:
             return decision
+        report = failure_report(claimed, self._program, branch=branch, events=decision.events)
         try:
             await claimed.journal.write(decision.events, durable=decision.checkpoint)
         except InvalidResult as error:
@@ -295,6 +317,8 @@ class Driver:
                 raise
             failed = Raised(failure_of(error), error, outcome.spent_ms)
             return await self._commit(branch, failed, alone=alone)
+        if report is not None:
+            report.log()
         return None
 
     # --- what branches need: see BranchDriver -----------------------------------------------------
@@ -315,13 +339,16 @@ class Driver:
             self._commit(effect.branch, outcome, alone=False)
         )
 
-    async def write_ending(self, decision: Decision) -> None:
-        await self.claimed.journal.shield_write(self._write_ending(decision.events))
+    async def write_ending(self, branch: str, decision: Decision) -> None:
+        await self.claimed.journal.shield_write(self._write_ending(branch, decision.events))
 
-    async def _write_ending(self, events: Sequence[Event]) -> None:
+    async def _write_ending(self, branch: str, events: Sequence[Event]) -> None:
         claimed = self.claimed
+        report = failure_report(claimed, self._program, branch=branch, events=events)
         await claimed.journal.write(events)
         claimed.waits.forget_ended(claimed.execution)
+        if report is not None:
+            report.log()
 
     async def poll_inbox(self) -> None:
         self.signal_arrived.clear()
@@ -338,6 +365,6 @@ class Driver:
 def _crash_loop_failure(execution: Execution, lost: int) -> Failure:
     return Failure(
         "CrashLoop",
-        f"{lost} workers in a row were lost in node {nodes_summary(execution)!r} "
-        "before it got anywhere",
+        f"{lost} workers in a row were lost at node {nodes_summary(execution)!r}, "
+        "and the run made no progress",
     )

@@ -11,6 +11,7 @@ import contextvars
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from datetime import timedelta
 from functools import partial
+from types import FrameType
 from typing import Any, TypeAlias, cast
 
 from holdfast.clock import Clock
@@ -40,7 +41,7 @@ from holdfast.model.program import (
 )
 from holdfast.model.signals import SignalName
 
-__all__ = ["perform"]
+__all__ = ["perform", "performing_visit"]
 
 _LIGHT_FIELDS_MAX = 8
 _LIGHT_CHARS_MAX = 8_192
@@ -83,6 +84,13 @@ async def perform(
             return Raised(_failure(effect, error), error, _elapsed_ms(began, clock))
         finally:
             del error  # breaks the cycle of the error, its traceback and this frame
+
+
+def performing_visit(frame: FrameType | None) -> Visit | None:
+    """Return the visit of the effect that a stack of frames performs; None if it performs none."""
+    while frame is not None and frame.f_code is not perform.__code__:
+        frame = frame.f_back
+    return None if frame is None else frame.f_locals.get("visit")
 
 
 def _failure(effect: Effect, error: BaseException) -> Failure:

@@ -50,7 +50,8 @@ class RunEnding:
         in_memory = claimed.persistence.in_memory
         if in_memory is not None and claimed.execution.ending == status:
             claimed.owner.on_ended(claimed.head, claimed.execution, status)
-            in_memory.mark_ended(RunOutcome(status, claimed.execution.state, failure))
+            state, node = claimed.execution.state, claimed.execution.ending_node
+            in_memory.mark_ended(RunOutcome(status, state, failure, node))
             claimed.claim.mark_released()
             return
         await claimed.persistence.store()

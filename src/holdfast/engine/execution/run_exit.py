@@ -176,7 +176,7 @@ class RunExit:
         if claimed.head.status in ENDED:
             await self._ending.postpone_cleanup(claimed.now_ms() + _RESUME_BACKOFF_MS_MAX)
         elif failures >= claimed.owner.resumes_max:
-            await self._ending.end("quarantined", failure_of(error))
+            await self._ending.end("quarantined", failure_of(error, engine_frames=True))
         else:
             claimed.journal.invalidate()
             due_ms = claimed.now_ms() + _resume_backoff_ms(failures)
@@ -198,7 +198,7 @@ class RunExit:
             # index.
             due_ms=claimed.now_ms() + (0 if quarantined else _resume_backoff_ms(failures)),
             resume_failures=failures,
-            failure=failure_of(error) if quarantined else None,
+            failure=failure_of(error, engine_frames=True) if quarantined else None,
             cancel=claimed.head.cancel,
         )
         claimed.claim.mark_released()

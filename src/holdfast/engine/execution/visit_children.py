@@ -78,7 +78,8 @@ class VisitChildren:
                 await self._visit.external.budget_guard.return_rest()
         report: dict[str, Any] = answer.payload if isinstance(answer, SignalTaken) else {}
         failure = None if report["failure"] is None else Failure(**report["failure"])
-        return RunOutcome(report["status"], report["state"], failure)
+        # Only a child that did not finish names its node; those of older releases do not.
+        return RunOutcome(report["status"], report["state"], failure, report.get("node", ""))
 
     async def _poll(self, id: str, wait: Wait) -> None:
         """Ask whether a child has ended, unless its signal is here or is sure to come."""

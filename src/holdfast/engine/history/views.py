@@ -111,7 +111,7 @@ def is_shown(event: Event) -> bool:
 def history_entry_of(event: Event, *, cursor: str) -> HistoryEntry:
     """Return an event as a history shows it."""
     details: dict[str, Any] = msgspec.structs.asdict(event)
-    for name in ("failure", "spent", "saved", "most"):
+    for name in ("failure", "fork", "spent", "saved", "most"):
         if isinstance(details.get(name), msgspec.Struct):
             details[name] = msgspec.structs.asdict(details[name])
     at = utc_datetime(details.pop("at_ms"))

@@ -9,6 +9,7 @@ import msgspec
 from holdfast.errors import RunCancelled, RunExpired, RunFailed, RunQuarantined, Unsuccessful
 from holdfast.model.event import Failure
 from holdfast.model.program import Program
+from holdfast.model.traces import innermost_place, trace_note
 
 __all__ = ["RunOutcome", "result_of"]
 
@@ -26,6 +27,8 @@ class RunOutcome(msgspec.Struct, frozen=True):
     status: str
     state: dict[str, Any]
     failure: Failure | None
+    node: str = ""
+    """The node at which the run failed or stopped; empty if it is not known."""
 
 
 def result_of(id: str, outcome: RunOutcome, program: Program | None) -> Any:
@@ -36,17 +39,27 @@ def result_of(id: str, outcome: RunOutcome, program: Program | None) -> Any:
     """
     if outcome.status != "finished":
         failure = outcome.failure or Failure("", f"the run is {outcome.status}")
-        kind = _UNSUCCESSFUL[outcome.status]
-        message = f"run {id!r} {_described(outcome.status, failure)}"
-        raise kind(message, kind=failure.type, trace=failure.trace)
+        error = _UNSUCCESSFUL[outcome.status](
+            f"run {id!r} {_described(outcome, failure)}",
+            kind=failure.type,
+            trace=failure.trace,
+            node=outcome.node,
+            reason=failure.message,
+        )
+        if note := trace_note(f"Where run {id!r} failed:", failure.trace):
+            error.add_note(note)
+        raise error
     if program is None:
         return outcome.state
     return program.check().result(outcome.state)
 
 
-def _described(status: str, failure: Failure) -> str:
-    if status == "failed":
-        return f"failed: {failure.type}: {failure.message}"
-    if status == "quarantined":
-        return f"is quarantined: {failure.type}: {failure.message}"
-    return f"was cancelled: {failure.message}" if status == "cancelled" else "has expired"
+def _described(outcome: RunOutcome, failure: Failure) -> str:
+    if outcome.status == "cancelled":
+        return f"was cancelled: {failure.message}"
+    if outcome.status == "expired":
+        return "has expired"
+    verb = "failed" if outcome.status == "failed" else "is quarantined"
+    at = f" at node {outcome.node!r}" if outcome.node else ""
+    place = innermost_place(failure.trace)
+    return f"{verb}{at}{f' ({place})' if place else ''}: {failure.type}: {failure.message}"

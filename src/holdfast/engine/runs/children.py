@@ -332,11 +332,14 @@ def _end_signal_id(head: Head, execution: Execution | None) -> str:
 def _end_payload(head: Head, execution: Execution | None) -> dict[str, Any]:
     ending = head.status if execution is None else execution.ending or head.status
     failure = head.failure if execution is None else execution.failure
-    return {
+    payload: dict[str, Any] = {
         "status": ending,
         "state": execution.state if execution is not None and ending == "finished" else {},
         "failure": _failure_map(failure),
     }
+    if ending in TROUBLED:
+        payload["node"] = head.node if execution is None else execution.ending_node
+    return payload
 
 
 def _failure_map(failure: Failure | None) -> dict[str, Any] | None:

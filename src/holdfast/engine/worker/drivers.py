@@ -40,6 +40,11 @@ class Drivers:
         """The tasks of all drivers."""
         return self._tasks.values()
 
+    def list_in_nodes(self) -> list[ClaimedRun]:
+        """Return the runs with a node in progress; also for threads, while the loop is blocked."""
+        claimed = [driver.claimed for driver in list(self._drivers.values())]
+        return [run for run in claimed if run.claim.in_node]
+
     def has_driver(self, run: RunKey) -> bool:
         """Return whether a driver of the run has not ended yet."""
         return run in self._drivers

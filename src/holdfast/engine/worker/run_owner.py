@@ -91,5 +91,5 @@ class RunOwner:
         self.counts[status] += 1
         if status == "quarantined":
             why = "" if head.failure is None else f"{head.failure.type}: {head.failure.message}"
-            _log.error("%s is quarantined: %s", head.key.log_name, why)
+            _log.error("%s is quarantined at node %r: %s", head.key.log_name, head.node, why)
         self._on_ended(head, execution, status)

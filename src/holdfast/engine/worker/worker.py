@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 
+from holdfast.clock import SystemClock
 from holdfast.display import get_logger
 from holdfast.engine.effects.resources import Resources
 from holdfast.engine.kernel.kernel import Kernel
@@ -22,6 +23,7 @@ from holdfast.engine.worker.claims import Claims
 from holdfast.engine.worker.drivers import Drivers
 from holdfast.engine.worker.health import USE_STORE, WorkerHealth
 from holdfast.engine.worker.heartbeat import Heartbeat
+from holdfast.engine.worker.loop_watchdog import LoopWatchdog
 from holdfast.engine.worker.options import WorkerOptions
 from holdfast.engine.worker.poll_order import PartitionOrder
 from holdfast.engine.worker.poller import Poller
@@ -107,6 +109,12 @@ class Worker:
             partition_order=PartitionOrder(programs.names, options.pools),
             poll_seconds=kernel.store.poll_seconds if poll_seconds is None else poll_seconds,
         )
+        self._watchdog = LoopWatchdog(
+            kernel.clock,
+            self._owner.lease,
+            lease_seconds=options.lease_seconds,
+            list_in_nodes=self.drivers.list_in_nodes,
+        )
         self._heartbeat_task: asyncio.Task[None] | None = None
         self._background_tasks: list[asyncio.Task[None]] = []
         self._stopped = asyncio.Event()
@@ -156,6 +164,8 @@ class Worker:
             raise InvalidRequest("this worker was started before; make another one")
         await self._heartbeat.register()
         self._store_closed = asyncio.get_running_loop().create_future()
+        if isinstance(self._kernel.clock, SystemClock):  # a thread cannot wait on another clock
+            self._watchdog.start()
         self._heartbeat_task = asyncio.create_task(
             self._repeat("renew its lease", self._heartbeat.beat, until_cancelled=True),
             name="holdfast heartbeat",
@@ -188,6 +198,7 @@ class Worker:
             # If the caller was cancelled, the worker stops at once.
             for task in (self._heartbeat_task, *self._work_tasks()):
                 task.cancel()
+            self._watchdog.stop()
             self._reaper.stop()
             self._owner.flusher.stop()
             self._owner.threads.shutdown()

@@ -1,0 +1,62 @@
+"""Shows logs on standard error: those of Holdfast and those of the user's own modules."""
+
+from __future__ import annotations
+
+import logging
+
+from holdfast.cli.text import compact, utc_of_ms
+from holdfast.display import printable
+
+__all__ = ["LOG_FORMATS", "LOG_LEVELS", "configure_logging"]
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_FORMATS = ("text", "json")
+
+_DEFAULT_LEVEL = "info"
+# They log each request, in part with its headers and contents.
+_REQUEST_LOGGERS = frozenset(
+    ("aiohttp", "boto3", "botocore", "httpcore", "httpx", "openai", "s3transfer", "urllib3")
+)
+
+
+def configure_logging(level: str | None, log_format: str) -> None:
+    """Show logs from a level on, ``info`` by default.
+
+    If an imported module has configured logging, its handlers stay; a level that is given counts.
+    """
+    handler = logging.StreamHandler()
+    handler.addFilter(_is_shown)
+    handler.setFormatter(_JsonFormatter() if log_format == "json" else _TextFormatter())
+    if not logging.root.handlers:
+        logging.basicConfig(level=(level or _DEFAULT_LEVEL).upper(), handlers=[handler])
+    elif level is not None:
+        logging.root.setLevel(level.upper())
+
+
+def _is_shown(record: logging.LogRecord) -> bool:
+    """Return whether a record is shown; libraries that log requests show only warnings."""
+    package = record.name.partition(".")[0]
+    return record.levelno >= logging.WARNING or package not in _REQUEST_LOGGERS
+
+
+class _TextFormatter(logging.Formatter):
+    """A line for each record, with its time in UTC; more lines for a traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        head = f"{utc_of_ms(round(record.created * 1000))} {record.levelname} {record.name}"
+        return "\n".join(map(printable, f"{head}: {text}".split("\n")))
+
+
+class _JsonFormatter(logging.Formatter):
+    """A JSON object in one line for each record."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return compact(
+            {
+                "time": utc_of_ms(round(record.created * 1000)),
+                "level": record.levelname.lower(),
+                "logger": record.name,
+                "message": super().format(record),
+            }
+        )
