@@ -105,7 +105,7 @@ class Tool(Generic[P, R]):
         self.probe = probe
         self.retry = validated_retry(retry)
         self.quota = validated_tool_quota(quota)
-        self.record = None if record is None else validated_recording(record)
+        self.record: Recording | None = None if record is None else validated_recording(record)
         self.timeout_ms = None if timeout is None else milliseconds_of(timeout, "timeout")
         self.plain = is_sync_function(function)
         self.signature = _signature(function)

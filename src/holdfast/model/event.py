@@ -195,9 +195,9 @@ class RecordedIntent(CallIntended, frozen=True, tag="intent"):
 def without_arguments(event: Event) -> Event:
     """Return an event without the arguments of its call."""
     if isinstance(event, RecordedCall):
-        return CallFinished(*[getattr(event, name) for name in CallFinished.__struct_fields__])
+        return CallFinished(*msgspec.structs.astuple(event)[:-1])
     if isinstance(event, RecordedIntent):
-        return CallIntended(*[getattr(event, name) for name in CallIntended.__struct_fields__])
+        return CallIntended(*msgspec.structs.astuple(event)[:-1])
     return event
 
 

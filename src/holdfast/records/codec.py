@@ -49,7 +49,9 @@ _value_decoder = msgspec.msgpack.Decoder()
 # Skips the arguments of calls: only a history shows them.
 _event_decoder = msgspec.msgpack.Decoder(list[Event])
 _WITH_ARGUMENTS: dict[type, type] = {CallFinished: RecordedCall, CallIntended: RecordedIntent}
-_recorded_event: Any = Union[tuple(_WITH_ARGUMENTS.get(kind, kind) for kind in get_args(Event))]
+_recorded_event: Any = Union[  # noqa: UP007 - made of a tuple
+    tuple(_WITH_ARGUMENTS.get(kind, kind) for kind in get_args(Event))
+]
 _recorded_event_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
     list[_recorded_event]
 )

@@ -47,7 +47,7 @@ class ArgumentRecorder:
         Raises:
             InvalidRequest: ``record`` is unknown, or ``redact`` is not a plain function.
         """
-        self._record = validated_recording(record)
+        self._record: Recording = validated_recording(record)
         if redact is not None and not (callable(redact) and is_sync_function(redact)):
             raise InvalidRequest(
                 f"redact must be a plain function of the arguments, got {redact!r:.80}",

@@ -24,6 +24,8 @@ _DEPTH_MAX = 16
 # Counts for each element, so that many small ones take no more time than one large text.
 _ELEMENT_BYTES = 8
 _SHOWN_BYTES_MAX = 64
+# Such a name is taken as it is.
+_PLAIN_NAME_MAX = 32
 _REPR_CHARS_MAX = 120
 _REPR_READ_MAX = 2_000
 _KIND_CHARS_MAX = 80
@@ -120,7 +122,9 @@ class _Copier:
             if self._left <= 0 and self._cut:
                 copied["…"] = f"{count - len(copied):,} more"
                 break
-            key = self.copy(name, _DEPTH_MAX)
+            key: Any = name
+            if type(name) is not str or len(name) > _PLAIN_NAME_MAX or not name.isascii():
+                key = self.copy(name, _DEPTH_MAX)
             copied[key if isinstance(key, str | int) else str(key)] = (
                 REDACTED if _is_secret(name, value) else self.copy(value, depth + 1)
             )
@@ -163,9 +167,8 @@ def _is_secret(name: Any, value: Any) -> bool:
 
 
 def _is_named_tuple(value: Any) -> bool:
-    return isinstance(value, tuple) and isinstance(
-        getattr(cast(Any, value), "_fields", None), tuple
-    )
+    fields: object = getattr(value, "_fields", None) if isinstance(value, tuple) else None
+    return isinstance(fields, tuple)
 
 
 def _field_names(value: Any) -> tuple[str, ...] | None:

@@ -2,81 +2,110 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import msgspec
 
 from holdfast.engine.journal.payloads import INLINE_BYTES_MAX, compress_payload
 from holdfast.engine.kernel.kernel import Kernel
-from holdfast.model.arguments import COSTS_A_UNIT, TOO_LARGE, Arguments, Recorded
+from holdfast.model.arguments import COSTS_A_UNIT, TOO_LARGE, Arguments
 from holdfast.model.event import Event, RecordedCall, RecordedIntent, without_arguments
 from holdfast.records.codec import encode
 from holdfast.storage.units import WRITE_UNIT_BYTES
 
-__all__ = ["arguments_bytes", "full_arguments_bytes", "has_arguments", "pack_with_arguments"]
+__all__ = ["RecordedEvents", "merged", "pack_with_arguments", "recorded_events"]
 
 # So many bytes of fitting arguments are tried at most: the compression takes time.
 _FITTING_BYTES_MAX = 64 * 1024
+# The keys and attributes of a record take less than the rest of a unit: names have limits.
+_SURELY_ONE_UNIT_BYTES = 600
 # A record that goes to a blob costs the same for any size.
 _BLOB = 0
 
 
-def has_arguments(event: Event) -> bool:
-    """Return whether an event carries the arguments of its call."""
-    return isinstance(event, RecordedCall | RecordedIntent)
+class RecordedEvents(msgspec.Struct, frozen=True):
+    """Events with the arguments of their calls, and the encoded size of these."""
+
+    events: Sequence[Event]
+    fitting_bytes: int = 0
+    """The size of the arguments that are recorded only where they fit."""
+    full_bytes: int = 0
+    """The size of the arguments that are recorded at any cost."""
+
+    @property
+    def bytes(self) -> int:
+        """The size of all arguments."""
+        return self.fitting_bytes + self.full_bytes
 
 
-def arguments_bytes(event: Event) -> int:
-    """Return the size of the arguments that an event carries."""
-    return sum(map(_size, _arguments_of([event])))
+def recorded_events(events: Sequence[Event]) -> RecordedEvents | None:
+    """Return events that carry arguments, with the size of these; None if they carry none."""
+    fitting, full = 0, 0
+    for event in events:
+        if isinstance(event, RecordedCall | RecordedIntent):
+            arguments = event.arguments
+            if not isinstance(arguments, Arguments):
+                fitting += 1
+            elif arguments.fitting:
+                fitting += len(cast(msgspec.Raw, arguments.values))
+            else:
+                full += len(cast(msgspec.Raw, arguments.values))
+    return RecordedEvents(events, fitting, full) if fitting or full else None
 
 
-def full_arguments_bytes(events: Sequence[Event]) -> int:
-    """Return the size of the arguments that are recorded at any cost."""
-    return sum(
-        _size(arguments) for arguments in _arguments_of(events) if not _is_fitting(arguments)
+def merged(
+    parts: Sequence[tuple[Sequence[Event], RecordedEvents | None]],
+) -> RecordedEvents | None:
+    """Return parts of a record as one; of each part, its events and these with arguments."""
+    if len(parts) == 1:
+        return parts[0][1]
+    found = [recorded for _, recorded in parts if recorded is not None]
+    if not found:
+        return None
+    return RecordedEvents(
+        [each for events, recorded in parts for each in (recorded.events if recorded else events)],
+        sum(recorded.fitting_bytes for recorded in found),
+        sum(recorded.full_bytes for recorded in found),
     )
 
 
 async def pack_with_arguments(
-    kernel: Kernel, plain: bytes, events: Sequence[Event], *, overhead_bytes: int
+    kernel: Kernel, plain: bytes, recorded: RecordedEvents, overhead_bytes: Callable[[], int]
 ) -> bytes:
     """Return packed events, with the arguments of their calls where those fit.
 
-    ``plain`` are the encoded events without arguments. ``overhead_bytes`` is the size of the record
-    without its content. A full record that no item can hold is packed without arguments.
+    ``plain`` are the encoded events without arguments. ``overhead_bytes`` returns the size of the
+    record without its content. A record that no item can hold with its full arguments is packed
+    without them.
 
     Raises:
         ResultTooLarge: the events exceed the limit up to which records are read.
     """
-    recorded = _Packer(kernel, overhead_bytes)
-    fitting = [arguments for arguments in _arguments_of(events) if _is_fitting(arguments)]
-    if sum(map(_size, fitting)) <= _FITTING_BYTES_MAX:
-        data = await recorded.pack(encode(events))
+    packer, events, data = _Packer(kernel, overhead_bytes), recorded.events, None
+    if recorded.fitting_bytes <= _FITTING_BYTES_MAX:
+        data = await packer.pack(encode(events))
         # Nearly every record: with arguments it costs the least that a record can cost.
-        if data is not None and (not fitting or recorded.units(data) == 1):
+        if data is not None and (not recorded.fitting_bytes or packer.units(data) == 1):
             return data
-    else:
-        data = None
-    full = [_with_omission(event, None, only_fitting=True) for event in events]
-    least = await recorded.pack(plain if not any(map(has_arguments, full)) else encode(full))
-    reason, only_fitting = COSTS_A_UNIT, True
-    if least is None:
-        least, reason, only_fitting = await compress_payload(kernel, plain), TOO_LARGE, False
-    if data is not None and recorded.units(data) == recorded.units(least):
-        return data
-    marked = [_with_omission(event, reason, only_fitting=only_fitting) for event in events]
-    data = await recorded.pack(encode(marked))
-    if data is not None and recorded.units(data) == recorded.units(least):
-        return data
-    return least
+    least = plain
+    if recorded.full_bytes:
+        least = encode([_with_reason(event, None, only_fitting=True) for event in events])
+    without, reason = await packer.pack(least), COSTS_A_UNIT
+    if without is None:
+        without, reason = await compress_payload(kernel, plain), TOO_LARGE
+    if data is None or packer.units(data) != packer.units(without):
+        marked = [_with_reason(each, reason, only_fitting=reason != TOO_LARGE) for each in events]
+        data = await packer.pack(encode(marked))
+    if data is None or packer.units(data) != packer.units(without):
+        return without  # even the reason would cost a unit
+    return data
 
 
 class _Packer:
     """Packs records, and tells what they cost."""
 
-    def __init__(self, kernel: Kernel, overhead_bytes: int) -> None:
+    def __init__(self, kernel: Kernel, overhead_bytes: Callable[[], int]) -> None:
         self._kernel = kernel
         self._overhead_bytes = overhead_bytes
 
@@ -86,34 +115,27 @@ class _Packer:
         if len(plain) > kernel.limits.record_bytes_max:
             return None
         data = await compress_payload(kernel, plain)
-        return data if kernel.blobs is not None or len(data) <= INLINE_BYTES_MAX else None
+        if len(data) > INLINE_BYTES_MAX and kernel.blobs is None:
+            return None
+        return data
 
     def units(self, data: bytes) -> int:
+        """Return the write units of a record."""
         if len(data) > self._kernel.spill_bytes and self._kernel.blobs is not None:
             return _BLOB
-        return -(-(self._overhead_bytes + len(data)) // WRITE_UNIT_BYTES)
+        if len(data) <= _SURELY_ONE_UNIT_BYTES:
+            return 1
+        return -(-(self._overhead_bytes() + len(data)) // WRITE_UNIT_BYTES)
 
 
-def _arguments_of(events: Sequence[Event]) -> list[Recorded]:
-    found = [e.arguments for e in events if isinstance(e, RecordedCall | RecordedIntent)]
-    return [arguments for arguments in found if arguments is not None]
-
-
-def _is_fitting(arguments: Recorded) -> bool:
-    return not isinstance(arguments, Arguments) or arguments.fitting
-
-
-def _size(arguments: Recorded) -> int:
-    return len(cast(msgspec.Raw, arguments.values)) if isinstance(arguments, Arguments) else 1
-
-
-def _with_omission(event: Event, reason: int | None, *, only_fitting: bool) -> Event:
+def _with_reason(event: Event, reason: int | None, *, only_fitting: bool) -> Event:
     """Return an event with a reason instead of arguments; without any if there is no reason."""
-    if not isinstance(event, RecordedCall | RecordedIntent) or event.arguments is None:
+    if not isinstance(event, RecordedCall | RecordedIntent):
         return event
-    if only_fitting and not _is_fitting(event.arguments):
+    arguments = event.arguments
+    if only_fitting and isinstance(arguments, Arguments) and not arguments.fitting:
         return event
     if reason is None:
         return without_arguments(event)
-    known = reason if isinstance(event.arguments, Arguments) else event.arguments
+    known = reason if isinstance(arguments, Arguments) else arguments
     return msgspec.structs.replace(event, arguments=known)

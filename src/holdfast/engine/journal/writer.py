@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.engine.journal.fitting import (
-    arguments_bytes,
-    full_arguments_bytes,
-    has_arguments,
+    RecordedEvents,
+    merged,
     pack_with_arguments,
+    recorded_events,
 )
 from holdfast.engine.journal.payloads import (
     INLINE_BYTES_MAX,
@@ -80,8 +80,8 @@ class _PendingAppend(msgspec.Struct, eq=False):
     error: BaseException | None = None
     barrier: bool = False
     """Whether nothing may depend on the records before they are written."""
-    recorded: tuple[Event, ...] = ()
-    """The events with the arguments of their calls; empty if they have none."""
+    recorded: RecordedEvents | None = None
+    """The events with the arguments of their calls, if they have any."""
 
     def resolve(self, error: BaseException | None) -> None:
         """Tell the caller the outcome."""
@@ -223,8 +223,8 @@ class JournalWriter:
 
     def _encode_append(self, events: Sequence[Event]) -> _PendingAppend:
         # Encoded here, so that a value that cannot be stored fails before anything is queued.
-        recorded = tuple(events) if any(map(has_arguments, events)) else ()
-        kept = tuple(map(without_arguments, events)) if recorded else tuple(events)
+        recorded = recorded_events(events)
+        kept = tuple(events if recorded is None else map(without_arguments, events))
         entry = _PendingAppend(kept, encode(kept), recorded=recorded)
         if self._admit is not None:
             self._admit(events, len(entry.plain))
@@ -236,16 +236,14 @@ class JournalWriter:
                 # Checked now and not when it is written: the caller must get the error.
                 check_fits(self._kernel, compress(entry.plain))
             self._in_memory_bytes += len(entry.plain)
-            entry.recorded = self._recorded_in_memory(entry.recorded)
+            if entry.recorded is not None:
+                self._in_memory_arguments_bytes += entry.recorded.bytes
+                if self._in_memory_arguments_bytes > _IN_MEMORY_BYTES_MAX:
+                    entry.recorded = None
             if self._in_memory_bytes > _IN_MEMORY_BYTES_MAX:
                 self._buffered = []  # a snapshot will be written instead
                 return
         self._buffered.append(entry)
-
-    def _recorded_in_memory(self, recorded: tuple[Event, ...]) -> tuple[Event, ...]:
-        """Return events with their arguments, as long as the arguments of an unwritten run fit."""
-        self._in_memory_arguments_bytes += sum(map(arguments_bytes, recorded))
-        return recorded if self._in_memory_arguments_bytes <= _IN_MEMORY_BYTES_MAX else ()
 
     async def persist(self, head: Head, execution: Execution) -> None:
         """Write the records of a run that was only in memory so far, before its row is written.
@@ -327,7 +325,7 @@ class JournalWriter:
         count, size = 0, 0
         while count < len(self._queued):
             entry = self._queued[count]
-            size += len(entry.plain) + full_arguments_bytes(entry.recorded)
+            size += len(entry.plain) + (entry.recorded.full_bytes if entry.recorded else 0)
             if count and size > GROUP_BYTES_MAX:
                 break
             count += 1
@@ -340,9 +338,7 @@ class JournalWriter:
         full = [entry for entry in group if entry.events]
         events = [event for entry in full for event in entry.events]
         plain = full[0].plain if len(full) == 1 else encode(events)
-        recorded: list[Event] = []
-        if any(entry.recorded for entry in full):
-            recorded = [event for entry in full for event in entry.recorded or entry.events]
+        recorded = merged([(entry.events, entry.recorded) for entry in full])
         error_to_report: InvalidResult | None = None
         try:
             while events and not await self._put_record(events, plain, recorded):
@@ -356,7 +352,9 @@ class JournalWriter:
             self._barriers -= entry.barrier
             entry.resolve(error_to_report)
 
-    async def _put_record(self, events: list[Event], plain: bytes, recorded: list[Event]) -> bool:
+    async def _put_record(
+        self, events: list[Event], plain: bytes, recorded: RecordedEvents | None
+    ) -> bool:
         """Write one record at the next position; return False if an extension took it.
 
         Raises:
@@ -386,7 +384,7 @@ class JournalWriter:
         return True
 
     async def _build_content(
-        self, head: Head, events: list[Event], plain: bytes, recorded: list[Event]
+        self, head: Head, events: list[Event], plain: bytes, recorded: RecordedEvents | None
     ) -> tuple[list[Event], Content]:
         """Return the snapshot that goes in front of the events, if one is due, and the content."""
         # A record that survives the removal of the run must not contain its state; and after the
@@ -405,21 +403,25 @@ class JournalWriter:
             ]
             try:
                 whole = encode([*snapshot_events, *events])
-                return snapshot_events, await self._store_content(
-                    head, whole, [*snapshot_events, *recorded] if recorded else []
-                )
+                behind = merged([(snapshot_events, None), (events, recorded)])
+                return snapshot_events, await self._store_content(head, whole, behind)
             except InvalidResult:
                 # No item can hold it, and there is no bucket: a resume reads the whole journal.
                 self._may_snapshot = False
         return [], await self._store_content(head, plain, recorded)
 
-    async def _store_content(self, head: Head, plain: bytes, recorded: list[Event]) -> Content:
-        if recorded:
-            survives = _survives_removal(recorded)
-            overhead = record_overhead_bytes(head, self.extent.position, whole=survives)
-            data = await pack_with_arguments(self._kernel, plain, recorded, overhead_bytes=overhead)
-        else:
+    async def _store_content(
+        self, head: Head, plain: bytes, recorded: RecordedEvents | None
+    ) -> Content:
+        if recorded is None:
             data = await compress_payload(self._kernel, plain)
+        else:
+
+            def overhead_bytes() -> int:
+                whole = _survives_removal(recorded.events)
+                return record_overhead_bytes(head, self.extent.position, whole=whole)
+
+            data = await pack_with_arguments(self._kernel, plain, recorded, overhead_bytes)
         if len(data) <= self._kernel.spill_bytes:
             return Content(data)
         name = f"{self.extent.position:08d}-{head.epoch}"
