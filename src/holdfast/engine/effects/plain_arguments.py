@@ -167,8 +167,9 @@ def _is_secret(name: Any, value: Any) -> bool:
 
 
 def _is_named_tuple(value: Any) -> bool:
-    fields: object = getattr(value, "_fields", None) if isinstance(value, tuple) else None
-    return isinstance(fields, tuple)
+    kind: Any = cast(Any, type)(value)
+    fields: object = getattr(kind, "_fields", None)
+    return isinstance(fields, tuple) and issubclass(kind, tuple)
 
 
 def _field_names(value: Any) -> tuple[str, ...] | None:
