@@ -124,7 +124,7 @@ def test_calls_that_may_have_been_made_are_listed(holdfast: Holdfast) -> None:
         lines = holdfast("run", "ambiguous").stdout.splitlines()
         facts = shown(holdfast("run", "show", "a"))
     assert lines[0].split() == ["SINCE", "GRAPH", "NODE", "TOOL", "KEY", "RUN", "CALL", "ARGUMENTS"]
-    told = rf"{TIME}  paying +settle +pay +{call['key']} +a +{call['call']}"
+    told = rf"{TIME}  paying +settle +pay +{call['key']} +a +{call['call']} +{{\"amount\":100}}"
     assert re.fullmatch(told, lines[1])
     assert len(lines) == 2
     assert facts["paused for"] == "ambiguous"

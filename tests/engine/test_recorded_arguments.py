@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -16,7 +16,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.integrations.offline import Offline
 from holdfast.model.event import CallFinished, RecordedCall
 from holdfast.model.invocation import Request, ToolCall
-from holdfast.records.codec import pack, unpack_events, unpack_recorded_events
+from holdfast.records.codec import pack, unpack_events, unpack_recorded_events, unpack_value
 from holdfast.records.journal import content_of
 from tests.engine.asking import graph_of
 from tests.engine.support import House, incompressible, journal_items, units_of
@@ -223,7 +223,7 @@ async def conversation(house: House, turns: int, *, record: Any, pauses: bool = 
     async def asks(order: int, ctx: Context) -> str:
         """Look up an order."""
         if pauses:
-            await ctx.wait(signal("go"))
+            await ctx.wait(signal(f"go-{order}"))
         return await look_up(order)
 
     asks.__name__ = asks.__qualname__ = "look_up"
@@ -235,9 +235,9 @@ async def conversation(house: House, turns: int, *, record: Any, pauses: bool = 
     graph, hf = graph_of(node), house.open(models={"m": model})
     async with house.worker(hf, graph) as worker:
         run = await hf.start(graph, id=f"{record}-{turns}")
-        for _ in range(turns - 1 if pauses else 0):
+        for order in range(turns - 1 if pauses else 0):
             await house.quiet(worker)
-            await run.signal("go")
+            await run.signal(f"go-{order}")
         assert await run.result(timeout=60) == {"text": "done"}
     return run, model
 
@@ -300,7 +300,7 @@ async def test_secrets_are_nowhere_in_the_file(tmp_path: Path) -> None:
     @dataclasses.dataclass
     class Login:
         user: str
-        passWord: str
+        PASSWORD: str
 
     async def log_in(user: str, password: str, **more: Any) -> None: ...
 
@@ -326,12 +326,18 @@ async def test_secrets_are_nowhere_in_the_file(tmp_path: Path) -> None:
             run = await hf.start(graph, id=record)
             await run.result(timeout=60)
             shown = [*await arguments_of(run), *await arguments_of(run, "intent")]
-        assert shown[0]["login"] == {"user": "ann", "passWord": "***"}
+            records = [content_of(item).data or b"" for item in await journal_items(hf, record)]
+        assert len(records) > 5
+        # Compression would hide a secret from a search in the file.
+        assert SECRET not in repr([unpack_value(data) for data in records])
+        assert shown[0]["login"] == {"user": "ann", "PASSWORD": "***"}
         assert shown[1]["address"] == "https://***@example.com/x"
         assert shown[-1] == {"amount": 3, "api_key": "***"}
-    data = b"".join(path.read_bytes() for path in tmp_path.iterdir())
-    assert b"https://***@example.com/x" in data or b"***" in data
-    assert SECRET.encode() not in data
+    assert SECRET.encode() not in _bytes_in(tmp_path)
+
+
+def _bytes_in(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in folder.iterdir())
 
 
 @pytest.mark.parametrize("record", ["fitting", "full"])
@@ -432,7 +438,7 @@ async def test_a_coroutine_function_cannot_redact(either: House) -> None:
     with pytest.raises(InvalidRequest, match="redact must be a plain function"):
         either.open(redact=redact)
     with pytest.raises(InvalidRequest, match="record must be"):
-        tool(record="some")(charge)  # pyright: ignore
+        tool(record=cast(Any, "some"))(charge)
 
 
 # --- hostile arguments ----------------------------------------------------------------------------
@@ -468,7 +474,7 @@ HOSTILE: list[tuple[Any, Any]] = [
     ("\ud800x", "?x"),
     (b"x" * 1000, "<1,000 bytes>"),
     ({2, 1}, [1, 2]),
-    ({(1, 2): 3}, {"…": 3}),
+    ({(1, 2): 3}, {"[1, 2]": 3}),
     (
         {"max_tokens": 5, "token": "t", "password": None},
         {"max_tokens": 5, "token": "***", "password": None},
@@ -497,7 +503,7 @@ def test_the_copy_is_bounded(value: Any) -> None:
 
 async def test_no_argument_fails_its_call(either: House) -> None:
     async def node(state: Any, ctx: Context) -> Any:
-        for value in [*(value for value, _ in HOSTILE), _endless(), iter([1])]:
+        for value in [*(value for value, _ in HOSTILE), iter([1])]:
             await ctx.call(echo, value=value)
         return {"done": True}
 
