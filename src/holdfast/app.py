@@ -13,6 +13,7 @@ from holdfast.engine.client.awaiting import RunOutcomes
 from holdfast.engine.client.launching import RunLauncher
 from holdfast.engine.client.process_workers import ProcessWorkers
 from holdfast.engine.client.shards import raise_shards
+from holdfast.engine.effects.argument_recorder import ArgumentRecorder, Redact
 from holdfast.engine.effects.resources import Resources, check_resources
 from holdfast.engine.effects.savings import Saved
 from holdfast.engine.history import lists
@@ -37,6 +38,7 @@ from holdfast.engine.worker.options import WorkerOptions
 from holdfast.engine.worker.worker import Worker
 from holdfast.errors import InvalidRequest
 from holdfast.handle import HandleServices, RunHandle
+from holdfast.model.arguments import Recording
 from holdfast.model.budget import Budget
 from holdfast.model.durations import Duration, days, milliseconds_of
 from holdfast.model.invocation import Model
@@ -77,6 +79,8 @@ class Holdfast:
         quotas: Mapping[str, Quota] | None = None,
         tasks: Mapping[str, Callable[..., Any]] | None = None,
         limits: PayloadLimits | None = None,
+        record: Recording = "fitting",
+        redact: Redact | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
         store: Store | None = None,
@@ -90,6 +94,10 @@ class Holdfast:
         without one, the store keeps a random key. ``tasks`` are the functions that programs invoke
         by name.
 
+        ``record`` says which arguments of calls and prompts of models the history shows; see
+        `Recording`. Before they are written, values under names such as ``password`` are replaced.
+        Then ``redact`` gets them as plain values and returns what is written, None for nothing.
+
         Raises:
             InvalidUrl: the address cannot be understood.
             StoreUnusable: the store cannot be used.
@@ -98,12 +106,13 @@ class Holdfast:
             raise InvalidRequest("user_key must be bytes, at least 16 of them", field="user_key")
         self._tenant = validated_tenant(tenant)
         check_resources(models, quotas, tasks)
+        recorder = ArgumentRecorder(record, redact)
         clock = clock or SystemClock()
         self._store = store or open_store(url, clock=clock)
         self._kernel = Kernel(
             self._store, clock, ids or SystemIds(clock), user_key, limits=validated_limits(limits)
         )
-        self._resources = Resources(self._kernel, models, quotas, tasks)
+        self._resources = Resources(self._kernel, models, quotas, tasks, recorder=recorder)
         self._workers = ProcessWorkers()
         self._launcher = RunLauncher(self._kernel, self._workers)
         self._outcomes = RunOutcomes(self._kernel, self._workers)

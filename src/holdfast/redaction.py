@@ -6,9 +6,10 @@ Texts come from outside and may be hostile. Each pattern takes time in proportio
 
 from __future__ import annotations
 
+import functools
 import re
 
-__all__ = ["REDACTED", "excerpt", "without_credentials"]
+__all__ = ["REDACTED", "excerpt", "is_secret_name", "without_credentials"]
 
 REDACTED = "***"
 """Replaces a secret."""
@@ -43,6 +44,11 @@ _SECRET_NAMES = re.compile(
     r"pass(?:w|phrase|$)|pwd|secret|token|credential|signature|^sig$|api[._-]?key|access[._-]?key",
     re.IGNORECASE,
 )
+_MORE_SECRET_NAMES = re.compile(
+    r"auth(?:orization|[._-]?header)|bearer|cookie|private[._-]?key|\bjwt\b", re.IGNORECASE
+)
+_NAME_LETTERS_MAX = 128
+_CACHED_NAMES_MAX = 4_096
 _SPACE = re.compile(r"\s")
 
 
@@ -67,6 +73,16 @@ def excerpt(text: str, letters_max: int, *, end: bool = False) -> str:
     tail = text[-window:]
     space = _SPACE.search(tail)
     return _redacted(tail[space.start() :], cut=False)[-letters_max:] if space else REDACTED
+
+
+def is_secret_name(name: str) -> bool:
+    """Return whether the value under a name is a secret, such as ``password`` or ``X-Api-Key``."""
+    return _is_secret_name(name[:_NAME_LETTERS_MAX])
+
+
+@functools.lru_cache(maxsize=_CACHED_NAMES_MAX)
+def _is_secret_name(name: str) -> bool:
+    return bool(_SECRET_NAMES.search(name) or _MORE_SECRET_NAMES.search(name))
 
 
 def _redacted(text: str, *, cut: bool) -> str:

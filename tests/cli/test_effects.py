@@ -57,6 +57,19 @@ async def settle(state, ctx):
     return {"receipt": await ctx.call(pay, 100)}
 
 
+noting = Graph("noting", dict)
+
+
+async def take_note(note):
+    return "noted"
+
+
+@noting.node
+async def write(state, ctx):
+    await ctx.call(take_note, state["note"])
+    return {}
+
+
 asking = Graph("asking", dict)
 
 
@@ -123,8 +136,8 @@ def test_calls_that_may_have_been_made_are_listed(holdfast: Holdfast) -> None:
         call = ambiguous(holdfast, hf, "a")
         lines = holdfast("run", "ambiguous").stdout.splitlines()
         facts = shown(holdfast("run", "show", "a"))
-    assert lines[0].split() == ["SINCE", "GRAPH", "NODE", "TOOL", "KEY", "RUN", "CALL"]
-    told = rf"{TIME}  paying +settle +pay +{call['key']} +a +{call['call']}"
+    assert lines[0].split() == ["SINCE", "GRAPH", "NODE", "TOOL", "KEY", "RUN", "CALL", "ARGUMENTS"]
+    told = rf"{TIME}  paying +settle +pay +{call['key']} +a +{call['call']} +{{\"amount\":100}}"
     assert re.fullmatch(told, lines[1])
     assert len(lines) == 2
     assert facts["paused for"] == "ambiguous"
@@ -133,6 +146,19 @@ def test_calls_that_may_have_been_made_are_listed(holdfast: Holdfast) -> None:
     others = holdfast("run", "ambiguous", "--tenant", "t")
     assert (others.exit_code, others.stdout, others.stderr) == (0, "", "no calls\n")
     assert holdfast("run", "ambiguous", "--tenant", "t", "--json").stdout == "[]\n"
+
+
+def test_a_history_shows_arguments_cut_or_in_full(holdfast: Holdfast) -> None:
+    with working() as hf:
+        note = "n" * 200
+        assert holdfast("run", "start", "shop:noting", json.dumps({"note": note}), "--id", "a")
+        hf.run("a").result(timeout=60)
+        cut = holdfast("run", "history", "a").stdout
+        full = holdfast("run", "history", "a", "--full").stdout
+        entries = json.loads(holdfast("run", "history", "a", "--json").stdout)
+    assert re.search(r'arguments={"note":"n+… result=noted$', cut, re.MULTILINE)
+    assert f'arguments={{"note":"{note}"}}' in full
+    assert entries[0]["details"]["arguments"] == {"note": note}
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from holdfast.app import Holdfast
-from holdfast.cli.facts import budget_needs, dollars, money_facts
+from holdfast.cli.facts import budget_needs, cut_to_line, dollars, money_facts
 from holdfast.cli.opening import with_holdfast
 from holdfast.cli.parameters import budget_options, example, json_option, parse_json
-from holdfast.cli.text import columns, pretty, say, utc
+from holdfast.cli.text import columns, compact, pretty, say, utc
 from holdfast.model.budget import Budget
 from holdfast.model.run import AmbiguousCall, Run
 from holdfast.model.spending import NANODOLLARS_PER_DOLLAR, Spending
@@ -30,6 +30,7 @@ async def ambiguous(holdfast: Holdfast, *, as_json: bool) -> None:
     """List the at-most-once calls that may have been made, the oldest first.
 
     KEY is the idempotency key with which the call was made: ask the service whether it knows it.
+    ARGUMENTS are empty if they are long; 'holdfast run history RUN' shows them with the intent.
     Then record what happened with 'holdfast run resolve'.
     """
     calls = [call async for call in holdfast.ambiguous()]
@@ -43,10 +44,11 @@ async def ambiguous(holdfast: Holdfast, *, as_json: bool) -> None:
 
 
 def _call_rows(calls: Sequence[AmbiguousCall]) -> list[tuple[str, ...]]:
-    rows = [("SINCE", "GRAPH", "NODE", "TOOL", "KEY", "RUN", "CALL")] if calls else []
+    rows = [("SINCE", "GRAPH", "NODE", "TOOL", "KEY", "RUN", "CALL", "ARGUMENTS")] if calls else []
     for call in calls:
+        shown = "" if call.arguments is None else cut_to_line(compact(call.arguments))
         row = (utc(call.since), call.graph, call.node, call.name, call.key, call.run, call.call)
-        rows.append(row)
+        rows.append((*row, shown))
     return rows
 
 

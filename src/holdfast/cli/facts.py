@@ -18,6 +18,7 @@ from holdfast.records.head import ROW_WAITS_MAX
 
 __all__ = [
     "budget_needs",
+    "cut_to_line",
     "dollars",
     "entry_of",
     "facts_of",
@@ -33,6 +34,8 @@ __all__ = [
 
 _DETAILS_MAX = 160
 _RESULT_MAX = 500
+# Leaves room for the result.
+_ARGUMENTS_MAX = 80
 # Fields that are shown even if they are empty: an empty answer is an answer.
 _ANSWERS = ("payload", "result")
 _FOR_MACHINES = ("digest", "kinds", "ops")
@@ -185,9 +188,17 @@ def _wait_text(wait: Wait) -> str:
     return told
 
 
-def show_entries(entries: Sequence[HistoryEntry]) -> None:
-    """Print a line for each entry, and the places where errors were raised."""
-    lines = columns([_event(entry) for entry in entries])
+def cut_to_line(text: str, letters_max: int = _DETAILS_MAX) -> str:
+    """Return the beginning of a text that fits into a line."""
+    return text if len(text) <= letters_max else text[: letters_max - 1] + "…"
+
+
+def show_entries(entries: Sequence[HistoryEntry], *, full: bool = False) -> None:
+    """Print a line for each entry, and the places where errors were raised.
+
+    Lines are cut unless they are shown in ``full``.
+    """
+    lines = columns([_event(entry, full=full) for entry in entries])
     for line, entry in zip(lines, entries, strict=True):
         click.echo(line)
         failure: dict[str, str] = entry.details.get("failure") or {}
@@ -195,8 +206,10 @@ def show_entries(entries: Sequence[HistoryEntry]) -> None:
             say(f"    {place}")
 
 
-def _event(entry: HistoryEntry) -> tuple[str, str, str, str]:
+def _event(entry: HistoryEntry, *, full: bool) -> tuple[str, str, str, str]:
     details = entry_of(entry)["details"]
+    if "arguments" in details and not full:
+        details["arguments"] = cut_to_line(compact(details["arguments"]), _ARGUMENTS_MAX)
     if details.get("failure"):
         details["failure"] = "{type}: {message}".format(**details["failure"])
     if details.get("fork"):
@@ -206,9 +219,8 @@ def _event(entry: HistoryEntry) -> tuple[str, str, str, str]:
         for name, value in details.items()
         if _says_something(name, value)
     )
-    if len(told) > _DETAILS_MAX:
-        told = told[: _DETAILS_MAX - 1] + "…"
-    return utc(entry.at), entry.kind, entry.node or "", told
+    shown = told if full else cut_to_line(told)
+    return utc(entry.at), entry.kind, entry.node or "", shown
 
 
 def _fork_text(fork: dict[str, Any]) -> str:

@@ -161,17 +161,21 @@ async def waits(
 @click.argument("id")
 @click.option("--limit", type=click.IntRange(1), help="Show at most this many entries.")
 @click.option("--cursor", help="Continue after this entry.")
+@click.option("--full", is_flag=True, help="Do not cut long lines, such as those with arguments.")
 @json_option
 @with_holdfast()
 async def history(
-    holdfast: Holdfast, *, id: str, limit: int | None, cursor: str | None, as_json: bool
+    holdfast: Holdfast, *, id: str, limit: int | None, cursor: str | None, full: bool, as_json: bool
 ) -> None:
-    """Show the history of the run ID, the oldest entry first."""
+    """Show the history of the run ID, the oldest entry first.
+
+    Calls are shown with their arguments, as far as these were recorded.
+    """
     before, found = "[", 0
     async for page in _read_pages(holdfast.run(id), limit, cursor):
         cursor, found = page.cursor, found + len(page.entries)
         if not as_json:
-            show_entries(page.entries)
+            show_entries(page.entries, full=full)
         for entry in page.entries if as_json else ():
             click.echo(f"{before}\n{pretty(entry_of(entry))}", nl=False)
             before = ","

@@ -25,6 +25,7 @@ import msgspec
 from holdfast.errors import InvalidRequest
 from holdfast.graph.node import AnyFunction, is_sync_function
 from holdfast.graph.values import is_durable_scalar
+from holdfast.model.arguments import Recording, validated_recording
 from holdfast.model.durations import Duration, milliseconds_of
 from holdfast.model.policy import ONCE, Retry, validated_retry
 from holdfast.model.quota import Quota, validated_tool_quota
@@ -84,6 +85,7 @@ class Tool(Generic[P, R]):
         retry: Retry = ONCE,
         timeout: Duration | None = None,
         quota: Quota | None = None,
+        record: Recording | None = None,
     ) -> None:
         if not callable(function):
             raise InvalidRequest(
@@ -103,6 +105,7 @@ class Tool(Generic[P, R]):
         self.probe = probe
         self.retry = validated_retry(retry)
         self.quota = validated_tool_quota(quota)
+        self.record: Recording | None = None if record is None else validated_recording(record)
         self.timeout_ms = None if timeout is None else milliseconds_of(timeout, "timeout")
         self.plain = is_sync_function(function)
         self.signature = _signature(function)
@@ -127,6 +130,13 @@ class Tool(Generic[P, R]):
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
+
+    @functools.cached_property
+    def positional(self) -> tuple[str, ...]:
+        """The names of the parameters that take positional arguments of a call."""
+        parameters = () if self.signature is None else self.signature.parameters.values()
+        kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        return tuple(each.name for each in parameters if each.kind in kinds)
 
     @functools.cached_property
     def returns(self) -> Any:
@@ -156,6 +166,7 @@ def tool(
     retry: Retry = ONCE,
     timeout: Duration | None = None,
     quota: Quota | None = None,
+    record: Recording | None = None,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 
 
@@ -171,6 +182,7 @@ def tool(
     retry: Retry = ONCE,
     timeout: Duration | None = None,
     quota: Quota | None = None,
+    record: Recording | None = None,
 ) -> Any:
     """Declare the contract of a function with side effects.
 
@@ -178,7 +190,9 @@ def tool(
     without a second effect, so a call with an unknown outcome is repeated. ``idempotent=False`` is
     the same as ``at_most_once=True``: a call with an unknown outcome is not repeated. Instead
     ``probe(key)`` finds the outcome: `done`, `VOID` or `UNKNOWN`. ``retry`` and ``timeout`` apply
-    to every call. ``quota`` limits the calls of all workers together.
+    to every call. ``quota`` limits the calls of all workers together. ``record`` says which
+    arguments the history shows; see `Recording`. No call of a tool with ``record="none"`` shows
+    them.
 
     Raises:
         InvalidRequest: an argument is invalid, or two of them contradict each other.
@@ -200,6 +214,7 @@ def tool(
             retry=retry,
             timeout=timeout,
             quota=quota,
+            record=record,
         )
 
     return declared if function is None else declared(function)

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from holdfast.model.arguments import Recorded
 from holdfast.model.spending import NO_SPENDING, Spending
 from holdfast.model.wait import Wait
 
@@ -36,11 +37,14 @@ __all__ = [
     "Fork",
     "NodeFinished",
     "ProgramEvent",
+    "RecordedCall",
+    "RecordedIntent",
     "Rerouted",
     "SignalTaken",
     "Snapshot",
     "TimerFired",
     "WaitsRecorded",
+    "without_arguments",
 ]
 
 
@@ -170,6 +174,31 @@ class CallIntended(msgspec.Struct, frozen=True, array_like=True, tag="intent"):
     call: str
     digest: bytes
     branch: str = ""
+
+
+class RecordedCall(CallFinished, frozen=True, tag="call"):
+    """The end of a call with its arguments. Only the history reads them: the fold does not.
+
+    Records of other calls end before this field. Fields that `CallFinished` needs later go here,
+    behind it: all records of a kind have one order of fields.
+    """
+
+    arguments: Recorded | None = None
+
+
+class RecordedIntent(CallIntended, frozen=True, tag="intent"):
+    """The intent of a call with its arguments; see `RecordedCall`."""
+
+    arguments: Recorded | None = None
+
+
+def without_arguments(event: Event) -> Event:
+    """Return an event without the arguments of its call."""
+    if isinstance(event, RecordedCall):
+        return CallFinished(*msgspec.structs.astuple(event)[:-1])
+    if isinstance(event, RecordedIntent):
+        return CallIntended(*msgspec.structs.astuple(event)[:-1])
+    return event
 
 
 class CallVoided(msgspec.Struct, frozen=True, array_like=True, tag="void"):

@@ -127,6 +127,8 @@ class AmbiguousCall(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     """The idempotency key of the call."""
     since: datetime
+    arguments: Any = None
+    """The redacted arguments of the call by name; None if the list does not have them."""
 
 
 class SessionQueueEntry(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,14 +14,30 @@ from holdfast.records.index_keys import calls_partition, listed_ms
 from holdfast.records.keys import RunKey, call_key
 from holdfast.records.times import utc_datetime
 from holdfast.storage import Delete, Put
+from holdfast.storage.item import item_bytes
+from holdfast.storage.units import WRITE_UNIT_BYTES
 
 __all__ = ["ambiguous_call_of", "list_call_write", "unlist_call_write"]
 
+# With the attribute's name and the token of the write, an entry costs one unit up to this size.
+_WITH_ARGUMENTS_BYTES_MAX = WRITE_UNIT_BYTES - 64
+
 
 def list_call_write(
-    head: Head, *, id: str, node: str, name: str, key: str, now_ms: int, token: str
+    head: Head,
+    *,
+    id: str,
+    node: str,
+    name: str,
+    key: str,
+    arguments: bytes | None,
+    now_ms: int,
+    token: str,
 ) -> Put:
-    """Return the write that adds a call to the list."""
+    """Return the write that adds a call to the list.
+
+    ``arguments`` are encoded. They are left out where the entry would cost more with them.
+    """
     place = call_key(head.key, head.generation, id)
     item: dict[str, Any] = {
         "PK": place.pk,
@@ -31,6 +47,8 @@ def list_call_write(
         "ttl": head.ttl,
         "show": {"graph": head.graph, "node": node, "name": name, "key": key},
     }
+    if arguments is not None and item_bytes(item) + len(arguments) <= _WITH_ARGUMENTS_BYTES_MAX:
+        item["show"]["arguments"] = arguments
     return Put(item, None, token)
 
 
@@ -53,7 +71,10 @@ def ambiguous_call_of(item: Mapping[str, Any]) -> AmbiguousCall:
             "call": item["SK"].rpartition("#")[2],
             "since": utc_datetime(listed_ms(item["GSI2SK"])),
         }
-        return msgspec.convert({**item["show"], **known}, AmbiguousCall)
+        shown: dict[str, Any] = {**item["show"], **known}
+        if "arguments" in shown:
+            shown["arguments"] = msgspec.msgpack.decode(shown["arguments"])
+        return msgspec.convert(shown, AmbiguousCall)
     except (KeyError, TypeError, ValueError, OverflowError, OSError) as error:
         raise JournalDamaged(
             f"the entry of an ambiguous call cannot be read: {error!r:.300}"

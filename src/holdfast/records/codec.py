@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, Union, cast, get_args
 
 import msgspec
 import zstandard
 
 from holdfast.errors import ArgumentsTooLarge, InvalidResult, JournalDamaged, RecordTooLarge
-from holdfast.model.event import Event
+from holdfast.model.event import CallFinished, CallIntended, Event, RecordedCall, RecordedIntent
 from holdfast.storage import PRICES, PriceList
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "plain_bytes",
     "spill_threshold_bytes",
     "unpack_events",
+    "unpack_recorded_events",
     "unpack_value",
 ]
 
@@ -45,7 +46,15 @@ _BIG_INT, _NO_UNICODE = 1, 2
 _encoder = msgspec.msgpack.Encoder()
 _sorting_encoder = msgspec.msgpack.Encoder(order="sorted")
 _value_decoder = msgspec.msgpack.Decoder()
+# Skips the arguments of calls: only a history shows them.
 _event_decoder = msgspec.msgpack.Decoder(list[Event])
+_WITH_ARGUMENTS: dict[type, type] = {CallFinished: RecordedCall, CallIntended: RecordedIntent}
+_recorded_event: Any = Union[  # noqa: UP007 - made of a tuple
+    tuple(_WITH_ARGUMENTS.get(kind, kind) for kind in get_args(Event))
+]
+_recorded_event_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
+    list[_recorded_event]
+)
 
 
 class _Zstd(threading.local):
@@ -97,6 +106,16 @@ def unpack_events(data: bytes, bytes_max: int = _PLAIN_BYTES_MAX) -> list[Event]
         JournalDamaged: the bytes are not events.
     """
     return _decoded(data, _event_decoder, bytes_max)
+
+
+def unpack_recorded_events(data: bytes, bytes_max: int = _PLAIN_BYTES_MAX) -> list[Event]:
+    """Return the events in packed bytes, those of calls as `RecordedCall` and `RecordedIntent`.
+
+    Raises:
+        RecordTooLarge: they have more than ``bytes_max`` bytes uncompressed.
+        JournalDamaged: the bytes are not events.
+    """
+    return _decoded(data, _recorded_event_decoder, bytes_max)
 
 
 def unpack_value(data: bytes, bytes_max: int = _PLAIN_BYTES_MAX) -> Any:

@@ -13,6 +13,7 @@ from holdfast.records.damage import DECODE_ERRORS, damaged_item_error, typed_att
 from holdfast.records.head import Head, JournalExtent
 from holdfast.records.keys import inbox_key, is_record, journal_key
 from holdfast.storage import Absent, BlobRef, Delete, Key, Less, Put, Update
+from holdfast.storage.item import item_bytes
 from holdfast.storage.layout import TOKEN
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "free_item_write",
     "is_emptied",
     "payload_bytes",
+    "record_overhead_bytes",
     "record_write",
     "signal_name_and_id",
     "signal_write",
@@ -34,6 +36,9 @@ __all__ = [
     "ttl_of_signal",
 ]
 
+
+# Every id has this size: see `Ids`.
+_TOKEN_BYTES = 36
 
 FreedForm = Literal["whole", "emptied"]
 """What is left of a record when its run is freed. The item stays until its ttl: otherwise a late
@@ -98,6 +103,12 @@ def record_write(
     if whole:
         item["stays"] = "whole"
     return Put(item, Absent("PK"), token)
+
+
+def record_overhead_bytes(head: Head, position: int, *, whole: bool) -> int:
+    """Return the size of a record without its content, which the price of its write includes."""
+    put = record_write(head, position, Content(b""), token="", whole=whole)
+    return item_bytes(dict(put.item)) + len(TOKEN) + _TOKEN_BYTES
 
 
 def free_item_write(item: Mapping[str, Any]) -> Put | Delete | None:

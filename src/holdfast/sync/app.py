@@ -11,8 +11,10 @@ from typing import Any
 
 from holdfast.app import Holdfast as AsyncHoldfast
 from holdfast.clock import Clock, Ids
+from holdfast.engine.effects.argument_recorder import Redact
 from holdfast.engine.effects.savings import Saved
 from holdfast.engine.worker.options import WorkerOptions
+from holdfast.model.arguments import Recording
 from holdfast.model.budget import Budget
 from holdfast.model.durations import Duration, days
 from holdfast.model.invocation import Model
@@ -52,6 +54,8 @@ class Holdfast:
         quotas: Mapping[str, Quota] | None = None,
         tasks: Mapping[str, Callable[..., Any]] | None = None,
         limits: PayloadLimits | None = None,
+        record: Recording = "fitting",
+        redact: Redact | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
         store: Store | None = None,
@@ -65,6 +69,10 @@ class Holdfast:
         without one, the store keeps a random key. ``tasks`` are the functions that programs invoke
         by name.
 
+        ``record`` says which arguments of calls and prompts of models the history shows; see
+        `Recording`. Before they are written, values under names such as ``password`` are replaced.
+        Then ``redact`` gets them as plain values and returns what is written, None for nothing.
+
         Raises:
             InvalidUrl: the address cannot be understood.
             StoreUnusable: the store cannot be used.
@@ -77,6 +85,8 @@ class Holdfast:
             quotas=quotas,
             tasks=tasks,
             limits=limits,
+            record=record,
+            redact=redact,
             clock=clock,
             ids=ids,
             store=store,

@@ -85,7 +85,8 @@ class AmbiguousCalls:
         id = self._records.resolution_id(call)
         named, number, mismatch = id, 0, ""
         while True:
-            ambiguous = Ambiguous(named, request.tool.name, key, call, mismatch)
+            arguments = self._records.recorded_arguments(call)
+            ambiguous = Ambiguous(named, request.tool.name, key, call, arguments, mismatch)
             answer: dict[str, Any] = (await self._host.await_resolution(ambiguous)).payload
             if answer["outcome"] == "done":
                 mismatch = self._mismatch(answer["result"], request.tool)

@@ -12,8 +12,10 @@ from holdfast.engine.effects.call_ids import CallIds
 from holdfast.engine.effects.charges import FREE, CallPrice
 from holdfast.engine.effects.quotas import Permit
 from holdfast.graph.tool import Tool
+from holdfast.model.arguments import Recorded, Recording
 from holdfast.model.call import Call
 from holdfast.model.event import Event, SignalTaken
+from holdfast.model.invocation import Request
 from holdfast.model.payload_limits import PayloadLimits
 from holdfast.model.policy import Retry
 from holdfast.model.quota import Cost, Quota
@@ -21,7 +23,7 @@ from holdfast.model.spending import Spending
 from holdfast.model.wait import WaitKind
 from holdfast.records.keys import RunKey
 
-__all__ = ["Ambiguous", "CallHost", "CallPermits", "CallRequest", "CallWaits"]
+__all__ = ["Ambiguous", "CallHost", "CallPermits", "CallRequest", "CallWaits", "RecordsArguments"]
 
 
 class CallPermits(Protocol):
@@ -52,6 +54,26 @@ class CallWaits(Protocol):
         ...
 
 
+class RecordsArguments(Protocol):
+    """Prepares the arguments of calls for their records."""
+
+    def recording_of(self, request: CallRequest) -> Recording:
+        """Return which arguments of a call are recorded."""
+        ...
+
+    def recorded(
+        self,
+        recording: Recording,
+        arguments: Mapping[str, Any],
+        *,
+        call: str,
+        after: str = "",
+        log_name: str,
+    ) -> Recorded | None:
+        """Return the arguments of a call as its record holds them; None if it holds none."""
+        ...
+
+
 class CallHost(Protocol):
     """The visit of a node that makes the calls."""
 
@@ -73,6 +95,11 @@ class CallHost(Protocol):
     @property
     def limits(self) -> PayloadLimits:
         """The size limits of values."""
+        ...
+
+    @property
+    def recorder(self) -> RecordsArguments:
+        """Prepares the arguments of calls for their records."""
         ...
 
     async def to_durable(self, value: Any) -> Any:
@@ -135,6 +162,7 @@ class Ambiguous(msgspec.Struct, frozen=True):
     key: str
     call: str
     """The call's identity within its visit."""
+    arguments: Recorded | None = None
     mismatch: str = ""
     """Why the result that a person reported for it cannot be its result."""
 
@@ -157,3 +185,7 @@ class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
     price: CallPrice = FREE
     quota: Quota | None = None
     """The limit on such calls of all workers together."""
+    record: Recording | None = None
+    """Which of its arguments are recorded; None leaves that to the tool and the process."""
+    prompt: Request | None = None
+    """What a model is asked; None if another tool is called."""

@@ -15,6 +15,7 @@ import msgspec
 from holdfast.errors import InvalidRequest
 from holdfast.graph.tool import Tool
 from holdfast.graph.values import is_durable_scalar
+from holdfast.model.arguments import Recording, validated_recording
 from holdfast.model.durations import Duration, milliseconds_of
 from holdfast.model.policy import Retry, validated_retry
 from holdfast.model.quota import Quota, validated_tool_quota
@@ -41,6 +42,7 @@ class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
     timeout_ms: int | None = None
     quota: Quota | None = None
     heartbeat_ms: int | None = None
+    record: Recording | None = None
 
 
 NO_OPTIONS = CallOptions()
@@ -58,6 +60,7 @@ def admitted_options(
     timeout: Duration | None,
     quota: Quota | None,
     heartbeat: Duration | None,
+    record: Recording | None,
 ) -> CallOptions:
     """Return the checked options of a call.
 
@@ -70,6 +73,7 @@ def admitted_options(
         timeout_ms=None if timeout is None else milliseconds_of(timeout, "timeout"),
         quota=validated_tool_quota(quota),
         heartbeat_ms=None if heartbeat is None else milliseconds_of(heartbeat, "heartbeat"),
+        record=None if record is None else validated_recording(record),
     )
 
 

@@ -8,16 +8,21 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.display import IndentedLines, get_logger
+from holdfast.engine.effects.call_arguments import CallArguments
 from holdfast.engine.effects.call_host import CallHost, CallRequest
 from holdfast.model.answer_limits import RETRY_AFTER_SECONDS_MAX
+from holdfast.model.arguments import Recorded
 from holdfast.model.call import Call
 from holdfast.model.event import (
     CallFinished,
+    CallIntended,
     CallReserved,
     CallRetried,
     CallVoided,
     Event,
     Failure,
+    RecordedCall,
+    RecordedIntent,
 )
 from holdfast.model.failure import failure_of
 from holdfast.model.spending import NO_SPENDING
@@ -33,12 +38,17 @@ _UNKNOWN_CALL = Call()
 class CallRecords:
     """The records of the calls of one visit."""
 
-    def __init__(self, host: CallHost) -> None:
+    def __init__(self, host: CallHost, arguments: CallArguments) -> None:
         self._host = host
+        self._arguments = arguments
 
     def known_call(self, call: str) -> Call:
         """Return what the journal says about a call; an empty record if it says nothing."""
         return self._host.known_call(call) or _UNKNOWN_CALL
+
+    def recorded_arguments(self, call: str) -> Recorded | None:
+        """Return the arguments of a call that is being made; None if none are recorded."""
+        return self._arguments.recorded(call)
 
     def idempotency_key(self, call: str) -> str:
         """Return the key under which a call is made: a new one after the last one was voided."""
@@ -138,6 +148,12 @@ class CallRecords:
     def _build(self, kind: Callable[..., Event], call: str, *args: Any, **kwargs: Any) -> Event:
         host = self._host
         kwargs["branch"] = host.branch
+        arguments = self.recorded_arguments(call)
+        # The intent of a call has its arguments: they are not recorded again at its end.
+        if kind is CallIntended and arguments is not None:
+            kind, kwargs["arguments"] = RecordedIntent, arguments
+        elif kind is CallFinished and arguments is not None and not self.known_call(call).intended:
+            kind, kwargs["arguments"] = RecordedCall, arguments
         return kind(host.now_ms(), host.node, host.visit, call, *args, **kwargs)
 
 

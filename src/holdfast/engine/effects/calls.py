@@ -7,6 +7,7 @@ from typing import Any
 
 from holdfast.display import get_logger
 from holdfast.engine.effects.ambiguous_calls import AmbiguousCalls
+from holdfast.engine.effects.call_arguments import CallArguments
 from holdfast.engine.effects.call_host import CallHost, CallRequest
 from holdfast.engine.effects.call_options import admitted_key
 from holdfast.engine.effects.call_records import CallRecords
@@ -59,7 +60,8 @@ class Calls:
     def __init__(self, host: CallHost) -> None:
         self._host = host
         self._call_ids = host.call_ids
-        self._records = CallRecords(host)
+        self._arguments = CallArguments(host)
+        self._records = CallRecords(host, self._arguments)
         self._ambiguous = AmbiguousCalls(host, self._records)
         self._in_flight: dict[str, asyncio.Future[None]] = {}
         # The calls that must send heartbeats, with the time of the next one.
@@ -102,12 +104,16 @@ class Calls:
                 continue
             done = self._in_flight[call] = asyncio.get_running_loop().create_future()
             try:
+                self._arguments.prepare(call, request)
                 known = await self._make_until_done(call, digest, request)
             finally:
+                self._arguments.discard(call)
                 del self._in_flight[call]
                 done.set_result(None)
         if known.digest != digest:
             _report_changed_arguments(self._host.run, call, request)
+        elif known.failure is None:
+            self._arguments.note_answer(call, request, known.result)
         return _result_or_raise(known, request.tool)
 
     async def _make_until_done(self, call: str, digest: bytes, request: CallRequest) -> Call:

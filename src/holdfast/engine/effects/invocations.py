@@ -24,6 +24,7 @@ from holdfast.errors import (
 from holdfast.graph.schemas import schema_of, validated
 from holdfast.graph.tool import Tool
 from holdfast.model.answer_validation import validated_answer
+from holdfast.model.arguments import Recording
 from holdfast.model.invocation import Answer, Model, Request, ToolSpec
 from holdfast.model.policy import Retry
 from holdfast.model.quota import Cost
@@ -57,6 +58,8 @@ class Invocation(msgspec.Struct, frozen=True, kw_only=True):
     """How long other runs may use the answer, too; None if it is not shared."""
     stream: bool = False
     """Whether its text is streamed."""
+    record: Recording | None = None
+    """Whether the prompt is recorded; None leaves that to the process."""
 
 
 class ModelCallHost(Protocol):
@@ -194,6 +197,8 @@ class _ModelCall:
                 price=self,
                 # A shared question takes a permit only when no other run has asked it.
                 quota=self._quota if invocation.share_ms is None else None,
+                record=invocation.record,
+                prompt=self._request,
             ),
         )
         return msgspec.convert(recorded, Answer)

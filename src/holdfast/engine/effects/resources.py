@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from holdfast.engine.effects.argument_recorder import ArgumentRecorder
 from holdfast.engine.effects.quotas import QuotaLimiter
 from holdfast.engine.effects.savings import SavingsCounter
 from holdfast.engine.effects.shared_answers import SharedAnswers
@@ -70,8 +71,11 @@ class Resources:
         models: Mapping[str, Model] | None = None,
         quotas: Mapping[str, Quota] | None = None,
         tasks: Mapping[str, Callable[..., Any]] | None = None,
+        *,
+        recorder: ArgumentRecorder | None = None,
     ) -> None:
         """Take models and their quotas, and tasks, by the names under which programs use them."""
+        self.recorder = recorder or ArgumentRecorder()
         self.models, self.quotas = dict(models or {}), dict(quotas or {})
         self.tasks = dict(tasks or {})
         self.accounts = Accounts(kernel)

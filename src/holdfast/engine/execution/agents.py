@@ -21,6 +21,7 @@ from holdfast.graph.schemas import ConvertArguments, tool_of
 from holdfast.graph.tool import Tool
 from holdfast.graph.tool import contract_of as contract_of
 from holdfast.graph.values import durable
+from holdfast.model.arguments import Recording
 from holdfast.model.durations import Duration
 from holdfast.model.invocation import Answer, ToolCall, ToolSpec, Usage
 from holdfast.model.policy import Retry
@@ -61,6 +62,7 @@ class QuestionOptions(TypedDict, total=False):
     stop: str | Sequence[str] | None
     seed: int | None
     extra: Mapping[str, Any] | None
+    record: Recording | None
 
 
 class _AgentTool(msgspec.Struct, frozen=True):

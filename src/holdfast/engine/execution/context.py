@@ -25,6 +25,7 @@ from holdfast.engine.runs.argument_checks import validated_budget
 from holdfast.engine.runs.children import ChildRequest
 from holdfast.errors import InvalidRequest, WaitTimedOut
 from holdfast.graph.tool import contract_of
+from holdfast.model.arguments import Recording, validated_recording
 from holdfast.model.budget import Budget
 from holdfast.model.durations import Duration, days, milliseconds_of
 from holdfast.model.event import BranchFailed, TimerFired
@@ -129,19 +130,26 @@ class Context:
         timeout: Duration | None = None,
         quota: Quota | None = None,
         heartbeat: Duration | None = None,
+        record: Recording | None = None,
     ) -> Caller:
         """Return a caller with options: ``ctx.with_options(timeout=5).call(fetch, url)``.
 
         By default the key of a call follows from its position in the node. Pass ``key`` for calls
         in no fixed order, or to use a key of your business. ``retry``, ``timeout`` and ``quota``
         replace what `holdfast.tool` declared. With ``heartbeat`` the call fails with
-        `HeartbeatTimedOut` if its function does not call `heartbeat` for that long.
+        `HeartbeatTimedOut` if its function does not call `heartbeat` for that long. ``record`` says
+        whether the history shows its arguments; see `Recording`.
 
         Raises:
             InvalidRequest: an option has an invalid value.
         """
         options = admitted_options(
-            key=key, retry=retry, timeout=timeout, quota=quota, heartbeat=heartbeat
+            key=key,
+            retry=retry,
+            timeout=timeout,
+            quota=quota,
+            heartbeat=heartbeat,
+            record=record,
         )
         return Caller(self._call, options)
 
@@ -169,6 +177,7 @@ class Context:
             heartbeat_ms=options.heartbeat_ms,
             context=self._blocking(self, self._visit) if tool.plain else self,
             quota=options.quota or tool.quota,
+            record=options.record,
         )
         return self._calls.call(self._calls.next_id(tool.name, options.key), asked)
 
@@ -193,6 +202,7 @@ class Context:
         stop: str | Sequence[str] | None = None,
         seed: int | None = None,
         extra: Mapping[str, Any] | None = None,
+        record: Recording | None = None,
     ) -> Answer:
         """Ask a model, and record its answer in the journal.
 
@@ -204,7 +214,8 @@ class Context:
         False, if the answer does not fit ``output``, or if the model cannot answer, the next model
         of ``fallback`` is asked. With ``share``, all runs of the tenant with the same request get
         one answer, for a day or for the given time. With ``stream``, `RunHandle.tokens` yields the
-        text as it arrives. ``extra`` has parameters that only the service knows; their names must
+        text as it arrives. ``record`` says whether the history shows the prompt; see `Recording`.
+        ``extra`` has parameters that only the service knows; their names must
         differ from those of the options here.
 
         Raises:
@@ -233,6 +244,7 @@ class Context:
             timeout_ms=None if timeout is None else milliseconds_of(timeout, "timeout"),
             share_ms=_share_ms(share),
             stream=stream,
+            record=None if record is None else validated_recording(record),
         )
         names = (name, *admitted_fallback(fallback))
         return await invoke_models(self._call_host, self._calls, names, asked)

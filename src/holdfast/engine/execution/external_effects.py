@@ -15,6 +15,7 @@ from holdfast.engine.execution.node_threads import NodeThreads
 from holdfast.engine.history.text_stream import TokenWriter
 from holdfast.engine.journal.writer import PositionTaken
 from holdfast.engine.runs.children import ChildRequest, child_id, deliver_child_end, start_child
+from holdfast.model.arguments import Arguments
 from holdfast.model.child import child_signal
 from holdfast.model.quota import Cost, Quota
 from holdfast.records import ambiguous_call
@@ -71,13 +72,14 @@ class ExternalEffects:
 
     async def add_ambiguous_call(self, ambiguous: Ambiguous, node: str) -> None:
         """List a call that may have been made, for a person to resolve."""
-        claimed = self._claimed
+        claimed, recorded = self._claimed, ambiguous.arguments
         write = ambiguous_call.list_call_write(
             claimed.head,
             id=ambiguous.id,
             node=node,
             name=ambiguous.name,
             key=ambiguous.key,
+            arguments=bytes(recorded.values) if isinstance(recorded, Arguments) else None,
             now_ms=claimed.now_ms(),
             token=claimed.kernel.ids.new(),
         )

@@ -38,6 +38,7 @@ class VisitCalls:
         self.limits = visit.claimed.kernel.limits
         self.waits = waits
         self.permits = VisitPermits(visit, waits)
+        self.recorder = visit.external.resources.recorder
         self._visit = visit
 
     @property

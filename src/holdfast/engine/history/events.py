@@ -12,22 +12,31 @@ from contextlib import aclosing, suppress
 from typing import Any
 
 from holdfast.engine.history.cursors import EventCursor
+from holdfast.engine.history.prompts import (
+    CallPlace,
+    Prompts,
+    missing_base,
+    place_of,
+    visit_begins_after,
+)
 from holdfast.engine.history.views import history_entry_of, is_shown
 from holdfast.engine.journal.payloads import load_payloads, unpack_payload
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs.removal import check_journal_kept, is_freed_by, journal_not_kept
 from holdfast.engine.runs.rows import read_row
 from holdfast.errors import BlobNotFound, InvalidQuery, JournalDamaged, RunNotFound
+from holdfast.model.event import Event, RecordedCall
 from holdfast.model.run import HistoryEntry, HistoryPage
-from holdfast.records.codec import plain_bytes, unpack_events
+from holdfast.records.codec import plain_bytes, unpack_recorded_events
 from holdfast.records.head import ENDED, Head
 from holdfast.records.journal import content_of, is_emptied
-from holdfast.records.keys import RunKey, journal_position, records_range
+from holdfast.records.keys import RunKey, journal_key, journal_position, records_range
 
 __all__ = ["read_head_with_journal", "read_history", "reread_head", "stream_events"]
 
 # A page of records is in memory at a time, and this many bytes of their blobs, or one blob.
 _RECORDS_PER_PAGE = 200
+_RECORDS_PER_STEP_BACK = 25
 _BATCH_BYTES_MAX = 8 * 1024**2
 # A page ends early when its unpacked records have more bytes than this.
 _PAGE_BYTES_MAX = 16 * 1024**2
@@ -125,6 +134,7 @@ class _EventReader:
         self._after = after
         self.position = 1 if after is None else after.position
         """The position of the next record."""
+        self._prompts = Prompts()
         self.unpacked_bytes = 0
         """How many bytes were unpacked so far."""
 
@@ -164,7 +174,7 @@ class _EventReader:
 
     async def _unpack_entries(self, head: Head, data: bytes) -> list[HistoryEntry]:
         """Return the visible events of the record at the position."""
-        events = await unpack_payload(self._kernel, data, unpack_events)
+        events = await unpack_payload(self._kernel, data, unpack_recorded_events)
         self.unpacked_bytes += plain_bytes(data)
         first = 0
         if self._after is not None:
@@ -172,11 +182,49 @@ class _EventReader:
                 raise self._unknown_cursor(head, self._after)
             first = self._after.index + 1
             self._after = None
-        return [
-            history_entry_of(event, cursor=str(EventCursor(head.generation, self.position, index)))
-            for index, event in enumerate(events)
-            if index >= first and is_shown(event)
-        ]
+        entries: list[HistoryEntry] = []
+        for index, event in enumerate(events):
+            if index >= first and is_shown(event):
+                base = missing_base(event)
+                if base is not None and not self._prompts.knows(base):
+                    await self._read_base(head, base)
+                cursor = str(EventCursor(head.generation, self.position, index))
+                entries.append(history_entry_of(event, cursor=cursor, prompts=self._prompts))
+            self._prompts.add([event])
+        return entries
+
+    async def _read_base(self, head: Head, base: CallPlace) -> None:
+        """Read the earlier calls of a conversation that goes on after the cursor.
+
+        It reads backwards, no further than to the first call of the conversation. What is no
+        longer stored is left out.
+        """
+        found: list[Event] = []
+        wanted: CallPlace | None = base
+        position, size = self.position - 1, 0
+        while wanted is not None and position > 0 and size <= _PAGE_BYTES_MAX:
+            first = max(1, position - _RECORDS_PER_STEP_BACK + 1)
+            keys = [
+                journal_key(head.key, head.generation, each) for each in range(first, position + 1)
+            ]
+            items = [item for item in await self._kernel.journals.get_many(keys) if item]
+            try:
+                kept = [content_of(item) for item in items if not is_emptied(item)]
+                contents = await load_payloads(self._kernel, kept)
+            except BlobNotFound:
+                break
+            for data in reversed(contents):
+                size += plain_bytes(data)
+                events = await unpack_payload(self._kernel, data, unpack_recorded_events)
+                for event in reversed(events):
+                    if wanted is None or visit_begins_after(event, wanted):
+                        wanted = None
+                        break
+                    if isinstance(event, RecordedCall) and place_of(event) == wanted:
+                        found.append(event)
+                        wanted = missing_base(event)
+            position = first - 1
+        self._prompts.add(reversed(found))
 
     async def _explain_missing(self, head: Head) -> Exception:
         """Return the error for the missing record at the position."""

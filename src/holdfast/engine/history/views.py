@@ -7,8 +7,10 @@ from typing import Any
 
 import msgspec
 
+from holdfast.engine.history.prompts import Prompts
 from holdfast.errors import JournalDamaged
-from holdfast.model.event import Event
+from holdfast.model.arguments import Arguments, Recorded, omission_text
+from holdfast.model.event import Event, RecordedCall
 from holdfast.model.run import HistoryEntry, Run, RunEntry, SessionQueueEntry
 from holdfast.model.spending import NANODOLLARS_PER_DOLLAR
 from holdfast.records.head import Head
@@ -108,9 +110,13 @@ def is_shown(event: Event) -> bool:
     return event.__struct_config__.tag not in _HIDDEN_KINDS
 
 
-def history_entry_of(event: Event, *, cursor: str) -> HistoryEntry:
-    """Return an event as a history shows it."""
+def history_entry_of(event: Event, *, cursor: str, prompts: Prompts) -> HistoryEntry:
+    """Return an event as a history shows it.
+
+    ``prompts`` knows the earlier messages of a conversation that the event continues.
+    """
     details: dict[str, Any] = msgspec.structs.asdict(event)
+    arguments = details.pop("arguments", None)
     for name in ("failure", "fork", "spent", "saved", "most"):
         if isinstance(details.get(name), msgspec.Struct):
             details[name] = msgspec.structs.asdict(details[name])
@@ -120,10 +126,27 @@ def history_entry_of(event: Event, *, cursor: str) -> HistoryEntry:
         if not details.get(name, True):
             del details[name]  # most events have none of them
     kind = event.__struct_config__.tag
-    return HistoryEntry(
-        at=at,
-        kind=str(kind),
-        node=node,
-        details=msgspec.to_builtins(details),
-        cursor=cursor,
-    )
+    shown = msgspec.to_builtins(details)
+    if arguments is not None:
+        # Right behind the call: its result may be long.
+        first = {name: shown.pop(name) for name in ("visit", "call")}
+        shown = {**first, **_shown_arguments(event, arguments, prompts), **shown}
+    return HistoryEntry(at=at, kind=str(kind), node=node, details=shown, cursor=cursor)
+
+
+def _shown_arguments(event: Event, arguments: Recorded, prompts: Prompts) -> dict[str, Any]:
+    """Return what a history shows of the arguments of a call."""
+    if not isinstance(arguments, Arguments):
+        return {"arguments_omitted": omission_text(arguments)}
+    shown = {"arguments": arguments.values}
+    if not arguments.after:
+        return shown
+    messages = prompts.messages_of(event, arguments) if isinstance(event, RecordedCall) else None
+    if messages is None:
+        return {
+            **shown,
+            "arguments_omitted": "the messages before these: those of call "
+            f"{arguments.after}, and its answer",
+        }
+    # Not copied: the calls of a conversation share their messages.
+    return {"arguments": {**arguments.values, "messages": messages}}

@@ -14,6 +14,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from holdfast.engine.journal.fitting import (
+    RecordedEvents,
+    merged,
+    pack_with_arguments,
+    recorded_events,
+)
 from holdfast.engine.journal.payloads import (
     INLINE_BYTES_MAX,
     check_fits,
@@ -27,7 +33,7 @@ from holdfast.engine.journal.reader import LoadedRun
 from holdfast.engine.kernel.compaction import JournalTail, needs_snapshot
 from holdfast.engine.kernel.kernel import STORE_RETRY_SECONDS, ClaimLost, Kernel, StoreOutage
 from holdfast.errors import ConditionFailed, InvalidResult
-from holdfast.model.event import Event, Extended, Fenced, Snapshot
+from holdfast.model.event import Event, Extended, Fenced, Snapshot, without_arguments
 from holdfast.model.execution import Execution
 from holdfast.model.fold import folded, is_terminal, snapshot
 from holdfast.records.codec import compress, encode, plain_bytes, unpack_events
@@ -37,6 +43,7 @@ from holdfast.records.journal import (
     content_of,
     extent_after_record,
     is_emptied,
+    record_overhead_bytes,
     record_write,
 )
 from holdfast.records.owner_writes import snapshot_pointer_write
@@ -66,12 +73,15 @@ class _PendingAppend(msgspec.Struct, eq=False):
     """The records of one caller, ready to be written; empty if the caller only waits for others."""
 
     events: tuple[Event, ...]
+    """Without the arguments of calls, and so is their ``plain`` form."""
     plain: bytes
     done: asyncio.Future[None] | None = None
     """What the caller awaits; None for the caller that writes itself, and for buffered records."""
     error: BaseException | None = None
     barrier: bool = False
     """Whether nothing may depend on the records before they are written."""
+    recorded: RecordedEvents | None = None
+    """The events with the arguments of their calls, if they have any."""
 
     def resolve(self, error: BaseException | None) -> None:
         """Tell the caller the outcome."""
@@ -157,6 +167,7 @@ class JournalWriter:
         self._may_snapshot = True
         self._in_memory = loaded.in_memory is not None
         self._in_memory_bytes = 0
+        self._in_memory_arguments_bytes = 0
         self._barriers = 0
         self.extent = loaded.extent
         self.outcome_unknown = False
@@ -212,7 +223,9 @@ class JournalWriter:
 
     def _encode_append(self, events: Sequence[Event]) -> _PendingAppend:
         # Encoded here, so that a value that cannot be stored fails before anything is queued.
-        entry = _PendingAppend(tuple(events), encode(events))
+        recorded = recorded_events(events)
+        kept = tuple(events if recorded is None else map(without_arguments, events))
+        entry = _PendingAppend(kept, encode(kept), recorded=recorded)
         if self._admit is not None:
             self._admit(events, len(entry.plain))
         return entry
@@ -223,6 +236,10 @@ class JournalWriter:
                 # Checked now and not when it is written: the caller must get the error.
                 check_fits(self._kernel, compress(entry.plain))
             self._in_memory_bytes += len(entry.plain)
+            if entry.recorded is not None:
+                self._in_memory_arguments_bytes += entry.recorded.bytes
+                if self._in_memory_arguments_bytes > _IN_MEMORY_BYTES_MAX:
+                    entry.recorded = None
             if self._in_memory_bytes > _IN_MEMORY_BYTES_MAX:
                 self._buffered = []  # a snapshot will be written instead
                 return
@@ -307,7 +324,8 @@ class JournalWriter:
     def _next_group(self) -> list[_PendingAppend]:
         count, size = 0, 0
         while count < len(self._queued):
-            size += len(self._queued[count].plain)
+            entry = self._queued[count]
+            size += len(entry.plain) + (entry.recorded.full_bytes if entry.recorded else 0)
             if count and size > GROUP_BYTES_MAX:
                 break
             count += 1
@@ -320,9 +338,10 @@ class JournalWriter:
         full = [entry for entry in group if entry.events]
         events = [event for entry in full for event in entry.events]
         plain = full[0].plain if len(full) == 1 else encode(events)
+        recorded = merged([(entry.events, entry.recorded) for entry in full])
         error_to_report: InvalidResult | None = None
         try:
-            while events and not await self._put_record(events, plain):
+            while events and not await self._put_record(events, plain, recorded):
                 pass
         except InvalidResult as error:
             # Only a group of one entry can be too large, so its own caller gets the error.
@@ -333,7 +352,9 @@ class JournalWriter:
             self._barriers -= entry.barrier
             entry.resolve(error_to_report)
 
-    async def _put_record(self, events: list[Event], plain: bytes) -> bool:
+    async def _put_record(
+        self, events: list[Event], plain: bytes, recorded: RecordedEvents | None
+    ) -> bool:
         """Write one record at the next position; return False if an extension took it.
 
         Raises:
@@ -341,7 +362,7 @@ class JournalWriter:
         """
         position = self.extent.position
         head = self._fold.with_journal_ttl(self._head)
-        snapshot_events, content = await self._build_content(head, events, plain)
+        snapshot_events, content = await self._build_content(head, events, plain, recorded)
         token = self._kernel.ids.new()
         put = record_write(head, position, content, token=token, whole=_survives_removal(events))
         self.outcome_unknown = True
@@ -363,7 +384,7 @@ class JournalWriter:
         return True
 
     async def _build_content(
-        self, head: Head, events: list[Event], plain: bytes
+        self, head: Head, events: list[Event], plain: bytes, recorded: RecordedEvents | None
     ) -> tuple[list[Event], Content]:
         """Return the snapshot that goes in front of the events, if one is due, and the content."""
         # A record that survives the removal of the run must not contain its state; and after the
@@ -381,16 +402,26 @@ class JournalWriter:
                 )
             ]
             try:
-                return snapshot_events, await self._store_content(
-                    head, encode([*snapshot_events, *events])
-                )
+                whole = encode([*snapshot_events, *events])
+                behind = merged([(snapshot_events, None), (events, recorded)])
+                return snapshot_events, await self._store_content(head, whole, behind)
             except InvalidResult:
                 # No item can hold it, and there is no bucket: a resume reads the whole journal.
                 self._may_snapshot = False
-        return [], await self._store_content(head, plain)
+        return [], await self._store_content(head, plain, recorded)
 
-    async def _store_content(self, head: Head, plain: bytes) -> Content:
-        data = await compress_payload(self._kernel, plain)
+    async def _store_content(
+        self, head: Head, plain: bytes, recorded: RecordedEvents | None
+    ) -> Content:
+        if recorded is None:
+            data = await compress_payload(self._kernel, plain)
+        else:
+
+            def overhead_bytes() -> int:
+                whole = _survives_removal(recorded.events)
+                return record_overhead_bytes(head, self.extent.position, whole=whole)
+
+            data = await pack_with_arguments(self._kernel, plain, recorded, overhead_bytes)
         if len(data) <= self._kernel.spill_bytes:
             return Content(data)
         name = f"{self.extent.position:08d}-{head.epoch}"
