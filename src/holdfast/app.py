@@ -331,6 +331,7 @@ class Holdfast:
         Raises:
             InvalidGraph: a graph cannot be run.
             InvalidRequest: an unknown or invalid option, or two graphs of one name and version.
+            ResourceMissing: a graph declares a model or a quota that this instance does not have.
         """
         if options is not None and given:
             raise InvalidRequest(
