@@ -35,6 +35,7 @@ from holdfast.cli.parameters import (
 )
 from holdfast.cli.targets import FORMS, load_graph
 from holdfast.cli.text import columns, compact, pretty, say, utc
+from holdfast.clock import SystemClock
 from holdfast.display import printable
 from holdfast.engine.runs.argument_checks import LIMIT_MAX
 from holdfast.graph import Graph
@@ -42,6 +43,7 @@ from holdfast.handle import RunHandle
 from holdfast.model.budget import Budget
 from holdfast.model.durations import days, hours
 from holdfast.model.run import HistoryEntry, HistoryPage, OnBusy, Status, TextPiece
+from holdfast.model.standing import overdue_text
 from holdfast.records.run_filter import RunFilter
 
 __all__ = ["run"]
@@ -96,7 +98,11 @@ async def show(holdfast: Holdfast, *, id: str, as_json: bool) -> None:
     if as_json:
         click.echo(pretty(row_of(row)))
         return
-    for line in columns(list(facts_of(row))):
+    facts = list(facts_of(row))
+    unclaimed = overdue_text(row, now_ms=SystemClock().now_ms())
+    if unclaimed is not None:
+        facts.append(("attention", unclaimed))
+    for line in columns(facts):
         click.echo(line)
 
 
@@ -340,7 +346,7 @@ async def signal(
 )
 @click.argument("id", required=False)
 @click.option("--reason", default="", help="Why; shown in the run's history.")
-@bulk_options("running", "waiting", "closing")
+@bulk_options("ready", "running", "waiting", "closing")
 @with_holdfast()
 async def cancel(
     holdfast: Holdfast, *, id: str | None, every: bool, reason: str, **given: Any

@@ -10,8 +10,8 @@ __all__ = ["UnservedGraphs"]
 # How long other workers have to claim a due run before this worker does. It must be longer than
 # their polls. A run that no other worker claims is tried again here.
 _DEFERRAL_MS = 10_000
-# For how long the worker remembers after the last such run.
-_MEMORY_MS = 300_000
+# For how long the worker remembers after the last such run: longer than the longest backoff of one.
+_MEMORY_MS = 600_000
 
 
 class UnservedGraphs:
