@@ -6,7 +6,7 @@ fails, and no attempt counts: what the node did before is recorded, as for every
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 from holdfast.display import get_logger
 from holdfast.engine.execution.visit import Visit
@@ -16,11 +16,17 @@ __all__ = ["await_worker_with"]
 
 _log = get_logger("holdfast.worker")
 
+_OPTIONS = {
+    "model": "Holdfast(models={…}) or `holdfast worker --models …`",
+    "task": "Holdfast(tasks={…})",
+}
 _BACKOFF_MS = 5_000
 _BACKOFF_MS_MAX = 300_000
 
 
-async def await_worker_with(visit: Visit, resource: str, name: str) -> NoReturn:
+async def await_worker_with(
+    visit: Visit, resource: Literal["model", "task"], name: str
+) -> NoReturn:
     """Pause the run until a worker that has the model or the task of that name may claim it.
 
     The node pauses even if it was declared with ``pausable="no"``: it would fail otherwise.
@@ -40,14 +46,14 @@ async def await_worker_with(visit: Visit, resource: str, name: str) -> NoReturn:
     worker = claimed.claim.worker_id
     _log.warning(
         "%s: node %.80r needs %s %.80r, which worker %s does not have; the run is left to workers "
-        "that have it, and tried again in %d s. Pass it to Holdfast(%ss={…}), or correct its name",
+        "that have it, and tried again in %d s. Pass it to %s, or correct its name",
         claimed.head.key.log_name,
         visit.node,
         resource,
         name,
         worker,
         backoff_ms // 1000,
-        resource,
+        _OPTIONS[resource],
     )
     claimed.owner.on_unserved(claimed.head)
     await visit.pause_on(

@@ -90,7 +90,7 @@ async def _read_open_rows(
     """Return the entries with what the rows of the open runs say about their status."""
     keys = [RunKey(entry.tenant, entry.id).head for entry in entries if entry.status in OPEN]
     try:
-        items = await kernel.heads.get_many(keys)
+        items = await kernel.lists.get_many(keys)
     except ItemDamaged:  # one of them: the others can be read
         items = [await _read_row(kernel, key, damaged) for key in keys]
     rows, now = dict(zip(keys, items, strict=True)), kernel.clock.now_ms()
@@ -109,7 +109,7 @@ async def _read_open_rows(
 
 async def _read_row(kernel: Kernel, key: Key, damaged: list[ItemDamaged]) -> Item | None:
     try:
-        return await kernel.heads.get(key)
+        return await kernel.lists.get(key)
     except ItemDamaged as error:
         damaged.append(error)
         return None

@@ -98,7 +98,7 @@ def _status(head: Head, due_ms: int | None, now_ms: int) -> Status:
     if head.owner is not None:
         # When a timer fires, the row keeps its status until the run pauses again or ends.
         return "running"
-    if head.status == "waiting":
+    if head.status == "waiting" and head.reason != "scheduled":
         return "waiting"
     postponed = head.reason in _POSTPONEMENTS and due_ms is not None and due_ms > now_ms
     return "waiting" if postponed else "ready"
