@@ -60,6 +60,7 @@ __all__ = ["Holdfast"]
 
 _WEEK = days(7)
 _TWO_DAYS = days(2)
+_CANCELLABLE = OPEN | {"ready", "closing"}
 
 
 class Holdfast:
@@ -239,7 +240,9 @@ class Holdfast:
         session = validated_name(session, "session")
         hash = None if of is None else await self._kernel.hash_user(of, tenant)
         key = SessionQueueKey(tenant, "-" if hash is None else hash.unbound, session)
-        return [queue_entry_of(head) for head in await session_queue.list_queue(self._kernel, key)]
+        now = self._kernel.clock.now_ms()
+        heads = await session_queue.list_queue(self._kernel, key)
+        return [queue_entry_of(head, now_ms=now) for head in heads]
 
     def ambiguous(self, *, tenant: str | None = None) -> AsyncGenerator[AmbiguousCall, None]:
         """Yield the at-most-once calls that may have been made, until `RunHandle.resolve`."""
@@ -276,7 +279,7 @@ class Holdfast:
         return bulk.act_on_runs(
             self._kernel,
             self._tenant_or_default(tenant),
-            validated_bulk_filter(run_filter, among=OPEN | {"closing"}, everything=everything),
+            validated_bulk_filter(run_filter, among=_CANCELLABLE, everything=everything),
             None if dry_run else cancel,
             limit=validated_bulk_limit(limit),
             cursor=cursor,
@@ -340,6 +343,7 @@ class Holdfast:
         Raises:
             InvalidGraph: a graph cannot be run.
             InvalidRequest: an unknown or invalid option, or two graphs of one name and version.
+            ResourceMissing: a graph declares a model or a quota that this instance does not have.
         """
         if options is not None and given:
             raise InvalidRequest(

@@ -95,7 +95,8 @@ class RunHandle:
         Raises:
             RunFailed, RunCancelled, RunExpired, RunQuarantined: the run ended without a result.
             RunNotFound: there is no such run, or its rows are deleted.
-            TimeoutError: the run did not end within ``timeout``; it goes on.
+            TimeoutError: the run did not end within ``timeout``; it goes on. The error says what
+                the run waits for, or that no worker claimed it.
         """
         limit = None if timeout is None else milliseconds_of(timeout, "timeout") / 1000
         outcome = self._outcome
@@ -111,7 +112,8 @@ class RunHandle:
         """
         await self._workers.wait_for_exit(self._key)
         head = await read_row(self._kernel, self._key)
-        return run_of(head, user=await self._kernel.bind_user_hash(head))
+        user = await self._kernel.bind_user_hash(head)
+        return run_of(head, user=user, now_ms=self._kernel.clock.now_ms())
 
     async def input(self) -> Any:
         """Return the input of the run, with the default values of fields that were left out.

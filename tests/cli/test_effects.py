@@ -112,7 +112,7 @@ def working(*, quotas: bool = False) -> Iterator[Blocking]:
 
 def paused(hf: Blocking, id: str, reason: str) -> None:
     while (row := hf.run(id).get()).reason != reason:
-        assert row.status in ("running", "waiting")
+        assert row.status in ("ready", "running", "waiting")
 
 
 def shown(done: Any) -> dict[str, str]:

@@ -15,6 +15,7 @@ import pytest
 
 from holdfast import handle
 from holdfast.cli.targets import load_graphs
+from holdfast.clock import SystemClock
 from holdfast.errors import AccessDenied, JournalDamaged
 from holdfast.records.keys import RunKey
 from holdfast.sync import Holdfast as Blocking
@@ -35,7 +36,7 @@ def working() -> Iterator[Blocking]:
 
 def until(run: RunHandle, status: str) -> None:
     while run.get().status != status:
-        assert run.get().status in ("running", "waiting", status)
+        assert run.get().status in ("ready", "running", "waiting", status)
 
 
 # --- start ----------------------------------------------------------------------------------------
@@ -122,9 +123,33 @@ def test_list_shows_a_table(holdfast: Holdfast) -> None:
     done = holdfast("run", "list")
     assert done.exit_code == 0, done.output
     lines = done.stdout.splitlines()
-    assert lines[0].split() == ["STARTED", "STATUS", "GRAPH", "ID", "LABELS"]
-    assert re.fullmatch(rf"{TIME}  running  asking v2    b", lines[1])
-    assert re.fullmatch(rf"{TIME}  running  counting v1  a   k=v l=m", lines[2])
+    assert lines[0].split() == ["STARTED", "STATUS", "GRAPH", "ID", "LABELS", "PAUSED", "FOR"]
+    assert re.fullmatch(rf"{TIME}  ready   asking v2    b", lines[1])
+    assert re.fullmatch(rf"{TIME}  ready   counting v1  a   k=v l=m", lines[2])
+
+
+def test_a_run_that_no_worker_claims_is_shown_as_such(
+    holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holdfast("run", "start", "flows:counting", "--id", "a", "--pool", "gpu")
+    fresh = holdfast("run", "show", "a").stdout
+    assert re.search(r"status +ready\n", fresh)
+    assert "attention" not in fresh
+    later = SystemClock().now_ms() + 75_000
+    monkeypatch.setattr("holdfast.cli.run.SystemClock.now_ms", lambda self: later)
+    told = r"attention +no worker claimed the run for 0:01:1\d: "
+    told += r"is a worker with graph 'counting' \(pool 'gpu'\) running\?"
+    assert re.search(told, holdfast("run", "show", "a").stdout)
+
+
+def test_list_takes_a_reason(holdfast: Holdfast) -> None:
+    holdfast("run", "start", "flows:counting", "--id", "a")
+    holdfast("run", "start", "flows:counting", "--id", "b", "--start-at", "2280-01-01")
+    _, line = holdfast("run", "list", "--paused-for", "scheduled").stdout.splitlines()
+    assert re.fullmatch(rf"{TIME}  waiting  counting v1  b +scheduled", line)
+    wrong = holdfast("run", "list", "--paused-for", "asleep")
+    assert wrong.exit_code == 2
+    assert "'asleep' is not one of 'signal'" in wrong.stderr
 
 
 def test_list_shows_a_row_that_cannot_be_read(holdfast: Holdfast, folder: Path) -> None:
@@ -133,10 +158,10 @@ def test_list_shows_a_row_that_cannot_be_read(holdfast: Holdfast, folder: Path) 
     spoilt = "UPDATE items SET body = x'c1', pk = pk || ? WHERE pk = 'RUN#default#a'"
     with closing(sqlite3.connect(folder / "runs.db")) as connection, connection:
         connection.execute(spoilt, ("\x1b[2J",))
-    done = holdfast("run", "list", "--status", "running")
+    done = holdfast("run", "list", "--status", "ready")
     assert done.exit_code == 0, done.output
-    _, running, damaged = done.stdout.splitlines()
-    assert running.split()[-1] == "b"
+    _, ready, damaged = done.stdout.splitlines()
+    assert ready.split()[-1] == "b"
     assert damaged.split() == ["?", "damaged", "?", "a\\x1b[2J"]
     alone = holdfast("run", "list", "--graph", "asking")
     assert (alone.exit_code, len(alone.stdout.splitlines())) == (0, 2)
@@ -168,7 +193,7 @@ def test_list_goes_on_at_a_cursor(holdfast: Holdfast) -> None:
     for id in ("a", "b", "c"):
         holdfast("run", "start", "flows:counting", "--id", id)
     first = holdfast("run", "list", "--limit", "2")
-    assert [line.split()[-1] for line in first.stdout.splitlines()] == ["LABELS", "c", "b"]
+    assert [line.split()[-1] for line in first.stdout.splitlines()] == ["FOR", "c", "b"]
     cursor = re.fullmatch(r"there may be more: --cursor '(.+)'\n", first.stderr)
     assert cursor
     second = json.loads(holdfast("run", "list", "--cursor", cursor[1], "--json").stdout)
@@ -325,7 +350,7 @@ def test_retry_lets_a_failed_run_go_on(holdfast: Holdfast) -> None:
     assert (done.exit_code, done.stdout) == (0, "run a is retried\n")
     again = holdfast("run", "retry", "a")
     assert (again.exit_code, "[not_retryable]" in again.stderr) == (1, True)
-    assert json.loads(holdfast("run", "show", "a", "--json").stdout)["status"] == "running"
+    assert json.loads(holdfast("run", "show", "a", "--json").stdout)["status"] == "ready"
     with working() as hf:
         until(hf.run("a"), "failed")
     entries = json.loads(holdfast("run", "history", "a", "--json").stdout)
@@ -411,7 +436,7 @@ def test_all_of_a_filter_are_cancelled(holdfast: Holdfast, monkeypatch: pytest.M
     refused = holdfast(*asked, input="n\n")
     assert (refused.exit_code, refused.stdout) == (1, "")
     assert "Cancel all runs with graph asking, label k=v? [y/N]" in refused.stderr
-    assert '"running"' in holdfast("run", "show", "a0", "--json").stdout
+    assert '"ready"' in holdfast("run", "show", "a0", "--json").stdout
     limited = holdfast(*asked, "--limit", "1", "--yes", "--reason", "enough")
     assert limited.stdout == "1 seen, 1 cancelled, 0 refused, 0 failed\n"
     cursor = re.search(r"--cursor '(.*)'", limited.stderr)
@@ -430,7 +455,7 @@ def test_all_of_a_filter_are_retried(holdfast: Holdfast) -> None:
         until(run, "failed")
     done = holdfast("run", "retry", "--all", "--since", "2026-01-01", "--yes")
     assert (done.exit_code, done.stdout) == (0, "1 seen, 1 retried, 0 refused, 0 failed\n")
-    assert '"running"' in holdfast("run", "show", "a", "--json").stdout
+    assert '"ready"' in holdfast("run", "show", "a", "--json").stdout
 
 
 def test_the_exit_code_tells_of_failures(
@@ -555,7 +580,7 @@ def test_queue_shows_who_waits_for_whom(holdfast: Holdfast) -> None:
         assert holdfast(*start, "--id", id).exit_code == 0
     shown = holdfast("run", "queue", "chat-7", "--user", "ann").stdout.splitlines()
     assert re.fullmatch(r"NUMBER  STARTED +STATUS +PAUSED FOR  ID", shown[0])
-    assert re.fullmatch(rf"1 +{TIME}  running +a", shown[1])
+    assert re.fullmatch(rf"1 +{TIME}  ready +a", shown[1])
     assert re.fullmatch(rf"2 +{TIME}  waiting  queued +b", shown[2])
     entries = json.loads(holdfast("run", "queue", "chat-7", "--user", "ann", "--json").stdout)
     assert [(entry["number"], entry["id"]) for entry in entries] == [(1, "a"), (2, "b")]
@@ -594,8 +619,8 @@ def test_children_are_listed_and_know_their_parent(holdfast: Holdfast) -> None:
         until(hf.run("p"), "waiting")
         until(hf.run("child"), "waiting")
         shown = holdfast("run", "children", "p").stdout.splitlines()
-        assert re.fullmatch(r"STARTED +STATUS +GRAPH +ID +LABELS", shown[0])
-        assert re.fullmatch(rf"{TIME}  waiting  asking v2  child  kind=page", shown[1])
+        assert re.fullmatch(r"STARTED +STATUS +GRAPH +ID +LABELS +PAUSED FOR", shown[0])
+        assert re.fullmatch(rf"{TIME}  waiting  asking v2  child  kind=page  signal", shown[1])
         entries = json.loads(holdfast("run", "children", "p", "--json").stdout)
         assert [(entry["id"], entry["status"]) for entry in entries] == [("child", "waiting")]
         child = holdfast("run", "show", "child").stdout

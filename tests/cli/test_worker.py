@@ -366,6 +366,33 @@ async def test_its_nodes_ask_the_models_that_it_is_given(hf: Holdfast, folder: P
         assert (await run.get()).tokens > 0
 
 
+async def test_of_two_workers_the_one_with_the_model_finishes_every_run(
+    hf: Holdfast, folder: Path
+) -> None:
+    (folder / "models.py").write_text(MODELS.replace('["It is."]', '["It is."] * 4'))
+    async with working("models:asking", "--poll-seconds", "0.01") as without:
+        await without.told()
+        runs = [await hf.start(load_graph("models:asking"), id=f"doc-{n}") for n in range(4)]
+        warning = await without.told()
+        assert "needs model 'cheap'" in warning
+        assert "--models" in warning
+        means = ("--models", "models:MODELS", "--poll-seconds", "0.01")
+        async with working("models:asking", *means):
+            assert [(await run.result())["text"] for run in runs] == ["It is."] * 4
+    assert [(await run.get()).status for run in runs] == ["finished"] * 4
+
+
+async def test_it_refuses_a_graph_whose_models_it_does_not_have(hf: Holdfast, folder: Path) -> None:
+    (folder / "models.py").write_text(MODELS.replace("dict)", 'dict, models=["cheap"])'))
+    async with working("models:asking") as worker:
+        code, told = await worker.ended()
+    assert code == 1
+    assert "graph 'asking' needs model 'cheap', which this process does not have" in told
+    assert "holdfast worker --models" in told
+    assert "[resource_missing]" in told
+    await hf.start(load_graph("models:asking"))  # a client needs no models
+
+
 async def test_it_keeps_the_limits_that_it_is_given(hf: Holdfast, folder: Path) -> None:
     (folder / "sizes.py").write_text(SIZES)
     options = ("--poll-seconds", "0.01", "--limits", "sizes:LIMITS")

@@ -335,7 +335,7 @@ async def test_a_wrong_filter_is_refused_before_anything_is_read(
 
 
 async def test_a_status_in_which_nothing_can_be_done_is_refused(hf: Holdfast) -> None:
-    with pytest.raises(InvalidQuery, match="one of closing, running, waiting for this action"):
+    with pytest.raises(InvalidQuery, match="one of closing, ready, running, waiting for"):
         hf.cancel_all(RunFilter(status="failed"))
     with pytest.raises(InvalidQuery, match="one of failed, quarantined for this action"):
         hf.retry_all(RunFilter(status="waiting"))

@@ -117,7 +117,7 @@ async def test_a_retried_run_leaves_the_list_of_the_failed(house: House, hf: Hol
     assert await ids(hf, status="failed") == ["doc-005", "doc-001"]
     await hf.run("doc-005").retry()
     assert await ids(hf, status="failed") == ["doc-001"]
-    assert await ids(hf, status="running") == ["doc-005"]
+    assert await ids(hf, status="ready") == ["doc-005"]
     assert len(await ids(hf)) == 6
 
 
@@ -190,7 +190,7 @@ async def test_a_filter_takes_several_statuses_and_times_as_text(
         house.clock.advance(1)
     await hf.run("doc-1").cancel()
     started_at = [(await hf.run(f"doc-{number}").get()).created_at for number in range(3)]
-    several = RunFilter(status={"running", "waiting", "cancelled"})
+    several = RunFilter(status={"ready", "waiting", "cancelled"})
     assert await ids(hf, status=several.status) == ["doc-2", "doc-1", "doc-0"]
     assert await ids(hf, status=["cancelled"]) == ["doc-1"]
     assert await ids(hf, since=started_at[1].isoformat()) == ["doc-2", "doc-1"]

@@ -223,7 +223,7 @@ async def test_where_it_cannot_be_in_memory_it_is_durable_at_once(house: House, 
     }
     if how == "no worker":
         await hf.start(graph, {"text": "go"}, id="doc-42")
-        assert (await hf.run("doc-42").get()).status == "running"
+        assert (await hf.run("doc-42").get()).status == "ready"
         return
     async with house.worker(hf, graph) as worker:
         await hf.start(graph, {"text": "go"}, id="doc-42", **options[how])

@@ -31,7 +31,7 @@ async def test_a_worker_takes_only_the_pools_that_it_serves(either: House) -> No
         either.worker(gpu, GRAPH, pools=["gpu"]) as second,
     ):
         await either.move(1, first, second)
-        assert (await client.run("tpu").get()).status == "running"
+        assert (await client.run("tpu").get()).status == "ready"
     assert (first.counts["finished"], second.counts["finished"]) == (1, 1)
     assert (await client.run("gpu").get()).status == "finished"
     async with either.worker(plain, GRAPH, pools=[None, "tpu"]) as third:
@@ -69,7 +69,7 @@ async def test_a_run_keeps_its_pool_when_it_pauses_and_is_woken(house: House) ->
         await hf.run("doc-42").signal("go", 1)  # the plain worker has room, and must not take it
         await house.move(1, plain)
         row = await hf.run("doc-42").get()
-        assert (row.status, row.owner) == ("running", None)
+        assert (row.status, row.owner) == ("ready", None)
     async with house.worker(client, graph, pools=["gpu"]) as gpu:
         await house.quiet(gpu)
         assert (await client.run("doc-42").result(timeout=60))["answer"] == 1
@@ -93,7 +93,7 @@ async def test_a_run_keeps_its_pool_when_its_worker_dies(either: House) -> None:
     async with other.worker([graph]) as plain:
         await either.quiet(plain)
         assert plain.counts["taken over"] == 1
-        assert (await other.run("doc-42").get()).status == "running"
+        assert (await other.run("doc-42").get()).status == "ready"
         assert (await item_of_head(other, "doc-42"))["GSI1PK"].startswith("DUE#g@gpu#")
         async with third.worker([graph], pools=["gpu"]) as gpu:
             await either.quiet(plain, gpu)
@@ -112,7 +112,7 @@ async def test_a_run_keeps_its_pool_when_it_is_retried(house: House) -> None:
     async with house.worker(hf, graph) as plain:
         await hf.run("doc-42").retry()
         await house.move(1, plain)
-        assert (await hf.run("doc-42").get()).status == "running"
+        assert (await hf.run("doc-42").get()).status == "ready"
     assert (await item_of_head(hf, "doc-42"))["GSI1PK"].startswith("DUE#failing@gpu#")
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from holdfast import Graph, Holdfast
-from holdfast.errors import InvalidRequest, RunFailed
+from holdfast.errors import InvalidRequest, ResourceMissing, RunFailed
+from holdfast.model.needs import Needs
 from tests.engine.support import Gate, House, kill, reached
 from tests.programs.steps import Steps
 
@@ -296,11 +297,46 @@ async def test_a_token_has_a_deadline(house: House, shop: Shop) -> None:
             await run.result()
 
 
+class Declared(Steps):
+    """Steps that use no other task than one."""
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(tasks=frozenset({"greet"}), complete=True)
+
+
 async def test_the_program_sees_that_a_task_is_unknown(house: House, shop: Shop) -> None:
-    with pytest.raises(RunFailed, match="UnknownTask: task 'gone' is not registered"):
-        await result_of(house, shop, {"task": "gone"})
+    hf = house.open(tasks=shop.tasks)
     caught = {"fork": [[{"task": "gone"}], [{"task": "greet"}]], "catch": "no such task"}
-    assert await result_of(house, shop, caught, input={"n": 1}) == ["no such task"]
+    failing, catching = Declared("failing", [{"task": "gone"}]), Declared("catching", [caught])
+    async with house.worker(hf, failing, catching):
+        with pytest.raises(RunFailed, match="UnknownTask: the program does not declare task"):
+            await (await hf.start(failing)).result(timeout=60)
+        run = await hf.start(catching, {"n": 1})
+        assert await run.result(timeout=60) == ["no such task"]
+
+
+async def test_a_task_that_only_another_worker_has_does_not_fail_the_run(
+    house: House, shop: Shop
+) -> None:
+    program = Steps("steps", [{"task": "greet"}])
+    without, other = house.open(), house.open(tasks=shop.tasks)
+    async with house.worker(without, program) as worker:
+        run = await without.start(program, {"n": 1})
+        await house.quiet(worker)
+        row = await run.get()
+        assert (row.status, row.reason) == ("waiting", "unserved")
+        assert "task 'greet'" in row.waits[0].description
+        async with house.worker(other, program) as able:
+            await house.move(6, worker, able)
+            assert await run.result(timeout=60) == ["hello you"]
+            assert able.counts["finished"] == 1
+
+
+async def test_a_worker_without_a_declared_task_refuses_to_start(house: House) -> None:
+    with pytest.raises(ResourceMissing, match=r"needs task 'greet'.*Holdfast\(tasks=") as missing:
+        house.worker(house.open(), Declared("steps", [{"task": "greet"}]))
+    assert (missing.value.graph, missing.value.missing) == ("steps", ("task 'greet'",))
 
 
 @pytest.mark.parametrize("tasks", [["greet"], {"greet": 1}, {"": print}, {1: print}])

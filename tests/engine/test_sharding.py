@@ -155,4 +155,4 @@ async def test_a_store_that_does_not_answer_leaves_the_count_as_it_is_known(
     monkeypatch.setattr(hf._kernel.settings_table, "get", busy)
     house.clock.advance(engine_kernel._SETTINGS_AGE_SECONDS_MAX)
     await hf.start(GRAPH, id="later")
-    assert (await hf.run("later").get()).status == "running"
+    assert (await hf.run("later").get()).status == "ready"

@@ -203,7 +203,7 @@ async def test_an_id_is_taken_until_its_ttl_and_free_from_then_on(
         await hf.run("doc-42").get()
     await store_of(hf).table.write(Put(head))
     run = await hf.start(GRAPH, {"a": 1}, id="doc-42")
-    assert (await run.get()).status == "running"
+    assert (await run.get()).status == "ready"
 
 
 async def test_a_run_is_not_run_before_its_time(house: House, hf: Holdfast) -> None:
@@ -395,7 +395,7 @@ async def test_the_longest_spans_are_kept_or_refused_with_their_name(
         run = await hf.start(GRAPH, id="doc-42", **options)
     except InvalidRequest:
         return
-    assert (await run.get()).status in ("running", "waiting")
+    assert (await run.get()).status in ("ready", "waiting")
 
 
 async def test_what_is_not_a_graph_or_cannot_be_run_is_refused(hf: Holdfast) -> None:

@@ -97,7 +97,7 @@ async def test_a_slot_that_was_kept_in_vain_is_for_who_was_refused_it(
         assert room is not None
         run = await hf.start(graph, {})
         await house.quiet(worker)
-        assert (await run.get()).status == "running"
+        assert (await run.get()).status == "ready"
         room.release()
         assert await run.result(timeout=60) == {"done": True}
 
@@ -172,7 +172,7 @@ async def test_a_worker_takes_only_the_graphs_that_it_has(house: House) -> None:
         await hf.start(other, id="other")
         await house.move(1, worker)
         assert (await hf.run("mine").get()).status == "finished"
-        assert (await hf.run("other").get()).status == "running"
+        assert (await hf.run("other").get()).status == "ready"
 
 
 async def test_a_run_goes_on_with_its_own_version_where_there_is_one(house: House) -> None:
@@ -236,7 +236,7 @@ async def test_a_worker_that_leaves_releases_what_others_go_on_with(
         row = await one.run(f"doc-{number}").get()
         assert row.owner is None
         if not stubborn:
-            assert (row.status, row.reason, row.node) == ("running", "draining", "blocked")
+            assert (row.status, row.reason, row.node) == ("ready", "draining", "blocked")
             assert row.nodes_run == 1
     async with either.worker(other, graph) as second:
         await either.quiet(second)

@@ -14,6 +14,7 @@ from holdfast.model.wait import (
     ChildWait,
     QuotaWait,
     ResolutionWait,
+    ResourceWait,
     SignalWait,
     TimerWait,
     UnknownWait,
@@ -27,6 +28,7 @@ from holdfast.model.wait import (
 # What a row says and people read, for a wait about "this" of each kind.
 TOLD = {
     ResolutionWait("c1"): ("ambiguous", "a person to say what became of call c1 (this)"),
+    ResourceWait("model.haiku"): ("unserved", "a worker with this"),
     BudgetWait("c1"): ("budget", "a larger budget: it this"),
     QuotaWait("c1"): ("quota", "the this"),
     BackoffWait("c1"): ("retry", "another attempt at this"),
@@ -78,7 +80,8 @@ def test_the_next_attempt_of_a_node_has_no_subject() -> None:
 
 @pytest.mark.parametrize("number", range(len(WAIT_KINDS)))
 def test_of_several_reasons_the_first_in_the_order_of_kinds_counts(number: int) -> None:
-    order = [ResolutionWait("c"), BudgetWait("c"), QuotaWait("c"), BackoffWait("c")]
+    order = [ResolutionWait("c"), ResourceWait("model.m")]
+    order += [BudgetWait("c"), QuotaWait("c"), BackoffWait("c")]
     order += [SignalWait("go"), ChildWait("r"), UnknownWait("%tide.x"), TimerWait()]
     mixed = [of(kind) for kind in reversed(order[number:])]
     assert pause_reason(mixed) == order[number].reason

@@ -53,12 +53,13 @@ def run_lines(runs: Sequence[RunEntry], damaged: Sequence[str] = ()) -> Iterable
     """Return runs as lines of a table; then the ids of runs with unreadable rows."""
     if not runs and not damaged:
         return ()
-    rows = [("STARTED", "STATUS", "GRAPH", "ID", "LABELS")]
+    rows = [("STARTED", "STATUS", "GRAPH", "ID", "LABELS", "PAUSED FOR")]
     for entry in runs:
         labels = " ".join(f"{name}={value}" for name, value in entry.labels.items())
         graph = f"{entry.graph} v{entry.version}"
-        rows.append((utc(entry.created_at), entry.status, graph, entry.id, labels))
-    rows += [("?", "damaged", "?", id, "") for id in damaged]
+        reason = entry.reason or ""
+        rows.append((utc(entry.created_at), entry.status, graph, entry.id, labels, reason))
+    rows += [("?", "damaged", "?", id, "", "") for id in damaged]
     return columns(rows)
 
 

@@ -16,7 +16,7 @@ import click
 from holdfast.cli.failures import show_errors
 from holdfast.errors import InvalidRequest
 from holdfast.model.durations import days, hours, minutes, seconds
-from holdfast.model.run import Status
+from holdfast.model.run import PAUSE_REASONS, Status
 from holdfast.records.run_filter import RunFilter
 
 __all__ = [
@@ -158,11 +158,17 @@ def filter_options(
             labels: Mapping[str, str],
             since: datetime | None,
             until: datetime | None,
+            paused_for: str | None,
             **given: Any,
         ) -> None:
             with show_errors():
                 run_filter = RunFilter(
-                    status=status, graph=graph, labels=labels, since=since, until=until
+                    status=status,
+                    graph=graph,
+                    labels=labels,
+                    since=since,
+                    until=until,
+                    reason=paused_for,
                 )
             function(run_filter=run_filter, **given)
 
@@ -175,6 +181,12 @@ def filter_options(
                 type=parse_time,
                 metavar="TIME",
                 help="Started at this time or later (UTC).",
+            ),
+            click.option(
+                "--paused-for",
+                type=click.Choice(PAUSE_REASONS),
+                metavar="REASON",
+                help="Why the run is paused: signal, timer, budget, unserved and so on.",
             ),
             labels_option,
             click.option("--graph", help="The graph's name."),

@@ -39,6 +39,7 @@ from holdfast.cli.parameters import (
 )
 from holdfast.cli.targets import FORMS, load_graph
 from holdfast.cli.text import columns, compact, pretty, say, utc
+from holdfast.clock import SystemClock
 from holdfast.display import printable
 from holdfast.engine.runs.argument_checks import LIMIT_MAX
 from holdfast.errors import RunNotFound
@@ -47,6 +48,7 @@ from holdfast.handle import RunHandle
 from holdfast.model.budget import Budget
 from holdfast.model.durations import days, hours
 from holdfast.model.run import HistoryEntry, HistoryPage, OnBusy, Status, TextPiece
+from holdfast.model.standing import overdue_text
 from holdfast.records.run_filter import RunFilter
 
 __all__ = ["run"]
@@ -127,7 +129,11 @@ async def show(
     if as_json:
         click.echo(pretty({**row_of(row), **values}))
         return
-    for line in columns([*facts_of(row), *result_facts(values)]):
+    facts = [*facts_of(row), *result_facts(values)]
+    unclaimed = overdue_text(row, now_ms=SystemClock().now_ms())
+    if unclaimed is not None:
+        facts.append(("attention", unclaimed))
+    for line in columns(facts):
         click.echo(line)
     for name, value in values.items():
         if name != "result":
@@ -409,7 +415,7 @@ async def signal(
 )
 @click.argument("id", required=False)
 @click.option("--reason", default="", help="Why; shown in the run's history.")
-@bulk_options("running", "waiting", "closing")
+@bulk_options("ready", "running", "waiting", "closing")
 @with_holdfast()
 async def cancel(
     holdfast: Holdfast, *, id: str | None, every: bool, reason: str, **given: Any

@@ -17,7 +17,8 @@
     │   │   └── PayloadTooLarge   an input or a payload over its limit
     │   ├── InvalidPrompt         messages, tools or parameters that no model accepts
     │   ├── InvalidName           an id or a name that is not valid
-    │   └── QuotaTooSmall         one request needs more than a quota permits in a window
+    │   ├── QuotaTooSmall         one request needs more than a quota permits in a window
+    │   └── ResourceMissing       a worker lacks a model, quota or task of its graphs
     ├── Refused                   a valid request was refused
     │   ├── ConditionFailed       the condition of one write did not hold
     │   ├── TransactionCancelled  a condition of a transaction did not hold
@@ -47,7 +48,7 @@
     │   │   ├── CallFailed        it failed, and is not tried again
     │   │   ├── CallTimedOut      it took longer than its timeout
     │   │   │   └── HeartbeatTimedOut it sent no heartbeat in time
-    │   │   ├── UnknownTask       no task is registered under this name
+    │   │   ├── UnknownTask       the program does not declare a task of this name
     │   │   ├── CallChanged       its key was used before, with other arguments
     │   │   └── NotDone           raised by a tool that certainly did nothing
     │   ├── InvalidState          the state does not match its type
@@ -59,7 +60,7 @@
     │   │   ├── ModelUnavailable  throttled, failing or unreachable (retryable)
     │   │   ├── TurnsSpent        an agent needed more turns than it is permitted
     │   │   ├── PriceUnknown      a budget in dollars, and a model without a price
-    │   │   └── UnknownModel      no model is registered under this name
+    │   │   └── UnknownModel      the graph does not declare a model of this name
     │   ├── InvalidResult         a node's result does not match the state
     │   │   └── ResultTooLarge    a result or a state over its limit
     │   ├── NodeTimedOut          a node took longer than its timeout
@@ -161,6 +162,7 @@ from holdfast.errors.requests import (
     ItemTooLarge,
     PayloadTooLarge,
     QuotaTooSmall,
+    ResourceMissing,
 )
 from holdfast.errors.root import HoldfastError
 from holdfast.errors.runs import (
@@ -252,6 +254,7 @@ __all__ = [
     "QuotaTooSmall",
     "RecordTooLarge",
     "Refused",
+    "ResourceMissing",
     "ResultTaken",
     "ResultTooLarge",
     "ResumeFailed",

@@ -157,7 +157,7 @@ class TurnsSpent(ModelError):
 
 
 class UnknownModel(ModelError):
-    """No model is registered under this name."""
+    """The graph does not declare a model of this name, or no model can have the name."""
 
     code = "unknown_model"
 
@@ -234,7 +234,7 @@ class HeartbeatTimedOut(CallTimedOut):
 
 
 class UnknownTask(CallError):
-    """No task is registered by this name."""
+    """The program does not declare a task of this name."""
 
     code = "unknown_task"
 

@@ -22,6 +22,7 @@ __all__ = [
     "ItemTooLarge",
     "PayloadTooLarge",
     "QuotaTooSmall",
+    "ResourceMissing",
 ]
 
 
@@ -134,3 +135,18 @@ class QuotaTooSmall(InvalidRequest):
     """One request needs more than the quota permits in a whole window."""
 
     code = "quota_too_small"
+
+
+class ResourceMissing(InvalidRequest):
+    """A worker's process lacks a model, a quota or a task that one of its graphs needs."""
+
+    code = "resource_missing"
+
+    def __init__(
+        self, message: str | None = None, *, graph: str = "", missing: Sequence[str] = ()
+    ) -> None:
+        super().__init__(message)
+        self.graph = graph
+        """The name of the graph."""
+        self.missing = tuple(missing)
+        """What it lacks, such as ``model 'haiku'``."""

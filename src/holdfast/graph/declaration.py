@@ -10,6 +10,7 @@ from holdfast.graph.edge_resolution import EdgeDeclaration
 from holdfast.graph.node import Node
 from holdfast.graph.plan import Plan
 from holdfast.graph.state_codec import StateCodec, state_faults
+from holdfast.model.needs import Needs
 from holdfast.model.policy import Durability, OnStale, Retry
 
 __all__ = ["GraphDeclaration", "SubgraphDeclaration", "known_fields"]
@@ -32,6 +33,7 @@ class GraphDeclaration:
         start: str | None,
         reducers: dict[str, str],
         durability: Durability,
+        needs: Needs,
     ) -> None:
         self.name = name
         self.version = version
@@ -39,6 +41,7 @@ class GraphDeclaration:
         self.start = start
         self.reducers = reducers
         self.durability: Durability = durability
+        self.needs = needs
         self.nodes: dict[str, Node] = {}
         self.edges: list[EdgeDeclaration] = []
         self.subgraphs: dict[str, SubgraphDeclaration] = {}

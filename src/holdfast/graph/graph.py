@@ -13,6 +13,7 @@ from holdfast.graph.chooser_targets import Chooser
 from holdfast.graph.declaration import GraphDeclaration, SubgraphDeclaration
 from holdfast.graph.edge_resolution import EdgeDeclaration, ForkOptions, check_reference
 from holdfast.graph.mermaid import flowchart
+from holdfast.graph.needs import declared_needs
 from holdfast.graph.node import (
     END,
     Node,
@@ -49,6 +50,8 @@ class Graph(GraphProgram):
         start: str | None = None,
         reducers: Mapping[str, Reducer] | None = None,
         durability: Durability = "every_node",
+        models: Collection[str] | None = None,
+        quotas: Collection[str] | None = None,
     ) -> None:
         """Make an empty graph.
 
@@ -56,8 +59,12 @@ class Graph(GraphProgram):
         of being replaced: ``reducers={"notes": "append"}``. ``durability`` says when runs of the
         graph become durable. A start can override it.
 
+        ``models`` names the models that the nodes ask, and ``quotas`` those of them that must have
+        a quota. A worker that lacks one refuses to start, and a node that asks another model fails.
+
         Raises:
-            InvalidGraph: ``reducers`` is not a dict.
+            InvalidGraph: ``reducers`` is not a dict, ``models`` or ``quotas`` is not a list of
+                names, or a quota is not for one of the models.
         """
         if not isinstance(reducers, Mapping | None):
             raise InvalidGraph(
@@ -71,6 +78,7 @@ class Graph(GraphProgram):
                 start=start,
                 reducers=dict(reducers or {}),
                 durability=durability,
+                needs=declared_needs(models, quotas),
             )
         )
 

@@ -10,10 +10,12 @@ from holdfast.graph.checks import checked_plan
 from holdfast.graph.contributions import contributions
 from holdfast.graph.declaration import GraphDeclaration
 from holdfast.graph.function_program import FunctionProgram
+from holdfast.graph.needs import needs_of
 from holdfast.graph.plan import Plan
 from holdfast.model.decision import Decision, Outcome
 from holdfast.model.event import Event
 from holdfast.model.execution import Execution
+from holdfast.model.needs import Needs
 from holdfast.model.policy import Durability
 from holdfast.model.program import RunNode
 
@@ -40,6 +42,11 @@ class GraphProgram(FunctionProgram):
     def durability(self) -> Durability:
         """When runs of the graph become durable. A start can override it."""
         return self._declaration.durability
+
+    @property
+    def needs(self) -> Needs:
+        """What the graph and the graphs that it includes need from a worker's process."""
+        return needs_of(self._declaration)
 
     def check(self) -> Self:
         """Return the graph if it can run. After that it cannot be changed.

@@ -22,6 +22,7 @@ import msgspec
 from holdfast.model.decision import Decision, Outcome
 from holdfast.model.event import Event, Rerouted
 from holdfast.model.execution import Execution
+from holdfast.model.needs import Needs
 from holdfast.model.policy import Durability, Pausable
 
 __all__ = [
@@ -34,6 +35,9 @@ __all__ = [
     "WaitForToken",
     "WaitUntil",
 ]
+
+
+_NO_NEEDS = Needs()
 
 
 class Effect(msgspec.Struct, frozen=True):
@@ -129,6 +133,14 @@ class Program(ABC):
     def durability(self) -> Durability:
         """When the runs of the program become durable, unless a start says otherwise."""
         return "every_node"
+
+    @property
+    def needs(self) -> Needs:
+        """What a worker's process must have to run the program; a worker without it does not start.
+
+        What is not named here is found by use: a worker that lacks it leaves the run to others.
+        """
+        return _NO_NEEDS
 
     def check(self) -> Self:
         """Return the program if it can be run. It must not change from then on.

@@ -12,6 +12,7 @@ from holdfast.model.event import Failure
 from holdfast.model.wait import Wait
 
 __all__ = [
+    "PAUSE_REASONS",
     "AmbiguousCall",
     "HistoryEntry",
     "HistoryPage",
@@ -26,14 +27,22 @@ __all__ = [
 ]
 
 Status: TypeAlias = Literal[
-    "running", "waiting", "closing", "finished", "failed", "cancelled", "expired", "quarantined",
-    "promoted",
+    "ready", "running", "waiting", "closing", "finished", "failed", "cancelled", "expired",
+    "quarantined", "promoted",
 ]  # fmt: skip
-"""The status of a run. ``closing``: past its expiry, but it still carries out a decision.
+"""The status of a run. ``ready``: it can go on, and no worker has claimed it. ``closing``: past its
+expiry, but it still carries out a decision.
 ``promoted``: it did not run, because its input answered a wait of another run."""
 
 OnBusy: TypeAlias = Literal["queue", "reject", "replace", "promote"]
 """What happens to a start in a session that has an active run."""
+
+
+PAUSE_REASONS: tuple[str, ...] = (
+    "signal", "timer", "retry", "ambiguous", "unserved", "quota", "budget", "scheduled", "queued",
+    "draining", "newer_version", "resume_failed", "store_unusable",
+)  # fmt: skip
+"""Why a run is paused, or why its last worker released it."""
 
 
 class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +56,8 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str]
     created_at: datetime
     session: str | None = None
+    reason: str | None = None
+    """Why it is paused, as in `Run`."""
 
 
 class RunPage(msgspec.Struct, frozen=True):
@@ -74,8 +85,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     """The current node when the row was last written."""
     reason: str | None
-    """Why it is paused: signal, timer, retry, ambiguous, quota, budget, scheduled, queued,
-    draining, newer_version, resume_failed, store_unusable."""
+    """Why it is paused: signal, timer, retry, ambiguous, unserved (its last worker lacks a model or
+    a task), quota, budget, scheduled, queued; or why its last worker released it: draining,
+    newer_version, resume_failed, store_unusable. None while a worker owns it, and after its end."""
     waits: tuple[Wait, ...]
     """What the run waits for: at most eight waits. `RunHandle.waits` has all of them."""
     due_at: datetime | None

@@ -30,6 +30,7 @@ __all__ = [
     "RecheckedKind",
     "ReportedKind",
     "ResolutionWait",
+    "ResourceWait",
     "SignalWait",
     "TimerWait",
     "UnknownWait",
@@ -182,6 +183,16 @@ class BudgetWait(RecheckedKind, frozen=True):
         return f"a larger budget: it {about}"
 
 
+class ResourceWait(RecheckedKind, frozen=True):
+    """The node waits for a worker that has what its subject names: a model or a task."""
+
+    tag = "worker"
+    reason = "unserved"
+
+    def description(self, about: str) -> str:
+        return f"a worker with {about}"
+
+
 class UnknownWait(WaitKind, frozen=True):
     """The node waits for something that only a newer release knows; its subject is the name."""
 
@@ -195,6 +206,7 @@ class UnknownWait(WaitKind, frozen=True):
 
 WAIT_KINDS: tuple[type[WaitKind], ...] = (
     ResolutionWait,
+    ResourceWait,
     BudgetWait,
     QuotaWait,
     BackoffWait,

@@ -310,7 +310,8 @@ ATTRIBUTES: dict[str, type] = {
     **dict.fromkeys(("freed", "spilled", "replaces", "children", "on_pause"), bool),
     **dict.fromkeys(("input_hash", "plain_hash"), bytes),
 }  # fmt: skip
-_STATUSES = frozenset(get_args(Status))
+# A row never says ready: see engine/history/views.py.
+_STATUSES = frozenset(get_args(Status)) - {"ready"}
 
 
 def has_ended(item: Mapping[str, Any]) -> bool:

@@ -10,9 +10,14 @@ import msgspec
 from holdfast.errors import InvalidQuery
 from holdfast.model.moments import MOMENT_MS_MAX, Moment, moment_ms
 from holdfast.model.names import validated_labels
-from holdfast.model.run import RunEntry, Status
+from holdfast.model.run import PAUSE_REASONS, RunEntry, Status
 
 __all__ = ["RunFilter"]
+
+
+# What the index says of open runs, and what callers see of them.
+_INDEXED_OPEN = frozenset({"running", "waiting"})
+_SHOWN_OPEN = frozenset({"ready", "running", "waiting"})
 
 
 class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,7 +26,7 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     ``RunFilter()`` has no condition, and so means all runs.
 
     Raises:
-        InvalidQuery: an unknown status, or a graph that is not a name.
+        InvalidQuery: an unknown status or reason, or a graph that is not a name.
         InvalidName: a label that no run can have.
         InvalidRequest: a time without a time zone, or that is none.
     """
@@ -36,6 +41,8 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     """The run was started at this time or later."""
     until: Moment | None = None
     """The run was started before this time."""
+    reason: str | None = None
+    """Why the run is paused, one of the reasons of `Run`."""
 
     def __post_init__(self) -> None:
         if self.status is not None:
@@ -43,6 +50,11 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
         if self.graph is not None and not isinstance(self.graph, str):
             raise InvalidQuery(
                 f"graph must be the name of a graph, got {self.graph!r:.80}", field="graph"
+            )
+        if self.reason is not None and self.reason not in PAUSE_REASONS:
+            raise InvalidQuery(
+                f"reason must be one of {', '.join(PAUSE_REASONS)}, got {self.reason!r:.80}",
+                field="reason",
             )
         msgspec.structs.force_setattr(self, "labels", validated_labels(self.labels))
         for field in ("since", "until"):
@@ -74,12 +86,30 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
         """Return this filter for runs of these statuses only."""
         return msgspec.structs.replace(self, status=statuses)
 
+    def may_match(self, entry: RunEntry) -> bool:
+        """Return whether a run may meet the conditions, as far as its index entry tells.
+
+        The entry of an open run does not tell whether a worker owns it: its row does.
+        """
+        is_open = entry.status in _INDEXED_OPEN
+        possible = _SHOWN_OPEN if is_open else {entry.status}
+        return (
+            (self.statuses is None or not self.statuses.isdisjoint(possible))
+            and (self.reason is None or is_open)
+            and self._fits(entry)
+        )
+
     def matches(self, entry: RunEntry) -> bool:
         """Return whether a run that was started in time meets the other conditions."""
         return (
             (self.status is None or entry.status in self.status)
-            and (self.graph is None or entry.graph == self.graph)
-            and (not self.labels or self.labels.items() <= entry.labels.items())
+            and (self.reason is None or entry.reason == self.reason)
+            and self._fits(entry)
+        )
+
+    def _fits(self, entry: RunEntry) -> bool:
+        return (self.graph is None or entry.graph == self.graph) and (
+            not self.labels or self.labels.items() <= entry.labels.items()
         )
 
 

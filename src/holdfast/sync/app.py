@@ -298,6 +298,7 @@ class Holdfast:
         Raises:
             InvalidGraph: a graph cannot be run.
             InvalidRequest: an unknown or invalid option, or two graphs of one name and version.
+            ResourceMissing: a graph declares a model or a quota that this instance does not have.
         """
         self._portal.check()
         return Worker(self._portal, self._holdfast.worker(graphs, options=options, **given))

@@ -48,7 +48,8 @@ class RunHandle:
         Raises:
             RunFailed, RunCancelled, RunExpired, RunQuarantined: the run ended without a result.
             RunNotFound: there is no such run, or its rows are deleted.
-            TimeoutError: the run did not end within ``timeout``; it goes on.
+            TimeoutError: the run did not end within ``timeout``; it goes on. The error says what
+                the run waits for, or that no worker claimed it.
         """
         return self._portal.call(self._handle.result, timeout=timeout)
 

@@ -7,13 +7,16 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 
 from holdfast.engine.client.process_workers import ProcessWorkers
+from holdfast.engine.history.views import run_of
 from holdfast.engine.journal.endings import RunOutcome
 from holdfast.engine.journal.reader import load_journal
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs.removal import check_journal_kept
 from holdfast.engine.runs.rows import read_row
+from holdfast.errors import HoldfastError
 from holdfast.model.execution import Execution
 from holdfast.model.run import Status
+from holdfast.model.standing import standing
 from holdfast.records.head import ENDED, Head
 from holdfast.records.keys import RunKey
 
@@ -64,8 +67,22 @@ class RunOutcomes:
             None if self._workers.has_claimed(run) else await self._read_outcome(run, wait=False)
         )
         if outcome is None:
-            raise TimeoutError(f"run {run.id!r} has not ended within {seconds:g} seconds")
+            raise TimeoutError(
+                f"run {run.id!r} has not ended within {seconds:g} seconds{await self._why(run)}"
+            )
         return outcome
+
+    async def _why(self, run: RunKey) -> str:
+        """Return why a run has not ended, as far as its row tells."""
+        try:
+            head = await read_row(self._kernel, run)
+            now = self._kernel.clock.now_ms()
+            shown = run_of(head, user=None, now_ms=now)
+        except HoldfastError:
+            return ""  # the caller asked for the end of the run, not for its row
+        if shown.status in ENDED:  # it ended just now, or its input went into another run
+            return "" if shown.into is None else f": its input went into run {shown.into!r}"
+        return f": {standing(shown, now_ms=now, node=self._workers.node_of(run))}"
 
     async def _poll_outcome(self, run: RunKey) -> RunOutcome:
         await self._workers.wait_for_exit(run)

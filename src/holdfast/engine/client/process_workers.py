@@ -62,6 +62,11 @@ class ProcessWorkers:
         """Return whether one of the workers drives the run."""
         return any(worker.drivers.has_driver(run) for worker in self._workers)
 
+    def node_of(self, run: RunKey) -> str | None:
+        """Return the node at which a run stands in one of the workers; None if none drives it."""
+        nodes = (worker.drivers.node_of(run) for worker in self._workers)
+        return next((node for node in nodes if node is not None), None)
+
     async def wait_for_exit(self, run: RunKey) -> None:
         """Return when the row of a run that has ended here says so."""
         for worker in self._workers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, NoReturn, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -11,7 +11,7 @@ from holdfast.display import get_logger
 from holdfast.engine.effects.call_host import CallPermits, CallRequest
 from holdfast.engine.effects.calls import Calls
 from holdfast.engine.effects.charges import ChargedResult
-from holdfast.engine.effects.resources import Resources
+from holdfast.engine.effects.resources import Resources, is_model_name
 from holdfast.engine.history.text_stream import TokenWriter
 from holdfast.errors import (
     CallFailed,
@@ -26,6 +26,7 @@ from holdfast.graph.tool import Tool
 from holdfast.model.answer_validation import validated_answer
 from holdfast.model.arguments import Recording
 from holdfast.model.invocation import Answer, Model, Request, ToolSpec
+from holdfast.model.needs import Needs
 from holdfast.model.policy import Retry
 from holdfast.model.quota import Cost
 from holdfast.model.spending import Spending
@@ -78,6 +79,11 @@ class ModelCallHost(Protocol):
     @property
     def permits(self) -> CallPermits: ...
 
+    @property
+    def needs(self) -> Needs: ...
+
+    async def await_worker_with_model(self, name: str) -> NoReturn: ...
+
 
 def admitted_fallback(fallback: object) -> tuple[str, ...]:
     """Return the names of the fallback models.
@@ -100,13 +106,26 @@ async def invoke_models(
     """Ask models one after the other, and return the first acceptable answer.
 
     Raises:
-        UnknownModel: there is no model of that name.
+        UnknownModel: the graph does not declare a model of that name, or no model can have it.
+        Paused: this process does not have one of the models.
         InvalidPrompt: the messages, tools or parameters are malformed.
         CallFailed: the last model could not answer.
         InvalidAnswer: the answer of the last model is not acceptable.
         PriceUnknown: dollars are limited, and the model has no price.
     """
-    # All are prepared, and so checked, before the first one is paid.
+    # All are looked up and prepared, and so checked, before the first one is paid.
+    needs, models = host.needs, host.resources.models
+    for name in names:
+        if needs.complete and name not in needs.models:
+            declared = ", ".join(sorted(needs.models)) or "none"
+            raise UnknownModel(
+                f"the graph does not declare model {name!r:.80}: add it to Graph(models=…); "
+                f"declared models: {declared}"
+            )
+        if name not in models:
+            if not is_model_name(name):
+                raise UnknownModel(f"no model can have the name {name!r:.80}")
+            await host.await_worker_with_model(name)
     model_calls = [_model_call(host, calls, name, invocation, n) for n, name in enumerate(names)]
     *others, last = model_calls
     for model_call in others:
@@ -120,10 +139,7 @@ async def invoke_models(
 def _model_call(
     host: ModelCallHost, calls: Calls, name: str, invocation: Invocation, number: int
 ) -> _ModelCall:
-    model = host.resources.models.get(name)
-    if model is None:
-        known = ", ".join(sorted(host.resources.models)) or "none"
-        raise UnknownModel(f"there is no model {name!r:.80}; known models: {known}")
+    model = host.resources.models[name]
     # Always sent: the default of a service may be more than what was reserved.
     params = dict(invocation.params)
     if params.get("max_tokens") is None:

@@ -11,11 +11,12 @@ from holdfast.engine.effects.savings import SavingsCounter
 from holdfast.engine.effects.shared_answers import SharedAnswers
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs.budget_accounts import Accounts
-from holdfast.errors import InvalidRequest
+from holdfast.errors import InvalidRequest, ResourceMissing
 from holdfast.model.invocation import Model
+from holdfast.model.program import Program
 from holdfast.model.quota import Quota
 
-__all__ = ["Resources", "check_resources"]
+__all__ = ["Resources", "check_resources", "is_model_name"]
 
 _NAME_CHARS_MAX = 58
 
@@ -38,7 +39,7 @@ def check_resources(
             raise InvalidRequest(
                 f"the name of a model must be a text, got {name!r:.80}", field="models"
             )
-        if len(name) > _NAME_CHARS_MAX or "#" in name:
+        if not is_model_name(name):
             raise InvalidRequest(
                 f"the name of a model must have at most {_NAME_CHARS_MAX} characters and no '#', "
                 f"got {name!r:.80}",
@@ -62,6 +63,11 @@ def check_resources(
             )
 
 
+def is_model_name(name: object) -> bool:
+    """Return whether a model can have this name."""
+    return isinstance(name, str) and 0 < len(name) <= _NAME_CHARS_MAX and "#" not in name
+
+
 class Resources:
     """The models of this process, their quotas, and what all runs share for them."""
 
@@ -82,6 +88,29 @@ class Resources:
         self.shared_answers = SharedAnswers(kernel)
         self.quota_limiter = QuotaLimiter(kernel)
         self.savings = SavingsCounter()
+
+    def check_needs(self, program: Program) -> None:
+        """Check that this process has what a program declares to need.
+
+        Raises:
+            ResourceMissing: it lacks a model, a quota or a task.
+        """
+        needs = program.needs
+        for what, option, lacking in (
+            ("model", "models", needs.models - self.models.keys()),
+            ("a quota for model", "quotas", needs.quotas - self.quotas.keys()),
+            ("task", "tasks", needs.tasks - self.tasks.keys()),
+        ):
+            if lacking:
+                names = sorted(lacking)
+                shown = ", ".join(f"{name!r:.80}" for name in names)
+                command = "" if option == "tasks" else f" or `holdfast worker --{option} …`"
+                raise ResourceMissing(
+                    f"graph {program.name!r} needs {what} {shown}, which this process does not "
+                    f"have: pass it to Holdfast({option}={{…}}){command}",
+                    graph=program.name,
+                    missing=[f"{what} {name!r:.80}" for name in names],
+                )
 
     async def close(self) -> None:
         """Write what calls gave back to their quotas."""

@@ -219,7 +219,7 @@ class Context:
         differ from those of the options here.
 
         Raises:
-            UnknownModel: there is no model with this name.
+            UnknownModel: the graph does not declare a model of this name.
             InvalidPrompt: the request is malformed.
             CallFailed: no model answered; ``is_a(ModelRefused)`` says that a retry does not help.
             InvalidAnswer: the answer does not fit ``output``, or did not pass the check.

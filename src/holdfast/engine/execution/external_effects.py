@@ -17,6 +17,8 @@ from holdfast.engine.journal.writer import PositionTaken
 from holdfast.engine.runs.children import ChildRequest, child_id, deliver_child_end, start_child
 from holdfast.model.arguments import Arguments
 from holdfast.model.child import child_signal
+from holdfast.model.needs import Needs
+from holdfast.model.program import Program
 from holdfast.model.quota import Cost, Quota
 from holdfast.records import ambiguous_call
 from holdfast.records.head import Head
@@ -27,14 +29,20 @@ __all__ = ["ExternalEffects"]
 class ExternalEffects:
     """Performs what the visits of one claimed run need outside of the run."""
 
-    def __init__(self, claimed: ClaimedRun) -> None:
+    def __init__(self, claimed: ClaimedRun, program: Program) -> None:
         self._claimed = claimed
+        self._program = program
         self.budget_guard = BudgetGuard(claimed, claimed.owner.resources.accounts)
 
     @property
     def resources(self) -> Resources:
         """Models, quotas, accounts and shared answers of the worker."""
         return self._claimed.owner.resources
+
+    @property
+    def needs(self) -> Needs:
+        """What the program of the run declares to use."""
+        return self._program.needs
 
     @property
     def threads(self) -> NodeThreads:

@@ -52,6 +52,10 @@ class Owner(Protocol):
         """Report that a run was released because the store could not be used."""
         ...
 
+    def on_unserved(self, head: Head) -> None:
+        """Report that a run needs a model or a task that this process does not have."""
+        ...
+
     def on_paused(self, head: Head) -> None:
         """Report that a run waits, with its row."""
         ...

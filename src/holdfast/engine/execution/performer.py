@@ -19,6 +19,7 @@ from holdfast.engine.execution.blocking_context import BlockingContext, context_
 from holdfast.engine.execution.journal_session import JournalConflict
 from holdfast.engine.execution.node_threads import NodeThreads
 from holdfast.engine.execution.visit import Paused, Visit, VisitClosed
+from holdfast.engine.execution.visit_resources import await_worker_with
 from holdfast.engine.kernel.kernel import ClaimLost
 from holdfast.engine.kernel.offload import LARGE_BYTES, fits_event_loop
 from holdfast.errors import CallFailed, NodeError, NodeTimedOut, NotPausable, UnknownTask
@@ -126,10 +127,11 @@ async def _invoke_task(
     effect: InvokeTask, program: Program, execution: Execution, visit: Visit
 ) -> Any:
     task = visit.external.resources.tasks.get(effect.task)
+    needs = visit.external.needs
+    if needs.complete and effect.task not in needs.tasks:
+        raise UnknownTask(f"the program does not declare task {effect.task!r:.80} in its needs")
     if task is None:
-        raise UnknownTask(
-            f"task {effect.task!r:.80} is not registered: pass it to Holdfast(tasks={{…}})"
-        )
+        await await_worker_with(visit, "task", effect.task)
     caller = context_of(visit).with_options(
         timeout=_duration(effect.timeout_ms), heartbeat=_duration(effect.heartbeat_ms)
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
@@ -13,11 +13,13 @@ from holdfast.engine.effects.resources import Resources
 from holdfast.engine.execution.node_threads import NodeThreads
 from holdfast.engine.execution.visit import Visit
 from holdfast.engine.execution.visit_permits import VisitPermits
+from holdfast.engine.execution.visit_resources import await_worker_with
 from holdfast.engine.execution.visit_waits import VisitWaits
 from holdfast.engine.history.text_stream import TokenWriter
 from holdfast.graph.values import durable
 from holdfast.model.call import Call
 from holdfast.model.event import Event, SignalTaken
+from holdfast.model.needs import Needs
 from holdfast.model.spending import Spending
 from holdfast.model.wait import ResolutionWait
 
@@ -50,6 +52,11 @@ class VisitCalls:
     def resources(self) -> Resources:
         """Models, quotas and shared answers."""
         return self._visit.external.resources
+
+    @property
+    def needs(self) -> Needs:
+        """What the program of the run declares to use."""
+        return self._visit.external.needs
 
     @property
     def threads(self) -> NodeThreads:
@@ -89,6 +96,10 @@ class VisitCalls:
         self._visit.check_open()
         with self._visit.remember_loss():
             await self._visit.claimed.persistence.store_from_node()
+
+    async def await_worker_with_model(self, name: str) -> NoReturn:
+        """Pause the run until a worker that has the model of that name may claim it."""
+        await await_worker_with(self._visit, "model", name)
 
     # --- its record -------------------------------------------------------------------------------
 

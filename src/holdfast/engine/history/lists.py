@@ -7,16 +7,17 @@ import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
-from holdfast.engine.history.views import run_entry_of
+from holdfast.engine.history.views import run_entry_of, shown_entry
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.errors import InvalidName, InvalidQuery, ItemDamaged, JournalDamaged
 from holdfast.model.names import validated_name
 from holdfast.model.run import RunEntry, RunPage
-from holdfast.records.head import TROUBLED
+from holdfast.records.head import OPEN, TROUBLED
 from holdfast.records.index_keys import list_partition
-from holdfast.records.keys import run_id_of
+from holdfast.records.keys import RunKey, run_id_of
 from holdfast.records.run_filter import RunFilter
-from holdfast.storage import Between
+from holdfast.storage import Between, Key
+from holdfast.storage.item import Item
 
 __all__ = ["list_runs"]
 
@@ -25,6 +26,8 @@ _PAGE_ENTRIES_MAX = 2_000
 # Limits the memory for a file full of damaged rows; the rest of them is skipped.
 _PAGE_DAMAGED_MAX = 1_000
 _QUERY_ITEMS_MAX = 100
+# How many rows of open runs are read at a time.
+_ROWS_MAX = 100
 # The start time of a run, and its id.
 _CURSOR_PATTERN = re.compile(r"[0-9]{13}#(.+)", re.DOTALL)
 
@@ -54,7 +57,15 @@ async def list_runs(
         for shard in range(shards)
     ]
     found: list[RunEntry] = []
+    # Entries of the index whose rows are not read yet: never more than the page has room for.
+    candidates: list[RunEntry] = []
     seen_count = 0
+
+    async def check_candidates() -> None:
+        shown = await _read_open_rows(kernel, candidates, damaged)
+        found.extend(entry for entry in shown if run_filter.matches(entry))
+        candidates.clear()
+
     async for item in _merge_newest_first(parts, key=lambda item: item["GSI2SK"]):
         seen_count += 1
         try:
@@ -62,11 +73,46 @@ async def list_runs(
         except JournalDamaged as error:
             damaged.append(kernel.note_damage(item, error))
         else:
-            if run_filter.matches(entry):
-                found.append(entry)
-        if len(found) == limit or seen_count == _PAGE_ENTRIES_MAX:
+            if run_filter.may_match(entry):
+                candidates.append(entry)
+        is_last = seen_count == _PAGE_ENTRIES_MAX
+        if is_last or len(candidates) == min(limit - len(found), _ROWS_MAX):
+            await check_candidates()
+        if is_last or len(found) == limit:
             return RunPage(found, item["GSI2SK"], _run_ids(damaged))
+    await check_candidates()
     return RunPage(found, None, _run_ids(damaged))
+
+
+async def _read_open_rows(
+    kernel: Kernel, entries: Sequence[RunEntry], damaged: list[ItemDamaged]
+) -> list[RunEntry]:
+    """Return the entries with what the rows of the open runs say about their status."""
+    keys = [RunKey(entry.tenant, entry.id).head for entry in entries if entry.status in OPEN]
+    try:
+        items = await kernel.lists.get_many(keys)
+    except ItemDamaged:  # one of them: the others can be read
+        items = [await _read_row(kernel, key, damaged) for key in keys]
+    rows, now = dict(zip(keys, items, strict=True)), kernel.clock.now_ms()
+    shown: list[RunEntry] = []
+    for entry in entries:
+        item = rows.get(RunKey(entry.tenant, entry.id).head)
+        if item is not None:
+            try:
+                entry = shown_entry(entry, item, now_ms=now)
+            except JournalDamaged as error:
+                damaged.append(kernel.note_damage(item, error))
+                continue
+        shown.append(entry)
+    return shown
+
+
+async def _read_row(kernel: Kernel, key: Key, damaged: list[ItemDamaged]) -> Item | None:
+    try:
+        return await kernel.lists.get(key)
+    except ItemDamaged as error:
+        damaged.append(error)
+        return None
 
 
 def _partition_kinds(run_filter: RunFilter) -> tuple[str, ...]:

@@ -11,49 +11,58 @@ from holdfast.engine.history.prompts import Prompts
 from holdfast.errors import JournalDamaged
 from holdfast.model.arguments import Arguments, Recorded, omission_text
 from holdfast.model.event import Event, RecordedCall
-from holdfast.model.run import HistoryEntry, Run, RunEntry, SessionQueueEntry
+from holdfast.model.run import HistoryEntry, Run, RunEntry, SessionQueueEntry, Status
 from holdfast.model.spending import NANODOLLARS_PER_DOLLAR
-from holdfast.records.head import Head
+from holdfast.records.head import OPEN, Head, head_of
 from holdfast.records.index_keys import listed_ms
 from holdfast.records.keys import RunKey
 from holdfast.records.times import utc_datetime
 
-__all__ = ["history_entry_of", "is_shown", "queue_entry_of", "run_entry_of", "run_of"]
+__all__ = [
+    "history_entry_of",
+    "is_shown",
+    "queue_entry_of",
+    "run_entry_of",
+    "run_of",
+    "shown_entry",
+]
 
+# Reasons of runs that are not paused, but due later.
+_POSTPONEMENTS = frozenset({"scheduled", "newer_version", "resume_failed"})
+# Reasons for which a worker released a run.
+_RELEASES = frozenset({"draining", "newer_version", "resume_failed", "store_unusable"})
 # Events that only the engine uses.
 _HIDDEN_KINDS = frozenset({"snapshot", "waiting"})
 
 
-def run_of(head: Head, *, user: str | None) -> Run:
+def run_of(head: Head, *, user: str | None, now_ms: int) -> Run:
     """Return a row as callers see it; ``user`` is the user's hash.
 
     Raises:
         JournalDamaged: the row has an impossible time or index key.
     """
     try:
-        return _build_run(head, user)
+        return _build_run(head, user, now_ms)
     except (ValueError, OverflowError, OSError) as error:
         raise JournalDamaged(f"the row of run {head.key.id!r} is damaged: {error}") from error
 
 
-def _build_run(head: Head, user: str | None) -> Run:
-    due_at = None
-    if head.index_key is not None and head.index_key.pk.startswith("DUE#"):
-        due_at = utc_datetime(head.index_key.due_parts()[0])
+def _build_run(head: Head, user: str | None, now_ms: int) -> Run:
+    due_ms = _due_ms(head)
+    status = _status(head, due_ms, now_ms)
     return Run(
         id=head.key.id,
         tenant=head.key.tenant,
         graph=head.graph,
         version=head.version,
         schema=head.schema,
-        # When a timer fires, the row keeps its status until the run pauses again or ends.
-        status="running" if head.status == "waiting" and head.owner is not None else head.status,
+        status=status,
         labels=head.labels,
         user=user,
         node=head.node,
-        reason=head.reason,
+        reason=_reason(head, status),
         waits=head.waits if head.status == "waiting" and head.owner is None else (),
-        due_at=due_at,
+        due_at=None if due_ms is None else utc_datetime(due_ms),
         owner=head.owner,
         retries_left=head.retries_left,
         nodes_run=head.nodes_run,
@@ -77,6 +86,47 @@ def _build_run(head: Head, user: str | None) -> Run:
     )
 
 
+def _due_ms(head: Head) -> int | None:
+    """Return when workers may claim a run; None while one owns it, and after its end."""
+    if head.index_key is None or not head.index_key.pk.startswith("DUE#"):
+        return None
+    return head.index_key.due_parts()[0]
+
+
+def _status(head: Head, due_ms: int | None, now_ms: int) -> Status:
+    """Return the status that callers see. The row has only what workers compare."""
+    if head.status not in OPEN:
+        return head.status
+    if head.owner is not None:
+        # When a timer fires, the row keeps its status until the run pauses again or ends.
+        return "running"
+    if head.status == "waiting" and head.reason != "scheduled":
+        return "waiting"
+    postponed = head.reason in _POSTPONEMENTS and due_ms is not None and due_ms > now_ms
+    return "waiting" if postponed else "ready"
+
+
+def _reason(head: Head, status: Status) -> str | None:
+    """Return why a run is paused. A run that was woken or claimed has an old reason in its row."""
+    if status == "waiting" or (head.reason in _RELEASES and status == "ready"):
+        return head.reason
+    return None
+
+
+def shown_entry(entry: RunEntry, item: Mapping[str, Any], *, now_ms: int) -> RunEntry:
+    """Return an entry of the index with the status and the reason that the run's row tells.
+
+    Raises:
+        JournalDamaged: the row cannot be read.
+    """
+    head = head_of(item)
+    try:
+        status = _status(head, _due_ms(head), now_ms)
+    except ValueError as error:
+        raise JournalDamaged(f"the row of run {head.key.id!r} is damaged: {error}") from error
+    return msgspec.structs.replace(entry, status=status, reason=_reason(head, status))
+
+
 def run_entry_of(item: Mapping[str, Any]) -> RunEntry:
     """Return an entry of the index as a list shows it.
 
@@ -93,9 +143,9 @@ def run_entry_of(item: Mapping[str, Any]) -> RunEntry:
         raise JournalDamaged(f"the index entry of a run cannot be read: {error!r:.300}") from error
 
 
-def queue_entry_of(head: Head) -> SessionQueueEntry:
+def queue_entry_of(head: Head, *, now_ms: int) -> SessionQueueEntry:
     """Return a run as the list of its session queue shows it."""
-    run = run_of(head, user=None)
+    run = run_of(head, user=None, now_ms=now_ms)
     return SessionQueueEntry(
         number=head.ticket,
         id=run.id,

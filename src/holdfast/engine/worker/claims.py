@@ -99,6 +99,8 @@ class Claims:
         """Reserve a slot for a run that the caller is about to start or wake, if one is free."""
         if not self._owner.may_claim() or not self._serves(graph, pool):
             return None
+        if graph in self._owner.unserved:  # another worker may have what this one lacks
+            return None
         # One claim at a time: of two, neither could tell which of them was carried out.
         if run in self._incoming or self._drivers.is_driving(run):
             return None
@@ -125,6 +127,8 @@ class Claims:
         graph, pool, _ = place.due_queue()
         if self._owner.draining or not self._serves(graph, pool):
             return
+        if self._owner.unserved.defers(place):
+            return  # the poll finds it when no other worker has claimed it
         if not self._slots.admits(place.due_parts()[1].tenant):
             self._slots.mark_refused()
             return

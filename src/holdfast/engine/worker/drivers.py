@@ -14,6 +14,7 @@ from holdfast.engine.worker.programs import Programs
 from holdfast.engine.worker.run_owner import RunOwner
 from holdfast.engine.worker.slots import Slots
 from holdfast.errors import StoreClosed
+from holdfast.model.execution import nodes_summary
 from holdfast.records.head import Head
 from holdfast.records.keys import RunKey
 
@@ -48,6 +49,13 @@ class Drivers:
     def has_driver(self, run: RunKey) -> bool:
         """Return whether a driver of the run has not ended yet."""
         return run in self._drivers
+
+    def node_of(self, run: RunKey) -> str | None:
+        """Return the node at which a run stands here; None if it has no driver."""
+        driver = self._drivers.get(run)
+        if driver is None or not driver.claimed.journal.is_loaded:
+            return None
+        return nodes_summary(driver.claimed.execution)
 
     def is_driving(self, run: RunKey) -> bool:
         """Return whether the run has a driver that has not released it."""

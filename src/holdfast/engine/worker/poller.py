@@ -159,9 +159,13 @@ class Poller:
         return found
 
     def _select_admitted(self, places: Sequence[IndexKey]) -> list[IndexKey]:
-        """Return the places of tenants that may take a slot; record if there are others."""
-        admitted = [place for place in places if self._slots.admits(_tenant_of(place))]
-        if len(admitted) < len(places):
+        """Return the places of tenants that may take a slot; record if there are others.
+
+        Runs that other workers should claim first are not among them.
+        """
+        ours = [place for place in places if not self._owner.unserved.defers(place)]
+        admitted = [place for place in ours if self._slots.admits(_tenant_of(place))]
+        if len(admitted) < len(ours):
             self._slots.mark_refused()
         return admitted
 

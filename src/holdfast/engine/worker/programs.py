@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from holdfast.errors import InvalidRequest
@@ -37,6 +37,10 @@ class Programs:
                 )
         if not self._versions:
             raise InvalidRequest("graphs must contain at least one graph", field="graphs")
+
+    def __iter__(self) -> Iterator[Program]:
+        for versions in self._versions.values():
+            yield from versions.values()
 
     def __contains__(self, name: str) -> bool:
         return name in self._versions

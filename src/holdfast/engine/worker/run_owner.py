@@ -15,6 +15,7 @@ from holdfast.engine.runs.local_workers import LocalWorkers
 from holdfast.engine.worker.health import DRIVE_RUNS, Outages
 from holdfast.engine.worker.lease import Lease
 from holdfast.engine.worker.options import WorkerOptions
+from holdfast.engine.worker.unserved import UnservedGraphs
 from holdfast.errors import StoreError
 from holdfast.model.execution import Execution
 from holdfast.model.run import Status
@@ -51,6 +52,7 @@ class RunOwner:
         self.hold_ms = round(options.hold_seconds * 1000)
         self.resumes_max = options.resumes_max
         self.counts: Counter[str] = Counter()
+        self.unserved = UnservedGraphs(kernel.clock)
         self.wake = asyncio.Event()
         """Set when the worker should poll at once."""
         self.stopping = asyncio.Event()
@@ -81,6 +83,11 @@ class RunOwner:
         self.counts["cut off"] += 1
         self.outages.record_failure(self.id, DRIVE_RUNS, error)
         self.wake.set()
+
+    def on_unserved(self, head: Head) -> None:
+        """Leave runs of the graph to other workers for a while: this process lacks something."""
+        self.counts["unserved"] += 1
+        self.unserved.add(head.graph)
 
     def on_paused(self, head: Head) -> None:
         """Pass on that a run waits, with its row."""

@@ -70,6 +70,8 @@ class Worker:
         resources: Resources,
     ) -> None:
         programs = Programs(graphs)
+        for program in programs:
+            resources.check_needs(program)
         self._kernel = kernel
         self._options = options
         self._slots = Slots(options.concurrency)
