@@ -37,7 +37,7 @@ from holdfast.engine.worker.options import WorkerOptions
 from holdfast.engine.worker.worker import Worker
 from holdfast.errors import InvalidRequest
 from holdfast.handle import HandleServices, RunHandle
-from holdfast.model.budget import Budget
+from holdfast.model.budget import Budget, BudgetLimits
 from holdfast.model.durations import Duration, days, milliseconds_of
 from holdfast.model.invocation import Model
 from holdfast.model.moments import Moment, moment_ms
@@ -139,7 +139,7 @@ class Holdfast:
         start_at: Moment | None = None,
         expires: Duration = _WEEK,
         retention: Duration = 0,
-        budget: Budget | None = None,
+        budget: Budget | BudgetLimits | None = None,
     ) -> RunHandle:
         """Start a run. After the return it is stored, and no crash loses it.
 

@@ -8,6 +8,7 @@ from typing import Any
 from holdfast.engine.effects.quotas import QuotaLimiter
 from holdfast.engine.effects.savings import SavingsCounter
 from holdfast.engine.effects.shared_answers import SharedAnswers
+from holdfast.engine.effects.token_estimates import TokenEstimates
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs.budget_accounts import Accounts
 from holdfast.errors import InvalidRequest
@@ -78,6 +79,7 @@ class Resources:
         self.shared_answers = SharedAnswers(kernel)
         self.quota_limiter = QuotaLimiter(kernel)
         self.savings = SavingsCounter()
+        self.token_estimates = TokenEstimates()
 
     async def close(self) -> None:
         """Write what calls gave back to their quotas."""
