@@ -220,7 +220,10 @@ def test_a_budget_is_shown_and_raised(holdfast: Holdfast) -> None:
         assert facts["budget"] == "$0.012000, 1,000 tokens"
         cost = hf.run("a").get().cost_usd
         assert facts["spent"] == f"${cost:.6f}, {hf.run('a').get().tokens} tokens"
-        lacks = f"needs $0.010000, and ${0.012 - cost:.6f} are left"
+        lacks = (
+            f"needs $0.010000, and ${0.012 - cost:.6f} are left: 5 input tokens by bytes, "
+            "5 output tokens (max_tokens); lower max_tokens, set estimate=True or raise the budget"
+        )
         awaited = rf"a larger budget: it {re.escape(lacks)}, since {TIME}, rechecks at {TIME}"
         assert re.fullmatch(awaited, facts["waits for"])
         told = shown(holdfast("run", "budget", "a"))
@@ -229,7 +232,8 @@ def test_a_budget_is_shown_and_raised(holdfast: Holdfast) -> None:
         assert raised["budget"] == "$1.000000, 1,000 tokens, 7200 seconds inside nodes"
         assert hf.run("a").result(timeout=DEADLINE_SECONDS)["texts"] == ["It is."] * 2
     told = json.loads(holdfast("run", "budget", "a", "--json").stdout)
-    assert told["budget"] == {"tokens": 1000, "nanodollars": 10**9, "wall_ms": 7_200_000}
+    limits = {"tokens": 1000, "nanodollars": 10**9, "wall_ms": 7_200_000}
+    assert told["budget"] == {**limits, "estimate": False}
     assert (told["cost_usd"], told["lacks"]) == (2 * cost, [])
     row = json.loads(holdfast("run", "show", "a", "--json").stdout)
     assert (row["budget"], row["cost_usd"]) == (told["budget"], told["cost_usd"])

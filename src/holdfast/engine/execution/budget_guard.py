@@ -8,7 +8,7 @@ spend.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from typing import NoReturn, Protocol
 
 import msgspec
@@ -243,14 +243,11 @@ class BudgetGuard:
                 refreshed = True
                 await self._refresh_limits()
                 continue
-            if (
-                bounds is not None
-                and self._shortfall(visit, uncounted + bounds.min_spending) is None
-            ):
-                async for cost in self._smaller_costs(bounds):
-                    shortfall = await self._try_reserve(visit, reservation, uncounted + cost)
-                    if shortfall is None:
-                        return reservation, cost
+            cost = await self._smaller_cost(visit, bounds, uncounted)
+            if cost is not None:
+                shortfall = await self._try_reserve(visit, reservation, uncounted + cost)
+                if shortfall is None:
+                    return reservation, cost
             needs = f"needs {shortfall}"
             if bounds is not None and self._shortfall(visit, NO_SPENDING) is None:
                 needs += f": {bounds.describe(estimates=self._own_limits().estimate)}"
@@ -261,13 +258,16 @@ class BudgetGuard:
             at_ms = visit.now_ms() + _RECHECK_BUDGET_MS
             await visit.pause_until(BudgetWait(what), at_ms, needs)
 
-    async def _smaller_costs(self, bounds: SmallerBounds) -> AsyncGenerator[Spending, None]:
-        """Yield the costs of a call by bounds that are smaller than its upper bound."""
+    async def _smaller_cost(
+        self, visit: Spender, bounds: SmallerBounds | None, uncounted: Spending
+    ) -> Spending | None:
+        """Return the cost of a call by a smaller bound than its upper bound, if one may fit."""
+        if bounds is None or self._shortfall(visit, uncounted + bounds.min_spending) is not None:
+            return None
         counted = await bounds.count()
-        if counted is not None:
-            yield counted
-        elif self._own_limits().estimate and (estimated := bounds.estimate()) is not None:
-            yield estimated
+        if counted is None and self._own_limits().estimate:
+            return bounds.estimate()
+        return counted
 
     def _warn_before_first_call(self, visit: Spender, what: str, needs: str) -> None:
         """Log that a run that spent nothing pauses for budget, unless it already did."""
