@@ -13,6 +13,7 @@ from holdfast.engine.client.awaiting import RunOutcomes
 from holdfast.engine.client.launching import RunLauncher
 from holdfast.engine.client.process_workers import ProcessWorkers
 from holdfast.engine.client.shards import raise_shards
+from holdfast.engine.effects.budget_warnings import warn_if_no_call_fits
 from holdfast.engine.effects.resources import Resources, check_resources
 from holdfast.engine.effects.savings import Saved
 from holdfast.engine.history import lists
@@ -181,6 +182,8 @@ class Holdfast:
             on_pause=validated_durability(durability, graph) == "on_pause",
         )
         graph.check()
+        if asked.budget is not None:
+            warn_if_no_call_fits(asked.run, asked.budget, self._resources.models)
         launched = await self._launcher.start(graph, {} if input is None else input, asked)
         return RunHandle(self._services, launched.run, launched.graph, launched.outcome)
 

@@ -290,7 +290,8 @@ def input_bytes(request: Request) -> int | None:
             for part in message["content"]
         ):
             return None
-    framing = _PROMPT_OVERHEAD_TOKENS + _MESSAGE_OVERHEAD_TOKENS * len(request.messages)
+    # The upper bound has the brackets of each list of tool calls, even of an empty one.
+    framing = _PROMPT_OVERHEAD_TOKENS + (_MESSAGE_OVERHEAD_TOKENS + 2) * len(request.messages)
     if request.tools or request.output:
         framing += _TOOLS_OVERHEAD_TOKENS
     return input_tokens_max(request, image_tokens=0, document_tokens=0) - framing
