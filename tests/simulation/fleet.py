@@ -122,12 +122,14 @@ def fleet(
     reuse: bool = True,
     calling: bool | None = None,
     telling: bool | None = None,
+    estimating: bool = False,
     reduction: Reduction = WHOLE,
 ) -> Outcome:
     """Let a fleet work through everything, first in trouble, then in peace; check the promises.
 
     ``calling`` says whether its runs call the world outside, ``telling`` whether they also share
-    answers, and let texts be followed; unless said, the seed decides.
+    answers, and let texts be followed; unless said, the seed decides. ``estimating`` says whether
+    their budgets allow estimates, and its model takes what it likes.
     ``reduction`` leaves parts of what was drawn out.
     """
     chosen = plan or rough()
@@ -148,6 +150,7 @@ def fleet(
         script = reduction.reduced(script)
         if tells:
             promises.streams.screens += _screens(script)
+        promises.books.estimates.on = estimating
         floor_bytes = world.random.choice(FLOORS_BYTES)
         outside = Outside(
             world,

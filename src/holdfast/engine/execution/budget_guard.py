@@ -358,8 +358,13 @@ class BudgetGuard:
 
     async def _load_account_limits(self) -> None:
         """Read the limits of the account on which the run draws, if it does; once."""
+        if self._account_limits is None:
+            await self._read_account_limits()
+
+    async def _read_account_limits(self) -> None:
+        # The old limits stay until the new ones are there: other branches reserve meanwhile.
         claimed, payer = self._claimed, self._claimed.head.payer
-        if payer is None or self._account_limits is not None:
+        if payer is None:
             return
         limits = await claimed.claim.retry_store_errors(
             lambda: self._accounts.read_limits(claimed.head.key, payer)
@@ -370,8 +375,7 @@ class BudgetGuard:
         """Read the budget again: a caller may have changed it."""
         await self._claimed.row.refresh()
         if self._account_limits is not None and self._account_limits.estimate:
-            self._account_limits = None
-            await self._load_account_limits()
+            await self._read_account_limits()
 
     def _own_limits(self) -> BudgetLimits:
         return self._account_limits or self._claimed.head.budget or BudgetLimits()
