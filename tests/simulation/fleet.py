@@ -60,6 +60,8 @@ REAPED_SECONDS = 3.5 * LEASE_SECONDS
 """So long after the trouble is over no dead worker is left."""
 CROWDED = 5
 """Of so many fleets that call the world outside, processes crowd at one quota: see `rates`."""
+ESTIMATED = 5
+"""Of so many fleets that call the world outside, another one has budgets that allow estimates."""
 SLUGGISH = 0.15
 """How many fleets that call the world outside are slow in everything that they do."""
 STUCK_SECONDS = TROUBLE_SECONDS + REST_SECONDS + TOLD_SECONDS
@@ -187,9 +189,12 @@ def fleet(
         return Outcome(world, promises, statuses, calls)
 
     outcome = simulate(scenario, seed, chosen, muted=reduction.faults)
-    crowded = isinstance(seed, int) and seed % CROWDED == 0 and reduction == WHOLE
-    if outcome.calls and crowded:
-        outcome.promises.seen.update(rates(seed))
+    if outcome.calls and isinstance(seed, int) and reduction == WHOLE and not estimating:
+        if seed % CROWDED == 0:
+            outcome.promises.seen.update(rates(seed))
+        if seed % ESTIMATED == 1:
+            estimated = fleet(seed, plan, calling=True, telling=False, estimating=True)
+            outcome.promises.seen.update(estimated.promises.seen)
     return outcome
 
 
