@@ -27,7 +27,7 @@ INPUT_MAX = 150
 OUTPUT_MAX = 50
 INPUT_MIN = 24
 """No estimate of a question is smaller."""
-_CALM = 0.7
+_CALM = 0.5
 """How many questions take as little as estimates expect."""
 
 Name = tuple[str, str]
@@ -73,7 +73,9 @@ class Estimates:
         place, attempt, reserved = self._under_way.pop(journey)
         name = _name(journey.chronicle)
         # Made again since, or over: its upper bound counts.
-        settled = attempt < self._attempts[name, place] or place in self._ended.get(name, ())
+        settled = attempt < self._attempts.get((name, place), 0) or place in self._ended.get(
+            name, ()
+        )
         if tokens > reserved and not settled:
             self._seen["took more than estimated"] += 1
             self._note(name, place, tokens - reserved)

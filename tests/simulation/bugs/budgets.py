@@ -116,7 +116,7 @@ def an_overshoot_that_does_not_stop_the_next_call(patch: pytest.MonkeyPatch) -> 
     patch.setattr(BudgetLimits, "shortfall", forgiving)
 
 
-@bug("estimating", effect_crash=0.2)
+@bug("estimating", effect_crash=0.3, effect_unanswered=0.3)
 def a_lost_call_that_counts_as_estimated(patch: pytest.MonkeyPatch) -> None:
     """Nothing ever says what it took."""
     patch.setattr(Spending, "at_least", lambda self, other: other)
