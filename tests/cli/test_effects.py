@@ -241,6 +241,18 @@ def test_a_budget_is_shown_and_raised(holdfast: Holdfast) -> None:
     assert (late.exit_code, "[run_ended]" in late.stderr) == (1, True)
 
 
+def test_estimates_are_turned_on_and_off(holdfast: Holdfast) -> None:
+    start = ["run", "start", "shop:asking", '{"n": 1}', "--id"]
+    assert holdfast(*start, "a", "--usd", "0.5", "--estimate").exit_code == 0
+    assert shown(holdfast("run", "show", "a"))["budget"] == "$0.500000, with estimates"
+    off = shown(holdfast("run", "budget", "a", "--no-estimate"))
+    assert off["budget"] == "$0.500000"
+    on = shown(holdfast("run", "budget", "a", "--estimate", "--tokens", "7"))
+    assert on["budget"] == "$0.500000, 7 tokens, with estimates"
+    alone = holdfast(*start, "b", "--estimate")
+    assert (alone.exit_code, "must limit tokens, usd or wall" in alone.stderr) == (1, True)
+
+
 def test_a_run_without_a_budget_says_so(holdfast: Holdfast) -> None:
     holdfast("run", "start", "shop:asking", '{"n": 1}', "--id", "a")
     told = shown(holdfast("run", "budget", "a"))

@@ -261,6 +261,17 @@ async def test_a_call_that_failed_counts_with_its_upper_bound(house: House) -> N
 ASKING = graph_of(ask, "asking")
 
 
+async def test_the_answers_of_a_process_are_learned_from(house: House) -> None:
+    model = Bytes(250, price=None)
+    graph, hf = graph_of(ask), house.open(models={"cheap": model})
+    async with house.worker(hf, graph) as worker:
+        await (await hf.start(graph, {"n": 40})).result(timeout=60)
+        # By the prior it would be estimated as 659 tokens.
+        run = await hf.start(graph, {"n": 1}, budget=Budget(tokens=500, estimate=True))
+        await house.quiet(worker)
+        assert (await run.get()).status == "finished"
+
+
 @pytest.mark.parametrize("own", [None, Budget(tokens=900), Budget(tokens=900, estimate=True)])
 async def test_children_inherit_estimates(house: House, own: Budget | None) -> None:
     async def begin(state: Any, ctx: Any) -> Any:
@@ -279,17 +290,16 @@ async def test_a_slice_may_not_estimate_where_the_budget_does_not(house: House) 
     async def begin(state: Any, ctx: Any) -> Any:
         with pytest.raises(InvalidRequest, match="must not set estimate"):
             await ctx.start(ASKING, {"n": 1}, budget=Budget(tokens=900, estimate=True))
-        await ctx.start(ASKING, {"n": 1}, id="child", budget=Budget(tokens=900))
-        return {}
+        return await ctx.run(ASKING, {"n": 1}, id="child", budget=Budget(tokens=900))
 
     model = Bytes(300, price=None)
     graph, hf = graph_of(begin, "family"), house.open(models={"cheap": model})
     async with house.worker(hf, graph, ASKING) as worker:
         await hf.start(graph, id="root", budget=Budget(tokens=1000))
         await house.quiet(worker)
-        if (await hf.run("child").get()).status == "waiting":
-            with pytest.raises(BudgetShared):
-                await hf.run("child").set_budget(Budget(tokens=800, estimate=True))
+        assert (await hf.run("child").get()).reason == "budget"
+        with pytest.raises(BudgetShared):
+            await hf.run("child").set_budget(Budget(tokens=800, estimate=True))
 
 
 async def test_estimates_are_stored_only_if_they_are_wanted(house: House) -> None:

@@ -73,9 +73,8 @@ class Estimates:
         place, attempt, reserved = self._under_way.pop(journey)
         name = _name(journey.chronicle)
         # Made again since, or over: its upper bound counts.
-        settled = attempt < self._attempts.get((name, place), 0) or place in self._ended.get(
-            name, ()
-        )
+        latest = attempt >= self._attempts.get((name, place), 0)
+        settled = not latest or place in self._ended.get(name, ())
         if tokens > reserved and not settled:
             self._seen["took more than estimated"] += 1
             self._note(name, place, tokens - reserved)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, TypeAlias, cast
 
@@ -69,9 +68,11 @@ class PromptCounter:
 
     def _count_in_thread(self, request: Request) -> int:
         if self._tokenizer is None:
-            tiktoken: Any = import_module("tiktoken")
+            import tiktoken  # pyright: ignore[reportMissingImports]
+
+            tokenizers: Any = tiktoken
             # Texts such as <|endoftext|> are plain text in a prompt.
-            self._tokenizer = tiktoken.encoding_for_model(self._tiktoken_model).encode_ordinary
+            self._tokenizer = tokenizers.encoding_for_model(self._tiktoken_model).encode_ordinary
         tokens = sum(len(self._tokenizer(text)) for text in _texts(request))
         framing = _PROMPT_TOKENS + _MESSAGE_TOKENS * len(request.messages)
         if request.tools or request.output:
