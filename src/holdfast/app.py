@@ -14,6 +14,7 @@ from holdfast.engine.client.launching import RunLauncher
 from holdfast.engine.client.process_workers import ProcessWorkers
 from holdfast.engine.client.shards import raise_shards
 from holdfast.engine.effects.argument_recorder import ArgumentRecorder, Redact
+from holdfast.engine.effects.budget_warnings import warn_if_no_call_fits
 from holdfast.engine.effects.resources import Resources, check_resources
 from holdfast.engine.effects.savings import Saved
 from holdfast.engine.history import lists
@@ -39,7 +40,7 @@ from holdfast.engine.worker.worker import Worker
 from holdfast.errors import InvalidRequest
 from holdfast.handle import HandleServices, RunHandle
 from holdfast.model.arguments import Recording
-from holdfast.model.budget import Budget
+from holdfast.model.budget import Budget, BudgetLimits
 from holdfast.model.durations import Duration, days, milliseconds_of
 from holdfast.model.invocation import Model
 from holdfast.model.moments import Moment, moment_ms
@@ -149,7 +150,7 @@ class Holdfast:
         start_at: Moment | None = None,
         expires: Duration = _WEEK,
         retention: Duration = 0,
-        budget: Budget | None = None,
+        budget: Budget | BudgetLimits | None = None,
     ) -> RunHandle:
         """Start a run. After the return it is stored, and no crash loses it.
 
@@ -191,6 +192,8 @@ class Holdfast:
             on_pause=validated_durability(durability, graph) == "on_pause",
         )
         graph.check()
+        if asked.budget is not None:
+            warn_if_no_call_fits(asked.run, asked.budget, self._resources.models)
         launched = await self._launcher.start(graph, {} if input is None else input, asked)
         return RunHandle(self._services, launched.run, launched.graph, launched.outcome)
 

@@ -32,7 +32,7 @@ from holdfast.engine.runs.retrying import retry_run
 from holdfast.engine.runs.rows import read_row
 from holdfast.engine.runs.signalling import send_signal
 from holdfast.errors import InvalidRequest
-from holdfast.model.budget import Budget
+from holdfast.model.budget import Budget, BudgetLimits
 from holdfast.model.durations import Duration, milliseconds_of
 from holdfast.model.names import validated_name
 from holdfast.model.program import Program
@@ -310,10 +310,11 @@ class RunHandle:
             self._kernel, self._key, expires_ms=self._kernel.clock.now_ms() + span_ms
         )
 
-    async def set_budget(self, budget: Budget) -> None:
+    async def set_budget(self, budget: Budget | BudgetLimits) -> None:
         """Replace the run's budget. If the run waits for a larger one, it goes on.
 
-        So do the runs that share its budget. What was spent before counts.
+        So do the runs that share its budget. What was spent before counts. The budget of a `Run`
+        can be passed, too.
 
         Raises:
             RunNotFound: there is no such run.

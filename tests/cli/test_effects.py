@@ -246,7 +246,10 @@ def test_a_budget_is_shown_and_raised(holdfast: Holdfast) -> None:
         assert facts["budget"] == "$0.012000, 1,000 tokens"
         cost = hf.run("a").get().cost_usd
         assert facts["spent"] == f"${cost:.6f}, {hf.run('a').get().tokens} tokens"
-        lacks = f"needs $0.010000, and ${0.012 - cost:.6f} are left"
+        lacks = (
+            f"needs $0.010000, and ${0.012 - cost:.6f} are left: 5 input tokens by bytes, "
+            "5 output tokens (max_tokens); lower max_tokens, set estimate=True or raise the budget"
+        )
         awaited = rf"a larger budget: it {re.escape(lacks)}, since {TIME}, rechecks at {TIME}"
         assert re.fullmatch(awaited, facts["waits for"])
         told = shown(holdfast("run", "budget", "a"))
@@ -255,12 +258,25 @@ def test_a_budget_is_shown_and_raised(holdfast: Holdfast) -> None:
         assert raised["budget"] == "$1.000000, 1,000 tokens, 7200 seconds inside nodes"
         assert hf.run("a").result(timeout=DEADLINE_SECONDS)["texts"] == ["It is."] * 2
     told = json.loads(holdfast("run", "budget", "a", "--json").stdout)
-    assert told["budget"] == {"tokens": 1000, "nanodollars": 10**9, "wall_ms": 7_200_000}
+    limits = {"tokens": 1000, "nanodollars": 10**9, "wall_ms": 7_200_000}
+    assert told["budget"] == {**limits, "estimate": False}
     assert (told["cost_usd"], told["lacks"]) == (2 * cost, [])
     row = json.loads(holdfast("run", "show", "a", "--json").stdout)
     assert (row["budget"], row["cost_usd"]) == (told["budget"], told["cost_usd"])
     late = holdfast("run", "budget", "a", "--usd", "2")
     assert (late.exit_code, "[run_ended]" in late.stderr) == (1, True)
+
+
+def test_estimates_are_turned_on_and_off(holdfast: Holdfast) -> None:
+    start = ["run", "start", "shop:asking", '{"n": 1}', "--id"]
+    assert holdfast(*start, "a", "--usd", "0.5", "--estimate").exit_code == 0
+    assert shown(holdfast("run", "show", "a"))["budget"] == "$0.500000, with estimates"
+    off = shown(holdfast("run", "budget", "a", "--no-estimate"))
+    assert off["budget"] == "$0.500000"
+    on = shown(holdfast("run", "budget", "a", "--estimate", "--tokens", "7"))
+    assert on["budget"] == "$0.500000, 7 tokens, with estimates"
+    alone = holdfast(*start, "b", "--estimate")
+    assert (alone.exit_code, "must limit tokens, usd or wall" in alone.stderr) == (1, True)
 
 
 def test_a_run_without_a_budget_says_so(holdfast: Holdfast) -> None:

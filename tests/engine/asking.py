@@ -13,6 +13,11 @@ from holdfast.model.pricing import ModelPrice, Usage
 CENT = 10_000_000
 """In nanodollars."""
 A_CENT = ModelPrice(CENT // 100, CENT // 100)
+HINT = (
+    ": 50 input tokens by bytes, 50 output tokens (max_tokens); lower max_tokens, "
+    "set estimate=True, add a token counter or raise the budget"
+)
+"""What a run that pauses for its budget says after what it needs."""
 
 
 class Cents:

@@ -12,7 +12,7 @@ from holdfast.model.answer_limits import ANSWER_BYTES_MAX, MODEL_NAME_CHARS_MAX
 from holdfast.model.answer_validation import validated_answer
 from holdfast.model.invocation import ToolCall
 from holdfast.model.pricing import Usage
-from tests.engine.asking import Cents, graph_of
+from tests.engine.asking import HINT, Cents, graph_of
 from tests.engine.support import House
 
 CALL = ToolCall("1", "pay")
@@ -46,7 +46,7 @@ async def test_usage_of_zero_does_not_stretch_a_budget(house: House) -> None:
     async with house.worker(hf, graph) as worker:
         run = await hf.start(graph, budget=Budget(tokens=450))
         await house.quiet(worker)
-        assert (await run.get()).waits[0].about == "needs 100 tokens, and 50 are left"
+        assert (await run.get()).waits[0].about == f"needs 100 tokens, and 50 are left{HINT}"
     assert len(model.asked) == 4
 
 

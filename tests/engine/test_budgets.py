@@ -17,7 +17,7 @@ from holdfast.errors import (
     PriceUnknown,
     RunEnded,
 )
-from tests.engine.asking import Cents, graph_of
+from tests.engine.asking import HINT, Cents, graph_of
 from tests.engine.support import Gate, House, kill, reached
 
 
@@ -43,7 +43,7 @@ async def test_a_run_pauses_before_it_overspends_and_goes_on_with_more(
         assert len(model.asked) == 3
         row = await run.get()
         assert (row.status, row.reason) == ("waiting", "budget")
-        assert row.waits[0].about == "needs $0.010000, and $0.005000 are left"
+        assert row.waits[0].about == f"needs $0.010000, and $0.005000 are left{HINT}"
         assert row.budget is not None
         assert (row.budget.nanodollars, row.cost_usd) == (35_000_000, 0.03)
         await either.move(100, worker)  # it asks again by itself, and waits on
@@ -62,7 +62,7 @@ async def test_tokens_are_limited_as_well(house: House) -> None:
     async with house.worker(hf, graph) as worker:
         run = await hf.start(graph, {"n": 5}, id="doc-42", budget=Budget(tokens=450))
         await house.quiet(worker)
-        assert (await run.get()).waits[0].about == "needs 100 tokens, and 50 are left"
+        assert (await run.get()).waits[0].about == f"needs 100 tokens, and 50 are left{HINT}"
         assert len(model.asked) == 4
 
 

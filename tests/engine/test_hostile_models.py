@@ -16,7 +16,7 @@ from holdfast.model.answer_validation import validated_answer
 from holdfast.model.invocation import Request, ToolCall
 from holdfast.model.pricing import Usage
 from tests import hostile
-from tests.engine.asking import CENT, Cents, graph_of
+from tests.engine.asking import CENT, HINT, Cents, graph_of
 from tests.engine.support import House
 
 HOSTILE_USAGE = [
@@ -72,7 +72,7 @@ async def test_negative_usage_does_not_fill_a_budget(house: House) -> None:
     async with house.worker(hf, graph) as worker:
         run = await hf.start(graph, {"n": 9}, budget=Budget(tokens=450))
         await house.quiet(worker)
-        assert (await run.get()).waits[0].about == "needs 100 tokens, and 50 are left"
+        assert (await run.get()).waits[0].about == f"needs 100 tokens, and 50 are left{HINT}"
     assert len(model.asked) == 4
 
 

@@ -14,7 +14,7 @@ from holdfast.engine.runs.local_workers import NO_WORKERS
 from holdfast.errors import BudgetShared, InvalidRequest, RunFailed, StoreUnavailable
 from holdfast.records.head import head_of
 from holdfast.records.keys import account_key
-from tests.engine.asking import Cents, graph_of
+from tests.engine.asking import HINT, Cents, graph_of
 from tests.engine.support import WAIT_SECONDS_MAX, Gate, House, item_of_head, store_of
 
 DOLLAR = 1_000_000_000
@@ -150,7 +150,7 @@ async def test_the_parent_spends_from_the_same_purse(house: House) -> None:
         row = await run.get()
         assert (row.reason, row.waits[0].about) == (
             "budget",
-            "needs $0.010000, and $0.000000 are left",
+            f"needs $0.010000, and $0.000000 are left{HINT}",
         )
         await run.set_budget(Budget(usd=0.06))
         await house.quiet(worker)

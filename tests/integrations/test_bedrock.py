@@ -14,7 +14,7 @@ from holdfast.errors import InvalidPrompt, ModelRefused, ModelUnavailable
 from holdfast.integrations.bedrock import Bedrock
 from holdfast.integrations.converse import ANSWER_TOOL
 from holdfast.model.invocation import Answer, Request, ToolSpec
-from holdfast.model.pricing import ModelPrice
+from holdfast.model.pricing import ModelPrice, foundation_model
 from tests.integrations import dialects
 from tests.integrations.kinds import BedrockKind
 from tests.servers import stub_http
@@ -398,3 +398,42 @@ def test_a_document_may_take_all_that_can_be_read() -> None:
     part = {"type": "document", "media_type": "application/pdf", "data": b"%PDF"}
     request = Request.of(MODEL, [{"role": "user", "content": [part]}])
     assert Bedrock(MODEL, context_tokens=200_000).tokens_max(request) == (200_000, 4096)
+
+
+# --- token counts ---------------------------------------------------------------------------------
+
+
+async def test_tokens_are_counted_under_the_id_of_the_model_itself(client: Any) -> None:
+    model = Bedrock(MODEL, client=client)
+    request = Request.of(
+        model.name,
+        [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Tell me."}],
+        tools=[LOOK_UP],
+        max_tokens=7,
+        temperature=0.5,
+    )
+    counted = {
+        "messages": [{"role": "user", "content": [{"text": "Tell me."}]}],
+        "system": [{"text": "Be brief."}],
+        "toolConfig": {"tools": [SPEC]},
+    }
+    with Stubber(client) as stubber:
+        expected = {"modelId": MODEL.removeprefix("us."), "input": {"converse": counted}}
+        stubber.add_response("count_tokens", {"inputTokens": 42}, expected)
+        assert await model.count_tokens(request) == 42
+        stubber.add_client_error(
+            "count_tokens", "ValidationException", "The provided model doesn't support counting"
+        )
+        with pytest.raises(ModelRefused, match="counting"):
+            await model.count_tokens(request)
+        stubber.add_client_error("count_tokens", "ThrottlingException", http_status_code=429)
+        with pytest.raises(ModelUnavailable):
+            await model.count_tokens(request)
+    await model.close()
+
+
+def test_the_model_behind_an_id() -> None:
+    plain = "anthropic.claude-haiku-4-5-20251001-v1:0"
+    profile = f"arn:aws:bedrock:eu-west-1:123456789012:inference-profile/eu.{plain}"
+    for model_id in (plain, f"us.{plain}", f"global.{plain}", profile):
+        assert foundation_model(model_id) == plain

@@ -155,7 +155,7 @@ class Outside:
         self._shared = shared
         self._streams = streams
         self.models = {
-            ORACLE: Oracle(ORACLE, self._ask, streams.tell),
+            ORACLE: Oracle(ORACLE, self._ask, streams.tell, input_max=books.input_max),
             SAGE: Oracle(SAGE, self._consult, streams.tell),
         }
         self._seen = seen
@@ -335,6 +335,7 @@ class Outside:
         journey = self._once.sets_out(
             ctx, ORACLE, of, digest=digest, key=request.idempotency_key, once=False
         )
+        self._books.estimates.sets_out(journey, ctx)
         answer = await self._answer(journey, lambda key: self._books.reached(journey))
         self._once.returns(journey)
         self._streams.tells(of, answer.text)

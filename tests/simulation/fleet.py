@@ -60,6 +60,8 @@ REAPED_SECONDS = 3.5 * LEASE_SECONDS
 """So long after the trouble is over no dead worker is left."""
 CROWDED = 5
 """Of so many fleets that call the world outside, processes crowd at one quota: see `rates`."""
+ESTIMATED = 5
+"""Of so many fleets that call the world outside, another one has budgets that allow estimates."""
 SLUGGISH = 0.15
 """How many fleets that call the world outside are slow in everything that they do."""
 STUCK_SECONDS = TROUBLE_SECONDS + REST_SECONDS + TOLD_SECONDS
@@ -122,12 +124,14 @@ def fleet(
     reuse: bool = True,
     calling: bool | None = None,
     telling: bool | None = None,
+    estimating: bool = False,
     reduction: Reduction = WHOLE,
 ) -> Outcome:
     """Let a fleet work through everything, first in trouble, then in peace; check the promises.
 
     ``calling`` says whether its runs call the world outside, ``telling`` whether they also share
-    answers, and let texts be followed; unless said, the seed decides.
+    answers, and let texts be followed; unless said, the seed decides. ``estimating`` says whether
+    their budgets allow estimates, and its model takes what it likes.
     ``reduction`` leaves parts of what was drawn out.
     """
     chosen = plan or rough()
@@ -148,6 +152,7 @@ def fleet(
         script = reduction.reduced(script)
         if tells:
             promises.streams.screens += _screens(script)
+        promises.books.estimates.on = estimating
         floor_bytes = world.random.choice(FLOORS_BYTES)
         outside = Outside(
             world,
@@ -184,9 +189,12 @@ def fleet(
         return Outcome(world, promises, statuses, calls)
 
     outcome = simulate(scenario, seed, chosen, muted=reduction.faults)
-    crowded = isinstance(seed, int) and seed % CROWDED == 0 and reduction == WHOLE
-    if outcome.calls and crowded:
-        outcome.promises.seen.update(rates(seed))
+    if outcome.calls and isinstance(seed, int) and reduction == WHOLE and not estimating:
+        if seed % CROWDED == 0:
+            outcome.promises.seen.update(rates(seed))
+        if seed % ESTIMATED == 1:
+            estimated = fleet(seed, plan, calling=True, telling=False, estimating=True)
+            outcome.promises.seen.update(estimated.promises.seen)
     return outcome
 
 

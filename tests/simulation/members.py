@@ -36,7 +36,6 @@ from tests.simulation.flow import State, noise
 from tests.simulation.inboxes import TRIES, Crowd, flood
 from tests.simulation.lot import Lot
 from tests.simulation.once import RESOLUTION
-from tests.simulation.oracle import budget_of
 from tests.simulation.process import Process
 from tests.simulation.promises import Promises
 from tests.simulation.script import (
@@ -221,7 +220,7 @@ class Fleet:
                 self.promises.extended(key, now_ms + round(span * 1000))
             case "fund":
                 for tokens in line.argument.split():  # the last one is enough
-                    budget = budget_of(int(tokens))
+                    budget = self.promises.books.budget_of(int(tokens))
                     await hf.run(line.run).set_budget(budget)
                     self.promises.funded(key, budget)
                     await process.clock.sleep(FUND_SECONDS)
@@ -314,5 +313,5 @@ class Fleet:
             on_busy=wish.on_busy if wish.session else None,
             durability="on_pause" if wish.in_memory else None,
             expires=wish.expires or 7 * DAY_SECONDS,
-            budget=None if wish.tokens is None else budget_of(wish.tokens),
+            budget=None if wish.tokens is None else self.promises.books.budget_of(wish.tokens),
         )

@@ -3,6 +3,8 @@
 Checked whenever it is: no run with a budget has paid more than it may, with all that it started,
 nor any run more than its journal says that it may have, or than it was given out of another one's.
 
+Where budgets allow estimates, no more than the calls in flight took beyond theirs: see `estimates`.
+
 In some fleets it now and then tells of a usage that cannot be. Such an answer is recorded with what
 was reserved for it.
 """
@@ -29,6 +31,7 @@ from holdfast.records.keys import RunKey, account_key, grant_key
 from holdfast.storage.item import Item
 from holdfast.storage.layout import Key
 from tests.simulation.chronicle import Broken, Chronicle, Chronicles
+from tests.simulation.estimates import INPUT_MAX, Estimates
 
 if TYPE_CHECKING:
     from tests.simulation.once import Journey
@@ -68,13 +71,14 @@ class Oracle:
     max_tokens = _HALF_TOKENS
     price = ModelPrice(NANODOLLARS_A_TOKEN, NANODOLLARS_A_TOKEN)
 
-    def __init__(self, name: str, ask: Ask, tell: Tell) -> None:
+    def __init__(self, name: str, ask: Ask, tell: Tell, *, input_max: int = _HALF_TOKENS) -> None:
         self.name = name
+        self._input_max = input_max
         self._ask = ask
         self._tell = tell
 
     def tokens_max(self, request: Request) -> tuple[int, int]:
-        return _HALF_TOKENS, _HALF_TOKENS
+        return self._input_max, _HALF_TOKENS
 
     async def answer(self, request: Request, emit: Emit | None) -> Answer:
         try:
@@ -107,13 +111,23 @@ class Books:
         """What was set aside for each run that has a slice, in tokens."""
         self._beyond: set[Name] = set()
         """Accounts that gave more just now, and more than they may by now."""
-        self._raised: dict[Name, set[str]] = {}
-        """Who was given more just now."""
+        self._raised: dict[Name, dict[str, int]] = {}
+        """Who was given more just now, and how much."""
         self._changed: set[Name] = set()
         self._answers = 0
         self._costs: dict[str, Spending] = {}
         """What each answer has to cost in a journal."""
         self._absurd: random.Random | None = None
+        self.estimates = Estimates(world, seen)
+
+    @property
+    def input_max(self) -> int:
+        """The upper bound of a question's input."""
+        return INPUT_MAX if self.estimates.on else _HALF_TOKENS
+
+    def budget_of(self, tokens: int) -> Budget:
+        """Return the budget that users of this fleet give to a run."""
+        return msgspec.structs.replace(budget_of(tokens), estimate=self.estimates.on)
 
     def draw_usage(self) -> None:
         """Draw whether the model tells of usages that cannot be."""
@@ -134,10 +148,14 @@ class Books:
             self._seen["model busy, unpaid"] += 1
             return ModelUnavailable("busy", unpaid=True)
         usage = Usage(*(1 + int(draw() * MOST_TOKENS / 2) for _ in range(2)))
-        self._pay(journey.chronicle, cost_of(usage))
+        if self.estimates.on:
+            usage = self.estimates.usage()
+        cost = cost_of(usage, self.input_max)
+        self.estimates.paid(journey, cost.tokens)
+        self._pay(journey.chronicle, cost)
         self._answers += 1
         told, text = self._told(usage), f"{self._answers:05d} {what}"
-        self._costs[text] = cost_of(told)
+        self._costs[text] = cost_of(told, self.input_max)
         return Answer(text=text, usage=told, model=journey.effect.tool)
 
     def _told(self, usage: Usage) -> Usage:
@@ -160,6 +178,7 @@ class Books:
 
     def recorded(self, chronicle: Chronicle, event: Event, what: object) -> None:
         """Check what a journal says that an answer cost."""
+        self.estimates.recorded(chronicle, event, what)
         if not isinstance(event, CallFinished) or not isinstance(event.result, dict):
             return
         cost = self._costs.get(event.result.get("text", ""))
@@ -174,7 +193,7 @@ class Books:
             paid = self._paid[payer] = self._paid.get(payer, NO_SPENDING) + cost
             if payer in self._may:
                 limited = True
-                if paid.tokens > self._may[payer]:
+                if paid.tokens > self._may[payer] + self._excess_below(payer):
                     raise Broken(f"{payer} paid {paid}, and may only {self._may[payer]} tokens")
             if payer not in self._parents:
                 break
@@ -183,7 +202,19 @@ class Books:
             self._seen["paid within a budget"] += 1
             self._check_written(name, chronicle, own)
 
+    def _excess_below(self, name: Name) -> int:
+        """Return what calls of a run and of those that it started took beyond what was known."""
+        if not self.estimates.on:
+            return 0
+        return sum(self.estimates.excess(run) for run in self._own if self._is_below(run, name))
+
+    def _is_below(self, run: Name, name: Name) -> bool:
+        while run != name and run in self._parents:
+            run = self._parents[run]
+        return run == name
+
     def _check_written(self, name: Name, chronicle: Chronicle, own: Spending) -> None:
+        own = self._less(own, self.estimates.excess_in_flight(name))
         written = chronicle.execution.spent if chronicle.execution is not None else NO_SPENDING
         if own.tokens > written.tokens or own.nanodollars > written.nanodollars:
             raise Broken(f"{chronicle.key.id} paid {own}, and its journal says {written}")
@@ -192,8 +223,12 @@ class Books:
             self._seen["paid out of a shared budget"] += 1
             owner = self._drawing.get(name, name)
             given = self._grants.get(owner, {}).get(chronicle.key.id, NO_SPENDING)
+            own = self._less(own, self.estimates.excess(name))
             if own.tokens > given.tokens or own.nanodollars > given.nanodollars:
                 raise Broken(f"{chronicle.key.id} paid {own}, and was given {given}")
+
+    def _less(self, spending: Spending, tokens: int) -> Spending:
+        return spending - Spending(tokens, tokens * NANODOLLARS_A_TOKEN)
 
     # --- every write ------------------------------------------------------------------------------
 
@@ -251,19 +286,25 @@ class Books:
             grants, total = self._grants.setdefault(name, {}), Spending(*new["total"])
             before = grants.get(holder[0], NO_SPENDING)
             if total.tokens > before.tokens:
-                self._raised.setdefault(name, set()).add(holder[0])
+                more = total.tokens - before.tokens
+                self._raised.setdefault(name, {})[holder[0]] = more
             grants[holder[0]] = total
             self._seen["gave back"] += new.get("closed", False)
             self._check_lowered(name, holder[0], new, before)
-            row = self._runs.row(RunKey(key.pk.split("#")[1], holder[0]))
-            paid = (
-                NO_SPENDING
-                if row is None
-                else self._own.get((row.key.pk, row.generation), NO_SPENDING)
-            )
-            if total.tokens < paid.tokens:
+            run = self._name_of(name, holder[0])
+            paid = NO_SPENDING if run is None else self._own.get(run, NO_SPENDING)
+            if run is not None and total.tokens + self.estimates.excess(run) < paid.tokens:
                 raise Broken(f"{holder[0]} paid {paid}, and keeps {total}")
         self._changed.add(name)
+
+    def _name_of(self, account: Name, id: str) -> Name | None:
+        """Return the run that has this id now, of those that draw on an account."""
+        row = self._runs.row(RunKey(account[0].split("#")[1], id))
+        return None if row is None else (row.key.pk, row.generation)
+
+    def _excess_of(self, account: Name, id: str) -> int:
+        run = self._name_of(account, id)
+        return 0 if run is None else self.estimates.excess(run)
 
     def _check_lowered(self, name: Name, id: str, new: Item, before: Spending) -> None:
         """Check that a run that goes on has no more by its journal than its grant still says."""
@@ -282,7 +323,8 @@ class Books:
         before, granted = self._accounts.get(name, NO_SPENDING), Spending(*new["granted"])
         self._accounts[name] = granted
         limit, more = new["limits"]["tokens"], granted.tokens > before.tokens
-        if granted.tokens > self._may[name]:
+        excess = self._excess_below(name)
+        if granted.tokens > self._may[name] + excess:
             raise Broken(f"{name} gave {granted}, and never might more than {self._may[name]}")
         if granted.tokens > limit:
             self._seen["budget lowered below what was given"] += 1
@@ -291,14 +333,18 @@ class Books:
         if more and row is not None and row.parent is not None and name in self._slices:
             parent = self._runs.of(*self._parents[name]).execution
             left = NO_SPENDING if parent is None else parent.slices.get(row.key.id, NO_SPENDING)
-            if granted.tokens > left.tokens:
+            if granted.tokens > left.tokens + excess:
                 raise Broken(f"{row.key.id} gave {granted}, and its parent keeps {left} for it")
 
     def balance(self) -> None:
         """Check, after each write, that what is granted is the sum of what was given."""
         for name in self._beyond:
             # Only what its own run spent before it knew of the account, or of the lower limit.
-            others = [id for id in self._raised.get(name, ()) if not name[0].endswith(f"#{id}")]
+            others = [
+                id
+                for id, more in self._raised.get(name, {}).items()
+                if not name[0].endswith(f"#{id}") and more > self._excess_of(name, id)
+            ]
             if others:
                 raise Broken(f"{name} gave {others} more, and more than it may by now")
         self._beyond.clear()
@@ -310,13 +356,15 @@ class Books:
         self._changed.clear()
 
 
-def cost_of(usage: Usage) -> Spending:
-    """Return what an answer costs that tells of this usage: if it cannot be, what was reserved."""
+def cost_of(usage: Usage, input_max: int = _HALF_TOKENS) -> Spending:
+    """Return what an answer costs that tells of this usage: if it cannot be, the upper bound."""
     tokens = usage.input_tokens + usage.output_tokens
     sides = (usage.input_tokens, usage.output_tokens)
     cached = 0 <= usage.cached_input_tokens <= usage.input_tokens
-    if not cached or any(not 1 <= side <= _HALF_TOKENS for side in sides):
-        tokens = MOST_TOKENS
+    if not cached or any(
+        not 1 <= side <= most for side, most in zip(sides, (input_max, _HALF_TOKENS), strict=True)
+    ):
+        tokens = input_max + _HALF_TOKENS
     return Spending(tokens, tokens * NANODOLLARS_A_TOKEN)
 
 

@@ -17,6 +17,7 @@ from tests.simulation.fresh import FRESH_SEEDS, fresh
 SEEDS = 1_000
 CHUNK = 25
 SEEDS_ALL_SEEN = 300
+SEEDS_ESTIMATED = 100
 SEEDS_A_BUG = 150
 STEPS_MIN = 200
 
@@ -125,6 +126,7 @@ SITUATIONS = {
     "queued",
     "reaped",
     "record lost",
+    "reserved by an estimate",
     "refused to another user",
     "refused under a burned key",
     "released by a worker without its store",
@@ -148,6 +150,7 @@ SITUATIONS = {
     "text restarted",
     "text written",
     "took half of an inbox",
+    "took more than estimated",
     "usage out of bounds",
     "void by person",
     "void by probe",
@@ -180,6 +183,12 @@ def test_the_promises_hold_for_seeds_that_nobody_has_tried(first: int) -> None:
     print(fresh())
     for seed in range(first, first + CHUNK):
         fleet(seed)
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS_ESTIMATED, CHUNK))
+def test_a_budget_with_estimates_is_overspent_only_by_calls_in_flight(first: int) -> None:
+    for seed in range(first, first + CHUNK):
+        fleet(seed, calling=True, telling=False, estimating=True)
 
 
 def test_a_seed_is_a_whole_fleet_in_trouble() -> None:

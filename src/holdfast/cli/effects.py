@@ -7,15 +7,16 @@ from datetime import timedelta
 from typing import Any
 
 import click
+import msgspec
 
 from holdfast.app import Holdfast
 from holdfast.cli.facts import budget_needs, cut_to_line, dollars, money_facts
 from holdfast.cli.opening import with_holdfast
 from holdfast.cli.parameters import budget_options, example, json_option, parse_json
 from holdfast.cli.text import columns, compact, pretty, say, utc
-from holdfast.model.budget import Budget
+from holdfast.model.budget import Budget, BudgetLimits
 from holdfast.model.run import AmbiguousCall, Run
-from holdfast.model.spending import NANODOLLARS_PER_DOLLAR, Spending
+from holdfast.model.spending import Spending
 
 __all__ = ["ambiguous", "budget", "resolve"]
 
@@ -107,16 +108,17 @@ async def budget(
     usd: float | None,
     tokens: int | None,
     wall: timedelta | None,
+    estimate: bool | None,
     as_json: bool,
 ) -> None:
     """Show the budget of the run ID and what it has spent; with a limit, change the budget.
 
-    Limits that are not given stay as they are. A run that waits for a larger budget continues.
+    Options that are not given stay as they are. A run that waits for a larger budget continues.
     """
     handle = holdfast.run(id)
     row = await handle.get()
-    if (usd, tokens, wall) != (None, None, None):
-        await handle.set_budget(_changed(row, usd, tokens, wall))
+    if (usd, tokens, wall, estimate) != (None,) * 4:
+        await handle.set_budget(_changed(row, usd, tokens, wall, estimate))
         row = await handle.get()
     together = await handle.spending()
     if as_json:
@@ -132,16 +134,21 @@ async def budget(
         click.echo(line)
 
 
-def _changed(row: Run, usd: float | None, tokens: int | None, wall: timedelta | None) -> Budget:
+def _changed(
+    row: Run,
+    usd: float | None,
+    tokens: int | None,
+    wall: timedelta | None,
+    estimate: bool | None,
+) -> BudgetLimits:
     """Return a run's budget with the given limits changed."""
-    before = row.budget
-    if before is not None:
-        if usd is None and before.nanodollars is not None:
-            usd = before.nanodollars / NANODOLLARS_PER_DOLLAR
-        tokens = before.tokens if tokens is None else tokens
-        if wall is None and before.wall_ms is not None:
-            wall = timedelta(milliseconds=before.wall_ms)
-    return Budget(usd=usd, tokens=tokens, wall=wall)
+    changed = BudgetLimits() if row.budget is None else row.budget
+    if (usd, tokens, wall) != (None, None, None):
+        given = Budget(usd=usd, tokens=tokens, wall=wall).limits
+        limits = {name: getattr(given, name) for name in ("tokens", "nanodollars", "wall_ms")}
+        named = {name: limit for name, limit in limits.items() if limit is not None}
+        changed = msgspec.structs.replace(changed, **named)
+    return changed if estimate is None else msgspec.structs.replace(changed, estimate=estimate)
 
 
 def _spending(row: Run, together: Spending) -> dict[str, Any]:

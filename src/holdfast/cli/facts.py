@@ -172,6 +172,8 @@ def _limits(limits: BudgetLimits) -> Iterator[str]:
         yield f"{limits.tokens:,} tokens"
     if limits.wall_ms is not None:
         yield f"{limits.wall_ms / 1000:g} seconds inside nodes"
+    if limits.estimate:
+        yield "with estimates"
 
 
 def dollars(amount: float) -> str:

@@ -202,6 +202,11 @@ def budget_options(function: F) -> F:
     """Give a command the options that limit a run's spending."""
     for option in (
         click.option(
+            "--estimate/--no-estimate",
+            default=None,
+            help="Reserve a call that does not fit by a learned estimate of its input.",
+        ),
+        click.option(
             "--wall",
             type=parse_duration,
             metavar="SPAN",

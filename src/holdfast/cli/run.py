@@ -364,13 +364,14 @@ async def start(
     usd: float | None,
     tokens: int | None,
     wall: timedelta | None,
+    estimate: bool | None,
     wait: bool,
 ) -> None:
     """Start a run of the graph TARGET with an INPUT as JSON (- reads it from standard input).
 
     Prints the run's id, and with --wait the result.
     """
-    limited = (usd, tokens, wall) != (None, None, None)
+    limited = (usd, tokens, wall, estimate) != (None,) * 4
     handle = await holdfast.start(
         graph,
         input,
@@ -382,7 +383,9 @@ async def start(
         on_busy=on_busy,
         start_at=start_at,
         expires=hours(expires_hours),
-        budget=Budget(usd=usd, tokens=tokens, wall=wall) if limited else None,
+        budget=(
+            Budget(usd=usd, tokens=tokens, wall=wall, estimate=bool(estimate)) if limited else None
+        ),
     )
     say(handle.id, err=wait)
     if wait:

@@ -37,7 +37,7 @@ from holdfast.model.invocation import (
     Usage,
     tokens_max,
 )
-from holdfast.model.pricing import ModelPrice, price_of
+from holdfast.model.pricing import ModelPrice, foundation_model, price_of
 from holdfast.redaction import excerpt
 
 __all__ = ["Bedrock"]
@@ -48,6 +48,8 @@ _CALLS_IN_FLIGHT_MAX = 64
 # Most answers have one or two blocks of text. Empty ones take memory, too.
 _BLOCKS_MAX = 10_000
 _CONNECT_SECONDS = 10
+# What CountTokens accepts of a Converse request.
+_COUNTED_FIELDS = ("messages", "system", "toolConfig", "additionalModelRequestFields")
 # An upper bound of the tokens that any model counts for an image.
 _IMAGE_TOKENS = 5_000
 _MESSAGE_MAX = 500
@@ -117,6 +119,27 @@ class Bedrock:
     async def close(self) -> None:
         """Let idle threads end. The client stays open: it belongs to the caller."""
         self._threads.shutdown()
+
+    async def count_tokens(self, request: Request) -> int:
+        """Return the input tokens that Bedrock would charge, by its CountTokens API, for free.
+
+        Only some models support it, and only under the id of the model itself.
+
+        Raises:
+            ModelRefused: the model does not support it, or the role lacks bedrock:CountTokens.
+            ModelUnavailable: Bedrock did not answer.
+        """
+        params = converse_request(request, self.name, self.max_tokens)
+        counted = {field: params[field] for field in _COUNTED_FIELDS if field in params}
+
+        def count() -> Any:
+            return self._get_client().count_tokens(
+                modelId=foundation_model(self.name), input={"converse": counted}
+            )
+
+        response = await self._run_in_thread(lambda: _call_boto(count))
+        with _translate_malformed():
+            return response["inputTokens"]
 
     async def answer(self, request: Request, emit: Emit | None) -> Answer:
         params = converse_request(request, self.name, self.max_tokens)

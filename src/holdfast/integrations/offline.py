@@ -54,7 +54,8 @@ class Offline:
     ``answers`` is a list, which is used in its order, or a function from a request to an answer.
     Without it the answer follows from the hash of the request, the same in every process: a few
     words, the smallest value that fits the schema, or a call of the first tool until its result is
-    there. A token is four bytes, rounded up. With a clock, each word takes ``seconds_per_word``.
+    there. A token is four bytes, rounded up. ``counts_tokens`` gives it a token counter for
+    budgets, as some services have one. With a clock, each word takes ``seconds_per_word``.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Offline:
         name: str = "offline",
         price: ModelPrice | None = None,
         max_tokens: int = 1024,
+        counts_tokens: bool = False,
         clock: Clock | None = None,
         seconds_per_word: float = 0.0,
     ) -> None:
@@ -79,6 +81,7 @@ class Offline:
         self.name: Final = name
         self.price: Final = price
         self.max_tokens: Final = max_tokens
+        self._counts_tokens = counts_tokens
         self._clock = clock
         self._seconds_per_word = seconds_per_word
 
@@ -86,6 +89,10 @@ class Offline:
         documents = sum(len(part["data"]) for part in _parts(request, "document"))
         bound = input_tokens_max(request, image_tokens=_IMAGE_TOKENS, document_tokens=documents)
         return bound, request.params.get("max_tokens", self.max_tokens)
+
+    async def count_tokens(self, request: Request) -> int | None:
+        """Return the input tokens that an answer will report; None unless ``counts_tokens``."""
+        return max(_input_tokens(request), 1) if self._counts_tokens else None
 
     async def answer(self, request: Request, emit: Emit | None) -> Answer:
         given = await self._next_answer(request)

@@ -29,6 +29,7 @@ from holdfast.integrations.completions import (
     ErrorDetail,
     completions_request,
 )
+from holdfast.integrations.prompt_counter import PromptCounter, Tokenizer
 from holdfast.integrations.responses import (
     limit_time,
     parse_retry_after,
@@ -68,7 +69,9 @@ class OpenAI:
     ``base_url`` gets only a key that is passed here. The known prices are those of OpenAI, too:
     pass a ``price`` for another ``base_url``. ``timeout_seconds`` is how long the endpoint may be
     silent. ``client`` is an ``httpx.AsyncClient``, which the caller closes. ``context_tokens`` is
-    the maximum input of the model; as many are reserved for a PDF.
+    the maximum input of the model; as many are reserved for a PDF. ``tokenizer`` returns the tokens
+    of a text; budgets use it to count the input of a call that does not fit by its bytes. Without
+    one, models of OpenAI use tiktoken if the extra 'tokenizer' is installed.
     """
 
     def __init__(
@@ -82,6 +85,7 @@ class OpenAI:
         max_tokens: int = 4096,
         context_tokens: int = 1_000_000,
         timeout_seconds: float = 300.0,
+        tokenizer: Tokenizer | None = None,
     ) -> None:
         if find_spec("httpx") is None:
             raise ModelRefused(
@@ -99,6 +103,7 @@ class OpenAI:
         self._timeout_seconds = timeout_seconds
         self._given_client = client
         self._created_client: tuple[asyncio.AbstractEventLoop, httpx.AsyncClient] | None = None
+        self._counter = PromptCounter(model if self._is_openai else None, tokenizer)
 
     def tokens_max(self, request: Request) -> tuple[int, int]:
         return tokens_max(
@@ -108,8 +113,16 @@ class OpenAI:
             max_tokens=self.max_tokens,
         )
 
+    async def count_tokens(self, request: Request) -> int | None:
+        """Return the input tokens of a request by the tokenizer, with a margin for its framing.
+
+        None without a tokenizer, and for images and binary documents.
+        """
+        return await self._counter.count(request)
+
     async def close(self) -> None:
         """Close the connections, unless the client belongs to the caller."""
+        self._counter.close()
         if self._created_client is not None:
             _, client = self._created_client
             self._created_client = None

@@ -12,10 +12,11 @@ from holdfast.errors import InvalidRequest
 from holdfast.model.durations import Duration, milliseconds_of
 from holdfast.model.spending import NANODOLLARS_PER_DOLLAR, Spending
 
-__all__ = ["Budget", "BudgetLimits"]
+__all__ = ["Budget", "BudgetLimits", "check_limits"]
 
 _TOKENS_MAX = 10**15
 _DOLLARS_MAX = 10**9
+_LIMIT_MAX = _DOLLARS_MAX * NANODOLLARS_PER_DOLLAR
 _NANODOLLAR = Decimal("1E-9")
 # The largest budget has 19 digits in nanodollars.
 _EXACT = Context(prec=28)
@@ -27,6 +28,13 @@ class BudgetLimits(msgspec.Struct, frozen=True):
     tokens: int | None = None
     nanodollars: int | None = None
     wall_ms: int | None = None
+    estimate: bool = False
+    """Whether a call that does not fit by its upper bound may be reserved by a learned estimate."""
+
+    @property
+    def usd(self) -> float | None:
+        """The limit in dollars, for display."""
+        return None if self.nanodollars is None else self.nanodollars / NANODOLLARS_PER_DOLLAR
 
     def shortfall(self, spent: Spending, wall_ms: int, need: Spending) -> str | None:
         """Return what is needed and what is left, in words; None if the rest is enough."""
@@ -42,9 +50,11 @@ class BudgetLimits(msgspec.Struct, frozen=True):
         return None
 
     def is_within(self, other: BudgetLimits) -> bool:
-        """Return whether it allows no more tokens and no more dollars than the other one."""
-        return _is_within(self.tokens, other.tokens) and _is_within(
-            self.nanodollars, other.nanodollars
+        """Return whether it allows no more tokens, dollars and estimates than the other one."""
+        return (
+            _is_within(self.tokens, other.tokens)
+            and _is_within(self.nanodollars, other.nanodollars)
+            and (other.estimate or not self.estimate)
         )
 
 
@@ -55,16 +65,20 @@ def _is_within(limit: int | None, other: int | None) -> bool:
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
     """How much a run may spend in all: tokens, dollars, and time inside its nodes.
 
-    The run pauses before a call that might cost more than is left.
+    The run pauses before a call that might cost more than is left. With ``estimate=True``, a call
+    that does not fit by its upper bound is reserved by a learned estimate of its input. Then the
+    run may overshoot by the underestimated input of its calls in flight.
 
     Raises:
-        InvalidRequest: it limits nothing, or one of the limits is not an amount.
+        InvalidRequest: it limits nothing, one of the limits is not an amount, or ``estimate`` is
+            not a bool.
     """
 
     tokens: int | None = None
     usd: float | Decimal | None = None
     """An amount in dollars; a Decimal is converted exactly, down to the nanodollar."""
     wall: Duration | None = None
+    estimate: bool = False
 
     def __post_init__(self) -> None:
         if self.tokens is None and self.usd is None and self.wall is None:
@@ -84,6 +98,10 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
             )
         if self.wall is not None:
             milliseconds_of(self.wall, "wall")
+        if type(self.estimate) is not bool:
+            raise InvalidRequest(
+                f"estimate must be True or False, got {self.estimate!r:.80}", field="estimate"
+            )
 
     @property
     def limits(self) -> BudgetLimits:
@@ -92,7 +110,25 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
             self.tokens,
             None if self.usd is None else _nanodollars(self.usd),
             None if self.wall is None else milliseconds_of(self.wall, "wall"),
+            self.estimate,
         )
+
+
+def check_limits(limits: BudgetLimits) -> None:
+    """Check limits that did not come from a `Budget` of this process.
+
+    Raises:
+        InvalidRequest: one of them is not a limit that a run can have, or they limit nothing.
+    """
+    for field in ("nanodollars", "wall_ms"):
+        value: object = getattr(limits, field)
+        if value is not None and not (type(value) is int and 0 <= value <= _LIMIT_MAX):
+            raise InvalidRequest(
+                f"{field} must be an integer from 0 to {_LIMIT_MAX:,}, got {value!r:.80}",
+                field=field,
+            )
+    wall_seconds = None if limits.wall_ms is None else limits.wall_ms / 1000
+    Budget(tokens=limits.tokens, usd=limits.usd, wall=wall_seconds, estimate=limits.estimate)
 
 
 def _is_amount(usd: object) -> bool:

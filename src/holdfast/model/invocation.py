@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Literal, Protocol, TypeAlias, cast
+from typing import Any, Literal, Protocol, TypeAlias, cast, runtime_checkable
 
 import msgspec
 
@@ -25,9 +25,11 @@ __all__ = [
     "Model",
     "Request",
     "StopReason",
+    "TokenCounter",
     "ToolCall",
     "ToolSpec",
     "Usage",
+    "input_bytes",
     "input_tokens_max",
     "parsed_json",
     "tokens_max",
@@ -264,6 +266,35 @@ class Model(Protocol):
             ModelRefused: another attempt will not succeed.
         """
         ...
+
+
+@runtime_checkable
+class TokenCounter(Protocol):
+    """A model that can count the input tokens of a request before it is asked. It is optional."""
+
+    async def count_tokens(self, request: Request) -> int | None:
+        """Return how many input tokens the service will charge; None if that cannot be counted.
+
+        The count must be exact or too high. It must not ask the model. It may raise anything: then
+        the request counts with the upper bound of `Model.tokens_max`.
+        """
+        ...
+
+
+def input_bytes(request: Request) -> int | None:
+    """Return the bytes of a request's text; None if it also has images or binary documents."""
+    for message in request.messages:
+        if not isinstance(message["content"], str) and any(
+            part["type"] == "image"
+            or (part["type"] == "document" and not part["media_type"].startswith("text/"))
+            for part in message["content"]
+        ):
+            return None
+    # The upper bound has the brackets of each list of tool calls, even of an empty one.
+    framing = _PROMPT_OVERHEAD_TOKENS + (_MESSAGE_OVERHEAD_TOKENS + 2) * len(request.messages)
+    if request.tools or request.output:
+        framing += _TOOLS_OVERHEAD_TOKENS
+    return input_tokens_max(request, image_tokens=0, document_tokens=0) - framing
 
 
 def input_tokens_max(request: Request, *, image_tokens: int, document_tokens: int) -> int:

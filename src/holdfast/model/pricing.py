@@ -17,7 +17,7 @@ import msgspec
 from holdfast.errors import InvalidRequest
 from holdfast.model.spending import NANODOLLARS_PER_DOLLAR
 
-__all__ = ["MODEL_PRICES", "ModelPrice", "ModelPrices", "Usage", "price_of"]
+__all__ = ["MODEL_PRICES", "ModelPrice", "ModelPrices", "Usage", "foundation_model", "price_of"]
 
 _MILLION = 1_000_000
 
@@ -143,8 +143,7 @@ def price_of(model_id: str, on: date | None = None) -> ModelPrice | None:
 
     The id can have a version, and can be a profile of Bedrock or its ARN.
     """
-    name = model_id.rpartition("/")[2] if model_id.startswith("arn:") else model_id
-    names = [name, _GEOGRAPHY.sub("", name, count=1)]
+    names = [_without_arn(model_id), foundation_model(model_id)]
     for listed in reversed(MODEL_PRICES):
         if on is not None and on < listed.valid_from:
             continue
@@ -153,6 +152,15 @@ def price_of(model_id: str, on: date | None = None) -> ModelPrice | None:
                 if each.startswith(known) and _VERSION.fullmatch(each, len(known)):
                     return listed.prices[known]
     return None
+
+
+def foundation_model(model_id: str) -> str:
+    """Return the model behind an id of Bedrock, which may be a profile of a geography or an ARN."""
+    return _GEOGRAPHY.sub("", _without_arn(model_id), count=1)
+
+
+def _without_arn(model_id: str) -> str:
+    return model_id.rpartition("/")[2] if model_id.startswith("arn:") else model_id
 
 
 _per_million = ModelPrice.per_million

@@ -29,6 +29,10 @@ class Spending(msgspec.Struct, frozen=True, array_like=True):
         """Return the smaller amount of tokens and the smaller amount of money."""
         return Spending(min(self.tokens, other.tokens), min(self.nanodollars, other.nanodollars))
 
+    def at_least(self, other: Spending) -> Spending:
+        """Return the larger amount of tokens and the larger amount of money."""
+        return Spending(max(self.tokens, other.tokens), max(self.nanodollars, other.nanodollars))
+
     @property
     def usd(self) -> float:
         """The money in dollars, for display."""

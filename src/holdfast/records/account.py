@@ -295,4 +295,7 @@ def _pair(spending: Spending) -> list[int]:
 
 def _limits(limits: BudgetLimits) -> dict[str, Any]:
     named = {"tokens": limits.tokens, "nanodollars": limits.nanodollars}
-    return {name: limit for name, limit in named.items() if limit is not None}
+    stored: dict[str, Any] = {name: limit for name, limit in named.items() if limit is not None}
+    if limits.estimate:
+        stored["estimate"] = True
+    return stored

@@ -23,7 +23,13 @@ from holdfast.records.head import (
 )
 from holdfast.records.index_keys import IndexKey, list_index_key
 from holdfast.records.keys import RunKey
-from holdfast.records.run_attributes import INBOX_COUNTERS, TEXT_CHARS_MAX, as_map, inbox_counters
+from holdfast.records.run_attributes import (
+    INBOX_COUNTERS,
+    TEXT_CHARS_MAX,
+    as_map,
+    budget_map,
+    inbox_counters,
+)
 from holdfast.records.run_conditions import (
     at_index_key,
     same_epoch_and_lifetime,
@@ -78,7 +84,7 @@ def create_write(head: Head, *, now_ms: int, token: str) -> Put:
     if head.parent is not None:
         item["parent"] = as_map(head.parent)
     if head.budget is not None:
-        item["budget"] = as_map(head.budget)
+        item["budget"] = budget_map(head.budget)
     if head.payer is not None:
         item["draws"] = as_map(head.payer)
     if head.owner is not None:
@@ -148,7 +154,7 @@ def budget_write(head: Head, limits: BudgetLimits, *, now_ms: int, token: str) -
     known = Equals("fundings", head.fundings) if head.fundings else Absent("fundings")
     return Update(
         key=head.key.head,
-        set={"budget": as_map(limits), "updated_ms": now_ms},
+        set={"budget": budget_map(limits), "updated_ms": now_ms},
         add={"signals": 1, "fundings": 1},
         condition=AllOf((*unchanged(head).conditions, known)),
         token=token,

@@ -15,7 +15,7 @@ from holdfast.engine.effects.argument_recorder import Redact
 from holdfast.engine.effects.savings import Saved
 from holdfast.engine.worker.options import WorkerOptions
 from holdfast.model.arguments import Recording
-from holdfast.model.budget import Budget
+from holdfast.model.budget import Budget, BudgetLimits
 from holdfast.model.durations import Duration, days
 from holdfast.model.invocation import Model
 from holdfast.model.moments import Moment
@@ -119,7 +119,7 @@ class Holdfast:
         start_at: Moment | None = None,
         expires: Duration = _WEEK,
         retention: Duration = 0,
-        budget: Budget | None = None,
+        budget: Budget | BudgetLimits | None = None,
     ) -> RunHandle:
         """Start a run. After the return it is stored, and no crash loses it.
 

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import UNSET
 
 from holdfast.handle import RunHandle as AsyncRunHandle
-from holdfast.model.budget import Budget
+from holdfast.model.budget import Budget, BudgetLimits
 from holdfast.model.durations import Duration
 from holdfast.model.run import HistoryEntry, HistoryPage, Run, RunEntry, TextPiece, WaitPage
 from holdfast.model.spending import Spending
@@ -208,10 +208,11 @@ class RunHandle:
         """
         self._portal.call(self._handle.extend, expires)
 
-    def set_budget(self, budget: Budget) -> None:
+    def set_budget(self, budget: Budget | BudgetLimits) -> None:
         """Replace the run's budget. If the run waits for a larger one, it goes on.
 
-        So do the runs that share its budget. What was spent before counts.
+        So do the runs that share its budget. What was spent before counts. The budget of a `Run`
+        can be passed, too.
 
         Raises:
             RunNotFound: there is no such run.

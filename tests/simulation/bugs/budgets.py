@@ -7,10 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.engine.effects import model_bounds, token_estimates
 from holdfast.engine.execution import budget_guard
 from holdfast.engine.runs import budget_accounts, budget_changes, children
 from holdfast.model.budget import BudgetLimits
 from holdfast.model.event import BudgetDrawn
+from holdfast.model.spending import Spending
 from holdfast.records import account, run_conditions, run_writes
 from tests.simulation.bugs.planting import bug
 
@@ -79,3 +81,54 @@ def a_rest_that_is_returned_before_the_journal_says_so(patch: pytest.MonkeyPatch
             await claimed.journal.write((BudgetDrawn(claimed.now_ms(), drawn.at_most(needed)),))
 
     patch.setattr(budget_guard.BudgetGuard, "_lower_grant", hasty)
+
+
+# --- estimates ------------------------------------------------------------------------------------
+
+
+@bug("estimating")
+def an_estimate_below_what_every_question_takes(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(token_estimates.TokenEstimates, "estimate", lambda *arguments: 1)
+
+
+@bug("estimating")
+def an_estimate_that_leaves_the_answer_out(patch: pytest.MonkeyPatch) -> None:
+    """Only the input may be underestimated."""
+    smaller = model_bounds.ModelBounds._smaller
+
+    def careless(self: Any, input_tokens: int, *, estimated: bool) -> Any:
+        cost = smaller(self, input_tokens, estimated=estimated)
+        return cost and model_bounds.model_spending(self._model, (input_tokens, 0))
+
+    patch.setattr(model_bounds.ModelBounds, "_smaller", careless)
+
+
+@bug("estimating")
+def an_overshoot_that_does_not_stop_the_next_call(patch: pytest.MonkeyPatch) -> None:
+    """What was spent beyond a budget is taken for what the budget allows."""
+    shortfall = BudgetLimits.shortfall
+
+    def forgiving(self: BudgetLimits, spent: Spending, wall_ms: int, need: Spending) -> Any:
+        if self.tokens is not None and spent.tokens > self.tokens:
+            return None
+        return shortfall(self, spent, wall_ms, need)
+
+    patch.setattr(BudgetLimits, "shortfall", forgiving)
+
+
+@bug("estimating", effect_crash=0.3, effect_unanswered=0.3)
+def a_lost_call_that_counts_as_estimated(patch: pytest.MonkeyPatch) -> None:
+    """Nothing ever says what it took."""
+    patch.setattr(Spending, "at_least", lambda self, other: other)
+
+
+@bug("estimating")
+def limits_that_are_gone_while_they_are_read_again(patch: pytest.MonkeyPatch) -> None:
+    """Other branches reserve meanwhile, as if nothing were limited."""
+    read = budget_guard.BudgetGuard._read_account_limits
+
+    async def hasty(self: Any) -> None:
+        self._account_limits = None
+        await read(self)
+
+    patch.setattr(budget_guard.BudgetGuard, "_read_account_limits", hasty)

@@ -158,7 +158,7 @@ def set_aside_after_the_call(patch: pytest.MonkeyPatch) -> None:
 
     async def late(self: Any, call: str, digest: bytes, asked: Any) -> Exception | None:
         raised = await tried(self, call, digest, asked)
-        await set_aside(self._host, call, asked.price.max_spending, "")
+        await set_aside(self._host, call, asked.price)
         return raised
 
     patch.setattr(visit_calls.VisitCalls, "reserve_budget", not_yet)

@@ -17,9 +17,9 @@ from tests.simulation.rates import rates
 __all__ = ["BUGS", "Bug", "Plant", "bug", "planted"]
 
 Plant: TypeAlias = Callable[[pytest.MonkeyPatch], None]
-Scene: TypeAlias = Literal["fleet", "calling", "telling", "rates"]
+Scene: TypeAlias = Literal["fleet", "calling", "telling", "rates", "estimating"]
 """Where it shows: in any fleet; where runs call the world outside; where they share answers, and
-texts are followed; where many crowd at one quota."""
+texts are followed; where many crowd at one quota; where budgets allow estimates."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,8 @@ class Bug:
         try:
             if self.scene == "rates":
                 rates(seed)
+            elif self.scene == "estimating":
+                fleet(seed, self.plan, calling=True, telling=False, estimating=True)
             else:
                 tells = self.scene == "telling"
                 calls = True if tells or self.scene == "calling" else None

@@ -135,7 +135,7 @@ class CallHost(Protocol):
         """Count a call that was answered without being made."""
         ...
 
-    async def reserve_budget(self, call: str, max_spending: Spending, unknown_reason: str) -> None:
+    async def reserve_budget(self, call: str, price: CallPrice) -> None:
         """Reserve the cost of a call durably; pause the run if its budget is too small."""
         ...
 

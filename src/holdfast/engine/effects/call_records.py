@@ -25,7 +25,7 @@ from holdfast.model.event import (
     RecordedIntent,
 )
 from holdfast.model.failure import failure_of
-from holdfast.model.spending import NO_SPENDING
+from holdfast.model.spending import NO_SPENDING, Spending
 from holdfast.model.traces import innermost_place
 
 __all__ = ["CallRecords"]
@@ -115,7 +115,7 @@ class CallRecords:
             kinds=_exception_types(error),
             # A retry of the node must not repeat an at-most-once call that may have had an effect.
             lasts=request.tool.at_most_once and lasts,
-            spent=NO_SPENDING if request.price.is_unpaid(error) else self.known_call(call).reserved,
+            spent=self._spent_by_failure(call, error, request),
             by=by,
         )
         if not by:
@@ -138,6 +138,15 @@ class CallRecords:
             failure.message,
             IndentedLines(failure.trace if place else ""),
         )
+
+    def _spent_by_failure(self, call: str, error: Exception, request: CallRequest) -> Spending:
+        """Return what counts for an attempt that failed: all that it may have cost."""
+        price, reserved = request.price, self.known_call(call).reserved
+        if reserved == NO_SPENDING or price.is_unpaid(error):
+            return NO_SPENDING
+        if price.bounds is None or not price.bounds.is_estimated:
+            return reserved
+        return reserved.at_least(price.max_spending)
 
     async def record(
         self, kind: Callable[..., Event], call: str, *args: Any, durable: bool, **kwargs: Any

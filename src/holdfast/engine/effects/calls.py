@@ -139,9 +139,7 @@ class Calls:
             permit = await self._host.permits.acquire(call, request.quota, request.price.quota_cost)
             started = False
             try:
-                await self._host.reserve_budget(
-                    call, request.price.max_spending, request.price.unknown_reason
-                )
+                await self._host.reserve_budget(call, request.price)
                 self._call_ids.mark_active(call)
                 if request.tool.at_most_once or request.needs_stored_run:
                     await self._host.persist_run()

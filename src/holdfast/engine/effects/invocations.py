@@ -11,6 +11,7 @@ from holdfast.display import get_logger
 from holdfast.engine.effects.call_host import CallPermits, CallRequest
 from holdfast.engine.effects.calls import Calls
 from holdfast.engine.effects.charges import ChargedResult
+from holdfast.engine.effects.model_bounds import ModelBounds, model_spending
 from holdfast.engine.effects.resources import Resources, is_model_name
 from holdfast.engine.history.text_stream import TokenWriter
 from holdfast.errors import (
@@ -186,8 +187,10 @@ class _ModelCall:
         self._quota = host.resources.quotas.get(name)
         self._call = ""
         self._max_tokens = model.tokens_max(request)
-        nanodollars = 0 if model.price is None else model.price.max_cost(self._max_tokens)
-        self.max_spending = Spending(sum(self._max_tokens), nanodollars)
+        self.max_spending = model_spending(model, self._max_tokens)
+        self.bounds = ModelBounds(
+            model, request, self._max_tokens, host.resources.token_estimates, host.run
+        )
         self.quota_cost = Cost(1, self.max_spending.tokens, self.max_spending.nanodollars)
         self.unknown_reason = ""
         if model.price is None:
@@ -285,6 +288,8 @@ class _ModelCall:
                 admitted.model,
                 *self._max_tokens,
             )
+        else:
+            self.bounds.report_usage(admitted.usage)
         return admitted
 
 

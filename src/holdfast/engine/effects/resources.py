@@ -9,6 +9,7 @@ from holdfast.engine.effects.argument_recorder import ArgumentRecorder
 from holdfast.engine.effects.quotas import QuotaLimiter
 from holdfast.engine.effects.savings import SavingsCounter
 from holdfast.engine.effects.shared_answers import SharedAnswers
+from holdfast.engine.effects.token_estimates import TokenEstimates
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs.budget_accounts import Accounts
 from holdfast.errors import InvalidRequest, ResourceMissing
@@ -88,6 +89,7 @@ class Resources:
         self.shared_answers = SharedAnswers(kernel)
         self.quota_limiter = QuotaLimiter(kernel)
         self.savings = SavingsCounter()
+        self.token_estimates = TokenEstimates()
 
     def check_needs(self, program: Program) -> None:
         """Check that this process has what a program declares to need.

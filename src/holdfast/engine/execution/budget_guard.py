@@ -11,7 +11,11 @@ import asyncio
 from collections.abc import Callable
 from typing import NoReturn, Protocol
 
+import msgspec
+
+from holdfast.display import get_logger
 from holdfast.engine.effects.call_ids import CallIds
+from holdfast.engine.effects.charges import CallPrice, SmallerBounds
 from holdfast.engine.execution.claimed_run import ClaimedRun
 from holdfast.engine.execution.journal_session import JournalConflict
 from holdfast.engine.journal.writer import PositionTaken
@@ -26,6 +30,7 @@ from holdfast.records.head import RunRef
 
 __all__ = ["BudgetGuard", "Spender"]
 
+_log = get_logger("holdfast.budgets")
 # How long a run that lacks budget pauses before it checks again, unless it is woken.
 _RECHECK_BUDGET_MS = 60_000
 
@@ -67,10 +72,13 @@ class BudgetGuard:
         # The limits of the account on which the run draws, after they were read.
         self._account_limits: BudgetLimits | None = None
 
-    async def reserve(self, visit: Spender, call: str, max_cost: Spending, unknown: str) -> None:
+    async def reserve(
+        self, visit: Spender, call: str, price: CallPrice, *, before: Spending
+    ) -> None:
         """Reserve what a call may cost, durably; pause the run while its budget is too small.
 
-        ``unknown`` says why the price of the call is unknown; it is empty if the price is known.
+        ``before`` is the reservation of an earlier attempt of the call, with an unknown outcome.
+        Under estimates the attempt may have cost more. Then it counts with its upper bound now.
 
         Raises:
             BudgetSpent: the budget is too small, and the node may not wait.
@@ -79,21 +87,47 @@ class BudgetGuard:
         if not self._is_limited:
             return
         await self._load_account_limits()
-        if unknown and self._limits_dollars():
-            raise PriceUnknown(unknown)
+        if price.unknown_reason and self._own_limits().nanodollars is not None:
+            raise PriceUnknown(price.unknown_reason)
+        max_cost = price.max_spending
         if (
             max_cost == NO_SPENDING
             and (self._claimed.head.budget or BudgetLimits()).wall_ms is None
         ):
             return
-        reservation = await self._reserve_or_pause(visit, call, max_cost)
+        uncounted = NO_SPENDING
+        if before != NO_SPENDING and self._own_limits().estimate:
+            uncounted = max_cost.at_least(before) - before
+        reservation, cost = await self._reserve_or_pause(
+            visit, call, max_cost, bounds=price.bounds, uncounted=uncounted
+        )
         if max_cost == NO_SPENDING:  # only the time of the run is limited
             return
         visit.call_ids.mark_active(call)
-        reserved = CallReserved(
-            visit.now_ms(), visit.node, visit.visit, call, max_cost, visit.branch
-        )
-        await self._write_reservation(visit, reserved, reservation)
+        reserved = CallReserved(visit.now_ms(), visit.node, visit.visit, call, cost, visit.branch)
+        if uncounted == NO_SPENDING:
+            await self._write_reservation(visit, reservation, reserved)
+            return
+        settled = msgspec.structs.replace(reserved, max_spending=before + uncounted, instead=True)
+        await self._write_reservation(visit, reservation, settled, reserved)
+
+    async def inherited_limits(self, limits: BudgetLimits) -> BudgetLimits:
+        """Return the budget of a child with estimates where the run's own budget has them.
+
+        Raises:
+            InvalidRequest: the child's budget has estimates, and that of the run has not.
+        """
+        if not self._is_limited:
+            return limits
+        await self._load_account_limits()
+        own = self._own_limits()
+        if limits.estimate and not own.estimate:
+            raise InvalidRequest(
+                "budget must not set estimate where the budget of the parent does not: the child "
+                "could spend more than its slice",
+                field="budget",
+            )
+        return msgspec.structs.replace(limits, estimate=own.estimate)
 
     async def grant_child_budget(self, visit: Spender, child: str, limits: BudgetLimits) -> None:
         """Reserve the budget of a child, durably; pause the run while its own is too small.
@@ -114,10 +148,9 @@ class BudgetGuard:
                 "budget must limit tokens and dollars where the budget of the parent does",
                 field="budget",
             )
-        reservation = await self._reserve_or_pause(visit, f"child {child}", max_cost)
-        await self._write_reservation(
-            visit, ChildGranted(visit.now_ms(), child, max_cost), reservation
-        )
+        reservation, _ = await self._reserve_or_pause(visit, f"child {child}", max_cost)
+        granted = ChildGranted(visit.now_ms(), child, max_cost)
+        await self._write_reservation(visit, reservation, granted)
 
     async def open_shared_account(self) -> RunRef | None:
         """Return the run on whose account children draw; open the account the first time."""
@@ -185,36 +218,78 @@ class BudgetGuard:
         drawn = self._claimed.execution.drawn or NO_SPENDING
         return drawn - drawn.at_most(self._spent_and_reserved)
 
-    async def _reserve_or_pause(self, visit: Spender, what: str, max_cost: Spending) -> object:
-        """Reserve budget, and return the key of the reservation; pause the run until it can."""
+    async def _reserve_or_pause(
+        self,
+        visit: Spender,
+        what: str,
+        max_cost: Spending,
+        *,
+        bounds: SmallerBounds | None = None,
+        uncounted: Spending = NO_SPENDING,
+    ) -> tuple[object, Spending]:
+        """Reserve budget, and return the reservation's key and cost; pause the run until it can.
+
+        ``uncounted`` is reserved with the cost, and is not part of it.
+        """
         refreshed, reservation = False, object()
-        while (shortfall := await self._try_reserve(visit, reservation, max_cost)) is not None:
+        while True:
+            shortfall = await self._try_reserve(visit, reservation, uncounted + max_cost)
+            if shortfall is None:
+                return reservation, max_cost
             # Other calls may have cost less than reserved; a caller may have raised the budget.
             if await visit.wait_for_other_calls():
                 continue
             if not refreshed:
                 refreshed = True
-                await self._claimed.row.refresh()
+                await self._refresh_limits()
                 continue
+            cost = await self._smaller_cost(visit, bounds, uncounted)
+            if cost is not None:
+                shortfall = await self._try_reserve(visit, reservation, uncounted + cost)
+                if shortfall is None:
+                    return reservation, cost
+            needs = f"needs {shortfall}"
+            if bounds is not None and self._shortfall(visit, NO_SPENDING) is None:
+                needs += f": {bounds.describe(estimates=self._own_limits().estimate)}"
             if not visit.may_wait:
-                raise BudgetSpent(f"{what} needs {shortfall}")
+                raise BudgetSpent(f"{what} {needs}")
             await self.return_rest()
+            self._warn_before_first_call(visit, what, needs)
             at_ms = visit.now_ms() + _RECHECK_BUDGET_MS
-            await visit.pause_until(BudgetWait(what), at_ms, f"needs {shortfall}")
-        return reservation
+            await visit.pause_until(BudgetWait(what), at_ms, needs)
 
-    async def _write_reservation(self, visit: Spender, event: Event, reservation: object) -> None:
-        """Write the event of a reservation.
+    async def _smaller_cost(
+        self, visit: Spender, bounds: SmallerBounds | None, uncounted: Spending
+    ) -> Spending | None:
+        """Return the cost of a call by a smaller bound than its upper bound, if one may fit."""
+        if bounds is None or self._shortfall(visit, uncounted + bounds.min_spending) is not None:
+            return None
+        counted = await bounds.count()
+        if counted is None and self._own_limits().estimate:
+            return bounds.estimate()
+        return counted
 
-        The reservation is dropped in the step that folds its event. If both counted in between, the
-        cost would be drawn twice.
+    def _warn_before_first_call(self, visit: Spender, what: str, needs: str) -> None:
+        """Log that a run that spent nothing pauses for budget, unless it already did."""
+        head, key = self._claimed.head, BudgetWait(what).key()
+        if self._spent_and_reserved == NO_SPENDING and not any(
+            (wait.visit, wait.key) == (visit.visit, key)
+            for wait in self._claimed.known_waits(visit.branch)
+        ):
+            _log.warning("%s pauses before its first call: %s %s", head.key.log_name, what, needs)
+
+    async def _write_reservation(self, visit: Spender, reservation: object, *events: Event) -> None:
+        """Write the events of a reservation.
+
+        The reservation is dropped in the step that folds its events. If both counted in between,
+        the cost would be drawn twice.
         """
 
         def drop() -> None:
             self._reservations.pop(reservation, None)
 
         try:
-            await visit.record(event, durable=True, on_resolved=drop)
+            await visit.record(*events, durable=True, on_resolved=drop)
         except asyncio.CancelledError:
             raise  # only the node is cancelled: the write goes on, and drops it when resolved
         except BaseException:
@@ -283,16 +358,24 @@ class BudgetGuard:
 
     async def _load_account_limits(self) -> None:
         """Read the limits of the account on which the run draws, if it does; once."""
+        if self._account_limits is None:
+            await self._read_account_limits()
+
+    async def _read_account_limits(self) -> None:
+        # The old limits stay until the new ones are there: other branches reserve meanwhile.
         claimed, payer = self._claimed, self._claimed.head.payer
-        if payer is None or self._account_limits is not None:
+        if payer is None:
             return
         limits = await claimed.claim.retry_store_errors(
             lambda: self._accounts.read_limits(claimed.head.key, payer)
         )
         self._account_limits = limits or BudgetLimits(0, 0)
 
+    async def _refresh_limits(self) -> None:
+        """Read the budget again: a caller may have changed it."""
+        await self._claimed.row.refresh()
+        if self._account_limits is not None and self._account_limits.estimate:
+            await self._read_account_limits()
+
     def _own_limits(self) -> BudgetLimits:
         return self._account_limits or self._claimed.head.budget or BudgetLimits()
-
-    def _limits_dollars(self) -> bool:
-        return self._own_limits().nanodollars is not None

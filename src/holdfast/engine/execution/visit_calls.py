@@ -9,6 +9,7 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 
 from holdfast.engine.effects.call_host import Ambiguous
+from holdfast.engine.effects.charges import CallPrice
 from holdfast.engine.effects.resources import Resources
 from holdfast.engine.execution.node_threads import NodeThreads
 from holdfast.engine.execution.visit import Visit
@@ -20,7 +21,7 @@ from holdfast.graph.values import durable
 from holdfast.model.call import Call
 from holdfast.model.event import Event, SignalTaken
 from holdfast.model.needs import Needs
-from holdfast.model.spending import Spending
+from holdfast.model.spending import NO_SPENDING, Spending
 from holdfast.model.wait import ResolutionWait
 
 __all__ = ["VisitCalls"]
@@ -85,11 +86,13 @@ class VisitCalls:
         with self._visit.remember_loss():
             await self._visit.claimed.journal.wait_durable()
 
-    async def reserve_budget(self, call: str, max_spending: Spending, unknown_reason: str) -> None:
+    async def reserve_budget(self, call: str, price: CallPrice) -> None:
         """Reserve what a call may cost, durably; pause the run if its budget does not allow it."""
-        guard = self._visit.external.budget_guard
+        guard, known = self._visit.external.budget_guard, self.known_call(call)
         with self._visit.remember_loss():
-            await guard.reserve(self._visit, call, max_spending, unknown_reason)
+            await guard.reserve(
+                self._visit, call, price, before=NO_SPENDING if known is None else known.reserved
+            )
 
     async def persist_run(self) -> None:
         """Store a run that is only in memory so far."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
+
 from holdfast.engine.execution.visit import Visit
 from holdfast.engine.execution.visit_waits import VisitWaits
 from holdfast.engine.journal.endings import RunOutcome
@@ -44,8 +46,10 @@ class VisitChildren:
         with visit.remember_loss():
             await visit.claimed.journal.wait_durable()  # its input may be the result of a call
             if wanted.budget is not None:
+                limits = await external.budget_guard.inherited_limits(wanted.budget)
+                wanted = msgspec.structs.replace(wanted, budget=limits)
                 await external.budget_guard.grant_child_budget(
-                    visit, external.child_id(wanted), wanted.budget
+                    visit, external.child_id(wanted), limits
                 )
             id = await external.start_child(wanted)
         name, number = wanted.graph.name, wanted.number

@@ -7,7 +7,7 @@ from typing import Any, get_args
 from msgspec import UNSET
 
 from holdfast.errors import InvalidName, InvalidQuery, InvalidRequest
-from holdfast.model.budget import Budget, BudgetLimits
+from holdfast.model.budget import Budget, BudgetLimits, check_limits
 from holdfast.model.durations import Duration, days, milliseconds_of
 from holdfast.model.names import validated_name
 from holdfast.model.payload_limits import PayloadLimits
@@ -69,12 +69,15 @@ def validated_limits(limits: PayloadLimits | None) -> PayloadLimits | None:
     return limits
 
 
-def validated_budget(budget: Budget | None) -> BudgetLimits | None:
-    """Return the limits on a run's spending.
+def validated_budget(budget: Budget | BudgetLimits | None) -> BudgetLimits | None:
+    """Return the limits on a run's spending. The budget may be that of a `Run`.
 
     Raises:
-        InvalidRequest: not a Budget.
+        InvalidRequest: not a Budget, or not one that a Run can have.
     """
+    if isinstance(budget, BudgetLimits):
+        check_limits(budget)
+        return budget
     if budget is not None and not isinstance(budget, Budget):
         raise InvalidRequest(f"budget must be a Budget, got {budget!r:.80}", field="budget")
     return None if budget is None else budget.limits
