@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from holdfast.engine.effects.begun_requests import BegunRequests, tracked
 from holdfast.engine.effects.call_host import CallRequest
 from holdfast.engine.effects.call_options import (
     NO_OPTIONS,
@@ -47,6 +48,7 @@ class Context:
     def __init__(self, visit: Visit, blocking: Callable[[Context, Visit], object]) -> None:
         self._visit = visit
         self._blocking = blocking
+        self._requests = visit.requests
         self._waits = VisitWaits(visit)
         self._children = VisitChildren(visit, self._waits)
         self._call_host = VisitCalls(visit, self._waits)
@@ -105,6 +107,7 @@ class Context:
     # --- calls ------------------------------------------------------------------------------------
 
     # Positional only, so that a function may have parameters of these names, too.
+    @tracked
     async def call(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call a function with side effects, and record its result in the journal.
 
@@ -143,7 +146,7 @@ class Context:
         options = admitted_options(
             key=key, retry=retry, timeout=timeout, quota=quota, heartbeat=heartbeat
         )
-        return Caller(self._call, options)
+        return Caller(self._call, options, self._requests)
 
     def heartbeat(self) -> None:
         """Report that the call that runs now makes progress; see `with_options`."""
@@ -172,6 +175,7 @@ class Context:
         )
         return self._calls.call(self._calls.next_id(tool.name, options.key), asked)
 
+    @tracked
     async def model(
         self,
         name: str,
@@ -239,6 +243,7 @@ class Context:
 
     # --- waiting ----------------------------------------------------------------------------------
 
+    @tracked
     async def wait(self, condition: SignalName, *, max_wait: Duration | None = None) -> Any:
         """Return the payload of the next signal of that name; pause the run until it arrives.
 
@@ -262,6 +267,7 @@ class Context:
             raise WaitTimedOut(f"no signal {name!r} came in time")
         return answer.payload
 
+    @tracked
     async def sleep(self, duration: Duration) -> None:
         """Return after that time. A long sleep pauses the run; the worker sits out a short one.
 
@@ -283,6 +289,7 @@ class Context:
 
     # --- children ---------------------------------------------------------------------------------
 
+    @tracked
     async def start(
         self,
         graph: Program,
@@ -312,7 +319,7 @@ class Context:
             raise InvalidRequest(f"graph must be a Graph, got {graph!r:.80}", field="graph")
         number, strand = self._children.next_number(), visit.strand
         if number in strand.children:
-            return Child(self, strand.children[number], graph)
+            return Child(self, strand.children[number], graph, self._requests)
         graph.check()
         wanted = ChildRequest(
             graph=graph,
@@ -324,8 +331,9 @@ class Context:
             labels=validated_labels(labels, pool=pool),
             budget=validated_budget(budget),
         )
-        return Child(self, await self._children.start(wanted), graph)
+        return Child(self, await self._children.start(wanted), graph, self._requests)
 
+    @tracked
     async def run(
         self,
         graph: Program,
@@ -346,8 +354,9 @@ class Context:
         Raises:
             InvalidName: the id is not a valid name.
         """
-        return Child(self, validated_name(id, "id"), graph)
+        return Child(self, validated_name(id, "id"), graph, self._requests)
 
+    @tracked
     async def result_of(self, child: Child) -> Any:
         """Return a child's result; see `Child.result`."""
         return result_of(child.id, await self._children.wait_for(child.id), child.graph)
@@ -362,13 +371,17 @@ def _share_ms(share: bool | Duration) -> int | None:
 class Child:
     """A run that a node started."""
 
-    def __init__(self, context: Context, id: str, graph: Program | None) -> None:
+    def __init__(
+        self, context: Context, id: str, graph: Program | None, requests: BegunRequests
+    ) -> None:
         self._context = context
+        self._requests = requests
         self.graph = graph
         """The graph of the run; None if it is unknown."""
         self.id = id
         """The id of the run."""
 
+    @tracked
     async def result(self) -> Any:
         """Return the final state of the child; pause this run until the child has ended.
 

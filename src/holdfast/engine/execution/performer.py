@@ -185,7 +185,7 @@ def _is_light(value: Any) -> bool:
 async def _call_with_timeout(node: Node, state: Any, visit: Visit, threads: NodeThreads) -> Any:
     if node.timeout_ms is None:
         return await _call_and_drain(node, state, visit, threads)
-    timeout = asyncio.timeout(node.timeout_ms / 1000)
+    timeout = visit.timeout = asyncio.timeout(node.timeout_ms / 1000)
     try:
         async with timeout:
             value = await _call_and_drain(node, state, visit, threads)
@@ -198,13 +198,18 @@ async def _call_with_timeout(node: Node, state: Any, visit: Visit, threads: Node
 
 
 async def _call_and_drain(node: Node, state: Any, visit: Visit, threads: NodeThreads) -> Any:
-    """Run a node, and wait for the calls that it began and did not await."""
+    """Run a node, and wait for the calls that it began and did not await.
+
+    Raises:
+        NotAwaited: the node did not await something else that it asked of its context.
+    """
     try:
         value = await _call(node, state, visit, threads)
     except Exception:
         await visit.wait_for_other_calls()  # the next attempt needs their records
         raise
     await visit.wait_for_other_calls()
+    await visit.requests.check_finished(f"node {node.name!r:.80}")
     return value
 
 
