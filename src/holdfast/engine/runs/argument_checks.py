@@ -138,7 +138,9 @@ def validated_filter(run_filter: RunFilter | None) -> RunFilter:
     """
     if run_filter is not None and not isinstance(run_filter, RunFilter):
         raise InvalidQuery(
-            f"run_filter must be a RunFilter, got {run_filter!r:.80}", field="run_filter"
+            f'run_filter must be a RunFilter, such as RunFilter(status="failed"), got '
+            f"{run_filter!r:.80}",
+            field="run_filter",
         )
     return run_filter or RunFilter()
 
