@@ -16,7 +16,13 @@ from holdfast.engine.effects.call_options import (
     check_arguments,
 )
 from holdfast.engine.effects.calls import Calls
-from holdfast.engine.effects.invocations import Invocation, admitted_fallback, invoke_models
+from holdfast.engine.effects.invocations import (
+    Invocation,
+    OnExhausted,
+    accepts_last,
+    admitted_fallback,
+    invoke_models,
+)
 from holdfast.engine.execution.visit import Visit
 from holdfast.engine.execution.visit_calls import VisitCalls
 from holdfast.engine.execution.visit_children import VisitChildren
@@ -186,6 +192,7 @@ class Context:
         tool_choice: str | None = None,
         check: Callable[[Answer], bool] | None = None,
         fallback: str | Sequence[str] = (),
+        on_exhausted: OnExhausted = "fail",
         share: bool | Duration = False,
         stream: bool = False,
         key: str | None = None,
@@ -206,10 +213,11 @@ class Context:
         ``messages`` is a text, or a list of ``{"role": …, "content": …}``. With a type as
         ``output``, the answer's ``value`` is of that type. ``check`` gets the answer. If it returns
         False, if the answer does not fit ``output``, or if the model cannot answer, the next model
-        of ``fallback`` is asked. With ``share``, all runs of the tenant with the same request get
-        one answer, for a day or for the given time. With ``stream``, `RunHandle.tokens` yields the
-        text as it arrives. ``extra`` has parameters that only the service knows; their names must
-        differ from those of the options here.
+        of ``fallback`` is asked. If no answer passed the check, ``on_exhausted="accept"`` returns
+        the last one, and its ``passed`` is False. With ``share``, all runs of the tenant with the
+        same request get one answer, for a day or for the given time. With ``stream``,
+        `RunHandle.tokens` yields the text as it arrives. ``extra`` has parameters that only the
+        service knows; their names must differ from those of the options here.
 
         Raises:
             UnknownModel: there is no model with this name.
@@ -224,6 +232,7 @@ class Context:
             tool_choice=tool_choice,
             output=output,
             check=check,
+            accepts_last=accepts_last(on_exhausted, check),
             params={
                 "max_tokens": max_tokens,
                 "temperature": temperature,
