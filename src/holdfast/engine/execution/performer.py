@@ -17,6 +17,7 @@ from holdfast.clock import Clock
 from holdfast.engine.execution.blocking_context import BlockingContext, context_of
 from holdfast.engine.execution.journal_session import JournalConflict
 from holdfast.engine.execution.node_threads import NodeThreads
+from holdfast.engine.execution.unreturned_changes import warn_of_unreturned_changes
 from holdfast.engine.execution.visit import Paused, Visit, VisitClosed
 from holdfast.engine.kernel.kernel import ClaimLost
 from holdfast.engine.kernel.offload import LARGE_BYTES, fits_event_loop
@@ -104,6 +105,15 @@ async def _run_node(effect: Effect, program: Program, execution: Execution, visi
         state = await visit.run_in_thread(program.enter, execution, visit.branch)
     value = await _call_with_timeout(node, state, visit, visit.external.threads)
     visit.raise_if_paused()
+    warn_of_unreturned_changes(
+        program,
+        execution,
+        visit.branch,
+        node=effect.node,
+        state=state,
+        returned=value,
+        bytes_held=visit.claimed.journal.memory.bytes,
+    )
     if visit.claimed.journal.memory.bytes <= LARGE_BYTES and _is_light(value):
         return program.delta(execution, visit.branch, value)
     await visit.check_result_size(value)
