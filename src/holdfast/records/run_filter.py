@@ -15,7 +15,14 @@ from holdfast.model.run import RunEntry, Status
 __all__ = ["RunFilter"]
 
 
-class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
+class _StatusFilter(msgspec.Struct, frozen=True):
+    """The condition that may be given without its name: ``RunFilter("failed")``."""
+
+    status: Status | Collection[Status] | None = None
+    """One status, or several of which a run has one."""
+
+
+class RunFilter(_StatusFilter, frozen=True, kw_only=True):
     """Which runs a list shows or a bulk action acts on: those that meet all conditions given.
 
     ``RunFilter()`` has no condition, and so means all runs.
@@ -26,8 +33,6 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
         InvalidRequest: a time without a time zone, or that is none.
     """
 
-    status: Status | Collection[Status] | None = None
-    """One status, or several of which a run has one."""
     graph: str | None = None
     """The name of the runs' graph."""
     labels: Mapping[str, str] | None = None

@@ -12,6 +12,7 @@ from typing import Any
 from holdfast.app import Holdfast as AsyncHoldfast
 from holdfast.clock import Clock, Ids
 from holdfast.engine.effects.savings import Saved
+from holdfast.engine.runs.argument_checks import takes_run_filter
 from holdfast.engine.worker.options import WorkerOptions
 from holdfast.model.budget import Budget
 from holdfast.model.durations import Duration, days
@@ -168,6 +169,7 @@ class Holdfast:
         self._portal.check()
         return RunHandle(self._portal, self._holdfast.run(id, tenant=tenant, graph=graph))
 
+    @takes_run_filter
     def list(
         self,
         run_filter: RunFilter | None = None,
@@ -202,6 +204,7 @@ class Holdfast:
         """Yield the at-most-once calls that may have been made, until `RunHandle.resolve`."""
         return self._portal.iterate(self._holdfast.ambiguous, tenant=tenant)
 
+    @takes_run_filter
     def cancel_all(
         self,
         run_filter: RunFilter | None = None,
@@ -234,6 +237,7 @@ class Holdfast:
             dry_run=dry_run,
         )
 
+    @takes_run_filter
     def retry_all(
         self,
         run_filter: RunFilter | None = None,

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.display import get_logger
-from holdfast.engine.kernel.offload import LARGE_BYTES
 from holdfast.graph.function_program import FunctionProgram
 from holdfast.model.execution import Execution
 
@@ -19,7 +18,8 @@ __all__ = ["warn_of_unreturned_changes"]
 _log = get_logger("holdfast.nodes")
 _FIRST_VISITS = 16
 _EVERY_VISITS = 64
-_SMALL_BYTES = 16 * 1024
+_SMALL_BYTES = 4 * 1024
+_CHECKED_BYTES_MAX = 32 * 1024
 _NODES_MAX = 10_000
 
 # How often each node was visited in this process; None after it was warned of.
@@ -45,7 +45,7 @@ def warn_of_unreturned_changes(
         _visits.clear()
     _visits[key] = visits + 1
     if bytes_held > _SMALL_BYTES:
-        if visits or bytes_held > LARGE_BYTES:
+        if visits or bytes_held > _CHECKED_BYTES_MAX:
             return
     elif visits >= _FIRST_VISITS and visits % _EVERY_VISITS:
         return
