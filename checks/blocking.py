@@ -177,7 +177,11 @@ def _position(function: Function) -> int:
     """Return where a method stands: after the properties, and before the special ones."""
     if function.name.startswith("__"):
         return 2
-    return 0 if function.decorator_list else 1
+    return 0 if _is_property(function) else 1
+
+
+def _is_property(function: Function) -> bool:
+    return any(ast.unparse(each) == "property" for each in function.decorator_list)
 
 
 def _is_offered(member: ast.stmt, twin: Twin) -> bool:
@@ -192,7 +196,7 @@ def _is_offered(member: ast.stmt, twin: Twin) -> bool:
 def _names_used(
     twin: Twin, source: Source, functions: list[Function]
 ) -> tuple[list[str], list[str]]:
-    """Return the imports and the constants that signatures need."""
+    """Return the imports and the constants that signatures and decorators need."""
     imports = {
         f"from {source.module} import {twin.name} as Async{twin.name}",
         "from holdfast.portal import Portal",
@@ -228,7 +232,7 @@ def _has_own_signature(function: Function, twin: Twin) -> bool:
 
 
 def _names(function: Function) -> Iterator[str]:
-    for part in (function.args, *filter(None, [function.returns])):
+    for part in (*function.decorator_list, function.args, *filter(None, [function.returns])):
         for each in ast.walk(part):
             if isinstance(each, ast.Name):
                 yield each.id
@@ -267,7 +271,7 @@ def _body(twin: Twin, function: Function) -> str:
     name, inner = function.name, f"self.{twin.inner}.{function.name}"
     returned = "" if function.returns is None else ast.unparse(function.returns)
     arguments = ", ".join(filter(None, [inner, _passed(function)]))
-    if function.decorator_list:
+    if _is_property(function):
         return f"return {inner}"
     if name == "close":
         return f"self._portal.close({inner})"

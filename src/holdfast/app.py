@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 from holdfast.clock import Clock, Ids, SystemClock, SystemIds
 from holdfast.engine.client import bulk, sweep
@@ -23,6 +23,7 @@ from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs import ambiguity, session_queue, starting
 from holdfast.engine.runs.argument_checks import (
     positive_ms,
+    takes_run_filter,
     validated_age_ms,
     validated_budget,
     validated_bulk_filter,
@@ -207,6 +208,7 @@ class Holdfast:
         """
         return RunHandle(self._services, self._key(id, tenant), graph)
 
+    @takes_run_filter
     async def list(
         self,
         run_filter: RunFilter | None = None,
@@ -253,6 +255,7 @@ class Holdfast:
 
     # --- many runs, and what they leave behind ----------------------------------------------------
 
+    @takes_run_filter
     def cancel_all(
         self,
         run_filter: RunFilter | None = None,
@@ -288,6 +291,7 @@ class Holdfast:
             cursor=cursor,
         )
 
+    @takes_run_filter
     def retry_all(
         self,
         run_filter: RunFilter | None = None,
@@ -392,6 +396,14 @@ class Holdfast:
         await self._workers.stop()
         await self._resources.close()
         await self._store.close()
+
+    def __enter__(self) -> NoReturn:
+        raise InvalidRequest(
+            "write `async with Holdfast(…) as hf` in a coroutine; in code without coroutines use "
+            "`with holdfast.sync.Holdfast(…) as hf`"
+        )
+
+    def __exit__(self, *error: object) -> None: ...
 
     async def __aenter__(self) -> Holdfast:
         return self

@@ -178,8 +178,18 @@ async def test_a_wrong_label_or_moment_is_refused(hf: Holdfast) -> None:
     for until in ("2026-01-01", "yesterday", 5):
         with pytest.raises(InvalidRequest, match="until must be a datetime with a time zone"):
             RunFilter(until=until)  # type: ignore[arg-type]
-    with pytest.raises(InvalidQuery, match="run_filter must be a RunFilter, got 'failed'"):
+    with pytest.raises(
+        InvalidQuery, match=r"must be a RunFilter, such as RunFilter\(status=.*, got 'failed'"
+    ):
         await hf.list("failed")  # type: ignore[arg-type]
+    for act in (hf.list, hf.cancel_all, hf.retry_all):
+        with pytest.raises(InvalidQuery, match=r"pass RunFilter\(status=…\) as its first argument"):
+            act(status="failed")  # type: ignore[call-arg, operator]
+    with pytest.raises(InvalidRequest, match=r"write `async with Holdfast\(…\) as hf`"), hf:
+        pass
+    assert RunFilter("failed") == RunFilter(status="failed")
+    with pytest.raises(InvalidQuery, match=r"status must be one or several of .* got 'papers'"):
+        RunFilter("papers")  # type: ignore[arg-type]
 
 
 async def test_a_filter_takes_several_statuses_and_times_as_text(

@@ -92,6 +92,97 @@ async def test_the_larger_model_is_asked_when_a_check_fails(house: House) -> Non
     assert [len(each.asked) for each in models.values()] == [1, 1, 1]
 
 
+async def test_the_last_answer_is_accepted_where_none_passes_the_check(house: House) -> None:
+    small, large = Cents(lambda request: "perhaps"), Cents(lambda request: "maybe")
+    checked: list[str] = []
+
+    async def node(state: Any, ctx: Any) -> Any:
+        def check(answer: Answer) -> bool:
+            checked.append(answer.text)
+            return len(checked) > 2  # says something else when the node runs again
+
+        answer = await ctx.model(
+            "small", "Is it?", check=check, fallback="large", on_exhausted="accept"
+        )
+        await ctx.wait(signal("go on"))
+        return {"text": answer.text, "passed": answer.passed}
+
+    graph, hf = graph_of(node), house.open(models={"small": small, "large": large})
+    async with house.worker(hf, graph) as worker:
+        run = await hf.start(graph, id="doc-42")
+        await house.quiet(worker)
+        await run.signal("go on")
+        assert await run.result(timeout=60) == {"text": "maybe", "passed": False}
+    assert checked == ["perhaps", "maybe"]
+    assert (len(small.asked), len(large.asked)) == (1, 1)
+
+
+async def test_an_answer_says_whether_it_passed_the_check(house: House) -> None:
+    small, large = Cents(lambda request: "perhaps"), Cents(lambda request: "no")
+
+    async def node(state: Any, ctx: Any) -> Any:
+        async def ask(**options: Any) -> bool | None:
+            answer = await ctx.model("small", "Is it?", fallback="large", **options)
+            return answer.passed
+
+        def decided(answer: Answer) -> bool:
+            return answer.text == "no"
+
+        return {
+            "without": await ask(),
+            "passed": await ask(check=decided),
+            "accepted": await ask(check=decided, on_exhausted="accept"),
+            "shared": await ask(check=lambda _: False, on_exhausted="accept", share=True),
+        }
+
+    graph, hf = graph_of(node), house.open(models={"small": small, "large": large})
+    async with house.worker(hf, graph):
+        got = await (await hf.start(graph)).result(timeout=60)
+    assert got == {"without": None, "passed": True, "accepted": True, "shared": False}
+
+
+async def test_the_last_answer_there_is_is_accepted_where_the_last_model_fails(
+    house: House,
+) -> None:
+    small, large = Cents(lambda request: "perhaps"), Cents()
+    large.errors = [ModelRefused("too long", reason="ValidationException")]
+
+    async def node(state: Any, ctx: Any) -> Any:
+        def check(answer: Answer) -> bool:
+            return False
+
+        answer = await ctx.model(
+            "small", "Is it?", check=check, fallback="large", on_exhausted="accept"
+        )
+        return {"text": answer.text, "passed": answer.passed}
+
+    graph, hf = graph_of(node), house.open(models={"small": small, "large": large})
+    async with house.worker(hf, graph):
+        got = await (await hf.start(graph)).result(timeout=60)
+    assert got == {"text": "perhaps", "passed": False}
+
+
+async def test_an_error_of_a_check_is_the_nodes_and_the_answer_is_paid_once(house: House) -> None:
+    model = Cents()
+
+    def fails(answer: Answer) -> bool:
+        raise ZeroDivisionError
+
+    async def node(state: Any, ctx: Any) -> Any:
+        with pytest.raises(ZeroDivisionError):
+            await ctx.model("cheap", "Is it?", check=fails, on_exhausted="accept")
+        for wrong in ("yes", None, True):
+            with pytest.raises(InvalidRequest, match="on_exhausted must be 'fail' or 'accept'"):
+                await ctx.model("cheap", "Is it?", check=fails, on_exhausted=wrong)
+        with pytest.raises(InvalidRequest, match="on_exhausted='accept' needs check="):
+            await ctx.model("cheap", "Is it?", on_exhausted="accept")
+
+    graph, hf = graph_of(node), house.open(models={"cheap": model})
+    async with house.worker(hf, graph):
+        await (await hf.start(graph)).result(timeout=60)
+    assert len(model.asked) == 1
+
+
 async def test_one_that_cannot_answer_is_no_reason_to_give_up(house: House) -> None:
     small, large = Cents(), Cents(lambda request: "no")
     small.errors = [ModelRefused("too long", reason="ValidationException")]
@@ -109,7 +200,6 @@ async def _no(answer: Answer) -> bool:
 
 
 @pytest.mark.parametrize("check", [_no, lambda answer: re.search("no", answer.text)])
-@pytest.mark.filterwarnings("ignore:coroutine '_no' was never awaited")
 async def test_a_check_says_yes_or_no_and_nothing_else(house: House, check: Any) -> None:
     async def node(state: Any, ctx: Any) -> Any:
         with pytest.raises(InvalidRequest, match="a check must return True or False"):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import itertools
 import sys
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -146,3 +147,90 @@ def test_nothing_declared_is_a_fault() -> None:
 def test_a_chooser_takes_the_state_alone(chooser: Any) -> None:
     with pytest.raises(InvalidGraph, match="must take one argument, the state"):
         graph_with(chooser, to=[one, two]).check()
+
+
+class Step(str, enum.Enum):  # noqa: UP042
+    ONE = "one"
+    TWO = "twoo"
+
+
+TWOO = "twoo"
+
+
+def by_annotation(state: Any) -> Literal["one", "twoo"] | None:
+    return state["next"]
+
+
+def by_returns(state: Any) -> Any:
+    if state["x"] > 3:
+        return one
+    if state["x"]:
+        return "two"
+    return "twoo"
+
+
+def by_match(state: Any) -> Any:
+    match state["x"]:
+        case 1:
+            return "twoo"
+        case _:
+            return ("one", "two")[0]
+
+
+class Misleading:
+    def choose(self, state: Any) -> Any:
+        return one if state else "twoo"
+
+
+@pytest.mark.parametrize(
+    "chooser",
+    [
+        lambda state: "twoo" if state else "one",
+        lambda state: "one" if state else "twoo",
+        lambda state: state.get("next") or "twoo",
+        lambda state: TWOO if state else two,
+        lambda state: this.TWOO if state else two,
+        lambda state: Step.ONE if state else Step.TWO,
+        by_annotation,
+        by_returns,
+        by_match,
+        Misleading().choose,
+        functools.partial(by_returns),
+    ],
+    ids=map(str, itertools.count()),
+)
+@pytest.mark.parametrize("declared", [False, True])
+def test_a_chooser_that_returns_an_unknown_name_is_refused(chooser: Any, declared: bool) -> None:
+    graph = graph_with(chooser, **({"to": [one, two]} if declared else {}))
+    with pytest.raises(InvalidGraph) as caught:
+        graph.check()
+    name = getattr(chooser, "__qualname__", "by_returns")
+    assert (
+        f"the chooser {name!r} at 'choice' returns 'twoo', but the graph has no such node; "
+        "did you mean 'two'?"
+    ) in caught.value.faults
+
+
+def test_a_name_that_is_like_none_has_no_suggestion() -> None:
+    with pytest.raises(InvalidGraph, match=r"returns 'xyzzy', but the graph has no such node$"):
+        graph_with(lambda state: "xyzzy" if state else (one, two)[0]).check()
+
+
+def with_a_reason(state: Any) -> Any:
+    reason = "much too large"
+    state["reasons"] = ["too large", reason, f"{reason} 'twoo'"]
+    if "refused" in state:
+        raise ValueError("refused")
+    return two if reason == "small" else one
+
+
+def with_an_inner_text(state: Any) -> Any:
+    def shown() -> str:
+        return "no node"
+
+    return {"no node": one}.get(shown(), two)
+
+
+@pytest.mark.parametrize("chooser", [with_a_reason, with_an_inner_text])
+def test_texts_that_are_not_returned_are_no_names(chooser: Any) -> None:
+    graph_with(chooser).check()

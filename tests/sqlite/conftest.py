@@ -32,6 +32,9 @@ async def opened(path: str, clock: ManualClock) -> AsyncIterator[Callable[..., T
     def open_(**options: Any) -> Table:
         engine = SqliteEngine(path, **{"clock": clock, **options})
         engines.append(engine)
+        opening = engine._opening
+        if opening is not None:  # as without an event loop: the file is open, or it raised
+            opening.result()
         return Table(engine, Meter())
 
     yield open_

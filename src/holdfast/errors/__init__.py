@@ -64,7 +64,9 @@
     │   ├── InvalidResult         a node's result does not match the state
     │   │   └── ResultTooLarge    a result or a state over its limit
     │   ├── NodeTimedOut          a node took longer than its timeout
+    │   ├── NotAwaited            a node did not await what it asked of its context
     │   ├── NotPausable           a wait in a node that may not wait
+    │   │   └── WaitInsideTimeout a wait inside of a timeout that cannot end it
     │   ├── ResultTaken           another visit of a node took the child's result
     │   ├── WaitBeyondExpiry      a wait that would outlast the run
     │   └── WaitTimedOut          what a node waited for did not arrive in time
@@ -116,6 +118,7 @@ from holdfast.errors.nodes import (
     ModelUnavailable,
     NodeError,
     NodeTimedOut,
+    NotAwaited,
     NotDone,
     NotPausable,
     PriceUnknown,
@@ -125,6 +128,7 @@ from holdfast.errors.nodes import (
     UnknownModel,
     UnknownTask,
     WaitBeyondExpiry,
+    WaitInsideTimeout,
     WaitTimedOut,
 )
 from holdfast.errors.refusals import (
@@ -245,6 +249,7 @@ __all__ = [
     "NodeError",
     "NodeTimedOut",
     "NotAmbiguous",
+    "NotAwaited",
     "NotDone",
     "NotPausable",
     "NotRetryable",
@@ -285,6 +290,7 @@ __all__ = [
     "UnknownTask",
     "Unsuccessful",
     "WaitBeyondExpiry",
+    "WaitInsideTimeout",
     "WaitTimedOut",
 ]
 

@@ -24,6 +24,7 @@ __all__ = [
     "ModelUnavailable",
     "NodeError",
     "NodeTimedOut",
+    "NotAwaited",
     "NotDone",
     "NotPausable",
     "PriceUnknown",
@@ -33,6 +34,7 @@ __all__ = [
     "UnknownModel",
     "UnknownTask",
     "WaitBeyondExpiry",
+    "WaitInsideTimeout",
     "WaitTimedOut",
 ]
 
@@ -251,6 +253,12 @@ class NotDone(CallError):
     code = "not_done"
 
 
+class NotAwaited(NodeError):
+    """The node finished, and did not await something that it asked of its context."""
+
+    code = "not_awaited"
+
+
 class NotPausable(NodeError):
     """The node was declared with pausable='no', and so may not wait."""
 
@@ -267,6 +275,12 @@ class WaitBeyondExpiry(NodeError):
     """The wait would outlast the run."""
 
     code = "wait_beyond_expiry"
+
+
+class WaitInsideTimeout(NotPausable):
+    """The node waits inside of asyncio.timeout or wait_for, which cannot end a wait."""
+
+    code = "wait_inside_timeout"
 
 
 class WaitTimedOut(NodeError):

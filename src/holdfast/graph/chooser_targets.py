@@ -6,10 +6,11 @@ import dis
 import functools
 import inspect
 import types
-from collections.abc import Callable, Iterator, Mapping
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
-__all__ = ["Chooser", "referenced_values"]
+__all__ = ["Chooser", "chooser_name", "referenced_values", "returned_names"]
 
 Chooser: TypeAlias = Callable[[Any], Any]
 """Takes the state, returns the next node."""
@@ -34,13 +35,85 @@ def referenced_values(function: Any) -> Iterator[Any]:
         return
     yield from function.__defaults__ or ()
     yield from (function.__kwdefaults__ or {}).values()
+    yield from _referenced_in_code(function.__code__, function.__globals__, _cell_values(function))
+
+
+def returned_names(function: Any) -> Iterator[str]:
+    """Yield the texts that a chooser certainly returns, where a path of its code is taken.
+
+    These are constants, the values of module constants and of enums that a ``return`` names, and
+    those of a return annotation ``Literal[…]``.
+    """
+    function = _plain_function(function)
+    if function is None:
+        return
+    yield from _literal_names(function)
+    names = function.__globals__
+    instructions = list(dis.get_instructions(function.__code__))
+    by_offset = {each.offset: position for position, each in enumerate(instructions)}
+    for position, instruction in enumerate(instructions):
+        kind, value = instruction.opname, instruction.argval
+        if kind == "RETURN_CONST":
+            if isinstance(value, str):
+                yield value
+            continue
+        after = position + 1
+        if kind in _GLOBALS and value in names:
+            value = names[value]
+            while instructions[after].opname in _ATTRIBUTES and isinstance(
+                value, type | types.ModuleType
+            ):
+                value = getattr(value, instructions[after].argval, None)
+                after += 1
+        elif kind != "LOAD_CONST":
+            continue
+        if isinstance(value, str) and _is_return(instructions, after, by_offset):
+            yield value + ""  # the text of an enum's member
+
+
+def chooser_name(function: Any) -> str:
+    """Return how errors name a chooser."""
+    while isinstance(function, functools.partial):
+        function = cast(Any, function.func)
+    return str(getattr(function, "__qualname__", type(function).__qualname__))
+
+
+def _is_return(
+    instructions: Sequence[dis.Instruction], position: int, by_offset: Mapping[int, int]
+) -> bool:
+    """Return whether the value that was pushed last is returned next."""
+    instruction = instructions[position]
+    if instruction.opname == "JUMP_FORWARD":
+        instruction = instructions[by_offset[instruction.argval]]
+    return instruction.opname == "RETURN_VALUE"
+
+
+def _literal_names(function: types.FunctionType) -> Iterator[str]:
+    try:
+        annotation = typing.get_type_hints(function).get("return")
+    except Exception:  # resolving unknown names can raise anything
+        return
+    parts = typing.get_args(annotation)
+    for part in (annotation,) if typing.get_origin(annotation) is typing.Literal else parts:
+        if typing.get_origin(part) is typing.Literal:
+            yield from (each for each in typing.get_args(part) if isinstance(each, str))
+
+
+def _plain_function(function: Any) -> types.FunctionType | None:
+    while isinstance(function, functools.partial):
+        function = cast(Any, function.func)
+    function = function.__func__ if inspect.ismethod(function) else function
+    return function if inspect.isfunction(function) else None
+
+
+def _cell_values(function: types.FunctionType) -> dict[str, Any]:
     cells: dict[str, Any] = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             cells[name] = cell.cell_contents
         except ValueError:  # not assigned yet
             continue
-    yield from _referenced_in_code(function.__code__, function.__globals__, cells)
+    return cells
 
 
 def _referenced_in_code(

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 import msgspec
 
 from holdfast.errors import InvalidGraph
-from holdfast.graph.chooser_targets import Chooser, referenced_values
+from holdfast.graph.chooser_targets import (
+    Chooser,
+    chooser_name,
+    referenced_values,
+    returned_names,
+)
 from holdfast.graph.node import END, Node, Reference, function_identity, name_of, takes_state
 from holdfast.graph.wiring import ChoiceEdge, Edge, ForkEdge, RouteEdge, Wiring
 
@@ -112,6 +118,7 @@ class _Resolver:
             return RouteEdge(self.name(to))
         if not takes_state(declaration.chooser):
             self._add_fault(f"the chooser at {source!r:.80} must take one argument, the state")
+        self._check_returned_names(source, declaration.chooser)
         if declaration.to is None:
             targets = self._derived_targets(declaration.chooser)
             hint = "its targets cannot be read from the chooser's code; pass to=[...]"
@@ -121,6 +128,16 @@ class _Resolver:
         if not targets:
             self._add_fault(f"the choice at {source!r:.80}: {hint}")
         return ChoiceEdge(declaration.chooser, targets, declared=declaration.to is not None)
+
+    def _check_returned_names(self, source: str, chooser: Chooser) -> None:
+        for name in returned_names(chooser):
+            if name not in self._nodes:
+                near = get_close_matches(name, self._nodes, 1)
+                hint = f"; did you mean {near[0]!r:.80}?" if near else ""
+                self._add_fault(
+                    f"the chooser {chooser_name(chooser)!r:.80} at {source!r:.80} returns "
+                    f"{name!r:.80}, but the graph has no such node{hint}"
+                )
 
     def single_edge(self, source: str, edges: list[Edge]) -> Edge:
         """Return the edge of a node. Several edges are a fault, and become a choice among all."""

@@ -36,3 +36,12 @@ class FunctionProgram(Program):
         Raises:
             InvalidResult: what it returned does not fit the type, or cannot be stored.
         """
+
+    @abstractmethod
+    def unreturned_changes(
+        self, execution: Execution, branch: str, *, state: Any, returned: Any
+    ) -> list[str]:
+        """Return the fields that a function changed in the state that `enter` gave it, in vain.
+
+        These are the fields that ``returned`` does not name.
+        """

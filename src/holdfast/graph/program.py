@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Any, Self, cast
 
-from holdfast.errors import InvalidResult
+from holdfast.errors import InvalidResult, InvalidState
 from holdfast.graph import transitions
 from holdfast.graph.checks import checked_plan
 from holdfast.graph.contributions import contributions
@@ -137,6 +138,25 @@ class GraphProgram(FunctionProgram):
                 f"node {node.name!r} changed {undeclared}, which its `writes` does not name"
             )
         return delta
+
+    def unreturned_changes(
+        self, execution: Execution, branch: str, *, state: Any, returned: Any
+    ) -> list[str]:
+        """Return the fields that a node changed in the state that it was given, in vain."""
+        if returned is state or not isinstance(returned, Mapping | None):
+            return []  # a whole state
+        strand = execution.strand(branch)
+        codec = self._plan.codec("" if strand is None else strand.node)
+        before = execution.visible_state(branch)
+        try:
+            changed = codec.delta(state, before)
+            named = cast(Mapping[Any, Any], returned or {})
+            lost = [name for name in changed if name not in named]
+            # A type may store a state in another way than it was stored before.
+            noise = codec.delta(codec.typed(before), before) if lost else {}
+        except (InvalidResult, InvalidState):
+            return []  # what the node did to its state cannot be stored: it does not matter
+        return [name for name in lost if name not in noise or noise[name] != changed[name]]
 
     @property
     def _plan(self) -> Plan:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any, cast
 
 from holdfast.errors import InvalidResult, UnknownNode
+from holdfast.graph.chooser_targets import chooser_name
 from holdfast.graph.node import END, Node
 from holdfast.graph.plan import NodePlan, Plan
 from holdfast.graph.wiring import ChoiceEdge, ForkEdge, RouteEdge
@@ -130,7 +132,9 @@ def _next_node(
             case RouteEdge():
                 to = edge.to
             case ChoiceEdge():
-                to = _chosen_node(edge, edge.chooser(node_plan.codec.typed(after)), plan)
+                to = _chosen_node(
+                    edge, edge.chooser(node_plan.codec.typed(after)), node_plan.node, plan
+                )
             case ForkEdge():
                 return edge.join, _fork(node_plan.node, edge, after, node_plan.ops)
     # A branch ends where its route leads to the join or to the end.
@@ -160,16 +164,27 @@ def _fork(node: Node, edge: ForkEdge, after: Mapping[str, Any], ops: Mapping[str
     )
 
 
-def _chosen_node(choice: ChoiceEdge, chosen: Any, plan: Plan) -> str | None:
+def _chosen_node(choice: ChoiceEdge, chosen: Any, node: Node, plan: Plan) -> str | None:
     to = None if chosen is END else plan.wiring.name_of(chosen, choice.scope)
     if to is None and chosen is not END:
-        raise InvalidResult(f"the choice must return a node or END, got {_shown(chosen)}")
+        near: list[str] = []
+        if isinstance(chosen, str):
+            near = get_close_matches(choice.scope + chosen, plan.wiring.nodes, 1)
+        raise InvalidResult(
+            f"{_chooser_of(choice, node)} must return a node or END, got {_shown(chosen)}"
+            + "".join(f"; did you mean {name.removeprefix(choice.scope)!r:.80}?" for name in near)
+        )
     if choice.declared and to not in choice.targets:
         known = ", ".join("END" if name is None else name for name in choice.targets)
         raise InvalidResult(
-            f"the choice must return one of its declared targets: {known}; got {_shown(chosen)}"
+            f"{_chooser_of(choice, node)} must return one of its declared targets: {known}; got "
+            f"{_shown(chosen)}"
         )
     return to
+
+
+def _chooser_of(choice: ChoiceEdge, node: Node) -> str:
+    return f"the chooser {chooser_name(choice.chooser)!r:.80} at node {node.name!r:.80}"
 
 
 def _finished(finished: NodeFinished, node: Node, *, waited: bool) -> Decision:

@@ -54,6 +54,7 @@ def validated_answer(answer: Answer, tokens: tuple[int, int]) -> Answer:
         tool_calls=_cleaned_calls(answer.tool_calls),
         usage=_trusted_usage(answer, tokens),
         model=_cleaned_model_name(answer.model),
+        passed=None,  # not for an adapter to say
     )
 
 

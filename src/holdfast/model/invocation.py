@@ -177,6 +177,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The name of the model, as the service reports it."""
     value: Any = None
     """The text parsed as JSON, if a schema was given; None if it is not JSON."""
+    passed: bool | None = None
+    """Whether it passed the check of `Context.model`; None if there was no check."""
 
     @classmethod
     def to(

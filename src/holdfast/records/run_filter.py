@@ -20,7 +20,14 @@ _INDEXED_OPEN = frozenset({"running", "waiting"})
 _SHOWN_OPEN = frozenset({"ready", "running", "waiting"})
 
 
-class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
+class _StatusFilter(msgspec.Struct, frozen=True):
+    """The condition that may be given without its name: ``RunFilter("failed")``."""
+
+    status: Status | Collection[Status] | None = None
+    """One status, or several of which a run has one."""
+
+
+class RunFilter(_StatusFilter, frozen=True, kw_only=True):
     """Which runs a list shows or a bulk action acts on: those that meet all conditions given.
 
     ``RunFilter()`` has no condition, and so means all runs.
@@ -31,8 +38,6 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
         InvalidRequest: a time without a time zone, or that is none.
     """
 
-    status: Status | Collection[Status] | None = None
-    """One status, or several of which a run has one."""
     graph: str | None = None
     """The name of the runs' graph."""
     labels: Mapping[str, str] | None = None

@@ -221,7 +221,17 @@ def _parse_url(url: str) -> _StoreAddress:
         raise _invalid_url(url, "it must not contain credentials")
     if _SURROGATE.search(url):
         raise _invalid_url(url, "it must be valid Unicode")
+    if url != url.strip():  # urlsplit drops spaces before it, and a file would keep those behind
+        raise _invalid_url(url, "it must not begin or end with a space")
+    has_slashes = url[len(parts.scheme) + 1 :].startswith("//")
     match parts.scheme:
+        case "sqlite" if path and not has_slashes:
+            name = path.lstrip("/")
+            raise _invalid_url(
+                url,
+                f"the name of a file must follow three slashes: sqlite:///{name}, and an absolute "
+                f"path four: sqlite:////{name}",
+            )
         case "sqlite":
             _check_options(url, options, _SQLITE_OPTIONS)
             if host and (host != MEMORY or path):
@@ -237,12 +247,21 @@ def _parse_url(url: str) -> _StoreAddress:
                 if name in options and "bucket" not in options:
                     raise _invalid_url(url, f"the option {name!r} needs a bucket: &bucket=NAME")
             if not host or path not in ("", "/"):
+                table = host or path.strip("/").partition("/")[0] or "runs"
                 raise _invalid_url(
-                    url, "the name of the table must follow two slashes, and nothing else"
+                    url,
+                    "the name of the table must follow two slashes, and nothing else: "
+                    f"dynamodb://{table}",
                 )
             return _StoreAddress(url, "dynamodb", host, options)
         case "":
-            raise _invalid_url(url, "it must begin with sqlite: or dynamodb:")
+            file = f"; for a file write sqlite:///{url}" if url else ""
+            raise _invalid_url(url, f"it must begin with sqlite: or dynamodb:{file}")
+        case drive if len(drive) == 1:
+            file = url.replace("\\", "/")
+            raise _invalid_url(
+                url, f"it must begin with sqlite: or dynamodb:; for a file write sqlite:///{file}"
+            )
         case other:
             raise _invalid_url(url, f"it must begin with sqlite: or dynamodb:, not with {other!r}")
 

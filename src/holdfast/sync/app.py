@@ -13,6 +13,7 @@ from holdfast.app import Holdfast as AsyncHoldfast
 from holdfast.clock import Clock, Ids
 from holdfast.engine.effects.argument_recorder import Redact
 from holdfast.engine.effects.savings import Saved
+from holdfast.engine.runs.argument_checks import takes_run_filter
 from holdfast.engine.worker.options import WorkerOptions
 from holdfast.model.arguments import Recording
 from holdfast.model.budget import Budget, BudgetLimits
@@ -178,6 +179,7 @@ class Holdfast:
         self._portal.check()
         return RunHandle(self._portal, self._holdfast.run(id, tenant=tenant, graph=graph))
 
+    @takes_run_filter
     def list(
         self,
         run_filter: RunFilter | None = None,
@@ -212,6 +214,7 @@ class Holdfast:
         """Yield the at-most-once calls that may have been made, until `RunHandle.resolve`."""
         return self._portal.iterate(self._holdfast.ambiguous, tenant=tenant)
 
+    @takes_run_filter
     def cancel_all(
         self,
         run_filter: RunFilter | None = None,
@@ -244,6 +247,7 @@ class Holdfast:
             dry_run=dry_run,
         )
 
+    @takes_run_filter
     def retry_all(
         self,
         run_filter: RunFilter | None = None,

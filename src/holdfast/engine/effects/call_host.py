@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from holdfast.engine.effects.begun_requests import BegunRequests
 from holdfast.engine.effects.call_ids import CallIds
 from holdfast.engine.effects.charges import FREE, CallPrice
 from holdfast.engine.effects.quotas import Permit
@@ -81,6 +82,7 @@ class CallHost(Protocol):
     branch: str
     visit: int
     call_ids: CallIds
+    requests: BegunRequests
 
     @property
     def key(self) -> str:

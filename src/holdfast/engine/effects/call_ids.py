@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import ContextVar, Token
+from typing import Any
 
 __all__ = ["CallIds"]
 
@@ -56,6 +57,19 @@ class CallIds:
     def leave_scope(self, token: Token[_CallScope | None]) -> None:
         """Count further calls in the outer scope again."""
         _scope_var.reset(token)
+
+    def current_path(self) -> str:
+        """Return the path of the current task's scope; that of a call begins with the call."""
+        return self._current_scope().path
+
+    @property
+    def task(self) -> asyncio.Task[Any] | None:
+        """The task that runs the node."""
+        return self._root.task
+
+    def is_in_call(self) -> bool:
+        """Return whether the current task runs inside any call."""
+        return ">" in self._current_scope().path
 
     def is_inside(self, call: str) -> bool:
         """Return whether the current task runs inside a call."""

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from holdfast.engine.effects.begun_requests import BegunRequests, tracked
 from holdfast.errors import InvalidRequest
 from holdfast.graph.tool import Tool
 from holdfast.graph.values import is_durable_scalar
@@ -129,10 +130,12 @@ def check_arguments(tool: Tool[..., Any], args: tuple[Any, ...], kwargs: Mapping
 class Caller:
     """Makes calls with options; `Context.with_options` returns one."""
 
-    def __init__(self, make: MakeCall, options: CallOptions) -> None:
+    def __init__(self, make: MakeCall, options: CallOptions, requests: BegunRequests) -> None:
         self._make = make
         self._options = options
+        self._requests = requests
 
+    @tracked
     async def call(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call a function as `Context.call` does, with these options.
 

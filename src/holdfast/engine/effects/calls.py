@@ -188,6 +188,8 @@ class Calls:
                 value = await self._run_with_heartbeat(
                     call, request, key, heartbeat_ms=request.heartbeat_ms
                 )
+            if request.tool.takes_context:
+                await self._host.requests.check_finished(request.tool.name, within=f"{call}>")
             charged = request.price.charged(value)
             charged.result = await self._host.to_durable(charged.result)
         except PermitUnavailable as later:

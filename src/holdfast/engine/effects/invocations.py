@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, NoReturn, Protocol, TypeVar, cast
+from contextlib import suppress
+from typing import Any, Literal, NoReturn, Protocol, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -34,9 +36,19 @@ from holdfast.model.spending import Spending
 from holdfast.records.keys import RunKey
 from holdfast.records.prompt_hash import prompt_hash
 
-__all__ = ["Invocation", "ModelCallHost", "admitted_fallback", "invoke_models"]
+__all__ = [
+    "Invocation",
+    "ModelCallHost",
+    "OnExhausted",
+    "accepts_last",
+    "admitted_fallback",
+    "invoke_models",
+]
 
 T = TypeVar("T")
+
+OnExhausted: TypeAlias = Literal["fail", "accept"]
+"""What becomes of a question if no answer passed the check: it fails, or the last one is taken."""
 
 _log = get_logger("holdfast.models")
 _DEFAULT_RETRY = Retry(attempts=5, first_seconds=1.0, max_seconds=60.0, on=(ModelUnavailable,))
@@ -52,6 +64,8 @@ class Invocation(msgspec.Struct, frozen=True, kw_only=True):
     """The type of the answer's value."""
     check: Callable[[Answer], bool] | None = None
     """Returns whether an answer is acceptable."""
+    accepts_last: bool = False
+    """Whether the last answer is accepted if none passed the check."""
     params: Mapping[str, Any] = {}
     key: str | None = None
     retry: Retry | None = None
@@ -101,6 +115,25 @@ def admitted_fallback(fallback: object) -> tuple[str, ...]:
     return cast(tuple[str, ...], tuple(names))
 
 
+def accepts_last(on_exhausted: object, check: object) -> bool:
+    """Return whether a question accepts the last answer if none passed its check.
+
+    Raises:
+        InvalidRequest: it is neither ``fail`` nor ``accept``, or there is no check.
+    """
+    if on_exhausted not in ("fail", "accept"):
+        raise InvalidRequest(
+            f"on_exhausted must be 'fail' or 'accept', got {on_exhausted!r:.80}",
+            field="on_exhausted",
+        )
+    if on_exhausted == "accept" and check is None:
+        raise InvalidRequest(
+            "on_exhausted='accept' needs check=…: without one every answer is accepted",
+            field="on_exhausted",
+        )
+    return on_exhausted == "accept"
+
+
 async def invoke_models(
     host: ModelCallHost, calls: Calls, names: Sequence[str], invocation: Invocation
 ) -> Answer:
@@ -128,13 +161,21 @@ async def invoke_models(
                 raise UnknownModel(f"no model can have the name {name!r:.80}")
             await host.await_worker_with_model(name)
     model_calls = [_model_call(host, calls, name, invocation, n) for n, name in enumerate(names)]
-    *others, last = model_calls
-    for model_call in others:
+    rejected: Answer | None = None
+    for number, model_call in enumerate(model_calls, 1):
         try:
-            return _checked_answer(await model_call.get_answer(), invocation)
+            answer = _typed_answer(await model_call.get_answer(), invocation)
+            answer = _judged_answer(answer, invocation)
+            if answer.passed is not False:
+                return answer
+            rejected = answer
         except (CallFailed, InvalidAnswer):
-            continue
-    return _checked_answer(await last.get_answer(), invocation)
+            if number == len(model_calls) and not (invocation.accepts_last and rejected):
+                raise
+    assert rejected is not None  # an answer that did not pass is the only other way here
+    if invocation.accepts_last:
+        return rejected
+    raise InvalidAnswer(f"the answer of {rejected.model!r:.80} did not pass the check")
 
 
 def _model_call(
@@ -239,8 +280,19 @@ class _ModelCall:
     async def _perform(self, request: Request, idempotency_key: str) -> Any:
         keyed_request = msgspec.structs.replace(request, idempotency_key=idempotency_key)
         if self._invocation.share_ms is None:
-            return _SourcedAnswer(await self._ask_model(keyed_request))
-        return await self._ask_shared(keyed_request)
+            sourced = _SourcedAnswer(await self._ask_model(keyed_request))
+        else:
+            sourced = await self._ask_shared(keyed_request)
+        if not self._invocation.accepts_last:
+            return sourced
+        # Recorded with the answer, so that a node that runs again accepts the same answer.
+        with suppress(Exception):  # the node sees the error: it checks the answer again
+            judged = _judged_answer(
+                _typed_answer(sourced.answer, self._invocation), self._invocation
+            )
+            answer = msgspec.structs.replace(sourced.answer, passed=judged.passed)
+            return msgspec.structs.replace(sourced, answer=answer)
+        return sourced
 
     async def _ask_shared(self, request: Request) -> _SourcedAnswer:
         """Return the answer that the runs of a tenant share; ask the model if there is none."""
@@ -293,17 +345,28 @@ class _ModelCall:
         return admitted
 
 
-def _checked_answer(answer: Answer, invocation: Invocation) -> Answer:
-    """Return the answer with its value in the requested type; raise if it is not acceptable."""
-    if invocation.output is not None and not answer.tool_calls:
-        answer = msgspec.structs.replace(answer, value=validated(answer.json(), invocation.output))
-    if invocation.check is not None:
-        passed = invocation.check(answer)
-        if not isinstance(passed, bool):
-            # A coroutine would count as True, and a forgotten return as False.
-            raise InvalidRequest(
-                f"a check must return True or False, got {type(passed).__name__:.80}", field="check"
-            )
-        if not passed:
-            raise InvalidAnswer(f"the answer of {answer.model!r:.80} did not pass the check")
-    return answer
+def _typed_answer(answer: Answer, invocation: Invocation) -> Answer:
+    """Return the answer with its value in the requested type; raise if it does not fit."""
+    if invocation.output is None or answer.tool_calls:
+        return answer
+    return msgspec.structs.replace(answer, value=validated(answer.json(), invocation.output))
+
+
+def _judged_answer(answer: Answer, invocation: Invocation) -> Answer:
+    """Return the answer with what the check says of it, or with what it said when it was new."""
+    if invocation.check is None:
+        return answer if answer.passed is None else msgspec.structs.replace(answer, passed=None)
+    if invocation.accepts_last and answer.passed is not None:
+        return answer
+    passed: object = invocation.check(answer)
+    if not isinstance(passed, bool):
+        # A coroutine would count as True, and a forgotten return as False.
+        hint = ""
+        if inspect.iscoroutine(passed):
+            passed.close()
+            hint = "; check must be a plain function"
+        raise InvalidRequest(
+            f"a check must return True or False, got {type(passed).__name__:.80}{hint}",
+            field="check",
+        )
+    return msgspec.structs.replace(answer, passed=passed)

@@ -13,7 +13,7 @@ from typing import Any, TypedDict, Unpack
 
 import msgspec
 
-from holdfast.engine.effects.invocations import admitted_fallback
+from holdfast.engine.effects.invocations import OnExhausted, admitted_fallback
 from holdfast.engine.execution.context import Context
 from holdfast.errors import CallFailed, InvalidArguments, InvalidRequest, TurnsSpent
 from holdfast.graph import Graph
@@ -52,6 +52,7 @@ class QuestionOptions(TypedDict, total=False):
 
     tool_choice: str | None
     check: Callable[[Answer], bool] | None
+    on_exhausted: OnExhausted
     share: bool | Duration
     stream: bool
     retry: Retry | None

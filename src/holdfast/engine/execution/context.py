@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from holdfast.engine.effects.begun_requests import BegunRequests, tracked
 from holdfast.engine.effects.call_host import CallRequest
 from holdfast.engine.effects.call_options import (
     NO_OPTIONS,
@@ -15,7 +16,13 @@ from holdfast.engine.effects.call_options import (
     check_arguments,
 )
 from holdfast.engine.effects.calls import Calls
-from holdfast.engine.effects.invocations import Invocation, admitted_fallback, invoke_models
+from holdfast.engine.effects.invocations import (
+    Invocation,
+    OnExhausted,
+    accepts_last,
+    admitted_fallback,
+    invoke_models,
+)
 from holdfast.engine.execution.visit import Visit
 from holdfast.engine.execution.visit_calls import VisitCalls
 from holdfast.engine.execution.visit_children import VisitChildren
@@ -48,6 +55,7 @@ class Context:
     def __init__(self, visit: Visit, blocking: Callable[[Context, Visit], object]) -> None:
         self._visit = visit
         self._blocking = blocking
+        self._requests = visit.requests
         self._waits = VisitWaits(visit)
         self._children = VisitChildren(visit, self._waits)
         self._call_host = VisitCalls(visit, self._waits)
@@ -106,6 +114,7 @@ class Context:
     # --- calls ------------------------------------------------------------------------------------
 
     # Positional only, so that a function may have parameters of these names, too.
+    @tracked
     async def call(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call a function with side effects, and record its result in the journal.
 
@@ -151,7 +160,7 @@ class Context:
             heartbeat=heartbeat,
             record=record,
         )
-        return Caller(self._call, options)
+        return Caller(self._call, options, self._requests)
 
     def heartbeat(self) -> None:
         """Report that the call that runs now makes progress; see `with_options`."""
@@ -181,6 +190,7 @@ class Context:
         )
         return self._calls.call(self._calls.next_id(tool.name, options.key), asked)
 
+    @tracked
     async def model(
         self,
         name: str,
@@ -191,6 +201,7 @@ class Context:
         tool_choice: str | None = None,
         check: Callable[[Answer], bool] | None = None,
         fallback: str | Sequence[str] = (),
+        on_exhausted: OnExhausted = "fail",
         share: bool | Duration = False,
         stream: bool = False,
         key: str | None = None,
@@ -212,11 +223,12 @@ class Context:
         ``messages`` is a text, or a list of ``{"role": …, "content": …}``. With a type as
         ``output``, the answer's ``value`` is of that type. ``check`` gets the answer. If it returns
         False, if the answer does not fit ``output``, or if the model cannot answer, the next model
-        of ``fallback`` is asked. With ``share``, all runs of the tenant with the same request get
-        one answer, for a day or for the given time. With ``stream``, `RunHandle.tokens` yields the
-        text as it arrives. ``record`` says whether the history shows the prompt; see `Recording`.
-        ``extra`` has parameters that only the service knows; their names must
-        differ from those of the options here.
+        of ``fallback`` is asked. If no answer passed the check, ``on_exhausted="accept"`` returns
+        the last one, and its ``passed`` is False. With ``share``, all runs of the tenant with the
+        same request get one answer, for a day or for the given time. With ``stream``,
+        `RunHandle.tokens` yields the text as it arrives. ``record`` says whether the history shows
+        the prompt; see `Recording`. ``extra`` has parameters that only the service knows; their
+        names must differ from those of the options here.
 
         Raises:
             UnknownModel: the graph does not declare a model of this name.
@@ -231,6 +243,7 @@ class Context:
             tool_choice=tool_choice,
             output=output,
             check=check,
+            accepts_last=accepts_last(on_exhausted, check),
             params={
                 "max_tokens": max_tokens,
                 "temperature": temperature,
@@ -251,6 +264,7 @@ class Context:
 
     # --- waiting ----------------------------------------------------------------------------------
 
+    @tracked
     async def wait(self, condition: SignalName, *, max_wait: Duration | None = None) -> Any:
         """Return the payload of the next signal of that name; pause the run until it arrives.
 
@@ -274,6 +288,7 @@ class Context:
             raise WaitTimedOut(f"no signal {name!r} came in time")
         return answer.payload
 
+    @tracked
     async def sleep(self, duration: Duration) -> None:
         """Return after that time. A long sleep pauses the run; the worker sits out a short one.
 
@@ -295,6 +310,7 @@ class Context:
 
     # --- children ---------------------------------------------------------------------------------
 
+    @tracked
     async def start(
         self,
         graph: Program,
@@ -324,7 +340,7 @@ class Context:
             raise InvalidRequest(f"graph must be a Graph, got {graph!r:.80}", field="graph")
         number, strand = self._children.next_number(), visit.strand
         if number in strand.children:
-            return Child(self, strand.children[number], graph)
+            return Child(self, strand.children[number], graph, self._requests)
         graph.check()
         wanted = ChildRequest(
             graph=graph,
@@ -336,8 +352,9 @@ class Context:
             labels=validated_labels(labels, pool=pool),
             budget=validated_budget(budget),
         )
-        return Child(self, await self._children.start(wanted), graph)
+        return Child(self, await self._children.start(wanted), graph, self._requests)
 
+    @tracked
     async def run(
         self,
         graph: Program,
@@ -358,8 +375,9 @@ class Context:
         Raises:
             InvalidName: the id is not a valid name.
         """
-        return Child(self, validated_name(id, "id"), graph)
+        return Child(self, validated_name(id, "id"), graph, self._requests)
 
+    @tracked
     async def result_of(self, child: Child) -> Any:
         """Return a child's result; see `Child.result`."""
         return result_of(child.id, await self._children.wait_for(child.id), child.graph)
@@ -374,13 +392,17 @@ def _share_ms(share: bool | Duration) -> int | None:
 class Child:
     """A run that a node started."""
 
-    def __init__(self, context: Context, id: str, graph: Program | None) -> None:
+    def __init__(
+        self, context: Context, id: str, graph: Program | None, requests: BegunRequests
+    ) -> None:
         self._context = context
+        self._requests = requests
         self.graph = graph
         """The graph of the run; None if it is unknown."""
         self.id = id
         """The id of the run."""
 
+    @tracked
     async def result(self) -> Any:
         """Return the final state of the child; pause this run until the child has ended.
 

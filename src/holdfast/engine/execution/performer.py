@@ -18,6 +18,7 @@ from holdfast.clock import Clock
 from holdfast.engine.execution.blocking_context import BlockingContext, context_of
 from holdfast.engine.execution.journal_session import JournalConflict
 from holdfast.engine.execution.node_threads import NodeThreads
+from holdfast.engine.execution.unreturned_changes import warn_of_unreturned_changes
 from holdfast.engine.execution.visit import Paused, Visit, VisitClosed
 from holdfast.engine.execution.visit_resources import await_worker_with
 from holdfast.engine.kernel.kernel import ClaimLost
@@ -113,6 +114,15 @@ async def _run_node(effect: Effect, program: Program, execution: Execution, visi
         state = await visit.run_in_thread(program.enter, execution, visit.branch)
     value = await _call_with_timeout(node, state, visit, visit.external.threads)
     visit.raise_if_paused()
+    warn_of_unreturned_changes(
+        program,
+        execution,
+        visit.branch,
+        node=effect.node,
+        state=state,
+        returned=value,
+        bytes_held=visit.claimed.journal.memory.bytes,
+    )
     if visit.claimed.journal.memory.bytes <= LARGE_BYTES and _is_light(value):
         return program.delta(execution, visit.branch, value)
     await visit.check_result_size(value)
@@ -195,7 +205,7 @@ def _is_light(value: Any) -> bool:
 async def _call_with_timeout(node: Node, state: Any, visit: Visit, threads: NodeThreads) -> Any:
     if node.timeout_ms is None:
         return await _call_and_drain(node, state, visit, threads)
-    timeout = asyncio.timeout(node.timeout_ms / 1000)
+    timeout = visit.timeout = asyncio.timeout(node.timeout_ms / 1000)
     try:
         async with timeout:
             value = await _call_and_drain(node, state, visit, threads)
@@ -208,13 +218,18 @@ async def _call_with_timeout(node: Node, state: Any, visit: Visit, threads: Node
 
 
 async def _call_and_drain(node: Node, state: Any, visit: Visit, threads: NodeThreads) -> Any:
-    """Run a node, and wait for the calls that it began and did not await."""
+    """Run a node, and wait for the calls that it began and did not await.
+
+    Raises:
+        NotAwaited: the node did not await something else that it asked of its context.
+    """
     try:
         value = await _call(node, state, visit, threads)
     except Exception:
         await visit.wait_for_other_calls()  # the next attempt needs their records
         raise
     await visit.wait_for_other_calls()
+    await visit.requests.check_finished(f"node {node.name!r:.80}")
     return value
 
 

@@ -7,16 +7,19 @@ that were answered before then return at once, from the journal.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NoReturn, TypeVar
 
+from holdfast.engine.effects.begun_requests import BegunRequests
 from holdfast.engine.effects.call_ids import CallIds
 from holdfast.engine.execution.claimed_run import ClaimedRun
 from holdfast.engine.execution.external_effects import ExternalEffects
 from holdfast.engine.execution.journal_session import JournalConflict
+from holdfast.engine.execution.outer_timeouts import outer_timeout
 from holdfast.engine.kernel.kernel import ClaimLost
-from holdfast.errors import NotPausable, ResultTooLarge
+from holdfast.errors import NotPausable, ResultTooLarge, WaitInsideTimeout
 from holdfast.graph.mismatch import TooLarge
 from holdfast.model.event import Event
 from holdfast.model.execution import Strand
@@ -61,12 +64,15 @@ class Visit:
         self.branch = effect.branch
         self.visit = self._strand_of(claimed, effect.branch).visit
         self.call_ids = CallIds()
+        self.requests = BegunRequests(self.call_ids)
         self.hold_ms = hold_ms
         """A sleep up to this long is waited for in the worker; for a longer one the run pauses."""
         self.may_wait = effect.pausable != "no"
         """Whether the run may pause while the node waits."""
         self.max_pause_ms = effect.max_pause_ms
         """After how long a wait of the node goes stale; None where it never does."""
+        self.timeout: asyncio.Timeout | None = None
+        """The timeout of the node itself, while it runs."""
         self._began_ms = claimed.now_ms()
         self._pending: dict[str, Wait] = {}
         self._stale = False
@@ -110,6 +116,7 @@ class Visit:
     def close(self) -> None:
         """Refuse all further requests: the node has ended, though its thread may go on."""
         self._closed = True
+        self.requests.close()
 
     def check_open(self) -> None:
         """Check that the node still runs.
@@ -177,6 +184,22 @@ class Visit:
             raise self._refusal
         self._pending[wait.key] = wait
         raise Paused
+
+    def check_outer_timeout(self) -> None:
+        """Check that no timeout of the node's code is around a wait, which it could not end.
+
+        Raises:
+            WaitInsideTimeout: there is one. The node cannot swallow this error.
+        """
+        if self.call_ids.is_in_call():
+            return  # calls have timeouts of their own, which end what a tool does
+        around = outer_timeout(self.call_ids.task, self.timeout)
+        if around is not None:
+            self._refusal = WaitInsideTimeout(
+                f"node {self.node!r:.80} waits inside of {around}, which would be lost when the "
+                "run pauses: pass the time as max_wait=… to ctx.wait or ctx.wait_any instead"
+            )
+            raise self._refusal
 
     def pause_as_stale(self) -> NoReturn:
         """End the node because one of its waits went stale."""

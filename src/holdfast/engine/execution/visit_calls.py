@@ -37,6 +37,7 @@ class VisitCalls:
         self.branch = visit.branch
         self.visit = visit.visit
         self.call_ids = visit.call_ids
+        self.requests = visit.requests
         self.run = visit.claimed.head.key
         self.limits = visit.claimed.kernel.limits
         self.waits = waits

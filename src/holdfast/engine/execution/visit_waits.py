@@ -10,7 +10,7 @@ from holdfast.engine.execution.visit import Visit
 from holdfast.errors import NotPausable, WaitBeyondExpiry
 from holdfast.model.event import SignalTaken, TimerFired
 from holdfast.model.signals import Pending, Signal, TakeSignal, TimeOut, WaitStale, resolved_wait
-from holdfast.model.wait import SignalWait, TimerWait, Wait, WaitKind
+from holdfast.model.wait import ResolutionWait, SignalWait, TimerWait, Wait, WaitKind
 from holdfast.records.head import Head
 
 __all__ = ["VisitWaits"]
@@ -37,11 +37,14 @@ class VisitWaits:
         Raises:
             WaitBeyondExpiry: the wait would last longer than the run.
             NotPausable: the node was declared with ``pausable="no"``.
+            WaitInsideTimeout: the node's code has a timeout around the wait.
         """
         visit, key = self._visit, kind.key(number)
         head = visit.claimed.head
         if not visit.may_wait:
             raise NotPausable(f"node {visit.node!r} has pausable='no', and so may not wait")
+        if not isinstance(kind, ResolutionWait):
+            visit.check_outer_timeout()
         for wait in visit.claimed.known_waits(visit.branch):
             if (wait.visit, wait.key) == (visit.visit, key):
                 return wait

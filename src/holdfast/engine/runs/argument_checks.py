@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar, get_args
 
 from msgspec import UNSET
 
@@ -19,6 +21,7 @@ from holdfast.records.run_filter import RunFilter
 __all__ = [
     "LIMIT_MAX",
     "positive_ms",
+    "takes_run_filter",
     "validated_age_ms",
     "validated_budget",
     "validated_bulk_filter",
@@ -33,6 +36,9 @@ __all__ = [
     "validated_resolution",
     "validated_user",
 ]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 LIMIT_MAX = 1_000
 """The largest page of a list or a history."""
@@ -133,6 +139,24 @@ def validated_on_busy(on_busy: OnBusy | None, session: str | None) -> OnBusy:
     return on_busy
 
 
+def takes_run_filter(method: Callable[P, T]) -> Callable[P, T]:
+    """Let a method that takes a RunFilter say so where it gets a field of one instead."""
+    fields = frozenset(RunFilter.__struct_fields__)
+
+    @functools.wraps(method)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+        for field in kwargs:
+            if field in fields:
+                raise InvalidQuery(
+                    f"{method.__name__}() takes a filter, not {field}=…: pass "
+                    f"RunFilter({field}=…) as its first argument",
+                    field=field,
+                )
+        return method(*args, **kwargs)
+
+    return checked
+
+
 def validated_filter(run_filter: RunFilter | None) -> RunFilter:
     """Return the filter of a list; None means all runs.
 
@@ -141,7 +165,9 @@ def validated_filter(run_filter: RunFilter | None) -> RunFilter:
     """
     if run_filter is not None and not isinstance(run_filter, RunFilter):
         raise InvalidQuery(
-            f"run_filter must be a RunFilter, got {run_filter!r:.80}", field="run_filter"
+            f'run_filter must be a RunFilter, such as RunFilter(status="failed"), got '
+            f"{run_filter!r:.80}",
+            field="run_filter",
         )
     return run_filter or RunFilter()
 

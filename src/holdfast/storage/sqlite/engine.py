@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
 from itertools import groupby
 from typing import Any, TypeAlias
 
 import msgspec
 
 from holdfast.clock import Clock, SystemClock
-from holdfast.errors import StoreError, StoreReplaced
+from holdfast.errors import StoreClosed, StoreError, StoreReplaced, Throttled
 from holdfast.storage.layout import LAYOUT, Layout
 from holdfast.storage.operations import (
     ChangePage,
@@ -70,7 +73,10 @@ class SqliteEngine:
         max_bytes: int | None = None,
         make: bool = True,
     ) -> None:
-        """Open or create the file. This may wait for other processes, for 30 seconds at most.
+        """Open or create the file, for which other processes may keep it locked for 30 seconds.
+
+        In a coroutine, a locked file does not block the event loop: a thread opens it, and
+        operations wait for that. They raise the errors below, and `Throttled` if it stays locked.
 
         ``changes`` turns the change feed on or off for all users of the file; None leaves it
         unchanged. This process does not let the file grow over ``max_bytes``. With ``make=False``
@@ -81,18 +87,40 @@ class SqliteEngine:
             StoreReplaced: other processes replaced the file each time it was opened.
         """
         self._clock = clock or SystemClock()
+        self._layout = layout
         self._readers: list[SqliteReader] = []
+        self._open = partial(self._open_file, path, changes=changes, max_bytes=max_bytes, make=make)
+        self._opening: Future[None] | None = None
+        self._closed = False
+        if not _is_in_event_loop():
+            self._open(busy_ms=None)
+            return
+        try:
+            self._open(busy_ms=0)
+        except Throttled:
+            self._open_in_thread()
+
+    def _open_file(
+        self,
+        path: str,
+        *,
+        busy_ms: int | None,
+        changes: bool | None,
+        max_bytes: int | None,
+        make: bool,
+    ) -> None:
         for attempt in range(1, _OPEN_ATTEMPTS_MAX + 1):
             try:
                 self._writer = SqliteWriter(
                     path,
-                    layout=layout,
+                    layout=self._layout,
                     clock=self._clock,
                     changes=changes,
                     max_bytes=max_bytes,
                     make=make,
+                    busy_ms=busy_ms,
                 )
-                self._open_readers(path)
+                self._open_readers(path, busy_ms)
                 break
             except StoreReplaced:  # another process is restoring it
                 if attempt == _OPEN_ATTEMPTS_MAX:
@@ -109,10 +137,37 @@ class SqliteEngine:
                 "reader", [_make_read_runner(reader, guard) for reader in self._readers]
             )
 
-    def _open_readers(self, path: str) -> None:
+    def _open_in_thread(self) -> Future[None]:
+        """Open the file in a thread, and return the future of that."""
+        opening: Future[None] = Future()
+
+        def run() -> None:
+            try:
+                self._open(busy_ms=None)
+            except BaseException as error:
+                opening.set_exception(error)
+            else:
+                self._opening = None
+                opening.set_result(None)
+
+        self._opening = opening  # before the thread sets it to None
+        threading.Thread(target=run, name="holdfast-opening", daemon=True).start()
+        return opening
+
+    async def _wait_until_open(self) -> None:
+        """Wait for the thread that opens the file; begin again if an earlier one failed."""
+        opening = self._opening
+        if self._closed:
+            raise StoreClosed
+        if opening is not None and opening.done():
+            opening = self._open_in_thread()
+        if opening is not None:
+            await asyncio.shield(asyncio.wrap_future(opening))
+
+    def _open_readers(self, path: str, busy_ms: int | None) -> None:
         try:
             while path != MEMORY and len(self._readers) < _READERS:
-                self._readers.append(SqliteReader(schema.open_for_reading(path), path))
+                self._readers.append(SqliteReader(schema.open_for_reading(path, busy_ms), path))
             if self._writer.guard is not None:
                 self._writer.guard.check()
         except BaseException:
@@ -121,19 +176,26 @@ class SqliteEngine:
 
     @property
     def layout(self) -> Layout:
-        return self._writer.layout
+        return self._layout
 
     @property
     def poll_seconds(self) -> float:
         return 0.15  # reads of a file cost nothing
 
     def perform(self, operation: Operation) -> Awaitable[Reply]:
+        if self._opening is not None:
+            return self._perform_when_open(operation)
         if isinstance(operation, WriteItems) and len(operation.writes) > _COMMIT_WRITES_MAX:
             return self._write_in_parts(operation.writes)
         threads = self._writer_threads if _is_write(operation) else self._reader_threads
         return threads.submit(operation)
 
+    async def _perform_when_open(self, operation: Operation) -> Reply:
+        await self._wait_until_open()
+        return await self.perform(operation)
+
     async def read_changes(self, after: str | None, limit: int) -> ChangePage:
+        await self._wait_until_open()
         return _unwrap(await self._reader_threads.submit(_ReadChangesJob(after, limit)))
 
     async def sweep(self) -> int:
@@ -141,6 +203,7 @@ class SqliteEngine:
 
         The engine also does this in the background.
         """
+        await self._wait_until_open()
         return _unwrap(await self._writer_threads.submit(_SweepJob()))
 
     async def create(self) -> None:
@@ -160,6 +223,10 @@ class SqliteEngine:
         return Reply(units=sum_units(reply.units for reply in replies), error=next(errors, None))
 
     def _close_blocking(self) -> None:
+        self._closed = True
+        opening = self._opening
+        if opening is not None and opening.exception() is not None:
+            return  # it was never open
         self._reader_threads.close()
         self._writer_threads.close()
         self._close_files()
@@ -196,6 +263,14 @@ class SqliteEngine:
             swept = self._run_single(_SweepJob()).value or 0
             self._sweep_due = now if swept == SWEEP_ITEMS_MAX else now + _SWEEP_SECONDS
         return max(self._sweep_due - now, 0)
+
+
+def _is_in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _is_write(job: _Job) -> bool:

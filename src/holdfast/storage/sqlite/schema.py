@@ -128,8 +128,11 @@ def open_for_writing(
     guard: FileGuard | None,
     changes: bool | None,
     max_bytes: int | None,
+    busy_ms: int | None = None,
 ) -> sqlite3.Connection:
     """Return a connection that writes durably to a file of this layout.
+
+    While it is opened, other processes may keep the file locked for ``busy_ms``.
 
     It writes only if the schema or the feed must change, and only after `FileGuard.watch_log`.
 
@@ -140,7 +143,7 @@ def open_for_writing(
         StoreReplaced: the file was replaced meanwhile.
         StoreUnavailable, StoreUnusable: the file cannot be opened.
     """
-    with connect(path) as connection:
+    with connect(path, busy_ms) as connection:
         # First of all: do not touch a file of another program, or one that was tampered with.
         checked = check_schema(connection, path, layout, guard)
         if guard is not None:
@@ -163,22 +166,26 @@ def open_for_writing(
         if changes is not None and changes is not _is_feed_on(connection):
             with _transaction(connection, guard):
                 _switch_feed(connection, changes)
+        connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
         return connection
 
 
-def open_for_reading(path: str) -> sqlite3.Connection:
+def open_for_reading(path: str, busy_ms: int | None = None) -> sqlite3.Connection:
     """Return a read-only connection to a file that this process has open for writing.
+
+    While it is opened, other processes may keep the file locked for ``busy_ms``.
 
     Raises:
         StoreUnavailable, StoreUnusable: the file cannot be opened.
     """
-    with connect(path) as connection:
+    with connect(path, busy_ms) as connection:
         connection.execute("PRAGMA query_only = ON")
+        connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
         return connection
 
 
 @contextmanager
-def connect(path: str) -> Generator[sqlite3.Connection]:
+def connect(path: str, busy_ms: int | None = None) -> Generator[sqlite3.Connection]:
     """Open a file. If the body fails, close it and raise SQLite's errors as errors of Holdfast.
 
     The file is not trusted: its schema cannot call functions.
@@ -189,7 +196,7 @@ def connect(path: str) -> Generator[sqlite3.Connection]:
     connection: sqlite3.Connection | None = None
     try:
         with CONNECT_LOCK:
-            connection = _connect_sqlite(path)
+            connection = _connect_sqlite(path, BUSY_MS if busy_ms is None else busy_ms)
         for limit, value in _LIMITS.items():
             connection.setlimit(limit, value)
         connection.execute("PRAGMA trusted_schema = OFF")
@@ -204,14 +211,14 @@ def connect(path: str) -> Generator[sqlite3.Connection]:
         raise
 
 
-def _connect_sqlite(path: str) -> sqlite3.Connection:
+def _connect_sqlite(path: str, busy_ms: int) -> sqlite3.Connection:
     """Connect to an existing file. SQLite must not create one if ours was deleted."""
     name = path
     if path != MEMORY:
         name = f"file://{quote_from_bytes(os.fsencode(os.path.abspath(path)))}?mode=rw"
     return sqlite3.connect(
         name,
-        timeout=BUSY_MS / 1000,
+        timeout=busy_ms / 1000,
         isolation_level=None,
         check_same_thread=False,
         uri=path != MEMORY,

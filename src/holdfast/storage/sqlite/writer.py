@@ -81,7 +81,9 @@ class SqliteWriter:
         changes: bool | None = None,
         max_bytes: int | None = None,
         make: bool = True,
+        busy_ms: int | None = None,
     ) -> None:
+        """Open or create the file; other processes may keep it locked for ``busy_ms``."""
         self.path = path
         self.layout = layout
         self._clock = clock
@@ -91,7 +93,12 @@ class SqliteWriter:
             self.guard = FileGuard(path)
         try:
             self.connection = schema.open_for_writing(
-                path, layout, guard=self.guard, changes=changes, max_bytes=max_bytes
+                path,
+                layout,
+                guard=self.guard,
+                changes=changes,
+                max_bytes=max_bytes,
+                busy_ms=busy_ms,
             )
         except BaseException as error:
             if self.guard is not None:
