@@ -52,7 +52,7 @@ async def test_a_worker_that_leaves_lets_branches_run_to_their_next_boundary(
     await leaving
     assert counts == {"early": 3}
     row = await second.run("r").get()
-    assert (row.status, row.owner, row.node) == ("running", None, "later x3")
+    assert (row.status, row.owner, row.node) == ("ready", None, "later x3")
     async with either.worker(second, graph):
         assert (await second.run("r", graph=graph).result(timeout=60))["log"] == [0, 1, 2]
     assert counts == {"early": 3, "later": 3}

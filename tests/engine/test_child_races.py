@@ -101,7 +101,9 @@ async def check(hf: Holdfast) -> None:
     """No child goes on, none is there twice, and nothing is left to be done."""
     page = await hf.list()
     assert [entry.id for entry in page.runs if entry.id != PARENT] in (["child"], [])
-    assert [entry.status for entry in page.runs if entry.status in ("running", "waiting")] == []
+    assert [
+        entry.status for entry in page.runs if entry.status in ("ready", "running", "waiting")
+    ] == []
     for entry in page.runs:
         assert (await hf.run(entry.id).get()).due_at is None
 

@@ -433,7 +433,7 @@ async def test_a_run_that_cannot_be_resumed_is_quarantined_and_can_be_retried(
         await either.quiet(worker)
         for failures in (1, 2):
             row = await run.get()
-            assert (row.status, row.reason) == ("running", "resume_failed")
+            assert (row.status, row.reason) == ("waiting", "resume_failed")
             assert row.resume_failures == failures
             await either.move(2**failures - 0.001, worker)
             assert worker.counts["claimed"] == failures
