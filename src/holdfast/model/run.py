@@ -142,6 +142,11 @@ class AmbiguousCall(msgspec.Struct, frozen=True, kw_only=True):
     arguments: Any = None
     """The redacted arguments of the call by name; None if the list does not have them."""
 
+    def __repr__(self) -> str:
+        # Without the arguments: a repr goes into logs.
+        shown = [name for name in self.__struct_fields__ if name != "arguments"]
+        return f"AmbiguousCall({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
+
 
 class SessionQueueEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A run in a session queue."""

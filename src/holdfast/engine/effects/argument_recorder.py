@@ -25,6 +25,7 @@ from holdfast.model.arguments import (
 )
 from holdfast.model.invocation import Request
 from holdfast.records.codec import encode
+from holdfast.records.keys import RunKey
 
 __all__ = ["ArgumentRecorder", "Redact", "named_arguments", "prompt_arguments"]
 
@@ -66,7 +67,7 @@ class ArgumentRecorder:
         *,
         call: str,
         after: str = "",
-        log_name: str,
+        run: RunKey,
     ) -> Recorded | None:
         """Return the arguments of a call as its record holds them; None if it holds none."""
         if recording == "none":
@@ -90,7 +91,7 @@ class ArgumentRecorder:
         except Exception as error:
             # Without the error's message, which may have an argument in it.
             message = "%s: redact raised %s for call %s; its arguments are not recorded"
-            _log.warning(message, log_name, type(error).__name__, call)
+            _log.warning(message, run.log_name, type(error).__name__, call)
             return NOT_REDACTED
 
 

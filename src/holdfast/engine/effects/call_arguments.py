@@ -34,9 +34,7 @@ class CallArguments:
             prompt = self._conversations.prompt_of(request.prompt.messages)
             self._prompts[call] = prompt
             after, shown = prompt.after, prompt_arguments(request.prompt, prompt.new)
-        recorded = recorder.recorded(
-            recording, shown, call=call, after=after, log_name=self._host.run.log_name
-        )
+        recorded = recorder.recorded(recording, shown, call=call, after=after, run=self._host.run)
         if recorded is not None:
             self._recorded[call] = recorded
 

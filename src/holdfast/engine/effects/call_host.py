@@ -69,7 +69,7 @@ class RecordsArguments(Protocol):
         *,
         call: str,
         after: str = "",
-        log_name: str,
+        run: RunKey,
     ) -> Recorded | None:
         """Return the arguments of a call as its record holds them; None if it holds none."""
         ...
