@@ -11,13 +11,17 @@ A stored wait has no field for its kind, because the names in it tell the kind. 
 names that begin with ``%``. Kinds that only the engine uses have names of the form
 ``%<tag>.<subject>``, either as the signal that answers the wait or as the wait's key. `wait_kind`
 reads these names, so it also reads every wait that earlier releases stored.
+
+A node may wait for the first of several conditions. Each condition is a wait of its own, and their
+keys name the group: ``%any.<digest>.<number>/<index>``. They have one deadline, and one answer,
+stored under the key of the group, ends all of them: see `answer_key`.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from typing import ClassVar
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -35,6 +39,9 @@ __all__ = [
     "UnknownWait",
     "Wait",
     "WaitKind",
+    "answer_key",
+    "group_digest",
+    "group_key",
     "pause_reason",
     "signal_kind",
     "wait_kind",
@@ -44,6 +51,7 @@ __all__ = [
 _KEY_BYTES_MAX = 100
 _ABOUT_BYTES_MAX = 200
 _RESERVED = "%"
+_GROUP = f"{_RESERVED}any."
 
 
 class WaitKind(msgspec.Struct, frozen=True):
@@ -210,7 +218,25 @@ def wait_kind(key: str, signal: str | None) -> WaitKind:
     """Return the kind of a stored wait."""
     if signal is not None:
         return signal_kind(signal)
-    return _reserved_kind(key) if key.startswith(_RESERVED) else TimerWait()
+    if key.startswith(_RESERVED) and not key.startswith(_GROUP):
+        return _reserved_kind(key)
+    return TimerWait()
+
+
+def group_digest(kinds: Sequence[WaitKind]) -> str:
+    """Return what tells a group of waits from other groups of its visit: what it waits for."""
+    names = "\0".join(kind.signal or "" for kind in kinds)
+    return hashlib.blake2b(names.encode(), digest_size=8).hexdigest()
+
+
+def group_key(digest: str, number: int) -> str:
+    """Return the key of a group; ``number`` counts the visit's groups of that digest."""
+    return f"{_GROUP}{digest}.{number}"
+
+
+def answer_key(key: str) -> str:
+    """Return the key of the answer that ends a wait: that of its group, or its own."""
+    return key.partition("/")[0] if key.startswith(_GROUP) else key
 
 
 def signal_kind(name: str) -> WaitKind:
@@ -241,8 +267,10 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     """When a sleep ends, a recheck is due, or a wait for a signal times out."""
     stale_ms: int | None = None
     """When an answer would come too late for the run's state."""
-    about: str = ""
-    """Details for people."""
+    text: str = msgspec.field(default="", name="about")
+    """What the engine says about it, for people."""
+    packed_about: bytes | msgspec.UnsetType = msgspec.UNSET
+    """What the node said about it, packed."""
 
     @classmethod
     def of(
@@ -251,23 +279,32 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
         *,
         visit: int,
         branch: str,
-        number: int = 1,
+        key: str | None = None,
         since_ms: int,
         deadline_ms: int | None = None,
         stale_ms: int | None = None,
         about: str = "",
+        packed_about: bytes | msgspec.UnsetType = msgspec.UNSET,
     ) -> Wait:
         """Return a wait of that kind; ``about`` is cut to what a row has room for."""
         return cls(
             visit=visit,
-            key=kind.key(number),
+            key=kind.key() if key is None else key,
             branch=branch,
             signal=kind.signal,
             since_ms=since_ms,
             deadline_ms=deadline_ms,
             stale_ms=stale_ms,
-            about=about.encode()[:_ABOUT_BYTES_MAX].decode(errors="ignore"),
+            text=about.encode()[:_ABOUT_BYTES_MAX].decode(errors="ignore"),
+            packed_about=packed_about,
         )
+
+    @property
+    def about(self) -> Any:
+        """What the node said about it with ``about=``; otherwise details for people, as text."""
+        if self.packed_about is msgspec.UNSET:
+            return self.text
+        return msgspec.msgpack.decode(self.packed_about)
 
     @property
     def kind(self) -> WaitKind:
@@ -289,7 +326,7 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def description(self) -> str:
         """What has to happen before it ends, for people."""
-        return self.kind.description(self.about)
+        return self.kind.description(self.text)
 
 
 def pause_reason(waits: Iterable[Wait]) -> str:
