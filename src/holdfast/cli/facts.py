@@ -45,12 +45,15 @@ def run_lines(runs: Sequence[RunEntry], damaged: Sequence[str] = ()) -> Iterable
     """Return runs as lines of a table; then the ids of runs with unreadable rows."""
     if not runs and not damaged:
         return ()
-    rows = [("STARTED", "STATUS", "GRAPH", "ID", "LABELS")]
+    rows = [("STARTED", "STATUS", "GRAPH", "ID", "LABELS", "ABOUT")]
     for entry in runs:
         labels = " ".join(f"{name}={value}" for name, value in entry.labels.items())
         graph = f"{entry.graph} v{entry.version}"
-        rows.append((utc(entry.created_at), entry.status, graph, entry.id, labels))
-    rows += [("?", "damaged", "?", id, "") for id in damaged]
+        about = _shortened(" ".join(map(compact, entry.about)))
+        rows.append((utc(entry.created_at), entry.status, graph, entry.id, labels, about))
+    rows += [("?", "damaged", "?", id, "", "") for id in damaged]
+    if not any(entry.about for entry in runs):
+        return columns([row[:-1] for row in rows])
     return columns(rows)
 
 
@@ -70,11 +73,14 @@ def row_of(row: Run) -> dict[str, Any]:
     shown = _readable_fields(msgspec.structs.asdict(row))
     return {
         **shown,
-        "waits": [
-            {"kind": wait.kind.tag, **_readable_fields(msgspec.structs.asdict(wait))}
-            for wait in row.waits
-        ],
+        "waits": [_wait_fields(wait) for wait in row.waits],
     }
+
+
+def _wait_fields(wait: Wait) -> dict[str, Any]:
+    fields = {"kind": wait.kind.tag, **_readable_fields(msgspec.structs.asdict(wait))}
+    del fields["text"], fields["packed_about"]
+    return {**fields, "about": wait.about}
 
 
 def facts_of(row: Run) -> Iterator[tuple[str, str]]:
@@ -127,7 +133,7 @@ def money_facts(row: Run) -> Iterator[tuple[str, str]]:
 
 def budget_needs(row: Run) -> list[str]:
     """Return what a run that waits for a larger budget lacks."""
-    return [wait.about for wait in row.waits if isinstance(wait.kind, BudgetWait)]
+    return [wait.text for wait in row.waits if isinstance(wait.kind, BudgetWait)]
 
 
 def _limits(limits: BudgetLimits) -> Iterator[str]:
@@ -151,6 +157,8 @@ def _wait_text(wait: Wait) -> str:
         told += f", {word} {utc_of_ms(wait.deadline_ms)}"
     if wait.stale_ms is not None:
         told += f", stale at {utc_of_ms(wait.stale_ms)}"
+    if wait.packed_about is not msgspec.UNSET:
+        told += f", about {compact(wait.about)}"
     return told
 
 
@@ -173,9 +181,11 @@ def _event(entry: HistoryEntry) -> tuple[str, str, str, str]:
         for name, value in details.items()
         if _says_something(name, value)
     )
-    if len(told) > _DETAILS_MAX:
-        told = told[: _DETAILS_MAX - 1] + "…"
-    return utc(entry.at), entry.kind, entry.node or "", told
+    return utc(entry.at), entry.kind, entry.node or "", _shortened(told)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _DETAILS_MAX else text[: _DETAILS_MAX - 1] + "…"
 
 
 def _says_something(name: str, value: Any) -> bool:

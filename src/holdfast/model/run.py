@@ -46,6 +46,9 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str]
     created_at: datetime
     session: str | None = None
+    about: tuple[Any, ...] = ()
+    """What the nodes of a waiting run said about their waits, with ``about=``; as much of it as has
+    room in a list."""
 
 
 class RunPage(msgspec.Struct, frozen=True):

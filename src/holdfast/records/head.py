@@ -21,6 +21,7 @@ __all__ = [
     "ATTRIBUTES",
     "ENDED",
     "OPEN",
+    "ROW_ABOUT_BYTES_MAX",
     "ROW_WAITS_MAX",
     "SCHEMA",
     "TROUBLED",
@@ -43,6 +44,8 @@ ENDED = frozenset({"finished", "failed", "cancelled", "expired", "quarantined", 
 """In these statuses only obligations have to be settled, and storage has to be freed."""
 ROW_WAITS_MAX = 8
 """The number of waits that fit into the row. If there are more, the journal has all of them."""
+ROW_ABOUT_BYTES_MAX = 2_048
+"""How much nodes may say about the waits in the row. If it is more, the journal has all of it."""
 TROUBLED = frozenset({"failed", "quarantined"})
 """Runs with these statuses have their own lists."""
 
@@ -173,6 +176,8 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     """The tokens that its calls used."""
     nanodollars: int = 0
     """What its calls cost, in nanodollars."""
+    listed_about: bytes = b""
+    """What lists show of its waits at its last pause, packed."""
 
     @property
     def seed(self) -> str:
@@ -268,6 +273,7 @@ def head_of(item: Mapping[str, Any]) -> Head:
             version=show.version,
             labels=show.labels,
             session=show.session,
+            listed_about=show.about,
             index_key=IndexKey(item["GSI1PK"], item["GSI1SK"]) if "GSI1PK" in item else None,
             owner=_decoded_attribute(item, "owner", str),
             needs_fence=_decoded_attribute(item, "torn", bool) or False,
@@ -293,6 +299,7 @@ class _Show(msgspec.Struct, frozen=True):
     version: int
     labels: dict[str, str] = {}
     session: str | None = None
+    about: bytes = b""
 
 
 # Attributes that are stored as the field of the same name, with their types.

@@ -19,6 +19,7 @@ from holdfast.records.head import (
     JournalExtent,
 )
 from holdfast.records.index_keys import IndexKey, list_index_key
+from holdfast.records.list_entry import listed_about, listed_attributes
 from holdfast.records.run_attributes import INBOX_COUNTERS, TEXT_CHARS_MAX, as_map, inbox_counters
 from holdfast.records.run_conditions import (
     cancel_known,
@@ -65,11 +66,14 @@ def pause_write(
     write find the run waiting, and wake it. So ``inbox``, the signals that the owner has not taken,
     is the exact content of the inbox.
     """
+    listed = msgspec.structs.replace(head, listed_about=listed_about(waits))
+    unlisted = listed.listed_about == head.listed_about
     write = _release_update(
         head,
         execution,
         {
             "status": "waiting",
+            **({} if unlisted else {"show": listed_attributes(listed)}),
             "waits": [as_map(wait) for wait in waits],
             "reason": reason,
             "retries_left": retries_left,

@@ -23,6 +23,7 @@ from holdfast.records.head import (
 )
 from holdfast.records.index_keys import IndexKey, list_index_key
 from holdfast.records.keys import RunKey
+from holdfast.records.list_entry import listed_attributes
 from holdfast.records.run_attributes import INBOX_COUNTERS, TEXT_CHARS_MAX, as_map, inbox_counters
 from holdfast.records.run_conditions import (
     at_index_key,
@@ -59,14 +60,10 @@ def create_write(head: Head, *, now_ms: int, token: str) -> Put:
         "SK": "HEAD",
         "GSI2PK": list_pk,
         "GSI2SK": list_sk,
-        "show": {"graph": head.graph, "version": head.version},
+        "show": listed_attributes(head),
     }
     if head.index_key is not None:
         item |= {"GSI1PK": head.index_key.pk, "GSI1SK": head.index_key.sk}
-    if head.labels:
-        item["show"]["labels"] = head.labels
-    if head.session is not None:
-        item["show"]["session"] = head.session
     for name in ATTRIBUTES:
         value = getattr(head, name)
         if value:

@@ -90,7 +90,10 @@ class VisitWaits:
             raise NotPausable(f"node {visit.node!r} has pausable='no', and so may not wait")
         for wait in visit.claimed.known_waits(visit.branch):
             if (wait.visit, wait.key) == (visit.visit, key):
-                return wait
+                if wait.packed_about == packed_about:
+                    return wait
+                # The row had no room for it, or the node has something else to say by now.
+                return msgspec.structs.replace(wait, packed_about=packed_about)
         now = visit.now_ms()
         deadline_ms = None if timeout_ms is None else now + timeout_ms
         if _outlasts(deadline_ms, head, now):

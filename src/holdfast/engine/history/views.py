@@ -11,9 +11,11 @@ from holdfast.errors import JournalDamaged
 from holdfast.model.event import Event
 from holdfast.model.run import HistoryEntry, Run, RunEntry, SessionQueueEntry
 from holdfast.model.spending import NANODOLLARS_PER_DOLLAR
+from holdfast.model.wait import with_group_about
 from holdfast.records.head import Head
 from holdfast.records.index_keys import listed_ms
 from holdfast.records.keys import RunKey
+from holdfast.records.list_entry import values_of
 from holdfast.records.times import utc_datetime
 
 __all__ = ["history_entry_of", "is_shown", "queue_entry_of", "run_entry_of", "run_of"]
@@ -50,7 +52,7 @@ def _build_run(head: Head, user: str | None) -> Run:
         user=user,
         node=head.node,
         reason=head.reason,
-        waits=head.waits if head.status == "waiting" and head.owner is None else (),
+        waits=with_group_about(head.waits) if head.is_paused else (),
         due_at=due_at,
         owner=head.owner,
         retries_left=head.retries_left,
@@ -86,6 +88,7 @@ def run_entry_of(item: Mapping[str, Any]) -> RunEntry:
         created_at = utc_datetime(listed_ms(item["GSI2SK"]))
         known: dict[str, Any] = {"labels": {}, **item["show"], "created_at": created_at}
         known |= {"status": item["status"], "id": run.id, "tenant": run.tenant}
+        known["about"] = values_of(known.get("about", b"") if item["status"] == "waiting" else b"")
         return msgspec.convert(known, RunEntry)
     except (KeyError, TypeError, ValueError, OverflowError, OSError) as error:
         raise JournalDamaged(f"the index entry of a run cannot be read: {error!r:.300}") from error
