@@ -77,6 +77,7 @@ async def test_a_run_that_goes_on_is_no_longer_listed_with_it(house: House, hf: 
         await run.result(timeout=60)
         (entry,) = (await hf.list()).runs
         assert (entry.status, entry.about) == ("finished", ())
+        assert (await item_of_head(hf, "doc-42"))["show"] == {"graph": "g", "version": 1}
 
 
 @pytest.mark.parametrize("about", ["text", 7, 0, False, [], {}, "", [ABOUT], "ä" * 500])

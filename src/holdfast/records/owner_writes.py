@@ -66,14 +66,11 @@ def pause_write(
     write find the run waiting, and wake it. So ``inbox``, the signals that the owner has not taken,
     is the exact content of the inbox.
     """
-    listed = msgspec.structs.replace(head, listed_about=listed_about(waits))
-    unlisted = listed.listed_about == head.listed_about
     write = _release_update(
         head,
         execution,
         {
             "status": "waiting",
-            **({} if unlisted else {"show": listed_attributes(listed)}),
             "waits": [as_map(wait) for wait in waits],
             "reason": reason,
             "retries_left": retries_left,
@@ -85,6 +82,7 @@ def pause_write(
         now_ms=now_ms,
         token=token,
         remove=(*INBOX_COUNTERS, "inbox_epoch"),
+        listed=listed_about(waits),
     )
     condition = AllOf(
         (*same_epoch_and_lifetime(head).conditions, no_unseen_signals(signals), Absent("cancel"))
@@ -309,7 +307,9 @@ def _release_update(
     now_ms: int,
     token: str,
     remove: tuple[str, ...] = (),
+    listed: bytes = b"",
 ) -> Update:
+    """Return the write of an owner that releases a run; lists show its waits as ``listed``."""
     updates: dict[str, Any] = {
         "epoch": head.epoch + 1,
         "node": nodes_summary(execution),
@@ -322,6 +322,8 @@ def _release_update(
     if execution.spent != NO_SPENDING:
         updates["tokens"] = execution.spent.tokens
         updates["nanodollars"] = execution.spent.nanodollars
+    if listed != head.listed_about:
+        updates["show"] = listed_attributes(msgspec.structs.replace(head, listed_about=listed))
     if head.needs_fence:
         updates["torn"] = True  # the fence is not written yet
     removed = {"owner", "torn", "waits", "reason", "resume_failures", "losses", "failure", *remove}
