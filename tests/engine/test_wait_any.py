@@ -18,7 +18,19 @@ from holdfast import (
     signal,
     timer,
 )
-from holdfast.errors import InvalidRequest, NotPausable, RunFailed, WaitBeyondExpiry, WaitTimedOut
+from holdfast.engine.execution.inbox import Inbox
+from holdfast.engine.execution.waits import Waits
+from holdfast.errors import (
+    InvalidRequest,
+    NotPausable,
+    RunFailed,
+    RunNotFound,
+    WaitBeyondExpiry,
+    WaitTimedOut,
+)
+from holdfast.model.execution import Execution
+from holdfast.model.signals import Signal
+from holdfast.model.wait import Wait, group_key
 from tests.engine.support import House, calls_of, item_of_head, kill
 
 APPROVED, WITHDRAWN = signal("approved"), signal("withdrawn")
@@ -348,6 +360,47 @@ async def test_branches_share_the_inbox_and_each_signal_goes_to_one(
         assert sorted((await run.result(timeout=60))["got"]) == [[0, 2], [1, 1]]
 
 
+def test_a_signal_that_did_not_win_is_for_other_branches() -> None:
+    """A branch resumes for one signal of its group; it must not keep the others from branches."""
+    key = group_key("d", 1)
+    group = tuple(
+        Wait(visit=0, key=f"{key}/{i}", branch="0.0", signal=name, since_ms=0)
+        for i, name in enumerate(("approved", "withdrawn"))
+    )
+    alone = Wait(visit=0, key="approved#1", branch="0.1", signal="approved", since_ms=0)
+    waits, execution = Waits(), Execution(node="n", state={}, seed="s")
+    waits.set_waiting("0.0", group)
+    waits.set_waiting("0.1", (alone,))
+    inbox = [Signal("withdrawn", "a", 1), Signal("approved", "b", 2)]
+    waits.mark_changed()
+    assert waits.pop_answered(inbox, execution, 5) == ["0.0", "0.1"]
+
+
+async def test_a_timer_that_could_not_win_at_first_never_wins(house: House, hf: Holdfast) -> None:
+    """A node may compute its timer from the clock: it is shorter whenever the node runs again."""
+    left = [90, 30, 20]
+
+    async def node(state: Any, ctx: Any) -> Any:
+        async def first() -> Any:
+            try:
+                return (await ctx.wait_any(APPROVED, timer(left.pop(0)), max_wait=60)).index
+            except WaitTimedOut:
+                return "timed out"
+
+        return {"got": await asyncio.gather(ctx.wait(WITHDRAWN), first())}
+
+    graph = graph_of(node)
+    async with house.worker(hf, graph) as worker:
+        run = await hf.start(graph, id="doc-42")
+        await house.quiet(worker)
+        await run.signal("withdrawn", 1)
+        await house.move(1, worker)
+        assert [wait.signal for wait in (await run.get()).waits] == ["approved", None]
+        await house.move(60, worker)
+        assert await run.result(timeout=60) == {"got": [1, "timed out"]}
+    assert left == []
+
+
 def child_graph(*, fails: bool = False) -> Graph:
     graph = Graph("child", dict)
 
@@ -417,8 +470,16 @@ async def test_a_child_that_lost_goes_on_and_its_result_can_be_taken(
         assert await run.result(timeout=60) == {"got": [[1, 1], {"n": 1, "done": 1}]}
 
 
-async def test_tasks_that_await_one_child_all_get_its_end(house: House, hf: Holdfast) -> None:
-    small = child_graph()
+async def test_tasks_that_await_one_child_all_get_its_end(
+    house: House, hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small, load = child_graph(), Inbox.load_payload
+
+    async def slow(self: Any, signal: Any) -> Any:
+        await house.clock.sleep(0)  # as if it were in a blob
+        return await load(self, signal)
+
+    monkeypatch.setattr(Inbox, "load_payload", slow)
 
     async def node(state: Any, ctx: Any) -> Any:
         child = await ctx.start(small, {"n": 1}, id="one")
@@ -501,6 +562,11 @@ async def test_what_is_no_condition_is_refused(
 
 async def test_a_node_that_may_not_pause_may_not_wait(house: House, hf: Holdfast) -> None:
     assert isinstance(await refusal_of(hf, house, APPROVED, pausable="no"), NotPausable)
+
+
+async def test_a_child_that_is_none_is_told_at_once(house: House, hf: Holdfast) -> None:
+    error = await refusal_of(hf, house, APPROVED, lambda ctx: ctx.child("none"))
+    assert isinstance(error, RunNotFound)
 
 
 async def test_a_timer_beyond_the_expiry_is_told_at_once(house: House, hf: Holdfast) -> None:

@@ -17,6 +17,7 @@ from holdfast.model.signals import (
     TimeOut,
     WaitStale,
     continues_past_expiry,
+    is_open_wait,
     resolved_group,
     resolved_wait,
     wait_groups,
@@ -193,6 +194,9 @@ def test_one_answer_ends_a_group_and_no_other() -> None:
     after = folded(before, [SignalTaken(1, "n", 0, key, "pay", "x", 7)])
     assert after.waits == (alone, *other)
     assert after.answers.keys() == {"%any.d.1"}
+    assert [is_open_wait(wait, after) for wait in (*first, alone, other[0])] == [
+        False, False, False, True, True,
+    ]  # fmt: skip
     inbox = [Signal("go", "y", 3)]
     assert not continues_past_expiry(first, [], before, 10)
     assert continues_past_expiry(first, inbox, before, 10)
