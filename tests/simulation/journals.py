@@ -184,7 +184,7 @@ class Journals:
                 event,
                 what,
                 epoch=record["epoch"],
-                beside=self._beside(chronicle, event),
+                beside=_beside(chronicle, event),
             )
             self._once.recorded(chronicle, event, what)
             for hear in self.heard:
@@ -310,20 +310,12 @@ class Journals:
             and accepted[name, id] <= accepted[event.name, event.id]
             and stamps[name, id] < stamps[event.name, event.id]
         ]
-        beside = self._beside(chronicle, event)
+        beside = _beside(chronicle, event)
         if len(earlier) > beside:
             raise Broken(f"P4: {what}, and {earlier} came before it")
         untimely = self._senders.check_order(chronicle, event, names, beside=beside)
         if untimely is not None:
             raise Broken(f"P4: {what}, and {untimely}")
-
-    @staticmethod
-    def _beside(chronicle: Chronicle, event: Event) -> int:
-        """Return how many branches beside that of an event may be about to take a signal."""
-        if not isinstance(event, SignalTaken | TimerFired) or chronicle.execution is None:
-            return 0
-        paths = [path for path, _ in chronicle.execution.runnable_strands()]
-        return sum(path != event.branch for path in paths)
 
     def check_expiry(self, chronicle: Chronicle, head: Head, what: object) -> None:
         """Check that a run expired in time, and held no signal that counts."""
@@ -391,3 +383,11 @@ class Journals:
         if found is None or found.data is None:
             raise Broken(f"P1: {item['SK']} names the blob {content.blob.key}, which is not there")
         return found.data
+
+
+def _beside(chronicle: Chronicle, event: Event) -> int:
+    """Return how many branches beside that of an event may be about to take a signal."""
+    if not isinstance(event, SignalTaken | TimerFired) or chronicle.execution is None:
+        return 0
+    paths = [path for path, _ in chronicle.execution.runnable_strands()]
+    return sum(path != event.branch for path in paths)
