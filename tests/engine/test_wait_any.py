@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import (
+    END,
     Graph,
     Holdfast,
     Retry,
@@ -399,6 +400,27 @@ async def test_a_timer_that_could_not_win_at_first_never_wins(house: House, hf: 
         await house.move(60, worker)
         assert await run.result(timeout=60) == {"got": [1, "timed out"]}
     assert left == []
+
+
+async def test_each_visit_of_a_node_has_its_own_waits(house: House, hf: Holdfast) -> None:
+    graph = Graph("g", dict, reducers={"got": "append"})
+
+    @graph.node
+    async def ask(state: Any, ctx: Any) -> Any:
+        limit = 60 if len(state["got"]) % 2 else 120
+        try:
+            return {"got": [(await ctx.wait_any(APPROVED, timer(limit), max_wait=90)).index]}
+        except WaitTimedOut:
+            return {"got": ["timed out"]}
+
+    graph.choose(ask, lambda state: ask if len(state["got"]) < 3 else END, to=[ask, END])
+    async with house.worker(hf, graph) as worker:
+        run = await hf.start(graph, {"got": []}, id="doc-42")
+        for _ in range(3):
+            await house.quiet(worker)
+            house.clock.advance(90)
+        await house.quiet(worker)
+        assert await run.result(timeout=60) == {"got": ["timed out", 1, "timed out"]}
 
 
 def child_graph(*, fails: bool = False) -> Graph:

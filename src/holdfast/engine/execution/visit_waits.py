@@ -130,7 +130,8 @@ class VisitWaits:
         visit, kinds = self._visit, request.kinds
         keys = [f"{group}/{index}" for index in range(len(kinds))]
         if request.timer_ms is not None:
-            known = {wait.key for wait in visit.claimed.known_waits(visit.branch)}
+            waits = visit.claimed.known_waits(visit.branch)
+            known = {wait.key for wait in waits if wait.visit == visit.visit}
             index = kinds.index(TimerWait())
             if group in known or (request.times_out and keys[index] not in known):
                 keys[index] = group
