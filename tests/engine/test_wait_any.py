@@ -615,3 +615,11 @@ async def test_a_row_without_groups_has_what_it_always_had(house: House, hf: Hol
         {"visit": 0, "key": "approved#1", "signal": "approved", "since_ms": item["updated_ms"]}
     ]
     assert item["show"] == {"graph": "g", "version": 1}
+
+
+async def test_more_conditions_than_a_node_may_wait_for_are_refused(
+    house: House, hf: Holdfast
+) -> None:
+    error = await refusal_of(hf, house, *(signal(f"s{number}") for number in range(1_001)))
+    assert isinstance(error, NotPausable)
+    assert "waits for more than 1000 things at once" in str(error)
