@@ -42,8 +42,9 @@ def validated_conditions(conditions: Sequence[object]) -> tuple[WaitKind, ...]:
     if not conditions:
         raise InvalidRequest("wait_any needs at least one condition", field="conditions")
     kinds = tuple(_kind_of(condition, index) for index, condition in enumerate(conditions))
+    positions: dict[WaitKind, int] = {}
     for index, kind in enumerate(kinds):
-        first = kinds.index(kind)
+        first = positions.setdefault(kind, index)
         if first < index:
             what = (
                 "are both timers, and only the shorter one can ever win; pass that one"
