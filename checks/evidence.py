@@ -39,6 +39,7 @@ _PROMISE = re.compile(r"P\d+(?=: )")
 # What a bug breaks that is no numbered promise, by the file in tests/simulation/bugs.
 _SUBJECTS = {
     "budgets": "budgets",
+    "choices": "signals",
     "effects": "budgets, quotas",
     "inboxes": "inboxes",
     "kernel": "children, sessions",

@@ -13,6 +13,7 @@ from holdfast.graph import END, Graph, Node, escalate, fail, restart
 from holdfast.graph.tool import UNKNOWN, VOID, Tool, done, tool
 from holdfast.handle import RunHandle
 from holdfast.model.budget import Budget
+from holdfast.model.conditions import WaitAnswer, timer
 from holdfast.model.durations import days, hours, minutes, seconds
 from holdfast.model.invocation import Answer, Model
 from holdfast.model.payload_limits import PayloadLimits
@@ -67,6 +68,7 @@ __all__ = [
     "SweepProgress",
     "TextPiece",
     "Tool",
+    "WaitAnswer",
     "WaitPage",
     "Worker",
     "WorkerHealth",
@@ -81,5 +83,6 @@ __all__ = [
     "restart",
     "seconds",
     "signal",
+    "timer",
     "tool",
 ]

@@ -13,7 +13,7 @@ from holdfast.engine.execution import waits
 from holdfast.errors import RunFailed
 from holdfast.model import signals
 from holdfast.model.event import WaitsRecorded
-from holdfast.model.signals import resolved_wait
+from holdfast.model.signals import resolved_group
 from holdfast.records.codec import unpack_events
 from holdfast.records.journal import content_of
 from tests.engine.branching import counted, each, entries, forked, through, waits_for
@@ -281,10 +281,10 @@ async def test_not_every_branch_is_asked_whenever_one_comes_to_wait(
 
     def counting(wait: Any, *rest: Any) -> Any:
         asked["waits"] += 1
-        return resolved_wait(wait, *rest)
+        return resolved_group(wait, *rest)
 
     for room in (signals, waits):
-        monkeypatch.setattr(room, "resolved_wait", counting)
+        monkeypatch.setattr(room, "resolved_group", counting)
     graph = each(waits_for("go"), concurrency=1)
     async with house.worker(hf, graph) as worker:
         run = await hf.start(graph, {"items": list(range(200))}, id="r")

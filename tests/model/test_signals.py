@@ -17,9 +17,12 @@ from holdfast.model.signals import (
     TimeOut,
     WaitStale,
     continues_past_expiry,
+    is_open_wait,
+    resolved_group,
     resolved_wait,
+    wait_groups,
 )
-from holdfast.model.wait import Wait
+from holdfast.model.wait import SignalWait, TimerWait, Wait, answer_key, group_digest, group_key
 
 names = st.sampled_from(["go", "pay"])
 signals = st.lists(
@@ -138,3 +141,71 @@ def test_a_retry_where_the_run_stood_keeps_the_visit_and_its_answers() -> None:
     elsewhere = folded(failed, [Rerouted(7, "m", "retried", "r1")])
     assert (elsewhere.node, elsewhere.visit, elsewhere.answers) == ("m", 4, {})
     assert elsewhere.taken == {("go", "a")}
+
+
+# --- the first of several -------------------------------------------------------------------------
+
+
+def group_of(
+    *signals: str | None, deadline_ms: int | None = None, number: int = 1
+) -> tuple[Wait, ...]:
+    key = group_key("d", number)
+    return tuple(
+        Wait(visit=0, key=f"{key}/{i}", signal=name, since_ms=0, deadline_ms=deadline_ms)
+        for i, name in enumerate(signals)
+    )
+
+
+@given(signals, st.sets(st.tuples(names, st.sampled_from("abcdef"))), limits, st.integers(0, 25))
+def test_of_several_names_the_first_that_was_accepted_in_time_is_taken(
+    inbox: list[Signal], taken: set[tuple[str, str]], limit: int | None, now: int
+) -> None:
+    over = 10**9 if limit is None else limit
+    in_time = [
+        (signal.accepted_ms, signal.id, signal.name, signal)
+        for signal in inbox
+        if (signal.name, signal.id) not in taken and signal.accepted_ms < over
+    ]
+    answer = resolved_group(group_of("go", "pay", None, deadline_ms=limit), inbox, taken, now)
+    if in_time:
+        assert isinstance(answer, TakeSignal)
+        assert answer.signal.order == min(in_time)[3].order
+    else:
+        assert answer == (Pending(limit) if now < over else TimeOut())
+    # A group of one is a plain wait.
+    wait = group_of("go", deadline_ms=limit)[0]
+    assert resolved_group((wait,), inbox, taken, now) == resolved_wait(wait, inbox, taken, now)
+
+
+def test_stamps_order_signals_of_several_names_within_a_millisecond() -> None:
+    late, early = Signal("go", "a", 5, stamp="02"), Signal("pay", "b", 5, stamp="01")
+    assert resolved_group(group_of("go", "pay"), [late, early], (), 9) == TakeSignal(early)
+
+
+def test_one_answer_ends_a_group_and_no_other() -> None:
+    first, other = group_of("go", "pay", None), group_of("go", "pay", None, number=2)
+    alone = Wait(visit=0, key="go#1", signal="go", since_ms=0)
+    assert wait_groups([*first, alone, *other]) == [[*first], [alone], [*other]]
+    key = first[1].key
+    assert (answer_key(key), answer_key("go#1"), answer_key("%child.a/b#1")) == (
+        "%any.d.1", "go#1", "%child.a/b#1",
+    )  # fmt: skip
+    before = Execution(node="n", state={}, seed="s", waits=(*first, alone, *other))
+    after = folded(before, [SignalTaken(1, "n", 0, key, "pay", "x", 7)])
+    assert after.waits == (alone, *other)
+    assert after.answers.keys() == {"%any.d.1"}
+    assert [is_open_wait(wait, after) for wait in (*first, alone, other[0])] == [
+        False, False, False, True, True,
+    ]  # fmt: skip
+    inbox = [Signal("go", "y", 3)]
+    assert not continues_past_expiry(first, [], before, 10)
+    assert continues_past_expiry(first, inbox, before, 10)
+
+
+def test_what_a_group_waits_for_tells_it_from_others() -> None:
+    go, pay, time = SignalWait("go"), SignalWait("pay"), TimerWait()
+    groups = [(go, pay), (pay, go), (go, pay, time), (go,), (SignalWait("gopay"),)]
+    assert len({group_digest(group) for group in groups}) == len(groups)
+    assert group_digest((go, pay)) == group_digest((SignalWait("go"), SignalWait("pay")))
+    assert [wait.kind for wait in group_of("go", None)] == [go, time]
+    assert Wait(visit=0, key=group_key("d", 1), since_ms=0).kind == time

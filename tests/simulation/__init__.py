@@ -13,7 +13,8 @@ crowd at one), `script` (what users want of them), `treasurer` (who retries and 
 others started), `fleet` with its `members` (workers and clients), its `setting` and its `verdict`,
 `lot` (what befalls the workers of some), `chronicle` (what each run truly went through), `promises`
 with `order` (runs of one session), `senders` (of signals), `inboxes` (that are full), `strangers`
-(users that ask for the runs of others), `reaping` (dead workers), `family` (runs that start
-others), `once` (calls), `shared` (answers that runs share), `streams` (text as it comes) and
-`outages` (stores that cannot be used for a while), and `bugs` (what is planted, to be found).
+(users that ask for the runs of others), `choices` (waits for the first of several), `reaping` (dead
+workers), `family` (runs that start others), `once` (calls), `shared` (answers that runs share),
+`streams` (text as it comes) and `outages` (stores that cannot be used for a while), and `bugs`
+(what is planted, to be found).
 """

@@ -117,6 +117,8 @@ class FaultPlan:
     """In how many fleets inboxes are small, and somebody floods some of them."""
     strangers: float = 0
     """In how many fleets other users ask for the runs of somebody else: see `strangers`."""
+    choosers: float = 0
+    """In how many fleets some runs wait for the first of several: see `choices`."""
     absurd_usage: float = 0
     """In how many fleets models tell of usages that cannot be."""
     settled: float = 0.5

@@ -33,6 +33,7 @@ from tests.simulation.script import (
     Line,
     Script,
     Wish,
+    add_choosers,
     drawn_profile,
     drawn_script,
 )
@@ -106,6 +107,7 @@ def rough() -> FaultPlan:
         few_resumes=0.1,
         crowds=0.15,
         strangers=0.1,
+        choosers=0.3,
         absurd_usage=0.2,
         settle_stall=0.03,
         family_stall=0.02,
@@ -148,6 +150,7 @@ def fleet(
             lot=lot,
         )
         script = drawn_script(world.random, TROUBLE_SECONDS, profile)
+        add_choosers(world, script)
         lengthen(script.wishes, lot)
         script = reduction.reduced(script)
         if tells:
@@ -167,7 +170,7 @@ def fleet(
         promises.books.draw_usage()
         if script.has_bursts:
             world.plan = world.plan.evolve(tick_ms=TICK_MS)
-        world.users = Users(promises.entered, outside)
+        world.users = Users(promises.entered, outside, promises.choices)
         state = Fleet(world, promises, script, floor_bytes, flow(), outside, lot)
         state.crowd = drawn_crowd(world, script)
         promises.inboxes.items_max = None if state.crowd is None else state.crowd.items_max

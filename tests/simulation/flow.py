@@ -7,6 +7,8 @@ branches with plans of their own: ``fork ask go;nap 3|shaky 1`` has two, of two 
 ``work 0.5``           takes that many seconds
 ``swift``              leaves no checkpoint behind
 ``ask go``, ``go<20``  waits for a signal, that long at most
+``first go,pay<20``    waits for the first of several until it has them all; once also for the time
+``first …,kid!20``     the same with a run of its own; after that long it gives up once
 ``nap 8``              sleeps
 ``shaky 2``            fails that often; a third failure is for good
 ``heavy``              makes the state too large for an item
@@ -33,8 +35,11 @@ from holdfast.engine.execution.context import Child, Context
 from holdfast.errors import StoreError, Unsuccessful, WaitTimedOut
 from holdfast.graph import END, Graph
 from holdfast.model.budget import Budget
+from holdfast.model.child import child_signal
+from holdfast.model.conditions import timer
 from holdfast.model.policy import Retry
 from holdfast.model.signals import signal
+from tests.simulation.choices import Choices
 from tests.simulation.chronicle import Broken
 from tests.simulation.effects import Outside
 from tests.simulation.loop import OWNER
@@ -101,6 +106,7 @@ class Users:
 
     entered: Entered
     outside: Outside
+    choices: Choices
 
 
 @cache
@@ -171,12 +177,17 @@ def flow() -> Graph:
         enter(state, ctx)
         return {"at": state["at"] + 1, "got": [await step(ctx, "kid")]}
 
+    @graph.node
+    async def first(state: State, ctx: Context) -> State:
+        enter(state, ctx)
+        return {"at": state["at"] + 1, "got": [await step(ctx, state["plan"][state["at"]])]}
+
     @graph.node(retry=RETRY)
     async def call(state: State, ctx: Context) -> State:
         enter(state, ctx)
         return {"at": state["at"] + 1, "got": [await step(ctx, state["plan"][state["at"]])]}
 
-    nodes: list[Any] = [work, swift, ask, nap, shaky, heavy, kids, kid, call]
+    nodes: list[Any] = [work, swift, ask, nap, shaky, heavy, kids, kid, first, call]
     side = graph.include(_side(step, entered), name="side", gives={"got": "got", "at": "at"})
     entrances = [
         _add_fork(graph, step, enter, entered),
@@ -342,6 +353,10 @@ async def _step(graph: Graph, ctx: Context, step: str) -> str:
             await ctx.sleep(float(argument))
         case "kid":
             await _end_of(await start(ctx))
+        case "first":
+            names, sign, limit = _parsed_first(argument)
+            child = await start(ctx) if "kid" in names else None
+            return await _one_by_one(ctx, names, child, sign, limit)
         case "call":
             return await _users().outside.step(ctx, argument, start, _end_of)
         case "shaky" | "twin":
@@ -359,6 +374,51 @@ async def _end_of(child: Child) -> str:
     except Unsuccessful as error:
         return type(error).__name__
     return f"finished {result['at']}"
+
+
+def _parsed_first(argument: str) -> tuple[list[str], str, float]:
+    """Return the names of several, and the time: ``<`` for a timer, ``!`` for a limit."""
+    sign = next((sign for sign in "<!" if sign in argument), "")
+    names, _, limit = argument.partition(sign) if sign else (argument, "", "0")
+    return names.split(","), sign, float(limit)
+
+
+async def _one_by_one(
+    ctx: Context, names: list[str], child: Child | None, sign: str, limit: float
+) -> str:
+    """Wait for the first of several until none is left; return what came, in its order."""
+    choices, got = _users().choices, list[str]()
+    left: dict[str, Any] = {name: child if name == "kid" else signal(name) for name in names}
+    while left:
+        number = len(got)
+        choices.asks(ctx, number, frozenset(map(_signal_name, left.values())))
+        conditions = [*left.values(), *([timer(limit)] if sign == "<" else [])]
+        came, payload = "", ""
+        try:
+            answer = await ctx.wait_any(
+                *conditions,
+                about={"left": [*left], "number": number},
+                max_wait=limit if sign == "!" else None,
+            )
+            if answer.index < len(left):
+                came = [*left][answer.index]
+                payload = "" if came == "kid" else str(answer.payload)
+        except WaitTimedOut:
+            pass
+        except Unsuccessful:
+            came = "kid"
+        told = (_signal_name(left[came]), payload) if came else None
+        choices.answered(ctx, number, told)
+        got.append(came or "time")
+        if came:
+            del left[came]
+        else:
+            sign = ""
+    return " ".join(got)
+
+
+def _signal_name(condition: Any) -> str:
+    return child_signal(condition.id) if isinstance(condition, Child) else condition.name
 
 
 async def _pass(seconds: float) -> None:
@@ -401,7 +461,7 @@ def gains(plan: list[str]) -> int:
     found = 0
     for step in plan:
         kind, _, argument = step.partition(" ")
-        if kind in ("ask", "kid", "call"):
+        if kind in ("ask", "kid", "first", "call"):
             found += 1
         elif kind == "kids":
             found += len(branches_of(argument))

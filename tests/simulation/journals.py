@@ -43,6 +43,7 @@ from holdfast.records.journal import content_of, is_emptied
 from holdfast.records.keys import journal_position
 from holdfast.storage.item import Item
 from holdfast.storage.layout import TOKEN, Key
+from tests.simulation.choices import Choices
 from tests.simulation.chronicle import Broken, Chronicle, Chronicles
 from tests.simulation.family import Family
 from tests.simulation.once import Once
@@ -80,6 +81,7 @@ class Journals:
         family: Family,
         once: Once,
         senders: Senders,
+        choices: Choices,
         seen: Counter[str],
         *,
         skew_ms: int,
@@ -89,6 +91,7 @@ class Journals:
         self._family = family
         self._once = once
         self._senders = senders
+        self._choices = choices
         self._seen = seen
         self._skew_ms = skew_ms
         self.heard: list[Callable[[Chronicle, Event, object], None]] = []
@@ -176,6 +179,13 @@ class Journals:
                 continue
             check_blame(event, what)
             self._check_event(chronicle, event, record["epoch"], what)
+            self._choices.recorded(
+                chronicle,
+                event,
+                what,
+                epoch=record["epoch"],
+                beside=_beside(chronicle, event),
+            )
             self._once.recorded(chronicle, event, what)
             for hear in self.heard:
                 hear(chronicle, event, what)
@@ -292,21 +302,18 @@ class Journals:
             raise Broken(f"P4: {what}, which was taken before")
         if (event.name, event.id) not in accepted:
             raise Broken(f"P4: {what}, which nobody sent")
-        stamps = chronicle.stamps
+        stamps, names = chronicle.stamps, self._choices.names_of(chronicle, event)
         earlier = [
             id
             for name, id in chronicle.seen.get(epoch, set()) - taken
-            if name == event.name
+            if name in names
             and accepted[name, id] <= accepted[event.name, event.id]
             and stamps[name, id] < stamps[event.name, event.id]
         ]
-        # Each branch beside this one may be about to take one of them.
-        beside = sum(
-            1 for path, _ in chronicle.execution.runnable_strands() if path != event.branch
-        )
+        beside = _beside(chronicle, event)
         if len(earlier) > beside:
             raise Broken(f"P4: {what}, and {earlier} came before it")
-        untimely = self._senders.check_order(chronicle, event, beside=beside)
+        untimely = self._senders.check_order(chronicle, event, names, beside=beside)
         if untimely is not None:
             raise Broken(f"P4: {what}, and {untimely}")
 
@@ -376,3 +383,11 @@ class Journals:
         if found is None or found.data is None:
             raise Broken(f"P1: {item['SK']} names the blob {content.blob.key}, which is not there")
         return found.data
+
+
+def _beside(chronicle: Chronicle, event: Event) -> int:
+    """Return how many branches beside that of an event may be about to take a signal."""
+    if not isinstance(event, SignalTaken | TimerFired) or chronicle.execution is None:
+        return 0
+    paths = [path for path, _ in chronicle.execution.runnable_strands()]
+    return sum(path != event.branch for path in paths)

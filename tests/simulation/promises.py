@@ -33,6 +33,7 @@ from holdfast.records.keys import HEAD, REAPING, RunKey, inbox_key, is_inbox, jo
 from holdfast.records.lifetime import ttl_of
 from holdfast.storage.item import Item
 from holdfast.storage.layout import TOKEN, Key
+from tests.simulation.choices import Choices
 from tests.simulation.chronicle import Broken, Chronicle, Chronicles
 from tests.simulation.family import Family
 from tests.simulation.gate import Gate
@@ -88,11 +89,19 @@ class Promises:
         self.gate = Gate(world, self.seen)
         self.senders = Senders(world, self._runs, self.seen)
         self.inboxes = Inboxes(world, self._runs, self.seen)
+        self.choices = Choices(world, self._runs, self.seen)
         self.shared = Shared(world, self._runs, self.seen, skew_ms=skew_ms)
         self.once.apart = self.shared
         self.streams = Streams(world, self._runs, self.seen)
         self._journals = Journals(
-            world, self._runs, self._family, self.once, self.senders, self.seen, skew_ms=skew_ms
+            world,
+            self._runs,
+            self._family,
+            self.once,
+            self.senders,
+            self.choices,
+            self.seen,
+            skew_ms=skew_ms,
         )
         self._journals.heard += [
             self.shared.recorded,
@@ -305,6 +314,7 @@ class Promises:
         self.books.row(before, head)
         self.reaping.row(before, head, chronicle)
         self.inboxes.row(before, head, new, chronicle)
+        self.choices.row(head)
         self.shared.row(head)
         self.streams.row(head)
         chronicle.moved_ms = now_ms

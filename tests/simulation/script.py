@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from holdfast.model.run import OnBusy
 from tests.simulation.effects import CALLS, TELLING
 from tests.simulation.flow import HEAVY, branches_of
 from tests.simulation.oracle import MOST_TOKENS
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
 
 __all__ = [
     "DAY_SECONDS",
@@ -21,6 +25,7 @@ __all__ = [
     "Profile",
     "Script",
     "Wish",
+    "add_choosers",
     "asked",
     "drawn_profile",
     "drawn_script",
@@ -43,6 +48,11 @@ SLEEPER = "sleeper"
 """Waits for weeks, extended, in a session."""
 FOLLOWER = "follower"
 """Is started behind it when everything that it had before it was extended has gone."""
+CHOOSERS = 3
+"""How many runs of a fleet wait for the first of several, where some do."""
+CHOOSERS_SECONDS = 60.0
+IN_MEMORY = 0.15
+EXPIRING = 0.2
 RIVAL = "rival"
 """A run of another tenant, which asks what all others ask; and that tenant."""
 
@@ -332,6 +342,42 @@ class _Drawing:
                 return kind
 
 
+def add_choosers(world: World, script: Script) -> None:
+    """Let some runs of some fleets wait for the first of several."""
+    # Its own: what is drawn for the other fleets stays as it was.
+    draw = random.Random(f"{world.seed}/choosers")
+    if draw.random() >= world.plan.choosers:
+        return
+    drawing = _Drawing(draw, Profile(sessions=0, in_memory=0.1))
+    for number in range(CHOOSERS):
+        run, start = f"chooser-{number}", draw.random() * CHOOSERS_SECONDS
+        plan = draw.choice(
+            [[_first(draw)], [_first(draw), "work 0.5", _first(draw)], [_forked(draw)]]
+        )
+        wish = script.wishes[run] = Wish(["work 0.1", *plan])
+        wish.in_memory = draw.random() < IN_MEMORY
+        if draw.random() < EXPIRING:
+            wish.expires = 60 + draw.random() * 60
+        script.clients[0].append(Line(start, "start", run))
+        for line in drawing.signals(run, wish, start):
+            script.clients[draw.randint(1, 2)].append(line)
+    for lines in script.clients:
+        lines.sort(key=lambda line: line.at_seconds)
+
+
+def _first(draw: random.Random) -> str:
+    names = ["go", "pay", *(["kid"] if draw.random() < 0.4 else [])]
+    draw.shuffle(names)
+    sign = draw.choice(["", "<", "<", "!"])
+    limit = f"{sign}{5 + draw.random() * 20:.3f}" if sign else ""
+    return f"first {','.join(names)}{limit}"
+
+
+def _forked(draw: random.Random) -> str:
+    branches = [_first(draw) for _ in range(2)]
+    return f"{draw.choice(['fork', 'each'])} {'|'.join(branches)}"
+
+
 def asked(plan: list[str]) -> list[str]:
     """Return the names of all signals that a plan asks for."""
     steps: list[str] = []
@@ -340,4 +386,5 @@ def asked(plan: list[str]) -> list[str]:
         branched = kind in ("fork", "each", "side")
         steps += [s for b in branches_of(argument) for s in b] if branched else [step]
     asks = [step.partition(" ")[2] for step in steps if step.startswith("ask ")]
-    return [ask.partition("<")[0] for ask in asks]
+    firsts = [step.partition(" ")[2] for step in steps if step.startswith("first ")]
+    return [ask.partition("<")[0] for ask in asks] + ["go", "pay"] * len(firsts)

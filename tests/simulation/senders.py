@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -91,10 +92,13 @@ class Senders:
         if chronicle.put_by.get(item[TOKEN]) == process.name and item[TOKEN] > since:
             raise Broken(f"P7: {what} is refused, and left in a run that has expired")
 
-    def check_order(self, chronicle: Chronicle, event: SignalTaken, *, beside: int) -> str | None:
+    def check_order(
+        self, chronicle: Chronicle, event: SignalTaken, names: Collection[str], *, beside: int
+    ) -> str | None:
         """Return what came before a signal that is taken, if that ought to have been taken first.
 
-        ``beside``: how many of those may be about to be taken by others.
+        ``names``: of which signals the wait takes the first. ``beside``: how many of those may be
+        about to be taken by others.
         """
         assert chronicle.execution is not None
         this = self._sent.get((chronicle.key, event.name, event.id))
@@ -105,7 +109,7 @@ class Senders:
         earlier = [
             id
             for name, id in chronicle.acknowledged - taken
-            if name == event.name
+            if name in names
             and (other := self._sent.get((chronicle.key, name, id))) is not None
             and other.processes == this.processes
             and other.told is not None

@@ -28,7 +28,10 @@ def test_an_owner_answers_for_the_signals_that_lay_there_when_it_claimed_the_run
         chronicle.accepted["go", id] = 1
         chronicle.stamps["go", id] = stamp
     chronicle.seen = {OLD: {("go", "second")}, NEW: {("go", "first"), ("go", "second")}}
-    checker: Any = SimpleNamespace(_senders=SimpleNamespace(check_order=lambda *_, **__: None))
+    checker: Any = SimpleNamespace(
+        _senders=SimpleNamespace(check_order=lambda *_, **__: None),
+        _choices=SimpleNamespace(names_of=lambda *_: {"go"}),
+    )
     if not is_blamed:
         Journals._check_taken(checker, chronicle, EVENT, epoch, "it")
         return

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.model.event import Snapshot, WaitsRecorded
+from holdfast.model.event import Snapshot, WaitDescribed, WaitsRecorded
 from holdfast.model.fold import restored, snapshot
 from holdfast.model.wait import (
     BackoffWait,
@@ -21,6 +21,8 @@ from holdfast.model.wait import (
     TimerWait,
     Wait,
     WaitKind,
+    group_digest,
+    group_key,
 )
 from holdfast.records.codec import encode, unpack_events
 from holdfast.records.head import head_of
@@ -189,3 +191,37 @@ def test_a_wait_that_begins_now_is_stored_as_before(row: dict[str, Any]) -> None
 
 def test_a_long_subject_is_hashed_as_before() -> None:
     assert QuotaWait("model.a>" * 20).key() == ROWS[7]["key"]
+
+
+# The waits of a group, and what a node said about one, as this release stores them first.
+GROUP: list[dict[str, Any]] = [
+    {
+        "visit": 2,
+        "key": "%any.94d80840c82ba29a.1/0",
+        "signal": "go",
+        "since_ms": 1_700_000_000_000,
+        "until_ms": 1_700_000_600_000,
+        "packed_about": b"\x81\xa3doc\x07",
+    },
+    {
+        "visit": 2,
+        "key": "%any.94d80840c82ba29a.1/1",
+        "since_ms": 1_700_000_000_000,
+        "until_ms": 1_700_000_600_000,
+    },
+]
+
+
+def test_the_waits_of_a_group_are_read_and_written_as_they_were_first() -> None:
+    waits = head_of(ROW | {"waits": GROUP}).waits
+    assert [wait.kind for wait in waits] == [SignalWait("go"), TimerWait()]
+    assert [wait.about for wait in waits] == [{"doc": 7}, ""]
+    assert [as_map(wait) for wait in waits] == GROUP
+    assert group_key(group_digest([wait.kind for wait in waits]), 1) == "%any.94d80840c82ba29a.1"
+    stored = encode([WaitsRecorded(T, waits), WaitDescribed(T, "n", 2, "go#1", {"doc": 7})])
+    first, second = unpack_events(b"\x00" + stored)
+    assert isinstance(first, WaitsRecorded)
+    assert first.waits == waits
+    assert second == WaitDescribed(T, "n", 2, "go#1", {"doc": 7})
+    assert b"packed_about" in stored
+    assert stored.count(b"packed_about") == 1

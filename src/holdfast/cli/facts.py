@@ -25,6 +25,7 @@ __all__ = [
     "money_facts",
     "result_facts",
     "row_of",
+    "run_entry_of",
     "run_lines",
     "session_queue_lines",
     "show_entries",
@@ -57,10 +58,22 @@ def run_lines(runs: Sequence[RunEntry], damaged: Sequence[str] = ()) -> Iterable
     for entry in runs:
         labels = " ".join(f"{name}={value}" for name, value in entry.labels.items())
         graph = f"{entry.graph} v{entry.version}"
-        reason = entry.reason or ""
-        rows.append((utc(entry.created_at), entry.status, graph, entry.id, labels, reason))
+        paused = cut_to_line(_pause_text(entry))
+        rows.append((utc(entry.created_at), entry.status, graph, entry.id, labels, paused))
     rows += [("?", "damaged", "?", id, "", "") for id in damaged]
     return columns(rows)
+
+
+def run_entry_of(entry: RunEntry) -> dict[str, Any]:
+    """Return a line of a list as a dict, with times in ISO 8601."""
+    waits = [wait_of(wait) for wait in entry.waits]
+    return {**msgspec.structs.asdict(entry), "waits": waits}
+
+
+def _pause_text(entry: RunEntry) -> str:
+    """Return why a run is paused, and what its nodes said about what it waits for."""
+    about = dict.fromkeys(compact(wait.about) for wait in entry.waits if wait.has_about)
+    return " ".join([entry.reason or "", *about])
 
 
 def session_queue_lines(entries: list[SessionQueueEntry]) -> Iterable[str]:
@@ -82,7 +95,9 @@ def row_of(row: Run) -> dict[str, Any]:
 
 def wait_of(wait: Wait) -> dict[str, Any]:
     """Return a wait as a dict, with its kind, and with times in ISO 8601."""
-    return {"kind": wait.kind.tag, **_readable_fields(msgspec.structs.asdict(wait))}
+    fields = {"kind": wait.kind.tag, **_readable_fields(msgspec.structs.asdict(wait))}
+    del fields["text"], fields["packed_about"]
+    return {**fields, "about": wait.about}
 
 
 def wait_lines(waits: Sequence[Wait]) -> Iterable[str]:
@@ -162,7 +177,7 @@ def money_facts(row: Run) -> Iterator[tuple[str, str]]:
 
 def budget_needs(row: Run) -> list[str]:
     """Return what a run that waits for a larger budget lacks."""
-    return [wait.about for wait in row.waits if isinstance(wait.kind, BudgetWait)]
+    return [wait.text for wait in row.waits if isinstance(wait.kind, BudgetWait)]
 
 
 def _limits(limits: BudgetLimits) -> Iterator[str]:
@@ -188,6 +203,8 @@ def _wait_text(wait: Wait) -> str:
         told += f", {word} {utc_of_ms(wait.deadline_ms)}"
     if wait.stale_ms is not None:
         told += f", stale at {utc_of_ms(wait.stale_ms)}"
+    if wait.has_about:
+        told += f", about {compact(wait.about)}"
     return told
 
 

@@ -19,6 +19,7 @@ from holdfast.cli.facts import (
     facts_of,
     result_facts,
     row_of,
+    run_entry_of,
     run_lines,
     session_queue_lines,
     show_entries,
@@ -83,7 +84,8 @@ async def list_runs(
     """
     page = await holdfast.list(run_filter, limit=limit, cursor=cursor)
     if as_json:
-        click.echo(pretty(page))
+        runs = [run_entry_of(entry) for entry in page.runs]
+        click.echo(pretty({"runs": runs, "cursor": page.cursor, "damaged": page.damaged}))
         return
     for line in run_lines(page.runs, page.damaged):
         click.echo(line)
@@ -298,7 +300,7 @@ async def children(holdfast: Holdfast, *, id: str, as_json: bool) -> None:
     """List the runs that the run ID started, the oldest first."""
     entries = await holdfast.run(id).children()
     if as_json:
-        click.echo(pretty(entries))
+        click.echo(pretty([run_entry_of(entry) for entry in entries]))
         return
     for line in run_lines(entries):
         click.echo(line)

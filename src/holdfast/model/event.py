@@ -43,6 +43,7 @@ __all__ = [
     "SignalTaken",
     "Snapshot",
     "TimerFired",
+    "WaitDescribed",
     "WaitsRecorded",
     "without_arguments",
 ]
@@ -264,6 +265,18 @@ class TimerFired(msgspec.Struct, frozen=True, array_like=True, tag="timer"):
     branch: str = ""
 
 
+class WaitDescribed(msgspec.Struct, frozen=True, array_like=True, tag="about"):
+    """What a node said about a wait, recorded with the answer to the wait."""
+
+    at_ms: int
+    node: str
+    visit: int
+    wait: str
+    """The key of the wait in the visit; for a group of waits, that of the group."""
+    about: Any
+    branch: str = ""
+
+
 class WaitsRecorded(msgspec.Struct, frozen=True, array_like=True, tag="waiting"):
     """Branches started to wait. Recorded only if the waits do not fit into the row."""
 
@@ -378,6 +391,7 @@ Event: TypeAlias = (
     | CallReserved
     | BudgetDrawn
     | ChildGranted
+    | WaitDescribed
     | WaitsRecorded
     | BranchFailed
     | Rerouted

@@ -54,7 +54,7 @@ class Strand(msgspec.Struct, frozen=True, kw_only=True):
     retry_at_ms: int = 0
     """When the next attempt may start."""
     answers: dict[str, SignalTaken | TimerFired] = {}
-    """The signals and timers that answered waits of this visit, by key of the wait."""
+    """The signals and timers that answered waits of this visit, by key of the wait or its group."""
     waits: tuple[Wait, ...] = ()
     """The waits of this visit that do not fit into the run's row."""
     failure: Failure | None = None

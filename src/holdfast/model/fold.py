@@ -40,12 +40,13 @@ from holdfast.model.event import (
     SignalTaken,
     Snapshot,
     TimerFired,
+    WaitDescribed,
     WaitsRecorded,
 )
 from holdfast.model.execution import Branch, Execution, Strand, branch_paths, is_within, outer_path
 from holdfast.model.reducers import reduced
 from holdfast.model.spending import NO_SPENDING, Spending
-from holdfast.model.wait import ChildWait, Wait
+from holdfast.model.wait import ChildWait, Wait, answer_key
 
 __all__ = ["folded", "is_terminal", "restored", "snapshot"]
 
@@ -122,6 +123,8 @@ def _folded_one(before: Execution, event: Event) -> Execution:
             strand = _strand(before, path)
             children = {**strand.children, event.number: event.id}
             return _with_strand(_with_progress(before), path, children=children)
+        case WaitDescribed():
+            return before
         case WaitsRecorded():
             return _after_waits(_with_progress(before), event)
         case BranchFailed(branch=path):
@@ -260,12 +263,12 @@ def _branch_result(fork: Fork, branch: Branch) -> tuple[dict[str, Any], dict[str
 
 
 def _after_answer(before: Execution, path: str, event: SignalTaken | TimerFired) -> Execution:
-    strand = _strand(before, path)
+    strand, key = _strand(before, path), answer_key(event.wait)
     return _with_strand(
         before,
         path,
-        answers={**strand.answers, event.wait: event},
-        waits=tuple(wait for wait in strand.waits if wait.key != event.wait),
+        answers={**strand.answers, key: event},
+        waits=tuple(wait for wait in strand.waits if answer_key(wait.key) != key),
     )
 
 

@@ -58,6 +58,8 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
     session: str | None = None
     reason: str | None = None
     """Why it is paused, as in `Run`."""
+    waits: tuple[Wait, ...] = ()
+    """What it waits for, as in `Run`."""
 
 
 class RunPage(msgspec.Struct, frozen=True):

@@ -1,18 +1,18 @@
 """Which signal answers which wait, and when a wait ends without one.
 
-The question has one answer, `resolved_wait`. Everything else that asks it builds on that function:
+The question has one answer, `resolved_group`. Everything else that asks it builds on that function:
 a node that waits, the pause of a run, its resume, its expiry, the queue of a session.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
 
 from holdfast.model.execution import Execution
-from holdfast.model.wait import Wait, signal_kind
+from holdfast.model.wait import Wait, answer_key, signal_kind
 
 __all__ = [
     "Pending",
@@ -26,8 +26,10 @@ __all__ = [
     "continues_past_expiry",
     "is_caller_signal",
     "is_open_wait",
+    "resolved_group",
     "resolved_wait",
     "signal",
+    "wait_groups",
 ]
 
 
@@ -128,31 +130,51 @@ def is_open_wait(wait: Wait, execution: Execution) -> bool:
     strand = execution.strand(wait.branch)
     if strand is None or not execution.is_at_visit(wait.branch, wait.visit):
         return False
-    return wait.key not in strand.answers
+    return answer_key(wait.key) not in strand.answers
+
+
+def wait_groups(waits: Sequence[Wait]) -> list[Sequence[Wait]]:
+    """Return a branch's waits in groups that one answer ends; most waits are alone."""
+    if len(waits) == 1:
+        return [waits]
+    groups: dict[tuple[int, str], list[Wait]] = {}
+    for wait in waits:
+        groups.setdefault((wait.visit, answer_key(wait.key)), []).append(wait)
+    return list(groups.values())
 
 
 def resolved_wait(
     wait: Wait, inbox: Iterable[Signal], taken: Collection[tuple[str, str]], now_ms: int
 ) -> Resolution:
-    """Return whether a wait has ended, and how.
+    """Return whether a wait has ended, and how; see `resolved_group`."""
+    return resolved_group((wait,), inbox, taken, now_ms)
 
-    The wait takes the signal of its name that was accepted first. A signal that was accepted when
-    the wait's time was up comes too late: the wait times out, or is stale.
+
+def resolved_group(
+    group: Sequence[Wait],
+    inbox: Iterable[Signal],
+    taken: Collection[tuple[str, str]],
+    now_ms: int,
+) -> Resolution:
+    """Return whether a wait for the first of several conditions has ended, and how.
+
+    Of the signals of its names, it takes the one that was accepted first. A signal that was
+    accepted when the time was up comes too late: the wait times out, or is stale.
     """
-    limit = wait.due_ms
-    if wait.signal is not None:
-        fitting = [
-            signal
-            for signal in inbox
-            if signal.name == wait.signal
-            and (signal.name, signal.id) not in taken
-            and (limit is None or signal.accepted_ms < limit)
-        ]
-        if fitting:
-            return TakeSignal(min(fitting, key=lambda signal: signal.order))
+    limit = group[0].due_ms  # the waits of a group have one deadline
+    names = {wait.signal for wait in group}
+    fitting = [
+        signal
+        for signal in inbox
+        if signal.name in names
+        and (signal.name, signal.id) not in taken
+        and (limit is None or signal.accepted_ms < limit)
+    ]
+    if fitting:
+        return TakeSignal(min(fitting, key=lambda signal: signal.order))
     if limit is None or now_ms < limit:
         return Pending(limit)
-    return TimeOut() if limit == wait.deadline_ms else WaitStale()
+    return TimeOut() if limit == group[0].deadline_ms else WaitStale()
 
 
 def all_pending(waits: Iterable[Wait], untaken: Collection[Signal], now_ms: int) -> Pending | None:

@@ -11,13 +11,17 @@ A stored wait has no field for its kind, because the names in it tell the kind. 
 names that begin with ``%``. Kinds that only the engine uses have names of the form
 ``%<tag>.<subject>``, either as the signal that answers the wait or as the wait's key. `wait_kind`
 reads these names, so it also reads every wait that earlier releases stored.
+
+A node may wait for the first of several conditions. Each condition is a wait of its own, and their
+keys name the group: ``%any.<digest>.<number>/<index>``. They have one deadline, and one answer,
+stored under the key of the group, ends all of them: see `answer_key`.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from typing import ClassVar
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -36,15 +40,21 @@ __all__ = [
     "UnknownWait",
     "Wait",
     "WaitKind",
+    "answer_key",
+    "group_digest",
+    "group_key",
     "pause_reason",
     "signal_kind",
     "wait_kind",
+    "with_group_about",
+    "with_limited_about",
 ]
 
 # A row holds eight waits in at most 8 KB; the key of a call may have 256 characters.
 _KEY_BYTES_MAX = 100
 _ABOUT_BYTES_MAX = 200
 _RESERVED = "%"
+_GROUP = f"{_RESERVED}any."
 
 
 class WaitKind(msgspec.Struct, frozen=True):
@@ -222,7 +232,25 @@ def wait_kind(key: str, signal: str | None) -> WaitKind:
     """Return the kind of a stored wait."""
     if signal is not None:
         return signal_kind(signal)
-    return _reserved_kind(key) if key.startswith(_RESERVED) else TimerWait()
+    if key.startswith(_RESERVED) and not key.startswith(_GROUP):
+        return _reserved_kind(key)
+    return TimerWait()
+
+
+def group_digest(kinds: Sequence[WaitKind]) -> str:
+    """Return what tells a group of waits from other groups of its visit: what it waits for."""
+    names = "\0".join(kind.signal or "" for kind in kinds)
+    return hashlib.blake2b(names.encode(), digest_size=8).hexdigest()
+
+
+def group_key(digest: str, number: int) -> str:
+    """Return the key of a group; ``number`` counts the visit's groups of that digest."""
+    return f"{_GROUP}{digest}.{number}"
+
+
+def answer_key(key: str) -> str:
+    """Return the key of the answer that ends a wait: that of its group, or its own."""
+    return key.partition("/")[0] if key.startswith(_GROUP) else key
 
 
 def signal_kind(name: str) -> WaitKind:
@@ -253,8 +281,10 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     """When a sleep ends, a recheck is due, or a wait for a signal times out."""
     stale_ms: int | None = None
     """When an answer would come too late for the run's state."""
-    about: str = ""
-    """Details for people."""
+    text: str = msgspec.field(default="", name="about")
+    """What the engine says about it, for people."""
+    packed_about: bytes | msgspec.UnsetType = msgspec.UNSET
+    """What the node said about it, packed."""
 
     @classmethod
     def of(
@@ -263,23 +293,40 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
         *,
         visit: int,
         branch: str,
-        number: int = 1,
+        key: str | None = None,
         since_ms: int,
         deadline_ms: int | None = None,
         stale_ms: int | None = None,
         about: str = "",
+        packed_about: bytes | msgspec.UnsetType = msgspec.UNSET,
     ) -> Wait:
         """Return a wait of that kind; ``about`` is cut to what a row has room for."""
         return cls(
             visit=visit,
-            key=kind.key(number),
+            key=kind.key() if key is None else key,
             branch=branch,
             signal=kind.signal,
             since_ms=since_ms,
             deadline_ms=deadline_ms,
             stale_ms=stale_ms,
-            about=about.encode()[:_ABOUT_BYTES_MAX].decode(errors="ignore"),
+            text=about.encode()[:_ABOUT_BYTES_MAX].decode(errors="ignore"),
+            packed_about=packed_about,
         )
+
+    @property
+    def has_about(self) -> bool:
+        """Whether the node said what it is about."""
+        return self.packed_about is not msgspec.UNSET
+
+    @property
+    def about(self) -> Any:
+        """What the node said about it with ``about=``; otherwise details for people, as text."""
+        if self.packed_about is msgspec.UNSET:
+            return self.text
+        try:
+            return msgspec.msgpack.decode(self.packed_about)
+        except msgspec.MsgspecError:
+            return self.text  # the row was damaged outside of the engine; the run can go on
 
     @property
     def kind(self) -> WaitKind:
@@ -301,7 +348,39 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def description(self) -> str:
         """What has to happen before it ends, for people."""
-        return self.kind.description(self.about)
+        return self.kind.description(self.text)
+
+
+def with_group_about(waits: Sequence[Wait]) -> tuple[Wait, ...]:
+    """Return waits in which each one of a group says what its group is about.
+
+    Only the first one of a group stores it.
+    """
+    said = {
+        (wait.branch, answer_key(wait.key)): wait.packed_about
+        for wait in waits
+        if wait.packed_about is not msgspec.UNSET
+    }
+    if not said:
+        return tuple(waits)
+    return tuple(
+        msgspec.structs.replace(
+            wait, packed_about=said.get((wait.branch, answer_key(wait.key)), msgspec.UNSET)
+        )
+        for wait in waits
+    )
+
+
+def with_limited_about(waits: Sequence[Wait], bytes_max: int) -> tuple[Wait, ...]:
+    """Return waits of which only the first ones say what they are about, in so many bytes."""
+    kept: list[Wait] = []
+    for wait in waits:
+        if wait.packed_about is not msgspec.UNSET:
+            bytes_max -= len(wait.packed_about)
+            if bytes_max < 0:
+                wait = msgspec.structs.replace(wait, packed_about=msgspec.UNSET)
+        kept.append(wait)
+    return tuple(kept)
 
 
 def pause_reason(waits: Iterable[Wait]) -> str:

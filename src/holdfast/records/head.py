@@ -21,6 +21,7 @@ __all__ = [
     "ATTRIBUTES",
     "ENDED",
     "OPEN",
+    "ROW_ABOUT_BYTES_MAX",
     "ROW_WAITS_MAX",
     "SCHEMA",
     "TROUBLED",
@@ -43,6 +44,8 @@ ENDED = frozenset({"finished", "failed", "cancelled", "expired", "quarantined", 
 """In these statuses only obligations have to be settled, and storage has to be freed."""
 ROW_WAITS_MAX = 8
 """The number of waits that fit into the row. If there are more, the journal has all of them."""
+ROW_ABOUT_BYTES_MAX = 2_048
+"""How much nodes may say about the waits in the row. If it is more, the journal has all of it."""
 TROUBLED = frozenset({"failed", "quarantined"})
 """Runs with these statuses have their own lists."""
 

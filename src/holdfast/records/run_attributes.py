@@ -18,6 +18,8 @@ TEXT_CHARS_MAX = 400
 INBOX_COUNTERS = ("inbox_items", "inbox_bytes")
 """The attributes that count the signals in the inbox."""
 
+_ABSENT = (None, "", msgspec.UNSET)
+
 
 def inbox_counters(inbox: InboxSize) -> dict[str, int]:
     """Return the counter attributes for an inbox, without those that are 0."""
@@ -37,10 +39,8 @@ def budget_map(limits: BudgetLimits) -> dict[str, Any]:
 
 
 def as_map(value: msgspec.Struct) -> dict[str, Any]:
-    """Return the fields of a struct as a map, without None and empty strings."""
+    """Return the fields of a struct as a map, without None, empty strings and unset fields."""
     names = zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)
     return {
-        stored: field
-        for name, stored in names
-        if (field := getattr(value, name)) is not None and field != ""
+        stored: field for name, stored in names if (field := getattr(value, name)) not in _ABSENT
     }

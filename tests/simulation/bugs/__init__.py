@@ -8,6 +8,7 @@ from __future__ import annotations
 # Imported to make their bugs known.
 from tests.simulation.bugs import (  # noqa: F401
     budgets,
+    choices,
     effects,
     inboxes,
     kernel,

@@ -7,9 +7,11 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from holdfast.engine.effects.call_options import BlockingCaller
+from holdfast.engine.execution.conditions import ChildCondition
 from holdfast.engine.execution.context import Child, Context
 from holdfast.engine.execution.visit import Visit
 from holdfast.model.budget import Budget
+from holdfast.model.conditions import Timer, WaitAnswer
 from holdfast.model.durations import Duration
 from holdfast.model.invocation import Answer
 from holdfast.model.policy import Retry
@@ -65,9 +67,22 @@ class BlockingContext:
         """Do as `Context.model` does."""
         return self._run_blocking(self._context.model(name, messages, **options))
 
-    def wait(self, condition: SignalName, *, max_wait: Duration | None = None) -> Any:
+    def wait(
+        self, condition: SignalName, *, about: Any = None, max_wait: Duration | None = None
+    ) -> Any:
         """Do as `Context.wait` does."""
-        return self._run_blocking(self._context.wait(condition, max_wait=max_wait))
+        return self._run_blocking(self._context.wait(condition, about=about, max_wait=max_wait))
+
+    def wait_any(
+        self,
+        *conditions: SignalName | Timer | ChildCondition,
+        about: Any = None,
+        max_wait: Duration | None = None,
+    ) -> WaitAnswer:
+        """Do as `Context.wait_any` does."""
+        return self._run_blocking(
+            self._context.wait_any(*conditions, about=about, max_wait=max_wait)
+        )
 
     def sleep(self, duration: Duration) -> None:
         """Do as `Context.sleep` does."""
@@ -114,14 +129,14 @@ class BlockingContext:
             return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
 
-class BlockingChild:
+class BlockingChild(ChildCondition):
     """A run that a plain function started."""
 
     def __init__(self, context: BlockingContext, child: Child) -> None:
         self._context = context
         self._child = child
+        self.graph = child.graph
         self.id = child.id
-        """The id of the run."""
 
     def result(self) -> Any:
         """Do as `Child.result` does."""

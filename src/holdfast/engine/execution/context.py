@@ -23,6 +23,8 @@ from holdfast.engine.effects.invocations import (
     admitted_fallback,
     invoke_models,
 )
+from holdfast.engine.execution.conditions import ChildCondition, packed_about
+from holdfast.engine.execution.group_waits import wait_for_first
 from holdfast.engine.execution.visit import Visit
 from holdfast.engine.execution.visit_calls import VisitCalls
 from holdfast.engine.execution.visit_children import VisitChildren
@@ -34,6 +36,7 @@ from holdfast.errors import InvalidRequest, WaitTimedOut
 from holdfast.graph.tool import contract_of
 from holdfast.model.arguments import Recording, validated_recording
 from holdfast.model.budget import Budget
+from holdfast.model.conditions import Timer, WaitAnswer
 from holdfast.model.durations import Duration, days, milliseconds_of
 from holdfast.model.event import BranchFailed, TimerFired
 from holdfast.model.invocation import Answer, ToolSpec
@@ -265,8 +268,12 @@ class Context:
     # --- waiting ----------------------------------------------------------------------------------
 
     @tracked
-    async def wait(self, condition: SignalName, *, max_wait: Duration | None = None) -> Any:
+    async def wait(
+        self, condition: SignalName, *, about: Any = None, max_wait: Duration | None = None
+    ) -> Any:
         """Return the payload of the next signal of that name; pause the run until it arrives.
+
+        ``about`` is any JSON value of at most 1 KB. The run's row, lists and history show it.
 
         Raises:
             WaitTimedOut: no signal arrived within ``max_wait``.
@@ -278,15 +285,44 @@ class Context:
                 f'condition must be signal("name"), got {condition!r:.80}', field="condition"
             )
         visit, name = self._visit, validated_name(condition.name, "a signal's name")
-        kind = SignalWait(name)
-        number = self._waits.next_number(kind)
+        kind, described = SignalWait(name), packed_about(about)
+        key = kind.key(self._waits.next_number(kind))
         limit = None if max_wait is None else milliseconds_of(max_wait, "max_wait")
-        answer = visit.strand.answers.get(kind.key(number))
+        answer = visit.strand.answers.get(key)
         if answer is None:
-            answer = await self._waits.resolve(await self._waits.begin(kind, limit, number=number))
+            wait = await self._waits.begin(kind, limit, key=key, packed_about=described)
+            answer = await self._waits.resolve(wait)
         if isinstance(answer, TimerFired):
             raise WaitTimedOut(f"no signal {name!r} came in time")
         return answer.payload
+
+    @tracked
+    async def wait_any(
+        self,
+        *conditions: SignalName | Timer | ChildCondition,
+        about: Any = None,
+        max_wait: Duration | None = None,
+    ) -> WaitAnswer:
+        """Return which condition comes first, and what it brings; pause the run until then.
+
+        A condition is ``signal("name")``, ``timer(duration)`` or a child. Of signals and ends of
+        children, the one that was accepted first wins; the timer wins if none was accepted before
+        its time. Exactly one is taken: signals that did not win stay for later waits, and children
+        go on. ``about`` is any JSON value of at most 1 KB. The run's row, lists and history show
+        it.
+
+        Raises:
+            WaitTimedOut: no condition came within ``max_wait``.
+            RunFailed, RunCancelled, RunExpired, RunQuarantined: a child won that did not finish.
+            InvalidRequest: there is no condition, one is given twice, or one is something else.
+            WaitBeyondExpiry: the run expires before the timer or ``max_wait`` has passed.
+            NotPausable: the node was declared with ``pausable="no"``.
+            RunNotFound: there is no such child, or its result is no longer stored.
+            ResultTaken: another visit took the result of a child, and it was not retried since.
+        """
+        return await wait_for_first(
+            self._visit, self._waits, self._children, conditions, about=about, max_wait=max_wait
+        )
 
     @tracked
     async def sleep(self, duration: Duration) -> None:
@@ -297,8 +333,7 @@ class Context:
             NotPausable: the sleep is long, and the node was declared with ``pausable="no"``.
         """
         visit, kind = self._visit, TimerWait()
-        number = self._waits.next_number(kind)
-        key = kind.key(number)
+        key = kind.key(self._waits.next_number(kind))
         span = milliseconds_of(duration, "sleep")
         if key in visit.strand.answers:
             return
@@ -306,7 +341,7 @@ class Context:
             await visit.claimed.sleep(span / 1000)
             await visit.record(self._waits.timer_fired(key), durable=False)
             return
-        await self._waits.resolve(await self._waits.begin(kind, span, number=number))
+        await self._waits.resolve(await self._waits.begin(kind, span, key=key))
 
     # --- children ---------------------------------------------------------------------------------
 
@@ -389,7 +424,7 @@ def _share_ms(share: bool | Duration) -> int | None:
     return milliseconds_of(_SHARE_DEFAULT if share is True else share, "share")
 
 
-class Child:
+class Child(ChildCondition):
     """A run that a node started."""
 
     def __init__(
@@ -398,9 +433,7 @@ class Child:
         self._context = context
         self._requests = requests
         self.graph = graph
-        """The graph of the run; None if it is unknown."""
         self.id = id
-        """The id of the run."""
 
     @tracked
     async def result(self) -> Any:

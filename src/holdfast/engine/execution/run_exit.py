@@ -14,9 +14,14 @@ from holdfast.model.event import WaitsRecorded
 from holdfast.model.failure import failure_of
 from holdfast.model.program import Program
 from holdfast.model.signals import all_pending
-from holdfast.model.wait import Wait, pause_reason
+from holdfast.model.wait import Wait, pause_reason, with_limited_about
 from holdfast.records import owner_writes
-from holdfast.records.head import ENDED, ROW_WAITS_MAX, JournalExtent
+from holdfast.records.head import (
+    ENDED,
+    ROW_ABOUT_BYTES_MAX,
+    ROW_WAITS_MAX,
+    JournalExtent,
+)
 from holdfast.records.session_queue import next_recheck_ms
 
 __all__ = ["RunExit"]
@@ -115,7 +120,8 @@ class RunExit:
 
     async def _store_excess_waits(self, waits: tuple[Wait, ...]) -> tuple[Wait, ...]:
         """Write waits into the journal if the row has no room for all; return those of the row."""
-        if len(waits) <= ROW_WAITS_MAX:
+        shown = with_limited_about(self._first_waits(waits), ROW_ABOUT_BYTES_MAX)
+        if shown == waits:
             return waits
         claimed = self._claimed
         unjournaled = tuple(
@@ -123,6 +129,13 @@ class RunExit:
         )
         if unjournaled:
             await claimed.journal.write((WaitsRecorded(claimed.now_ms(), unjournaled),))
+        return shown
+
+    @staticmethod
+    def _first_waits(waits: tuple[Wait, ...]) -> tuple[Wait, ...]:
+        """Return the waits that the row has room for."""
+        if len(waits) <= ROW_WAITS_MAX:
+            return waits
         # Senders of signals read in the row whether the run waits for any; a caller that extends
         # the run reads when it is due.
         soonest = sorted(waits, key=wait_due_ms)

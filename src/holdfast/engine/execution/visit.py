@@ -174,15 +174,15 @@ class Visit:
             )
         )
 
-    async def pause_on(self, wait: Wait) -> NoReturn:
+    async def pause_on(self, *waits: Wait) -> NoReturn:
         """Pause until a wait is answered, after the node's other calls have finished."""
         await self.wait_for_other_calls()  # their results would be lost
-        if len(self._pending) >= WAITS_MAX:
+        if len(self._pending) + len(waits) > WAITS_MAX:
             self._refusal = NotPausable(
                 f"node {self.node!r} waits for more than {WAITS_MAX} things at once"
             )
             raise self._refusal
-        self._pending[wait.key] = wait
+        self._pending.update((wait.key, wait) for wait in waits)
         raise Paused
 
     def check_outer_timeout(self) -> None:

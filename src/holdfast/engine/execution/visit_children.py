@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator, Collection
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -13,7 +15,7 @@ from holdfast.engine.journal.endings import RunOutcome
 from holdfast.engine.runs.children import ChildRequest
 from holdfast.engine.runs.starting import PreparedInput, prepare_input
 from holdfast.errors import ResultTaken
-from holdfast.model.event import ChildStarted, Failure, SignalTaken
+from holdfast.model.event import ChildStarted, Failure, SignalTaken, TimerFired
 from holdfast.model.program import Program
 from holdfast.model.wait import ChildWait, Wait
 
@@ -69,14 +71,34 @@ class VisitChildren:
             ResultTaken: another visit took the result, and the child was not retried since.
         """
         self._visit.check_open()
-        kind = ChildWait(id)
-        # Tasks of the node that await the same child all get the one answer.
-        async with self._locks.setdefault(id, asyncio.Lock()):
-            answer = self._visit.strand.answers.get(kind.key())
+        async with self.locked([id]):
+            answer = self.known_end(id)
             if answer is None:
-                wait = await self._waits.begin(kind, None)
-                await self._poll(id, wait)
+                wait = await self._waits.begin(ChildWait(id), None)
+                await self.poll(id, wait)
                 answer = await self._waits.resolve(wait)
+        return await self.outcome(id, answer)
+
+    @asynccontextmanager
+    async def locked(self, ids: Collection[str]) -> AsyncGenerator[None]:
+        """Keep the node's other tasks from awaiting these children: all get the one answer."""
+        async with AsyncExitStack() as stack:
+            for id in sorted(ids):  # in one order, so that no two tasks wait for each other
+                await stack.enter_async_context(self._locks.setdefault(id, asyncio.Lock()))
+            yield
+
+    def known_end(self, id: str) -> SignalTaken | TimerFired | None:
+        """Return the report of a child's end that a wait of this visit took."""
+        answers = self._visit.strand.answers
+        known = answers.get(ChildWait(id).key())
+        if known is not None:
+            return known
+        name = ChildWait(id).signal
+        taken = (answer for answer in answers.values() if isinstance(answer, SignalTaken))
+        return next((answer for answer in taken if answer.name == name), None)
+
+    async def outcome(self, id: str, answer: SignalTaken | TimerFired) -> RunOutcome:
+        """Return how a child ended, and give back what it did not spend."""
         if id in self._visit.claimed.execution.slices:
             with self._visit.remember_loss():
                 await self._visit.external.budget_guard.return_rest()
@@ -85,7 +107,7 @@ class VisitChildren:
         # Only a child that did not finish names its node; those of older releases do not.
         return RunOutcome(report["status"], report["state"], failure, report.get("node", ""))
 
-    async def _poll(self, id: str, wait: Wait) -> None:
+    async def poll(self, id: str, wait: Wait) -> None:
         """Ask whether a child has ended, unless its signal is here or is sure to come."""
         visit, name = self._visit, ChildWait(id).signal
         inbox = visit.claimed.inbox

@@ -3,17 +3,51 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
 from holdfast.engine.execution.visit import Visit
 from holdfast.errors import NotPausable, WaitBeyondExpiry
-from holdfast.model.event import SignalTaken, TimerFired
-from holdfast.model.signals import Pending, Signal, TakeSignal, TimeOut, WaitStale, resolved_wait
-from holdfast.model.wait import ResolutionWait, SignalWait, TimerWait, Wait, WaitKind
+from holdfast.model.event import SignalTaken, TimerFired, WaitDescribed
+from holdfast.model.signals import Pending, Signal, TakeSignal, TimeOut, WaitStale, resolved_group
+from holdfast.model.wait import (
+    ResolutionWait,
+    SignalWait,
+    TimerWait,
+    Wait,
+    WaitKind,
+    answer_key,
+    group_digest,
+    group_key,
+)
 from holdfast.records.head import Head
 
-__all__ = ["VisitWaits"]
+__all__ = ["GroupRequest", "VisitWaits"]
+
+
+class GroupRequest(msgspec.Struct, frozen=True):
+    """What a node asks for that waits for the first of several conditions."""
+
+    kinds: tuple[WaitKind, ...]
+    max_wait_ms: int | None = None
+    timer_ms: int | None = None
+    """The duration of the timer among the conditions."""
+    packed_about: bytes | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def timeout_ms(self) -> int | None:
+        """How long the node waits at most."""
+        limits = [limit for limit in (self.max_wait_ms, self.timer_ms) if limit is not None]
+        return min(limits, default=None)
+
+    @property
+    def times_out(self) -> bool:
+        """Whether ``max_wait`` ends before the timer, so that the timer cannot win."""
+        limit, timer = self.max_wait_ms, self.timer_ms
+        return limit is not None and timer is not None and limit < timer
 
 
 class VisitWaits:
@@ -21,7 +55,7 @@ class VisitWaits:
 
     def __init__(self, visit: Visit) -> None:
         self._visit = visit
-        self._counts: Counter[WaitKind] = Counter()
+        self._counts: Counter[WaitKind | str] = Counter()
 
     def next_number(self, kind: SignalWait | TimerWait) -> int:
         """Return the number of the visit's next wait for that signal, or of its next sleep."""
@@ -29,8 +63,21 @@ class VisitWaits:
         self._counts[kind] += 1
         return self._counts[kind]
 
+    def next_group(self, kinds: Sequence[WaitKind]) -> str:
+        """Return the key of the visit's next wait for the first of these."""
+        self._visit.check_open()
+        digest = group_digest(kinds)
+        self._counts[digest] += 1
+        return group_key(digest, self._counts[digest])
+
     async def begin(
-        self, kind: WaitKind, timeout_ms: int | None, *, number: int = 1, about: str = ""
+        self,
+        kind: WaitKind,
+        timeout_ms: int | None,
+        *,
+        key: str | None = None,
+        about: str = "",
+        packed_about: bytes | msgspec.UnsetType = msgspec.UNSET,
     ) -> Wait:
         """Return a wait as it began, perhaps in an earlier process.
 
@@ -39,7 +86,7 @@ class VisitWaits:
             NotPausable: the node was declared with ``pausable="no"``.
             WaitInsideTimeout: the node's code has a timeout around the wait.
         """
-        visit, key = self._visit, kind.key(number)
+        visit, key = self._visit, key or kind.key()
         head = visit.claimed.head
         if not visit.may_wait:
             raise NotPausable(f"node {visit.node!r} has pausable='no', and so may not wait")
@@ -47,7 +94,10 @@ class VisitWaits:
             visit.check_outer_timeout()
         for wait in visit.claimed.known_waits(visit.branch):
             if (wait.visit, wait.key) == (visit.visit, key):
-                return wait
+                if wait.packed_about == packed_about:
+                    return wait
+                # The row had no room for it, or the node has something else to say by now.
+                return msgspec.structs.replace(wait, packed_about=packed_about)
         now = visit.now_ms()
         deadline_ms = None if timeout_ms is None else now + timeout_ms
         if _outlasts(deadline_ms, head, now):
@@ -64,45 +114,90 @@ class VisitWaits:
             kind,
             visit=visit.visit,
             branch=visit.branch,
-            number=number,
+            key=key,
             since_ms=now,
             deadline_ms=deadline_ms,
             stale_ms=None if max_pause_ms is None else now + max_pause_ms,
             about=about,
+            packed_about=packed_about,
         )
 
-    async def resolve(self, wait: Wait) -> SignalTaken | TimerFired:
-        """Return the answer to a wait.
+    async def begin_group(self, group: str, request: GroupRequest) -> tuple[Wait, ...]:
+        """Return the waits of a group as they began, perhaps in an earlier process.
+
+        They have one deadline. If ``max_wait`` ends before the timer, the timer's wait has the key
+        of the group: at the deadline it does not win, but times out.
+
+        Raises:
+            WaitBeyondExpiry, NotPausable: as `begin` does.
+        """
+        visit, kinds = self._visit, request.kinds
+        keys = [f"{group}/{index}" for index in range(len(kinds))]
+        if request.timer_ms is not None:
+            waits = visit.claimed.known_waits(visit.branch)
+            known = {wait.key for wait in waits if wait.visit == visit.visit}
+            index = kinds.index(TimerWait())
+            if group in known or (request.times_out and keys[index] not in known):
+                keys[index] = group
+        # The row and the journal store the waits of a group together: if one is known, all are.
+        first = await self.begin(
+            kinds[0], request.timeout_ms, key=keys[0], packed_about=request.packed_about
+        )
+        others = (
+            msgspec.structs.replace(first, key=key, signal=kind.signal, packed_about=msgspec.UNSET)
+            for key, kind in zip(keys[1:], kinds[1:], strict=True)
+        )
+        return (first, *others)
+
+    async def resolve(self, *waits: Wait) -> SignalTaken | TimerFired:
+        """Return the answer to a wait; to several, which are a group, their one answer.
 
         Raises:
             Paused: there is no answer yet.
         """
         visit, inbox = self._visit, self._visit.claimed.inbox
-        match resolved_wait(wait, inbox.untaken(), (), visit.now_ms()):
+        match resolved_group(waits, inbox.untaken(), (), visit.now_ms()):
             case TakeSignal(signal):
                 payload = await self._load_payload(signal)
                 taken = SignalTaken(
                     visit.now_ms(),
                     visit.node,
-                    wait.visit,
-                    wait.key,
+                    visit.visit,
+                    next(wait.key for wait in waits if wait.signal == signal.name),
                     signal.name,
                     signal.id,
                     payload,
                     visit.branch,
                 )
                 # It is buffered: like the result of a call, it is durable before the next call.
-                await visit.record(taken, durable=False)
+                await visit.record(*self._described(waits), taken, durable=False)
                 inbox.count_taken(signal)
                 return taken
             case TimeOut():
-                fired = self.timer_fired(wait.key)
-                await visit.record(fired, durable=True)
+                timers = (wait.key for wait in waits if wait.signal is None)
+                fired = self.timer_fired(next(timers, answer_key(waits[0].key)))
+                await visit.record(*self._described(waits), fired, durable=True)
                 return fired
             case WaitStale():
                 visit.pause_as_stale()
             case Pending():
-                await visit.pause_on(wait)
+                await visit.pause_on(*waits)
+
+    def _described(self, waits: Sequence[Wait]) -> list[WaitDescribed]:
+        """Return what the history shows of waits that the node said something about."""
+        visit = self._visit
+        return [
+            WaitDescribed(
+                visit.now_ms(),
+                visit.node,
+                visit.visit,
+                answer_key(wait.key),
+                wait.about,
+                visit.branch,
+            )
+            for wait in waits
+            if wait.packed_about is not msgspec.UNSET
+        ]
 
     async def _load_payload(self, signal: Signal) -> Any:
         """Return the payload of a signal that no other wait may take from now on."""

@@ -12,7 +12,14 @@ from collections.abc import Iterable
 
 from holdfast.model.child import is_child_signal
 from holdfast.model.execution import Execution
-from holdfast.model.signals import Pending, Signal, TakeSignal, is_open_wait, resolved_wait
+from holdfast.model.signals import (
+    Pending,
+    Signal,
+    TakeSignal,
+    is_open_wait,
+    resolved_group,
+    wait_groups,
+)
 from holdfast.model.wait import BudgetWait, Wait
 
 __all__ = ["Waits", "wait_due_ms"]
@@ -49,14 +56,15 @@ class Waits:
         if not execution.branches:
             return
         # A branch without an answer would run its node only to wait again.
-        known: dict[str, dict[Wait, None]] = {}
-        for wait in waits:  # a wait may be in both the row and the journal
+        known: dict[str, dict[str, Wait]] = {}
+        # A wait may be in both the row and the journal. Only the journal has all that it is about.
+        for wait in waits:
             if is_open_wait(wait, execution) and not wait.needs_recheck:
-                known.setdefault(wait.branch, {})[wait] = None
+                known.setdefault(wait.branch, {})[wait.key] = wait
         reported_children = {name for name, _ in execution.taken if is_child_signal(name)}
         for branch, its in known.items():
-            if all(wait.signal not in reported_children for wait in its):
-                self.set_waiting(branch, tuple(its))
+            if all(wait.signal not in reported_children for wait in its.values()):
+                self.set_waiting(branch, tuple(its.values()))
 
     def set_waiting(self, branch: str, waits: tuple[Wait, ...]) -> None:
         """Record that a branch waits."""
@@ -161,7 +169,7 @@ class Waits:
         signals = [signal for signal in self.untaken(inbox, execution) if signal not in assigned]
         over: list[str] = []
         for branch, waits in self.waiting.items():
-            answers = [resolved_wait(wait, signals, (), now_ms) for wait in waits]
+            answers = [resolved_group(its, signals, (), now_ms) for its in wait_groups(waits)]
             waits_on = all(isinstance(answer, Pending) for answer in answers)
             if waits_on and branch not in self._recheck:
                 continue

@@ -13,6 +13,7 @@ from holdfast.model.arguments import Arguments, Recorded, omission_text
 from holdfast.model.event import Event, RecordedCall
 from holdfast.model.run import HistoryEntry, Run, RunEntry, SessionQueueEntry, Status
 from holdfast.model.spending import NANODOLLARS_PER_DOLLAR
+from holdfast.model.wait import Wait, with_group_about
 from holdfast.records.head import OPEN, Head, head_of
 from holdfast.records.index_keys import listed_ms
 from holdfast.records.keys import RunKey
@@ -61,7 +62,7 @@ def _build_run(head: Head, user: str | None, now_ms: int) -> Run:
         user=user,
         node=head.node,
         reason=_reason(head, status),
-        waits=head.waits if head.status == "waiting" and head.owner is None else (),
+        waits=_shown_waits(head),
         due_at=None if due_ms is None else utc_datetime(due_ms),
         owner=head.owner,
         retries_left=head.retries_left,
@@ -113,8 +114,12 @@ def _reason(head: Head, status: Status) -> str | None:
     return None
 
 
+def _shown_waits(head: Head) -> tuple[Wait, ...]:
+    return with_group_about(head.waits) if head.is_paused else ()
+
+
 def shown_entry(entry: RunEntry, item: Mapping[str, Any], *, now_ms: int) -> RunEntry:
-    """Return an entry of the index with the status and the reason that the run's row tells.
+    """Return an entry of the index with the status, reason and waits that the run's row tells.
 
     Raises:
         JournalDamaged: the row cannot be read.
@@ -124,7 +129,9 @@ def shown_entry(entry: RunEntry, item: Mapping[str, Any], *, now_ms: int) -> Run
         status = _status(head, _due_ms(head), now_ms)
     except ValueError as error:
         raise JournalDamaged(f"the row of run {head.key.id!r} is damaged: {error}") from error
-    return msgspec.structs.replace(entry, status=status, reason=_reason(head, status))
+    return msgspec.structs.replace(
+        entry, status=status, reason=_reason(head, status), waits=_shown_waits(head)
+    )
 
 
 def run_entry_of(item: Mapping[str, Any]) -> RunEntry:

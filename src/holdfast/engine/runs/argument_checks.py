@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, get_args
 
@@ -141,7 +142,8 @@ def validated_on_busy(on_busy: OnBusy | None, session: str | None) -> OnBusy:
 
 def takes_run_filter(method: Callable[P, T]) -> Callable[P, T]:
     """Let a method that takes a RunFilter say so where it gets a field of one instead."""
-    fields = frozenset(RunFilter.__struct_fields__)
+    own = inspect.signature(method).parameters
+    fields = frozenset(RunFilter.__struct_fields__).difference(own)
 
     @functools.wraps(method)
     def checked(*args: P.args, **kwargs: P.kwargs) -> T:
