@@ -192,13 +192,13 @@ async def test_an_owner_that_pauses_meanwhile_does_not_undo_it(house: House) -> 
         assert (await run.get()).status == "waiting"
 
 
-async def test_a_signal_is_not_overlooked_where_a_wait_reads_the_row_again(house: House) -> None:
+async def test_a_signal_is_not_overlooked_where_a_sleep_reads_the_row_again(house: House) -> None:
     gate = Gate()
 
     async def careful(state: Any, ctx: Any) -> Any:
         await gate.pass_through()
         with pytest.raises(WaitBeyondExpiry):
-            await ctx.wait(signal("another"), max_wait=days(30))
+            await ctx.sleep(days(30))
         return {"got": await ctx.wait(signal("decision"))}
 
     graph = chain("g", 1, text, node0=careful)

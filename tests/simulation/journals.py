@@ -318,13 +318,18 @@ class Journals:
         signals = self.untaken(chronicle, head)
         if head.waits:
             chronicle.waits = head.waits
-        if any(
-            isinstance(
-                resolved_wait(wait, signals, chronicle.execution.taken, head.expires_ms), TakeSignal
+        for wait in self.all_waits(chronicle.execution, chronicle.waits):
+            answer = resolved_wait(
+                wait,
+                signals,
+                chronicle.execution.taken,
+                head.expires_ms,
+                expires_ms=head.expires_ms,
             )
-            for wait in self.all_waits(chronicle.execution, chronicle.waits)
-        ):
-            raise Broken(f"P7: {what}, though a signal was accepted in time")
+            if isinstance(answer, TakeSignal):
+                raise Broken(f"P7: {what}, though a signal was accepted in time")
+            if _times_out_at_the_expiry(wait, head):
+                raise Broken(f"P7: {what}, though the wait {wait.key} times out at the expiry")
 
     def untaken(self, chronicle: Chronicle, head: Head) -> list[InboxSignal]:
         """Return the signals that count, and were not taken yet."""
@@ -376,3 +381,14 @@ class Journals:
         if found is None or found.data is None:
             raise Broken(f"P1: {item['SK']} names the blob {content.blob.key}, which is not there")
         return found.data
+
+
+def _times_out_at_the_expiry(wait: Wait, head: Head) -> bool:
+    """Return whether a wait ends at the expiry of its run at the latest, and its node acts then."""
+    stale = wait.stale_ms is not None and wait.stale_ms < head.expires_ms
+    return (
+        wait.signal is not None
+        and wait.deadline_ms is not None
+        and wait.since_ms < head.expires_ms
+        and not stale
+    )

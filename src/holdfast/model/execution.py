@@ -119,6 +119,15 @@ class Execution(Strand, frozen=True, kw_only=True):
     """What the run has drawn from a shared budget; None if it shares none."""
     slices: dict[str, Spending] = {}
     """What each child with its own budget may spend; after its end, what it spent."""
+    timed_out: dict[str, int] | msgspec.UnsetType = msgspec.UNSET
+    """When a wait for a signal last timed out, by node. A run without such a node has no such field
+    in its snapshots."""
+
+    def has_timed_out_since(self, moment_ms: int, *, node: str | None = None) -> bool:
+        """Return whether a wait for a signal timed out since then, in any node or in this one."""
+        times = {} if self.timed_out is msgspec.UNSET else self.timed_out
+        found = times.values() if node is None else (times.get(node, -1),)
+        return any(at_ms >= moment_ms for at_ms in found)
 
     def strand(self, path: str) -> Strand | None:
         """Return the run itself for an empty path, or a branch; None if it is joined."""

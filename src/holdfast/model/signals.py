@@ -104,11 +104,15 @@ Resolution: TypeAlias = TakeSignal | TimeOut | WaitStale | Pending
 def continues_past_expiry(
     waits: Iterable[Wait], inbox: Iterable[Signal], execution: Execution, expires_ms: int
 ) -> bool:
-    """Return whether a run continues past its expiry, because it has a signal accepted before.
+    """Return whether a run continues past its expiry: its next pause ends it.
 
-    A run that waits for signals continues if such a signal answers one of its waits. Another run
-    continues if it took a signal before, or if one is in its inbox.
+    A run that waits for signals continues if one that was accepted before the expiry answers a
+    wait, or if a wait with a deadline times out at the expiry. Another run continues if it took a
+    signal before, or if one is in its inbox. A run that timed out at the expiry goes on after a
+    crash.
     """
+    if execution.has_timed_out_since(expires_ms):
+        return True
     in_time = [
         signal
         for signal in inbox
@@ -118,8 +122,11 @@ def continues_past_expiry(
         wait for wait in waits if wait.signal is not None and is_open_wait(wait, execution)
     ]
     if unanswered:
-        answers = (resolved_wait(wait, in_time, execution.taken, expires_ms) for wait in unanswered)
-        return any(isinstance(answer, TakeSignal) for answer in answers)
+        answers = (
+            resolved_wait(wait, in_time, execution.taken, expires_ms, expires_ms=expires_ms)
+            for wait in unanswered
+        )
+        return any(isinstance(answer, TakeSignal | TimeOut) for answer in answers)
     return bool(in_time or execution.taken)
 
 
@@ -132,14 +139,19 @@ def is_open_wait(wait: Wait, execution: Execution) -> bool:
 
 
 def resolved_wait(
-    wait: Wait, inbox: Iterable[Signal], taken: Collection[tuple[str, str]], now_ms: int
+    wait: Wait,
+    inbox: Iterable[Signal],
+    taken: Collection[tuple[str, str]],
+    now_ms: int,
+    *,
+    expires_ms: int,
 ) -> Resolution:
-    """Return whether a wait has ended, and how.
+    """Return whether a wait of a run that expires at ``expires_ms`` has ended, and how.
 
     The wait takes the signal of its name that was accepted first. A signal that was accepted when
     the wait's time was up comes too late: the wait times out, or is stale.
     """
-    limit = wait.due_ms
+    limit = wait.due_by(expires_ms)
     if wait.signal is not None:
         fitting = [
             signal
@@ -152,14 +164,16 @@ def resolved_wait(
             return TakeSignal(min(fitting, key=lambda signal: signal.order))
     if limit is None or now_ms < limit:
         return Pending(limit)
-    return TimeOut() if limit == wait.deadline_ms else WaitStale()
+    return TimeOut() if limit == wait.deadline_by(expires_ms) else WaitStale()
 
 
-def all_pending(waits: Iterable[Wait], untaken: Collection[Signal], now_ms: int) -> Pending | None:
+def all_pending(
+    waits: Iterable[Wait], untaken: Collection[Signal], now_ms: int, *, expires_ms: int
+) -> Pending | None:
     """Return when the first of several waits is due; None if one of them has ended."""
     limits: list[int] = []
     for wait in waits:
-        answer = resolved_wait(wait, untaken, (), now_ms)
+        answer = resolved_wait(wait, untaken, (), now_ms, expires_ms=expires_ms)
         if not isinstance(answer, Pending):
             return None
         if answer.due_ms is not None:

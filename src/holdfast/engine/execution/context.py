@@ -243,8 +243,7 @@ class Context:
         """Return the payload of the next signal of that name; pause the run until it arrives.
 
         Raises:
-            WaitTimedOut: no signal arrived within ``max_wait``.
-            WaitBeyondExpiry: the run expires before ``max_wait`` has passed.
+            WaitTimedOut: no signal arrived within ``max_wait``, or before the run expired.
             NotPausable: the node was declared with ``pausable="no"``.
         """
         if not isinstance(condition, SignalName):

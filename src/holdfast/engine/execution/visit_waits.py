@@ -35,11 +35,10 @@ class VisitWaits:
         """Return a wait as it began, perhaps in an earlier process.
 
         Raises:
-            WaitBeyondExpiry: the wait would last longer than the run.
+            WaitBeyondExpiry: the sleep would last longer than the run.
             NotPausable: the node was declared with ``pausable="no"``.
         """
         visit, key = self._visit, kind.key(number)
-        head = visit.claimed.head
         if not visit.may_wait:
             raise NotPausable(f"node {visit.node!r} has pausable='no', and so may not wait")
         for wait in visit.claimed.known_waits(visit.branch):
@@ -47,15 +46,11 @@ class VisitWaits:
                 return wait
         now = visit.now_ms()
         deadline_ms = None if timeout_ms is None else now + timeout_ms
-        if _outlasts(deadline_ms, head, now):
-            with visit.remember_loss():
-                await visit.claimed.row.refresh()  # a caller may have extended the run
-            head = visit.claimed.head
-        if deadline_ms is not None and _outlasts(deadline_ms, head, now):
-            raise WaitBeyondExpiry(
-                f"node {visit.node!r} would wait until {_utc(deadline_ms)}, but the run expires at "
-                f"{_utc(head.expires_ms)}"
-            )
+        if deadline_ms is not None:
+            if kind.signal is None:
+                await self._check_sleep(deadline_ms, now)
+            elif now >= visit.claimed.head.expires_ms and await self._times_out_at_once():
+                deadline_ms = now
         max_pause_ms = visit.max_pause_ms
         return Wait.of(
             kind,
@@ -68,6 +63,34 @@ class VisitWaits:
             about=about,
         )
 
+    async def _check_sleep(self, deadline_ms: int, now_ms: int) -> None:
+        visit = self._visit
+        if _outlasts(deadline_ms, visit.claimed.head, now_ms):
+            with visit.remember_loss():
+                await visit.claimed.row.refresh()  # a caller may have extended the run
+        head = visit.claimed.head
+        if _outlasts(deadline_ms, head, now_ms):
+            raise WaitBeyondExpiry(
+                f"node {visit.node!r} would sleep until {_utc(deadline_ms)}, but the run expires "
+                f"at {_utc(head.expires_ms)}: start it with a longer expires=, or extend it"
+            )
+
+    async def _times_out_at_once(self) -> bool:
+        """Return whether a wait that begins after the expiry times out at once.
+
+        No signal can come any more. But the second such wait of a node would pause the run, which
+        ends it: a node that asks again and again would never stop.
+        """
+        visit = self._visit
+        if not await self._close_if_expired():
+            return False
+        since_ms = visit.claimed.head.expires_ms
+        return not visit.claimed.execution.has_timed_out_since(since_ms, node=visit.node)
+
+    async def _close_if_expired(self) -> bool:
+        with self._visit.remember_loss():
+            return await self._visit.claimed.close_if_expired()
+
     async def resolve(self, wait: Wait) -> SignalTaken | TimerFired:
         """Return the answer to a wait.
 
@@ -75,7 +98,13 @@ class VisitWaits:
             Paused: there is no answer yet.
         """
         visit, inbox = self._visit, self._visit.claimed.inbox
-        match resolved_wait(wait, inbox.untaken(), (), visit.now_ms()):
+        timed = wait.signal is not None and wait.deadline_ms is not None
+        if timed and visit.now_ms() >= visit.claimed.head.expires_ms:
+            # The wait times out, unless a caller has extended the run. A signal that was accepted
+            # before the expiry comes first: an inbox that is read after the close is complete.
+            await self._close_if_expired()
+        expires_ms = visit.claimed.head.expires_ms
+        match resolved_wait(wait, inbox.untaken(), (), visit.now_ms(), expires_ms=expires_ms):
             case TakeSignal(signal):
                 payload = await self._load_payload(signal)
                 taken = SignalTaken(
