@@ -231,6 +231,8 @@ class Journals:
             return
         if isinstance(event, Rerouted) and event.reason == "retried":
             return
+        if isinstance(event, Extended) and execution.ending == "failed":
+            return  # so that it can be retried
         if execution.ending is not None:
             raise Broken(f"P2: {what}, after the run was {execution.ending}")
         if isinstance(event, Cancelled | Extended):
