@@ -40,7 +40,7 @@ from holdfast.engine.runs.argument_checks import LIMIT_MAX
 from holdfast.graph import Graph
 from holdfast.handle import RunHandle
 from holdfast.model.budget import Budget
-from holdfast.model.durations import days, hours
+from holdfast.model.durations import hours
 from holdfast.model.run import HistoryEntry, HistoryPage, OnBusy, Status, TextPiece
 from holdfast.records.run_filter import RunFilter
 
@@ -266,9 +266,7 @@ def _load_graph_argument(context: click.Context, parameter: click.Parameter, tar
 @click.option(
     "--expires-hours",
     type=click.FloatRange(min=0, min_open=True),
-    default=days(7) / hours(1),
-    show_default=True,
-    help="The run expires this long after its start.",
+    help="The run expires this long after its start.  [default: as the graph says, or 168]",
 )
 @budget_options
 @click.option("--wait", is_flag=True, help="Wait for the result; a worker must serve the graph.")
@@ -285,7 +283,7 @@ async def start(
     session: str | None,
     on_busy: OnBusy | None,
     start_at: datetime | None,
-    expires_hours: float,
+    expires_hours: float | None,
     usd: float | None,
     tokens: int | None,
     wall: timedelta | None,
@@ -306,7 +304,7 @@ async def start(
         session=session,
         on_busy=on_busy,
         start_at=start_at,
-        expires=hours(expires_hours),
+        expires=None if expires_hours is None else hours(expires_hours),
         budget=Budget(usd=usd, tokens=tokens, wall=wall) if limited else None,
     )
     say(handle.id, err=wait)

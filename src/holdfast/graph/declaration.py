@@ -32,6 +32,7 @@ class GraphDeclaration:
         start: str | None,
         reducers: dict[str, str],
         durability: Durability,
+        expires_in_ms: int | None,
     ) -> None:
         self.name = name
         self.version = version
@@ -39,6 +40,7 @@ class GraphDeclaration:
         self.start = start
         self.reducers = reducers
         self.durability: Durability = durability
+        self.expires_in_ms = expires_in_ms
         self.nodes: dict[str, Node] = {}
         self.edges: list[EdgeDeclaration] = []
         self.subgraphs: dict[str, SubgraphDeclaration] = {}

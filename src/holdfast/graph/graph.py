@@ -49,15 +49,18 @@ class Graph(GraphProgram):
         start: str | None = None,
         reducers: Mapping[str, Reducer] | None = None,
         durability: Durability = "every_node",
+        expires: Duration | None = None,
     ) -> None:
         """Make an empty graph.
 
         A field of the state that has a reducer is combined with what a node returns for it, instead
         of being replaced: ``reducers={"notes": "append"}``. ``durability`` says when runs of the
-        graph become durable. A start can override it.
+        graph become durable. ``expires`` is how long after their start they expire, 7 days by
+        default. A start can override both. A child expires with the run that started it.
 
         Raises:
-            InvalidGraph: ``reducers`` is not a dict.
+            InvalidGraph: ``reducers`` is not a dict, or ``expires`` is 0.
+            InvalidRequest: ``expires`` is not a duration.
         """
         if not isinstance(reducers, Mapping | None):
             raise InvalidGraph(
@@ -71,6 +74,7 @@ class Graph(GraphProgram):
                 start=start,
                 reducers=dict(reducers or {}),
                 durability=durability,
+                expires_in_ms=_positive_ms(expires, "expires"),
             )
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Self
 
 from holdfast.errors import InvalidResult
@@ -9,6 +10,7 @@ from holdfast.graph import transitions
 from holdfast.graph.checks import checked_plan
 from holdfast.graph.contributions import contributions
 from holdfast.graph.declaration import GraphDeclaration
+from holdfast.graph.declared_waits import DeclaredWait, declared_waits
 from holdfast.graph.function_program import FunctionProgram
 from holdfast.graph.plan import Plan
 from holdfast.model.decision import Decision, Outcome
@@ -40,6 +42,23 @@ class GraphProgram(FunctionProgram):
     def durability(self) -> Durability:
         """When runs of the graph become durable. A start can override it."""
         return self._declaration.durability
+
+    @property
+    def expires_in_ms(self) -> int | None:
+        """How long after their start the runs expire, unless a start says otherwise."""
+        return self._declaration.expires_in_ms
+
+    def wait_warnings(self, expires_in_ms: int) -> tuple[str, ...]:
+        """Return for people which declared waits last as long as such a run, or longer."""
+        return tuple(
+            wait.warning(expires_in_ms)
+            for wait in self._declared_waits
+            if wait.span_ms >= expires_in_ms
+        )
+
+    @functools.cached_property
+    def _declared_waits(self) -> tuple[DeclaredWait, ...]:
+        return declared_waits(self._plan.wiring.nodes.values())
 
     def check(self) -> Self:
         """Return the graph if it can run. After that it cannot be changed.
