@@ -247,6 +247,10 @@ class Journals:
         if isinstance(event, SignalTaken):
             self._check_taken(chronicle, event, epoch, what)
             self._family.taken(chronicle, event, what)
+            if chronicle.accepted[event.name, event.id] >= head.expires_ms:
+                raise Broken(f"P7: {what}, which was accepted after the run had expired")
+        if isinstance(event, TimerFired):
+            self._check_timed_out(execution, event, head, what)
         if isinstance(event, Expired):
             self.check_expiry(chronicle, head, what)
 
@@ -332,6 +336,21 @@ class Journals:
                 raise Broken(f"P7: {what}, though a signal was accepted in time")
             if _times_out_at_the_expiry(wait, head):
                 raise Broken(f"P7: {what}, though the wait {wait.key} times out at the expiry")
+
+    def _check_timed_out(
+        self, execution: Execution, event: TimerFired, head: Head, what: object
+    ) -> None:
+        """Check that a wait ended at its deadline, or at the expiry of a run that was closed."""
+        for wait in self.all_waits(execution, head.waits):
+            if (wait.branch, wait.visit, wait.key) != (event.branch, event.visit, event.wait):
+                continue
+            if wait.deadline_ms is None or event.at_ms >= wait.deadline_ms:
+                continue
+            if wait.signal is None or event.at_ms < head.expires_ms:
+                raise Broken(f"P7: {what}, before its time")
+            if head.status != "closing":
+                raise Broken(f"P7: {what}, while the run is {head.status}")
+            self._seen["timed out at the expiry"] += 1
 
     def untaken(self, chronicle: Chronicle, head: Head) -> list[InboxSignal]:
         """Return the signals that count, and were not taken yet."""

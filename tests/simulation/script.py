@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import dataclass, field
 
 from holdfast.model.run import OnBusy
@@ -222,6 +223,7 @@ class _Drawing:
             wish.in_memory = draw.random() < self._profile.in_memory
         if draw.random() < self._profile.expires:
             wish.expires = 30 + draw.random() * 90
+            wish.plan = [_beyond(step, wish.expires) for step in wish.plan]
         if draw.random() < 0.25:
             wish.ballast = draw.choice([700, HEAVY])
         if any(call in step for step in wish.plan for call in PAID) and draw.random() < 0.7:
@@ -330,6 +332,19 @@ class _Drawing:
                 return f"shaky {draw.choice([0, 1, 1, 2, 3])}"
             case _:
                 return kind
+
+
+def _beyond(step: str, expires: float) -> str:
+    """Return a step with half of its limits raised, so that they pass the expiry of their run.
+
+    Which ones is told by their last digit: nothing is drawn, so that the rest stays as it is.
+    """
+
+    def raised(limit: re.Match[str]) -> str:
+        seconds = limit[1]
+        return f"<{float(seconds) + expires:.3f}" if int(seconds[-1]) % 2 else limit[0]
+
+    return re.sub(r"<(\d+\.\d+)", raised, step)
 
 
 def asked(plan: list[str]) -> list[str]:

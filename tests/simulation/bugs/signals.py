@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.engine.execution import claimed_run, driver
+from holdfast.engine.journal import reader
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs import signalling
 from holdfast.errors import RunEnded
 from holdfast.model.event import Event, Fenced
 from holdfast.model.signals import Signal
+from holdfast.model.wait import Wait
 from holdfast.records.head import Head
 from tests.simulation.bugs.planting import bug
 
@@ -61,6 +64,36 @@ def take_back_a_signal_of_a_run_that_is_only_closing(patch: pytest.MonkeyPatch) 
             raise
 
     patch.setattr(signalling, "_notify_run", hasty)
+
+
+@bug()
+def a_wait_that_does_not_time_out_at_the_expiry(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Wait, "deadline_by", lambda self, expires_ms: self.deadline_ms)
+
+
+@bug()
+def a_closing_run_takes_a_signal_from_after_its_expiry(patch: pytest.MonkeyPatch) -> None:
+    """Its senders take it for an open one, and it does not look at when a signal was accepted."""
+    deliver, untaken = signalling._deliver, reader._untaken_signals
+
+    async def heedless(kernel: Kernel, hands: Any, head: Head, signal: Any) -> None:
+        await deliver(kernel, hands, head, msgspec.structs.replace(signal, ends_child=True))
+
+    def timeless(head: Head, item: Any, taken: Any) -> Any:
+        return untaken(msgspec.structs.replace(head, expires_ms=2**60), item, taken)
+
+    patch.setattr(signalling, "OPEN", signalling.OPEN | {"closing"})
+    patch.setattr(signalling, "_check_open", _unless_ended(signalling._check_open))
+    patch.setattr(signalling, "_deliver", heedless)
+    patch.setattr(reader, "_untaken_signals", timeless)
+
+
+def _unless_ended(check: Any) -> Any:
+    def checked(head: Head) -> None:
+        if head.status != "closing":
+            check(head)
+
+    return checked
 
 
 @bug()
