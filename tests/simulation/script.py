@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 from dataclasses import dataclass, field
@@ -223,7 +224,7 @@ class _Drawing:
             wish.in_memory = draw.random() < self._profile.in_memory
         if draw.random() < self._profile.expires:
             wish.expires = 30 + draw.random() * 90
-            wish.plan = [_beyond(step, wish.expires) for step in wish.plan]
+            wish.plan = _beyond(wish.plan, wish.expires)
         if draw.random() < 0.25:
             wish.ballast = draw.choice([700, HEAVY])
         if any(call in step for step in wish.plan for call in PAID) and draw.random() < 0.7:
@@ -334,17 +335,18 @@ class _Drawing:
                 return kind
 
 
-def _beyond(step: str, expires: float) -> str:
-    """Return a step with half of its limits raised, so that they pass the expiry of their run.
+def _beyond(plan: list[str], expires: float) -> list[str]:
+    """Return a plan in which every second wait may last beyond the expiry of its run.
 
-    Which ones is told by their last digit: nothing is drawn, so that the rest stays as it is.
+    Nothing is drawn for it, so that the rest of the script stays as it is.
     """
+    waits = itertools.count()
 
-    def raised(limit: re.Match[str]) -> str:
-        seconds = limit[1]
-        return f"<{float(seconds) + expires:.3f}" if int(seconds[-1]) % 2 else limit[0]
+    def raised(ask: re.Match[str]) -> str:
+        limit = float(ask[2] or 0) + expires
+        return f"ask {ask[1]}<{limit:.3f}" if next(waits) % 2 else ask[0]
 
-    return re.sub(r"<(\d+\.\d+)", raised, step)
+    return [re.sub(r"ask (go|pay)(?:<([\d.]+))?", raised, step) for step in plan]
 
 
 def asked(plan: list[str]) -> list[str]:
