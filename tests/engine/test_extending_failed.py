@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import Graph, Holdfast, days, signal
 from holdfast.engine.execution import run_ending
+from holdfast.engine.runs import retrying
 from holdfast.errors import ExpiryNotLater, RunEnded
 from holdfast.storage import Delete, Key
 from tests.engine.support import (
@@ -211,6 +212,28 @@ async def test_extensions_and_retries_at_once_lose_nothing(house: House) -> None
         assert await hf.run("doc-42").result(timeout=60) == DONE
     row = await hf.run("doc-42").get()
     assert row.expires_at.timestamp() * 1000 == house.clock.now_ms() + 9 * DAY * 1000
+
+
+async def test_a_retry_that_meets_an_extension_tries_again(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bank = Bank()
+    graph = chain("g", 3, text, node1=bank.node)
+    hf, client = house.open(), house.open()
+    await failed(house, hf, graph)
+    update, extensions = retrying.update_head, [days(9), days(5)]
+
+    async def meanwhile(*arguments: Any) -> Any:
+        if extensions:
+            await client.run("doc-42").extend(extensions.pop())
+        return await update(*arguments)
+
+    monkeypatch.setattr(retrying, "update_head", meanwhile)
+    bank.open = True
+    await hf.run("doc-42").retry()
+    async with house.worker(hf, graph) as worker:
+        await house.quiet(worker)
+        assert await hf.run("doc-42").result(timeout=60) == DONE
 
 
 async def test_a_quarantined_run_is_extended_too(house: House) -> None:
