@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import Graph, Holdfast, Retry, days, signal
+from holdfast import Budget, Graph, Holdfast, Quota, Retry, days, signal
 from holdfast.errors import RunEnded, RunFailed, WaitTimedOut
+from tests.engine.asking import Cents
 from tests.engine.branching import forked, through
 from tests.engine.support import (
     Gate,
@@ -220,10 +221,10 @@ async def test_a_run_that_timed_out_goes_on_after_its_worker_died(either: House)
 # --- what a closing run may still do --------------------------------------------------------------
 
 
-async def closed(house: House, hf: Holdfast, graph: Graph) -> str:
+async def closed(house: House, hf: Holdfast, graph: Graph, **options: Any) -> str:
     """Let a run time out at its expiry, and return what becomes of it."""
     async with house.worker(hf, graph) as worker:
-        run = await hf.start(graph, id="doc-42", expires=HOUR)
+        run = await hf.start(graph, id="doc-42", expires=HOUR, **options)
         await house.quiet(worker)
         house.clock.advance(HOUR)
         await house.patiently_quiet(worker)
@@ -294,6 +295,12 @@ async def pauses(ctx: Any, how: str) -> Any:
             await ctx.sleep(600)
         case "backoff":
             raise OSError
+        case "quota":
+            caller = ctx.with_options(quota=Quota("calls", requests=1, per=days(1)))
+            await caller.call(str, 1)
+            await caller.call(str, 2)
+        case "budget":
+            await ctx.model("cheap", "Is it?")
         case "child":
             await ctx.run(chain("child", 1, step, node0=asks))
         case _:
@@ -306,12 +313,14 @@ async def pauses(ctx: Any, how: str) -> Any:
         ("wait", "expired"),
         ("sleep", "expired"),
         ("backoff", "expired"),
+        ("quota", "expired"),
+        ("budget", "expired"),
         ("child", "expired"),
         ("short sleep", "finished"),
     ],
 )
 async def test_what_would_pause_a_closing_run_expires_it(
-    house: House, hf: Holdfast, how: str, status: str
+    house: House, how: str, status: str
 ) -> None:
     async def more(state: Any, ctx: Any) -> Any:
         await asks(state, ctx)
@@ -319,7 +328,8 @@ async def test_what_would_pause_a_closing_run_expires_it(
         return {"more": True}
 
     graph = one(more, retry=Retry(attempts=3, first_seconds=300, jitter=0))
-    assert await closed(house, hf, graph) == status
+    hf = house.open(models={"cheap": Cents()})
+    assert await closed(house, hf, graph, budget=Budget(tokens=99)) == status
 
 
 async def test_a_closing_run_may_fail(house: House, hf: Holdfast) -> None:
