@@ -30,9 +30,10 @@ async def retry_run(kernel: Kernel, run: RunKey, *, from_node: str | None) -> In
         NotRetryable: the run has not failed.
         RunEnded: the run failed, and has expired since.
     """
-    head, request = await read_row(kernel, run), RetryRequest(kernel.ids.new(), from_node)
+    head = await read_row(kernel, run)
+    _check_retryable(kernel, head)
+    request = RetryRequest(kernel.ids.new(), from_node)
     while True:
-        _check_retryable(kernel, head)
         write = run_writes.retry_write(
             head, request, now_ms=kernel.clock.now_ms(), token=kernel.ids.new()
         )
@@ -42,6 +43,7 @@ async def retry_run(kernel: Kernel, run: RunKey, *, from_node: str | None) -> In
         if current is None:
             return run_writes.index_key_in(write)
         head = current  # a caller may have extended the run, or retried it
+        _check_retryable(kernel, head)
 
 
 def _check_retryable(kernel: Kernel, head: Head) -> None:
