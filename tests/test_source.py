@@ -61,6 +61,7 @@ def test_every_log_of_ours_escapes_what_it_shows() -> None:
 # Lines about a worker, a file, a folder or a bucket. That of a damaged item names the item's key,
 # in which the tenant and the run stand.
 LOGS_OF_NO_RUN = {
+    "engine/client/wait_warnings.py": {"warn_about_waits"},
     "engine/worker/health.py": {"record_failure", "record_success"},
     "engine/worker/heartbeat.py": {"beat"},
     "engine/worker/loop_watchdog.py": {"_log_blocked", "_log_unblocked"},

@@ -13,6 +13,7 @@ from holdfast.engine.client.awaiting import RunOutcomes
 from holdfast.engine.client.launching import RunLauncher
 from holdfast.engine.client.process_workers import ProcessWorkers
 from holdfast.engine.client.shards import raise_shards
+from holdfast.engine.client.wait_warnings import warn_about_waits
 from holdfast.engine.effects.argument_recorder import ArgumentRecorder, Redact
 from holdfast.engine.effects.budget_warnings import warn_if_no_call_fits
 from holdfast.engine.effects.resources import Resources, check_resources
@@ -60,7 +61,7 @@ from holdfast.storage import open as open_store
 
 __all__ = ["Holdfast"]
 
-_WEEK = days(7)
+_WEEK_MS = milliseconds_of(days(7), "expires")
 _TWO_DAYS = days(2)
 _CANCELLABLE = OPEN | {"ready", "closing"}
 
@@ -149,7 +150,7 @@ class Holdfast:
         on_busy: OnBusy | None = None,
         durability: Durability | None = None,
         start_at: Moment | None = None,
-        expires: Duration = _WEEK,
+        expires: Duration | None = None,
         retention: Duration = 0,
         budget: Budget | BudgetLimits | None = None,
     ) -> RunHandle:
@@ -157,8 +158,9 @@ class Holdfast:
 
         The id is the idempotency key: a start with the same id, input and user returns the same
         run. Only workers that serve its ``pool`` take the run; the pool is one of its labels.
-        ``expires`` counts from the start. ``retention`` is how long the rows are kept after the
-        expiry, and at least two days.
+        ``expires`` counts from the start; by default it is that of the graph, or 7 days. A wait or
+        sleep in the graph's code that lasts as long is logged as a warning, once. ``retention`` is
+        how long the rows are kept after the expiry, and at least two days.
 
         Runs of one user's ``session`` are carried out one after the other, in the order of their
         starts. ``on_busy`` says what happens while another run of the session goes on: this run
@@ -185,14 +187,14 @@ class Holdfast:
             user=validated_user(user),
             labels=validated_labels(labels, pool=pool),
             starts_ms=None if start_at is None else moment_ms(start_at, "start_at"),
-            expires_in_ms=positive_ms(expires, "expires"),
+            expires_in_ms=_expires_in_ms(expires, graph),
             retention_ms=milliseconds_of(retention, "retention"),
             session=None if session is None else validated_name(session, "session"),
             on_busy=validated_on_busy(on_busy, session),
             budget=validated_budget(budget),
             on_pause=validated_durability(durability, graph) == "on_pause",
         )
-        graph.check()
+        warn_about_waits(graph.check(), asked.expires_in_ms)
         if asked.budget is not None:
             warn_if_no_call_fits(asked.run, asked.budget, self._resources.models)
         launched = await self._launcher.start(graph, {} if input is None else input, asked)
@@ -421,3 +423,9 @@ class Holdfast:
 
     def _tenant_or_default(self, tenant: str | None) -> str:
         return self._tenant if tenant is None else validated_tenant(tenant)
+
+
+def _expires_in_ms(expires: Duration | None, graph: Program) -> int:
+    if expires is not None:
+        return positive_ms(expires, "expires")
+    return _WEEK_MS if graph.expires_in_ms is None else graph.expires_in_ms

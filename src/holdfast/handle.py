@@ -288,7 +288,7 @@ class RunHandle:
         Raises:
             RunNotFound: there is no such run.
             NotRetryable: the run is neither failed nor quarantined.
-            RunEnded: the run has expired.
+            RunEnded: the run has expired since it failed: `extend` it first.
         """
         node = None if from_node is None else validated_node(from_node)
         await self._workers.wait_for_exit(self._key)
@@ -297,11 +297,14 @@ class RunHandle:
     async def extend(self, expires: Duration) -> None:
         """Let the run expire that long from now. Its retention stays as it is.
 
-        Two days after the old expiry, entries from before this call leave the history.
+        A run that failed or is quarantined can be extended too, and then retried, until its data is
+        about to be deleted: at least 46 hours after its expiry. Two days after the old expiry,
+        entries from before this call leave the history.
 
         Raises:
             RunNotFound: there is no such run.
-            RunEnded: the run has ended or expired.
+            RunEnded: the run has finished, expired or been cancelled; or its data is about to be
+                deleted.
             ExpiryNotLater: the run already expires later than that.
         """
         span_ms = positive_ms(expires, "expires")

@@ -15,7 +15,7 @@ from holdfast.cli import main
 FLOWS = """
 from typing import TypedDict
 
-from holdfast import Graph, Retry, signal
+from holdfast import Graph, Retry, hours, signal
 from holdfast.engine.history.text_stream import TokenWriter
 
 
@@ -41,7 +41,7 @@ async def ask(state, ctx):
     return {"answer": await ctx.wait(signal("answer"))}
 
 
-failing = Graph("failing", State)
+failing = Graph("failing", State, expires=hours(3))
 
 
 @failing.node

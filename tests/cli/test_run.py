@@ -334,6 +334,30 @@ def test_extend_lets_a_run_expire_later(holdfast: Holdfast) -> None:
     assert "[expiry_not_later]" in shorter.stderr
 
 
+def test_a_failed_run_is_extended_and_retried(holdfast: Holdfast) -> None:
+    with working() as hf:
+        until(hf.start(load_graphs(["flows:failing"])[0], {"mood": "bad"}, id="a"), "failed")
+    done = holdfast("run", "extend", "a", "36h")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert holdfast("run", "retry", "a").exit_code == 0
+    row = json.loads(holdfast("run", "show", "a", "--json").stdout)
+    left = datetime.fromisoformat(row["expires_at"]) - datetime.fromisoformat(row["created_at"])
+    assert (row["status"], left >= timedelta(hours=36)) == ("running", True)
+
+
+def test_a_run_expires_when_its_graph_says_so(holdfast: Holdfast) -> None:
+    for id, more, lasts in (("a", (), 3), ("b", ("--expires-hours", "5"), 5)):
+        assert holdfast("run", "start", "flows:failing", "--id", id, *more).exit_code == 0
+        row = json.loads(holdfast("run", "show", id, "--json").stdout)
+        left = datetime.fromisoformat(row["expires_at"]) - datetime.fromisoformat(row["created_at"])
+        assert left == timedelta(hours=lasts)
+    done = holdfast("run", "start", "flows:counting", "--id", "c")
+    assert done.exit_code == 0
+    row = json.loads(holdfast("run", "show", "c", "--json").stdout)
+    left = datetime.fromisoformat(row["expires_at"]) - datetime.fromisoformat(row["created_at"])
+    assert left == timedelta(days=7)
+
+
 @pytest.mark.parametrize("span", ["3", "d", "3w", "-3d", "3 d", "", "1e3d", "0d", "٣d"])
 def test_extend_takes_only_a_span_of_time(holdfast: Holdfast, span: str) -> None:
     holdfast("run", "start", "flows:asking", "--id", "a")

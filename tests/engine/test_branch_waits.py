@@ -279,9 +279,9 @@ async def test_not_every_branch_is_asked_whenever_one_comes_to_wait(
 ) -> None:
     asked = Counter[str]()
 
-    def counting(wait: Any, *rest: Any) -> Any:
+    def counting(wait: Any, *rest: Any, **options: Any) -> Any:
         asked["waits"] += 1
-        return resolved_group(wait, *rest)
+        return resolved_group(wait, *rest, **options)
 
     for room in (signals, waits):
         monkeypatch.setattr(room, "resolved_group", counting)

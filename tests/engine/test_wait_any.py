@@ -370,11 +370,11 @@ def test_a_signal_that_did_not_win_is_for_other_branches() -> None:
     )
     alone = Wait(visit=0, key="approved#1", branch="0.1", signal="approved", since_ms=0)
     waits, execution = Waits(), Execution(node="n", state={}, seed="s")
-    waits.set_waiting("0.0", group)
-    waits.set_waiting("0.1", (alone,))
+    waits.set_waiting("0.0", group, expires_ms=100)
+    waits.set_waiting("0.1", (alone,), expires_ms=100)
     inbox = [Signal("withdrawn", "a", 1), Signal("approved", "b", 2)]
     waits.mark_changed()
-    assert waits.pop_answered(inbox, execution, 5) == ["0.0", "0.1"]
+    assert waits.pop_answered(inbox, execution, 5, expires_ms=100) == ["0.0", "0.1"]
 
 
 async def test_a_timer_that_could_not_win_at_first_never_wins(house: House, hf: Holdfast) -> None:
@@ -591,9 +591,34 @@ async def test_a_child_that_is_none_is_told_at_once(house: House, hf: Holdfast) 
     assert isinstance(error, RunNotFound)
 
 
-async def test_a_timer_beyond_the_expiry_is_told_at_once(house: House, hf: Holdfast) -> None:
-    error = await refusal_of(hf, house, APPROVED, timer(days(30)))
+async def test_a_timer_alone_beyond_the_expiry_is_told_at_once(house: House, hf: Holdfast) -> None:
+    error = await refusal_of(hf, house, timer(days(30)))
     assert isinstance(error, WaitBeyondExpiry)
+
+
+@pytest.mark.parametrize("conditions", [(APPROVED, timer(days(30))), (timer(days(30)), APPROVED)])
+async def test_at_the_expiry_the_wait_times_out_and_no_timer_wins(
+    house: House, hf: Holdfast, conditions: tuple[Any, ...]
+) -> None:
+    times: list[int] = []
+
+    async def node(state: Any, ctx: Any) -> Any:
+        try:
+            return {"got": (await ctx.wait_any(*conditions)).index}
+        except WaitTimedOut:
+            times.append(house.clock.now_ms())
+            return {"got": "timed out"}
+
+    graph = graph_of(node)
+    async with house.worker(hf, graph) as worker:
+        began = house.clock.now_ms()
+        run = await hf.start(graph, expires=3600)
+        await house.quiet(worker)
+        await house.move(3599.9, worker)
+        assert (await run.get()).status == "waiting"
+        await house.move(0.2, worker)
+        assert await run.result(timeout=60) == {"got": "timed out"}
+    assert began + 3_600_000 <= times[-1] <= began + 3_600_300
 
 
 @pytest.mark.parametrize("wrong", [-1, "2 days", None, True])

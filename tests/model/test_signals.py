@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.clock import ManualClock, SystemIds
-from holdfast.model.event import Failed, Failure, Rerouted, SignalTaken
+from holdfast.model.event import (
+    Failed,
+    Failure,
+    NodeFinished,
+    Rerouted,
+    SignalTaken,
+    TimerFired,
+)
 from holdfast.model.execution import Execution
 from holdfast.model.fold import folded
 from holdfast.model.signals import (
@@ -30,6 +37,7 @@ signals = st.lists(
     unique_by=lambda signal: (signal.name, signal.id),
 )
 limits = st.none() | st.integers(0, 20)
+NEVER_MS = 10**9
 waits = st.builds(
     Wait,
     visit=st.just(0),
@@ -54,7 +62,7 @@ def test_the_first_that_fits_and_came_in_time_is_taken(
         and (signal.name, signal.id) not in taken
         and signal.accepted_ms < over
     ]
-    answer = resolved_wait(wait, inbox, taken, now)
+    answer = resolved_wait(wait, inbox, taken, now, expires_ms=NEVER_MS)
     if in_time:
         assert answer == TakeSignal(min(in_time)[2])
     elif now < over:
@@ -63,13 +71,14 @@ def test_the_first_that_fits_and_came_in_time_is_taken(
         assert answer == (TimeOut() if wait.deadline_ms == over else WaitStale())
 
 
-@given(waits, signals, st.integers(0, 25), st.integers(0, 25))
+@given(waits, signals, st.integers(0, 25), st.integers(0, 25), st.integers(0, 25))
 def test_time_alone_never_takes_an_answer_back(
-    wait: Wait, inbox: list[Signal], now: int, later: int
+    wait: Wait, inbox: list[Signal], now: int, later: int, expires_ms: int
 ) -> None:
-    first = resolved_wait(wait, inbox, set(), now)
+    first = resolved_wait(wait, inbox, set(), now, expires_ms=expires_ms)
     if not isinstance(first, Pending):
-        assert resolved_wait(wait, inbox, set(), max(now, later)) == first
+        again = resolved_wait(wait, inbox, set(), max(now, later), expires_ms=expires_ms)
+        assert again == first
 
 
 def test_signals_count_in_the_order_of_their_stamps() -> None:
@@ -82,7 +91,8 @@ def test_signals_count_in_the_order_of_their_stamps() -> None:
     assert in_order(inbox[::-1]) == ["c", "a", "b", "0"]
     # One that came after the time was up does not keep those off that came in time.
     late = msgspec.structs.replace(waiting("go"), deadline_ms=95)
-    assert resolved_wait(late, inbox, set(), 200) == TakeSignal(inbox[-1])
+    answer = resolved_wait(late, inbox, set(), 200, expires_ms=NEVER_MS)
+    assert answer == TakeSignal(inbox[-1])
 
 
 def test_signals_without_a_stamp_count_by_their_millisecond_and_their_id() -> None:
@@ -97,7 +107,10 @@ def test_signals_without_a_stamp_count_by_their_millisecond_and_their_id() -> No
 def in_order(inbox: list[Signal]) -> list[str]:
     """Return the ids of signals as waits take them, one after the other."""
     taken: list[tuple[str, str]] = []
-    while isinstance(answer := resolved_wait(waiting("go"), inbox, taken, 200), TakeSignal):
+    while True:
+        answer = resolved_wait(waiting("go"), inbox, taken, 200, expires_ms=NEVER_MS)
+        if not isinstance(answer, TakeSignal):
+            break
         taken.append(("go", answer.signal.id))
     return [id for _, id in taken]
 
@@ -115,6 +128,37 @@ def test_past_its_expiry_a_run_goes_on_for_the_signal_that_it_waits_for() -> Non
     assert continues_past_expiry([waiting("go")], [in_time], at(), 10)
     assert not continues_past_expiry([waiting("go")], [late], at(), 10)
     assert not continues_past_expiry([waiting("pay")], [in_time], at(), 10)
+
+
+def test_a_wait_with_a_deadline_times_out_at_the_expiry_at_the_latest() -> None:
+    def resolved(wait: Wait, now_ms: int) -> object:
+        return resolved_wait(wait, [Signal("go", "late", 10)], (), now_ms, expires_ms=10)
+
+    long = msgspec.structs.replace(waiting("go"), deadline_ms=50)
+    assert resolved(long, 9) == Pending(10)
+    assert resolved(long, 10) == TimeOut()
+    assert resolved(msgspec.structs.replace(long, deadline_ms=5), 10) == TimeOut()
+    assert resolved(msgspec.structs.replace(long, stale_ms=10), 10) == TimeOut()
+    assert resolved(msgspec.structs.replace(long, stale_ms=9), 10) == WaitStale()
+    # A sleep is not shortened, a wait without a deadline has none, and one that began after the
+    # expiry keeps its own.
+    assert resolved(msgspec.structs.replace(long, signal=None, key="#1"), 10) == Pending(50)
+    assert resolved(waiting("pay"), 10) == Pending(None)
+    assert resolved(msgspec.structs.replace(long, signal="pay", since_ms=10), 10) == Pending(50)
+
+
+def test_past_its_expiry_a_run_goes_on_whose_wait_times_out_there() -> None:
+    long = msgspec.structs.replace(waiting("go"), deadline_ms=50)
+    assert continues_past_expiry([long], [], at(), 10)
+    assert continues_past_expiry([waiting("pay"), long], [], at(), 10)
+    # Its answer is in the journal after that, also when the node has finished.
+    timed_out = folded(at(), [TimerFired(10, "n", 0, "go#1")])
+    assert continues_past_expiry([long], [], timed_out, 10)
+    assert continues_past_expiry([], [], folded(timed_out, [NodeFinished(11, "n", 0, {}, "m")]), 10)
+    # Not for a timeout before the expiry, for a sleep, or after an extension.
+    assert not continues_past_expiry([], [], folded(at(), [TimerFired(9, "n", 0, "go#1")]), 10)
+    assert not continues_past_expiry([], [], folded(at(), [TimerFired(10, "n", 0, "#1")]), 10)
+    assert not continues_past_expiry([], [], timed_out, 11)
 
 
 def test_past_its_expiry_a_run_goes_on_that_a_signal_had_brought_under_way() -> None:
@@ -166,7 +210,9 @@ def test_of_several_names_the_first_that_was_accepted_in_time_is_taken(
         for signal in inbox
         if (signal.name, signal.id) not in taken and signal.accepted_ms < over
     ]
-    answer = resolved_group(group_of("go", "pay", None, deadline_ms=limit), inbox, taken, now)
+    answer = resolved_group(
+        group_of("go", "pay", None, deadline_ms=limit), inbox, taken, now, expires_ms=NEVER_MS
+    )
     if in_time:
         assert isinstance(answer, TakeSignal)
         assert answer.signal.order == min(in_time)[3].order
@@ -174,12 +220,15 @@ def test_of_several_names_the_first_that_was_accepted_in_time_is_taken(
         assert answer == (Pending(limit) if now < over else TimeOut())
     # A group of one is a plain wait.
     wait = group_of("go", deadline_ms=limit)[0]
-    assert resolved_group((wait,), inbox, taken, now) == resolved_wait(wait, inbox, taken, now)
+    alone = resolved_group((wait,), inbox, taken, now, expires_ms=NEVER_MS)
+    assert alone == resolved_wait(wait, inbox, taken, now, expires_ms=NEVER_MS)
 
 
 def test_stamps_order_signals_of_several_names_within_a_millisecond() -> None:
     late, early = Signal("go", "a", 5, stamp="02"), Signal("pay", "b", 5, stamp="01")
-    assert resolved_group(group_of("go", "pay"), [late, early], (), 9) == TakeSignal(early)
+    group = group_of("go", "pay")
+    answer = resolved_group(group, [late, early], (), 9, expires_ms=NEVER_MS)
+    assert answer == TakeSignal(early)
 
 
 def test_one_answer_ends_a_group_and_no_other() -> None:

@@ -241,6 +241,8 @@ class Journals:
             return
         if isinstance(event, Rerouted) and event.reason == "retried":
             return
+        if isinstance(event, Extended) and execution.ending == "failed":
+            return  # so that it can be retried
         if execution.ending is not None:
             raise Broken(f"P2: {what}, after the run was {execution.ending}")
         if isinstance(event, Cancelled | Extended):
@@ -255,6 +257,10 @@ class Journals:
         if isinstance(event, SignalTaken):
             self._check_taken(chronicle, event, epoch, what)
             self._family.taken(chronicle, event, what)
+            if chronicle.accepted[event.name, event.id] >= head.expires_ms:
+                raise Broken(f"P7: {what}, which was accepted after the run had expired")
+        if isinstance(event, TimerFired):
+            self._check_timed_out(execution, event, head, what)
         if isinstance(event, Expired):
             self.check_expiry(chronicle, head, what)
 
@@ -325,13 +331,33 @@ class Journals:
         signals = self.untaken(chronicle, head)
         if head.waits:
             chronicle.waits = head.waits
-        if any(
-            isinstance(
-                resolved_wait(wait, signals, chronicle.execution.taken, head.expires_ms), TakeSignal
+        for wait in self.all_waits(chronicle.execution, chronicle.waits):
+            answer = resolved_wait(
+                wait,
+                signals,
+                chronicle.execution.taken,
+                head.expires_ms,
+                expires_ms=head.expires_ms,
             )
-            for wait in self.all_waits(chronicle.execution, chronicle.waits)
-        ):
-            raise Broken(f"P7: {what}, though a signal was accepted in time")
+            if isinstance(answer, TakeSignal):
+                raise Broken(f"P7: {what}, though a signal was accepted in time")
+            if _times_out_at_the_expiry(wait, head):
+                raise Broken(f"P7: {what}, though the wait {wait.key} times out at the expiry")
+
+    def _check_timed_out(
+        self, execution: Execution, event: TimerFired, head: Head, what: object
+    ) -> None:
+        """Check that a wait ended at its deadline, or at the expiry of a run that was closed."""
+        for wait in self.all_waits(execution, head.waits):
+            if (wait.branch, wait.visit, wait.key) != (event.branch, event.visit, event.wait):
+                continue
+            if wait.deadline_ms is None or event.at_ms >= wait.deadline_ms:
+                continue
+            if wait.signal is None or event.at_ms < head.expires_ms:
+                raise Broken(f"P7: {what}, before its time")
+            if head.status != "closing":
+                raise Broken(f"P7: {what}, while the run is {head.status}")
+            self._seen["timed out at the expiry"] += 1
 
     def untaken(self, chronicle: Chronicle, head: Head) -> list[InboxSignal]:
         """Return the signals that count, and were not taken yet."""
@@ -391,3 +417,14 @@ def _beside(chronicle: Chronicle, event: Event) -> int:
         return 0
     paths = [path for path, _ in chronicle.execution.runnable_strands()]
     return sum(path != event.branch for path in paths)
+
+
+def _times_out_at_the_expiry(wait: Wait, head: Head) -> bool:
+    """Return whether a wait ends at the expiry of its run at the latest, and its node acts then."""
+    stale = wait.stale_ms is not None and wait.stale_ms < head.expires_ms
+    return (
+        wait.signal is not None
+        and wait.deadline_ms is not None
+        and wait.since_ms < head.expires_ms
+        and not stale
+    )

@@ -456,7 +456,14 @@ class Promises:
         ]
         return any(
             isinstance(
-                resolved_wait(wait, signals, execution.taken, self._world.now_ms()), TakeSignal
+                resolved_wait(
+                    wait,
+                    signals,
+                    execution.taken,
+                    self._world.now_ms(),
+                    expires_ms=head.expires_ms,
+                ),
+                TakeSignal,
             )
             for wait in self._journals.all_waits(execution, head.waits)
         )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -232,6 +234,7 @@ class _Drawing:
             wish.in_memory = draw.random() < self._profile.in_memory
         if draw.random() < self._profile.expires:
             wish.expires = 30 + draw.random() * 90
+            wish.plan = _beyond(wish.plan, wish.expires)
         if draw.random() < 0.25:
             wish.ballast = draw.choice([700, HEAVY])
         if any(call in step for step in wish.plan for call in PAID) and draw.random() < 0.7:
@@ -376,6 +379,20 @@ def _first(draw: random.Random) -> str:
 def _forked(draw: random.Random) -> str:
     branches = [_first(draw) for _ in range(2)]
     return f"{draw.choice(['fork', 'each'])} {'|'.join(branches)}"
+
+
+def _beyond(plan: list[str], expires: float) -> list[str]:
+    """Return a plan in which every second wait may last beyond the expiry of its run.
+
+    Nothing is drawn for it, so that the rest of the script stays as it is.
+    """
+    waits = itertools.count()
+
+    def raised(ask: re.Match[str]) -> str:
+        limit = float(ask[2] or 0) + expires
+        return f"ask {ask[1]}<{limit:.3f}" if next(waits) % 2 else ask[0]
+
+    return [re.sub(r"ask (go|pay)(?:<([\d.]+))?", raised, step) for step in plan]
 
 
 def asked(plan: list[str]) -> list[str]:

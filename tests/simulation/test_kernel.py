@@ -146,6 +146,7 @@ SITUATIONS = {
     "shared question waits for a quota",
     "snapshot",
     "snapshot of branches",
+    "timed out at the expiry",
     "snapshot of calls",
     "snapshot of taken signals",
     "swept again",

@@ -47,7 +47,7 @@ from holdfast.errors import RunNotFound
 from holdfast.graph import Graph
 from holdfast.handle import RunHandle
 from holdfast.model.budget import Budget
-from holdfast.model.durations import days, hours
+from holdfast.model.durations import hours
 from holdfast.model.run import HistoryEntry, HistoryPage, OnBusy, Status, TextPiece
 from holdfast.model.standing import overdue_text
 from holdfast.records.run_filter import RunFilter
@@ -343,9 +343,7 @@ def _load_graph_argument(context: click.Context, parameter: click.Parameter, tar
 @click.option(
     "--expires-hours",
     type=click.FloatRange(min=0, min_open=True),
-    default=days(7) / hours(1),
-    show_default=True,
-    help="The run expires this long after its start.",
+    help="The run expires this long after its start.  [default: as the graph says, or 168]",
 )
 @budget_options
 @click.option("--wait", is_flag=True, help="Wait for the result; a worker must serve the graph.")
@@ -362,7 +360,7 @@ async def start(
     session: str | None,
     on_busy: OnBusy | None,
     start_at: datetime | None,
-    expires_hours: float,
+    expires_hours: float | None,
     usd: float | None,
     tokens: int | None,
     wall: timedelta | None,
@@ -384,7 +382,7 @@ async def start(
         session=session,
         on_busy=on_busy,
         start_at=start_at,
-        expires=hours(expires_hours),
+        expires=None if expires_hours is None else hours(expires_hours),
         budget=(
             Budget(usd=usd, tokens=tokens, wall=wall, estimate=bool(estimate)) if limited else None
         ),

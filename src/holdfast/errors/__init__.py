@@ -68,7 +68,7 @@
     │   ├── NotPausable           a wait in a node that may not wait
     │   │   └── WaitInsideTimeout a wait inside of a timeout that cannot end it
     │   ├── ResultTaken           another visit of a node took the child's result
-    │   ├── WaitBeyondExpiry      a wait that would outlast the run
+    │   ├── WaitBeyondExpiry      a sleep that would outlast the run
     │   └── WaitTimedOut          what a node waited for did not arrive in time
     ├── ResumeFailed              a worker cannot resume a run
     │   ├── UnknownNode           it is at a node that the graph no longer has

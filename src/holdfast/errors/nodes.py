@@ -272,7 +272,7 @@ class ResultTaken(NodeError):
 
 
 class WaitBeyondExpiry(NodeError):
-    """The wait would outlast the run."""
+    """The sleep would outlast the run: start it with a longer ``expires``, or extend it."""
 
     code = "wait_beyond_expiry"
 

@@ -34,6 +34,7 @@ class GraphDeclaration:
         reducers: dict[str, str],
         durability: Durability,
         needs: Needs,
+        expires_in_ms: int | None,
     ) -> None:
         self.name = name
         self.version = version
@@ -42,6 +43,7 @@ class GraphDeclaration:
         self.reducers = reducers
         self.durability: Durability = durability
         self.needs = needs
+        self.expires_in_ms = expires_in_ms
         self.nodes: dict[str, Node] = {}
         self.edges: list[EdgeDeclaration] = []
         self.subgraphs: dict[str, SubgraphDeclaration] = {}

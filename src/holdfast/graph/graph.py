@@ -52,19 +52,22 @@ class Graph(GraphProgram):
         durability: Durability = "every_node",
         models: Collection[str] | None = None,
         quotas: Collection[str] | None = None,
+        expires: Duration | None = None,
     ) -> None:
         """Make an empty graph.
 
         A field of the state that has a reducer is combined with what a node returns for it, instead
         of being replaced: ``reducers={"notes": "append"}``. ``durability`` says when runs of the
-        graph become durable. A start can override it.
+        graph become durable. ``expires`` is how long after their start they expire, 7 days by
+        default. A start can override both. A child expires with the run that started it.
 
         ``models`` names the models that the nodes ask, and ``quotas`` those of them that must have
         a quota. A worker that lacks one refuses to start, and a node that asks another model fails.
 
         Raises:
-            InvalidGraph: ``reducers`` is not a dict, ``models`` or ``quotas`` is not a list of
-                names, or a quota is not for one of the models.
+            InvalidGraph: ``reducers`` is not a dict, ``expires`` is 0, ``models`` or ``quotas`` is
+                not a list of names, or a quota is not for one of the models.
+            InvalidRequest: ``expires`` is not a duration.
         """
         if not isinstance(reducers, Mapping | None):
             raise InvalidGraph(
@@ -79,6 +82,7 @@ class Graph(GraphProgram):
                 reducers=dict(reducers or {}),
                 durability=durability,
                 needs=declared_needs(models, quotas),
+                expires_in_ms=_positive_ms(expires, "expires"),
             )
         )
 

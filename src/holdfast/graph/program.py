@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any, Self, cast
 
@@ -10,6 +11,7 @@ from holdfast.graph import transitions
 from holdfast.graph.checks import checked_plan
 from holdfast.graph.contributions import contributions
 from holdfast.graph.declaration import GraphDeclaration
+from holdfast.graph.declared_waits import DeclaredWait, declared_waits
 from holdfast.graph.function_program import FunctionProgram
 from holdfast.graph.needs import needs_of
 from holdfast.graph.plan import Plan
@@ -48,6 +50,23 @@ class GraphProgram(FunctionProgram):
     def needs(self) -> Needs:
         """What the graph and the graphs that it includes need from a worker's process."""
         return needs_of(self._declaration)
+
+    @property
+    def expires_in_ms(self) -> int | None:
+        """How long after their start the runs expire, unless a start says otherwise."""
+        return self._declaration.expires_in_ms
+
+    def wait_warnings(self, expires_in_ms: int) -> tuple[str, ...]:
+        """Return for people which declared waits last as long as such a run, or longer."""
+        return tuple(
+            wait.warning(expires_in_ms)
+            for wait in self._declared_waits
+            if wait.span_ms >= expires_in_ms
+        )
+
+    @functools.cached_property
+    def _declared_waits(self) -> tuple[DeclaredWait, ...]:
+        return declared_waits(self._plan.wiring.nodes.values())
 
     def check(self) -> Self:
         """Return the graph if it can run. After that it cannot be changed.

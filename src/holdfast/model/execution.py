@@ -121,11 +121,20 @@ class Execution(Strand, frozen=True, kw_only=True):
     """What each child with its own budget may spend; after its end, what it spent."""
     failed_node: str | msgspec.UnsetType = msgspec.UNSET
     """See `ending_node`. A run that did not fail has no such field in its snapshots."""
+    timed_out: dict[str, int] | msgspec.UnsetType = msgspec.UNSET
+    """When a wait for a signal last timed out, by node. A run without such a node has no such field
+    in its snapshots."""
 
     @property
     def ending_node(self) -> str:
         """The node at which the run failed, also inside a branch; otherwise its current nodes."""
         return nodes_summary(self) if self.failed_node is msgspec.UNSET else self.failed_node
+
+    def has_timed_out_since(self, moment_ms: int, *, node: str | None = None) -> bool:
+        """Return whether a wait for a signal timed out since then, in any node or in this one."""
+        times = {} if self.timed_out is msgspec.UNSET else self.timed_out
+        found = times.values() if node is None else (times.get(node, -1),)
+        return any(at_ms >= moment_ms for at_ms in found)
 
     def strand(self, path: str) -> Strand | None:
         """Return the run itself for an empty path, or a branch; None if it is joined."""

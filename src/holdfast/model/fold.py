@@ -46,7 +46,7 @@ from holdfast.model.event import (
 from holdfast.model.execution import Branch, Execution, Strand, branch_paths, is_within, outer_path
 from holdfast.model.reducers import reduced
 from holdfast.model.spending import NO_SPENDING, Spending
-from holdfast.model.wait import ChildWait, Wait, answer_key
+from holdfast.model.wait import ChildWait, Wait, answer_key, is_sleep_key
 
 __all__ = ["folded", "is_terminal", "restored", "snapshot"]
 
@@ -118,7 +118,8 @@ def _folded_one(before: Execution, event: Event) -> Execution:
         case ChildGranted():
             return _with_progress(before, **_with_child_slice(before, event.id, event.max_spending))
         case TimerFired(branch=path):
-            return _after_answer(_with_progress(before), path, event)
+            after = _with_progress(before, **_with_timeout(before, event))
+            return _after_answer(after, path, event)
         case ChildStarted(branch=path):
             strand = _strand(before, path)
             children = {**strand.children, event.number: event.id}
@@ -270,6 +271,14 @@ def _after_answer(before: Execution, path: str, event: SignalTaken | TimerFired)
         answers={**strand.answers, key: event},
         waits=tuple(wait for wait in strand.waits if answer_key(wait.key) != key),
     )
+
+
+def _with_timeout(before: Execution, event: TimerFired) -> dict[str, Any]:
+    """Return the changed fields when a wait for a signal timed out; none after a sleep."""
+    if is_sleep_key(event.wait):
+        return {}
+    known = {} if before.timed_out is msgspec.UNSET else before.timed_out
+    return {"timed_out": {**known, event.node: event.at_ms}}
 
 
 def _after_call_event(before: Execution, path: str, event: CallEvent) -> Execution:

@@ -142,6 +142,15 @@ class Program(ABC):
         """
         return _NO_NEEDS
 
+    @property
+    def expires_in_ms(self) -> int | None:
+        """How long after their start the runs expire, unless a start says otherwise."""
+        return None
+
+    def wait_warnings(self, expires_in_ms: int) -> tuple[str, ...]:
+        """Return for people which waits cannot fit into a run that expires after that time."""
+        return ()
+
     def check(self) -> Self:
         """Return the program if it can be run. It must not change from then on.
 

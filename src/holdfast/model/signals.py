@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from holdfast.model.execution import Execution
-from holdfast.model.wait import Wait, answer_key, signal_kind
+from holdfast.model.wait import Wait, answer_key, earlier, signal_kind
 
 __all__ = [
     "Pending",
@@ -106,11 +106,15 @@ Resolution: TypeAlias = TakeSignal | TimeOut | WaitStale | Pending
 def continues_past_expiry(
     waits: Iterable[Wait], inbox: Iterable[Signal], execution: Execution, expires_ms: int
 ) -> bool:
-    """Return whether a run continues past its expiry, because it has a signal accepted before.
+    """Return whether a run continues past its expiry: its next pause ends it.
 
-    A run that waits for signals continues if such a signal answers one of its waits. Another run
-    continues if it took a signal before, or if one is in its inbox.
+    A run that waits for signals continues if one that was accepted before the expiry answers a
+    wait, or if a wait with a deadline times out at the expiry. Another run continues if it took a
+    signal before, or if one is in its inbox. A run that timed out at the expiry goes on after a
+    crash.
     """
+    if execution.has_timed_out_since(expires_ms):
+        return True
     in_time = [
         signal
         for signal in inbox
@@ -120,8 +124,11 @@ def continues_past_expiry(
         wait for wait in waits if wait.signal is not None and is_open_wait(wait, execution)
     ]
     if unanswered:
-        answers = (resolved_wait(wait, in_time, execution.taken, expires_ms) for wait in unanswered)
-        return any(isinstance(answer, TakeSignal) for answer in answers)
+        answers = (
+            resolved_wait(wait, in_time, execution.taken, expires_ms, expires_ms=expires_ms)
+            for wait in unanswered
+        )
+        return any(isinstance(answer, TakeSignal | TimeOut) for answer in answers)
     return bool(in_time or execution.taken)
 
 
@@ -144,10 +151,15 @@ def wait_groups(waits: Sequence[Wait]) -> list[Sequence[Wait]]:
 
 
 def resolved_wait(
-    wait: Wait, inbox: Iterable[Signal], taken: Collection[tuple[str, str]], now_ms: int
+    wait: Wait,
+    inbox: Iterable[Signal],
+    taken: Collection[tuple[str, str]],
+    now_ms: int,
+    *,
+    expires_ms: int,
 ) -> Resolution:
     """Return whether a wait has ended, and how; see `resolved_group`."""
-    return resolved_group((wait,), inbox, taken, now_ms)
+    return resolved_group((wait,), inbox, taken, now_ms, expires_ms=expires_ms)
 
 
 def resolved_group(
@@ -155,13 +167,17 @@ def resolved_group(
     inbox: Iterable[Signal],
     taken: Collection[tuple[str, str]],
     now_ms: int,
+    *,
+    expires_ms: int,
 ) -> Resolution:
     """Return whether a wait for the first of several conditions has ended, and how.
 
     Of the signals of its names, it takes the one that was accepted first. A signal that was
     accepted when the time was up comes too late: the wait times out, or is stale.
     """
-    limit = group[0].due_ms  # the waits of a group have one deadline
+    deadlines = (wait.deadline_by(expires_ms) for wait in group)
+    deadline = min((moment for moment in deadlines if moment is not None), default=None)
+    limit = earlier(deadline, group[0].stale_ms)
     names = {wait.signal for wait in group}
     fitting = [
         signal
@@ -174,14 +190,16 @@ def resolved_group(
         return TakeSignal(min(fitting, key=lambda signal: signal.order))
     if limit is None or now_ms < limit:
         return Pending(limit)
-    return TimeOut() if limit == group[0].deadline_ms else WaitStale()
+    return TimeOut() if limit == deadline else WaitStale()
 
 
-def all_pending(waits: Iterable[Wait], untaken: Collection[Signal], now_ms: int) -> Pending | None:
+def all_pending(
+    waits: Iterable[Wait], untaken: Collection[Signal], now_ms: int, *, expires_ms: int
+) -> Pending | None:
     """Return when the first of several waits is due; None if one of them has ended."""
     limits: list[int] = []
     for wait in waits:
-        answer = resolved_wait(wait, untaken, (), now_ms)
+        answer = resolved_wait(wait, untaken, (), now_ms, expires_ms=expires_ms)
         if not isinstance(answer, Pending):
             return None
         if answer.due_ms is not None:

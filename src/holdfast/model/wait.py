@@ -41,8 +41,10 @@ __all__ = [
     "Wait",
     "WaitKind",
     "answer_key",
+    "earlier",
     "group_digest",
     "group_key",
+    "is_sleep_key",
     "pause_reason",
     "signal_kind",
     "wait_kind",
@@ -228,6 +230,13 @@ WAIT_KINDS: tuple[type[WaitKind], ...] = (
 """All kinds. A run with several waits pauses for the reason of the kind that comes first here."""
 
 
+def earlier(one_ms: int | None, other_ms: int | None) -> int | None:
+    """Return the earlier one of two moments; None is no moment."""
+    if one_ms is None or other_ms is None:
+        return other_ms if one_ms is None else one_ms
+    return min(one_ms, other_ms)
+
+
 def wait_kind(key: str, signal: str | None) -> WaitKind:
     """Return the kind of a stored wait."""
     if signal is not None:
@@ -341,9 +350,28 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def due_ms(self) -> int | None:
         """When it ends without an answer: its deadline or its staleness, whichever is earlier."""
-        if self.deadline_ms is None or self.stale_ms is None:
-            return self.stale_ms if self.deadline_ms is None else self.deadline_ms
-        return min(self.deadline_ms, self.stale_ms)
+        return earlier(self.deadline_ms, self.stale_ms)
+
+    def deadline_by(self, expires_ms: int) -> int | None:
+        """Return its deadline in a run that expires at ``expires_ms``.
+
+        A wait for a signal times out at the expiry at the latest. The stored deadline stays the one
+        that the node asked for, so an extension of the run gives the wait its time back. The
+        deadline of a wait that began after the expiry counts as it is.
+        """
+        if self.deadline_ms is None or self.signal is None or self.since_ms >= expires_ms:
+            return self.deadline_ms
+        return min(self.deadline_ms, expires_ms)
+
+    def due_by(self, expires_ms: int) -> int | None:
+        """Return when it ends without an answer in a run that expires at ``expires_ms``."""
+        return earlier(self.deadline_by(expires_ms), self.stale_ms)
+
+    def is_cut_short(self, expires_ms: int) -> bool:
+        """Return whether the expiry ends it before the deadline that the node asked for."""
+        if self.deadline_ms is None or self.signal is None:
+            return False
+        return self.deadline_ms > expires_ms or self.since_ms >= expires_ms
 
     @property
     def description(self) -> str:
@@ -381,6 +409,11 @@ def with_limited_about(waits: Sequence[Wait], bytes_max: int) -> tuple[Wait, ...
                 wait = msgspec.structs.replace(wait, packed_about=msgspec.UNSET)
         kept.append(wait)
     return tuple(kept)
+
+
+def is_sleep_key(key: str) -> bool:
+    """Return whether a wait with that key is a sleep, and not a wait for a signal."""
+    return key.startswith("#") and key[1:].isdigit()
 
 
 def pause_reason(waits: Iterable[Wait]) -> str:

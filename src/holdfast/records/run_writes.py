@@ -283,11 +283,20 @@ def lifetime_write(
     )
 
 
-def extend_write(head: Head, *, expires_ms: int, wakes: bool, now_ms: int, token: str) -> Update:
+def extend_write(
+    head: Head,
+    *,
+    expires_ms: int,
+    wakes: bool,
+    free_ms: int | None = None,
+    now_ms: int,
+    token: str,
+) -> Update:
     """Return the last write of an extension: the new expiry, and the new due time.
 
     If the row may not show all waits, the due time stays, and the run corrects it when it resumes.
-    A run that it ``wakes`` is due now.
+    A run that it ``wakes`` is due now. A failed run is due at ``free_ms``, to delete its blobs,
+    unless it is due before: it then corrects that, too.
     """
     changes: dict[str, Any] = {"expires_ms": expires_ms, "updated_ms": now_ms}
     waits = (
@@ -302,6 +311,10 @@ def extend_write(head: Head, *, expires_ms: int, wakes: bool, now_ms: int, token
         later = msgspec.structs.replace(head, expires_ms=expires_ms)
         index_key = later.due_index_key(earliest, head.epoch)
         changes |= {"GSI1PK": index_key.pk, "GSI1SK": index_key.sk}
+    elif free_ms is not None and head.owner is None and head.index_key is None:
+        index_key = IndexKey.due(head.due_queue, free_ms, head.key, head.epoch)
+        extent = msgspec.structs.replace(head.extent, blobs=True)
+        changes |= {"context": as_map(extent), "GSI1PK": index_key.pk, "GSI1SK": index_key.sk}
     return Update(
         key=head.key.head,
         set=changes,

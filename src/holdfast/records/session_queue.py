@@ -161,13 +161,14 @@ def promotable_signal(head: Head, id: str, now_ms: int) -> str | None:
     if not head.awaits_signal or now_ms >= head.expires_ms:
         return None
     waits = sorted(head.waits, key=lambda wait: (wait.since_ms, wait.branch, wait.visit, wait.key))
-    names = (wait.signal for wait in waits if _would_answer(wait, id, now_ms))
+    names = (wait.signal for wait in waits if _would_answer(head, wait, id, now_ms))
     return next(names, None)
 
 
-def _would_answer(wait: Wait, id: str, now_ms: int) -> bool:
+def _would_answer(head: Head, wait: Wait, id: str, now_ms: int) -> bool:
     # Only a child can report its end, and only a person can say what became of a call.
     if wait.signal is None or not wait.kind.takes_caller_signal:
         return False
     answer = [Signal(wait.signal, id, now_ms)]
-    return isinstance(resolved_wait(wait, answer, (), now_ms), TakeSignal)
+    found = resolved_wait(wait, answer, (), now_ms, expires_ms=head.expires_ms)
+    return isinstance(found, TakeSignal)

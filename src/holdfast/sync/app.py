@@ -35,7 +35,6 @@ from holdfast.sync.worker import Worker
 __all__ = ["Holdfast"]
 
 _TWO_DAYS = days(2)
-_WEEK = days(7)
 
 
 class Holdfast:
@@ -118,7 +117,7 @@ class Holdfast:
         on_busy: OnBusy | None = None,
         durability: Durability | None = None,
         start_at: Moment | None = None,
-        expires: Duration = _WEEK,
+        expires: Duration | None = None,
         retention: Duration = 0,
         budget: Budget | BudgetLimits | None = None,
     ) -> RunHandle:
@@ -126,8 +125,9 @@ class Holdfast:
 
         The id is the idempotency key: a start with the same id, input and user returns the same
         run. Only workers that serve its ``pool`` take the run; the pool is one of its labels.
-        ``expires`` counts from the start. ``retention`` is how long the rows are kept after the
-        expiry, and at least two days.
+        ``expires`` counts from the start; by default it is that of the graph, or 7 days. A wait or
+        sleep in the graph's code that lasts as long is logged as a warning, once. ``retention`` is
+        how long the rows are kept after the expiry, and at least two days.
 
         Runs of one user's ``session`` are carried out one after the other, in the order of their
         starts. ``on_busy`` says what happens while another run of the session goes on: this run

@@ -25,7 +25,9 @@ def take_two_of_several(patch: pytest.MonkeyPatch) -> None:
         answer = await resolve(self, *waits)
         visit, inbox = self._visit, self._visit.claimed.inbox
         for wait in waits if len(waits) > 1 else ():
-            other = signals.resolved_wait(wait, inbox.untaken(), (), visit.now_ms())
+            other = signals.resolved_wait(
+                wait, inbox.untaken(), (), visit.now_ms(), expires_ms=visit.claimed.head.expires_ms
+            )
             if isinstance(other, TakeSignal):
                 taken = msgspec.structs.replace(answer, wait=wait.key)
                 if isinstance(taken, SignalTaken):
@@ -42,11 +44,11 @@ def take_two_of_several(patch: pytest.MonkeyPatch) -> None:
 def take_the_last_of_several(patch: pytest.MonkeyPatch) -> None:
     resolved = signals.resolved_group
 
-    def last(group: Sequence[Wait], inbox: Any, taken: Any, now_ms: int) -> Any:
-        found = resolved(group, inbox, taken, now_ms)
+    def last(group: Sequence[Wait], inbox: Any, taken: Any, now_ms: int, *, expires_ms: int) -> Any:
+        found = resolved(group, inbox, taken, now_ms, expires_ms=expires_ms)
         if len(group) == 1 or not isinstance(found, TakeSignal):
             return found
-        each = [resolved((wait,), inbox, taken, now_ms) for wait in group]
+        each = [resolved((wait,), inbox, taken, now_ms, expires_ms=expires_ms) for wait in group]
         came = [one for one in each if isinstance(one, TakeSignal)]
         return max(came, key=lambda one: one.signal.order)
 
@@ -67,7 +69,13 @@ def drop_what_did_not_come_first(patch: pytest.MonkeyPatch) -> None:
         answer = await resolve(self, *waits)
         visit = self._visit
         for wait in waits if len(waits) > 1 else ():
-            other = signals.resolved_wait(wait, visit.claimed.inbox.untaken(), (), visit.now_ms())
+            other = signals.resolved_wait(
+                wait,
+                visit.claimed.inbox.untaken(),
+                (),
+                visit.now_ms(),
+                expires_ms=visit.claimed.head.expires_ms,
+            )
             if isinstance(other, TakeSignal):
                 visit.claimed.waits.mark_taking(other.signal.name, other.signal.id)
         return answer
@@ -79,11 +87,13 @@ def drop_what_did_not_come_first(patch: pytest.MonkeyPatch) -> None:
 def a_timer_beats_a_signal_that_came_before(patch: pytest.MonkeyPatch) -> None:
     resolved = signals.resolved_group
 
-    def hasty(group: Sequence[Wait], inbox: Any, taken: Any, now_ms: int) -> Any:
+    def hasty(
+        group: Sequence[Wait], inbox: Any, taken: Any, now_ms: int, *, expires_ms: int
+    ) -> Any:
         limit = group[0].due_ms
         if len(group) > 1 and limit is not None and now_ms >= limit:
             return TimeOut()
-        return resolved(group, inbox, taken, now_ms)
+        return resolved(group, inbox, taken, now_ms, expires_ms=expires_ms)
 
     patch.setattr(visit_waits, "resolved_group", hasty)
 

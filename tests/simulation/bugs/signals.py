@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.engine.execution import claimed_run, driver
+from holdfast.engine.journal import reader
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs import signalling
 from holdfast.errors import RunEnded
 from holdfast.model.event import Event, Fenced
 from holdfast.model.signals import Signal
+from holdfast.model.wait import Wait
 from holdfast.records.head import Head
 from tests.simulation.bugs.planting import bug
 
@@ -61,6 +64,27 @@ def take_back_a_signal_of_a_run_that_is_only_closing(patch: pytest.MonkeyPatch) 
             raise
 
     patch.setattr(signalling, "_notify_run", hasty)
+
+
+@bug()
+def a_wait_that_does_not_time_out_at_the_expiry(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Wait, "deadline_by", lambda self, expires_ms: self.deadline_ms)
+
+
+@bug()
+def a_closing_run_takes_a_signal_from_after_its_expiry(patch: pytest.MonkeyPatch) -> None:
+    """The end of a child is sent to a closing run, too."""
+    untaken, goes_on = reader._untaken_signals, driver.continues_past_expiry
+
+    def timeless(head: Head, item: Any, taken: Any) -> Any:
+        return untaken(msgspec.structs.replace(head, expires_ms=2**60), item, taken)
+
+    def lenient(waits: Any, inbox: list[Signal], execution: Any, expires_ms: int) -> bool:
+        early = [msgspec.structs.replace(signal, accepted_ms=0) for signal in inbox]
+        return goes_on(waits, early, execution, expires_ms)
+
+    patch.setattr(reader, "_untaken_signals", timeless)
+    patch.setattr(driver, "continues_past_expiry", lenient)
 
 
 @bug()

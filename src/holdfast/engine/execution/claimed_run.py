@@ -17,7 +17,7 @@ from holdfast.engine.kernel.kernel import Kernel
 from holdfast.model.execution import Execution
 from holdfast.model.wait import Wait
 from holdfast.records import owner_writes
-from holdfast.records.head import Head
+from holdfast.records.head import OPEN, Head
 
 __all__ = ["ClaimedRun"]
 
@@ -64,7 +64,7 @@ class ClaimedRun:
     def apply_loaded(self, loaded: LoadedRun) -> None:
         """Continue from the journal and the inbox as they were read."""
         self.journal.load(loaded)
-        self.waits.reset(self.execution, self.stored_waits())
+        self.waits.reset(self.execution, self.stored_waits(), expires_ms=self.head.expires_ms)
         self.inbox.load(loaded.inbox)
         self.pop_answered()
 
@@ -84,11 +84,35 @@ class ClaimedRun:
                 self.row.restore_signal_count(signals)
             return self.head
 
+    async def close_if_expired(self) -> bool:
+        """Refuse all further signals if the run has expired, while a node of it runs.
+
+        Return whether it has. Then the inbox was read after it was complete.
+        """
+        async with self.row.lock:
+            if self.head.status not in OPEN:
+                return True
+            self.claim.check_alive()
+            return await self.journal.shield_write(self._close_if_expired())
+
+    async def _close_if_expired(self) -> bool:
+        await self.persistence.store()
+        closed = await self.inbox.close_if_expired()
+        if closed:
+            await self.inbox.read()
+        return closed
+
     # --- waits ------------------------------------------------------------------------------------
+
+    def set_waiting(self, branch: str, waits: tuple[Wait, ...]) -> None:
+        """Record that a branch waits."""
+        self.waits.set_waiting(branch, waits, expires_ms=self.head.expires_ms)
 
     def pop_answered(self) -> list[str]:
         """Return the branches with an answered wait; they no longer count as waiting."""
-        return self.waits.pop_answered(self.inbox.signals, self.execution, self.now_ms())
+        return self.waits.pop_answered(
+            self.inbox.signals, self.execution, self.now_ms(), expires_ms=self.head.expires_ms
+        )
 
     def known_waits(self, branch: str) -> list[Wait]:
         """Return the waits of a branch as they began, in this process or in an earlier one."""

@@ -276,8 +276,7 @@ class Context:
         ``about`` is any JSON value of at most 1 KB. The run's row, lists and history show it.
 
         Raises:
-            WaitTimedOut: no signal arrived within ``max_wait``.
-            WaitBeyondExpiry: the run expires before ``max_wait`` has passed.
+            WaitTimedOut: no signal arrived within ``max_wait``, or before the run expired.
             NotPausable: the node was declared with ``pausable="no"``.
         """
         if not isinstance(condition, SignalName):

@@ -274,7 +274,7 @@ class Driver:
         except Paused:
             if visit.stale:
                 return WentStale()
-            claimed.waits.set_waiting(effect.branch, visit.pending)
+            claimed.set_waiting(effect.branch, visit.pending)
             if claimed.inbox.signals is not signals:  # the effect saw an older inbox
                 claimed.waits.mark_changed()
             return None
@@ -297,7 +297,7 @@ class Driver:
             since_ms=now,
             deadline_ms=effect.not_before_ms,
         )
-        claimed.waits.set_waiting(effect.branch, (wait,))
+        claimed.set_waiting(effect.branch, (wait,))
         return False
 
     async def _commit(

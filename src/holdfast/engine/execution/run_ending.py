@@ -20,6 +20,7 @@ from holdfast.model.event import Cancelled, Expired, Failure
 from holdfast.model.execution import Execution
 from holdfast.model.run import Status
 from holdfast.records import owner_writes
+from holdfast.records.head import TROUBLED
 
 __all__ = ["RunEnding"]
 
@@ -97,11 +98,17 @@ class RunEnding:
         """Settle the obligations of an ended run, and free its storage when it is time."""
         claimed = self._claimed
         await self._settle_obligations()
+        if claimed.head.status in TROUBLED and self._is_due_to_be_freed():
+            await claimed.row.read()  # a caller may have extended the run
         due_ms = freed_at_ms(claimed.head, claimed.head.extent)
-        if claimed.head.status == "expired" or (due_ms is not None and due_ms <= claimed.now_ms()):
+        if claimed.head.status == "expired" or self._is_due_to_be_freed():
             await self._free_storage()
         else:
             await self.postpone_cleanup(due_ms)
+
+    def _is_due_to_be_freed(self) -> bool:
+        due_ms = freed_at_ms(self._claimed.head, self._claimed.head.extent)
+        return due_ms is not None and due_ms <= self._claimed.now_ms()
 
     async def postpone_cleanup(self, due_ms: int | None) -> None:
         """Release an ended run until that time; for good where it is None."""

@@ -53,7 +53,7 @@ class RunExit:
         shown = await self._store_excess_waits(waits)
         while True:
             now, signals = claimed.now_ms(), claimed.inbox.untaken()
-            pending = all_pending(waits, signals, now)
+            pending = all_pending(waits, signals, now, expires_ms=claimed.head.expires_ms)
             if pending is None:
                 return  # a wait is answered: the driver runs the node again
             if claimed.head.status == "closing":
@@ -131,14 +131,14 @@ class RunExit:
             await claimed.journal.write((WaitsRecorded(claimed.now_ms(), unjournaled),))
         return shown
 
-    @staticmethod
-    def _first_waits(waits: tuple[Wait, ...]) -> tuple[Wait, ...]:
+    def _first_waits(self, waits: tuple[Wait, ...]) -> tuple[Wait, ...]:
         """Return the waits that the row has room for."""
         if len(waits) <= ROW_WAITS_MAX:
             return waits
         # Senders of signals read in the row whether the run waits for any; a caller that extends
         # the run reads when it is due.
-        soonest = sorted(waits, key=wait_due_ms)
+        expires_ms = self._claimed.head.expires_ms
+        soonest = sorted(waits, key=lambda wait: wait_due_ms(wait, expires_ms))
         signal_wait = next((wait for wait in soonest if wait.signal is not None), None)
         return tuple(sorted(soonest, key=lambda wait: wait is not signal_wait)[:ROW_WAITS_MAX])
 

@@ -82,12 +82,11 @@ class VisitWaits:
         """Return a wait as it began, perhaps in an earlier process.
 
         Raises:
-            WaitBeyondExpiry: the wait would last longer than the run.
+            WaitBeyondExpiry: the sleep would last longer than the run.
             NotPausable: the node was declared with ``pausable="no"``.
             WaitInsideTimeout: the node's code has a timeout around the wait.
         """
         visit, key = self._visit, key or kind.key()
-        head = visit.claimed.head
         if not visit.may_wait:
             raise NotPausable(f"node {visit.node!r} has pausable='no', and so may not wait")
         if not isinstance(kind, ResolutionWait):
@@ -100,15 +99,11 @@ class VisitWaits:
                 return msgspec.structs.replace(wait, packed_about=packed_about)
         now = visit.now_ms()
         deadline_ms = None if timeout_ms is None else now + timeout_ms
-        if _outlasts(deadline_ms, head, now):
-            with visit.remember_loss():
-                await visit.claimed.row.refresh()  # a caller may have extended the run
-            head = visit.claimed.head
-        if deadline_ms is not None and _outlasts(deadline_ms, head, now):
-            raise WaitBeyondExpiry(
-                f"node {visit.node!r} would wait until {_utc(deadline_ms)}, but the run expires at "
-                f"{_utc(head.expires_ms)}"
-            )
+        if deadline_ms is not None:
+            if kind.signal is None:
+                await self._check_sleep(deadline_ms, now)
+            elif now >= visit.claimed.head.expires_ms and await self._times_out_at_once():
+                deadline_ms = now
         max_pause_ms = visit.max_pause_ms
         return Wait.of(
             kind,
@@ -140,14 +135,49 @@ class VisitWaits:
             if group in known or (request.times_out and keys[index] not in known):
                 keys[index] = group
         # The row and the journal store the waits of a group together: if one is known, all are.
-        first = await self.begin(
-            kinds[0], request.timeout_ms, key=keys[0], packed_about=request.packed_about
+        # A wait for a signal leads: at the expiry the group times out, and no sleep is refused.
+        lead = next((n for n, kind in enumerate(kinds) if kind.signal is not None), 0)
+        said = request.packed_about
+        begun = await self.begin(
+            kinds[lead],
+            request.timeout_ms,
+            key=keys[lead],
+            packed_about=msgspec.UNSET if lead else said,
         )
-        others = (
-            msgspec.structs.replace(first, key=key, signal=kind.signal, packed_about=msgspec.UNSET)
-            for key, kind in zip(keys[1:], kinds[1:], strict=True)
+        return tuple(
+            msgspec.structs.replace(
+                begun, key=key, signal=kind.signal, packed_about=msgspec.UNSET if number else said
+            )
+            for number, (key, kind) in enumerate(zip(keys, kinds, strict=True))
         )
-        return (first, *others)
+
+    async def _check_sleep(self, deadline_ms: int, now_ms: int) -> None:
+        visit = self._visit
+        if _outlasts(deadline_ms, visit.claimed.head, now_ms):
+            with visit.remember_loss():
+                await visit.claimed.row.refresh()  # a caller may have extended the run
+        head = visit.claimed.head
+        if _outlasts(deadline_ms, head, now_ms):
+            raise WaitBeyondExpiry(
+                f"node {visit.node!r} would sleep until {_utc(deadline_ms)}, but the run expires "
+                f"at {_utc(head.expires_ms)}: start it with a longer expires=, or extend it"
+            )
+
+    async def _times_out_at_once(self) -> bool:
+        """Return whether a wait that begins after the expiry times out at once.
+
+        No signal can come any more. But the second such wait of a node would pause the run, which
+        ends it: a node that asks again and again would never stop.
+        """
+        visit = self._visit
+        if not await self._close_if_expired():
+            return False
+        since_ms = visit.claimed.head.expires_ms
+        return not visit.claimed.execution.has_timed_out_since(since_ms, node=visit.node)
+
+    async def _close_if_expired(self) -> bool:
+        with self._visit.remember_loss():
+            return await self._visit.claimed.close_if_expired()
 
     async def resolve(self, *waits: Wait) -> SignalTaken | TimerFired:
         """Return the answer to a wait; to several, which are a group, their one answer.
@@ -156,7 +186,13 @@ class VisitWaits:
             Paused: there is no answer yet.
         """
         visit, inbox = self._visit, self._visit.claimed.inbox
-        match resolved_group(waits, inbox.untaken(), (), visit.now_ms()):
+        timed = any(wait.signal is not None and wait.deadline_ms is not None for wait in waits)
+        if timed and visit.now_ms() >= visit.claimed.head.expires_ms:
+            # The wait times out, unless a caller has extended the run. A signal that was accepted
+            # before the expiry comes first: an inbox that is read after the close is complete.
+            await self._close_if_expired()
+        expires_ms = visit.claimed.head.expires_ms
+        match resolved_group(waits, inbox.untaken(), (), visit.now_ms(), expires_ms=expires_ms):
             case TakeSignal(signal):
                 payload = await self._load_payload(signal)
                 taken = SignalTaken(
@@ -174,8 +210,7 @@ class VisitWaits:
                 inbox.count_taken(signal)
                 return taken
             case TimeOut():
-                timers = (wait.key for wait in waits if wait.signal is None)
-                fired = self.timer_fired(next(timers, answer_key(waits[0].key)))
+                fired = self.timer_fired(_timeout_key(waits, expires_ms))
                 await visit.record(*self._described(waits), fired, durable=True)
                 return fired
             case WaitStale():
@@ -228,6 +263,18 @@ class VisitWaits:
             await visit.claimed.sleep(max(span, 0) / 1000)
             return
         await visit.pause_until(kind, wake_at_ms, about)
+
+
+def _timeout_key(waits: Sequence[Wait], expires_ms: int) -> str:
+    """Return the key of the timer whose time is up.
+
+    It is the key of the whole group if there is no timer, or if the expiry came before its time:
+    then the group times out.
+    """
+    timer = next((wait for wait in waits if wait.signal is None), None)
+    if timer is None or any(wait.is_cut_short(expires_ms) for wait in waits):
+        return answer_key(waits[0].key)
+    return timer.key
 
 
 def _outlasts(deadline_ms: int | None, head: Head, now_ms: int) -> bool:

@@ -46,7 +46,7 @@ class Waits:
         # Branches that began to wait for a larger budget, in that order; some may have resumed.
         self._short_of_budget: dict[str, None] = {}
 
-    def reset(self, execution: Execution, waits: Iterable[Wait]) -> None:
+    def reset(self, execution: Execution, waits: Iterable[Wait], *, expires_ms: int) -> None:
         """Start from the waits in the run's row and journal."""
         self.waiting.clear()
         self._assigned.clear()
@@ -64,12 +64,12 @@ class Waits:
         reported_children = {name for name, _ in execution.taken if is_child_signal(name)}
         for branch, its in known.items():
             if all(wait.signal not in reported_children for wait in its.values()):
-                self.set_waiting(branch, tuple(its.values()))
+                self.set_waiting(branch, tuple(its.values()), expires_ms=expires_ms)
 
-    def set_waiting(self, branch: str, waits: tuple[Wait, ...]) -> None:
-        """Record that a branch waits."""
+    def set_waiting(self, branch: str, waits: tuple[Wait, ...], *, expires_ms: int) -> None:
+        """Record that a branch of a run that expires at ``expires_ms`` waits."""
         self.waiting[branch] = self._last_waits[branch] = waits
-        self.due_ms = min((self.due_ms, *map(wait_due_ms, waits)))
+        self.due_ms = min((self.due_ms, *(wait_due_ms(wait, expires_ms) for wait in waits)))
         if any(isinstance(wait.kind, BudgetWait) for wait in waits):
             self._short_of_budget[branch] = None
         if self._assigned.pop(branch, None) is not None:
@@ -158,7 +158,9 @@ class Waits:
         self._taking.discard((name, id))
         self._changed = True
 
-    def pop_answered(self, inbox: Iterable[Signal], execution: Execution, now_ms: int) -> list[str]:
+    def pop_answered(
+        self, inbox: Iterable[Signal], execution: Execution, now_ms: int, *, expires_ms: int
+    ) -> list[str]:
         """Return the branches with a wait that has ended; they no longer count as waiting."""
         if not self.waiting:
             self._recheck.clear()
@@ -169,7 +171,10 @@ class Waits:
         signals = [signal for signal in self.untaken(inbox, execution) if signal not in assigned]
         over: list[str] = []
         for branch, waits in self.waiting.items():
-            answers = [resolved_group(its, signals, (), now_ms) for its in wait_groups(waits)]
+            answers = [
+                resolved_group(its, signals, (), now_ms, expires_ms=expires_ms)
+                for its in wait_groups(waits)
+            ]
             waits_on = all(isinstance(answer, Pending) for answer in answers)
             if waits_on and branch not in self._recheck:
                 continue
@@ -181,7 +186,8 @@ class Waits:
         self.resume(over)
         self._recheck.clear()
         self._changed = False
-        self.due_ms = min(map(wait_due_ms, self.pending()), default=math.inf)
+        due = (wait_due_ms(wait, expires_ms) for wait in self.pending())
+        self.due_ms = min(due, default=math.inf)
         return over
 
     def _prune_assigned(self, execution: Execution) -> list[Signal]:
@@ -200,6 +206,7 @@ class Waits:
         return [signal for _, signals in standing.values() for signal in signals]
 
 
-def wait_due_ms(wait: Wait) -> float:
+def wait_due_ms(wait: Wait, expires_ms: int) -> float:
     """Return when a wait ends without an answer; infinity if it never does."""
-    return math.inf if wait.due_ms is None else wait.due_ms
+    due_ms = wait.due_by(expires_ms)
+    return math.inf if due_ms is None else due_ms

@@ -16,11 +16,14 @@ counts, and another call completes the extension:
 
 The row alone decides: an owner that closes an expired run compares the expiry, and the first write
 wins.
+
+A run that failed or is quarantined is extended in the same way, also after its expiry: its snapshot
+follows its end. It can then be retried.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
 
 import msgspec
@@ -29,6 +32,7 @@ from holdfast.engine.journal.payloads import delete_orphaned_blob, spill_if_larg
 from holdfast.engine.journal.reader import LoadedRun, load_journal
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs.inbox import extend_signals
+from holdfast.engine.runs.removal import extendable_until_ms, freed_at_ms
 from holdfast.engine.runs.rows import read_row
 from holdfast.engine.runs.session_queue import extend_ticket
 from holdfast.engine.runs.waking import conflicting_head
@@ -44,7 +48,7 @@ from holdfast.model.event import Extended
 from holdfast.model.fold import snapshot
 from holdfast.records import run_writes
 from holdfast.records.codec import pack
-from holdfast.records.head import OPEN, Head, head_of
+from holdfast.records.head import OPEN, TROUBLED, Head, head_of
 from holdfast.records.journal import extend_ttl_write, record_write
 from holdfast.records.keys import RunKey, related_items_range
 from holdfast.records.lifetime import longer_retention_class, retention_class, ttl_of
@@ -67,12 +71,13 @@ async def extend_run(kernel: Kernel, run: RunKey, *, expires_ms: int) -> Head:
 
     Raises:
         RunNotFound: there is no such run.
-        RunEnded: the run has ended, or expired.
+        RunEnded: the run has finished, expired or been cancelled; or it has failed, and its data is
+            deleted soon.
         ExpiryNotLater: the run already expires later than that.
         InvalidRequest: its state is too large to be stored without a bucket.
     """
     head = await read_row(kernel, run)
-    _check_open(kernel, head)
+    _check_extendable(kernel, head)
     if expires_ms == head.expires_ms:
         return head
     if expires_ms < head.expires_ms:
@@ -110,20 +115,20 @@ async def extend_run(kernel: Kernel, run: RunKey, *, expires_ms: int) -> Head:
     head = await _update_until(kernel, head, lasts, lasting)
     await extend_ticket(kernel, head)
     await _extend_related_items(kernel, head)
-    return await _write_expiry(kernel, head, expires_ms, taken=loaded.execution.taken)
+    return await _write_expiry(kernel, head, expires_ms, loaded)
 
 
-async def _write_expiry(
-    kernel: Kernel, head: Head, expires_ms: int, *, taken: Collection[tuple[str, str]]
-) -> Head:
+async def _write_expiry(kernel: Kernel, head: Head, expires_ms: int, loaded: LoadedRun) -> Head:
     """Extend the ttl of the signals, then the expiry of the run; return its row."""
+    taken = loaded.execution.taken
     wakes = await extend_signals(kernel, head, taken)
     while head.expires_ms < expires_ms:
-        _check_open(kernel, head)
+        _check_extendable(kernel, head)
         write = run_writes.extend_write(
             head,
             expires_ms=expires_ms,
             wakes=wakes,
+            free_ms=freed_at_ms(head, loaded.extent) if head.status in TROUBLED else None,
             now_ms=kernel.clock.now_ms(),
             token=kernel.ids.new(),
         )
@@ -149,7 +154,7 @@ async def _write_snapshot(kernel: Kernel, head: Head, lifetime: _Lifetime) -> Lo
     """Write a snapshot with the new ttl; return the run as it was read for it."""
     while True:
         loaded = await _load_journal(kernel, head)
-        if loaded.execution.ending is not None:
+        if loaded.execution.ending not in (None, "failed"):
             status = loaded.execution.ending
             raise RunEnded(f"run {head.key.id!r} is {status}", status=status)
         now, extent = kernel.clock.now_ms(), loaded.extent
@@ -174,8 +179,10 @@ async def _write_snapshot(kernel: Kernel, head: Head, lifetime: _Lifetime) -> Lo
             # Another record took the position, or the run was freed.
             await delete_orphaned_blob(kernel.blobs, content)
             head = await read_row(kernel, head.key)
-            _check_open(kernel, head)
+            _check_extendable(kernel, head)
             continue
+        blobs = extent.blobs or content.blob is not None
+        loaded.extent = msgspec.structs.replace(extent, blobs=blobs)
         return loaded
 
 
@@ -191,16 +198,16 @@ async def _load_journal(kernel: Kernel, head: Head) -> LoadedRun:
         return await load_journal(kernel, head)
     except JournalDamaged:
         # The run may have expired and been freed since its row was read.
-        _check_open(kernel, await read_row(kernel, head.key))
+        _check_extendable(kernel, await read_row(kernel, head.key))
         raise
 
 
 async def _update_until(
     kernel: Kernel, head: Head, done: Callable[[Head], bool], write: Callable[[Head], Update]
 ) -> Head:
-    """Write the row until ``done`` holds for it, as long as the run is open; return it."""
+    """Write the row until ``done`` holds for it, as long as it can be extended; return it."""
     while not done(head):
-        _check_open(kernel, head)
+        _check_extendable(kernel, head)
         try:
             head = head_of(await kernel.resolve_write(kernel.heads, write(head)))
         except ConditionFailed as failed:
@@ -208,7 +215,14 @@ async def _update_until(
     return head
 
 
-def _check_open(kernel: Kernel, head: Head) -> None:
+def _check_extendable(kernel: Kernel, head: Head) -> None:
+    if head.status in TROUBLED:
+        if head.freed or kernel.clock.now_ms() >= extendable_until_ms(head):
+            raise RunEnded(
+                f"run {head.key.id!r} is {head.status}, and its journal is deleted or soon will be",
+                status=head.status,
+            )
+        return
     expired = kernel.clock.now_ms() >= head.expires_ms or head.status == "closing"
     if expired or head.status not in OPEN:
         status = "expired" if head.status in OPEN or head.status == "closing" else head.status

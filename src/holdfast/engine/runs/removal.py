@@ -10,10 +10,19 @@ from holdfast.records.journal import free_item_write
 from holdfast.records.keys import run_data_range
 from holdfast.storage import Delete, Put
 
-__all__ = ["check_journal_kept", "free_run", "freed_at_ms", "is_freed_by", "journal_not_kept"]
+__all__ = [
+    "check_journal_kept",
+    "extendable_until_ms",
+    "free_run",
+    "freed_at_ms",
+    "is_freed_by",
+    "journal_not_kept",
+]
 
 # Rows are deleted by their ttl; their blobs must go before, or no process would find them.
 _FREE_BEFORE_TTL_MS = 3600 * 1000
+# More than clocks differ: no process extends an ended run while another one frees it.
+_EXTEND_BEFORE_FREE_MS = 3600 * 1000
 _BATCH_ITEMS = 100
 
 
@@ -22,6 +31,11 @@ def freed_at_ms(head: Head, extent: JournalExtent) -> int | None:
     if not extent.blobs and not head.spilled:
         return None
     return head.ttl * 1000 - _FREE_BEFORE_TTL_MS
+
+
+def extendable_until_ms(head: Head) -> int:
+    """Return until when an ended run can be extended: then its data is deleted soon."""
+    return head.ttl * 1000 - _FREE_BEFORE_TTL_MS - _EXTEND_BEFORE_FREE_MS
 
 
 def is_freed_by(head: Head, now_ms: int) -> bool:

@@ -13,6 +13,7 @@ from holdfast.records import run_writes
 from holdfast.records.damage import attribute_part
 from holdfast.records.head import (
     TROUBLED,
+    Head,
     RetryRequest,
 )
 from holdfast.records.index_keys import IndexKey
@@ -27,22 +28,33 @@ async def retry_run(kernel: Kernel, run: RunKey, *, from_node: str | None) -> In
     Raises:
         RunNotFound: there is no such run.
         NotRetryable: the run has not failed.
-        RunEnded: the run has expired.
+        RunEnded: the run failed, and has expired since.
     """
     head = await read_row(kernel, run)
+    _check_retryable(kernel, head)
+    request = RetryRequest(kernel.ids.new(), from_node)
+    while True:
+        write = run_writes.retry_write(
+            head, request, now_ms=kernel.clock.now_ms(), token=kernel.ids.new()
+        )
+        current = await update_head(
+            kernel, head, write, lambda item: attribute_part(item, "retry", "id") == request.id
+        )
+        if current is None:
+            return run_writes.index_key_in(write)
+        head = current  # a caller may have extended the run, or retried it
+        _check_retryable(kernel, head)
+
+
+def _check_retryable(kernel: Kernel, head: Head) -> None:
+    run = head.key
     if head.status not in TROUBLED:
         raise NotRetryable(
             f"run {run.id!r} is {head.status}; only a failed or quarantined run can be retried"
         )
     if kernel.clock.now_ms() >= head.expires_ms:
-        raise RunEnded(f"run {run.id!r} failed, and has expired since", status="expired")
-    request = RetryRequest(kernel.ids.new(), from_node)
-    write = run_writes.retry_write(
-        head, request, now_ms=kernel.clock.now_ms(), token=kernel.ids.new()
-    )
-    current = await update_head(
-        kernel, head, write, lambda item: attribute_part(item, "retry_run", "id") == request.id
-    )
-    if current is not None:
-        raise NotRetryable(f"run {run.id!r} is {current.status} by now")
-    return run_writes.index_key_in(write)
+        raise RunEnded(
+            f"run {run.id!r} is {head.status}, and has expired since: extend it first, then retry "
+            "it",
+            status="expired",
+        )

@@ -1,0 +1,186 @@
+"""Finds the waits and sleeps of a fixed length in the code of nodes.
+
+A run that expires earlier cannot sit them out. What the code does not show as a constant is not
+found, and neither is anything in a function without readable source.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import operator
+import textwrap
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import timedelta
+from typing import Any, Literal, TypeAlias, cast
+
+import msgspec
+
+from holdfast.errors import InvalidRequest
+from holdfast.graph.node import AnyFunction, Node
+from holdfast.model.durations import days, hours, milliseconds_of, minutes, seconds
+
+__all__ = ["DeclaredWait", "declared_waits"]
+
+_WaitForm: TypeAlias = Literal["wait", "sleep", "pause"]
+
+_UNITS: tuple[Callable[..., timedelta], ...] = (days, hours, minutes, seconds, timedelta)
+_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: lambda one, other: one / other,
+}
+_WAITS = ("wait", "wait_any")
+
+
+class DeclaredWait(msgspec.Struct, frozen=True):
+    """A wait whose length the code of a graph shows."""
+
+    node: str
+    form: _WaitForm
+    """``wait`` is a ``max_wait``, ``pause`` the ``max_pause`` of the node."""
+    span_ms: int
+
+    def warning(self, expires_in_ms: int) -> str:
+        """Return for people what happens to it in a run that expires after that time."""
+        span, expires = _span_text(self.span_ms), _span_text(expires_in_ms)
+        does, then = _TEXTS[self.form]
+        return f"node {self.node!r} {does} {span}, and the run expires after {expires}: {then}"
+
+
+_TEXTS: Mapping[_WaitForm, tuple[str, str]] = {
+    "wait": (
+        "waits up to",
+        "the wait will time out at the expiry; pass a longer expires=",
+    ),
+    "sleep": (
+        "sleeps for",
+        "the sleep will raise WaitBeyondExpiry; pass a longer expires=",
+    ),
+    "pause": (
+        "has a max_pause of",
+        "the run will expire before on_stale applies; pass a longer expires=",
+    ),
+}
+
+
+def declared_waits(nodes: Iterable[Node]) -> tuple[DeclaredWait, ...]:
+    """Return the waits whose length the nodes declare or their code shows."""
+    found: dict[DeclaredWait, None] = {}
+    for node in nodes:
+        if node.max_pause_ms is not None:
+            found[DeclaredWait(node.name, "pause", node.max_pause_ms)] = None
+        if node.takes_context:
+            for form, span_ms in _waits_in_code(node.function):
+                found[DeclaredWait(node.name, form, span_ms)] = None
+    return tuple(found)
+
+
+def _waits_in_code(function: AnyFunction) -> Iterator[tuple[_WaitForm, int]]:
+    function = _plain_function(function)
+    tree = _parsed(function)
+    if tree is None:
+        return
+    parameters = [*tree.args.posonlyargs, *tree.args.args]
+    contexts = {parameter.arg for parameter in parameters[1:3]}
+    names = _names_of(function)
+    for call in ast.walk(tree):
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+            continue
+        owner, method = call.func.value, call.func.attr
+        if not isinstance(owner, ast.Name) or owner.id not in contexts:
+            continue
+        form: _WaitForm = "sleep" if method == "sleep" else "wait"
+        argument = "duration" if method == "sleep" else "max_wait"
+        given = [keyword.value for keyword in call.keywords if keyword.arg == argument]
+        if method == "sleep":
+            given += call.args[:1]
+        elif method not in _WAITS:
+            continue
+        for expression in given:
+            span_ms = _span_ms(expression, names)
+            if span_ms is not None:
+                yield form, span_ms
+
+
+def _plain_function(function: AnyFunction) -> Any:
+    while isinstance(function, functools.partial):
+        function = cast(AnyFunction, function.func)
+    if inspect.ismethod(function):
+        return function.__func__
+    return inspect.unwrap(function)
+
+
+def _parsed(function: Any) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+    if not inspect.isfunction(function):
+        return None
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, ValueError, SyntaxError, RecursionError):
+        return None
+    first = tree.body[0] if tree.body else None
+    return first if isinstance(first, ast.FunctionDef | ast.AsyncFunctionDef) else None
+
+
+def _names_of(function: Any) -> Mapping[str, Any]:
+    cells: dict[str, Any] = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            cells[name] = cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
+    own = set(function.__code__.co_varnames)
+    return {name: value for name, value in function.__globals__.items() if name not in own} | cells
+
+
+def _span_ms(expression: ast.expr, names: Mapping[str, Any]) -> int | None:
+    try:
+        return milliseconds_of(_constant(expression, names), "duration")
+    except (ArithmeticError, InvalidRequest, LookupError, TypeError, ValueError):
+        return None
+
+
+def _constant(expression: ast.expr, names: Mapping[str, Any]) -> Any:
+    """Return the value of an expression of constants and durations.
+
+    Raises:
+        LookupError, TypeError, ArithmeticError, InvalidRequest: it is not such an expression.
+    """
+    match expression:
+        case ast.Constant(value) if isinstance(value, int | float):
+            return value
+        case ast.Name() | ast.Attribute():
+            value = _referenced(expression, names)
+            if isinstance(value, int | float | timedelta):
+                return value
+        case ast.BinOp(left, op, right) if type(op) in _OPERATORS:
+            return _OPERATORS[type(op)](_constant(left, names), _constant(right, names))
+        case ast.Call(func, args, keywords):
+            if _referenced(func, names) in _UNITS:
+                given = {str(word.arg): _constant(word.value, names) for word in keywords}
+                return _referenced(func, names)(*(_constant(arg, names) for arg in args), **given)
+        case _:
+            pass
+    raise LookupError
+
+
+def _referenced(expression: ast.expr, names: Mapping[str, Any]) -> Any:
+    """Return the object of a name, or of a name in a module."""
+    if isinstance(expression, ast.Name):
+        return names[expression.id]
+    if isinstance(expression, ast.Attribute):
+        module = _referenced(expression.value, names)
+        if isinstance(module, types.ModuleType):
+            return getattr(module, expression.attr, None)
+    raise LookupError
+
+
+def _span_text(span_ms: int) -> str:
+    for unit, size_ms in (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000)):
+        if span_ms >= size_ms and span_ms % size_ms == 0:
+            count = span_ms // size_ms
+            return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
+    return f"{span_ms / 1000:g} seconds"
