@@ -56,8 +56,8 @@ def warn_of_unreturned_changes(
         _visits[key] = None
         shown = ", ".join(f"{field!r:.80}" for field in fields[:8])
         _log.warning(
-            "%s: node %.80r of graph %.80r changed %s of its state and did not return it: the change "
-            "is lost. Return the fields that changed, such as {%.80r: …}",
+            "%s: node %.80r of graph %.80r changed %s of its state and did not return it: the "
+            "change is lost. Return the fields that changed, such as {%.80r: …}",
             run.log_name,
             node,
             program.name,
