@@ -105,7 +105,7 @@ async def test_a_change_that_is_not_returned_is_warned_of_once(
         return returned
 
     (told,) = await warnings_of(house, hf, kind, node, caplog)
-    assert told.startswith(f"node 'node' of graph 'g' changed {field!r} of its state and did not")
+    assert f": node 'node' of graph 'g' changed {field!r} of its state and did not" in told
 
 
 def return_state(state: Any) -> Any:

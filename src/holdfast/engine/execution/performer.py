@@ -122,6 +122,7 @@ async def _run_node(effect: Effect, program: Program, execution: Execution, visi
         state=state,
         returned=value,
         bytes_held=visit.claimed.journal.memory.bytes,
+        run=visit.claimed.head.key,
     )
     if visit.claimed.journal.memory.bytes <= LARGE_BYTES and _is_light(value):
         return program.delta(execution, visit.branch, value)

@@ -12,6 +12,7 @@ from typing import Any
 from holdfast.display import get_logger
 from holdfast.graph.function_program import FunctionProgram
 from holdfast.model.execution import Execution
+from holdfast.records.keys import RunKey
 
 __all__ = ["warn_of_unreturned_changes"]
 
@@ -35,6 +36,7 @@ def warn_of_unreturned_changes(
     state: Any,
     returned: Any,
     bytes_held: int,
+    run: RunKey,
 ) -> None:
     """Warn, once for each node, of fields that a node changed in its state and did not return."""
     key = (program.name, program.version, node)
@@ -54,8 +56,9 @@ def warn_of_unreturned_changes(
         _visits[key] = None
         shown = ", ".join(f"{field!r:.80}" for field in fields[:8])
         _log.warning(
-            "node %.80r of graph %.80r changed %s of its state and did not return it: the change "
-            "is lost. Return the fields that changed, such as {%.80r: …}",
+            "%s: node %.80r of graph %.80r changed %s of its state and did not return it: the "
+            "change is lost. Return the fields that changed, such as {%.80r: …}",
+            run.log_name,
             node,
             program.name,
             shown,
