@@ -21,6 +21,7 @@ from holdfast.engine.runs import ambiguity, budget_changes, extension
 from holdfast.engine.runs.argument_checks import (
     positive_ms,
     validated_budget,
+    validated_keep_answers,
     validated_limit,
     validated_node,
     validated_reason,
@@ -232,19 +233,26 @@ class RunHandle:
         if head.status in ENDED:
             self._services.outcomes.notify(self._key, RunOutcome("cancelled", {}, head.failure))
 
-    async def retry(self, *, from_node: str | None = None) -> None:
+    async def retry(self, *, from_node: str | None = None, keep_answers: bool = False) -> None:
         """Let a failed or quarantined run go on, at ``from_node`` or at the node where it stopped.
 
-        The state stays as it was; the node has all its attempts again.
+        The state stays as it was; the node has all its attempts again. Its waits for signals ask
+        again; with ``keep_answers`` they return the same answers as before. Recorded calls, ended
+        children and finished sleeps count in both cases.
 
         Raises:
             RunNotFound: there is no such run.
             NotRetryable: the run is neither failed nor quarantined.
             RunEnded: the run has expired.
+            InvalidRequest: both ``from_node`` and ``keep_answers`` are given; a node that starts
+                from its beginning has no answers.
         """
         node = None if from_node is None else validated_node(from_node)
+        kept = validated_keep_answers(keep_answers, from_node=node)
         await self._workers.wait_for_exit(self._key)
-        self._workers.offer(await retry_run(self._kernel, self._key, from_node=node))
+        self._workers.offer(
+            await retry_run(self._kernel, self._key, from_node=node, keep_answers=kept)
+        )
 
     async def extend(self, expires: Duration) -> None:
         """Let the run expire that long from now. Its retention stays as it is.

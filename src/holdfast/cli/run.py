@@ -380,10 +380,21 @@ async def extend(holdfast: Holdfast, *, id: str, expires: timedelta) -> None:
     metavar="NODE",
     help="Continue at this node, not where the run stopped.",
 )
+@click.option(
+    "--keep-answers",
+    is_flag=True,
+    help="Waits keep the signals that answered them; otherwise they ask again.",
+)
 @bulk_options("failed", "quarantined")
 @with_holdfast()
 async def retry(
-    holdfast: Holdfast, *, id: str | None, every: bool, from_node: str | None, **given: Any
+    holdfast: Holdfast,
+    *,
+    id: str | None,
+    every: bool,
+    from_node: str | None,
+    keep_answers: bool,
+    **given: Any,
 ) -> None:
     """Retry the failed or quarantined run ID, or with --all every such run of a filter.
 
@@ -391,7 +402,8 @@ async def retry(
     if a run could not be retried.
     """
     if every:
-        await run_bulk("Retry", "retried", holdfast.retry_all, given)
+        retry_all = partial(holdfast.retry_all, keep_answers=keep_answers)
+        await run_bulk("Retry", "retried", retry_all, given)
     elif id is not None:
-        await holdfast.run(id).retry(from_node=from_node)
+        await holdfast.run(id).retry(from_node=from_node, keep_answers=keep_answers)
         say(f"run {id} is retried")

@@ -37,6 +37,7 @@ __all__ = [
     "NodeFinished",
     "ProgramEvent",
     "Rerouted",
+    "SignalSetAside",
     "SignalTaken",
     "Snapshot",
     "TimerFired",
@@ -120,6 +121,19 @@ class SignalTaken(msgspec.Struct, frozen=True, array_like=True, tag="signal"):
     name: str
     id: str
     payload: Any = None
+    branch: str = ""
+
+
+class SignalSetAside(msgspec.Struct, frozen=True, array_like=True, tag="aside"):
+    """A signal did not fit the type that a node waits for. No wait takes it; the inbox keeps it."""
+
+    at_ms: int
+    node: str
+    visit: int
+    name: str
+    id: str
+    reason: str
+    """Why it does not fit. The text quotes nothing of the payload."""
     branch: str = ""
 
 
@@ -262,6 +276,9 @@ class Rerouted(msgspec.Struct, frozen=True, array_like=True, tag="reroute"):
     request: str = ""
     """The id of the retry request, so that it is carried out once."""
     branch: str = ""
+    asks_again: bool = False
+    """Whether the waits for signals of the failed visit ask again, because a retry dropped their
+    answers."""
 
 
 class ProgramEvent(msgspec.Struct, frozen=True, array_like=True, tag="program"):
@@ -288,6 +305,8 @@ class Failed(msgspec.Struct, frozen=True, array_like=True, tag="failed"):
     at_ms: int
     failure: Failure
     node: str | None = None
+    branch: str = ""
+    """The branch of the node that failed; empty if the run has no branches."""
 
 
 class Cancelled(msgspec.Struct, frozen=True, array_like=True, tag="cancelled"):
@@ -340,6 +359,7 @@ Event: TypeAlias = (
     NodeFinished
     | AttemptFailed
     | SignalTaken
+    | SignalSetAside
     | TimerFired
     | ChildStarted
     | CallFinished

@@ -20,6 +20,7 @@ from holdfast.model.event import (
     BranchFailed,
     Failure,
     Fork,
+    SignalSetAside,
     SignalTaken,
     TimerFired,
 )
@@ -98,7 +99,7 @@ class Execution(Strand, frozen=True, kw_only=True):
     branches: dict[str, Branch] = {}
     """The branches of all forks that are not joined yet, by path."""
     taken: frozenset[tuple[str, str]] = frozenset()
-    """Name and id of each signal that was taken. A signal is taken once."""
+    """Name and id of each signal that was taken or set aside. A signal is taken once."""
     ending: Ending | None = None
     nodes_run: int = 0
     spent_ms: int = 0
@@ -119,6 +120,15 @@ class Execution(Strand, frozen=True, kw_only=True):
     """What the run has drawn from a shared budget; None if it shares none."""
     slices: dict[str, Spending] = {}
     """What each child with its own budget may spend; after its end, what it spent."""
+    aside: tuple[SignalSetAside, ...] | msgspec.UnsetType = msgspec.UNSET
+    """See `set_aside`. A run that set no signal aside has no such field in its snapshots."""
+    failed_in: str | msgspec.UnsetType = msgspec.UNSET
+    """The branch in which the run failed, if it has branches."""
+
+    @property
+    def set_aside(self) -> tuple[SignalSetAside, ...]:
+        """The signals that did not fit the type of the wait for them, the oldest first."""
+        return () if self.aside is msgspec.UNSET else self.aside
 
     def strand(self, path: str) -> Strand | None:
         """Return the run itself for an empty path, or a branch; None if it is joined."""

@@ -37,6 +37,7 @@ from holdfast.model.event import (
     NodeFinished,
     ProgramEvent,
     Rerouted,
+    SignalSetAside,
     SignalTaken,
     Snapshot,
     TimerFired,
@@ -45,7 +46,7 @@ from holdfast.model.event import (
 from holdfast.model.execution import Branch, Execution, Strand, branch_paths, is_within, outer_path
 from holdfast.model.reducers import reduced
 from holdfast.model.spending import NO_SPENDING, Spending
-from holdfast.model.wait import ChildWait, Wait
+from holdfast.model.wait import ChildWait, SignalWait, Wait, is_caller_wait
 
 __all__ = ["folded", "is_terminal", "restored", "snapshot"]
 
@@ -110,6 +111,9 @@ def _folded_one(before: Execution, event: Event) -> Execution:
             taken = before.taken | {(event.name, event.id)}
             after = _with_progress(before, taken=taken, **_child_spending(before, event))
             return _after_answer(after, path, event)
+        case SignalSetAside():
+            taken = before.taken | {(event.name, event.id)}
+            return _with_progress(before, taken=taken, aside=(*before.set_aside, event))
         case BudgetDrawn():
             return _with_progress(before, drawn=event.total)
         case ChildGranted():
@@ -140,7 +144,12 @@ def _folded_one(before: Execution, event: Event) -> Execution:
         case Finished():
             return _with_progress(before, ending="finished", failure=None)
         case Failed():
-            return _with_progress(before, ending="failed", failure=event.failure)
+            return _with_progress(
+                before,
+                ending="failed",
+                failure=event.failure,
+                failed_in=event.branch or msgspec.UNSET,
+            )
         case Cancelled():
             failure = Failure("Cancelled", event.reason)
             return _with_progress(before, ending="cancelled", failure=failure)
@@ -330,12 +339,24 @@ def _after_waits(before: Execution, event: WaitsRecorded) -> Execution:
 
 def _after_reroute(before: Execution, event: Rerouted) -> Execution:
     if event.to is None:
+        # Without the name of the branch that failed, any visit may hold the wrong answer.
+        asking = before.failed_in if event.asks_again else None
         branches = {
-            path: msgspec.structs.replace(branch, **_retried_strand(branch))
+            path: msgspec.structs.replace(
+                branch, **_retried_strand(branch, asks_again=asking in (path, msgspec.UNSET))
+            )
             for path, branch in before.branches.items()
         }
-        kept = _retried_strand(before) | _drawn_after_retry(before, event)
-        return _with_progress(before, **kept, branches=branches, retried=event.request, ending=None)
+        kept = _retried_strand(before, asks_again=asking is msgspec.UNSET)
+        kept |= _drawn_after_retry(before, event)
+        return _with_progress(
+            before,
+            **kept,
+            branches=branches,
+            retried=event.request,
+            ending=None,
+            failed_in=msgspec.UNSET,
+        )
     strand = _strand(before, event.branch)
     # Its inner branches are dropped.
     kept_branches = {
@@ -349,6 +370,7 @@ def _after_reroute(before: Execution, event: Rerouted) -> Execution:
         branches=kept_branches,
         retried=event.request or before.retried,
         ending=None,
+        failed_in=msgspec.UNSET,
     )
     return _with_strand(
         after, event.branch, **_VISIT_DEFAULTS, node=event.to, visit=strand.visit + 1
@@ -365,33 +387,37 @@ def _drawn_after_retry(before: Execution, event: Rerouted) -> dict[str, Any]:
     return {"drawn": before.drawn.at_most(before.spent)}
 
 
-def _retried_strand(strand: Strand) -> dict[str, Any]:
+def _retried_strand(strand: Strand, *, asks_again: bool) -> dict[str, Any]:
     """Return the changed fields of a strand whose visit continues after a retry.
 
-    Answers of waits and voided keys stay. Children that did not finish are forgotten: they ended
-    with the run, and the visit starts new ones.
+    Finished sleeps, ended children and voided keys stay. Children that did not finish are
+    forgotten: they ended with the run, and the visit starts new ones. Waits for callers' signals
+    ``asks_again``, or keep their answers and timeouts.
     """
-    unfinished = {
-        key: answer
+    dropped = {
+        key
         for key, answer in strand.answers.items()
         if isinstance(answer, SignalTaken)
         and is_unfinished_child_signal(answer.name, answer.payload)
     }
+    if asks_again:
+        dropped |= {key for key in strand.answers if is_caller_wait(key)}
     finished = {
         answer.name
         for key, answer in strand.answers.items()
-        if isinstance(answer, SignalTaken) and key not in unfinished
+        if isinstance(answer, SignalTaken) and key not in dropped
     }
+    unwaited = (ChildWait, SignalWait) if asks_again else (ChildWait,)
     return {
         "failed_attempts": 0,
         "retry_at_ms": 0,
         "failure": None,
         "calls": _without_failures(strand.calls),
         "noted": msgspec.UNSET,
-        "answers": {key: a for key, a in strand.answers.items() if key not in unfinished},
+        "answers": {key: a for key, a in strand.answers.items() if key not in dropped},
         "children": {n: id for n, id in strand.children.items() if child_signal(id) in finished},
         # Children do not signal a failed run, so the visit has to ask for their end again.
-        "waits": tuple(wait for wait in strand.waits if not isinstance(wait.kind, ChildWait)),
+        "waits": tuple(wait for wait in strand.waits if not isinstance(wait.kind, unwaited)),
     }
 
 

@@ -35,6 +35,7 @@ __all__ = [
     "UnknownWait",
     "Wait",
     "WaitKind",
+    "is_caller_wait",
     "pause_reason",
     "signal_kind",
     "wait_kind",
@@ -218,6 +219,12 @@ def signal_kind(name: str) -> WaitKind:
     return _reserved_kind(name) if name.startswith(_RESERVED) else SignalWait(name)
 
 
+def is_caller_wait(key: str) -> bool:
+    """Return whether a wait with this key is for a signal that a caller sends."""
+    name = key.rpartition("#")[0]
+    return name != "" and signal_kind(name).takes_caller_signal
+
+
 def _reserved_kind(name: str) -> WaitKind:
     tag, _, subject = name.removeprefix(_RESERVED).partition(".")
     for kind in WAIT_KINDS:
@@ -243,6 +250,8 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     """When an answer would come too late for the run's state."""
     about: str = ""
     """Details for people."""
+    payload_schema: str | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="schema")
+    """The digest of the schema of the signal's payload; unset if the wait takes any payload."""
 
     @classmethod
     def of(

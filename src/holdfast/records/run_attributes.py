@@ -28,10 +28,12 @@ def inbox_counters(inbox: InboxSize) -> dict[str, int]:
 
 
 def as_map(value: msgspec.Struct) -> dict[str, Any]:
-    """Return the fields of a struct as a map, without None and empty strings."""
+    """Return the fields of a struct as a map, without None, unset fields and empty strings."""
     names = zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)
     return {
         stored: field
         for name, stored in names
-        if (field := getattr(value, name)) is not None and field != ""
+        if (field := getattr(value, name)) is not None
+        and field != ""
+        and field is not msgspec.UNSET
     }

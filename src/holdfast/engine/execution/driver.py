@@ -12,6 +12,8 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 
+import msgspec
+
 from holdfast.display import get_logger
 from holdfast.engine.execution.branches import run_branches
 from holdfast.engine.execution.claimed_run import ClaimedRun
@@ -30,13 +32,14 @@ from holdfast.model.event import (
     Event,
     Failure,
     Fenced,
+    Rerouted,
 )
 from holdfast.model.execution import Execution, nodes_summary
 from holdfast.model.failure import failure_of
 from holdfast.model.program import Effect, Program
 from holdfast.model.signals import continues_past_expiry
 from holdfast.model.wait import BackoffWait, Wait
-from holdfast.records.head import ENDED
+from holdfast.records.head import ENDED, RetryRequest
 
 __all__ = ["Driver"]
 
@@ -187,9 +190,7 @@ class Driver:
             # The fence stands: after a conflict the journal needs no other.
             claimed.row.mark_fenced()
         if retry is not None and opens:
-            await claimed.journal.write(
-                self._program.retried(claimed.execution, retry.node, retry.id, claimed.now_ms())
-            )
+            await claimed.journal.write(self._retry_events(retry))
         if claimed.execution.ending is not None:
             return
         if claimed.head.cancel is not None:
@@ -206,6 +207,19 @@ class Driver:
             await self._ending.end("quarantined", failure)
             return
         await self._exit.wait_in_session_queue()
+
+    def _retry_events(self, retry: RetryRequest) -> tuple[Event, ...]:
+        """Return the program's events for a retry; waits ask again unless the request says no."""
+        claimed = self.claimed
+        events = self._program.retried(claimed.execution, retry.node, retry.id, claimed.now_ms())
+        if retry.keep_answers:
+            return events
+        return tuple(
+            msgspec.structs.replace(event, asks_again=True)
+            if isinstance(event, Rerouted)
+            else event
+            for event in events
+        )
 
     @property
     def _consecutive_losses(self) -> int:
