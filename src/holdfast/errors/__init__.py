@@ -14,10 +14,12 @@
     │   ├── InvalidBlobKey        a blob's key that a folder or a bucket cannot store
     │   ├── InvalidGraph          a graph that cannot be run
     │   ├── InvalidInput          an input that does not match the graph's state
-    │   │   └── PayloadTooLarge   an input or a payload over its limit
+    │   │   ├── PayloadTooLarge   an input or a payload over its limit
+    │   │   └── SignalMisfit      a payload that does not fit the type of its signal
     │   ├── InvalidPrompt         messages, tools or parameters that no model accepts
     │   ├── InvalidName           an id or a name that is not valid
-    │   └── QuotaTooSmall         one request needs more than a quota permits in a window
+    │   ├── QuotaTooSmall         one request needs more than a quota permits in a window
+    │   └── UnknownSignal         a signal that the graph does not declare
     ├── Refused                   a valid request was refused
     │   ├── ConditionFailed       the condition of one write did not hold
     │   ├── TransactionCancelled  a condition of a transaction did not hold
@@ -161,6 +163,8 @@ from holdfast.errors.requests import (
     ItemTooLarge,
     PayloadTooLarge,
     QuotaTooSmall,
+    SignalMisfit,
+    UnknownSignal,
 )
 from holdfast.errors.root import HoldfastError
 from holdfast.errors.runs import (
@@ -263,6 +267,7 @@ __all__ = [
     "RunNotFound",
     "RunQuarantined",
     "SessionBusy",
+    "SignalMisfit",
     "StoreClosed",
     "StoreCorrupt",
     "StoreError",
@@ -279,6 +284,7 @@ __all__ = [
     "TurnsSpent",
     "UnknownModel",
     "UnknownNode",
+    "UnknownSignal",
     "UnknownTask",
     "Unsuccessful",
     "WaitBeyondExpiry",

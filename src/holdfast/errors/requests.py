@@ -22,6 +22,8 @@ __all__ = [
     "ItemTooLarge",
     "PayloadTooLarge",
     "QuotaTooSmall",
+    "SignalMisfit",
+    "UnknownSignal",
 ]
 
 
@@ -116,6 +118,18 @@ class PayloadTooLarge(InvalidInput):
     """The input or the payload has more bytes, before compression, than the limit allows."""
 
     code = "payload_too_large"
+
+
+class SignalMisfit(InvalidInput):
+    """The payload does not fit the type of the signal. The run keeps waiting."""
+
+    code = "signal_misfit"
+
+
+class UnknownSignal(InvalidRequest):
+    """The graph declares its signals, and this one is not among them."""
+
+    code = "unknown_signal"
 
 
 class InvalidName(InvalidRequest):

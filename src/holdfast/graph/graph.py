@@ -22,11 +22,13 @@ from holdfast.graph.node import (
     takes_context,
 )
 from holdfast.graph.program import GraphProgram
+from holdfast.graph.signal_types import declared_signals
 from holdfast.graph.subgraphs import passthrough_node
 from holdfast.graph.writes import written_by
 from holdfast.model.durations import Duration, milliseconds_of
 from holdfast.model.policy import ONCE, Durability, OnFailure, OnStale, Pausable, Retry
 from holdfast.model.reducers import Reducer
+from holdfast.model.signals import SignalName
 
 __all__ = ["Graph"]
 
@@ -49,6 +51,7 @@ class Graph(GraphProgram):
         start: str | None = None,
         reducers: Mapping[str, Reducer] | None = None,
         durability: Durability = "every_node",
+        signals: Iterable[SignalName] | None = None,
     ) -> None:
         """Make an empty graph.
 
@@ -56,8 +59,11 @@ class Graph(GraphProgram):
         of being replaced: ``reducers={"notes": "append"}``. ``durability`` says when runs of the
         graph become durable. A start can override it.
 
+        ``signals=[signal("approved", bool), …]`` declares all signals that runs of the graph take:
+        a signal of another name, or with a payload of another type, is refused where it is sent.
+
         Raises:
-            InvalidGraph: ``reducers`` is not a dict.
+            InvalidGraph: ``reducers`` is not a dict, or ``signals`` is not a list of signals.
         """
         if not isinstance(reducers, Mapping | None):
             raise InvalidGraph(
@@ -71,6 +77,7 @@ class Graph(GraphProgram):
                 start=start,
                 reducers=dict(reducers or {}),
                 durability=durability,
+                signals=None if signals is None else declared_signals(signals),
             )
         )
 
@@ -273,6 +280,13 @@ class Graph(GraphProgram):
         inner = graph._declaration
         if inner is self._declaration or inner.includes(self._declaration):
             raise InvalidGraph(f"graph {graph.name!r:.80} must not include itself")
+        own = self._declaration.merged_signals()
+        for signal, kind in inner.merged_signals().items():
+            if own.get(signal, kind) != kind:
+                raise InvalidGraph(
+                    f"signal {signal!r} must have the same type in graph {graph.name!r:.80} and in "
+                    f"graph {self.name!r:.80}"
+                )
         name = graph.name if name is None else name
         self._declaration.add_node(passthrough_node(name))
         self._declaration.subgraphs[name] = SubgraphDeclaration(inner, takes, gives)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Self
 
 from holdfast.errors import InvalidResult
@@ -40,6 +41,21 @@ class GraphProgram(FunctionProgram):
     def durability(self) -> Durability:
         """When runs of the graph become durable. A start can override it."""
         return self._declaration.durability
+
+    @property
+    def signals(self) -> Mapping[str, Any]:
+        """The types of the declared signals by name, with those of included graphs."""
+        return self._declaration.merged_signals()
+
+    @property
+    def takes_other_signals(self) -> bool:
+        """Whether the graph was made without ``signals``."""
+        return self._declaration.signals is None
+
+    @property
+    def input_type(self) -> Any:
+        """The type of the state, which an input must fit."""
+        return self._declaration.state_type
 
     def check(self) -> Self:
         """Return the graph if it can run. After that it cannot be changed.

@@ -16,6 +16,7 @@ from holdfast.engine.effects.call_options import (
 )
 from holdfast.engine.effects.calls import Calls
 from holdfast.engine.effects.invocations import Invocation, admitted_fallback, invoke_models
+from holdfast.engine.execution.typed_signals import awaited_type, typed_payload
 from holdfast.engine.execution.visit import Visit
 from holdfast.engine.execution.visit_calls import VisitCalls
 from holdfast.engine.execution.visit_children import VisitChildren
@@ -242,7 +243,11 @@ class Context:
     async def wait(self, condition: SignalName, *, max_wait: Duration | None = None) -> Any:
         """Return the payload of the next signal of that name; pause the run until it arrives.
 
+        If the signal has a type, here or in the graph's ``signals``, the payload is converted to
+        it. A signal that does not fit is set aside, and the wait goes on.
+
         Raises:
+            UnknownSignal: the graph declares its signals, and this is none of them.
             WaitTimedOut: no signal arrived within ``max_wait``.
             WaitBeyondExpiry: the run expires before ``max_wait`` has passed.
             NotPausable: the node was declared with ``pausable="no"``.
@@ -252,15 +257,17 @@ class Context:
                 f'condition must be signal("name"), got {condition!r:.80}', field="condition"
             )
         visit, name = self._visit, validated_name(condition.name, "a signal's name")
+        awaited = awaited_type(visit.external.program, condition)
         kind = SignalWait(name)
         number = self._waits.next_number(kind)
         limit = None if max_wait is None else milliseconds_of(max_wait, "max_wait")
         answer = visit.strand.answers.get(kind.key(number))
         if answer is None:
-            answer = await self._waits.resolve(await self._waits.begin(kind, limit, number=number))
+            wait = await self._waits.begin(kind, limit, number=number)
+            answer = await self._waits.resolve(wait, awaited)
         if isinstance(answer, TimerFired):
             raise WaitTimedOut(f"no signal {name!r} came in time")
-        return answer.payload
+        return answer.payload if awaited is None else typed_payload(answer, awaited)
 
     async def sleep(self, duration: Duration) -> None:
         """Return after that time. A long sleep pauses the run; the worker sits out a short one.

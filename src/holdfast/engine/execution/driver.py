@@ -56,7 +56,7 @@ class Driver:
         self.signal_arrived = asyncio.Event()
         self._owner = claimed.owner
         self._program = program
-        self._external = ExternalEffects(claimed)
+        self._external = ExternalEffects(claimed, program)
         self._ending = RunEnding(claimed)
         self._exit = RunExit(claimed, program, self._ending)
         self._task: asyncio.Task[None] | None = None

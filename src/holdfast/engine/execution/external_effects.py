@@ -16,6 +16,7 @@ from holdfast.engine.history.text_stream import TokenWriter
 from holdfast.engine.journal.writer import PositionTaken
 from holdfast.engine.runs.children import ChildRequest, child_id, deliver_child_end, start_child
 from holdfast.model.child import child_signal
+from holdfast.model.program import Program
 from holdfast.model.quota import Cost, Quota
 from holdfast.records import ambiguous_call
 from holdfast.records.head import Head
@@ -26,8 +27,9 @@ __all__ = ["ExternalEffects"]
 class ExternalEffects:
     """Performs what the visits of one claimed run need outside of the run."""
 
-    def __init__(self, claimed: ClaimedRun) -> None:
+    def __init__(self, claimed: ClaimedRun, program: Program) -> None:
         self._claimed = claimed
+        self.program = program
         self.budget_guard = BudgetGuard(claimed, claimed.owner.resources.accounts)
 
     @property

@@ -6,8 +6,14 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
+from holdfast.engine.execution.typed_signals import (
+    find_payload_misfit,
+    set_aside,
+    with_schema,
+)
 from holdfast.engine.execution.visit import Visit
 from holdfast.errors import NotPausable, WaitBeyondExpiry
+from holdfast.graph.signal_types import SignalType
 from holdfast.model.event import SignalTaken, TimerFired
 from holdfast.model.signals import Pending, Signal, TakeSignal, TimeOut, WaitStale, resolved_wait
 from holdfast.model.wait import SignalWait, TimerWait, Wait, WaitKind
@@ -68,16 +74,31 @@ class VisitWaits:
             about=about,
         )
 
-    async def resolve(self, wait: Wait) -> SignalTaken | TimerFired:
-        """Return the answer to a wait.
+    async def resolve(
+        self, wait: Wait, awaited: SignalType | None = None
+    ) -> SignalTaken | TimerFired:
+        """Return the answer to a wait; set the signals aside that do not fit the awaited type.
 
         Raises:
             Paused: there is no answer yet.
         """
+        answer: SignalTaken | TimerFired | None = None
+        while answer is None:
+            answer = await self._resolve_once(wait, awaited)
+        return answer
+
+    async def _resolve_once(
+        self, wait: Wait, awaited: SignalType | None
+    ) -> SignalTaken | TimerFired | None:
+        """Return the answer to a wait; None if a signal was set aside."""
         visit, inbox = self._visit, self._visit.claimed.inbox
         match resolved_wait(wait, inbox.untaken(), (), visit.now_ms()):
             case TakeSignal(signal):
                 payload = await self._load_payload(signal)
+                misfit = await find_payload_misfit(visit, signal, payload, awaited)
+                if misfit is not None:
+                    await set_aside(visit, signal, misfit)
+                    return None
                 taken = SignalTaken(
                     visit.now_ms(),
                     visit.node,
@@ -99,7 +120,7 @@ class VisitWaits:
             case WaitStale():
                 visit.pause_as_stale()
             case Pending():
-                await visit.pause_on(wait)
+                await visit.pause_on(await with_schema(visit, wait, awaited))
 
     async def _load_payload(self, signal: Signal) -> Any:
         """Return the payload of a signal that no other wait may take from now on."""
