@@ -28,6 +28,8 @@ from holdfast.model.run import (
     RunEntry,
     RunPage,
     SessionQueueEntry,
+    SetAsideSignal,
+    SignalReceipt,
     TextPiece,
 )
 from holdfast.model.signals import signal
@@ -62,6 +64,8 @@ __all__ = [
     "RunPage",
     "Saved",
     "SessionQueueEntry",
+    "SetAsideSignal",
+    "SignalReceipt",
     "Spending",
     "SweepProgress",
     "TextPiece",

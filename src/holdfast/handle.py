@@ -14,6 +14,7 @@ from holdfast.engine.effects.resources import Resources
 from holdfast.engine.history import events, text_stream
 from holdfast.engine.history.children import list_children
 from holdfast.engine.history.cursors import parse_event_cursor, parse_text_cursor
+from holdfast.engine.history.set_aside import list_set_aside
 from holdfast.engine.history.views import run_of
 from holdfast.engine.journal.endings import RunOutcome, result_of
 from holdfast.engine.kernel.kernel import Kernel
@@ -37,7 +38,15 @@ from holdfast.model.budget import Budget
 from holdfast.model.durations import Duration, milliseconds_of
 from holdfast.model.names import validated_name
 from holdfast.model.program import Program
-from holdfast.model.run import HistoryEntry, HistoryPage, Run, RunEntry, TextPiece
+from holdfast.model.run import (
+    HistoryEntry,
+    HistoryPage,
+    Run,
+    RunEntry,
+    SetAsideSignal,
+    SignalReceipt,
+    TextPiece,
+)
 from holdfast.model.spending import NO_SPENDING, Spending
 from holdfast.records.head import ENDED
 from holdfast.records.keys import RunKey
@@ -151,6 +160,18 @@ class RunHandle:
         await self._workers.wait_for_exit(self._key)
         return await events.read_history(self._kernel, self._key, after=after, limit=limit)
 
+    async def set_aside(self) -> list[SetAsideSignal]:
+        """Return the signals that the run has set aside, the oldest first.
+
+        A signal that was sent before its type was known may not fit the wait that would take it. No
+        wait takes it then, and the run keeps waiting.
+
+        Raises:
+            RunNotFound: there is no such run, or its journal is deleted.
+        """
+        await self._workers.wait_for_exit(self._key)
+        return await list_set_aside(self._kernel, self._key)
+
     def events(
         self, *, after: str | None = None, follow: bool = True
     ) -> AsyncGenerator[HistoryEntry, None]:
@@ -186,11 +207,13 @@ class RunHandle:
 
     # --- acting -----------------------------------------------------------------------------------
 
-    async def signal(self, name: str, payload: Any = None, *, signal_id: str | None = None) -> None:
+    async def signal(
+        self, name: str, payload: Any = None, *, signal_id: str | None = None
+    ) -> SignalReceipt:
         """Send the run a signal. After the return it is stored, and the run takes it exactly once.
 
-        The run need not wait for it yet. If you do not know whether a signal arrived, send it again
-        with the same ``signal_id``.
+        The run need not wait for it yet; the receipt says whether it does. If you do not know
+        whether a signal arrived, send it again with the same ``signal_id``.
 
         Raises:
             RunNotFound: there is no such run.
@@ -200,10 +223,13 @@ class RunHandle:
             AlreadyExists: the run has a signal of this id with another payload.
             PayloadTooLarge: the payload has more bytes than ``signal_bytes_max``.
             InvalidInput: the payload cannot be stored.
+            SignalMisfit: the payload does not fit the type of the signal; or the run has set this
+                signal aside for that.
+            UnknownSignal: the graph declares its signals, and this is none of them.
             InboxFull: the run's inbox is full: send the signal again later.
         """
         await self._workers.wait_for_exit(self._key)
-        await send_signal(
+        return await send_signal(
             self._kernel,
             self._workers,
             self._key,

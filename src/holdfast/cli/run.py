@@ -328,8 +328,34 @@ async def signal(
 
     Without a PAYLOAD the run gets null.
     """
-    await holdfast.run(id).signal(name, payload, signal_id=signal_id)
+    receipt = await holdfast.run(id).signal(name, payload, signal_id=signal_id)
+    if receipt.repeated:
+        say(f"run {id} had signal {name} with this id already")
+        return
     say(f"sent signal {name} to run {id}")
+    if not receipt.awaited:
+        waits = ", ".join(receipt.waits_for)
+        hint = f"; it waits for: {waits}" if waits else ""
+        say(f"it is stored until the run waits for it{hint}", err=True)
+
+
+@run.command(epilog=example("holdfast run signals doc-42"))
+@click.argument("id")
+@json_option
+@with_holdfast()
+async def signals(holdfast: Holdfast, *, id: str, as_json: bool) -> None:
+    """List the signals that the run ID has set aside, because they do not fit what it waits for."""
+    found = await holdfast.run(id).set_aside()
+    if as_json:
+        click.echo(pretty(found))
+        return
+    rows = [
+        (utc(each.at), each.name, each.id, each.reason, compact(each.payload)) for each in found
+    ]
+    for line in columns(rows):
+        click.echo(line)
+    if not found:
+        click.echo("no signals are set aside", err=True)
 
 
 @run.command(

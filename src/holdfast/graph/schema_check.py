@@ -134,10 +134,8 @@ def _own_misfit(value: Any, rules: Mapping[str, Any]) -> str | None:
             return f"it must be one of {', '.join(map(_shown, values[:_OPTIONS_MAX]))}"
     kind = rules.get("type")
     if isinstance(kind, str) and kind in _EXPECTED and not _is_of_kind(value, kind, rules):
-        found = next(
-            (word for each, word in _FOUND.items() if type(value) is each), "another value"
-        )
-        return f"it must be {_EXPECTED[kind]}, got {found}"
+        found = [word for each, word in _FOUND.items() if type(value) is each]
+        return f"it must be {_EXPECTED[kind]}, got {found[0] if found else 'another value'}"
     return _bound_misfit(value, rules)
 
 

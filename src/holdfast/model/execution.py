@@ -130,6 +130,11 @@ class Execution(Strand, frozen=True, kw_only=True):
         """The signals that did not fit the type of the wait for them, the oldest first."""
         return () if self.aside is msgspec.UNSET else self.aside
 
+    @property
+    def answered(self) -> frozenset[tuple[str, str]]:
+        """Name and id of each signal that answered a wait."""
+        return self.taken - {(event.name, event.id) for event in self.set_aside}
+
     def strand(self, path: str) -> Strand | None:
         """Return the run itself for an empty path, or a branch; None if it is joined."""
         return self.branches.get(path) if path else self

@@ -121,14 +121,13 @@ def continues_past_expiry(
         for signal in inbox
         if signal.accepted_ms < expires_ms and (signal.name, signal.id) not in execution.taken
     ]
-    aside = {(event.name, event.id) for event in execution.set_aside}
     unanswered = [
         wait for wait in waits if wait.signal is not None and is_open_wait(wait, execution)
     ]
     if unanswered:
         answers = (resolved_wait(wait, in_time, execution.taken, expires_ms) for wait in unanswered)
         return any(isinstance(answer, TakeSignal) for answer in answers)
-    return bool(in_time or execution.taken - aside)
+    return bool(in_time or execution.answered)
 
 
 def is_open_wait(wait: Wait, execution: Execution) -> bool:

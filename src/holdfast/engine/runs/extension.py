@@ -110,7 +110,7 @@ async def extend_run(kernel: Kernel, run: RunKey, *, expires_ms: int) -> Head:
     head = await _update_until(kernel, head, lasts, lasting)
     await extend_ticket(kernel, head)
     await _extend_related_items(kernel, head)
-    return await _write_expiry(kernel, head, expires_ms, taken=loaded.execution.taken)
+    return await _write_expiry(kernel, head, expires_ms, taken=loaded.execution.answered)
 
 
 async def _write_expiry(

@@ -33,10 +33,10 @@ async def find_misfit(
         StoreError: the store cannot be read.
     """
     known = kernel.known_graphs.get(head.graph, head.version)
-    if not _needs_read(known, head, name, kernel.clock.monotonic()):
-        # A worker with newer code may have started since the item was read.
-        if _misfit(known, head, name, payload) is None:
-            return None
+    needs_read = _needs_read(known, head, name, kernel.clock.monotonic())
+    if not needs_read and _misfit(known, head, name, payload) is None:
+        return None
+    # Also before a refusal: a worker with newer code may have started since the last read.
     await read_graph(kernel, known)
     known.sought |= _unknown_digests(known, head, name)
     return _misfit(known, head, name, payload)

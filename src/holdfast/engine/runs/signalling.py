@@ -41,10 +41,13 @@ from holdfast.errors import (
 from holdfast.graph.mismatch import Mismatch, TooLarge
 from holdfast.model.execution import Execution
 from holdfast.model.payload_limits import PayloadLimits
+from holdfast.model.run import SignalReceipt
 from holdfast.model.signals import is_caller_signal
+from holdfast.model.wait import SignalWait
 from holdfast.records.codec import canonical_hash, unpack_value
 from holdfast.records.head import (
     OPEN,
+    ROW_WAITS_MAX,
     Head,
     InboxSize,
 )
@@ -71,7 +74,7 @@ async def send_signal(
     payload: Any,
     ends_child: bool = False,
     bytes_max: int | None = None,
-) -> None:
+) -> SignalReceipt:
     """Write a signal to a run's inbox, and wake the run if it waits.
 
     The inbox is written before the row, so the run finds the signal, or the sender finds the run
@@ -102,18 +105,18 @@ async def send_signal(
     if not is_caller_signal(name):
         return await _send_to_run(kernel, workers, run, signal)
     async with kernel.delivery_limiter.acquire(run):
-        await _send_to_run(kernel, workers, run, signal)
+        return await _send_to_run(kernel, workers, run, signal)
 
 
 async def _send_to_run(
     kernel: Kernel, workers: LocalWorkers, run: RunKey, signal: _OutgoingSignal
-) -> None:
+) -> SignalReceipt:
     cached = workers.take_cached_head(run)
     if cached is not None:
         # The cached row may be stale: read the current one before giving up.
         with suppress(RunNotFound, RunEnded, InboxFull, SignalMisfit, UnknownSignal):
             return await _deliver(kernel, workers, cached, signal)
-    await _deliver(kernel, workers, await read_row(kernel, run), signal)
+    return await _deliver(kernel, workers, await read_row(kernel, run), signal)
 
 
 class _OutgoingSignal(msgspec.Struct, frozen=True):
@@ -133,6 +136,8 @@ class _StoredSignal(msgspec.Struct, frozen=True):
     spilled: bool
     put: Put | None = None
     """The write of this sender, even if an earlier sender had written the signal."""
+    repeated: bool = True
+    """Whether it was there before this sender wrote it."""
     inbox_added: InboxSize = InboxSize()
     """What the row must count for it. A repeated signal counts nothing: its first sender counted
     it, or died before, and then the run counts it when it pauses."""
@@ -140,9 +145,9 @@ class _StoredSignal(msgspec.Struct, frozen=True):
 
 async def _deliver(
     kernel: Kernel, workers: LocalWorkers, head: Head, signal: _OutgoingSignal
-) -> None:
+) -> SignalReceipt:
     if head.status not in OPEN and await _was_delivered(kernel, head, signal):
-        return
+        return _receipt(head, signal, repeated=True)
     _check_open(head)
     if kernel.clock.now_ms() >= head.expires_ms and not signal.ends_child:
         stored = await _find_accepted(kernel, head, signal)
@@ -155,6 +160,18 @@ async def _deliver(
         raise RunEnded(f"run {head.key.id!r} has expired", status="expired")
     async with _withdraw_if_ended(kernel, stored.put):
         await _notify_run(kernel, workers, head, signal, stored)
+    return _receipt(head, signal, repeated=stored.repeated)
+
+
+def _receipt(head: Head, signal: _OutgoingSignal, *, repeated: bool) -> SignalReceipt:
+    waits = head.waits if head.is_paused else ()
+    names = [wait.signal for wait in waits if isinstance(wait.kind, SignalWait) and wait.signal]
+    return SignalReceipt(
+        repeated=repeated,
+        # With this many waits, the row may not show all of them.
+        awaited=signal.name in names or len(waits) >= ROW_WAITS_MAX,
+        waits_for=tuple(dict.fromkeys(names)),
+    )
 
 
 async def _put_in_inbox(
@@ -199,7 +216,11 @@ async def _put_in_inbox(
         # The stored end of a child may be larger than the one that was sent now.
         return _StoredSignal(ttl, spilled or "blob" in (failed.item or {}), put)
     return _StoredSignal(
-        head.ttl, spilled, put, InboxSize(1, packed.plain_bytes) if from_caller else InboxSize()
+        head.ttl,
+        spilled,
+        put,
+        repeated=False,
+        inbox_added=InboxSize(1, packed.plain_bytes) if from_caller else InboxSize(),
     )
 
 
