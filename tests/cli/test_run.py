@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
@@ -269,9 +271,9 @@ def test_signal_brings_a_payload(
     holdfast: Holdfast, payload: list[str], input: str | None, answer: str
 ) -> None:
     holdfast("run", "start", "flows:asking", "--id", "a")
-    for _ in range(2):
+    for told in ("sent signal answer to run a", "run a had signal answer with this id already"):
         sent = holdfast("run", "signal", "a", "answer", *payload, "--signal-id", "1", input=input)
-        assert (sent.exit_code, sent.stdout) == (0, "sent signal answer to run a\n")
+        assert (sent.exit_code, sent.stdout) == (0, f"{told}\n")
     other = holdfast("run", "signal", "a", "answer", '"no"', "--signal-id", "1")
     assert (other.exit_code, "[already_exists]" in other.stderr) == (1, True)
     with working() as hf:
@@ -279,6 +281,68 @@ def test_signal_brings_a_payload(
     late = holdfast("run", "signal", "a", "answer", '"no"')
     assert (late.exit_code, late.stdout) == (1, "")
     assert late.stderr == "Error: run 'a' is finished [run_ended]\n"
+
+
+def test_signal_says_what_the_run_waits_for(holdfast: Holdfast) -> None:
+    holdfast("run", "start", "flows:asking", "--id", "a")
+    early = holdfast("run", "signal", "a", "early")
+    assert early.stderr == "it is stored until the run waits for it\n"
+    with working() as hf:
+        until(hf.run("a"), "waiting")
+        other = holdfast("run", "signal", "a", "other")
+        assert other.stdout == "sent signal other to run a\n"
+        assert other.stderr == "it is stored until the run waits for it; it waits for: answer\n"
+        until(hf.run("a"), "waiting")
+        awaited = holdfast("run", "signal", "a", "answer", '"yes"')
+        assert (awaited.stdout, awaited.stderr) == ("sent signal answer to run a\n", "")
+
+
+def test_signal_refuses_what_the_graph_does_not_take(holdfast: Holdfast) -> None:
+    holdfast("run", "start", "flows:approving", "--id", "a")
+    assert holdfast("run", "signals", "a").stderr == "no signals are set aside\n"
+    holdfast("run", "signal", "a", "approved", '"early"', "--signal-id", "1")
+    with working() as hf:
+        until(hf.run("a"), "waiting")
+    command = [sys.executable, "-m", "holdfast", "run", "signal", "a"]
+    for payload, error in (
+        (("approved", '"true"'), "it must be true or false, got a string"),
+        (("aproved", "true"), "run 'a' takes the signals approved; got 'aproved'"),
+        (("approved", '"early"', "--signal-id", "1"), "has set the signal"),
+    ):
+        # Another process, which does not have the graph.
+        done = subprocess.run(
+            [*command, *payload], capture_output=True, text=True, check=False, timeout=60
+        )
+        assert (done.returncode, done.stdout) == (1, ""), done
+        assert error in done.stderr
+    listed = holdfast("run", "signals", "a")
+    assert re.fullmatch(
+        rf'{TIME}  approved  1  it must be true or false, got a string  "early"\n', listed.stdout
+    )
+    (aside,) = json.loads(holdfast("run", "signals", "a", "--json").stdout)
+    assert (aside["name"], aside["payload"], aside["node"]) == ("approved", "early", "approve")
+    assert "aside" in holdfast("run", "history", "a").stdout
+    assert holdfast("run", "signal", "a", "approved", "true").exit_code == 0
+
+
+def test_retry_keeps_answers_if_told_to(holdfast: Holdfast) -> None:
+    holdfast("run", "start", "flows:approving", "--id", "a")
+    holdfast("run", "signal", "a", "approved", "false")
+    with working() as hf:
+        until(hf.run("a"), "failed")
+        assert holdfast("run", "retry", "a", "--keep-answers").stdout == "run a is retried\n"
+        while len(hf.run("a").history().entries) < 4:  # taken, failed, retried, failed
+            pass
+        until(hf.run("a"), "failed")
+        every = ["run", "retry", "--all", "--graph", "approving", "--yes", "--keep-answers"]
+        assert holdfast(*every).stdout == "1 seen, 1 retried, 0 refused, 0 failed\n"
+        while len(hf.run("a").history().entries) < 6:
+            pass
+        until(hf.run("a"), "failed")
+        holdfast("run", "retry", "a")
+        until(hf.run("a"), "waiting")
+    refused = holdfast("run", "retry", "a", "--keep-answers", "--from-node", "approve")
+    assert "[invalid_request]" in refused.stderr
 
 
 def test_cancel_ends_a_run(holdfast: Holdfast) -> None:

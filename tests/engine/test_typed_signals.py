@@ -386,9 +386,9 @@ async def test_a_signal_says_whether_the_run_waits_for_it(house: House, hf: Hold
         run = await hf.start(graph, id="doc-42")
         await house.quiet(worker)
         early = await run.signal("later", signal_id="1")
-        assert early == SignalReceipt(repeated=False, awaited=False, waits_for=("go",))
+        assert early == SignalReceipt(repeated=False, answers_wait=False, waits_for=("go",))
         assert (await run.signal("later", signal_id="1")).repeated
-        assert (await run.signal("go", signal_id="2")).awaited
+        assert (await run.signal("go", signal_id="2")).answers_wait
         await run.result(timeout=60)
         assert (await run.signal("go", signal_id="2")).repeated
 

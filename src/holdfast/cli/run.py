@@ -333,7 +333,7 @@ async def signal(
         say(f"run {id} had signal {name} with this id already")
         return
     say(f"sent signal {name} to run {id}")
-    if not receipt.awaited:
+    if not receipt.answers_wait:
         waits = ", ".join(receipt.waits_for)
         hint = f"; it waits for: {waits}" if waits else ""
         say(f"it is stored until the run waits for it{hint}", err=True)

@@ -161,7 +161,7 @@ class SignalReceipt(msgspec.Struct, frozen=True, kw_only=True):
 
     repeated: bool
     """Whether the run had the signal already, with the same id."""
-    awaited: bool
+    answers_wait: bool
     """Whether the run waited for it. If not, the inbox keeps it until a node waits for it."""
     waits_for: tuple[str, ...] = ()
     """The names of the signals that the run waited for; empty while a worker runs it."""

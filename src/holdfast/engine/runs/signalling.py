@@ -169,7 +169,7 @@ def _receipt(head: Head, signal: _OutgoingSignal, *, repeated: bool) -> SignalRe
     return SignalReceipt(
         repeated=repeated,
         # With this many waits, the row may not show all of them.
-        awaited=signal.name in names or len(waits) >= ROW_WAITS_MAX,
+        answers_wait=signal.name in names or len(waits) >= ROW_WAITS_MAX,
         waits_for=tuple(dict.fromkeys(names)),
     )
 
