@@ -191,7 +191,9 @@ class Fleet:
                         self.rejected.add(line.run)
                     except InvalidRequest as error:
                         raise Broken(f"P9: no store takes what {line} comes to: {error}") from None
-                    except (StoreError, RunNotFound):
+                    except StoreError:
+                        await process.clock.sleep(1.0)  # a part of it may have been written
+                    except RunNotFound:
                         line.done = line.refused = line.run in self.rejected | self.unwritten.keys()
                         await process.clock.sleep(1.0)
 
