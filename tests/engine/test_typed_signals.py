@@ -23,7 +23,7 @@ from holdfast.errors import (
     WaitTimedOut,
 )
 from holdfast.records.graph_item import graph_facts_of
-from holdfast.records.keys import RunKey, graph_key, inbox_range
+from holdfast.records.keys import RunKey, graph_key, inbox_key, inbox_range
 from holdfast.storage import Put
 from tests.engine.support import House, kill
 
@@ -236,6 +236,22 @@ async def test_a_run_expires_though_a_misfit_came_in_time(house: House, hf: Hold
         for _ in range(3):
             await house.move(3_601, worker)
         assert (await run.get()).status == "expired"
+
+
+async def test_an_extension_keeps_what_was_set_aside(house: House, hf: Holdfast) -> None:
+    graph = waiting_for("go", bool)
+    run = await hf.start(graph, id="doc-42", expires=hours(1))
+    await run.signal("go", "poison", signal_id="1")
+    async with house.worker(hf, graph) as worker:
+        await house.quiet(worker)
+        await run.extend(hours(1_000))
+        await house.quiet(worker)
+    key = RunKey("default", "doc-42")
+    row = await hf._kernel.heads.get(key.head)
+    assert row is not None
+    item = await hf._kernel.inboxes.get(inbox_key(key, row["generation"], "go", "1"))
+    assert item is not None
+    assert item["ttl"] == row["ttl"]
 
 
 async def test_a_misfit_does_not_answer_a_wait_before_its_deadline(
