@@ -17,7 +17,7 @@ __all__ = ["find_misfit", "may_set_aside"]
 
 # How old the item of a graph may be that accepts a signal. Only a new item refuses one.
 _AGE_SECONDS_MAX = 60.0
-# The same for an item that does not exist yet.
+# The same for an item that does not exist yet, or does not have the signal.
 _ABSENT_SECONDS_MAX = 5.0
 _SCHEMA_CHARS_MAX = 200
 
@@ -49,7 +49,8 @@ async def may_set_aside(kernel: Kernel, head: Head, name: str) -> bool:
         StoreError: the store cannot be read.
     """
     known = kernel.known_graphs.get(head.graph, head.version)
-    if not known.types_of(name):
+    age = kernel.clock.monotonic() - known.read_at
+    if not known.types_of(name) and age > _ABSENT_SECONDS_MAX:
         await read_graph(kernel, known)
     return bool(known.types_of(name))
 
