@@ -58,9 +58,10 @@ def test_every_log_of_ours_escapes_what_it_shows() -> None:
     assert bare == []
 
 
-# Lines about a worker, a file, a folder or a bucket. That of a damaged item names the item's key,
+# Lines about a worker, a graph, a file, a folder or a bucket. That of a damaged item names its key,
 # in which the tenant and the run stand.
 LOGS_OF_NO_RUN = {
+    "engine/runs/graph_items.py": {"_try_publish"},
     "engine/worker/health.py": {"record_failure", "record_success"},
     "engine/worker/heartbeat.py": {"beat"},
     "engine/worker/reaper.py": {"_run_turn"},
