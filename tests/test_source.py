@@ -58,10 +58,11 @@ def test_every_log_of_ours_escapes_what_it_shows() -> None:
     assert bare == []
 
 
-# Lines about a worker, a file, a folder or a bucket. That of a damaged item names the item's key,
+# Lines about a worker, a graph, a file, a folder or a bucket. That of a damaged item names its key,
 # in which the tenant and the run stand.
 LOGS_OF_NO_RUN = {
     "engine/client/wait_warnings.py": {"warn_about_waits"},
+    "engine/runs/graph_items.py": {"_try_publish"},
     "engine/worker/health.py": {"record_failure", "record_success"},
     "engine/worker/heartbeat.py": {"beat"},
     "engine/worker/loop_watchdog.py": {"_log_blocked", "_log_unblocked"},

@@ -29,6 +29,8 @@ from holdfast.model.run import (
     RunEntry,
     RunPage,
     SessionQueueEntry,
+    SetAsideSignal,
+    SignalReceipt,
     TextPiece,
     WaitPage,
 )
@@ -64,6 +66,8 @@ __all__ = [
     "RunPage",
     "Saved",
     "SessionQueueEntry",
+    "SetAsideSignal",
+    "SignalReceipt",
     "Spending",
     "SweepProgress",
     "TextPiece",

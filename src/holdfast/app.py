@@ -31,6 +31,7 @@ from holdfast.engine.runs.argument_checks import (
     validated_bulk_limit,
     validated_durability,
     validated_filter,
+    validated_keep_answers,
     validated_limit,
     validated_limits,
     validated_on_busy,
@@ -303,16 +304,21 @@ class Holdfast:
         cursor: str | None = None,
         everything: bool = False,
         dry_run: bool = False,
+        keep_answers: bool = False,
     ) -> AsyncGenerator[BulkProgress, None]:
         """Retry the failed and quarantined runs that meet a filter; see `cancel_all`.
 
+        ``keep_answers`` is that of `RunHandle.retry`.
+
         Raises:
             InvalidQuery: no filter, a status that cannot be retried, or a wrong limit or cursor.
+            InvalidRequest: ``keep_answers`` is not a bool.
             StoreUnavailable: the store did not answer; continue from the last cursor.
         """
+        kept = validated_keep_answers(keep_answers, from_node=None)
 
         async def retry(run: RunKey) -> None:
-            await RunHandle(self._services, run, None).retry()
+            await RunHandle(self._services, run, None).retry(keep_answers=kept)
 
         return bulk.act_on_runs(
             self._kernel,

@@ -14,6 +14,7 @@ from holdfast.engine.effects.resources import Resources
 from holdfast.engine.history import events, states, text_stream
 from holdfast.engine.history.children import list_children
 from holdfast.engine.history.cursors import parse_event_cursor, parse_text_cursor
+from holdfast.engine.history.set_aside import list_set_aside
 from holdfast.engine.history.views import run_of
 from holdfast.engine.journal.endings import RunOutcome, result_of
 from holdfast.engine.kernel.kernel import Kernel
@@ -21,6 +22,7 @@ from holdfast.engine.runs import ambiguity, budget_changes, extension
 from holdfast.engine.runs.argument_checks import (
     positive_ms,
     validated_budget,
+    validated_keep_answers,
     validated_limit,
     validated_node,
     validated_reason,
@@ -36,7 +38,16 @@ from holdfast.model.budget import Budget, BudgetLimits
 from holdfast.model.durations import Duration, milliseconds_of
 from holdfast.model.names import validated_name
 from holdfast.model.program import Program
-from holdfast.model.run import HistoryEntry, HistoryPage, Run, RunEntry, TextPiece, WaitPage
+from holdfast.model.run import (
+    HistoryEntry,
+    HistoryPage,
+    Run,
+    RunEntry,
+    SetAsideSignal,
+    SignalReceipt,
+    TextPiece,
+    WaitPage,
+)
 from holdfast.model.spending import NO_SPENDING, Spending
 from holdfast.records.head import ENDED
 from holdfast.records.keys import RunKey
@@ -197,6 +208,18 @@ class RunHandle:
         await self._workers.wait_for_exit(self._key)
         return await events.read_history(self._kernel, self._key, after=after, limit=limit)
 
+    async def set_aside(self) -> list[SetAsideSignal]:
+        """Return the signals that the run has set aside, the oldest first.
+
+        A signal that was sent before its type was known may not fit the wait that would take it. No
+        wait takes it then, and the run keeps waiting.
+
+        Raises:
+            RunNotFound: there is no such run, or its journal is deleted.
+        """
+        await self._workers.wait_for_exit(self._key)
+        return await list_set_aside(self._kernel, self._key)
+
     def events(
         self, *, after: str | None = None, follow: bool = True
     ) -> AsyncGenerator[HistoryEntry, None]:
@@ -232,11 +255,13 @@ class RunHandle:
 
     # --- acting -----------------------------------------------------------------------------------
 
-    async def signal(self, name: str, payload: Any = None, *, signal_id: str | None = None) -> None:
+    async def signal(
+        self, name: str, payload: Any = None, *, signal_id: str | None = None
+    ) -> SignalReceipt:
         """Send the run a signal. After the return it is stored, and the run takes it exactly once.
 
-        The run need not wait for it yet. If you do not know whether a signal arrived, send it again
-        with the same ``signal_id``.
+        The run need not wait for it yet; the receipt says whether it does. If you do not know
+        whether a signal arrived, send it again with the same ``signal_id``.
 
         Raises:
             RunNotFound: there is no such run.
@@ -246,10 +271,13 @@ class RunHandle:
             AlreadyExists: the run has a signal of this id with another payload.
             PayloadTooLarge: the payload has more bytes than ``signal_bytes_max``.
             InvalidInput: the payload cannot be stored.
+            SignalMisfit: the payload does not fit the type of the signal; or the run has set this
+                signal aside for that.
+            UnknownSignal: the graph declares its signals, and this is none of them.
             InboxFull: the run's inbox is full: send the signal again later.
         """
         await self._workers.wait_for_exit(self._key)
-        await send_signal(
+        return await send_signal(
             self._kernel,
             self._workers,
             self._key,
@@ -280,19 +308,26 @@ class RunHandle:
             outcome = RunOutcome("cancelled", {}, head.failure, head.node)
             self._services.outcomes.notify(self._key, outcome)
 
-    async def retry(self, *, from_node: str | None = None) -> None:
+    async def retry(self, *, from_node: str | None = None, keep_answers: bool = False) -> None:
         """Let a failed or quarantined run go on, at ``from_node`` or at the node where it stopped.
 
-        The state stays as it was; the node has all its attempts again.
+        The state stays as it was; the node has all its attempts again. Its waits for signals ask
+        again; with ``keep_answers`` they return the same answers as before. Recorded calls, ended
+        children and finished sleeps count in both cases.
 
         Raises:
             RunNotFound: there is no such run.
             NotRetryable: the run is neither failed nor quarantined.
             RunEnded: the run has expired since it failed: `extend` it first.
+            InvalidRequest: both ``from_node`` and ``keep_answers`` are given; a node that starts
+                from its beginning has no answers.
         """
         node = None if from_node is None else validated_node(from_node)
+        kept = validated_keep_answers(keep_answers, from_node=node)
         await self._workers.wait_for_exit(self._key)
-        self._workers.offer(await retry_run(self._kernel, self._key, from_node=node))
+        self._workers.offer(
+            await retry_run(self._kernel, self._key, from_node=node, keep_answers=kept)
+        )
 
     async def extend(self, expires: Duration) -> None:
         """Let the run expire that long from now. Its retention stays as it is.

@@ -41,6 +41,15 @@ async def ask(state, ctx):
     return {"answer": await ctx.wait(signal("answer"))}
 
 
+approving = Graph("approving", State, signals=[signal("approved", bool)])
+
+
+@approving.node
+async def approve(state, ctx):
+    if not await ctx.wait(signal("approved")):
+        raise ValueError("not approved")
+
+
 failing = Graph("failing", State, expires=hours(3))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
@@ -82,7 +84,7 @@ def test_start_waits_for_the_result(holdfast: Holdfast) -> None:
         failed = holdfast("run", "start", "flows:failing", '{"mood": "bad"}', "--wait")
     assert (failed.exit_code, failed.stdout) == (1, "")
     assert "failed at node 'fail' (" in failed.stderr
-    assert "flows.py:36): ValueError: a\\x1b[31mred\nerror [run_failed]" in failed.stderr
+    assert "flows.py:45): ValueError: a\\x1b[31mred\nerror [run_failed]" in failed.stderr
 
 
 @pytest.mark.parametrize(
@@ -136,7 +138,7 @@ def test_a_run_that_no_worker_claims_is_shown_as_such(
     assert re.search(r"status +ready\n", fresh)
     assert "attention" not in fresh
     later = SystemClock().now_ms() + 75_000
-    monkeypatch.setattr("holdfast.cli.run.SystemClock.now_ms", lambda self: later)
+    monkeypatch.setattr("holdfast.cli.run_reading.SystemClock.now_ms", lambda self: later)
     told = r"attention +no worker claimed the run for 0:01:1\d: "
     told += r"is a worker with graph 'counting' \(pool 'gpu'\) running\?"
     assert re.search(told, holdfast("run", "show", "a").stdout)
@@ -295,9 +297,9 @@ def test_signal_brings_a_payload(
     holdfast: Holdfast, payload: list[str], input: str | None, answer: str
 ) -> None:
     holdfast("run", "start", "flows:asking", "--id", "a")
-    for _ in range(2):
+    for told in ("sent signal answer to run a", "run a had signal answer with this id already"):
         sent = holdfast("run", "signal", "a", "answer", *payload, "--signal-id", "1", input=input)
-        assert (sent.exit_code, sent.stdout) == (0, "sent signal answer to run a\n")
+        assert (sent.exit_code, sent.stdout) == (0, f"{told}\n")
     other = holdfast("run", "signal", "a", "answer", '"no"', "--signal-id", "1")
     assert (other.exit_code, "[already_exists]" in other.stderr) == (1, True)
     with working() as hf:
@@ -305,6 +307,68 @@ def test_signal_brings_a_payload(
     late = holdfast("run", "signal", "a", "answer", '"no"')
     assert (late.exit_code, late.stdout) == (1, "")
     assert late.stderr == "Error: run 'a' is finished [run_ended]\n"
+
+
+def test_signal_says_what_the_run_waits_for(holdfast: Holdfast) -> None:
+    holdfast("run", "start", "flows:asking", "--id", "a")
+    early = holdfast("run", "signal", "a", "early")
+    assert early.stderr == "it is stored until the run waits for it\n"
+    with working() as hf:
+        until(hf.run("a"), "waiting")
+        other = holdfast("run", "signal", "a", "other")
+        assert other.stdout == "sent signal other to run a\n"
+        assert other.stderr == "it is stored until the run waits for it; it waits for: answer\n"
+        until(hf.run("a"), "waiting")
+        awaited = holdfast("run", "signal", "a", "answer", '"yes"')
+        assert (awaited.stdout, awaited.stderr) == ("sent signal answer to run a\n", "")
+
+
+def test_signal_refuses_what_the_graph_does_not_take(holdfast: Holdfast) -> None:
+    holdfast("run", "start", "flows:approving", "--id", "a")
+    assert holdfast("run", "signals", "a").stderr == "no signals are set aside\n"
+    holdfast("run", "signal", "a", "approved", '"early"', "--signal-id", "1")
+    with working() as hf:
+        until(hf.run("a"), "waiting")
+    command = [sys.executable, "-m", "holdfast", "run", "signal", "a"]
+    for payload, error in (
+        (("approved", '"true"'), "it must be true or false, got a string"),
+        (("aproved", "true"), "run 'a' takes the signals approved; got 'aproved'"),
+        (("approved", '"early"', "--signal-id", "1"), "has set the signal"),
+    ):
+        # Another process, which does not have the graph.
+        done = subprocess.run(
+            [*command, *payload], capture_output=True, text=True, check=False, timeout=60
+        )
+        assert (done.returncode, done.stdout) == (1, ""), done
+        assert error in done.stderr
+    listed = holdfast("run", "signals", "a")
+    assert re.fullmatch(
+        rf'{TIME}  approved  1  it must be true or false, got a string  "early"\n', listed.stdout
+    )
+    (aside,) = json.loads(holdfast("run", "signals", "a", "--json").stdout)
+    assert (aside["name"], aside["payload"], aside["node"]) == ("approved", "early", "approve")
+    assert "aside" in holdfast("run", "history", "a").stdout
+    assert holdfast("run", "signal", "a", "approved", "true").exit_code == 0
+
+
+def test_retry_keeps_answers_if_told_to(holdfast: Holdfast) -> None:
+    holdfast("run", "start", "flows:approving", "--id", "a")
+    holdfast("run", "signal", "a", "approved", "false")
+    with working() as hf:
+        until(hf.run("a"), "failed")
+        assert holdfast("run", "retry", "a", "--keep-answers").stdout == "run a is retried\n"
+        while len(hf.run("a").history().entries) < 4:  # taken, failed, retried, failed
+            pass
+        until(hf.run("a"), "failed")
+        every = ["run", "retry", "--all", "--graph", "approving", "--yes", "--keep-answers"]
+        assert holdfast(*every).stdout == "1 seen, 1 retried, 0 refused, 0 failed\n"
+        while len(hf.run("a").history().entries) < 6:
+            pass
+        until(hf.run("a"), "failed")
+        holdfast("run", "retry", "a")
+        until(hf.run("a"), "waiting")
+    refused = holdfast("run", "retry", "a", "--keep-answers", "--from-node", "approve")
+    assert "[invalid_request]" in refused.stderr
 
 
 def test_cancel_ends_a_run(holdfast: Holdfast) -> None:
@@ -342,7 +406,7 @@ def test_a_failed_run_is_extended_and_retried(holdfast: Holdfast) -> None:
     assert holdfast("run", "retry", "a").exit_code == 0
     row = json.loads(holdfast("run", "show", "a", "--json").stdout)
     left = datetime.fromisoformat(row["expires_at"]) - datetime.fromisoformat(row["created_at"])
-    assert (row["status"], left >= timedelta(hours=36)) == ("running", True)
+    assert (row["status"], left >= timedelta(hours=36)) == ("ready", True)
 
 
 def test_a_run_expires_when_its_graph_says_so(holdfast: Holdfast) -> None:
@@ -429,7 +493,7 @@ def test_a_history_is_shown_from_a_cursor_and_up_to_a_limit(
         run.result(timeout=DEADLINE_SECONDS)
     whole = json.loads(holdfast("run", "history", "a", "--json").stdout)
     assert len(whole) == 3
-    monkeypatch.setattr("holdfast.cli.run.LIMIT_MAX", 1)  # so that there are pages
+    monkeypatch.setattr("holdfast.cli.run_reading.LIMIT_MAX", 1)  # so that there are pages
     paged = holdfast("run", "history", "a", "--json")
     assert (json.loads(paged.stdout), paged.stderr) == (whole, "")
     two = holdfast("run", "history", "a", "--json", "--limit", "2")

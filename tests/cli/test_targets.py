@@ -26,7 +26,15 @@ def package(folder: Path) -> None:
 
 def test_the_forms_of_a_target(folder: Path) -> None:
     package(folder)
-    assert names("flows") == ["counting", "asking", "failing", "stubborn", "speaking", "parent"]
+    assert names("flows") == [
+        "counting",
+        "asking",
+        "approving",
+        "failing",
+        "stubborn",
+        "speaking",
+        "parent",
+    ]
     assert names("flows:asking") == ["asking"]
     assert names("flows:all_of_them") == ["counting", "asking"]
     assert names("shop.inner.flows") == ["counting", "asking"]

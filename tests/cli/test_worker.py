@@ -217,7 +217,7 @@ async def hf(folder: Path) -> AsyncIterator[Holdfast]:
 async def test_it_runs_what_is_due_and_leaves_when_asked(hf: Holdfast) -> None:
     async with working("flows", "--concurrency", "3", "--poll-seconds", "0.01") as worker:
         ready = await worker.told()
-        found = re.fullmatch(r"worker (\S+) runs asking, .+, stubborn on (\S+)", ready)
+        found = re.fullmatch(r"worker (\S+) runs approving, .+, stubborn on (\S+)", ready)
         assert found, ready
         assert found[2] == URL
         run = await hf.start(load_graph("flows:counting"), {"number": 1})

@@ -223,7 +223,7 @@ def test_a_choice_in_a_branch_sees_the_state_of_the_branch() -> None:
 @pytest.mark.parametrize(
     ("outer", "inner", "expected"),
     [
-        ("cancel", "cancel", Failed(NOW_MS, FAILURE, "a")),
+        ("cancel", "cancel", Failed(NOW_MS, FAILURE, "a", "0.0/0.0")),
         ("spare", "cancel", BranchFailed(NOW_MS, "0.0", "a", FAILURE)),
         ("cancel", "spare", BranchFailed(NOW_MS, "0.0/0.0", "a", FAILURE)),
         ("spare", "spare", BranchFailed(NOW_MS, "0.0/0.0", "a", FAILURE)),

@@ -12,11 +12,12 @@ from holdfast.model.event import (
     Failure,
     NodeFinished,
     Rerouted,
+    SignalSetAside,
     SignalTaken,
     TimerFired,
 )
 from holdfast.model.execution import Execution
-from holdfast.model.fold import folded
+from holdfast.model.fold import folded, restored, snapshot
 from holdfast.model.signals import (
     Pending,
     Signal,
@@ -185,6 +186,31 @@ def test_a_retry_where_the_run_stood_keeps_the_visit_and_its_answers() -> None:
     elsewhere = folded(failed, [Rerouted(7, "m", "retried", "r1")])
     assert (elsewhere.node, elsewhere.visit, elsewhere.answers) == ("m", 4, {})
     assert elsewhere.taken == {("go", "a")}
+
+
+def test_a_retry_drops_the_answers_of_callers_only() -> None:
+    go = SignalTaken(5, "n", 3, "go#1", "go", "a", "yes")
+    late = TimerFired(5, "n", 3, "stop#1")
+    slept = TimerFired(5, "n", 3, "#1")
+    child = SignalTaken(5, "n", 3, "%child.c#1", "%child.c", "end", {"status": "finished"})
+    resolved = SignalTaken(5, "n", 3, "%call.pay#1#1", "%call.pay#1", "decision", {})
+    failed = folded(at(3), [go, late, slept, child, resolved, Failed(6, Failure("E"), "n")])
+    again = folded(failed, [Rerouted(7, None, "retried", "r1", asks_again=True)])
+    assert again.answers.keys() == {"#1", "%child.c#1", "%call.pay#1#1"}
+    assert again.taken == failed.taken
+    kept = folded(failed, [Rerouted(7, None, "retried", "r1")])
+    assert kept.answers == failed.answers
+
+
+def test_a_signal_that_is_set_aside_is_not_taken_and_keeps_no_run_open() -> None:
+    aside = SignalSetAside(5, "n", 0, "go", "odd", "it must be true or false")
+    after = folded(at(), [aside])
+    assert (after.taken, after.answered, after.set_aside) == ({("go", "odd")}, set(), (aside,))
+    assert after.answers == {}
+    assert not continues_past_expiry([], [], after, 10)
+    assert not continues_past_expiry([waiting("go")], [Signal("go", "odd", 5)], after, 10)
+    assert restored(snapshot(after, 6, size=0, blobs=False)) == after
+    assert b"aside" not in snapshot(at(), 6, size=0, blobs=False).fold
 
 
 # --- the first of several -------------------------------------------------------------------------

@@ -440,8 +440,9 @@ def _users() -> Users:
 
 async def _answer(ctx: Context, argument: str) -> str:
     name, _, limit = argument.partition("<")
+    awaited = signal(name, str | dict[str, Any])  # a dict: the input of a promoted run
     try:
-        return str(await ctx.wait(signal(name), max_wait=float(limit) if limit else None))[:40]
+        return str(await ctx.wait(awaited, max_wait=float(limit) if limit else None))[:40]
     except WaitTimedOut:
         return "nothing"
 

@@ -27,6 +27,7 @@ from holdfast.model.event import (
     Finished,
     NodeFinished,
     Rerouted,
+    SignalSetAside,
     SignalTaken,
     Snapshot,
     TimerFired,
@@ -48,7 +49,7 @@ from tests.simulation.chronicle import Broken, Chronicle, Chronicles
 from tests.simulation.family import Family
 from tests.simulation.once import Once
 from tests.simulation.outages import check_blame
-from tests.simulation.senders import Senders
+from tests.simulation.senders import MISFIT, Senders
 from tests.simulation.world import TTL_SWEEPER
 
 if TYPE_CHECKING:
@@ -254,7 +255,11 @@ class Journals:
         if head is None or (head.epoch > epoch and not head.needs_fence):
             raise Broken(f"P2: {what}, in epoch {epoch}, after it had let go of the run")
         self._check_branch(execution, event, what)
+        if isinstance(event, SignalSetAside):
+            self._check_set_aside(chronicle, event, what)
         if isinstance(event, SignalTaken):
+            if event.id.endswith(MISFIT):
+                raise Broken(f"P1: {what}, which does not fit")
             self._check_taken(chronicle, event, epoch, what)
             self._family.taken(chronicle, event, what)
             if chronicle.accepted[event.name, event.id] >= head.expires_ms:
@@ -271,6 +276,7 @@ class Journals:
                 NodeFinished()
                 | AttemptFailed()
                 | SignalTaken()
+                | SignalSetAside()
                 | TimerFired()
                 | ChildStarted()
                 | CallFinished()
@@ -298,6 +304,18 @@ class Journals:
                     raise Broken(f"P2: {what}, and some branches are not over")
             case _:
                 pass
+
+    def _check_set_aside(self, chronicle: Chronicle, event: SignalSetAside, what: object) -> None:
+        """Only what does not fit is set aside, and only once."""
+        assert chronicle.execution is not None
+        signal = (event.name, event.id)
+        if signal in chronicle.execution.taken:
+            raise Broken(f"P4: {what}, which was taken or set aside before")
+        if signal not in chronicle.accepted:
+            raise Broken(f"P4: {what}, which nobody sent")
+        if not event.id.endswith(MISFIT):
+            raise Broken(f"P1: {what}, which fits")
+        self._seen["set aside"] += 1
 
     def _check_taken(
         self, chronicle: Chronicle, event: SignalTaken, epoch: int, what: object

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
+from zlib import crc32
 
 from holdfast.app import Holdfast
 from holdfast.errors import (
@@ -20,6 +21,7 @@ from holdfast.errors import (
     RunEnded,
     RunNotFound,
     SessionBusy,
+    SignalMisfit,
     StoreError,
 )
 from holdfast.graph import Graph
@@ -45,6 +47,7 @@ from tests.simulation.script import (
     Script,
     Wish,
 )
+from tests.simulation.senders import MISFIT
 from tests.simulation.shared import SAGE, SAGE_QUOTA
 from tests.simulation.strangers import OWN, ask_for_others
 from tests.simulation.world import World
@@ -63,6 +66,8 @@ LATECOMER_SECONDS = 0.7
 """How often the latecomer looks for runs that are about to expire."""
 CLIENT_CRASHES = 0.1
 """How many of a client's attempts it does not outlive."""
+MISFIT_EVERY = 4
+"""Before one of so many signals comes one that does not fit."""
 
 
 @dataclass
@@ -190,7 +195,9 @@ class Fleet:
                         self.rejected.add(line.run)
                     except InvalidRequest as error:
                         raise Broken(f"P9: no store takes what {line} comes to: {error}") from None
-                    except (StoreError, RunNotFound):
+                    except StoreError:
+                        await process.clock.sleep(1.0)  # a part of it may have been written
+                    except RunNotFound:
                         line.done = line.refused = line.run in self.rejected | self.unwritten.keys()
                         await process.clock.sleep(1.0)
 
@@ -233,11 +240,20 @@ class Fleet:
                 raise AssertionError(line.verb)
 
     async def send(self, process: Process, hf: Holdfast, key: RunKey, name: str, id: str) -> None:
-        """Send a signal, and let it be checked what came of it."""
+        """Send a signal, and let it be checked what came of it; before some, one that misfits."""
+        if crc32(f"{key.id}/{name}/{id}".encode()) % MISFIT_EVERY == 0:
+            try:
+                await self._send(process, hf, key, name, f"{id}{MISFIT}")
+            except SignalMisfit:
+                self.promises.seen["misfit refused"] += 1
+        await self._send(process, hf, key, name, id)
+
+    async def _send(self, process: Process, hf: Holdfast, key: RunKey, name: str, id: str) -> None:
         senders, inboxes = self.promises.senders, self.promises.inboxes
         since, mark = senders.begins(process, key, name, id), inboxes.mark(process)
         try:
-            await hf.run(key.id).signal(name, f"{name}/{id}", signal_id=id)
+            payload = 7 if id.endswith(MISFIT) else f"{name}/{id}"
+            await hf.run(key.id).signal(name, payload, signal_id=id)
         except RunEnded as ended:
             senders.refused(process, key, name, id, status=ended.status, since=since)
             raise

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from tests.simulation.process import Process
     from tests.simulation.world import World
 
-__all__ = ["Senders"]
+__all__ = ["MISFIT", "Senders"]
+
+MISFIT = "-odd"
+"""How the ids of signals end that do not fit what runs wait for."""
 
 
 @dataclass

@@ -96,7 +96,7 @@ def row_of(row: Run) -> dict[str, Any]:
 def wait_of(wait: Wait) -> dict[str, Any]:
     """Return a wait as a dict, with its kind, and with times in ISO 8601."""
     fields = {"kind": wait.kind.tag, **_readable_fields(msgspec.structs.asdict(wait))}
-    del fields["text"], fields["packed_about"]
+    del fields["text"], fields["packed_about"], fields["payload_schema"]
     return {**fields, "about": wait.about}
 
 

@@ -2,59 +2,34 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 
 import click
 
 from holdfast.app import Holdfast
 from holdfast.cli.bulk import bulk_options, run_bulk
 from holdfast.cli.effects import ambiguous, budget, resolve
-from holdfast.cli.facts import (
-    entry_of,
-    facts_of,
-    result_facts,
-    row_of,
-    run_entry_of,
-    run_lines,
-    session_queue_lines,
-    show_entries,
-    wait_lines,
-    wait_of,
-)
 from holdfast.cli.failures import show_errors
 from holdfast.cli.opening import with_holdfast
 from holdfast.cli.parameters import (
     budget_options,
     example,
-    filter_options,
-    json_option,
     labels_option,
     parse_duration,
     parse_json,
     parse_time,
 )
+from holdfast.cli.run_reading import READING
 from holdfast.cli.targets import FORMS, load_graph
-from holdfast.cli.text import columns, compact, pretty, say, utc
-from holdfast.clock import SystemClock
-from holdfast.display import printable
-from holdfast.engine.runs.argument_checks import LIMIT_MAX
-from holdfast.errors import RunNotFound
+from holdfast.cli.text import pretty, say, utc
 from holdfast.graph import Graph
-from holdfast.handle import RunHandle
 from holdfast.model.budget import Budget
 from holdfast.model.durations import hours
-from holdfast.model.run import HistoryEntry, HistoryPage, OnBusy, Status, TextPiece
-from holdfast.model.standing import overdue_text
-from holdfast.records.run_filter import RunFilter
+from holdfast.model.run import OnBusy
 
 __all__ = ["run"]
-
-T = TypeVar("T", HistoryEntry, TextPiece)
 
 
 @click.group()
@@ -62,253 +37,8 @@ def run() -> None:
     """Start runs, watch them, and act on them."""
 
 
-for _command in (ambiguous, budget, resolve):
+for _command in (*READING, ambiguous, budget, resolve):
     run.add_command(_command)
-
-
-# --- looking --------------------------------------------------------------------------------------
-
-
-@run.command("list", epilog=example("holdfast run list --status failed --since 2026-11-01"))
-@filter_options(*get_args(Status))
-@click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=100, show_default=True)
-@click.option("--cursor", help="Continue where another list ended.")
-@json_option
-@with_holdfast()
-async def list_runs(
-    holdfast: Holdfast, *, run_filter: RunFilter, limit: int, cursor: str | None, as_json: bool
-) -> None:
-    """List runs, the newest first.
-
-    A run with a row that cannot be read is listed last, as damaged; it may not match the filter.
-    """
-    page = await holdfast.list(run_filter, limit=limit, cursor=cursor)
-    if as_json:
-        runs = [run_entry_of(entry) for entry in page.runs]
-        click.echo(pretty({"runs": runs, "cursor": page.cursor, "damaged": page.damaged}))
-        return
-    for line in run_lines(page.runs, page.damaged):
-        click.echo(line)
-    if not page.runs and not page.damaged:
-        click.echo("no runs", err=True)
-    if page.cursor is not None:
-        say(f"there may be more: --cursor '{page.cursor}'", err=True)
-
-
-@run.command(epilog=example("holdfast run show doc-42", "holdfast run show doc-42 --state"))
-@click.argument("id")
-@click.option("--state", "with_state", is_flag=True, help="Show the state of the run, too.")
-@click.option("--at", metavar="CURSOR", help="With --state: after this entry of the history.")
-@click.option("--branch", default="", help="With --state: as this branch sees it.")
-@click.option("--input", "with_input", is_flag=True, help="Show the input of the run, too.")
-@json_option
-@with_holdfast()
-async def show(
-    holdfast: Holdfast,
-    *,
-    id: str,
-    with_state: bool,
-    at: str | None,
-    branch: str,
-    with_input: bool,
-    as_json: bool,
-) -> None:
-    """Show the status of the run ID, why it is paused, what it has used, and its result.
-
-    --state shows what the run holds after its last finished node, whatever its status.
-    """
-    if (at is not None or branch) and not with_state:
-        raise click.UsageError("--at and --branch need --state")
-    handle = holdfast.run(id)
-    row = await handle.get()
-    values: dict[str, Any] = {}
-    if with_input:
-        values["input"] = await handle.input()
-    if with_state:
-        values["state"] = await handle.state(at=at, branch=branch)
-    elif row.status == "finished":
-        values["result"] = await _read_result(handle)
-    if as_json:
-        click.echo(pretty({**row_of(row), **values}))
-        return
-    facts = [*facts_of(row), *result_facts(values)]
-    unclaimed = overdue_text(row, now_ms=SystemClock().now_ms())
-    if unclaimed is not None:
-        facts.append(("attention", unclaimed))
-    for line in columns(facts):
-        click.echo(line)
-    for name, value in values.items():
-        if name != "result":
-            click.echo(f"\n{name}:\n{pretty(value)}")
-
-
-@run.command(epilog=example("holdfast run waits doc-42"))
-@click.argument("id")
-@click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=100, show_default=True)
-@click.option("--cursor", help="Continue where another list ended.")
-@json_option
-@with_holdfast()
-async def waits(
-    holdfast: Holdfast, *, id: str, limit: int, cursor: str | None, as_json: bool
-) -> None:
-    """List everything that the run ID waits for, the longest wait first."""
-    page = await holdfast.run(id).waits(limit=limit, cursor=cursor)
-    if as_json:
-        found = [wait_of(wait) for wait in page.waits]
-        click.echo(pretty({"waits": found, "cursor": page.cursor}))
-        return
-    for line in wait_lines(page.waits):
-        click.echo(line)
-    if not page.waits:
-        click.echo("no waits", err=True)
-    if page.cursor is not None:
-        say(f"there are more: --cursor {page.cursor}", err=True)
-
-
-@run.command(epilog=example("holdfast run history doc-42 --json"))
-@click.argument("id")
-@click.option("--limit", type=click.IntRange(1), help="Show at most this many entries.")
-@click.option("--cursor", help="Continue after this entry.")
-@click.option("--full", is_flag=True, help="Do not cut long lines, such as those with arguments.")
-@json_option
-@with_holdfast()
-async def history(
-    holdfast: Holdfast, *, id: str, limit: int | None, cursor: str | None, full: bool, as_json: bool
-) -> None:
-    """Show the history of the run ID, the oldest entry first.
-
-    Calls are shown with their arguments, as far as these were recorded.
-    """
-    before, found = "[", 0
-    async for page in _read_pages(holdfast.run(id), limit, cursor):
-        cursor, found = page.cursor, found + len(page.entries)
-        if not as_json:
-            show_entries(page.entries, full=full)
-        for entry in page.entries if as_json else ():
-            click.echo(f"{before}\n{pretty(entry_of(entry))}", nl=False)
-            before = ","
-    if as_json:
-        click.echo("[]" if before == "[" else "\n]")
-    elif not found:
-        click.echo("no entries", err=True)
-    if cursor is not None:
-        say(f"there may be more: --cursor {cursor}", err=True)
-
-
-async def _read_result(handle: RunHandle) -> Any:
-    """Return the result of a finished run; None if it is no longer stored."""
-    with suppress(RunNotFound):
-        return await handle.state()
-    return None
-
-
-async def _read_pages(
-    handle: RunHandle, limit: int | None, cursor: str | None
-) -> AsyncIterator[HistoryPage]:
-    """Yield pages of a run's history, with at most ``limit`` entries in all."""
-    left = limit
-    while left is None or left > 0:
-        page_limit = LIMIT_MAX if left is None else min(left, LIMIT_MAX)
-        page = await handle.history(limit=page_limit, cursor=cursor)
-        yield page
-        cursor = page.cursor
-        left = None if left is None else left - len(page.entries)
-        if cursor is None:
-            return
-
-
-@run.command(epilog=example("holdfast run watch doc-42"))
-@click.argument("id")
-@click.option("--after", metavar="CURSOR", help="Continue after this entry.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, a line for each entry.")
-@with_holdfast()
-async def watch(holdfast: Holdfast, *, id: str, after: str | None, as_json: bool) -> None:
-    """Show the history of the run ID, then each new entry, until the run has ended.
-
-    When interrupted, it prints the cursor to continue from.
-    """
-    async for entry in _until_interrupted(holdfast.run(id).events(after=after), after):
-        if as_json:
-            click.echo(compact(entry_of(entry)))
-        else:
-            show_entries([entry])
-
-
-@run.command(epilog=example("holdfast run tokens doc-42"))
-@click.argument("id")
-@click.option("--after", metavar="CURSOR", help="Continue after this piece.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, a line for each piece.")
-@with_holdfast()
-async def tokens(holdfast: Holdfast, *, id: str, after: str | None, as_json: bool) -> None:
-    """Show the text that models stream to the run ID, until the run has ended.
-
-    When interrupted, it prints the cursor to continue from.
-    """
-    speaking: str | None = None
-    silent = True
-    async for piece in _until_interrupted(holdfast.run(id).tokens(after=after), after):
-        silent = False
-        if as_json:
-            click.echo(compact(piece))
-            continue
-        if speaking is not None and (piece.call != speaking or piece.restarted):
-            click.echo()
-        if piece.restarted:
-            say(f"{piece.name} starts again", err=True)
-        shown = "\n".join(map(printable, piece.text.split("\n")))
-        click.echo(shown, nl=piece.last)
-        speaking = None if piece.last else piece.call
-    if silent:
-        click.echo("no text", err=True)
-
-
-async def _until_interrupted(source: AsyncIterator[T], after: str | None) -> AsyncIterator[T]:
-    """Yield from the source; when interrupted, print the cursor to continue from."""
-    try:
-        async for each in source:
-            yield each
-            after = each.cursor
-    except asyncio.CancelledError:
-        if after is not None:
-            say(f"continue with: --after {after}", err=True)
-        raise
-
-
-@run.command(epilog=example("holdfast run queue chat-7 --user ann@example.com"))
-@click.argument("session")
-@click.option("--user", help="The user that the session belongs to.")
-@json_option
-@with_holdfast()
-async def queue(holdfast: Holdfast, *, session: str, user: str | None, as_json: bool) -> None:
-    """Show the queue of a SESSION: its runs that have not ended, in their order."""
-    entries = await holdfast.session_queue(session, user=user)
-    if as_json:
-        click.echo(pretty(entries))
-        return
-    for line in session_queue_lines(entries):
-        click.echo(line)
-    if not entries:
-        of_user = "of that user" if user is not None else "without a user (--user names one)"
-        click.echo(f"no open runs in the session {of_user}", err=True)
-
-
-@run.command(epilog=example("holdfast run children doc-42"))
-@click.argument("id")
-@json_option
-@with_holdfast()
-async def children(holdfast: Holdfast, *, id: str, as_json: bool) -> None:
-    """List the runs that the run ID started, the oldest first."""
-    entries = await holdfast.run(id).children()
-    if as_json:
-        click.echo(pretty([run_entry_of(entry) for entry in entries]))
-        return
-    for line in run_lines(entries):
-        click.echo(line)
-    if not entries:
-        click.echo("no runs", err=True)
-
-
-# --- acting ---------------------------------------------------------------------------------------
 
 
 def _load_graph_argument(context: click.Context, parameter: click.Parameter, target: str) -> Graph:
@@ -406,8 +136,15 @@ async def signal(
 
     Without a PAYLOAD the run gets null.
     """
-    await holdfast.run(id).signal(name, payload, signal_id=signal_id)
+    receipt = await holdfast.run(id).signal(name, payload, signal_id=signal_id)
+    if receipt.repeated:
+        say(f"run {id} had signal {name} with this id already")
+        return
     say(f"sent signal {name} to run {id}")
+    if not receipt.answers_wait:
+        waits = ", ".join(receipt.waits_for)
+        hint = f"; it waits for: {waits}" if waits else ""
+        say(f"it is stored until the run waits for it{hint}", err=True)
 
 
 @run.command(
@@ -458,10 +195,21 @@ async def extend(holdfast: Holdfast, *, id: str, expires: timedelta) -> None:
     metavar="NODE",
     help="Continue at this node, not where the run stopped.",
 )
+@click.option(
+    "--keep-answers",
+    is_flag=True,
+    help="Waits keep the signals that answered them; otherwise they ask again.",
+)
 @bulk_options("failed", "quarantined")
 @with_holdfast()
 async def retry(
-    holdfast: Holdfast, *, id: str | None, every: bool, from_node: str | None, **given: Any
+    holdfast: Holdfast,
+    *,
+    id: str | None,
+    every: bool,
+    from_node: str | None,
+    keep_answers: bool,
+    **given: Any,
 ) -> None:
     """Retry the failed or quarantined run ID, or with --all every such run of a filter.
 
@@ -469,7 +217,8 @@ async def retry(
     if a run could not be retried.
     """
     if every:
-        await run_bulk("Retry", "retried", holdfast.retry_all, given)
+        retry_all = partial(holdfast.retry_all, keep_answers=keep_answers)
+        await run_bulk("Retry", "retried", retry_all, given)
     elif id is not None:
-        await holdfast.run(id).retry(from_node=from_node)
+        await holdfast.run(id).retry(from_node=from_node, keep_answers=keep_answers)
         say(f"run {id} is retried")

@@ -14,11 +14,13 @@
     │   ├── InvalidBlobKey        a blob's key that a folder or a bucket cannot store
     │   ├── InvalidGraph          a graph that cannot be run
     │   ├── InvalidInput          an input that does not match the graph's state
-    │   │   └── PayloadTooLarge   an input or a payload over its limit
+    │   │   ├── PayloadTooLarge   an input or a payload over its limit
+    │   │   └── SignalMisfit      a payload that does not fit the type of its signal
     │   ├── InvalidPrompt         messages, tools or parameters that no model accepts
     │   ├── InvalidName           an id or a name that is not valid
     │   ├── QuotaTooSmall         one request needs more than a quota permits in a window
-    │   └── ResourceMissing       a worker lacks a model, quota or task of its graphs
+    │   ├── ResourceMissing       a worker lacks a model, quota or task of its graphs
+    │   └── UnknownSignal         a signal that the graph does not declare
     ├── Refused                   a valid request was refused
     │   ├── ConditionFailed       the condition of one write did not hold
     │   ├── TransactionCancelled  a condition of a transaction did not hold
@@ -167,6 +169,8 @@ from holdfast.errors.requests import (
     PayloadTooLarge,
     QuotaTooSmall,
     ResourceMissing,
+    SignalMisfit,
+    UnknownSignal,
 )
 from holdfast.errors.root import HoldfastError
 from holdfast.errors.runs import (
@@ -271,6 +275,7 @@ __all__ = [
     "RunNotFound",
     "RunQuarantined",
     "SessionBusy",
+    "SignalMisfit",
     "StoreClosed",
     "StoreCorrupt",
     "StoreError",
@@ -287,6 +292,7 @@ __all__ = [
     "TurnsSpent",
     "UnknownModel",
     "UnknownNode",
+    "UnknownSignal",
     "UnknownTask",
     "Unsuccessful",
     "WaitBeyondExpiry",

@@ -23,6 +23,8 @@ __all__ = [
     "PayloadTooLarge",
     "QuotaTooSmall",
     "ResourceMissing",
+    "SignalMisfit",
+    "UnknownSignal",
 ]
 
 
@@ -117,6 +119,18 @@ class PayloadTooLarge(InvalidInput):
     """The input or the payload has more bytes, before compression, than the limit allows."""
 
     code = "payload_too_large"
+
+
+class SignalMisfit(InvalidInput):
+    """The payload does not fit the type of the signal. The run keeps waiting."""
+
+    code = "signal_misfit"
+
+
+class UnknownSignal(InvalidRequest):
+    """The graph declares its signals, and this one is not among them."""
+
+    code = "unknown_signal"
 
 
 class InvalidName(InvalidRequest):

@@ -35,6 +35,7 @@ class GraphDeclaration:
         durability: Durability,
         needs: Needs,
         expires_in_ms: int | None,
+        signals: dict[str, Any] | None = None,
     ) -> None:
         self.name = name
         self.version = version
@@ -44,6 +45,8 @@ class GraphDeclaration:
         self.durability: Durability = durability
         self.needs = needs
         self.expires_in_ms = expires_in_ms
+        self.signals = signals
+        """The types of the declared signals by name; None if runs take signals of any name."""
         self.nodes: dict[str, Node] = {}
         self.edges: list[EdgeDeclaration] = []
         self.subgraphs: dict[str, SubgraphDeclaration] = {}
@@ -88,6 +91,13 @@ class GraphDeclaration:
             self.duplicates.append(node.name)
         else:
             self.nodes[node.name] = node
+
+    def merged_signals(self) -> dict[str, Any]:
+        """Return the types of the signals that this graph and the included ones declare."""
+        merged = dict(self.signals or {})
+        for part in self.subgraphs.values():
+            merged = {**part.graph.merged_signals(), **merged}
+        return merged
 
     def includes(self, other: GraphDeclaration) -> bool:
         """Return whether the other graph is part of this one, at any depth."""

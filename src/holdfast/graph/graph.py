@@ -23,11 +23,13 @@ from holdfast.graph.node import (
     takes_context,
 )
 from holdfast.graph.program import GraphProgram
+from holdfast.graph.signal_types import declared_signals
 from holdfast.graph.subgraphs import passthrough_node
 from holdfast.graph.writes import written_by
 from holdfast.model.durations import Duration, milliseconds_of
 from holdfast.model.policy import ONCE, Durability, OnFailure, OnStale, Pausable, Retry
 from holdfast.model.reducers import Reducer
+from holdfast.model.signals import SignalName
 
 __all__ = ["Graph"]
 
@@ -53,6 +55,7 @@ class Graph(GraphProgram):
         models: Collection[str] | None = None,
         quotas: Collection[str] | None = None,
         expires: Duration | None = None,
+        signals: Iterable[SignalName] | None = None,
     ) -> None:
         """Make an empty graph.
 
@@ -64,9 +67,13 @@ class Graph(GraphProgram):
         ``models`` names the models that the nodes ask, and ``quotas`` those of them that must have
         a quota. A worker that lacks one refuses to start, and a node that asks another model fails.
 
+        ``signals=[signal("approved", bool), …]`` declares all signals that runs of the graph take:
+        a signal of another name, or with a payload of another type, is refused where it is sent.
+
         Raises:
             InvalidGraph: ``reducers`` is not a dict, ``expires`` is 0, ``models`` or ``quotas`` is
-                not a list of names, or a quota is not for one of the models.
+                not a list of names, a quota is not for one of the models, or ``signals`` is not a
+                list of signals.
             InvalidRequest: ``expires`` is not a duration.
         """
         if not isinstance(reducers, Mapping | None):
@@ -83,6 +90,7 @@ class Graph(GraphProgram):
                 durability=durability,
                 needs=declared_needs(models, quotas),
                 expires_in_ms=_positive_ms(expires, "expires"),
+                signals=None if signals is None else declared_signals(signals),
             )
         )
 
@@ -285,6 +293,13 @@ class Graph(GraphProgram):
         inner = graph._declaration
         if inner is self._declaration or inner.includes(self._declaration):
             raise InvalidGraph(f"graph {graph.name!r:.80} must not include itself")
+        own = self._declaration.merged_signals()
+        for signal, kind in inner.merged_signals().items():
+            if own.get(signal, kind) != kind:
+                raise InvalidGraph(
+                    f"signal {signal!r} must have the same type in graph {graph.name!r:.80} and in "
+                    f"graph {self.name!r:.80}"
+                )
         name = graph.name if name is None else name
         self._declaration.add_node(passthrough_node(name))
         self._declaration.subgraphs[name] = SubgraphDeclaration(inner, takes, gives)

@@ -68,6 +68,21 @@ class GraphProgram(FunctionProgram):
     def _declared_waits(self) -> tuple[DeclaredWait, ...]:
         return declared_waits(self._plan.wiring.nodes.values())
 
+    @property
+    def signals(self) -> Mapping[str, Any]:
+        """The types of the declared signals by name, with those of included graphs."""
+        return self._declaration.merged_signals()
+
+    @property
+    def takes_other_signals(self) -> bool:
+        """Whether the graph was made without ``signals``."""
+        return self._declaration.signals is None
+
+    @property
+    def input_type(self) -> Any:
+        """The type of the state, which an input must fit."""
+        return self._declaration.state_type
+
     def check(self) -> Self:
         """Return the graph if it can run. After that it cannot be changed.
 

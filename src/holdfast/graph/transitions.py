@@ -231,10 +231,11 @@ def _failure_event(
 
     A failed branch fails its fork and the strand around it, unless the fork spares the others.
     """
+    failed = path
     while path and not execution.spares(path):
         path = outer_path(path)
     if not path:
-        return Failed(now_ms, failure, node.name)
+        return Failed(now_ms, failure, node.name, failed)
     return BranchFailed(now_ms, path, node.name, failure)
 
 

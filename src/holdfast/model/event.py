@@ -40,6 +40,7 @@ __all__ = [
     "RecordedCall",
     "RecordedIntent",
     "Rerouted",
+    "SignalSetAside",
     "SignalTaken",
     "Snapshot",
     "TimerFired",
@@ -125,6 +126,19 @@ class SignalTaken(msgspec.Struct, frozen=True, array_like=True, tag="signal"):
     name: str
     id: str
     payload: Any = None
+    branch: str = ""
+
+
+class SignalSetAside(msgspec.Struct, frozen=True, array_like=True, tag="aside"):
+    """A signal did not fit the type that a node waits for. No wait takes it; the inbox keeps it."""
+
+    at_ms: int
+    node: str
+    visit: int
+    name: str
+    id: str
+    reason: str
+    """Why it does not fit. The text quotes nothing of the payload."""
     branch: str = ""
 
 
@@ -304,6 +318,9 @@ class Rerouted(msgspec.Struct, frozen=True, array_like=True, tag="reroute"):
     request: str = ""
     """The id of the retry request, so that it is carried out once."""
     branch: str = ""
+    asks_again: bool = False
+    """Whether the waits for signals of the failed visit ask again, because a retry dropped their
+    answers."""
 
 
 class ProgramEvent(msgspec.Struct, frozen=True, array_like=True, tag="program"):
@@ -330,6 +347,8 @@ class Failed(msgspec.Struct, frozen=True, array_like=True, tag="failed"):
     at_ms: int
     failure: Failure
     node: str | None = None
+    branch: str = ""
+    """The branch of the node that failed; empty if the run has no branches."""
 
 
 class Cancelled(msgspec.Struct, frozen=True, array_like=True, tag="cancelled"):
@@ -382,6 +401,7 @@ Event: TypeAlias = (
     NodeFinished
     | AttemptFailed
     | SignalTaken
+    | SignalSetAside
     | TimerFired
     | ChildStarted
     | CallFinished

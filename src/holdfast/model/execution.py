@@ -20,6 +20,7 @@ from holdfast.model.event import (
     BranchFailed,
     Failure,
     Fork,
+    SignalSetAside,
     SignalTaken,
     TimerFired,
 )
@@ -98,7 +99,7 @@ class Execution(Strand, frozen=True, kw_only=True):
     branches: dict[str, Branch] = {}
     """The branches of all forks that are not joined yet, by path."""
     taken: frozenset[tuple[str, str]] = frozenset()
-    """Name and id of each signal that was taken. A signal is taken once."""
+    """Name and id of each signal that was taken or set aside. A signal is taken once."""
     ending: Ending | None = None
     nodes_run: int = 0
     spent_ms: int = 0
@@ -124,6 +125,10 @@ class Execution(Strand, frozen=True, kw_only=True):
     timed_out: dict[str, int] | msgspec.UnsetType = msgspec.UNSET
     """When a wait for a signal last timed out, by node. A run without such a node has no such field
     in its snapshots."""
+    aside: tuple[SignalSetAside, ...] | msgspec.UnsetType = msgspec.UNSET
+    """See `set_aside`. A run that set no signal aside has no such field in its snapshots."""
+    failed_in: str | msgspec.UnsetType = msgspec.UNSET
+    """The branch in which the run failed, if it has branches."""
 
     @property
     def ending_node(self) -> str:
@@ -135,6 +140,16 @@ class Execution(Strand, frozen=True, kw_only=True):
         times = {} if self.timed_out is msgspec.UNSET else self.timed_out
         found = times.values() if node is None else (times.get(node, -1),)
         return any(at_ms >= moment_ms for at_ms in found)
+
+    @property
+    def set_aside(self) -> tuple[SignalSetAside, ...]:
+        """The signals that did not fit the type of the wait for them, the oldest first."""
+        return () if self.aside is msgspec.UNSET else self.aside
+
+    @property
+    def answered(self) -> frozenset[tuple[str, str]]:
+        """Name and id of each signal that answered a wait."""
+        return self.taken - {(event.name, event.id) for event in self.set_aside}
 
     def strand(self, path: str) -> Strand | None:
         """Return the run itself for an empty path, or a branch; None if it is joined."""

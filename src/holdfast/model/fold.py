@@ -37,6 +37,7 @@ from holdfast.model.event import (
     NodeFinished,
     ProgramEvent,
     Rerouted,
+    SignalSetAside,
     SignalTaken,
     Snapshot,
     TimerFired,
@@ -46,7 +47,15 @@ from holdfast.model.event import (
 from holdfast.model.execution import Branch, Execution, Strand, branch_paths, is_within, outer_path
 from holdfast.model.reducers import reduced
 from holdfast.model.spending import NO_SPENDING, Spending
-from holdfast.model.wait import ChildWait, Wait, answer_key, is_sleep_key
+from holdfast.model.wait import (
+    ChildWait,
+    SignalWait,
+    Wait,
+    answer_key,
+    is_caller_wait,
+    is_group_key,
+    is_sleep_key,
+)
 
 __all__ = ["folded", "is_terminal", "restored", "snapshot"]
 
@@ -113,6 +122,9 @@ def _folded_one(before: Execution, event: Event) -> Execution:
             taken = before.taken | {(event.name, event.id)}
             after = _with_progress(before, taken=taken, **_child_spending(before, event))
             return _after_answer(after, path, event)
+        case SignalSetAside():
+            taken = before.taken | {(event.name, event.id)}
+            return _with_progress(before, taken=taken, aside=(*before.set_aside, event))
         case BudgetDrawn():
             return _with_progress(before, drawn=event.total)
         case ChildGranted():
@@ -146,9 +158,12 @@ def _folded_one(before: Execution, event: Event) -> Execution:
         case Finished():
             return _with_progress(before, ending="finished", failure=None)
         case Failed():
-            failed_node = event.node or msgspec.UNSET
             return _with_progress(
-                before, ending="failed", failure=event.failure, failed_node=failed_node
+                before,
+                ending="failed",
+                failure=event.failure,
+                failed_node=event.node or msgspec.UNSET,
+                failed_in=event.branch or msgspec.UNSET,
             )
         case Cancelled():
             failure = Failure("Cancelled", event.reason)
@@ -347,12 +362,16 @@ def _after_waits(before: Execution, event: WaitsRecorded) -> Execution:
 
 def _after_reroute(before: Execution, event: Rerouted) -> Execution:
     if event.to is None:
+        # Without the name of the branch that failed, any visit may hold the wrong answer.
+        asking = before.failed_in if event.asks_again else None
         branches = {
-            path: msgspec.structs.replace(branch, **_retried_strand(branch))
+            path: msgspec.structs.replace(
+                branch, **_retried_strand(branch, asks_again=asking in (path, msgspec.UNSET))
+            )
             for path, branch in before.branches.items()
         }
-        kept = _retried_strand(before) | _drawn_after_retry(before, event)
-        kept |= {"ending": None, "failed_node": msgspec.UNSET}
+        kept = _retried_strand(before, asks_again=asking is msgspec.UNSET)
+        kept |= _drawn_after_retry(before, event) | _NOT_FAILED
         return _with_progress(before, **kept, branches=branches, retried=event.request)
     strand = _strand(before, event.branch)
     # Its inner branches are dropped.
@@ -366,8 +385,7 @@ def _after_reroute(before: Execution, event: Rerouted) -> Execution:
         **_drawn_after_retry(before, event),
         branches=kept_branches,
         retried=event.request or before.retried,
-        ending=None,
-        failed_node=msgspec.UNSET,
+        **_NOT_FAILED,
     )
     return _with_strand(
         after, event.branch, **_VISIT_DEFAULTS, node=event.to, visit=strand.visit + 1
@@ -384,36 +402,57 @@ def _drawn_after_retry(before: Execution, event: Rerouted) -> dict[str, Any]:
     return {"drawn": before.drawn.at_most(before.spent)}
 
 
-def _retried_strand(strand: Strand) -> dict[str, Any]:
+def _retried_strand(strand: Strand, *, asks_again: bool) -> dict[str, Any]:
     """Return the changed fields of a strand whose visit continues after a retry.
 
-    Answers of waits and voided keys stay. Children that did not finish are forgotten: they ended
-    with the run, and the visit starts new ones.
+    Finished sleeps, ended children and voided keys stay. Children that did not finish are
+    forgotten: they ended with the run, and the visit starts new ones. Waits for callers' signals
+    ``asks_again``, or keep their answers and timeouts.
     """
-    unfinished = {
-        key: answer
+    dropped = {
+        key
         for key, answer in strand.answers.items()
         if isinstance(answer, SignalTaken)
         and is_unfinished_child_signal(answer.name, answer.payload)
     }
+    if asks_again:
+        dropped |= {key for key, answer in strand.answers.items() if _is_by_caller(key, answer)}
     finished = {
         answer.name
         for key, answer in strand.answers.items()
-        if isinstance(answer, SignalTaken) and key not in unfinished
+        if isinstance(answer, SignalTaken) and key not in dropped
     }
+    unwaited = (ChildWait, SignalWait) if asks_again else (ChildWait,)
     return {
         "failed_attempts": 0,
         "retry_at_ms": 0,
         "failure": None,
         "calls": _without_failures(strand.calls),
         "noted": msgspec.UNSET,
-        "answers": {key: a for key, a in strand.answers.items() if key not in unfinished},
+        "answers": {key: a for key, a in strand.answers.items() if key not in dropped},
         "children": {n: id for n, id in strand.children.items() if child_signal(id) in finished},
         # Children do not signal a failed run, so the visit has to ask for their end again.
-        "waits": tuple(wait for wait in strand.waits if not isinstance(wait.kind, ChildWait)),
+        "waits": tuple(
+            wait
+            for wait in strand.waits
+            if not isinstance(wait.kind, unwaited) and not is_group_key(answer_key(wait.key))
+        ),
     }
 
 
+def _is_by_caller(key: str, answer: SignalTaken | TimerFired) -> bool:
+    """Return whether a wait asked callers. A group did, unless the end of a child answered it."""
+    if is_group_key(key):
+        return not isinstance(answer, SignalTaken) or is_caller_wait(f"{answer.name}#1")
+    return is_caller_wait(key)
+
+
+# The fields of a run that is not failed, or no longer.
+_NOT_FAILED: dict[str, Any] = {
+    "ending": None,
+    "failed_node": msgspec.UNSET,
+    "failed_in": msgspec.UNSET,
+}
 # The fields with which each visit starts.
 _VISIT_DEFAULTS: dict[str, Any] = {
     "failed_attempts": 0,

@@ -151,6 +151,25 @@ class Program(ABC):
         """Return for people which waits cannot fit into a run that expires after that time."""
         return ()
 
+    @property
+    def signals(self) -> Mapping[str, Any]:
+        """The types of the payloads of signals, by name; `msgspec.UNSET` for any payload."""
+        return {}
+
+    @property
+    def takes_other_signals(self) -> bool:
+        """Whether runs of the program also take signals that `signals` does not name."""
+        return True
+
+    @property
+    def input_type(self) -> Any:
+        """The type of the input of a run; `msgspec.UNSET` if it is not known."""
+        return msgspec.UNSET
+
+    def draw(self) -> str:
+        """Return a Mermaid flowchart of the program; empty if it has none."""
+        return ""
+
     def check(self) -> Self:
         """Return the program if it can be run. It must not change from then on.
 

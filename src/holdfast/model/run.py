@@ -21,6 +21,8 @@ __all__ = [
     "RunEntry",
     "RunPage",
     "SessionQueueEntry",
+    "SetAsideSignal",
+    "SignalReceipt",
     "Status",
     "TextPiece",
     "WaitPage",
@@ -160,6 +162,31 @@ class SessionQueueEntry(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None
     """Why it is paused: ``queued`` if it waits for the runs before it."""
     created_at: datetime
+
+
+class SetAsideSignal(msgspec.Struct, frozen=True, kw_only=True):
+    """A signal that no wait takes, because its payload does not fit the type of the wait."""
+
+    name: str
+    id: str
+    payload: Any
+    reason: str
+    """Why it does not fit."""
+    node: str
+    """The node that waited for it."""
+    at: datetime
+    """When the run set it aside."""
+
+
+class SignalReceipt(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a signal when it was stored."""
+
+    repeated: bool
+    """Whether the run had the signal already, with the same id."""
+    answers_wait: bool
+    """Whether the run waited for it. If not, the inbox keeps it until a node waits for it."""
+    waits_for: tuple[str, ...] = ()
+    """The names of the signals that the run waited for; empty while a worker runs it."""
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):

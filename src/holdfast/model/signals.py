@@ -37,11 +37,18 @@ class SignalName(msgspec.Struct, frozen=True):
     """The condition that a signal of that name has come."""
 
     name: str
+    type: Any = msgspec.UNSET
+    """The type of its payload; unset if the payload may be anything."""
 
 
-def signal(name: str) -> SignalName:
-    """Return the condition that a signal of that name has come, for `ctx.wait`."""
-    return SignalName(name)
+def signal(name: str, type: Any = msgspec.UNSET) -> SignalName:
+    """Return the condition that a signal of that name has come, for `ctx.wait`.
+
+    With a ``type``, the payload is checked where the signal is sent, and the node gets a value of
+    that type: ``signal("approved", bool)``. It may be what a field of a state may be: a scalar, a
+    ``Literal``, an enum, a dataclass, a TypedDict, a msgspec or pydantic model.
+    """
+    return SignalName(name, type)
 
 
 class Signal(msgspec.Struct, frozen=True):
@@ -129,7 +136,7 @@ def continues_past_expiry(
             for wait in unanswered
         )
         return any(isinstance(answer, TakeSignal | TimeOut) for answer in answers)
-    return bool(in_time or execution.taken)
+    return bool(in_time or execution.answered)
 
 
 def is_open_wait(wait: Wait, execution: Execution) -> bool:

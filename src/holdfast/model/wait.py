@@ -44,6 +44,8 @@ __all__ = [
     "earlier",
     "group_digest",
     "group_key",
+    "is_caller_wait",
+    "is_group_key",
     "is_sleep_key",
     "pause_reason",
     "signal_kind",
@@ -267,6 +269,17 @@ def signal_kind(name: str) -> WaitKind:
     return _reserved_kind(name) if name.startswith(_RESERVED) else SignalWait(name)
 
 
+def is_group_key(key: str) -> bool:
+    """Return whether a key is that of a wait for the first of several conditions."""
+    return key.startswith(_GROUP)
+
+
+def is_caller_wait(key: str) -> bool:
+    """Return whether a wait with this key is for a signal that a caller sends."""
+    name = key.rpartition("#")[0]
+    return name != "" and signal_kind(name).takes_caller_signal
+
+
 def _reserved_kind(name: str) -> WaitKind:
     tag, _, subject = name.removeprefix(_RESERVED).partition(".")
     for kind in WAIT_KINDS:
@@ -294,6 +307,8 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     """What the engine says about it, for people."""
     packed_about: bytes | msgspec.UnsetType = msgspec.UNSET
     """What the node said about it, packed."""
+    payload_schema: str | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="schema")
+    """The digest of the schema of the signal's payload; unset if the wait takes any payload."""
 
     @classmethod
     def of(

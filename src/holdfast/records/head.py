@@ -74,6 +74,8 @@ class RetryRequest(msgspec.Struct, frozen=True):
 
     id: str
     node: str | None = None
+    keep_answers: bool | None = None
+    """True if waits keep the answers that they have; otherwise they ask again."""
 
 
 class RunRef(msgspec.Struct, frozen=True):

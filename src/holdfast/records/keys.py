@@ -16,6 +16,7 @@ the same                            ``T#{number:012}``                        a 
 ``ANSWER#{tenant}#{digest}``        ``ANSWER``                                a shared answer
 ``WORKER#{id}``                     ``WORKER``                                a worker and its lease
 ``QUOTA#{tenant}#{name}``           ``QUOTA``                                 the level of a quota
+``GRAPH#{name}``                    ``{version:08}``                          facts about a graph
 ``SETTINGS``                        ``SETTINGS``                              settings of the store
 ``REAPING``                         ``REAPING``                               repeated sweeps
 =================================== ========================================= ======================
@@ -53,6 +54,7 @@ __all__ = [
     "child_key",
     "children_range",
     "grant_key",
+    "graph_key",
     "inbox_key",
     "inbox_range",
     "is_inbox",
@@ -278,6 +280,11 @@ def answer_key(tenant: str, digest: bytes) -> Key:
 def quota_key(tenant: str, name: str) -> Key:
     """Return the key of a quota's item; the tenant is empty if all tenants share it."""
     return Key(f"QUOTA#{tenant}#{name}", "QUOTA")
+
+
+def graph_key(name: str, version: int) -> Key:
+    """Return the key of the item of a graph's version."""
+    return Key(f"GRAPH#{name}", f"{version:08d}")
 
 
 def _is_digits(text: str) -> bool:

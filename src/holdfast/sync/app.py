@@ -257,11 +257,15 @@ class Holdfast:
         cursor: str | None = None,
         everything: bool = False,
         dry_run: bool = False,
+        keep_answers: bool = False,
     ) -> Generator[BulkProgress, None, None]:
         """Retry the failed and quarantined runs that meet a filter; see `cancel_all`.
 
+        ``keep_answers`` is that of `RunHandle.retry`.
+
         Raises:
             InvalidQuery: no filter, a status that cannot be retried, or a wrong limit or cursor.
+            InvalidRequest: ``keep_answers`` is not a bool.
             StoreUnavailable: the store did not answer; continue from the last cursor.
         """
         return self._portal.iterate(
@@ -272,6 +276,7 @@ class Holdfast:
             cursor=cursor,
             everything=everything,
             dry_run=dry_run,
+            keep_answers=keep_answers,
         )
 
     def sweep_blobs(

@@ -12,7 +12,16 @@ from msgspec import UNSET
 from holdfast.handle import RunHandle as AsyncRunHandle
 from holdfast.model.budget import Budget, BudgetLimits
 from holdfast.model.durations import Duration
-from holdfast.model.run import HistoryEntry, HistoryPage, Run, RunEntry, TextPiece, WaitPage
+from holdfast.model.run import (
+    HistoryEntry,
+    HistoryPage,
+    Run,
+    RunEntry,
+    SetAsideSignal,
+    SignalReceipt,
+    TextPiece,
+    WaitPage,
+)
 from holdfast.model.spending import Spending
 from holdfast.portal import Portal
 
@@ -124,6 +133,17 @@ class RunHandle:
         """
         return self._portal.call(self._handle.history, limit=limit, cursor=cursor)
 
+    def set_aside(self) -> list[SetAsideSignal]:
+        """Return the signals that the run has set aside, the oldest first.
+
+        A signal that was sent before its type was known may not fit the wait that would take it. No
+        wait takes it then, and the run keeps waiting.
+
+        Raises:
+            RunNotFound: there is no such run, or its journal is deleted.
+        """
+        return self._portal.call(self._handle.set_aside)
+
     def events(
         self, *, after: str | None = None, follow: bool = True
     ) -> Generator[HistoryEntry, None, None]:
@@ -155,11 +175,13 @@ class RunHandle:
         """
         return self._portal.iterate(self._handle.tokens, after=after, follow=follow)
 
-    def signal(self, name: str, payload: Any = None, *, signal_id: str | None = None) -> None:
+    def signal(
+        self, name: str, payload: Any = None, *, signal_id: str | None = None
+    ) -> SignalReceipt:
         """Send the run a signal. After the return it is stored, and the run takes it exactly once.
 
-        The run need not wait for it yet. If you do not know whether a signal arrived, send it again
-        with the same ``signal_id``.
+        The run need not wait for it yet; the receipt says whether it does. If you do not know
+        whether a signal arrived, send it again with the same ``signal_id``.
 
         Raises:
             RunNotFound: there is no such run.
@@ -169,9 +191,12 @@ class RunHandle:
             AlreadyExists: the run has a signal of this id with another payload.
             PayloadTooLarge: the payload has more bytes than ``signal_bytes_max``.
             InvalidInput: the payload cannot be stored.
+            SignalMisfit: the payload does not fit the type of the signal; or the run has set this
+                signal aside for that.
+            UnknownSignal: the graph declares its signals, and this is none of them.
             InboxFull: the run's inbox is full: send the signal again later.
         """
-        self._portal.call(self._handle.signal, name, payload, signal_id=signal_id)
+        return self._portal.call(self._handle.signal, name, payload, signal_id=signal_id)
 
     def cancel(self, reason: str = "") -> None:
         """End the run. A node that runs in another process ends at its next write.
@@ -184,17 +209,21 @@ class RunHandle:
         """
         self._portal.call(self._handle.cancel, reason)
 
-    def retry(self, *, from_node: str | None = None) -> None:
+    def retry(self, *, from_node: str | None = None, keep_answers: bool = False) -> None:
         """Let a failed or quarantined run go on, at ``from_node`` or at the node where it stopped.
 
-        The state stays as it was; the node has all its attempts again.
+        The state stays as it was; the node has all its attempts again. Its waits for signals ask
+        again; with ``keep_answers`` they return the same answers as before. Recorded calls, ended
+        children and finished sleeps count in both cases.
 
         Raises:
             RunNotFound: there is no such run.
             NotRetryable: the run is neither failed nor quarantined.
             RunEnded: the run has expired since it failed: `extend` it first.
+            InvalidRequest: both ``from_node`` and ``keep_answers`` are given; a node that starts
+                from its beginning has no answers.
         """
-        self._portal.call(self._handle.retry, from_node=from_node)
+        self._portal.call(self._handle.retry, from_node=from_node, keep_answers=keep_answers)
 
     def extend(self, expires: Duration) -> None:
         """Let the run expire that long from now. Its retention stays as it is.

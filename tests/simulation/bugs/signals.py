@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.engine.execution import claimed_run, driver
+from holdfast.engine.execution import claimed_run, driver, visit_waits
 from holdfast.engine.journal import reader
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs import signalling
@@ -42,6 +42,31 @@ def stamps_without_an_order_within_a_millisecond(patch: pytest.MonkeyPatch) -> N
         return signal_item(head, token=token[:14] + anything, **values)
 
     patch.setattr(signalling, "signal_write", shuffled)
+
+
+@bug()
+def drop_a_signal_that_does_not_fit(patch: pytest.MonkeyPatch) -> None:
+    async def silent(visit: Any, signal: Signal, reason: str) -> None: ...
+
+    patch.setattr(visit_waits, "set_aside", silent)
+
+
+@bug()
+def set_a_signal_aside_twice(patch: pytest.MonkeyPatch) -> None:
+    once = visit_waits.set_aside
+
+    async def twice(visit: Any, signal: Signal, reason: str) -> None:
+        await once(visit, signal, reason)
+        await once(visit, signal, reason)
+
+    patch.setattr(visit_waits, "set_aside", twice)
+
+
+@bug()
+def take_a_signal_that_does_not_fit(patch: pytest.MonkeyPatch) -> None:
+    async def blind(*_: Any) -> None: ...
+
+    patch.setattr(visit_waits, "find_payload_misfit", blind)
 
 
 @bug()

@@ -58,6 +58,7 @@ class RunLauncher:
                 another user.
             SessionBusy: another run of its session is open, and the request says not to wait.
         """
+        self._kernel.known_graphs.get(graph.name, graph.version).learn_program(graph)
         # Without this wait, a second caller would get no slot, and would write the run.
         while undecided := self._undecided.get(request.run):
             await undecided.wait()

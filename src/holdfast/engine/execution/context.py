@@ -25,6 +25,7 @@ from holdfast.engine.effects.invocations import (
 )
 from holdfast.engine.execution.conditions import ChildCondition, packed_about
 from holdfast.engine.execution.group_waits import wait_for_first
+from holdfast.engine.execution.typed_signals import awaited_type, typed_payload
 from holdfast.engine.execution.visit import Visit
 from holdfast.engine.execution.visit_calls import VisitCalls
 from holdfast.engine.execution.visit_children import VisitChildren
@@ -273,9 +274,12 @@ class Context:
     ) -> Any:
         """Return the payload of the next signal of that name; pause the run until it arrives.
 
-        ``about`` is any JSON value of at most 1 KB. The run's row, lists and history show it.
+        ``about`` is any JSON value of at most 1 KB. The run's row, lists and history show it. If
+        the signal has a type, here or in the graph's ``signals``, the payload is converted to it. A
+        signal that does not fit is set aside, and the wait goes on.
 
         Raises:
+            UnknownSignal: the graph declares its signals, and this is none of them.
             WaitTimedOut: no signal arrived within ``max_wait``, or before the run expired.
             NotPausable: the node was declared with ``pausable="no"``.
         """
@@ -284,16 +288,17 @@ class Context:
                 f'condition must be signal("name"), got {condition!r:.80}', field="condition"
             )
         visit, name = self._visit, validated_name(condition.name, "a signal's name")
+        awaited = awaited_type(visit.external.program, condition)
         kind, described = SignalWait(name), packed_about(about)
         key = kind.key(self._waits.next_number(kind))
         limit = None if max_wait is None else milliseconds_of(max_wait, "max_wait")
         answer = visit.strand.answers.get(key)
         if answer is None:
             wait = await self._waits.begin(kind, limit, key=key, packed_about=described)
-            answer = await self._waits.resolve(wait)
+            answer = await self._waits.resolve(wait, types={name: awaited})
         if isinstance(answer, TimerFired):
             raise WaitTimedOut(f"no signal {name!r} came in time")
-        return answer.payload
+        return answer.payload if awaited is None else typed_payload(answer, awaited)
 
     @tracked
     async def wait_any(

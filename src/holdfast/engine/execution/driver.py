@@ -12,6 +12,8 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 
+import msgspec
+
 from holdfast.display import get_logger
 from holdfast.engine.execution.branches import run_branches
 from holdfast.engine.execution.claimed_run import ClaimedRun
@@ -31,13 +33,14 @@ from holdfast.model.event import (
     Event,
     Failure,
     Fenced,
+    Rerouted,
 )
 from holdfast.model.execution import Execution, nodes_summary
 from holdfast.model.failure import failure_of
 from holdfast.model.program import Effect, Program
 from holdfast.model.signals import continues_past_expiry
 from holdfast.model.wait import BackoffWait, Wait
-from holdfast.records.head import ENDED
+from holdfast.records.head import ENDED, RetryRequest
 
 __all__ = ["Driver"]
 
@@ -189,7 +192,7 @@ class Driver:
             claimed.row.mark_fenced()
             self._log_loss()
         if retry is not None and opens:
-            await self._write_retry(retry.node, retry.id)
+            await self._write_retry(retry)
         if claimed.execution.ending is not None:
             return
         if claimed.head.cancel is not None:
@@ -207,13 +210,25 @@ class Driver:
             return
         await self._exit.wait_in_session_queue()
 
-    async def _write_retry(self, node: str | None, request: str) -> None:
-        claimed = self.claimed
-        events = self._program.retried(claimed.execution, node, request, claimed.now_ms())
-        report = failure_report(claimed, self._program, branch="", events=events)
-        await claimed.journal.write(events)
+    async def _write_retry(self, retry: RetryRequest) -> None:
+        events = self._retry_events(retry)
+        report = failure_report(self.claimed, self._program, branch="", events=events)
+        await self.claimed.journal.write(events)
         if report is not None:  # it cannot continue there
             report.log()
+
+    def _retry_events(self, retry: RetryRequest) -> tuple[Event, ...]:
+        """Return the program's events for a retry; waits ask again unless the request says no."""
+        claimed = self.claimed
+        events = self._program.retried(claimed.execution, retry.node, retry.id, claimed.now_ms())
+        if retry.keep_answers:
+            return events
+        return tuple(
+            msgspec.structs.replace(event, asks_again=True)
+            if isinstance(event, Rerouted)
+            else event
+            for event in events
+        )
 
     def _log_loss(self) -> None:
         """Log at which node the last owner was lost; the quarantine is logged when it comes."""

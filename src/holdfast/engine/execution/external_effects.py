@@ -31,7 +31,7 @@ class ExternalEffects:
 
     def __init__(self, claimed: ClaimedRun, program: Program) -> None:
         self._claimed = claimed
-        self._program = program
+        self.program = program
         self.budget_guard = BudgetGuard(claimed, claimed.owner.resources.accounts)
 
     @property
@@ -42,7 +42,7 @@ class ExternalEffects:
     @property
     def needs(self) -> Needs:
         """What the program of the run declares to use."""
-        return self._program.needs
+        return self.program.needs
 
     @property
     def threads(self) -> NodeThreads:

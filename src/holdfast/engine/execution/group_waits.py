@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.engine.execution.conditions import (
@@ -10,14 +10,17 @@ from holdfast.engine.execution.conditions import (
     packed_about,
     validated_conditions,
 )
+from holdfast.engine.execution.typed_signals import awaited_type, typed_payload
 from holdfast.engine.execution.visit import Visit
 from holdfast.engine.execution.visit_children import VisitChildren
 from holdfast.engine.execution.visit_waits import GroupRequest, VisitWaits
 from holdfast.engine.journal.endings import result_of
 from holdfast.errors import WaitTimedOut
+from holdfast.graph.signal_types import SignalType
 from holdfast.model.conditions import Timer, WaitAnswer
 from holdfast.model.durations import Duration, milliseconds_of
 from holdfast.model.event import SignalTaken, TimerFired
+from holdfast.model.signals import SignalName
 from holdfast.model.wait import ChildWait, WaitKind
 
 __all__ = ["wait_for_first"]
@@ -41,10 +44,12 @@ async def wait_for_first(
         timer_ms=next(iter(timers), None),
         packed_about=packed_about(about),
     )
+    signals = [one for one in conditions if isinstance(one, SignalName)]
+    types = {one.name: awaited_type(visit.external.program, one) for one in signals}
     group = waits.next_group(kinds)
     answer = visit.strand.answers.get(group)
     if answer is None:
-        answer = await _find_answer(waits, children, group, request)
+        answer = await _find_answer(waits, children, group, request, types)
     if answer.wait == group:
         raise WaitTimedOut(f"none of the {len(kinds)} conditions came in time")
     index = _winner(answer, kinds)
@@ -53,12 +58,17 @@ async def wait_for_first(
         outcome = await children.outcome(condition.id, answer)
         payload = result_of(condition.id, outcome, condition.graph)
     elif isinstance(answer, SignalTaken):
-        payload = answer.payload
+        awaited = types[answer.name]
+        payload = answer.payload if awaited is None else typed_payload(answer, awaited)
     return WaitAnswer(condition, index, payload)
 
 
 async def _find_answer(
-    waits: VisitWaits, children: VisitChildren, group: str, request: GroupRequest
+    waits: VisitWaits,
+    children: VisitChildren,
+    group: str,
+    request: GroupRequest,
+    types: Mapping[str, SignalType | None],
 ) -> SignalTaken | TimerFired:
     """Return the answer to a group of waits; pause the run until there is one."""
     ids = [kind.subject for kind in request.kinds if isinstance(kind, ChildWait)]
@@ -72,7 +82,7 @@ async def _find_answer(
         for kind, wait in zip(request.kinds, begun, strict=True):
             if isinstance(kind, ChildWait):
                 await children.poll(kind.subject, wait)
-        return await waits.resolve(*begun)
+        return await waits.resolve(*begun, types=types)
 
 
 def _winner(answer: SignalTaken | TimerFired, kinds: Sequence[WaitKind]) -> int:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
+from holdfast.engine.execution.typed_signals import find_payload_misfit, set_aside, with_schema
 from holdfast.engine.execution.visit import Visit
 from holdfast.errors import NotPausable, WaitBeyondExpiry
+from holdfast.graph.signal_types import SignalType
 from holdfast.model.event import SignalTaken, TimerFired, WaitDescribed
 from holdfast.model.signals import Pending, Signal, TakeSignal, TimeOut, WaitStale, resolved_group
 from holdfast.model.wait import (
@@ -26,6 +28,8 @@ from holdfast.model.wait import (
 from holdfast.records.head import Head
 
 __all__ = ["GroupRequest", "VisitWaits"]
+
+_NO_TYPES: Mapping[str, SignalType | None] = {}
 
 
 class GroupRequest(msgspec.Struct, frozen=True):
@@ -179,12 +183,26 @@ class VisitWaits:
         with self._visit.remember_loss():
             return await self._visit.claimed.close_if_expired()
 
-    async def resolve(self, *waits: Wait) -> SignalTaken | TimerFired:
+    async def resolve(
+        self, *waits: Wait, types: Mapping[str, SignalType | None] = _NO_TYPES
+    ) -> SignalTaken | TimerFired:
         """Return the answer to a wait; to several, which are a group, their one answer.
+
+        ``types`` has the awaited types by name of the signal. A signal that does not fit its type
+        is set aside.
 
         Raises:
             Paused: there is no answer yet.
         """
+        answer: SignalTaken | TimerFired | None = None
+        while answer is None:
+            answer = await self._resolve_once(waits, types)
+        return answer
+
+    async def _resolve_once(
+        self, waits: tuple[Wait, ...], types: Mapping[str, SignalType | None]
+    ) -> SignalTaken | TimerFired | None:
+        """Return the answer to a wait; None if a signal was set aside."""
         visit, inbox = self._visit, self._visit.claimed.inbox
         timed = any(wait.signal is not None and wait.deadline_ms is not None for wait in waits)
         if timed and visit.now_ms() >= visit.claimed.head.expires_ms:
@@ -195,6 +213,10 @@ class VisitWaits:
         match resolved_group(waits, inbox.untaken(), (), visit.now_ms(), expires_ms=expires_ms):
             case TakeSignal(signal):
                 payload = await self._load_payload(signal)
+                misfit = await find_payload_misfit(visit, signal, payload, types.get(signal.name))
+                if misfit is not None:
+                    await set_aside(visit, signal, misfit)
+                    return None
                 taken = SignalTaken(
                     visit.now_ms(),
                     visit.node,
@@ -216,7 +238,10 @@ class VisitWaits:
             case WaitStale():
                 visit.pause_as_stale()
             case Pending():
-                await visit.pause_on(*waits)
+                typed = [
+                    await with_schema(visit, wait, types.get(wait.signal or "")) for wait in waits
+                ]
+                await visit.pause_on(*typed)
 
     def _described(self, waits: Sequence[Wait]) -> list[WaitDescribed]:
         """Return what the history shows of waits that the node said something about."""

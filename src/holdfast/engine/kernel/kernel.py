@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from holdfast.clock import Clock, Ids
 from holdfast.engine.kernel.compaction import SNAPSHOT_FLOOR_BYTES
 from holdfast.engine.kernel.deliveries import DeliveryLimiter
+from holdfast.engine.kernel.known_graphs import KnownGraphs
 from holdfast.engine.kernel.news import ChangeNotifier
 from holdfast.engine.kernel.offload import ThreadOffload
 from holdfast.engine.kernel.spool import Spools
@@ -100,6 +101,8 @@ class Kernel:
         self.settings_table = store.records("settings")
         self.session_queues = store.records("lane")
         self.accounts = store.records("account")
+        self.graph_items = store.records("graph")
+        self.known_graphs = KnownGraphs()
         self._user_key = user_key
         self._settings: Settings | None = None
         self._settings_checked_at = 0.0

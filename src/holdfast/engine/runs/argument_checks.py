@@ -29,6 +29,7 @@ __all__ = [
     "validated_bulk_limit",
     "validated_durability",
     "validated_filter",
+    "validated_keep_answers",
     "validated_limit",
     "validated_limits",
     "validated_node",
@@ -120,6 +121,25 @@ def validated_node(node: object) -> str:
             limit=_NODE_CHARS_MAX,
         )
     return named
+
+
+def validated_keep_answers(keep_answers: object, *, from_node: str | None) -> bool:
+    """Return whether a retry keeps the answers of the failed visit.
+
+    Raises:
+        InvalidRequest: it is not a bool, or the retry starts a node from its beginning.
+    """
+    if type(keep_answers) is not bool:
+        raise InvalidRequest(
+            f"keep_answers must be True or False, got {keep_answers!r:.80}", field="keep_answers"
+        )
+    if keep_answers and from_node is not None:
+        raise InvalidRequest(
+            "keep_answers must not be given with from_node: a node that starts from its beginning "
+            "has no answers",
+            field="keep_answers",
+        )
+    return keep_answers
 
 
 def validated_on_busy(on_busy: OnBusy | None, session: str | None) -> OnBusy:

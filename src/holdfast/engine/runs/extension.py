@@ -120,7 +120,7 @@ async def extend_run(kernel: Kernel, run: RunKey, *, expires_ms: int) -> Head:
 
 async def _write_expiry(kernel: Kernel, head: Head, expires_ms: int, loaded: LoadedRun) -> Head:
     """Extend the ttl of the signals, then the expiry of the run; return its row."""
-    taken = loaded.execution.taken
+    taken = loaded.execution.answered
     wakes = await extend_signals(kernel, head, taken)
     while head.expires_ms < expires_ms:
         _check_extendable(kernel, head)

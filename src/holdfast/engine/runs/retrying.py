@@ -22,8 +22,12 @@ from holdfast.records.keys import RunKey
 __all__ = ["retry_run"]
 
 
-async def retry_run(kernel: Kernel, run: RunKey, *, from_node: str | None) -> IndexKey:
+async def retry_run(
+    kernel: Kernel, run: RunKey, *, from_node: str | None, keep_answers: bool
+) -> IndexKey:
     """Retry a run that has failed or is quarantined; return its key in the due index.
+
+    The waits for signals of the failed visit ask again, unless they ``keep_answers``.
 
     Raises:
         RunNotFound: there is no such run.
@@ -32,7 +36,7 @@ async def retry_run(kernel: Kernel, run: RunKey, *, from_node: str | None) -> In
     """
     head = await read_row(kernel, run)
     _check_retryable(kernel, head)
-    request = RetryRequest(kernel.ids.new(), from_node)
+    request = RetryRequest(kernel.ids.new(), from_node, keep_answers or None)
     while True:
         write = run_writes.retry_write(
             head, request, now_ms=kernel.clock.now_ms(), token=kernel.ids.new()

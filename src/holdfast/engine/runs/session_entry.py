@@ -7,11 +7,16 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from holdfast.engine.journal.in_memory import RunExists
-from holdfast.engine.journal.payloads import delete_orphaned_blob, spill_if_large
+from holdfast.engine.journal.payloads import (
+    delete_orphaned_blob,
+    spill_if_large,
+    unpack_payload,
+)
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs.local_workers import LocalWorkers
 from holdfast.engine.runs.session_queue import QueueView, prune_queue
 from holdfast.engine.runs.session_turns import recheck_queue
+from holdfast.engine.runs.signal_checks import find_misfit
 from holdfast.errors import (
     InvalidInput,
     InvalidResult,
@@ -21,7 +26,7 @@ from holdfast.errors import (
 from holdfast.model.run import OnBusy
 from holdfast.model.signals import Signal
 from holdfast.records import run_writes
-from holdfast.records.codec import plain_bytes
+from holdfast.records.codec import plain_bytes, unpack_value
 from holdfast.records.head import Head, InboxSize, head_of, is_past_ttl
 from holdfast.records.journal import signal_write
 from holdfast.records.keys import RunKey, SessionQueueKey
@@ -129,7 +134,15 @@ def _queued_head(head: Head, view: QueueView, on_busy: OnBusy, now_ms: int) -> H
 async def _promote(
     kernel: Kernel, workers: LocalWorkers, head: Head, first: Head, answer: Signal
 ) -> Head | None:
-    """Answer the wait of the run at the front; return a pointer to it, or None if too late."""
+    """Answer the wait of the run at the front; return a pointer to it, or None if too late.
+
+    Raises:
+        SignalMisfit: the input does not fit the type that the run waits for.
+    """
+    payload = await unpack_payload(kernel, answer.body, unpack_value)
+    misfit = await find_misfit(kernel, first, answer.name, payload)
+    if misfit is not None:
+        raise misfit
     try:
         content = await spill_if_large(kernel, first, answer.body, f"signal-{kernel.ids.new()}")
     except InvalidResult as error:

@@ -21,6 +21,7 @@ from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs.inbox import extend_signal
 from holdfast.engine.runs.local_workers import LocalWorkers
 from holdfast.engine.runs.rows import check_not_freed, is_freed, read_row
+from holdfast.engine.runs.signal_checks import find_misfit, may_set_aside
 from holdfast.engine.runs.waking import notify_owner, wake_run
 from holdfast.errors import (
     AlreadyExists,
@@ -34,13 +35,19 @@ from holdfast.errors import (
     RunClosing,
     RunEnded,
     RunNotFound,
+    SignalMisfit,
+    UnknownSignal,
 )
 from holdfast.graph.mismatch import Mismatch, TooLarge
+from holdfast.model.execution import Execution
 from holdfast.model.payload_limits import PayloadLimits
+from holdfast.model.run import SignalReceipt
 from holdfast.model.signals import is_caller_signal
+from holdfast.model.wait import SignalWait
 from holdfast.records.codec import canonical_hash, unpack_value
 from holdfast.records.head import (
     OPEN,
+    ROW_WAITS_MAX,
     Head,
     InboxSize,
 )
@@ -67,7 +74,7 @@ async def send_signal(
     payload: Any,
     ends_child: bool = False,
     bytes_max: int | None = None,
-) -> None:
+) -> SignalReceipt:
     """Write a signal to a run's inbox, and wake the run if it waits.
 
     The inbox is written before the row, so the run finds the signal, or the sender finds the run
@@ -87,6 +94,8 @@ async def send_signal(
         AlreadyExists: there is a signal with this id and another payload.
         PayloadTooLarge: the payload has more bytes than the limit allows.
         InvalidInput: the payload cannot be stored.
+        SignalMisfit: the payload does not fit the type that the run waits for.
+        UnknownSignal: the graph declares its signals, and this is none of them.
         InboxFull: the inbox has no room for it.
         RunClosing: the run has expired and processes its inbox, perhaps with this signal.
         OutcomeUnknown: the outcome of the write is unknown.
@@ -96,18 +105,18 @@ async def send_signal(
     if not is_caller_signal(name):
         return await _send_to_run(kernel, workers, run, signal)
     async with kernel.delivery_limiter.acquire(run):
-        await _send_to_run(kernel, workers, run, signal)
+        return await _send_to_run(kernel, workers, run, signal)
 
 
 async def _send_to_run(
     kernel: Kernel, workers: LocalWorkers, run: RunKey, signal: _OutgoingSignal
-) -> None:
+) -> SignalReceipt:
     cached = workers.take_cached_head(run)
     if cached is not None:
         # The cached row may be stale: read the current one before giving up.
-        with suppress(RunNotFound, RunEnded, InboxFull):
+        with suppress(RunNotFound, RunEnded, InboxFull, SignalMisfit, UnknownSignal):
             return await _deliver(kernel, workers, cached, signal)
-    await _deliver(kernel, workers, await read_row(kernel, run), signal)
+    return await _deliver(kernel, workers, await read_row(kernel, run), signal)
 
 
 class _OutgoingSignal(msgspec.Struct, frozen=True):
@@ -127,6 +136,8 @@ class _StoredSignal(msgspec.Struct, frozen=True):
     spilled: bool
     put: Put | None = None
     """The write of this sender, even if an earlier sender had written the signal."""
+    repeated: bool = True
+    """Whether it was there before this sender wrote it."""
     inbox_added: InboxSize = InboxSize()
     """What the row must count for it. A repeated signal counts nothing: its first sender counted
     it, or died before, and then the run counts it when it pauses."""
@@ -134,9 +145,9 @@ class _StoredSignal(msgspec.Struct, frozen=True):
 
 async def _deliver(
     kernel: Kernel, workers: LocalWorkers, head: Head, signal: _OutgoingSignal
-) -> None:
+) -> SignalReceipt:
     if head.status not in OPEN and await _was_delivered(kernel, head, signal):
-        return
+        return _receipt(head, signal, repeated=True)
     _check_open(head)
     if kernel.clock.now_ms() >= head.expires_ms and not signal.ends_child:
         stored = await _find_accepted(kernel, head, signal)
@@ -149,6 +160,18 @@ async def _deliver(
         raise RunEnded(f"run {head.key.id!r} has expired", status="expired")
     async with _withdraw_if_ended(kernel, stored.put):
         await _notify_run(kernel, workers, head, signal, stored)
+    return _receipt(head, signal, repeated=stored.repeated)
+
+
+def _receipt(head: Head, signal: _OutgoingSignal, *, repeated: bool) -> SignalReceipt:
+    waits = head.waits if head.is_paused else ()
+    names = [wait.signal for wait in waits if isinstance(wait.kind, SignalWait) and wait.signal]
+    return SignalReceipt(
+        repeated=repeated,
+        # With this many waits, the row may not show all of them.
+        answers_wait=signal.name in names or len(waits) >= ROW_WAITS_MAX,
+        waits_for=tuple(dict.fromkeys(names)),
+    )
 
 
 async def _put_in_inbox(
@@ -158,14 +181,15 @@ async def _put_in_inbox(
 
     Raises:
         InboxFull: it is not there, and the inbox has no room for it.
+        SignalMisfit, UnknownSignal: it is not there, and the run does not take it.
     """
     packed = await _pack_payload(kernel, signal)
     from_caller = is_caller_signal(signal.name)
-    full = _inbox_overflow(kernel.limits, head, packed) if from_caller else None
-    if full is not None:
+    refusal = await _find_refusal(kernel, head, signal, packed) if from_caller else None
+    if refusal is not None:
         item = await kernel.inboxes.get(_signal_key(head, signal))
         if item is None:
-            raise full
+            raise refusal
         return _StoredSignal(
             await _check_same_signal(kernel, head, item, signal), content_of(item).blob is not None
         )
@@ -192,8 +216,20 @@ async def _put_in_inbox(
         # The stored end of a child may be larger than the one that was sent now.
         return _StoredSignal(ttl, spilled or "blob" in (failed.item or {}), put)
     return _StoredSignal(
-        head.ttl, spilled, put, InboxSize(1, packed.plain_bytes) if from_caller else InboxSize()
+        head.ttl,
+        spilled,
+        put,
+        repeated=False,
+        inbox_added=InboxSize(1, packed.plain_bytes) if from_caller else InboxSize(),
     )
+
+
+async def _find_refusal(
+    kernel: Kernel, head: Head, signal: _OutgoingSignal, packed: PackedValue
+) -> InboxFull | SignalMisfit | UnknownSignal | None:
+    """Return the error if a run does not accept a signal that is not in its inbox yet."""
+    misfit = await find_misfit(kernel, head, signal.name, packed.value)
+    return misfit or _inbox_overflow(kernel.limits, head, packed)
 
 
 async def _find_accepted(
@@ -268,21 +304,49 @@ async def _was_delivered(kernel: Kernel, head: Head, signal: _OutgoingSignal) ->
         return False
     try:
         await _check_same_signal(kernel, head, item, signal)
+    except SignalMisfit:
+        raise
     except InvalidInput:  # a payload that cannot be stored was not sent before
         return False
     return True
 
 
 async def _was_taken(kernel: Kernel, head: Head, name: str, id: str) -> bool:
+    execution = await _load_execution(kernel, head)
+    return execution is not None and (name, id) in execution.taken
+
+
+async def _load_execution(kernel: Kernel, head: Head) -> Execution | None:
+    """Return the execution of a run; None if the run is freed."""
     if is_freed(head):
-        return False
+        return None
     try:
         async with kernel.delivery_limiter.journal_reads:
-            return (name, id) in (await load_journal(kernel, head)).execution.taken
+            return (await load_journal(kernel, head)).execution
     except JournalDamaged:
         if is_freed(await read_row(kernel, head.key)):
-            return False  # it was freed while it was read
+            return None  # it was freed while it was read
         raise
+
+
+async def _check_not_set_aside(kernel: Kernel, head: Head, signal: _OutgoingSignal) -> None:
+    """Check that the run did not set a stored signal aside.
+
+    Only a run that waits for a typed signal sets one aside. Others are not read for this.
+
+    Raises:
+        SignalMisfit: the run set it aside.
+    """
+    if not is_caller_signal(signal.name) or not await may_set_aside(kernel, head, signal.name):
+        return
+    execution = await _load_execution(kernel, head)
+    for event in () if execution is None else execution.set_aside:
+        if (event.name, event.id) == (signal.name, signal.id):
+            raise SignalMisfit(
+                f"run {head.key.id!r} has set the signal {signal.name!r} with the id {signal.id!r} "
+                f"aside: {event.reason}; send another signal with another id",
+                field="payload",
+            )
 
 
 def _signal_key(head: Head, signal: _OutgoingSignal) -> Key:
@@ -357,6 +421,7 @@ async def _check_same_signal(
 
     Raises:
         AlreadyExists: it has another payload.
+        SignalMisfit: the run has set it aside.
         RunEnded: the run has expired, and was freed meanwhile.
     """
     if signal.ends_child:
@@ -374,4 +439,5 @@ async def _check_same_signal(
         raise AlreadyExists(
             f"there is a signal {signal.name!r} with the id {signal.id!r} and another payload"
         ) from None
+    await _check_not_set_aside(kernel, head, signal)
     return ttl_of_signal(item)

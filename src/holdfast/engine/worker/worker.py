@@ -18,6 +18,7 @@ from holdfast.clock import SystemClock
 from holdfast.display import get_logger
 from holdfast.engine.effects.resources import Resources
 from holdfast.engine.kernel.kernel import Kernel
+from holdfast.engine.runs.graph_items import publish_program
 from holdfast.engine.runs.local_workers import LocalWorkers
 from holdfast.engine.worker.claims import Claims
 from holdfast.engine.worker.drivers import Drivers
@@ -73,6 +74,7 @@ class Worker:
         for program in programs:
             resources.check_needs(program)
         self._kernel = kernel
+        self._programs = programs
         self._options = options
         self._slots = Slots(options.concurrency)
         self._owner = RunOwner(
@@ -179,6 +181,7 @@ class Worker:
             asyncio.create_task(
                 self._repeat("reap dead workers", self._reap), name="holdfast reap"
             ),
+            asyncio.create_task(self._publish_graphs(), name="holdfast publish"),
         ]
 
     async def stop(self, *, drain_seconds: float | None = None) -> None:
@@ -304,6 +307,12 @@ class Worker:
             except Exception:
                 _log.exception("worker %s failed to %s, and tries again", owner.id, what)
                 await self._kernel.clock.sleep(_BACKOFF_SECONDS)
+
+    async def _publish_graphs(self) -> None:
+        """Store once what processes without the graphs should know of them."""
+        with contextlib.suppress(StoreClosed):  # the loops report it
+            for program in self._programs.all():
+                await publish_program(self._kernel, program)
 
     async def _reap(self) -> None:
         await self._reaper.reap(self.id)

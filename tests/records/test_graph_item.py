@@ -1,0 +1,68 @@
+"""The item of a graph: what workers of one version write into it together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.errors import JournalDamaged
+from holdfast.records.graph_item import (
+    GraphFacts,
+    graph_facts_of,
+    graph_facts_write,
+    merged_facts,
+)
+from holdfast.records.keys import graph_key
+
+KEY = graph_key("warranty", 3)
+
+
+def facts(**schemas: dict[str, Any]) -> GraphFacts:
+    return GraphFacts(declared=tuple(sorted(schemas)), schemas=schemas)
+
+
+def test_facts_come_back_as_they_were_written() -> None:
+    made = GraphFacts(
+        declared=("go",),
+        schemas={"go": {"d1": {"type": "boolean"}}},
+        input_schema={"type": "object"},
+        drawing="flowchart TD",
+    )
+    write = graph_facts_write(KEY, made, token="t")
+    item = {"PK": KEY.pk, "SK": KEY.sk, **write.set}
+    assert (KEY.pk, KEY.sk) == ("GRAPH#warranty", "00000003")
+    found = graph_facts_of(item)
+    assert found.revision == 1
+    assert merged_facts(found, made) == found  # so nothing is written again
+    assert graph_facts_write(KEY, found, token="t").set["revision"] == 2
+
+
+def test_schemas_accumulate_and_names_are_those_of_the_last_worker() -> None:
+    one, two = facts(go={"d1": {}}, stop={}), facts(go={"d2": {}})
+    merged = merged_facts(one, two)
+    assert merged.declared == ("go",)
+    assert merged.schemas["go"] == {"d1": {}, "d2": {}}
+    for number in range(20):
+        merged = merged_facts(merged, facts(go={f"e{number}": {}}))
+    assert list(merged.schemas["go"]) == ["e16", "e17", "e18", "e19"]
+
+
+def test_what_is_too_large_is_left_out() -> None:
+    noise = {f"{number}": f"{number * 7919 % 104729}" for number in range(30_000)}
+    large = GraphFacts(
+        schemas={"go": {"d": {"type": "boolean"}}, "large": {"d": noise}},
+        input_schema=noise,
+        drawing="x" * 40_000,
+    )
+    kept = merged_facts(GraphFacts(), large)
+    assert kept == GraphFacts(schemas={"go": {"d": {"type": "boolean"}}})
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [{}, {"revision": "1"}, {"revision": 1, "signals": "x"}, {"revision": 1, "declared": 3}],
+)
+def test_a_damaged_item_is_said_to_be_damaged(attributes: dict[str, Any]) -> None:
+    with pytest.raises(JournalDamaged, match="the item of a graph"):
+        graph_facts_of({"PK": KEY.pk, "SK": KEY.sk, **attributes})
