@@ -105,6 +105,9 @@ class Choices:
         if isinstance(event, Rerouted) and event.reason == "retried":
             run = (chronicle.key.pk, chronicle.generation)
             self._ended = {place: ends for place, ends in self._ended.items() if place[:2] != run}
+            self._deadlines = {
+                wait: limit for wait, limit in self._deadlines.items() if wait[0][:2] != run
+            }
             return
         if not isinstance(event, SignalTaken | TimerFired) or not event.wait.startswith(GROUP):
             return

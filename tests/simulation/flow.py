@@ -60,6 +60,8 @@ __all__ = [
 HEAVY = 12_000
 KID = ["work 0.1", "nap 3.5"]
 RETRY = Retry(attempts=3, first_seconds=1, factor=6, jitter=0.2)
+PAYLOAD: Any = str | dict[str, Any]
+"""What a signal brings: a text, or the input of a promoted run. A number does not fit."""
 
 Entered = Callable[[Context, bool], None]
 """Hears that a node begins, and whether what came just before it need not be durable yet."""
@@ -388,7 +390,9 @@ async def _one_by_one(
 ) -> str:
     """Wait for the first of several until none is left; return what came, in its order."""
     choices, got = _users().choices, list[str]()
-    left: dict[str, Any] = {name: child if name == "kid" else signal(name) for name in names}
+    left: dict[str, Any] = {
+        name: child if name == "kid" else signal(name, PAYLOAD) for name in names
+    }
     while left:
         number = len(got)
         choices.asks(ctx, number, frozenset(map(_signal_name, left.values())))
@@ -440,7 +444,7 @@ def _users() -> Users:
 
 async def _answer(ctx: Context, argument: str) -> str:
     name, _, limit = argument.partition("<")
-    awaited = signal(name, str | dict[str, Any])  # a dict: the input of a promoted run
+    awaited = signal(name, PAYLOAD)
     try:
         return str(await ctx.wait(awaited, max_wait=float(limit) if limit else None))[:40]
     except WaitTimedOut:
