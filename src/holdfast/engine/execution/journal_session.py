@@ -19,7 +19,7 @@ from holdfast.engine.journal.reader import LoadedRun
 from holdfast.engine.journal.writer import JournalWriter, PositionTaken
 from holdfast.engine.kernel.kernel import ClaimLost, StoreOutage
 from holdfast.errors import InvalidResult
-from holdfast.model.event import CallFinished, Event, SignalTaken
+from holdfast.model.event import CallFinished, Event, SignalSetAside, SignalTaken
 from holdfast.model.execution import Execution
 from holdfast.model.fold import folded
 from holdfast.records.head import Head, JournalExtent
@@ -29,7 +29,7 @@ __all__ = ["JournalConflict", "JournalSession"]
 T = TypeVar("T")
 
 # A node acts on these: no call begins before they are durable.
-_URGENT_EVENTS = (CallFinished, SignalTaken)
+_URGENT_EVENTS = (CallFinished, SignalSetAside, SignalTaken)
 
 
 class JournalConflict(BaseException):
@@ -145,7 +145,7 @@ class JournalSession:
         if not self._claim.in_node:
             raise ClaimLost  # the node has ended, but a task that it began goes on
         writer, urgent = self._writer, any(isinstance(event, _URGENT_EVENTS) for event in events)
-        taken = [event for event in events if isinstance(event, SignalTaken)]
+        taken = [event for event in events if isinstance(event, SignalTaken | SignalSetAside)]
         for event in taken:
             self._waits.mark_taking(event.name, event.id)
         try:
