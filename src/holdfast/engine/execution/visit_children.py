@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -28,14 +29,15 @@ class VisitChildren:
     def __init__(self, visit: Visit, waits: VisitWaits) -> None:
         self._visit = visit
         self._waits = waits
-        self._count = 0
+        self._counts: Counter[int] = Counter()
         self._locks: dict[str, asyncio.Lock] = {}
 
     def next_number(self) -> int:
         """Return the number of the next child that the visit starts."""
         self._visit.check_open()
-        self._count += 1
-        return self._count
+        offset = self._visit.call_ids.number_offset()
+        self._counts[offset] += 1
+        return offset + self._counts[offset]
 
     async def prepare_input(self, graph: Program, input: Any) -> PreparedInput:
         """Return the input of a child as it is stored."""

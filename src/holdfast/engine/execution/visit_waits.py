@@ -59,20 +59,22 @@ class VisitWaits:
 
     def __init__(self, visit: Visit) -> None:
         self._visit = visit
-        self._counts: Counter[WaitKind | str] = Counter()
+        self._counts: Counter[tuple[int, WaitKind | str]] = Counter()
 
     def next_number(self, kind: SignalWait | TimerWait) -> int:
         """Return the number of the visit's next wait for that signal, or of its next sleep."""
-        self._visit.check_open()
-        self._counts[kind] += 1
-        return self._counts[kind]
+        return self._count(kind)
 
     def next_group(self, kinds: Sequence[WaitKind]) -> str:
         """Return the key of the visit's next wait for the first of these."""
-        self._visit.check_open()
         digest = group_digest(kinds)
-        self._counts[digest] += 1
-        return group_key(digest, self._counts[digest])
+        return group_key(digest, self._count(digest))
+
+    def _count(self, of: WaitKind | str) -> int:
+        self._visit.check_open()
+        offset = self._visit.call_ids.number_offset()
+        self._counts[offset, of] += 1
+        return offset + self._counts[offset, of]
 
     async def begin(
         self,
