@@ -57,7 +57,7 @@ class Stage:
         self._losses: list[tuple[Which, bool]] = []
         self._death: tuple[int, Side, Callable[[], None]] | None = None
         self.writes = 0
-        """How many writes were asked for, but those of a worker about itself."""
+        """How many writes were asked for, but those of a worker about itself and its graphs."""
 
     @property
     def layout(self) -> Layout:
@@ -126,9 +126,9 @@ class Stage:
 
 
 def is_write(operation: Operation) -> bool:
-    """Return whether an operation writes, and not only about a worker."""
+    """Return whether an operation writes, and not only about a worker or its graphs."""
     if isinstance(operation, WriteItem):
-        return not operation.write.key.pk.startswith("WORKER#")
+        return not operation.write.key.pk.startswith(("WORKER#", "GRAPH#"))
     return isinstance(operation, TransactItems | WriteItems)
 
 

@@ -167,7 +167,10 @@ async def test_a_choice_that_breaks_or_leads_nowhere_fails_the_run(
     def breaks(state: Any) -> Any:
         raise KeyError("missing")
 
-    graphs = [graph_with("breaks", breaks), graph_with("nowhere", lambda state: "nowhere")]
+    graphs = [
+        graph_with("breaks", breaks),
+        graph_with("nowhere", lambda state: "".join(["no", "where"])),
+    ]
     async with house.worker(hf, *graphs):
         for graph in graphs:
             run = await hf.start(graph, id=graph.name)

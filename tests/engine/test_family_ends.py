@@ -231,7 +231,7 @@ async def test_a_child_that_is_under_way_is_left_at_once(house: House, hf: Holdf
 
 
 async def test_what_a_node_left_behind_is_no_orphan(house: House, hf: Holdfast) -> None:
-    """It began to start a child and did not wait for that: the child ends with the run."""
+    """It began to start a child and did not wait for that: it fails, and the child ends with it."""
     inner, stage = staged(house)
     left: list[asyncio.Task[Any]] = []
     hold = stage.hold(lambda operation: _is_write(operation, PARENT, "HEAD"), side="before")
@@ -249,7 +249,8 @@ async def test_what_a_node_left_behind_is_no_orphan(house: House, hf: Holdfast) 
         await row.reached()
         assert [entry.kind for entry in (await hf.run(PARENT).history()).entries] == []
         row.release()
-        await run.result(timeout=60)
+        with pytest.raises(RunFailed, match=r"did not await ctx\.start"):
+            await run.result(timeout=60)
         await asyncio.wait(left)
         await house.move(1, worker)
     assert await statuses(hf) == ["cancelled"]
@@ -283,8 +284,8 @@ async def test_a_look_at_the_row_does_not_make_a_parent_childless(house: House) 
     @graph.node(writes=["a"])
     async def looks(state: Any, ctx: Any) -> Any:
         looking.set()
-        with pytest.raises(Exception, match="would wait until"):
-            await ctx.wait(signal("never"), max_wait=100_000_000)
+        with pytest.raises(Exception, match="would sleep until"):
+            await ctx.sleep(100_000_000)
 
     @graph.node(writes=["b"])
     async def starts(state: Any, ctx: Any) -> Any:

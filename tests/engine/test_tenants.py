@@ -43,13 +43,17 @@ OF_ONE_RUN: dict[str, Ask] = {
     "extend": lambda hf: hf.run(RUN).extend(days(30)),
     "get": lambda hf: hf.run(RUN).get(),
     "history": lambda hf: hf.run(RUN).history(),
+    "input": lambda hf: hf.run(RUN).input(),
     "resolve": lambda hf: hf.run(RUN).resolve("0" * 16, void=True),
     "retry": lambda hf: hf.run(RUN).retry(),
     "result": lambda hf: hf.run(RUN).result(timeout=60),
+    "set_aside": lambda hf: hf.run(RUN).set_aside(),
     "set_budget": lambda hf: hf.run(RUN).set_budget(Budget(usd=100)),
     "signal": lambda hf: hf.run(RUN).signal("answer", "mine"),
     "spending": lambda hf: hf.run(RUN).spending(),
+    "state": lambda hf: hf.run(RUN).state(),
     "tokens": lambda hf: all_of(hf.run(RUN).tokens(follow=False)),
+    "waits": lambda hf: hf.run(RUN).waits(),
 }
 OF_MANY: dict[str, Ask] = {
     "ambiguous": lambda hf: all_of(hf.ambiguous()),
