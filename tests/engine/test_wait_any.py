@@ -26,6 +26,7 @@ from holdfast.errors import (
     NotPausable,
     RunFailed,
     RunNotFound,
+    SignalMisfit,
     WaitBeyondExpiry,
     WaitTimedOut,
 )
@@ -648,3 +649,52 @@ async def test_more_conditions_than_a_node_may_wait_for_are_refused(
     error = await refusal_of(hf, house, *(signal(f"s{number}") for number in range(1_001)))
     assert isinstance(error, NotPausable)
     assert "waits for more than 1000 things at once" in str(error)
+
+
+async def test_a_signal_that_does_not_fit_is_set_aside_and_the_wait_goes_on(
+    house: House, hf: Holdfast
+) -> None:
+    approved, withdrawn = signal("approved", bool), signal("withdrawn", str)
+
+    async def node(state: Any, ctx: Any) -> Any:
+        answer = await ctx.wait_any(approved, withdrawn)
+        return {"got": [answer.index, answer.payload]}
+
+    graph = graph_of(node)
+    run = await hf.start(graph, id="doc-42")
+    await run.signal("approved", "yes", signal_id="odd")  # no worker has told its type yet
+    async with house.worker(hf, graph) as worker:
+        await house.quiet(worker)
+        assert [one.id for one in await run.set_aside()] == ["odd"]
+        assert (await run.get()).status == "waiting"
+        with pytest.raises(SignalMisfit, match="true or false"):
+            await run.signal("approved", 1)
+        await run.signal("withdrawn", "by ann")
+        await house.move(1, worker)
+        assert await run.result(timeout=60) == {"got": [1, "by ann"]}
+
+
+async def test_after_a_retry_it_asks_again_unless_answers_are_kept(
+    house: House, hf: Holdfast
+) -> None:
+    async def node(state: Any, ctx: Any) -> Any:
+        answer = await ctx.wait_any(APPROVED, WITHDRAWN)
+        if answer.payload == "poison":
+            raise ValueError("poisoned")
+        return {"got": answer.payload}
+
+    graph = graph_of(node)
+    async with house.worker(hf, graph) as worker:
+        run = await hf.start(graph, id="doc-42")
+        await run.signal("approved", "poison")
+        await house.quiet(worker)
+        assert (await run.get()).status == "failed"
+        await run.retry(keep_answers=True)
+        await house.move(1, worker)
+        assert (await run.get()).status == "failed"
+        await run.retry()
+        await house.move(1, worker)
+        assert (await run.get()).status == "waiting"
+        await run.signal("withdrawn", "fine")
+        await house.move(1, worker)
+        assert await run.result(timeout=60) == {"got": "fine"}

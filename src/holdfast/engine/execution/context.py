@@ -316,10 +316,11 @@ class Context:
         it.
 
         Raises:
-            WaitTimedOut: no condition came within ``max_wait``.
+            WaitTimedOut: no condition came within ``max_wait``, or before the run expired.
+            UnknownSignal: the graph declares its signals, and one of these is none of them.
             RunFailed, RunCancelled, RunExpired, RunQuarantined: a child won that did not finish.
             InvalidRequest: there is no condition, one is given twice, or one is something else.
-            WaitBeyondExpiry: the run expires before the timer or ``max_wait`` has passed.
+            WaitBeyondExpiry: the only condition is a timer, and the run expires before its time.
             NotPausable: the node was declared with ``pausable="no"``.
             RunNotFound: there is no such child, or its result is no longer stored.
             ResultTaken: another visit took the result of a child, and it was not retried since.
