@@ -11,7 +11,7 @@ from holdfast import Holdfast, redaction
 from holdfast.cli import main
 from holdfast.errors import CallFailed, EndpointUnreachable, HoldfastError, InvalidUrl
 from holdfast.model.failure import failure_of
-from holdfast.redaction import without_credentials
+from holdfast.redaction import is_secret_name, without_credentials
 from holdfast.storage.dynamodb.credentials import ConnectionSettings
 
 
@@ -114,3 +114,16 @@ def test_a_stores_address_shows_none(url: str, tmp_path: Path) -> None:
 
 def test_a_route_shows_none() -> None:
     assert "secret" not in repr(ConnectionSettings("http://user:secret@proxy:3128", None))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["pw", "auth", "pin", "user_pin", "ssn", "cvv", "card_number", "cardNumber", "session_id"],
+)
+def test_names_of_secrets_that_are_no_credentials_of_addresses(name: str) -> None:
+    assert is_secret_name(name)
+
+
+@pytest.mark.parametrize("name", ["author", "spinner", "opinion", "card", "session", "pwned", "x"])
+def test_names_that_only_resemble_those_of_secrets(name: str) -> None:
+    assert not is_secret_name(name)

@@ -45,7 +45,9 @@ _SECRET_NAMES = re.compile(
     re.IGNORECASE,
 )
 _MORE_SECRET_NAMES = re.compile(
-    r"auth(?:orization|[._-]?header)|bearer|cookie|private[._-]?key|\bjwt\b", re.IGNORECASE
+    r"auth(?:orization|[._-]?header|$)|bearer|cookie|private[._-]?key|\bjwt\b|^pw$"
+    r"|(?:^|[._-])(?:pin|ssn|cvv|cvc)$|card[._-]?number|session[._-]?id",
+    re.IGNORECASE,
 )
 _NAME_LETTERS_MAX = 128
 _CACHED_NAMES_MAX = 4_096

@@ -598,17 +598,20 @@ async def test_a_timer_alone_beyond_the_expiry_is_told_at_once(house: House, hf:
 
 
 @pytest.mark.parametrize("conditions", [(APPROVED, timer(days(30))), (timer(days(30)), APPROVED)])
-async def test_at_the_expiry_the_wait_times_out_and_no_timer_wins(
-    house: House, hf: Holdfast, conditions: tuple[Any, ...]
+@pytest.mark.parametrize("max_wait", [None, days(20)])
+async def test_a_timer_beyond_the_expiry_wins_at_the_expiry(
+    house: House, hf: Holdfast, conditions: tuple[Any, ...], max_wait: Any
 ) -> None:
     times: list[int] = []
 
     async def node(state: Any, ctx: Any) -> Any:
         try:
-            return {"got": (await ctx.wait_any(*conditions)).index}
+            answer = await ctx.wait_any(*conditions, max_wait=max_wait)
+            got: Any = answer.condition is conditions[conditions[0] is APPROVED]
         except WaitTimedOut:
-            times.append(house.clock.now_ms())
-            return {"got": "timed out"}
+            got = "timed out"
+        times.append(house.clock.now_ms())
+        return {"got": got}
 
     graph = graph_of(node)
     async with house.worker(hf, graph) as worker:
@@ -618,7 +621,8 @@ async def test_at_the_expiry_the_wait_times_out_and_no_timer_wins(
         await house.move(3599.9, worker)
         assert (await run.get()).status == "waiting"
         await house.move(0.2, worker)
-        assert await run.result(timeout=60) == {"got": "timed out"}
+        # A max_wait before the timer's time ends there, too, and the timer does not win.
+        assert await run.result(timeout=60) == {"got": True if max_wait is None else "timed out"}
     assert began + 3_600_000 <= times[-1] <= began + 3_600_300
 
 
@@ -698,3 +702,18 @@ async def test_after_a_retry_it_asks_again_unless_answers_are_kept(
         await run.signal("withdrawn", "fine")
         await house.move(1, worker)
         assert await run.result(timeout=60) == {"got": "fine"}
+
+
+async def test_all_conditions_say_what_the_wait_is_about(house: House, hf: Holdfast) -> None:
+    async def node(state: Any, ctx: Any) -> Any:
+        await ctx.wait_any(APPROVED, WITHDRAWN, timer(60), about={"offer": "o-7"})
+
+    graph = graph_of(node)
+    async with house.worker(hf, graph) as worker:
+        run = await hf.start(graph, id="doc-42")
+        await house.quiet(worker)
+        page = await run.waits()
+        assert [wait.about for wait in page.waits] == [{"offer": "o-7"}] * 3
+        told = repr(page.waits[0])
+        assert told.startswith("Wait('signal', 'the signal approved', since_ms=")
+        assert told.endswith("about={'offer': 'o-7'})")

@@ -337,6 +337,14 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
             packed_about=packed_about,
         )
 
+    def __repr__(self) -> str:
+        about = f", about={self.about!r:.200}" if self.has_about else ""
+        branch = f", branch={self.branch!r}" if self.branch else ""
+        return (
+            f"Wait({self.kind.tag!r}, {self.description!r}, since_ms={self.since_ms}, "
+            f"deadline_ms={self.deadline_ms}{branch}{about})"
+        )
+
     @property
     def has_about(self) -> bool:
         """Whether the node said what it is about."""
@@ -381,12 +389,6 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     def due_by(self, expires_ms: int) -> int | None:
         """Return when it ends without an answer in a run that expires at ``expires_ms``."""
         return earlier(self.deadline_by(expires_ms), self.stale_ms)
-
-    def is_cut_short(self, expires_ms: int) -> bool:
-        """Return whether the expiry ends it before the deadline that the node asked for."""
-        if self.deadline_ms is None or self.signal is None:
-            return False
-        return self.deadline_ms > expires_ms or self.since_ms >= expires_ms
 
     @property
     def description(self) -> str:

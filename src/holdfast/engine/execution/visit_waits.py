@@ -141,7 +141,7 @@ class VisitWaits:
             if group in known or (request.times_out and keys[index] not in known):
                 keys[index] = group
         # The row and the journal store the waits of a group together: if one is known, all are.
-        # A wait for a signal leads: at the expiry the group times out, and no sleep is refused.
+        # A wait for a signal leads: the group ends at the expiry, and is not refused as a sleep.
         lead = next((n for n, kind in enumerate(kinds) if kind.signal is not None), 0)
         said = request.packed_about
         begun = await self.begin(
@@ -234,7 +234,9 @@ class VisitWaits:
                 inbox.count_taken(signal)
                 return taken
             case TimeOut():
-                fired = self.timer_fired(_timeout_key(waits, expires_ms))
+                # Where the expiry comes before its time, the timer wins at the expiry.
+                timers = (wait.key for wait in waits if wait.signal is None)
+                fired = self.timer_fired(next(timers, answer_key(waits[0].key)))
                 await visit.record(*self._described(waits), fired, durable=True)
                 return fired
             case WaitStale():
@@ -290,18 +292,6 @@ class VisitWaits:
             await visit.claimed.sleep(max(span, 0) / 1000)
             return
         await visit.pause_until(kind, wake_at_ms, about)
-
-
-def _timeout_key(waits: Sequence[Wait], expires_ms: int) -> str:
-    """Return the key of the timer whose time is up.
-
-    It is the key of the whole group if there is no timer, or if the expiry came before its time:
-    then the group times out.
-    """
-    timer = next((wait for wait in waits if wait.signal is None), None)
-    if timer is None or any(wait.is_cut_short(expires_ms) for wait in waits):
-        return answer_key(waits[0].key)
-    return timer.key
 
 
 def _outlasts(deadline_ms: int | None, head: Head, now_ms: int) -> bool:

@@ -21,7 +21,7 @@ from holdfast.errors import InvalidQuery, JournalDamaged
 from holdfast.model.execution import Execution
 from holdfast.model.run import WaitPage
 from holdfast.model.signals import is_open_wait
-from holdfast.model.wait import Wait
+from holdfast.model.wait import Wait, with_group_about
 from holdfast.records.head import ROW_WAITS_MAX, Head
 from holdfast.records.keys import RunKey
 
@@ -81,8 +81,9 @@ async def read_waits(kernel: Kernel, run: RunKey, *, limit: int, cursor: str | N
         found += [wait for _, strand in execution.runnable_strands() for wait in strand.waits]
         found = [wait for wait in found if is_open_wait(wait, execution)]
     # A wait may be in both the row and the journal.
-    waits = [wait for _, wait in sorted({_order(wait): wait for wait in found}.items())]
-    following = waits if after is None else [wait for wait in waits if _order(wait) > after]
+    known = {_order(wait): wait for wait in found}
+    waits = with_group_about([wait for _, wait in sorted(known.items())])
+    following = [wait for wait in waits if after is None or _order(wait) > after]
     page = following[:limit]
     return WaitPage(page, _cursor(page[-1]) if len(following) > limit else None)
 
