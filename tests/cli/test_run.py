@@ -356,7 +356,14 @@ def test_retry_keeps_answers_if_told_to(holdfast: Holdfast) -> None:
     holdfast("run", "signal", "a", "approved", "false")
     with working() as hf:
         until(hf.run("a"), "failed")
-        assert holdfast("run", "retry", "a", "--keep-answers").stdout == "run a is retried\n"
+        late = holdfast("run", "signal", "a", "approved", "true")
+        assert (late.exit_code, late.stderr) == (
+            1,
+            "Error: run 'a' is failed, and takes no signals: retry it ('holdfast run retry', or "
+            "retry() of its handle), then it goes on and its waits ask again [run_ended]\n",
+        )
+        kept = holdfast("run", "retry", "a", "--keep-answers")
+        assert (kept.stdout, kept.stderr) == ("run a is retried\n", "")
         while len(hf.run("a").history().entries) < 4:  # taken, failed, retried, failed
             pass
         until(hf.run("a"), "failed")
@@ -365,7 +372,7 @@ def test_retry_keeps_answers_if_told_to(holdfast: Holdfast) -> None:
         while len(hf.run("a").history().entries) < 6:
             pass
         until(hf.run("a"), "failed")
-        holdfast("run", "retry", "a")
+        assert holdfast("run", "retry", "a").stderr == "its waits for signals ask again\n"
         until(hf.run("a"), "waiting")
     refused = holdfast("run", "retry", "a", "--keep-answers", "--from-node", "approve")
     assert "[invalid_request]" in refused.stderr

@@ -222,3 +222,5 @@ async def retry(
     elif id is not None:
         await holdfast.run(id).retry(from_node=from_node, keep_answers=keep_answers)
         say(f"run {id} is retried")
+        if not keep_answers:
+            say("its waits for signals ask again", err=True)
