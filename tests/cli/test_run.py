@@ -87,9 +87,29 @@ def test_start_waits_for_the_result(holdfast: Holdfast) -> None:
     assert "flows.py:45): ValueError: a\\x1b[31mred\nerror [run_failed]" in failed.stderr
 
 
+def test_start_says_that_no_worker_claims_the_run(
+    holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.cli.run._SILENT_SECONDS", 0.01)
+    start = ["run", "start", "flows:counting", "--id", "a", "--wait"]
+    done = holdfast(*start, "--timeout", "0.3")
+    told = (
+        "it is ready, and no worker has claimed it yet: is a worker with graph 'counting' running?"
+    )
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr.splitlines() == [
+        "a",
+        f"run a has not ended: {told}",
+        f"Error: run 'a' has not ended within 0.3 seconds: {told}",
+    ]
+    with working():
+        assert json.loads(holdfast(*start, "--timeout", "60").stdout) == {"number": 1}
+
+
 @pytest.mark.parametrize(
     ("arguments", "message", "code"),
     [
+        (["flows:counting", "--timeout", "0"], "0.0 is not in the range", 2),
         (["flows:counting", "{"], "this is not JSON", 2),
         (["flows:counting", "[NaN]"], "JSON has no NaN", 2),
         (["flows:counting", '{"number": "x"}'], "[invalid_input]", 1),
