@@ -1,4 +1,4 @@
-"""``--limits`` and ``--user-key-file``: what all processes of a store should set alike."""
+"""``--url``, ``--limits`` and ``--user-key-file``: what all processes of a store set alike."""
 
 from __future__ import annotations
 
@@ -128,3 +128,12 @@ def test_a_worker_is_opened_with_both(
     assert "[store_not_found]" in done.stderr
     assert given["limits"] == PayloadLimits(input_bytes_max=100, signal_bytes_max=100)
     assert given["user_key"] == b"k" * 16
+
+
+@pytest.mark.parametrize("url", ["sqlite://:memory:", "sqlite://:memory:?changes=on"])
+@pytest.mark.parametrize("command", [["run", "start"], ["run", "list"], ["worker"]])
+def test_a_store_in_memory_is_refused(holdfast: Holdfast, command: list[str], url: str) -> None:
+    target = [] if command[-1] == "list" else ["flows:asking"]
+    refused = holdfast(*command, *target, "--url", url)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "a store in memory is lost when this command ends" in refused.stderr

@@ -87,9 +87,29 @@ def test_start_waits_for_the_result(holdfast: Holdfast) -> None:
     assert "flows.py:45): ValueError: a\\x1b[31mred\nerror [run_failed]" in failed.stderr
 
 
+def test_start_says_that_no_worker_claims_the_run(
+    holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.cli.run._SILENT_SECONDS", 0.01)
+    start = ["run", "start", "flows:counting", "--id", "a", "--wait"]
+    done = holdfast(*start, "--timeout", "0.3")
+    told = (
+        "it is ready, and no worker has claimed it yet: is a worker with graph 'counting' running?"
+    )
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr.splitlines() == [
+        "a",
+        f"run a has not ended: {told}",
+        f"Error: run 'a' has not ended within 0.3 seconds: {told}",
+    ]
+    with working():
+        assert json.loads(holdfast(*start, "--timeout", "60").stdout) == {"number": 1}
+
+
 @pytest.mark.parametrize(
     ("arguments", "message", "code"),
     [
+        (["flows:counting", "--timeout", "0"], "0.0 is not in the range", 2),
         (["flows:counting", "{"], "this is not JSON", 2),
         (["flows:counting", "[NaN]"], "JSON has no NaN", 2),
         (["flows:counting", '{"number": "x"}'], "[invalid_input]", 1),
@@ -356,7 +376,14 @@ def test_retry_keeps_answers_if_told_to(holdfast: Holdfast) -> None:
     holdfast("run", "signal", "a", "approved", "false")
     with working() as hf:
         until(hf.run("a"), "failed")
-        assert holdfast("run", "retry", "a", "--keep-answers").stdout == "run a is retried\n"
+        late = holdfast("run", "signal", "a", "approved", "true")
+        assert (late.exit_code, late.stderr) == (
+            1,
+            "Error: run 'a' is failed, and takes no signals: retry it ('holdfast run retry', or "
+            "retry() of its handle), then it goes on and its waits ask again [run_ended]\n",
+        )
+        kept = holdfast("run", "retry", "a", "--keep-answers")
+        assert (kept.stdout, kept.stderr) == ("run a is retried\n", "")
         while len(hf.run("a").history().entries) < 4:  # taken, failed, retried, failed
             pass
         until(hf.run("a"), "failed")
@@ -365,7 +392,7 @@ def test_retry_keeps_answers_if_told_to(holdfast: Holdfast) -> None:
         while len(hf.run("a").history().entries) < 6:
             pass
         until(hf.run("a"), "failed")
-        holdfast("run", "retry", "a")
+        assert holdfast("run", "retry", "a").stderr == "its waits for signals ask again\n"
         until(hf.run("a"), "waiting")
     refused = holdfast("run", "retry", "a", "--keep-answers", "--from-node", "approve")
     assert "[invalid_request]" in refused.stderr

@@ -20,7 +20,7 @@ import pytest
 
 from holdfast import Graph, Holdfast
 from holdfast.cli.targets import load_graph
-from holdfast.cli.worker import _counts_text
+from holdfast.cli.worker import _counts_text, _stop_worker
 from holdfast.errors import RunFailed, RunQuarantined
 
 DEADLINE_SECONDS = 60
@@ -298,6 +298,22 @@ def test_it_counts_what_it_did_before_what_went_wrong() -> None:
     counts = {"lost": 1, "expired": 2, "failed": 3, "claimed": 9, "finished": 4, "new": 5}
     shown = _counts_text(cast(Any, SimpleNamespace(counts=Counter(counts))))
     assert shown == "9 claimed, 4 finished, 3 failed, 2 expired, 1 lost, 5 new"
+
+
+async def test_a_worker_without_a_lease_is_named_at_its_end(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    working = SimpleNamespace(id="w-1", running=1, counts=Counter(claimed=1, lost=1))
+
+    async def stop() -> None:
+        working.id = ""  # it has lost its lease
+
+    working.stop = stop
+    await _stop_worker(cast(Any, working), drain_seconds=3)
+    assert capsys.readouterr().err == (
+        "worker w-1 stops: runs in progress 1, drain 3 seconds\n"
+        "worker w-1 has stopped: 1 claimed, 1 lost\n"
+    )
 
 
 async def test_it_waits_for_a_store_that_is_full_and_ends_when_asked(hf: Holdfast) -> None:

@@ -447,6 +447,13 @@ async def test_a_run_that_cannot_be_resumed_is_quarantined_and_can_be_retried(
     assert (row.status, row.node) == ("quarantined", "second")
     assert row.failure is not None
     assert row.failure.type == "UnknownNode"
+    warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warned == [
+        f"run doc-42 of tenant default: it could not be resumed and is tried again in {seconds} "
+        f"seconds; after 3 failures in a row the run is quarantined, this is number {number}: "
+        f"UnknownNode: {row.failure.message}"
+        for number, seconds in ((1, 2), (2, 4))
+    ]
     (logged,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert (
         logged == "run doc-42 of tenant default is quarantined at node 'second': "

@@ -285,3 +285,82 @@ async def test_a_crash_loop_names_its_node_each_time_and_at_the_end(
     assert messages(caplog, "ERROR") == [
         f"run doc-42 of tenant default is quarantined at node 'charge': CrashLoop: {told}"
     ]
+
+
+async def test_a_result_that_cannot_be_stored_has_no_place_in_a_library(
+    hf: Holdfast, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def charge(state: Any) -> Any:
+        return {"x": object()}
+
+    graph = graph_of(charge)
+    async with hf.worker([graph]):
+        run = await hf.start(graph, id="doc-42")
+        with pytest.raises(RunFailed) as caught:
+            await run.result(timeout=60)
+    told = "InvalidResult: the result does not fit the state: x: it cannot be stored: "
+    told += "an object has no durable form"
+    assert str(caught.value) == f"run 'doc-42' failed at node 'charge': {told}"
+    assert not hasattr(caught.value, "__notes__")
+    assert messages(caplog, "ERROR") == [
+        "run doc-42 of tenant default: the run has failed: node 'charge' of graph 'orders' failed: "
+        f"{told}"
+    ]
+
+
+@tool
+async def add(first: int, second: int) -> int:
+    return first + second
+
+
+@tool
+def subtract(first: int, second: int) -> int:
+    return first - second
+
+
+@tool
+async def confused(first: int) -> int:
+    return len(first)  # type: ignore[arg-type] # of the confused tool
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "told"),
+    [
+        (add, (3, 4, 5), "too many positional arguments"),
+        (subtract, (3,), "missing a required argument: 'second'"),
+    ],
+)
+async def test_a_call_with_wrong_arguments_names_the_parameters(
+    hf: Holdfast,
+    caplog: pytest.LogCaptureFixture,
+    function: Any,
+    arguments: tuple[int, ...],
+    told: str,
+) -> None:
+    async def charge(state: Any, ctx: Context) -> None:
+        await ctx.call(function, *arguments)
+
+    graph = graph_of(charge)
+    async with hf.worker([graph]):
+        run = await hf.start(graph, id="doc-42")
+        with pytest.raises(RunFailed) as caught:
+            await run.result(timeout=60)
+    told = f"the arguments do not fit the parameters of tool {function.name!r}: {told}; "
+    told += "it takes first, second"
+    assert f"InvalidRequest: {told}" in str(caught.value)
+    assert messages(caplog, "WARNING")[0] == (
+        f"run doc-42 of tenant default: call {function.name!r} of node 'charge' failed "
+        f"and is not made again: InvalidRequest: {told}"
+    )
+
+
+async def test_a_type_error_within_a_tool_stays_what_it_is(hf: Holdfast) -> None:
+    async def charge(state: Any, ctx: Context) -> None:
+        await ctx.call(confused, 3)
+
+    graph = graph_of(charge)
+    async with hf.worker([graph]):
+        run = await hf.start(graph, id="doc-42")
+        with pytest.raises(RunFailed, match="'confused' failed: TypeError: object of type") as got:
+            await run.result(timeout=60)
+    assert "of the confused tool" in got.value.trace

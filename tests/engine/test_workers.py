@@ -316,6 +316,26 @@ async def test_the_runs_of_a_dead_worker_are_taken_over(either: House) -> None:
         assert kinds == ["fence", "node", "finished"]
 
 
+async def test_a_run_that_notices_the_lost_lease_itself_counts_as_lost(house: House) -> None:
+    graph, drivers = Graph("g", dict), list[Any]()
+    entered = asyncio.Event()
+
+    @graph.node
+    async def slow(state: Any) -> None:
+        if not drivers:
+            drivers.append(asyncio.current_task())
+            entered.set()
+            house.clock.advance(61)  # as if the node had blocked the loop past the lease
+
+    hf = house.open()
+    async with hf.worker([graph]) as worker:
+        await hf.start(graph, id="doc-42")
+        async with asyncio.timeout(60):
+            await entered.wait()
+            await asyncio.wait(drivers)
+    assert worker.counts["lost"] == 1
+
+
 async def test_a_worker_that_was_buried_takes_a_new_id_and_drops_what_it_held(
     either: House,
 ) -> None:

@@ -203,7 +203,7 @@ class Hostile:
         ({"tags": {1}}, "tags"),
         ({"lines": [{"price": 1.5}]}, r"lines(\[0\]|\.0)\.price"),
         ({"lines": [{}]}, r"lines(\[0\]|\.0)\.price"),
-        ({"free": object()}, "free.*a object has no durable form"),
+        ({"free": object()}, "free.*an object has no durable form"),
         ({"free": {"a": [{1: object}]}}, "free.*no durable form"),
         ({"free": "\ud800"}, "free.*surrogate"),
         ({"free": {"\ud800": 1}}, "free.*surrogate"),

@@ -22,6 +22,7 @@ from holdfast.errors import (
     Throttled,
 )
 from holdfast.storage.layout import Index, Key, Layout
+from holdfast.storage.open import open as open_store
 from holdfast.storage.sqlite import SqliteEngine, schema
 from holdfast.storage.sqlite.errors import store_error
 from holdfast.storage.table import Table
@@ -213,6 +214,14 @@ def test_a_file_of_another_user(path: str, monkeypatch: pytest.MonkeyPatch, stan
     refused.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
     assert isinstance(store_error(refused, path), AccessDenied)
     assert isinstance(store_error(refused, f"{path}/none/test.db"), StoreNotFound)
+
+
+def test_a_folder_that_does_not_exist_is_named(path: str) -> None:
+    folder = f"{os.path.realpath(path)}-none"
+    with pytest.raises(StoreNotFound) as caught:
+        open_store(f"sqlite:///{folder}/test.db")
+    told = f"cannot be opened: the folder {folder} does not exist; create it first"
+    assert str(caught.value) == f"{folder}/test.db {told}"
 
 
 def test_a_disk_without_room_for_the_index_of_the_log(path: str) -> None:

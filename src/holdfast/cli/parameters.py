@@ -18,6 +18,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.model.durations import days, hours, minutes, seconds
 from holdfast.model.run import PAUSE_REASONS, Status
 from holdfast.records.run_filter import RunFilter
+from holdfast.storage.open import is_in_memory
 
 __all__ = [
     "budget_options",
@@ -36,8 +37,21 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., Any])
 _UNITS = {"s": seconds, "m": minutes, "h": hours, "d": days}
 
+
+def _check_url(context: click.Context, parameter: click.Parameter, url: str) -> str:
+    with show_errors():
+        in_memory = is_in_memory(url)
+    if in_memory:
+        raise click.BadParameter(
+            "a store in memory is lost when this command ends, and no other process sees it; name "
+            "a file, as in sqlite:///runs.db"
+        )
+    return url
+
+
 url_option = click.option(
     "--url",
+    callback=_check_url,
     envvar="HOLDFAST_URL",
     show_envvar=True,
     required=True,

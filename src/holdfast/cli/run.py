@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, get_args
@@ -24,12 +25,18 @@ from holdfast.cli.parameters import (
 from holdfast.cli.run_reading import READING
 from holdfast.cli.targets import FORMS, load_graph
 from holdfast.cli.text import pretty, say, utc
+from holdfast.clock import SystemClock
 from holdfast.graph import Graph
+from holdfast.handle import RunHandle
 from holdfast.model.budget import Budget
-from holdfast.model.durations import hours
+from holdfast.model.durations import hours, seconds
 from holdfast.model.run import OnBusy
+from holdfast.model.standing import standing
 
 __all__ = ["run"]
+
+# After this long, a caller who waits for a result is told what the run waits for.
+_SILENT_SECONDS = 5.0
 
 
 @click.group()
@@ -77,6 +84,12 @@ def _load_graph_argument(context: click.Context, parameter: click.Parameter, tar
 )
 @budget_options
 @click.option("--wait", is_flag=True, help="Wait for the result; a worker must serve the graph.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True, max=1e9),
+    metavar="SECONDS",
+    help="Wait at most this long (with or without --wait); then the exit code is 1.",
+)
 @with_holdfast(make=True)
 async def start(
     holdfast: Holdfast,
@@ -96,11 +109,13 @@ async def start(
     wall: timedelta | None,
     estimate: bool | None,
     wait: bool,
+    timeout: float | None,  # noqa: ASYNC109
 ) -> None:
     """Start a run of the graph TARGET with an INPUT as JSON (- reads it from standard input).
 
     Prints the run's id, and with --wait the result.
     """
+    wait = wait or timeout is not None
     limited = (usd, tokens, wall, estimate) != (None,) * 4
     handle = await holdfast.start(
         graph,
@@ -120,7 +135,29 @@ async def start(
     say(handle.id, err=wait)
     if wait:
         # A handle without the graph returns the state in its stored form, which is JSON's.
-        click.echo(pretty(await holdfast.run(handle.id).result()))
+        click.echo(pretty(await _wait_for_result(holdfast.run(handle.id), timeout)))
+
+
+async def _wait_for_result(handle: RunHandle, seconds_max: float | None) -> Any:
+    """Return the result of a run; if it takes long, say once what the run waits for.
+
+    Raises:
+        click.ClickException: the run did not end in that time.
+    """
+    limit = None if seconds_max is None else seconds(seconds_max)
+    ending = asyncio.ensure_future(handle.result(timeout=limit))
+    try:
+        await asyncio.wait({ending}, timeout=_SILENT_SECONDS)
+        if not ending.done():
+            row = await handle.get()
+            if row.status in ("ready", "waiting"):
+                told = standing(row, now_ms=SystemClock().now_ms())
+                say(f"run {handle.id} has not ended: {told}", err=True)
+        return await ending
+    except TimeoutError as late:
+        raise click.ClickException(str(late)) from None
+    finally:
+        ending.cancel()
 
 
 @run.command(epilog=example("""holdfast run signal doc-42 decision '{"approved": true}'"""))
@@ -222,3 +259,5 @@ async def retry(
     elif id is not None:
         await holdfast.run(id).retry(from_node=from_node, keep_answers=keep_answers)
         say(f"run {id} is retried")
+        if not keep_answers:
+            say("its waits for signals ask again", err=True)

@@ -188,14 +188,8 @@ async def _run_worker(
             else:  # the worker has logged why
                 say(f"worker waits until it can use {url}", err=True)
             broken = await _wait_for_stop(working, stop_requested)
-            drain = f"{options.drain_seconds:g} seconds"
-            say(
-                f"worker {working.id} stops: runs in progress {working.running}, drain {drain}",
-                err=True,
-            )
-            await working.stop()
+            await _stop_worker(working, drain_seconds=options.drain_seconds)
             _exit_soon(0 if broken is None else 1)
-            say(f"worker {working.id} has stopped: {_counts_text(working)}", err=True)
             sys.stdout.flush()
             await holdfast.close()
             if broken is not None:
@@ -251,6 +245,17 @@ async def _wait_for_stop(working: Worker, stop_requested: asyncio.Event) -> Stor
     finally:
         ending.cancel()
         broken.cancel()
+
+
+async def _stop_worker(working: Worker, *, drain_seconds: float) -> None:
+    """Stop a worker, and say so before and after."""
+    # A worker that has lost its lease has no id until it registers again.
+    name = f"worker {working.id}".rstrip()
+    drain = f"drain {drain_seconds:g} seconds"
+    say(f"{name} stops: runs in progress {working.running}, {drain}", err=True)
+    await working.stop()
+    name = f"worker {working.id}" if working.id else name
+    say(f"{name} has stopped: {_counts_text(working)}", err=True)
 
 
 @contextmanager

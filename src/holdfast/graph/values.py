@@ -147,7 +147,9 @@ def _encode_hook(value: Any) -> Any:
             return scalar(value)
     if isinstance(value, Mapping):
         return dict(cast(Mapping[Any, Any], value))
-    raise TypeError(f"a {type(value).__name__} has no durable form")
+    kind = type(value).__name__
+    article = "an" if kind[0] in "aeiouAEIOU" else "a"
+    raise TypeError(f"{article} {kind} has no durable form")
 
 
 def _decode_hook(kind: Any, value: Any) -> Any:

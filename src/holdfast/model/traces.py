@@ -22,6 +22,10 @@ _FRAME = re.compile(r'^(?:  | +\|  +)File "(?P<file>[^"\n]+)", line (?P<line>\d+
 # Files of Python itself, of installed packages, and of code without a file. The text may come from
 # another machine.
 _LIBRARY = re.compile(r"[/\\](?:site-packages|dist-packages|python3\.\d+t?|Lib)[/\\]|^<frozen ")
+# The files of Python that call functions in threads and tasks.
+_CALLERS = re.compile(
+    r"[/\\](?:python3\.\d+t?|Lib)[/\\](?:threading\.py$|asyncio[/\\]|concurrent[/\\]futures[/\\])"
+)
 
 
 def is_engine_file(file: str) -> bool:
@@ -49,6 +53,8 @@ def formatted_trace(error: BaseException, *, engine_frames: bool) -> str:
 
 def _remove_engine_frames(formatted: traceback.TracebackException, *, keep_if_alone: bool) -> None:
     kept = [frame for frame in formatted.stack if not is_engine_file(frame.filename)]
+    if not keep_if_alone and all(_CALLERS.search(frame.filename) for frame in kept):
+        kept = []  # Holdfast raised the error in a thread: the frames show no code of the user
     if kept or not keep_if_alone:
         formatted.stack = traceback.StackSummary.from_list(kept)
 

@@ -26,7 +26,7 @@ from holdfast.storage.operations import TableEngine
 from holdfast.storage.sqlite import MEMORY, SqliteEngine
 from holdfast.storage.table import Table
 
-__all__ = ["FORMS", "Store", "cloudformation_template", "open", "sqlite_paths"]
+__all__ = ["FORMS", "Store", "cloudformation_template", "is_in_memory", "open", "sqlite_paths"]
 
 FORMS = """\
   sqlite:///runs.db                      a file in this folder, its blobs in runs.db.blobs
@@ -185,6 +185,16 @@ def sqlite_paths(url: str) -> tuple[str, str]:
     if address.scheme != "sqlite" or address.name == MEMORY:
         raise _invalid_url(url, "this operation needs a store in a file")
     return address.name, address.options.get("blobs") or f"{address.name}.blobs"
+
+
+def is_in_memory(url: str) -> bool:
+    """Return whether the store at an address is lost when the process ends.
+
+    Raises:
+        InvalidUrl: the address cannot be understood.
+    """
+    address = _parse_url(url)
+    return address.scheme == "sqlite" and address.name == MEMORY
 
 
 class _StoreAddress(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, cast
 
 from holdfast.engine.effects.call_host import CallRequest
-from holdfast.errors import CallTimedOut
+from holdfast.errors import CallTimedOut, InvalidRequest
 
 __all__ = ["run_function", "run_tool"]
 
@@ -21,6 +21,7 @@ async def run_tool(request: CallRequest, idempotency_key: str, threads: Executor
 
     Raises:
         CallTimedOut: it took longer than the call's timeout.
+        InvalidRequest: the arguments do not fit the function.
     """
     tool, kwargs = request.tool, dict(request.kwargs)
     if tool.takes_key:
@@ -28,6 +29,20 @@ async def run_tool(request: CallRequest, idempotency_key: str, threads: Executor
     if tool.takes_context:
         kwargs["ctx"] = request.context
     work = partial(run_function, tool.function, request.args, kwargs)
+    try:
+        return await _run_in_time(work, request, threads)
+    except TypeError:
+        # Checked only now: it would slow down calls with arguments that fit.
+        if (misfit := _misfit(tool.signature, request.args, kwargs)) is None:
+            raise
+        told = f"the arguments do not fit the parameters of tool {tool.name!r}: {misfit}"
+        raise InvalidRequest(told, field="arguments") from None
+
+
+async def _run_in_time(
+    work: Callable[..., Awaitable[Any]], request: CallRequest, threads: Executor
+) -> Any:
+    tool = request.tool
     if request.timeout_ms is None:
         return await work(plain=tool.plain, threads=threads)
     timeout = asyncio.timeout(request.timeout_ms / 1000)
@@ -40,6 +55,19 @@ async def run_tool(request: CallRequest, idempotency_key: str, threads: Executor
         raise CallTimedOut(
             f"{tool.name!r} took longer than {request.timeout_ms / 1000:g} seconds"
         ) from None
+
+
+def _misfit(
+    signature: inspect.Signature | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> str | None:
+    """Return why arguments do not fit a signature; None if they do, or it is not known."""
+    if signature is None:
+        return None
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        return f"{error}; it takes {', '.join(signature.parameters) or 'none'}"
+    return None
 
 
 async def run_function(

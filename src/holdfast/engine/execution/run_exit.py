@@ -5,11 +5,12 @@ No run is released before the result of every write is known.
 
 from __future__ import annotations
 
+from holdfast.display import get_logger
 from holdfast.engine.execution.claimed_run import ClaimedRun
 from holdfast.engine.execution.run_ending import RunEnding
 from holdfast.engine.execution.waits import wait_due_ms
 from holdfast.engine.runs.session_turns import needs_turn, prune_earlier, replace_earlier
-from holdfast.errors import ConditionFailed, StoreError
+from holdfast.errors import ConditionFailed, HoldfastError, StoreError
 from holdfast.model.event import WaitsRecorded
 from holdfast.model.failure import failure_of
 from holdfast.model.program import Program
@@ -25,6 +26,8 @@ from holdfast.records.head import (
 from holdfast.records.session_queue import next_recheck_ms
 
 __all__ = ["RunExit"]
+
+_log = get_logger("holdfast.worker")
 
 _RESUME_BACKOFF_MS = 1_000
 _RESUME_BACKOFF_MS_MAX = 300_000
@@ -192,8 +195,25 @@ class RunExit:
             await self._ending.end("quarantined", failure_of(error, engine_frames=True))
         else:
             claimed.journal.invalidate()
-            due_ms = claimed.now_ms() + _resume_backoff_ms(failures)
+            backoff_ms = _resume_backoff_ms(failures)
+            due_ms = claimed.now_ms() + backoff_ms
             await self.release("resume_failed", due_ms=due_ms, failures=failures)
+            self._log_resume_failure(error, failures, backoff_ms)
+
+    def _log_resume_failure(self, error: Exception, failures: int, backoff_ms: int) -> None:
+        """Log why the run could not be resumed; the quarantine is logged when it comes."""
+        _log.warning(
+            "%s: it could not be resumed and is tried again in %d seconds; after %d failures in a "
+            "row the run is quarantined, this is number %d: %s: %s",
+            self._claimed.head.key.log_name,
+            backoff_ms // 1000,
+            self._claimed.owner.resumes_max,
+            failures,
+            type(error).__name__,
+            error,
+            # Errors of Holdfast say what is wrong; of others only the place tells.
+            exc_info=None if isinstance(error, HoldfastError) else error,
+        )
 
     async def release_minimally(self, error: Exception) -> None:
         """Release a run with as small a write as possible, because its row refused a larger one.

@@ -413,7 +413,13 @@ def _check_open(head: Head) -> None:
             "signal: send it again later, with the same signal_id"
         )
     if head.status not in OPEN:
-        raise RunEnded(f"run {head.key.id!r} is {head.status}", status=head.status)
+        told = f"run {head.key.id!r} is {head.status}"
+        if head.status in ("failed", "quarantined"):
+            told += (
+                ", and takes no signals: retry it ('holdfast run retry', or retry() of its handle),"
+                " then it goes on and its waits ask again"
+            )
+        raise RunEnded(told, status=head.status)
 
 
 async def _check_same_signal(

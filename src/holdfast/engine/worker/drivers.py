@@ -120,6 +120,7 @@ class Drivers:
             self._slots.release(run.tenant)
         if not driver.claimed.claim.released:
             self._owner.may_own_strays = True
+            self._owner.counts["lost"] += 1
         driver.claimed.persistence.notify_starter()
         successor = self._next_claims.pop(run, None)
         if successor is not None and _is_later_claim(successor[0], driver.claimed.head):

@@ -90,7 +90,6 @@ class Heartbeat:
         self._lease.forget_name()
         self._owner.may_own_strays = False
         dropped = list(self._drivers.tasks)
-        self._owner.counts["lost"] += len(dropped)
         await cancel_tasks(*dropped)
         backoffs = store_backoffs()
         while self._owner.id == "":

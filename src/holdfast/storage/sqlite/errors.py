@@ -40,6 +40,11 @@ def store_error(error: Exception, path: str) -> Exception:
             return AccessDenied(
                 f"{path} may not be opened: this user has no access to it, or to its folder"
             )
+        folder = os.path.dirname(os.path.realpath(path))
+        if not os.path.exists(folder):
+            return StoreNotFound(
+                f"{path} cannot be opened: the folder {folder} does not exist; create it first"
+            )
         return StoreNotFound(f"{path} cannot be opened: {error}")
     return StoreUnavailable(f"{path}: {error}")
 
