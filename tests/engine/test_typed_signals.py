@@ -15,6 +15,7 @@ from holdfast import Graph, Holdfast, SignalReceipt, hours, signal
 from holdfast.errors import (
     InvalidGraph,
     InvalidInput,
+    InvalidName,
     InvalidRequest,
     RunFailed,
     SignalMisfit,
@@ -407,6 +408,23 @@ async def test_a_signal_says_whether_the_run_waits_for_it(house: House, hf: Hold
         assert (await run.signal("go", signal_id="2")).answers_wait
         await run.result(timeout=60)
         assert (await run.signal("go", signal_id="2")).repeated
+
+
+async def test_a_signal_is_sent_by_its_name_or_by_itself(house: House, hf: Holdfast) -> None:
+    go = signal("go", bool)
+    graph = waiting_for("go", bool)
+    async with house.worker(hf, graph) as worker:
+        run = await hf.start(graph, id="doc-42")
+        await house.quiet(worker)
+        for wrong in (bool, 3, None, ["go"], b"go"):
+            with pytest.raises(InvalidName, match=r'must be a string or signal\("name"\), got'):
+                await run.signal(wrong, True)  # type: ignore[arg-type]
+        with pytest.raises(InvalidName, match="must not contain '#'"):
+            await run.signal(signal("g#o"), True)
+        with pytest.raises(SignalMisfit):
+            await run.signal(go, "true")
+        assert (await run.signal(go, True)).answers_wait
+        assert (await run.result(timeout=60))["answer"] == "True"
 
 
 async def test_a_promoted_input_must_fit_the_wait(house: House, hf: Holdfast) -> None:
