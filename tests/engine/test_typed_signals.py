@@ -169,6 +169,21 @@ async def test_an_early_signal_that_does_not_fit_is_set_aside_and_listed(either:
     assert len(await run.set_aside()) == 2
 
 
+async def test_a_worker_warns_of_a_signal_that_it_sets_aside(
+    house: House, hf: Holdfast, caplog: pytest.LogCaptureFixture
+) -> None:
+    graph = waiting_for("go", bool)
+    run = await hf.start(graph, id="doc-42", tenant="acme")
+    await run.signal("go", "a secret", signal_id="poison")
+    with caplog.at_level("WARNING", logger="holdfast.runs"):
+        async with house.worker(hf, graph) as worker:
+            await house.quiet(worker)
+    assert [record.getMessage() for record in caplog.records] == [
+        "run doc-42 of tenant acme: node ask set the signal go with the id poison aside and keeps "
+        "waiting: it must be true or false, got a string"
+    ]
+
+
 def signal_digest(graph: Graph, hf: Holdfast) -> str:
     (digest,) = hf._kernel.known_graphs.get(graph.name, graph.version).types_of("go")
     return digest
