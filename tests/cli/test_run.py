@@ -371,6 +371,22 @@ def test_retry_keeps_answers_if_told_to(holdfast: Holdfast) -> None:
     assert "[invalid_request]" in refused.stderr
 
 
+def test_signal_says_that_the_run_took_it_and_waits_again(holdfast: Holdfast) -> None:
+    holdfast("run", "start", "flows:approving", "--id", "a")
+    send = ["run", "signal", "a", "approved", "false", "--signal-id", "1"]
+    holdfast(*send)
+    with working() as hf:
+        until(hf.run("a"), "failed")
+        assert holdfast(*send).stderr == ""
+        holdfast("run", "retry", "a")
+        until(hf.run("a"), "waiting")
+        repeated = holdfast(*send)
+    assert repeated.stdout == "run a had signal approved with this id already\n"
+    assert repeated.stderr == (
+        "the run took it before, and waits again: pass another --signal-id\n"
+    )
+
+
 def test_cancel_ends_a_run(holdfast: Holdfast) -> None:
     holdfast("run", "start", "flows:asking", "--id", "a")
     done = holdfast("run", "cancel", "a", "--reason", "ordered twice")

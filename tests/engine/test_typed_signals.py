@@ -498,6 +498,29 @@ async def test_after_a_retry_a_wait_asks_again(either: House, keep: bool) -> Non
     assert made == ["paid"]
 
 
+async def test_a_signal_that_was_taken_before_a_retry_answers_no_wait(either: House) -> None:
+    graph, _ = failing_after()
+    hf, stranger = either.open(), either.open()
+    async with either.worker(hf, graph) as worker:
+        run = await hf.start(graph, id="doc-42")
+        first = await run.signal("go", "poison", signal_id="1")
+        assert not first.waits_again
+        await either.clock.asleep(4)
+        await either.move(1, worker)
+        await run.retry()
+        await either.quiet(worker)
+        for handle in (run, stranger.run("doc-42")):
+            assert await handle.signal("go", "poison", signal_id="1") == SignalReceipt(
+                repeated=True, answers_wait=False, waits_for=("go",), waits_again=True
+            )
+            await either.move(1, worker)
+        again = await run.signal("go", "good", signal_id="2")
+        assert (again.answers_wait, again.waits_again) == (True, False)
+        assert await run.result(timeout=60) == {"answer": "good"}
+        ended = await run.signal("go", "good", signal_id="2")
+        assert (ended.repeated, ended.answers_wait, ended.waits_again) == (True, False, False)
+
+
 async def test_after_a_retry_a_wait_that_timed_out_waits_anew(house: House, hf: Holdfast) -> None:
     graph = Graph("g", dict)
 
