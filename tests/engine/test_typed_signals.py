@@ -75,7 +75,7 @@ async def inbox_of(hf: Holdfast, id: str) -> list[str]:
         (bool, ("true", 1, None, [True]), True, "bool"),
         (int, ("1", 1.5, True), 7, "int"),
         (Literal["yes", "no"], ("maybe", "YES", True), "yes", "str"),
-        (Decision, ({}, {"yes": "true"}, "yes"), {"yes": True, "more": 1}, "dict"),
+        (Decision, ({}, {"yes": "true"}, "yes", {"yes": True, "wy": "x"}), {"yes": True}, "dict"),
         (Vote, ({"by": "ann"}, {"by": 1, "on": "2026-11-17"}), None, "Vote"),
         (Offer, ({"price": 0}, {"price": "9"}), {"price": 9}, "Offer"),
         (Order, ({"count": "2"}, {"count": 2, "express": "yes"}), {"count": 2}, "Order"),
