@@ -156,7 +156,7 @@ UNKNOWN = "unknown field; the fields are: "
     [
         (Row, {"ok": True, "noet": "x"}, f"{UNKNOWN}ok, note; did you mean 'note'?"),
         (Leaf, {"text": "x", "siz": 1}, f"{UNKNOWN}text, size; did you mean 'size'?"),
-        (Tree, {"leaf": {"text": "x", "siz": 1}}, f"leaf: {UNKNOWN}text, size; did you mean 'size'?"),
+        (Tree, {"leaf": {"text": "x", "a secret": 1}}, f"leaf: {UNKNOWN}text, size"),
         (list[Row], [{"ok": True, "a secret": 1}], f"[0]: {UNKNOWN}ok, note"),
         (Row | None, {"ok": True, "a secret": 1}, f"{UNKNOWN}ok, note"),
         (Strict, {"count": 1, "wen": "x"}, None),

@@ -106,17 +106,16 @@ def _waits_of_call(
     call: ast.Call, method: str, names: Mapping[str, Any]
 ) -> Iterator[tuple[_WaitForm, int]]:
     """Yield the waits of a call of a method of the context."""
-    found: list[tuple[_WaitForm, int | None]] = []
+    found: dict[_WaitForm, list[int | None]] = {}
     if method == "sleep":
         given = [*_keyword(call, "duration"), *call.args[:1]]
-        found += [("sleep", _span_ms(each, names)) for each in given]
+        found["sleep"] = [_span_ms(each, names) for each in given]
     elif method in _WAITS:
-        found += [("wait", _span_ms(each, names)) for each in _keyword(call, "max_wait")]
+        found["wait"] = [_span_ms(each, names) for each in _keyword(call, "max_wait")]
     if method == "wait_any":
-        found += [("timer", _timer_ms(each, names)) for each in call.args]
-    for form, span_ms in found:
-        if span_ms is not None:
-            yield form, span_ms
+        found["timer"] = [_timer_ms(each, names) for each in call.args]
+    for form, spans in found.items():
+        yield from ((form, span_ms) for span_ms in spans if span_ms is not None)
 
 
 def _keyword(call: ast.Call, name: str) -> list[ast.expr]:
