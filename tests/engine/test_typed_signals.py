@@ -136,6 +136,50 @@ async def test_the_process_that_starts_a_run_needs_no_worker_to_check(hf: Holdfa
         await run.signal("stop")
 
 
+async def test_a_start_lets_other_processes_check_before_there_is_a_worker(either: House) -> None:
+    hf, stranger = either.open(), either.open()
+    await hf.start(waiting_for("go", signals=[signal("go", bool)]), id="doc-42")
+    with pytest.raises(SignalMisfit):
+        await stranger.run("doc-42").signal("go", "true")
+    with pytest.raises(UnknownSignal):
+        await stranger.run("doc-42").signal("stop")
+
+
+async def test_only_the_first_start_of_a_graph_with_signals_stores_it(
+    hf: Holdfast, house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    items = hf._kernel.graph_items
+    reads: list[Any] = []
+    read = items.get
+
+    async def counted(key: Any, **options: Any) -> Any:
+        reads.append(key)
+        return await read(key, **options)
+
+    monkeypatch.setattr(items, "get", counted)
+    graph = waiting_for("go", signals=[signal("go", bool)])
+    await asyncio.gather(*(hf.start(graph) for _ in range(3)))
+    await hf.start(graph)
+    assert reads == [graph_key("g", 1)]
+    await hf.start(waiting_for("go", bool))  # declares nothing
+    assert reads == [graph_key("g", 1)]
+    await house.open().start(graph)
+    item = await read(graph_key("g", 1))
+    assert item is not None
+    assert graph_facts_of(item).revision == 1
+
+
+async def test_a_start_works_without_the_item(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unavailable(*_: Any, **__: Any) -> Any:
+        raise StoreUnavailable("not now")
+
+    monkeypatch.setattr(hf._kernel.graph_items, "get", unavailable)
+    run = await hf.start(waiting_for("go", signals=[signal("go", bool)]), id="doc-42")
+    assert (await run.get()).id == "doc-42"
+
+
 async def test_an_early_signal_that_does_not_fit_is_set_aside_and_listed(either: House) -> None:
     graph = waiting_for("go", bool)
     hf, stranger = either.open(), either.open()
@@ -372,6 +416,7 @@ async def test_newer_code_of_the_same_version_may_take_more(house: House) -> Non
         await house.quiet(worker)
         # The process of the old code learns of it before it refuses anything.
         await run.signal("stop")
+        await house.move(1, worker)  # it waits again, and says for which of the two types
         with pytest.raises(SignalMisfit):
             await stranger.run("doc-42").signal("go", True)
         await run.signal("go", "yes")

@@ -115,7 +115,9 @@ def _waits_of_call(
     if method == "wait_any":
         found["timer"] = [_timer_ms(each, names) for each in call.args]
     for form, spans in found.items():
-        yield from ((form, span_ms) for span_ms in spans if span_ms is not None)
+        for span_ms in spans:
+            if span_ms is not None:
+                yield form, span_ms
 
 
 def _keyword(call: ast.Call, name: str) -> list[ast.expr]:
