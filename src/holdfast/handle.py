@@ -27,6 +27,7 @@ from holdfast.engine.runs.argument_checks import (
     validated_node,
     validated_reason,
     validated_resolution,
+    validated_signal_name,
 )
 from holdfast.engine.runs.budget_accounts import read_granted
 from holdfast.engine.runs.cancelling import cancel_run
@@ -48,6 +49,7 @@ from holdfast.model.run import (
     TextPiece,
     WaitPage,
 )
+from holdfast.model.signals import SignalName
 from holdfast.model.spending import NO_SPENDING, Spending
 from holdfast.records.head import ENDED
 from holdfast.records.keys import RunKey
@@ -256,12 +258,13 @@ class RunHandle:
     # --- acting -----------------------------------------------------------------------------------
 
     async def signal(
-        self, name: str, payload: Any = None, *, signal_id: str | None = None
+        self, name: str | SignalName, payload: Any = None, *, signal_id: str | None = None
     ) -> SignalReceipt:
         """Send the run a signal. After the return it is stored, and the run takes it exactly once.
 
-        The run need not wait for it yet; the receipt says whether it does. If you do not know
-        whether a signal arrived, send it again with the same ``signal_id``.
+        ``name`` may also be the ``signal(…)`` that the node waits for. The run need not wait for
+        it yet; the receipt says whether it does. If you do not know whether a signal arrived, send
+        it again with the same ``signal_id``.
 
         Raises:
             RunNotFound: there is no such run.
@@ -281,7 +284,7 @@ class RunHandle:
             self._kernel,
             self._workers,
             self._key,
-            name=validated_name(name, "a signal's name"),
+            name=validated_signal_name(name),
             id=validated_name(
                 self._kernel.ids.new() if signal_id is None else signal_id, "signal_id"
             ),

@@ -50,6 +50,14 @@ async def approve(state, ctx):
         raise ValueError("not approved")
 
 
+deciding = Graph("deciding", State)
+
+
+@deciding.node
+async def decide(state, ctx):
+    return {"answer": str(await ctx.wait(signal("approved", bool)))}
+
+
 failing = Graph("failing", State, expires=hours(3))
 
 

@@ -345,30 +345,50 @@ def test_signal_says_what_the_run_waits_for(holdfast: Holdfast) -> None:
 
 def test_signal_refuses_what_the_graph_does_not_take(holdfast: Holdfast) -> None:
     holdfast("run", "start", "flows:approving", "--id", "a")
+    # No worker has served the graph: the start has stored what it takes.
+    check_refused_elsewhere(
+        (("approved", '"true"'), "it must be true or false, got a string"),
+        (("aproved", "true"), "run 'a' takes the signals approved; got 'aproved'"),
+    )
+    with working() as hf:
+        until(hf.run("a"), "waiting")
+    check_refused_elsewhere(
+        (("approved", '"true"'), "it must be true or false, got a string"),
+        (("aproved", "true"), "run 'a' takes the signals approved; got 'aproved'"),
+    )
+    assert holdfast("run", "signals", "a").stderr == "no signals are set aside\n"
+    assert holdfast("run", "signal", "a", "approved", "true").exit_code == 0
+
+
+def test_signals_lists_what_is_set_aside(holdfast: Holdfast) -> None:
+    holdfast("run", "start", "flows:deciding", "--id", "a")
     assert holdfast("run", "signals", "a").stderr == "no signals are set aside\n"
     holdfast("run", "signal", "a", "approved", '"early"', "--signal-id", "1")
     with working() as hf:
         until(hf.run("a"), "waiting")
-    command = [sys.executable, "-m", "holdfast", "run", "signal", "a"]
-    for payload, error in (
+    check_refused_elsewhere(
         (("approved", '"true"'), "it must be true or false, got a string"),
-        (("aproved", "true"), "run 'a' takes the signals approved; got 'aproved'"),
         (("approved", '"early"', "--signal-id", "1"), "has set the signal"),
-    ):
-        # Another process, which does not have the graph.
-        done = subprocess.run(
-            [*command, *payload], capture_output=True, text=True, check=False, timeout=60
-        )
-        assert (done.returncode, done.stdout) == (1, ""), done
-        assert error in done.stderr
+    )
     listed = holdfast("run", "signals", "a")
     assert re.fullmatch(
         rf'{TIME}  approved  1  it must be true or false, got a string  "early"\n', listed.stdout
     )
     (aside,) = json.loads(holdfast("run", "signals", "a", "--json").stdout)
-    assert (aside["name"], aside["payload"], aside["node"]) == ("approved", "early", "approve")
+    assert (aside["name"], aside["payload"], aside["node"]) == ("approved", "early", "decide")
     assert "aside" in holdfast("run", "history", "a").stdout
     assert holdfast("run", "signal", "a", "approved", "true").exit_code == 0
+
+
+def check_refused_elsewhere(*signals: tuple[tuple[str, ...], str]) -> None:
+    """Check the error of each signal in another process, which does not have the graph."""
+    command = [sys.executable, "-m", "holdfast", "run", "signal", "a"]
+    for payload, error in signals:
+        done = subprocess.run(
+            [*command, *payload], capture_output=True, text=True, check=False, timeout=60
+        )
+        assert (done.returncode, done.stdout) == (1, ""), done
+        assert error in done.stderr
 
 
 def test_retry_keeps_answers_if_told_to(holdfast: Holdfast) -> None:
@@ -396,6 +416,22 @@ def test_retry_keeps_answers_if_told_to(holdfast: Holdfast) -> None:
         until(hf.run("a"), "waiting")
     refused = holdfast("run", "retry", "a", "--keep-answers", "--from-node", "approve")
     assert "[invalid_request]" in refused.stderr
+
+
+def test_signal_says_that_the_run_took_it_and_waits_again(holdfast: Holdfast) -> None:
+    holdfast("run", "start", "flows:approving", "--id", "a")
+    send = ["run", "signal", "a", "approved", "false", "--signal-id", "1"]
+    holdfast(*send)
+    with working() as hf:
+        until(hf.run("a"), "failed")
+        assert holdfast(*send).stderr == ""
+        holdfast("run", "retry", "a")
+        until(hf.run("a"), "waiting")
+        repeated = holdfast(*send)
+    assert repeated.stdout == "run a had signal approved with this id already\n"
+    assert repeated.stderr == (
+        "the run took it before, and waits again: pass another --signal-id\n"
+    )
 
 
 def test_cancel_ends_a_run(holdfast: Holdfast) -> None:

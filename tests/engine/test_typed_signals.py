@@ -15,6 +15,7 @@ from holdfast import Graph, Holdfast, SignalReceipt, hours, signal
 from holdfast.errors import (
     InvalidGraph,
     InvalidInput,
+    InvalidName,
     InvalidRequest,
     RunFailed,
     SignalMisfit,
@@ -74,7 +75,7 @@ async def inbox_of(hf: Holdfast, id: str) -> list[str]:
         (bool, ("true", 1, None, [True]), True, "bool"),
         (int, ("1", 1.5, True), 7, "int"),
         (Literal["yes", "no"], ("maybe", "YES", True), "yes", "str"),
-        (Decision, ({}, {"yes": "true"}, "yes"), {"yes": True, "more": 1}, "dict"),
+        (Decision, ({}, {"yes": "true"}, "yes", {"yes": True, "wy": "x"}), {"yes": True}, "dict"),
         (Vote, ({"by": "ann"}, {"by": 1, "on": "2026-11-17"}), None, "Vote"),
         (Offer, ({"price": 0}, {"price": "9"}), {"price": 9}, "Offer"),
         (Order, ({"count": "2"}, {"count": 2, "express": "yes"}), {"count": 2}, "Order"),
@@ -135,6 +136,50 @@ async def test_the_process_that_starts_a_run_needs_no_worker_to_check(hf: Holdfa
         await run.signal("stop")
 
 
+async def test_a_start_lets_other_processes_check_before_there_is_a_worker(either: House) -> None:
+    hf, stranger = either.open(), either.open()
+    await hf.start(waiting_for("go", signals=[signal("go", bool)]), id="doc-42")
+    with pytest.raises(SignalMisfit):
+        await stranger.run("doc-42").signal("go", "true")
+    with pytest.raises(UnknownSignal):
+        await stranger.run("doc-42").signal("stop")
+
+
+async def test_only_the_first_start_of_a_graph_with_signals_stores_it(
+    hf: Holdfast, house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    items = hf._kernel.graph_items
+    reads: list[Any] = []
+    read = items.get
+
+    async def counted(key: Any, **options: Any) -> Any:
+        reads.append(key)
+        return await read(key, **options)
+
+    monkeypatch.setattr(items, "get", counted)
+    graph = waiting_for("go", signals=[signal("go", bool)])
+    await asyncio.gather(*(hf.start(graph) for _ in range(3)))
+    await hf.start(graph)
+    assert reads == [graph_key("g", 1)]
+    await hf.start(waiting_for("go", bool))  # declares nothing
+    assert reads == [graph_key("g", 1)]
+    await house.open().start(graph)
+    item = await read(graph_key("g", 1))
+    assert item is not None
+    assert graph_facts_of(item).revision == 1
+
+
+async def test_a_start_works_without_the_item(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unavailable(*_: Any, **__: Any) -> Any:
+        raise StoreUnavailable("not now")
+
+    monkeypatch.setattr(hf._kernel.graph_items, "get", unavailable)
+    run = await hf.start(waiting_for("go", signals=[signal("go", bool)]), id="doc-42")
+    assert (await run.get()).id == "doc-42"
+
+
 async def test_an_early_signal_that_does_not_fit_is_set_aside_and_listed(either: House) -> None:
     graph = waiting_for("go", bool)
     hf, stranger = either.open(), either.open()
@@ -166,6 +211,21 @@ async def test_an_early_signal_that_does_not_fit_is_set_aside_and_listed(either:
     with pytest.raises(SignalMisfit, match="aside: it must be true or false"):
         await early.signal("go", "true", signal_id="poison")
     assert len(await run.set_aside()) == 2
+
+
+async def test_a_worker_warns_of_a_signal_that_it_sets_aside(
+    house: House, hf: Holdfast, caplog: pytest.LogCaptureFixture
+) -> None:
+    graph = waiting_for("go", bool)
+    run = await hf.start(graph, id="doc-42", tenant="acme")
+    await run.signal("go", "a secret", signal_id="poison")
+    with caplog.at_level("WARNING", logger="holdfast.runs"):
+        async with house.worker(hf, graph) as worker:
+            await house.quiet(worker)
+    assert [record.getMessage() for record in caplog.records] == [
+        "run doc-42 of tenant acme: node ask set the signal go with the id poison aside and keeps "
+        "waiting: it must be true or false, got a string"
+    ]
 
 
 def signal_digest(graph: Graph, hf: Holdfast) -> str:
@@ -356,6 +416,7 @@ async def test_newer_code_of_the_same_version_may_take_more(house: House) -> Non
         await house.quiet(worker)
         # The process of the old code learns of it before it refuses anything.
         await run.signal("stop")
+        await house.move(1, worker)  # it waits again, and says for which of the two types
         with pytest.raises(SignalMisfit):
             await stranger.run("doc-42").signal("go", True)
         await run.signal("go", "yes")
@@ -407,6 +468,23 @@ async def test_a_signal_says_whether_the_run_waits_for_it(house: House, hf: Hold
         assert (await run.signal("go", signal_id="2")).answers_wait
         await run.result(timeout=60)
         assert (await run.signal("go", signal_id="2")).repeated
+
+
+async def test_a_signal_is_sent_by_its_name_or_by_itself(house: House, hf: Holdfast) -> None:
+    go = signal("go", bool)
+    graph = waiting_for("go", bool)
+    async with house.worker(hf, graph) as worker:
+        run = await hf.start(graph, id="doc-42")
+        await house.quiet(worker)
+        for wrong in (bool, 3, None, ["go"], b"go"):
+            with pytest.raises(InvalidName, match=r'must be a string or signal\("name"\), got'):
+                await run.signal(wrong, True)  # type: ignore[arg-type]
+        with pytest.raises(InvalidName, match="must not contain '#'"):
+            await run.signal(signal("g#o"), True)
+        with pytest.raises(SignalMisfit):
+            await run.signal(go, "true")
+        assert (await run.signal(go, True)).answers_wait
+        assert (await run.result(timeout=60))["answer"] == "True"
 
 
 async def test_a_promoted_input_must_fit_the_wait(house: House, hf: Holdfast) -> None:
@@ -463,6 +541,29 @@ async def test_after_a_retry_a_wait_asks_again(either: House, keep: bool) -> Non
         await run.signal("go", "good")
         assert await run.result(timeout=60) == {"answer": "good"}
     assert made == ["paid"]
+
+
+async def test_a_signal_that_was_taken_before_a_retry_answers_no_wait(either: House) -> None:
+    graph, _ = failing_after()
+    hf, stranger = either.open(), either.open()
+    async with either.worker(hf, graph) as worker:
+        run = await hf.start(graph, id="doc-42")
+        first = await run.signal("go", "poison", signal_id="1")
+        assert not first.waits_again
+        await either.clock.asleep(4)
+        await either.move(1, worker)
+        await run.retry()
+        await either.quiet(worker)
+        for handle in (run, stranger.run("doc-42")):
+            assert await handle.signal("go", "poison", signal_id="1") == SignalReceipt(
+                repeated=True, answers_wait=False, waits_for=("go",), waits_again=True
+            )
+            await either.move(1, worker)
+        again = await run.signal("go", "good", signal_id="2")
+        assert (again.answers_wait, again.waits_again) == (True, False)
+        assert await run.result(timeout=60) == {"answer": "good"}
+        ended = await run.signal("go", "good", signal_id="2")
+        assert (ended.repeated, ended.answers_wait, ended.waits_again) == (True, False, False)
 
 
 async def test_after_a_retry_a_wait_that_timed_out_waits_anew(house: House, hf: Holdfast) -> None:

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Graph, days, fail, hours, minutes, signal
+from holdfast import Graph, days, fail, hours, minutes, signal, timer
 from holdfast.graph.declared_waits import DeclaredWait, declared_waits
 from holdfast.graph.node import Node
 
 DAY_MS = 24 * 3600 * 1000
 WEEK = days(7)
 SECONDS = 90
+REMINDER = timer(days(1))
 
 
 class Desk:
@@ -58,6 +59,13 @@ async def nested(state: Any, ctx: Any) -> Any:
     await asyncio.gather(both(), ctx.wait(signal("go"), max_wait=6))
 
 
+async def first_of_several(state: Any, ctx: Any) -> Any:
+    await ctx.wait_any(signal("go"), timer(days(7)), timer(duration=SECONDS), max_wait=600)
+    await ctx.wait_any(holdfast.timer(5), REMINDER)
+    await ctx.wait_any(timer(state["span"]), timer(), timer(1, 2), state["timer"], *state["more"])
+    state["timers"].append(timer(days(9)))
+
+
 def blocking(state: Any, ctx: Any) -> Any:
     ctx.sleep(5)
 
@@ -93,6 +101,16 @@ async def unknowable(state: Any, ctx: Any) -> Any:
         (arithmetic, [("sleep", 7 * DAY_MS), ("sleep", DAY_MS * 13 // 4 - 60_000)]),
         (named, [("wait", 7 * DAY_MS), ("sleep", 90_000)]),
         (nested, [("wait", 6_000), ("sleep", 5_000)]),
+        (
+            first_of_several,
+            [
+                ("wait", 600_000),
+                ("timer", 7 * DAY_MS),
+                ("timer", 90_000),
+                ("timer", 5_000),
+                ("timer", DAY_MS),
+            ],
+        ),
         (blocking, [("sleep", 5_000)]),
         (closing(days(3)), [("sleep", 3 * DAY_MS)]),
         (functools.partial(plain), [("wait", 600_000)]),
@@ -131,6 +149,15 @@ def test_a_graph_tells_which_do_not_fit() -> None:
         "raise WaitBeyondExpiry; pass a longer expires=",
     )
     assert graph.wait_warnings(9 * DAY_MS) == ()
+
+
+def test_a_graph_tells_which_timers_do_not_fit() -> None:
+    graph = Graph("g", dict)
+    graph.node(name="ask")(first_of_several)
+    assert graph.wait_warnings(7 * DAY_MS) == (
+        "node 'ask' waits with a timer of 7 days, and the run expires after 7 days: the timer "
+        "will end at the expiry; pass a longer expires=",
+    )
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,14 @@ class Strict(pydantic.BaseModel):
     when: date | None = None
 
 
+class Open(Strict, extra="allow"):
+    pass
+
+
+class Closed(Strict, extra="forbid"):
+    pass
+
+
 KINDS: list[Any] = [
     bool,
     int,
@@ -97,13 +105,39 @@ PAYLOADS = st.recursive(
 )
 
 
+def has_lost_fields(payload: Any, kept: Any) -> bool:
+    """Return whether a conversion dropped a field of an object."""
+    if isinstance(payload, dict):
+        return any(key not in kept or has_lost_fields(payload[key], kept[key]) for key in payload)
+    if isinstance(payload, list) and len(payload) == len(kept):
+        return any(map(has_lost_fields, payload, kept))
+    return False
+
+
+def fits(payload: Any, kind: Any) -> bool:
+    """Return whether a payload can be converted as a whole."""
+    try:
+        kept = converted(payload, kind, objects=False)
+    except Mismatch:
+        return False
+    return not has_lost_fields(payload, msgspec.to_builtins(kept, builtin_types=(bytes,)))
+
+
 @given(kind=st.sampled_from(KINDS), payload=PAYLOADS)
 def test_what_can_be_converted_passes_the_check(kind: Any, payload: Any) -> None:
+    if fits(payload, kind):
+        assert schema_mismatch(payload, schema_of(kind)) is None
+
+
+@given(kind=st.sampled_from(KINDS), payload=PAYLOADS)
+def test_a_check_that_allows_unknown_fields_passes_what_can_be_converted(
+    kind: Any, payload: Any
+) -> None:
     try:
         converted(payload, kind, objects=False)
     except Mismatch:
         return
-    assert schema_mismatch(payload, schema_of(kind)) is None
+    assert schema_mismatch(payload, schema_of(kind), allow_unknown=True) is None
 
 
 @given(payload=PAYLOADS)
@@ -111,12 +145,37 @@ def test_what_can_be_converted_passes_the_check(kind: Any, payload: Any) -> None
     "kind", [bool, int, float, str, None, Literal["yes", "no"], list[int], Row]
 )
 def test_the_check_refuses_what_cannot_be_converted(kind: Any, payload: Any) -> None:
-    try:
-        converted(payload, kind, objects=False)
-        fits = True
-    except Mismatch:
-        fits = False
-    assert (schema_mismatch(payload, schema_of(kind)) is None) == fits
+    assert (schema_mismatch(payload, schema_of(kind)) is None) == fits(payload, kind)
+
+
+UNKNOWN = "unknown field; the fields are: "
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload", "message"),
+    [
+        (Row, {"ok": True, "noet": "x"}, f"{UNKNOWN}ok, note; did you mean 'note'?"),
+        (Leaf, {"text": "x", "siz": 1}, f"{UNKNOWN}text, size; did you mean 'size'?"),
+        (Tree, {"leaf": {"text": "x", "a secret": 1}}, f"leaf: {UNKNOWN}text, size"),
+        (list[Row], [{"ok": True, "a secret": 1}], f"[0]: {UNKNOWN}ok, note"),
+        (Row | None, {"ok": True, "a secret": 1}, f"{UNKNOWN}ok, note"),
+        (Strict, {"count": 1, "wen": "x"}, None),
+        (dict[str, Strict], {"a": {"count": 1, "wen": "x"}}, None),
+        (Open, {"count": 1, "wen": "x"}, None),
+        (Closed, {"count": 1, "wen": "x"}, f"{UNKNOWN}count, when; did you mean 'when'?"),
+        (dict[str, int], {"wen": 1}, None),
+        (Any, {"wen": 1}, None),
+    ],
+)
+def test_an_unknown_field_does_not_fit(kind: Any, payload: Any, message: str | None) -> None:
+    here = signal_type_of(kind)
+    assert here.misfit(payload) == message
+    assert stored_signal_type(here.digest, here.schema).misfit(payload) == message
+
+
+def test_an_unknown_field_of_a_payload_that_was_taken_is_ignored() -> None:
+    taken = {"text": "x", "gone": 1}
+    assert signal_type_of(Leaf).converted(taken) == Leaf("x")
 
 
 @pytest.mark.parametrize(

@@ -176,6 +176,8 @@ async def signal(
     receipt = await holdfast.run(id).signal(name, payload, signal_id=signal_id)
     if receipt.repeated:
         say(f"run {id} had signal {name} with this id already")
+        if receipt.waits_again:
+            say("the run took it before, and waits again: pass another --signal-id", err=True)
         return
     say(f"sent signal {name} to run {id}")
     if not receipt.answers_wait:

@@ -20,11 +20,12 @@ import msgspec
 
 from holdfast.errors import InvalidRequest
 from holdfast.graph.node import AnyFunction, Node
+from holdfast.model.conditions import Timer, timer
 from holdfast.model.durations import days, hours, milliseconds_of, minutes, seconds
 
 __all__ = ["DeclaredWait", "declared_waits"]
 
-_WaitForm: TypeAlias = Literal["wait", "sleep", "pause"]
+_WaitForm: TypeAlias = Literal["wait", "timer", "sleep", "pause"]
 
 _UNITS: tuple[Callable[..., timedelta], ...] = (days, hours, minutes, seconds, timedelta)
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -41,7 +42,8 @@ class DeclaredWait(msgspec.Struct, frozen=True):
 
     node: str
     form: _WaitForm
-    """``wait`` is a ``max_wait``, ``pause`` the ``max_pause`` of the node."""
+    """``wait`` is a ``max_wait``, ``timer`` a condition of ``ctx.wait_any``, ``pause`` the
+    ``max_pause`` of the node."""
     span_ms: int
 
     def warning(self, expires_in_ms: int) -> str:
@@ -55,6 +57,10 @@ _TEXTS: Mapping[_WaitForm, tuple[str, str]] = {
     "wait": (
         "waits up to",
         "the wait will time out at the expiry; pass a longer expires=",
+    ),
+    "timer": (
+        "waits with a timer of",
+        "the timer will end at the expiry; pass a longer expires=",
     ),
     "sleep": (
         "sleeps for",
@@ -93,17 +99,43 @@ def _waits_in_code(function: AnyFunction) -> Iterator[tuple[_WaitForm, int]]:
         owner, method = call.func.value, call.func.attr
         if not isinstance(owner, ast.Name) or owner.id not in contexts:
             continue
-        form: _WaitForm = "sleep" if method == "sleep" else "wait"
-        argument = "duration" if method == "sleep" else "max_wait"
-        given = [keyword.value for keyword in call.keywords if keyword.arg == argument]
-        if method == "sleep":
-            given += call.args[:1]
-        elif method not in _WAITS:
-            continue
-        for expression in given:
-            span_ms = _span_ms(expression, names)
+        yield from _waits_of_call(call, method, names)
+
+
+def _waits_of_call(
+    call: ast.Call, method: str, names: Mapping[str, Any]
+) -> Iterator[tuple[_WaitForm, int]]:
+    """Yield the waits of a call of a method of the context."""
+    found: dict[_WaitForm, list[int | None]] = {}
+    if method == "sleep":
+        given = [*_keyword(call, "duration"), *call.args[:1]]
+        found["sleep"] = [_span_ms(each, names) for each in given]
+    elif method in _WAITS:
+        found["wait"] = [_span_ms(each, names) for each in _keyword(call, "max_wait")]
+    if method == "wait_any":
+        found["timer"] = [_timer_ms(each, names) for each in call.args]
+    for form, spans in found.items():
+        for span_ms in spans:
             if span_ms is not None:
                 yield form, span_ms
+
+
+def _keyword(call: ast.Call, name: str) -> list[ast.expr]:
+    return [keyword.value for keyword in call.keywords if keyword.arg == name]
+
+
+def _timer_ms(condition: ast.expr, names: Mapping[str, Any]) -> int | None:
+    """Return the length of a timer, made in the call or before; None if it is no such condition."""
+    try:
+        if not isinstance(condition, ast.Call):
+            made = _referenced(condition, names)
+            return made.duration_ms if isinstance(made, Timer) else None
+        if _referenced(condition.func, names) is not timer:
+            return None
+    except LookupError:
+        return None
+    given = [*condition.args, *_keyword(condition, "duration")]
+    return _span_ms(given[0], names) if len(given) == 1 else None
 
 
 def _plain_function(function: AnyFunction) -> Any:

@@ -1,8 +1,7 @@
 """Checks a value against a JSON schema, as far as `schemas` writes such schemas.
 
 A process that does not have a type checks values against the schema of the type. The check refuses
-only what certainly does not fit: a keyword that it does not know passes, and so does a field that
-the schema does not name, because msgspec ignores such a field.
+only what certainly does not fit: a keyword that it does not know passes.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, TypeGuard, cast
 
+from holdfast.graph.fields import unknown_field
 from holdfast.graph.mismatch import Mismatch
 
 __all__ = ["schema_mismatch"]
@@ -40,15 +40,21 @@ _FOUND = {
 }
 
 
-def schema_mismatch(value: Any, schema: Mapping[str, Any]) -> Mismatch | None:
-    """Return why a durable value does not fit a schema; None if it fits, or may fit."""
-    return _Check(schema).mismatch(value, schema, "", 0)
+def schema_mismatch(
+    value: Any, schema: Mapping[str, Any], *, allow_unknown: bool = False
+) -> Mismatch | None:
+    """Return why a durable value does not fit a schema; None if it fits, or may fit.
+
+    With ``allow_unknown`` its objects may have fields that the schema does not allow.
+    """
+    return _Check(schema, allow_unknown=allow_unknown).mismatch(value, schema, "", 0)
 
 
 class _Check:
     """The check of one value against one schema with its definitions."""
 
-    def __init__(self, root: Mapping[str, Any]) -> None:
+    def __init__(self, root: Mapping[str, Any], *, allow_unknown: bool) -> None:
+        self._allow_unknown = allow_unknown
         definitions = root.get("$defs")
         self._definitions: Mapping[str, Any] = (
             cast(Mapping[str, Any], definitions) if isinstance(definitions, Mapping) else {}
@@ -114,7 +120,10 @@ class _Check:
             if name not in fields:
                 return Mismatch(f"{path}.{name}", "it is missing")
         others = rules.get("additionalProperties")
+        closed = others is False and "patternProperties" not in rules and not self._allow_unknown
         for name, value in fields.items():
+            if closed and name not in properties:
+                return Mismatch(path, unknown_field(name, properties).reason)
             # Keys of maps are user data: the path does not quote them.
             schema, shown = (properties[name], name) if name in properties else (others, "…")
             found = self.mismatch(value, schema, f"{path}.{shown}", depth)

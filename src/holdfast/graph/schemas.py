@@ -29,13 +29,15 @@ The message of the error can be sent to the model."""
 _INJECTED_PARAMETERS = frozenset({"ctx", "idempotency_key"})
 
 
-def schema_of(kind: Any) -> dict[str, Any]:
+def schema_of(kind: Any, *, open_models: bool = False) -> dict[str, Any]:
     """Return the JSON schema of a type, such as a TypedDict or a pydantic model.
+
+    With ``open_models`` a pydantic model that does not forbid other fields allows them.
 
     Raises:
         InvalidRequest: JSON cannot express the type.
     """
-    return _schema(kind, f"{_name(kind)} has no JSON schema")
+    return _schema(kind, f"{_name(kind)} has no JSON schema", open_models=open_models)
 
 
 def validated(value: Any, kind: Any) -> Any:
@@ -140,27 +142,38 @@ def _parameters(function: Callable[..., Any], tool: str) -> dict[str, tuple[Any,
     return found
 
 
-def _schema(kind: Any, error_prefix: str) -> dict[str, Any]:
+def _schema(kind: Any, error_prefix: str, *, open_models: bool = False) -> dict[str, Any]:
+    def schema_hook(part: Any) -> dict[str, Any]:
+        """Return the schema of a type that msgspec does not know."""
+        if is_pydantic_model(part):
+            return _inlined(_model_schema(part, is_open=open_models))
+        raise TypeError(f"JSON cannot express {_name(part)}")
+
     try:
         if is_pydantic_model(kind):
-            return _normalized(kind.model_json_schema())
+            return _normalized(_model_schema(kind, is_open=open_models))
         plain = normalized_typed_dict(kind) if typing.is_typeddict(kind) else kind
-        schema = msgspec.json.schema(plain, schema_hook=_schema_hook)
+        schema = msgspec.json.schema(plain, schema_hook=schema_hook)
         _restore_field_order([schema, *schema.get("$defs", {}).values()], plain)
         return _normalized(schema)
     except (TypeError, ValueError, NameError) as error:
         raise InvalidRequest(f"{error_prefix}: {error}") from None
 
 
-def _schema_hook(kind: Any) -> dict[str, Any]:
-    """Return the schema of a type that msgspec does not know."""
-    if is_pydantic_model(kind):
-        return _inlined(cast(dict[str, Any], kind.model_json_schema()))
-    raise TypeError(f"JSON cannot express {_name(kind)}")
+def _model_schema(model: Any, *, is_open: bool) -> dict[str, Any]:
+    schema = cast(dict[str, Any], model.model_json_schema())
+    if is_open:
+        for each in _schemas(schema):
+            if each.get("type") == "object" and "properties" in each:
+                each.setdefault("additionalProperties", True)
+    return schema
 
 
 def _normalized(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema without a reference at its root, whose objects allow no other fields."""
+    """Return a schema without a reference at its root; its objects allow no other fields.
+
+    Only where the schema says that an object allows them, it stays so.
+    """
     definitions = cast(dict[str, Any], schema.pop("$defs", {}))
     root = schema.get("$ref")
     if root is not None:

@@ -38,14 +38,33 @@ class SignalType(msgspec.Struct, frozen=True):
     type: Any = msgspec.UNSET
 
     def converted(self, payload: Any) -> Any:
-        """Return a payload, converted to the type.
+        """Return a payload that a wait took, converted to the type.
+
+        Fields that the type does not have are ignored: it may have had them when the payload was
+        taken.
 
         Raises:
             Mismatch: the payload does not fit.
         """
-        mismatch = schema_mismatch(payload, self.schema)
+        mismatch = schema_mismatch(payload, self.schema, allow_unknown=True)
         if mismatch is not None:
             raise mismatch
+        return self._convert(payload)
+
+    def misfit(self, payload: Any) -> str | None:
+        """Return why no wait takes a payload; None if it fits.
+
+        Fields that the type does not have do not fit; a pydantic model decides this for itself.
+        """
+        mismatch = schema_mismatch(payload, self.schema)
+        try:
+            if mismatch is None:
+                self._convert(payload)
+        except Mismatch as found:
+            mismatch = found
+        return None if mismatch is None else str(mismatch)
+
+    def _convert(self, payload: Any) -> Any:
         if self.type is msgspec.UNSET:
             return payload
         if is_pydantic_model(self.type):
@@ -56,14 +75,6 @@ class SignalType(msgspec.Struct, frozen=True):
                 raise pydantic_mismatch(error, self.type) from None
         kind = normalized_typed_dict(self.type) if typing.is_typeddict(self.type) else self.type
         return converted(payload, kind, objects=False)
-
-    def misfit(self, payload: Any) -> str | None:
-        """Return why a payload does not fit; None if it fits."""
-        try:
-            self.converted(payload)
-        except Mismatch as mismatch:
-            return str(mismatch)
-        return None
 
 
 def signal_type_of(kind: Any) -> SignalType:
@@ -84,7 +95,7 @@ def _type_of(kind: Any) -> SignalType:
             f"the type of a signal must be a type such as bool, got the text {kind!r:.80}",
             field="type",
         )
-    schema = schema_of(kind)
+    schema = schema_of(kind, open_models=True)
     encoded = _encoder.encode(schema)
     digest = ""
     if len(encoded) <= SCHEMA_BYTES_MAX:

@@ -187,6 +187,9 @@ class SignalReceipt(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the run waited for it. If not, the inbox keeps it until a node waits for it."""
     waits_for: tuple[str, ...] = ()
     """The names of the signals that the run waited for; empty while a worker runs it."""
+    waits_again: bool = False
+    """Whether the run took this signal before, and now waits for another one of its name, as after
+    a retry: send it with another ``signal_id``."""
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,6 +22,7 @@ from holdfast.model.run import (
     TextPiece,
     WaitPage,
 )
+from holdfast.model.signals import SignalName
 from holdfast.model.spending import Spending
 from holdfast.portal import Portal
 
@@ -176,12 +177,13 @@ class RunHandle:
         return self._portal.iterate(self._handle.tokens, after=after, follow=follow)
 
     def signal(
-        self, name: str, payload: Any = None, *, signal_id: str | None = None
+        self, name: str | SignalName, payload: Any = None, *, signal_id: str | None = None
     ) -> SignalReceipt:
         """Send the run a signal. After the return it is stored, and the run takes it exactly once.
 
-        The run need not wait for it yet; the receipt says whether it does. If you do not know
-        whether a signal arrived, send it again with the same ``signal_id``.
+        ``name`` may also be the ``signal(…)`` that the node waits for. The run need not wait for
+        it yet; the receipt says whether it does. If you do not know whether a signal arrived, send
+        it again with the same ``signal_id``.
 
         Raises:
             RunNotFound: there is no such run.

@@ -17,6 +17,7 @@ from holdfast.engine.journal.endings import RunOutcome
 from holdfast.engine.journal.in_memory import InMemoryRun, RunExists
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs import starting
+from holdfast.engine.runs.graph_items import publish_declared
 from holdfast.engine.runs.local_workers import SlotHandover, reserve_slot
 from holdfast.engine.runs.rows import read_row
 from holdfast.errors import AlreadyExists, RunNotFound
@@ -58,7 +59,7 @@ class RunLauncher:
                 another user.
             SessionBusy: another run of its session is open, and the request says not to wait.
         """
-        self._kernel.known_graphs.get(graph.name, graph.version).learn_program(graph)
+        await publish_declared(self._kernel, graph)
         # Without this wait, a second caller would get no slot, and would write the run.
         while undecided := self._undecided.get(request.run):
             await undecided.wait()

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.display import get_logger
 from holdfast.engine.execution.visit import Visit
 from holdfast.engine.kernel.offload import LARGE_BYTES
 from holdfast.engine.runs.graph_items import publish_type
@@ -18,6 +19,8 @@ from holdfast.model.signals import Signal, SignalName
 from holdfast.model.wait import Wait
 
 __all__ = ["awaited_type", "find_payload_misfit", "set_aside", "typed_payload", "with_schema"]
+
+_log = get_logger("holdfast.runs")
 
 
 def awaited_type(program: Program, condition: SignalName) -> SignalType | None:
@@ -81,6 +84,14 @@ async def set_aside(visit: Visit, signal: Signal, reason: str) -> None:
     )
     await visit.record(event, durable=False)
     visit.claimed.inbox.count_taken(signal)
+    _log.warning(
+        "%s: node %s set the signal %s with the id %s aside and keeps waiting: %s",
+        visit.claimed.head.key.log_name,
+        visit.node,
+        signal.name,
+        signal.id,
+        reason,
+    )
 
 
 async def with_schema(visit: Visit, wait: Wait, awaited: SignalType | None) -> Wait:

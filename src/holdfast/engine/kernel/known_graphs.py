@@ -30,6 +30,8 @@ class KnownGraph:
         """When the item was last read, on the monotonic clock."""
         self.program: Program | None = None
         """The program, if this process has it."""
+        self.offered: Program | None = None
+        """The program that this process has stored, or tried to store."""
         self.published: set[tuple[str, str]] = set()
         """Name and digest of each schema that this process has stored."""
         self.sought: set[str] = set()

@@ -17,6 +17,7 @@ from holdfast.model.payload_limits import PayloadLimits
 from holdfast.model.policy import Durability
 from holdfast.model.program import Program
 from holdfast.model.run import OnBusy
+from holdfast.model.signals import SignalName
 from holdfast.records.run_filter import RunFilter
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "validated_on_busy",
     "validated_reason",
     "validated_resolution",
+    "validated_signal_name",
     "validated_user",
 ]
 
@@ -244,6 +246,22 @@ def validated_reason(reason: object) -> str:
     if not isinstance(reason, str):
         raise InvalidRequest(f"reason must be text, got {reason!r:.80}", field="reason")
     return reason[:_REASON_CHARS_MAX] or _NO_REASON
+
+
+def validated_signal_name(name: object) -> str:
+    """Return the name of a signal that a caller sends, given as text or as ``signal("name")``.
+
+    Raises:
+        InvalidName: it is neither, or the name is invalid.
+    """
+    if isinstance(name, SignalName):
+        name = name.name
+    elif not isinstance(name, str):
+        raise InvalidName(
+            f'a signal\'s name must be a string or signal("name"), got {type(name).__name__}',
+            field="a signal's name",
+        )
+    return validated_name(name, "a signal's name")
 
 
 def validated_resolution(*, result: Any, error: str | None, void: bool) -> dict[str, Any]:

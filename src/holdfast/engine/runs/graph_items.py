@@ -1,6 +1,6 @@
 """Reads and writes the items of graphs: the signals that a graph takes, its input, its drawing.
 
-Items of graphs are advice. If the store fails here, the worker and its runs go on.
+Items of graphs are advice. If the store fails here, starts, the worker and its runs go on.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from holdfast.records.graph_item import (
 )
 from holdfast.records.keys import graph_key
 
-__all__ = ["publish_program", "publish_type", "read_graph"]
+__all__ = ["publish_declared", "publish_program", "publish_type", "read_graph"]
 
 _log = get_logger("holdfast.worker")
 
@@ -43,11 +43,24 @@ async def publish_program(kernel: Kernel, program: Program) -> None:
     """Store what other processes should know of a program; log if that fails."""
     known = kernel.known_graphs.get(program.name, program.version)
     known.learn_program(program)
+    known.offered = program
     facts = _facts_of(program)
     if await _try_publish(kernel, known, lambda stored: merged_facts(stored, facts)):
         known.published |= {
             (name, digest) for name, schemas in facts.schemas.items() for digest in schemas
         }
+
+
+async def publish_declared(kernel: Kernel, program: Program) -> None:
+    """Store a program that declares its signals before its first run starts, once in a process.
+
+    Then other processes check the signals of the run before there is a worker.
+    """
+    known = kernel.known_graphs.get(program.name, program.version)
+    known.learn_program(program)
+    if known.offered is not program and not program.takes_other_signals:
+        with suppress(StoreClosed):  # the start reports it
+            await publish_program(kernel, program)
 
 
 async def publish_type(

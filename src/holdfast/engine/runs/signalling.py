@@ -158,9 +158,27 @@ async def _deliver(
         if current.expires_ms > head.expires_ms:  # extended since its row was read
             return await _deliver(kernel, workers, current, signal)
         raise RunEnded(f"run {head.key.id!r} has expired", status="expired")
+    receipt = _receipt(head, signal, repeated=stored.repeated)
+    if receipt.repeated and receipt.answers_wait and is_caller_signal(signal.name):
+        receipt = await _receipt_of_repeat(kernel, head, signal, receipt)
     async with _withdraw_if_ended(kernel, stored.put):
         await _notify_run(kernel, workers, head, signal, stored)
-    return _receipt(head, signal, repeated=stored.repeated)
+    return receipt
+
+
+async def _receipt_of_repeat(
+    kernel: Kernel, head: Head, signal: _OutgoingSignal, receipt: SignalReceipt
+) -> SignalReceipt:
+    """Return the receipt of a signal that the run had; if it took the signal, no wait gets it.
+
+    The row is read after the journal: a run that pauses after it took the signal waits again.
+    """
+    if not await _was_taken(kernel, head, signal.name, signal.id):
+        return receipt
+    current = _receipt(await read_row(kernel, head.key), signal, repeated=True)
+    return msgspec.structs.replace(
+        current, answers_wait=False, waits_again=signal.name in current.waits_for
+    )
 
 
 def _receipt(head: Head, signal: _OutgoingSignal, *, repeated: bool) -> SignalReceipt:
