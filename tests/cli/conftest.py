@@ -50,14 +50,6 @@ async def approve(state, ctx):
         raise ValueError("not approved")
 
 
-deciding = Graph("deciding", State)
-
-
-@deciding.node
-async def decide(state, ctx):
-    return {"answer": str(await ctx.wait(signal("approved", bool)))}
-
-
 failing = Graph("failing", State, expires=hours(3))
 
 
@@ -98,6 +90,14 @@ parent = Graph("parent", State)
 @parent.node
 async def delegate(state, ctx):
     return await ctx.run(asking, id="child", labels={"kind": "page"})
+
+
+deciding = Graph("deciding", State)
+
+
+@deciding.node
+async def decide(state, ctx):
+    return {"answer": str(await ctx.wait(signal("approved", bool)))}
 
 
 all_of_them = (counting, asking)

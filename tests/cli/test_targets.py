@@ -34,6 +34,7 @@ def test_the_forms_of_a_target(folder: Path) -> None:
         "stubborn",
         "speaking",
         "parent",
+        "deciding",
     ]
     assert names("flows:asking") == ["asking"]
     assert names("flows:all_of_them") == ["counting", "asking"]
