@@ -37,7 +37,7 @@ from holdfast.model.execution import Branch, Execution
 from holdfast.model.fold import folded, restored, snapshot
 from holdfast.model.signals import Signal as InboxSignal
 from holdfast.model.signals import TakeSignal, is_open_wait, resolved_wait
-from holdfast.model.wait import Wait
+from holdfast.model.wait import Wait, is_group_key
 from holdfast.records.codec import unpack_events
 from holdfast.records.head import ENDED, Head
 from holdfast.records.journal import content_of, is_emptied
@@ -371,7 +371,9 @@ class Journals:
                 continue
             if wait.deadline_ms is None or event.at_ms >= wait.deadline_ms:
                 continue
-            if wait.signal is None or event.at_ms < head.expires_ms:
+            # A sleep is never shortened. The timer of several conditions wins at the expiry.
+            is_sleep = wait.signal is None and not is_group_key(wait.key)
+            if is_sleep or event.at_ms < head.expires_ms:
                 raise Broken(f"P7: {what}, before its time")
             if head.status != "closing":
                 raise Broken(f"P7: {what}, while the run is {head.status}")
