@@ -54,8 +54,13 @@ class ClaimedRun:
         return self.journal.execution
 
     def now_ms(self) -> int:
-        """Return the time."""
-        return self.kernel.clock.now_ms()
+        """Return the time. For a run that was closed it is not before the expiry.
+
+        The clock of the owner that closed the run may have been ahead. A wait that saw the time
+        before the expiry again would pause, and the run would expire instead of going on.
+        """
+        now = self.kernel.clock.now_ms()
+        return max(now, self.head.expires_ms) if self.head.status == "closing" else now
 
     async def sleep(self, seconds: float) -> None:
         """Wait while the worker keeps the run."""
