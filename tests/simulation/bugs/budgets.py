@@ -17,7 +17,7 @@ from holdfast.records import account, run_conditions, run_writes
 from tests.simulation.bugs.planting import bug
 
 
-@bug("calling", settle_stall=0.25)
+@bug("calling", settle_stall=0.5)
 def a_late_worker_gives_back_what_a_retry_uses(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(account.Grant, "is_of_later_claim", lambda self, head: False)
 
