@@ -19,6 +19,7 @@ from holdfast.errors import InboxFull
 from holdfast.model.child import child_signal
 from holdfast.records import owner_writes
 from holdfast.records.codec import unpack_value
+from holdfast.records.head import InboxSize
 from holdfast.records.keys import RunKey, inbox_key
 from holdfast.storage import Update
 from holdfast.storage.operations import Operation, WriteItem
@@ -32,6 +33,7 @@ from tests.engine.support import (
     journal_items,
     kill,
     store_of,
+    units_of,
 )
 
 KB = 1024
@@ -515,3 +517,20 @@ async def test_signals_sent_again_to_a_run_that_ended_read_it_two_at_a_time(
     again = [run.signal("msg", "end", signal_id="end") for _ in range(CONCURRENT_DELIVERIES_MAX)]
     await asyncio.gather(*again)
     assert most == 2
+
+
+async def test_branches_that_relieve_an_inbox_at_once_write_its_size_once(house: House) -> None:
+    writes: list[int] = []
+    hf = house.open(limits=FEW)
+
+    async def relieves(state: Any, ctx: Any) -> Any:
+        inbox = ctx._visit.claimed.inbox
+        inbox._taken_since_update = InboxSize(FEW.inbox_items_max, 0)
+        before = units_of(hf, "head").writes
+        await asyncio.gather(inbox.update_size(), inbox.update_size())
+        writes.append(round(units_of(hf, "head").writes - before))
+
+    graph = graph_of(relieves)
+    async with house.worker(hf, graph):
+        await (await hf.start(graph, id="doc-42")).result(timeout=60)
+    assert writes == [1]

@@ -125,17 +125,21 @@ class Inbox:
             ClaimLost: this worker no longer owns the run.
             JournalConflict: another process wrote into the journal.
         """
-        limits = self._claim.kernel.limits
-        if (
-            2 * self._taken_since_update.items < limits.inbox_items_max
-            and 2 * self._taken_since_update.bytes < limits.inbox_bytes_max
-        ):
-            return
-        await self._journal.shield_write(self._write_size())
+        if self._has_stale_size():
+            await self._journal.shield_write(self._write_size())
+
+    def _has_stale_size(self) -> bool:
+        """Return whether half of the inbox was taken since the row's count was last written."""
+        limits, taken = self._claim.kernel.limits, self._taken_since_update
+        return (
+            2 * taken.items >= limits.inbox_items_max or 2 * taken.bytes >= limits.inbox_bytes_max
+        )
 
     async def _write_size(self) -> None:
         async with self._row.lock:
             for _ in range(_SIZE_UPDATE_ATTEMPTS_MAX):
+                if not self._has_stale_size():  # another branch has written it meanwhile
+                    return
                 known, taken = self._journal.execution.taken, self._taken_since_update
                 # After a crash, signals that were not taken durably are untaken again.
                 await self._journal.wait_durable()
