@@ -96,9 +96,10 @@ async def test_kill_9_at_every_write_of_a_run(tmp_path: Path) -> None:
         repeated = await rescued_all(deaths)
         took = time.monotonic() - began
         print(f"\n{len(deaths)} deaths, {repeated} nodes ran again, {took:.1f} s")
-        # Which node is in flight at a death is checked there. How many deaths meet one is for the
-        # machine to say: a write that comes by the clock shifts the numbers of those after it.
-        assert 0 < repeated <= len(EVERYTHING)
+        # Which node is in flight at a death is checked there, and that no death meets two. How many
+        # deaths meet one is for the machine to say: a write that comes by the clock shifts the
+        # numbers of those after it, and then two deaths may meet the same node.
+        assert 0 < repeated < len(deaths)
 
 
 async def test_kill_9_at_every_write_of_whoever_takes_over(tmp_path: Path) -> None:
