@@ -10,9 +10,12 @@ import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
+from holdfast.graph.node import Reference
+from holdfast.model.type_parameters import StateT
+
 __all__ = ["Chooser", "chooser_name", "referenced_values", "returned_names"]
 
-Chooser: TypeAlias = Callable[[Any], Any]
+Chooser: TypeAlias = Callable[[StateT], Reference]
 """Takes the state, returns the next node."""
 
 _GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME")

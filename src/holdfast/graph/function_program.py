@@ -8,12 +8,12 @@ from typing import Any
 
 from holdfast.graph.node import Node
 from holdfast.model.execution import Execution
-from holdfast.model.program import Program
+from holdfast.model.program import InputT, Program, ResultT
 
 __all__ = ["FunctionProgram"]
 
 
-class FunctionProgram(Program):
+class FunctionProgram(Program[InputT, ResultT]):
     """A program that has nodes which are Python functions. Only it may ask for `RunNode`."""
 
     @property

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, TypeVar, overload
+from typing import Any, TypedDict, Unpack, overload
 
 from holdfast.errors import InvalidGraph
 from holdfast.graph.checks import declared_wiring
@@ -19,29 +19,54 @@ from holdfast.graph.node import (
     Node,
     Reference,
     is_sync_function,
-    name_of,
-    takes_context,
 )
+from holdfast.graph.node_decorator import NodeDecorator
 from holdfast.graph.program import GraphProgram
 from holdfast.graph.signal_types import declared_signals
+from holdfast.graph.spans import positive_ms
 from holdfast.graph.subgraphs import passthrough_node
-from holdfast.graph.writes import written_by
-from holdfast.model.durations import Duration, milliseconds_of
-from holdfast.model.policy import ONCE, Durability, OnFailure, OnStale, Pausable, Retry
+from holdfast.model.durations import Duration
+from holdfast.model.policy import Durability, OnFailure
 from holdfast.model.reducers import Reducer
 from holdfast.model.signals import SignalName
+from holdfast.model.type_parameters import StateT
 
 __all__ = ["Graph"]
 
-F = TypeVar("F", bound=Callable[..., Any])
+
+class GraphOptions(TypedDict, total=False):
+    """The options of a graph: see `Graph`."""
+
+    version: int
+    start: str | None
+    reducers: Mapping[str, Reducer] | None
+    durability: Durability
+    models: Collection[str] | None
+    quotas: Collection[str] | None
+    expires: Duration | None
+    signals: Iterable[SignalName[Any]] | None
 
 
-class Graph(GraphProgram):
-    """A program whose nodes are Python functions.
+class Graph(GraphProgram[StateT, StateT]):
+    """A program whose nodes are Python functions; a ``Graph[Order]`` has an ``Order`` as its state.
 
     A run starts at the node that was registered first, or at the node that ``start`` names. A node
     without a route, choice or fork ends the run.
     """
+
+    # A state of the type dict has no fields that a checker knows.
+    @overload
+    def __init__(
+        self: Graph[dict[str, Any]],
+        name: str,
+        state_type: type[dict[Any, Any]],
+        **options: Unpack[GraphOptions],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self, name: str, state_type: type[StateT], **options: Unpack[GraphOptions]
+    ) -> None: ...
 
     def __init__(
         self,
@@ -89,13 +114,13 @@ class Graph(GraphProgram):
                 reducers=dict(reducers or {}),
                 durability=durability,
                 needs=declared_needs(models, quotas),
-                expires_in_ms=_positive_ms(expires, "expires"),
+                expires_in_ms=positive_ms(expires, "expires"),
                 signals=None if signals is None else declared_signals(signals),
             )
         )
 
     @property
-    def state_type(self) -> Any:
+    def state_type(self) -> type[StateT]:
         """The type of the state that nodes see."""
         return self._declaration.state_type
 
@@ -110,67 +135,13 @@ class Graph(GraphProgram):
         plan = self._declaration.plan
         return MappingProxyType(self._declaration.nodes) if plan is None else plan.wiring.nodes
 
-    @overload
-    def node(self, function: F, /) -> F: ...
+    @property
+    def node(self) -> NodeDecorator[StateT]:
+        """Registers a function as a node: ``@graph.node`` or ``@graph.node(retry=…)``.
 
-    @overload
-    def node(
-        self,
-        /,
-        *,
-        name: str | None = None,
-        pausable: Pausable = "yes",
-        retry: Retry = ONCE,
-        timeout: Duration | None = None,
-        max_pause: Duration | None = None,
-        on_stale: OnStale | None = None,
-        writes: Collection[str] | None = None,
-    ) -> Callable[[F], F]: ...
-
-    def node(
-        self,
-        function: Any = None,
-        /,
-        *,
-        name: str | None = None,
-        pausable: Pausable = "yes",
-        retry: Retry = ONCE,
-        timeout: Duration | None = None,
-        max_pause: Duration | None = None,
-        on_stale: OnStale | None = None,
-        writes: Collection[str] | None = None,
-    ) -> Any:
-        """Register a function as a node, and return the function unchanged.
-
-        The function takes ``(state)`` or ``(state, ctx)``. It returns what it changes in the state:
-        a dict of some fields, a whole state, or None. ``writes`` names the fields that the node may
-        change. Without it the fields come from the return annotation, if that is not the type of
-        the whole state. A node that runs in parallel with others needs one of the two.
-
-        Raises:
-            InvalidGraph: an argument is invalid, or the graph was checked already.
-            InvalidRequest: ``timeout`` or ``max_pause`` is not a duration.
+        See `NodeDecorator`.
         """
-
-        def register(function: F) -> F:
-            self._declaration.add_node(
-                Node(
-                    name=name_of(function) if name is None else name,
-                    function=function,
-                    is_sync=is_sync_function(function),
-                    takes_context=takes_context(function),
-                    pausable=pausable,
-                    retry=retry,
-                    timeout_ms=_positive_ms(timeout, "timeout"),
-                    max_pause_ms=_positive_ms(max_pause, "max_pause"),
-                    on_stale=on_stale,
-                    writes=written_by(function, writes, self._declaration.state_type),
-                    writes_declared=writes is not None,
-                )
-            )
-            return function
-
-        return register if function is None else register(function)
+        return NodeDecorator(self._declaration)
 
     def route(self, *nodes: Reference) -> None:
         """Connect each of these nodes to the next one. The last may be END.
@@ -189,7 +160,11 @@ class Graph(GraphProgram):
             self._declaration.edges.append(EdgeDeclaration(source, (to,)))
 
     def choose(
-        self, node: Reference, chooser: Chooser, *, to: Iterable[Reference] | None = None
+        self,
+        node: Reference,
+        chooser: Chooser[StateT],
+        *,
+        to: Iterable[Reference] | None = None,
     ) -> None:
         """Connect a node to the node that the chooser returns for the state.
 
@@ -272,7 +247,7 @@ class Graph(GraphProgram):
 
     def include(
         self,
-        graph: Graph,
+        graph: Graph[Any],
         *,
         name: str | None = None,
         takes: Mapping[str, str] | None = None,
@@ -324,12 +299,3 @@ def _validated_spares(on_failure: OnFailure) -> bool:
     if on_failure not in ("cancel", "spare"):
         raise InvalidGraph(f"on_failure must be 'cancel' or 'spare', got {on_failure!r:.80}")
     return on_failure == "spare"
-
-
-def _positive_ms(duration: Duration | None, field: str) -> int | None:
-    if duration is None:
-        return None
-    span_ms = milliseconds_of(duration, field)
-    if span_ms == 0:
-        raise InvalidGraph(f"{field} must be more than 0 seconds")
-    return span_ms

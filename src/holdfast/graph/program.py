@@ -20,12 +20,12 @@ from holdfast.model.event import Event
 from holdfast.model.execution import Execution
 from holdfast.model.needs import Needs
 from holdfast.model.policy import Durability
-from holdfast.model.program import RunNode
+from holdfast.model.program import InputT, ResultT, RunNode
 
 __all__ = ["GraphProgram"]
 
 
-class GraphProgram(FunctionProgram):
+class GraphProgram(FunctionProgram[InputT, ResultT]):
     """Runs a declared graph. The first use checks the graph; after that it cannot change."""
 
     def __init__(self, declaration: GraphDeclaration) -> None:
@@ -92,7 +92,7 @@ class GraphProgram(FunctionProgram):
         checked_plan(self._declaration)
         return self
 
-    def start(self, input: Any, seed: str) -> Execution:
+    def start(self, input: InputT, seed: str) -> Execution:
         """Return the execution of a new run.
 
         Raises:
@@ -134,7 +134,7 @@ class GraphProgram(FunctionProgram):
         ]
         return min(left, default=0)
 
-    def result(self, state: dict[str, Any]) -> Any:
+    def result(self, state: dict[str, Any]) -> ResultT:
         """Return the final state of a run in the type of the graph's state.
 
         Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Literal, Protocol, TypeAlias, cast, runtime_checkable
+from typing import Any, Generic, Literal, Protocol, TypeAlias, cast, runtime_checkable
 
 import msgspec
 
@@ -18,6 +18,7 @@ from holdfast.model.prompt import (
     validated_output_schema,
     validated_params,
 )
+from holdfast.model.type_parameters import ValueT
 
 __all__ = [
     "Answer",
@@ -166,8 +167,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The answer of a model, as the journal stores it."""
+class Answer(msgspec.Struct, Generic[ValueT], frozen=True, kw_only=True, omit_defaults=True):
+    """The answer of a model, as the journal stores it. Its ``value`` is a ``ValueT``."""
 
     text: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
@@ -175,7 +176,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stop_reason: StopReason = "end"
     model: str = ""
     """The name of the model, as the service reports it."""
-    value: Any = None
+    value: ValueT = cast(ValueT, None)
     """The text parsed as JSON, if a schema was given; None if it is not JSON."""
     passed: bool | None = None
     """Whether it passed the check of `Context.model`; None if there was no check."""
@@ -190,7 +191,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         usage: Usage,
         stop_reason: StopReason = "end",
         model: str = "",
-    ) -> Answer:
+    ) -> Answer[Any]:
         """Return the answer to a request. Parse its text if the request has a schema."""
         value: Any = None
         if request.output is not None and text:

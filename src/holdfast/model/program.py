@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Generic, Self, cast
 
 import msgspec
 
@@ -24,12 +24,15 @@ from holdfast.model.event import Event, Rerouted
 from holdfast.model.execution import Execution
 from holdfast.model.needs import Needs
 from holdfast.model.policy import Durability, Pausable
+from holdfast.model.type_parameters import InputT, ResultT
 
 __all__ = [
     "Effect",
+    "InputT",
     "InvokeTask",
     "Proceed",
     "Program",
+    "ResultT",
     "RunChild",
     "RunNode",
     "WaitForToken",
@@ -107,8 +110,10 @@ class RunChild(Effect, frozen=True, kw_only=True):
     """The id of the child; None lets the engine derive one from the visit."""
 
 
-class Program(ABC):
+class Program(ABC, Generic[InputT, ResultT]):
     """Something that a worker can run: a graph, a state machine, a list of steps.
+
+    ``Program[Order, Receipt]`` takes an ``Order`` as its input, and its result is a ``Receipt``.
 
     Every method must return the same for the same arguments, in every process that has this
     version of the program. The engine calls methods from threads, too, so a checked program must
@@ -179,7 +184,7 @@ class Program(ABC):
         return self
 
     @abstractmethod
-    def start(self, input: Any, seed: str) -> Execution:
+    def start(self, input: InputT, seed: str) -> Execution:
         """Return the execution of a new run.
 
         Raises:
@@ -224,10 +229,10 @@ class Program(ABC):
         """Return how many failures the run survives where it stands. Operators see this number."""
         return 0
 
-    def result(self, state: dict[str, Any]) -> Any:
+    def result(self, state: dict[str, Any]) -> ResultT:
         """Return what a caller gets as the result of a run that finished with this state.
 
         Raises:
             InvalidState: the state does not fit the program.
         """
-        return state
+        return cast(ResultT, state)

@@ -7,11 +7,12 @@ a node that waits, the pause of a run, its resume, its expiry, the queue of a se
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar, overload
 
 import msgspec
 
 from holdfast.model.execution import Execution
+from holdfast.model.type_parameters import PayloadT
 from holdfast.model.wait import Wait, answer_key, earlier, signal_kind
 
 __all__ = [
@@ -33,15 +34,31 @@ __all__ = [
 ]
 
 
-class SignalName(msgspec.Struct, frozen=True):
-    """The condition that a signal of that name has come."""
+T = TypeVar("T")
+
+
+class SignalName(msgspec.Struct, Generic[PayloadT], frozen=True):
+    """The condition that a signal of that name has come. Its payload is a ``PayloadT``."""
 
     name: str
     type: Any = msgspec.UNSET
     """The type of its payload; unset if the payload may be anything."""
 
 
-def signal(name: str, type: Any = msgspec.UNSET) -> SignalName:
+@overload
+def signal(name: str) -> SignalName[Any]: ...
+
+
+@overload
+def signal(name: str, type: type[T]) -> SignalName[T]: ...
+
+
+# A ``Literal`` or a union is no class, so checkers do not know the payload.
+@overload
+def signal(name: str, type: Any) -> SignalName[Any]: ...
+
+
+def signal(name: str, type: Any = msgspec.UNSET) -> SignalName[Any]:
     """Return the condition that a signal of that name has come, for `ctx.wait`.
 
     With a ``type``, the payload is checked where the signal is sent, and the node gets a value of

@@ -13,16 +13,14 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from types import CodeType, CoroutineType
-from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from holdfast.engine.effects.call_ids import CallIds
 from holdfast.errors import NotAwaited
 
 __all__ = ["BegunRequests", "tracked"]
 
-P = ParamSpec("P")
-T = TypeVar("T")
-Owner = TypeVar("Owner")
+MethodT = TypeVar("MethodT", bound=Callable[..., Coroutine[Any, Any, Any]])
 
 # A list of up to this many requests is not searched for those that have finished.
 _KEPT_MIN = 64
@@ -39,22 +37,20 @@ _Coroutine: TypeAlias = "CoroutineType[Any, Any, Any]"
 _Entry: TypeAlias = "tuple[_Coroutine, CodeType, int, str]"
 
 
-def tracked(
-    method: Callable[Concatenate[Owner, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[Owner, P], Coroutine[Any, Any, T]]:
+def tracked(method: MethodT) -> MethodT:
     """Let the node fail if it does not await what this method returns.
 
     The object of the method has the `BegunRequests` of its visit as ``_requests``.
     """
 
     @functools.wraps(method)
-    def begin(owner: Owner, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
+    def begin(owner: Any, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
         coroutine = method(owner, *args, **kwargs)
         frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-        cast(Any, owner)._requests.add(coroutine, frame.f_code, frame.f_lasti)
+        owner._requests.add(coroutine, frame.f_code, frame.f_lasti)
         return coroutine
 
-    return begin
+    return cast(MethodT, begin)
 
 
 class _Left(NamedTuple):

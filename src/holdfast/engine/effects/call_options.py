@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from holdfast.engine.effects.begun_requests import BegunRequests, tracked
+from holdfast.engine.effects.call_signatures import typed_blocking_call, typed_call
 from holdfast.errors import InvalidRequest
 from holdfast.graph.tool import Tool
 from holdfast.graph.values import is_durable_scalar
@@ -135,6 +136,7 @@ class Caller:
         self._options = options
         self._requests = requests
 
+    @typed_call
     @tracked
     async def call(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call a function as `Context.call` does, with these options.
@@ -153,6 +155,7 @@ class BlockingCaller:
         self._caller = caller
         self._block = block
 
+    @typed_blocking_call
     def call(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Do as `Caller.call` does."""
         return self._block(self._caller.call(function, *args, **kwargs))

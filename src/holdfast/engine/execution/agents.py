@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypedDict, Unpack
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar, Unpack, cast, overload
 
 import msgspec
 
-from holdfast.engine.effects.invocations import OnExhausted, admitted_fallback
+from holdfast.engine.effects.invocations import admitted_fallback
+from holdfast.engine.effects.model_signatures import SharedOptions
 from holdfast.engine.execution.context import Context
 from holdfast.errors import CallFailed, InvalidArguments, InvalidRequest, TurnsSpent
 from holdfast.graph import Graph
@@ -21,24 +22,24 @@ from holdfast.graph.schemas import ConvertArguments, tool_of
 from holdfast.graph.tool import Tool
 from holdfast.graph.tool import contract_of as contract_of
 from holdfast.graph.values import durable
-from holdfast.model.arguments import Recording
-from holdfast.model.durations import Duration
 from holdfast.model.invocation import Answer, ToolCall, ToolSpec, Usage
-from holdfast.model.policy import Retry
 from holdfast.model.prompt import validated_messages
+from holdfast.model.type_parameters import ValueT
 
 __all__ = ["Agent", "Conversation", "agent"]
+
+T = TypeVar("T")
 
 _INVALID_NAME_CHARS = re.compile(r"[^a-zA-Z0-9_-]")
 _RESULT_CHARS_MAX = 100_000
 
 
-class Conversation(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a conversation with an agent."""
+class Conversation(msgspec.Struct, Generic[ValueT], frozen=True, kw_only=True):
+    """The result of a conversation with an agent. Its ``value`` is a ``ValueT``."""
 
     text: str
     """The last answer of the model."""
-    value: Any = None
+    value: ValueT = cast(ValueT, None)
     """The last answer as a value of the ``output`` type."""
     messages: list[dict[str, Any]]
     """All messages; pass them to the agent again to continue the conversation."""
@@ -47,23 +48,10 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage = Usage()
 
 
-class QuestionOptions(TypedDict, total=False):
+class QuestionOptions(SharedOptions, total=False):
     """How an agent asks each of its questions: see `Context.model`."""
 
-    tool_choice: str | None
-    check: Callable[[Answer], bool] | None
-    on_exhausted: OnExhausted
-    share: bool | Duration
-    stream: bool
-    retry: Retry | None
-    timeout: Duration | None
-    max_tokens: int | None
-    temperature: float | None
-    top_p: float | None
-    stop: str | Sequence[str] | None
-    seed: int | None
-    extra: Mapping[str, Any] | None
-    record: Recording | None
+    check: Callable[[Answer[Any]], bool] | None
 
 
 class _AgentTool(msgspec.Struct, frozen=True):
@@ -74,8 +62,11 @@ class _AgentTool(msgspec.Struct, frozen=True):
     convert: ConvertArguments
 
 
-class Agent:
-    """A model with tools: ``await support(ctx, "Where is my order?")`` inside a node."""
+class Agent(Generic[ValueT]):
+    """A model with tools: ``await support(ctx, "Where is my order?")`` inside a node.
+
+    An ``Agent[Order]`` answers with a value of the type ``Order``.
+    """
 
     def __init__(
         self,
@@ -118,7 +109,7 @@ class Agent:
                     f"tools must have different names, got two {known.spec.name!r}", field="tools"
                 )
 
-    async def __call__(self, ctx: Context, messages: Any) -> Conversation:
+    async def __call__(self, ctx: Context, messages: Any) -> Conversation[ValueT]:
         """Let the model answer; make the tool calls that it asks for.
 
         Raises:
@@ -130,7 +121,7 @@ class Agent:
             history = [{"role": "system", "content": self.system}, *history]
         usage = Usage()
         for turn in range(1, self.turns_max + 1):
-            answer: Answer = await ctx.model(
+            asked = ctx.model(
                 self.model,
                 history,
                 tools=[known.spec for known in self._tools.values()],
@@ -138,6 +129,7 @@ class Agent:
                 fallback=self.fallback,
                 **self.options,
             )
+            answer = cast(Answer[ValueT], await asked)
             history = [*history, answer.message()]
             usage += answer.usage
             if not answer.tool_calls:
@@ -165,7 +157,7 @@ class Agent:
             return _tool_message(call, str(error), error=True)
         return _tool_message(call, result if isinstance(result, str) else _json_text(result))
 
-    def graph(self, name: str, *, version: int = 1, **options: Any) -> Graph:
+    def graph(self, name: str, *, version: int = 1, **options: Any) -> Graph[dict[str, Any]]:
         """Return a graph with one node, which answers the ``messages`` in its state.
 
         The node writes ``messages``, ``text`` and ``value`` to the state. The options are those of
@@ -185,6 +177,45 @@ class Agent:
         return graph
 
 
+@overload
+def agent(
+    model: str,
+    tools: Sequence[Callable[..., Any]] = (),
+    *,
+    system: str | None = None,
+    output: None = None,
+    fallback: str | Sequence[str] = (),
+    turns_max: int = 20,
+    **options: Unpack[QuestionOptions],
+) -> Agent[None]: ...
+
+
+@overload
+def agent(
+    model: str,
+    tools: Sequence[Callable[..., Any]] = (),
+    *,
+    system: str | None = None,
+    output: type[T],
+    fallback: str | Sequence[str] = (),
+    turns_max: int = 20,
+    **options: Unpack[QuestionOptions],
+) -> Agent[T]: ...
+
+
+@overload
+def agent(
+    model: str,
+    tools: Sequence[Callable[..., Any]] = (),
+    *,
+    system: str | None = None,
+    output: Any,
+    fallback: str | Sequence[str] = (),
+    turns_max: int = 20,
+    **options: Unpack[QuestionOptions],
+) -> Agent[Any]: ...
+
+
 def agent(
     model: str,
     tools: Sequence[Callable[..., Any]] = (),
@@ -194,7 +225,7 @@ def agent(
     fallback: str | Sequence[str] = (),
     turns_max: int = 20,
     **options: Unpack[QuestionOptions],
-) -> Agent:
+) -> Agent[Any]:
     """Return a model with tools, to be called inside a node.
 
     ``tools`` are functions, or tools of `holdfast.tool`. Their names, docstrings and annotations

@@ -7,6 +7,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from holdfast.engine.effects.call_options import BlockingCaller
+from holdfast.engine.effects.call_signatures import typed_blocking_call
+from holdfast.engine.effects.model_signatures import typed_blocking_ask
 from holdfast.engine.execution.conditions import ChildCondition
 from holdfast.engine.execution.context import Child, Context
 from holdfast.engine.execution.visit import Visit
@@ -15,13 +17,14 @@ from holdfast.model.conditions import Timer, WaitAnswer
 from holdfast.model.durations import Duration
 from holdfast.model.invocation import Answer
 from holdfast.model.policy import Retry
-from holdfast.model.program import Program
+from holdfast.model.program import Program, ResultT
 from holdfast.model.quota import Quota
 from holdfast.model.signals import SignalName
 
 __all__ = ["BlockingChild", "BlockingContext", "context_of"]
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 def context_of(visit: Visit) -> Context:
@@ -40,6 +43,7 @@ class BlockingContext:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
 
+    @typed_blocking_call
     def call(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Do as `Context.call` does."""
         return self._run_blocking(self._context.call(function, *args, **kwargs))
@@ -63,13 +67,14 @@ class BlockingContext:
         """Do as `Context.heartbeat` does."""
         self._loop.call_soon_threadsafe(self._context.heartbeat)
 
-    def model(self, name: str, messages: Any, **options: Any) -> Answer:
+    @typed_blocking_ask
+    def model(self, name: str, messages: Any, **options: Any) -> Answer[Any]:
         """Do as `Context.model` does."""
         return self._run_blocking(self._context.model(name, messages, **options))
 
     def wait(
-        self, condition: SignalName, *, about: Any = None, max_wait: Duration | None = None
-    ) -> Any:
+        self, condition: SignalName[T], *, about: Any = None, max_wait: Duration | None = None
+    ) -> T:
         """Do as `Context.wait` does."""
         return self._run_blocking(self._context.wait(condition, about=about, max_wait=max_wait))
 
@@ -90,36 +95,36 @@ class BlockingContext:
 
     def start(
         self,
-        graph: Program,
-        input: Any = None,
+        graph: Program[T, R],
+        input: T | None = None,
         *,
         id: str | None = None,
         labels: Mapping[str, str] | None = None,
         pool: str | None = None,
         budget: Budget | None = None,
-    ) -> BlockingChild:
+    ) -> BlockingChild[R]:
         """Do as `Context.start` does."""
         start = self._context.start(graph, input, id=id, labels=labels, pool=pool, budget=budget)
         return BlockingChild(self, self._run_blocking(start))
 
     def run(
         self,
-        graph: Program,
-        input: Any = None,
+        graph: Program[T, R],
+        input: T | None = None,
         *,
         id: str | None = None,
         labels: Mapping[str, str] | None = None,
         pool: str | None = None,
         budget: Budget | None = None,
-    ) -> Any:
+    ) -> R:
         """Do as `Context.run` does."""
         return self.start(graph, input, id=id, labels=labels, pool=pool, budget=budget).result()
 
-    def child(self, id: str, graph: Program | None = None) -> BlockingChild:
+    def child(self, id: str, graph: Program[Any, ResultT] | None = None) -> BlockingChild[ResultT]:
         """Do as `Context.child` does."""
         return BlockingChild(self, self._context.child(id, graph))
 
-    def result_of(self, child: Child) -> Any:
+    def result_of(self, child: Child[R]) -> R:
         """Do as `Context.result_of` does."""
         return self._run_blocking(self._context.result_of(child))
 
@@ -129,15 +134,15 @@ class BlockingContext:
             return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
 
-class BlockingChild(ChildCondition):
+class BlockingChild(ChildCondition[ResultT]):
     """A run that a plain function started."""
 
-    def __init__(self, context: BlockingContext, child: Child) -> None:
+    def __init__(self, context: BlockingContext, child: Child[ResultT]) -> None:
         self._context = context
         self._child = child
         self.graph = child.graph
         self.id = child.id
 
-    def result(self) -> Any:
+    def result(self) -> ResultT:
         """Do as `Child.result` does."""
         return self._context.result_of(self._child)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
-from typing import Any, cast
+from typing import Any, Generic, cast
 
 import msgspec
 
@@ -12,7 +12,7 @@ from holdfast.graph.mismatch import Mismatch, TooLarge
 from holdfast.graph.values import durable
 from holdfast.model.conditions import Timer
 from holdfast.model.names import validated_name
-from holdfast.model.program import Program
+from holdfast.model.program import Program, ResultT
 from holdfast.model.signals import SignalName
 from holdfast.model.wait import ChildWait, SignalWait, TimerWait, WaitKind
 from holdfast.records.codec import encode
@@ -23,12 +23,12 @@ ABOUT_BYTES_MAX = 1_024
 """How large the packed ``about`` of a wait may be: it is stored in the run's row."""
 
 
-class ChildCondition:
+class ChildCondition(Generic[ResultT]):
     """A child of a run, as a node refers to it. As a condition: the child has ended."""
 
     id: str
     """The id of the run."""
-    graph: Program | None
+    graph: Program[Any, ResultT] | None
     """The graph of the run; None if it is unknown."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.engine.effects.begun_requests import BegunRequests, tracked
 from holdfast.engine.effects.call_host import CallRequest
@@ -15,6 +15,7 @@ from holdfast.engine.effects.call_options import (
     admitted_options,
     check_arguments,
 )
+from holdfast.engine.effects.call_signatures import typed_call
 from holdfast.engine.effects.calls import Calls
 from holdfast.engine.effects.invocations import (
     Invocation,
@@ -23,6 +24,7 @@ from holdfast.engine.effects.invocations import (
     admitted_fallback,
     invoke_models,
 )
+from holdfast.engine.effects.model_signatures import typed_ask
 from holdfast.engine.execution.conditions import ChildCondition, packed_about
 from holdfast.engine.execution.group_waits import wait_for_first
 from holdfast.engine.execution.typed_signals import awaited_type, typed_payload
@@ -43,12 +45,15 @@ from holdfast.model.event import BranchFailed, TimerFired
 from holdfast.model.invocation import Answer, ToolSpec
 from holdfast.model.names import validated_labels, validated_name
 from holdfast.model.policy import Retry, validated_retry
-from holdfast.model.program import Program
+from holdfast.model.program import Program, ResultT
 from holdfast.model.quota import Quota
 from holdfast.model.signals import SignalName
 from holdfast.model.wait import SignalWait, TimerWait
 
 __all__ = ["Child", "Context"]
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 _SHARE_DEFAULT = days(1)
 
@@ -118,6 +123,7 @@ class Context:
     # --- calls ------------------------------------------------------------------------------------
 
     # Positional only, so that a function may have parameters of these names, too.
+    @typed_call
     @tracked
     async def call(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call a function with side effects, and record its result in the journal.
@@ -194,6 +200,7 @@ class Context:
         )
         return self._calls.call(self._calls.next_id(tool.name, options.key), asked)
 
+    @typed_ask
     @tracked
     async def model(
         self,
@@ -270,8 +277,8 @@ class Context:
 
     @tracked
     async def wait(
-        self, condition: SignalName, *, about: Any = None, max_wait: Duration | None = None
-    ) -> Any:
+        self, condition: SignalName[T], *, about: Any = None, max_wait: Duration | None = None
+    ) -> T:
         """Return the payload of the next signal of that name; pause the run until it arrives.
 
         ``about`` is any JSON value of at most 1 KB. The run's row, lists and history show it. If
@@ -353,14 +360,14 @@ class Context:
     @tracked
     async def start(
         self,
-        graph: Program,
-        input: Any = None,
+        graph: Program[T, R],
+        input: T | None = None,
         *,
         id: str | None = None,
         labels: Mapping[str, str] | None = None,
         pool: str | None = None,
         budget: Budget | None = None,
-    ) -> Child:
+    ) -> Child[R]:
         """Start a child of this run, and return a handle to await its result.
 
         A node that runs again finds the child that it started before. A child has the tenant and
@@ -397,19 +404,19 @@ class Context:
     @tracked
     async def run(
         self,
-        graph: Program,
-        input: Any = None,
+        graph: Program[T, R],
+        input: T | None = None,
         *,
         id: str | None = None,
         labels: Mapping[str, str] | None = None,
         pool: str | None = None,
         budget: Budget | None = None,
-    ) -> Any:
+    ) -> R:
         """Start a child and return its result; see `start` and `Child.result`."""
         child = await self.start(graph, input, id=id, labels=labels, pool=pool, budget=budget)
         return await child.result()
 
-    def child(self, id: str, graph: Program | None = None) -> Child:
+    def child(self, id: str, graph: Program[Any, ResultT] | None = None) -> Child[ResultT]:
         """Return a handle on a child that an earlier node started.
 
         Raises:
@@ -418,7 +425,7 @@ class Context:
         return Child(self, validated_name(id, "id"), graph, self._requests)
 
     @tracked
-    async def result_of(self, child: Child) -> Any:
+    async def result_of(self, child: Child[R]) -> R:
         """Return a child's result; see `Child.result`."""
         return result_of(child.id, await self._children.wait_for(child.id), child.graph)
 
@@ -429,11 +436,15 @@ def _share_ms(share: bool | Duration) -> int | None:
     return milliseconds_of(_SHARE_DEFAULT if share is True else share, "share")
 
 
-class Child(ChildCondition):
-    """A run that a node started."""
+class Child(ChildCondition[ResultT]):
+    """A run that a node started. Its result is a ``ResultT``."""
 
     def __init__(
-        self, context: Context, id: str, graph: Program | None, requests: BegunRequests
+        self,
+        context: Context,
+        id: str,
+        graph: Program[Any, ResultT] | None,
+        requests: BegunRequests,
     ) -> None:
         self._context = context
         self._requests = requests
@@ -441,7 +452,7 @@ class Child(ChildCondition):
         self.id = id
 
     @tracked
-    async def result(self) -> Any:
+    async def result(self) -> ResultT:
         """Return the final state of the child; pause this run until the child has ended.
 
         Raises:

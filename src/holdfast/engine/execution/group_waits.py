@@ -30,7 +30,7 @@ async def wait_for_first(
     visit: Visit,
     waits: VisitWaits,
     children: VisitChildren,
-    conditions: Sequence[object],
+    conditions: Sequence[SignalName | Timer | ChildCondition],
     *,
     about: Any,
     max_wait: Duration | None,

@@ -64,7 +64,7 @@ class Programs:
         return versions.get(version) or versions[max(versions)]
 
 
-def _listed(graphs: Any) -> Iterable[Any]:
+def _listed(graphs: Any) -> Iterable[Program]:
     if not isinstance(graphs, Iterable):
         raise InvalidRequest(f"graphs must be a list of graphs, got {graphs!r:.80}", field="graphs")
     return graphs  # pyright: ignore[reportUnknownVariableType]
