@@ -115,6 +115,12 @@ class Source:
             each for each in self._tree.body if isinstance(each, ast.ClassDef) and each.name == name
         )
 
+    @property
+    def parameters(self) -> str:
+        """The type parameters of the class, as they are written after its name."""
+        generic = [ast.unparse(each) for each in self.definition.bases]
+        return "".join(each.removeprefix("Generic") for each in generic if "Generic[" in each)
+
     def import_of(self, name: str) -> str | None:
         """Return the import that gives the module a name, if one does."""
         for each in self._tree.body:
@@ -163,12 +169,13 @@ def _module(twin: Twin, source: Source) -> str:
     functions = sorted((each for each in members if isinstance(each, Function)), key=_position)
     body = "\n".join([*twin.attributes.values(), *_methods(twin, functions)])
     docstring = _paragraphs(_docstring(source.definition).split("\n\n")[0], twin.details)
-    constructor = _constructor(twin, functions)
+    constructor = _constructor(twin, functions, source)
     imports, constants = _names_used(twin, source, functions)
+    bases = ", ".join(map(ast.unparse, source.definition.bases))
     return (
         HEADER.format(source=source.path, name=twin.name, module=source.module)
         + "\n".join([*imports, "", f'__all__ = ["{twin.name}"]', "", *constants, ""])
-        + f"\nclass {twin.name}:\n"
+        + f"\nclass {twin.name}{f'({bases})' if bases else ''}:\n"
         + _indented(f'"""{_ended(_filled(docstring))}"""\n\n{constructor}\n{body}')
     )
 
@@ -201,10 +208,14 @@ def _names_used(
         f"from {source.module} import {twin.name} as Async{twin.name}",
         "from holdfast.portal import Portal",
     }
+    if any(_is_overload(each) for each in functions):
+        imports |= {"from typing import Any", "from typing import cast"}
     constants: dict[str, str] = {}
     pending = [
         name for each in functions if _has_own_signature(each, twin) for name in _names(each)
     ]
+    bases = [each for base in source.definition.bases for each in ast.walk(base)]
+    pending += [each.id for each in bases if isinstance(each, ast.Name)]
     while pending:
         name = pending.pop()
         constant = source.constant(name)
@@ -241,14 +252,15 @@ def _names(function: Function) -> Iterator[str]:
 # --- its methods ----------------------------------------------------------------------------------
 
 
-def _constructor(twin: Twin, functions: list[Function]) -> str:
+def _constructor(twin: Twin, functions: list[Function], source: Source) -> str:
     if twin.name == "Holdfast":
         made = next(each for each in functions if each.name == "__init__")
         body = f"self._holdfast = AsyncHoldfast({_passed(made)})\nself._portal = Portal()"
         return _function(made, body, twin)
     parameter = twin.inner.removeprefix("_")
     return (
-        f"def __init__(self, portal: Portal, {parameter}: Async{twin.name}) -> None:\n"
+        f"def __init__(self, portal: Portal, {parameter}: Async{twin.name}{source.parameters})"
+        " -> None:\n"
         f"    self._portal = portal\n    self.{twin.inner} = {parameter}\n"
     )
 
@@ -263,13 +275,19 @@ def _methods(twin: Twin, functions: list[Function]) -> Iterator[str]:
             yield f"def __exit__({ast.unparse(each.args)}) -> None:\n    self.{end}()\n"
         elif each.name == "__repr__":
             yield f"def __repr__(self) -> str:\n    return repr(self.{twin.inner})\n"
+        elif _is_overload(each):
+            yield f"{_signature(each)} ...\n"
         elif each.name not in ("__init__", *twin.attributes):
-            yield _function(each, _body(twin, each), twin)
+            overloaded = any(_is_overload(one) for one in functions if one.name == each.name)
+            yield _function(each, _body(twin, each, overloaded=overloaded), twin)
 
 
-def _body(twin: Twin, function: Function) -> str:
+def _body(twin: Twin, function: Function, *, overloaded: bool) -> str:
     name, inner = function.name, f"self.{twin.inner}.{function.name}"
+    # Its parameters are those of all overloads together, which no overload takes.
+    inner = f"cast(Any, {inner})" if overloaded else inner
     returned = "" if function.returns is None else ast.unparse(function.returns)
+    twin_returned = returned.partition("[")[0]
     arguments = ", ".join(filter(None, [inner, _passed(function)]))
     if _is_property(function):
         return f"return {inner}"
@@ -277,28 +295,34 @@ def _body(twin: Twin, function: Function) -> str:
         return f"self._portal.close({inner})"
     if isinstance(function, ast.AsyncFunctionDef):
         call = f"self._portal.call({arguments})"
-        if returned in _FILES:
-            call = f"{returned}(self._portal, {call})"
+        if twin_returned in _FILES:
+            call = f"{twin_returned}(self._portal, {call})"
         call = call if returned == "None" else f"return {call}"
         if name == "stop":  # closing stops the workers, and a fork does not copy them
             call = f"if not self._portal.is_closed:\n    {call}"
         return call
     if returned.startswith("AsyncGenerator["):
         return f"return self._portal.iterate({arguments})"
-    return f"self._portal.check()\nreturn {returned}(self._portal, {inner}({_passed(function)}))"
+    made = f"{inner}({_passed(function)})"
+    return f"self._portal.check()\nreturn {twin_returned}(self._portal, {made})"
 
 
-def _function(function: Function, body: str, twin: Twin) -> str:
+def _is_overload(function: Function) -> bool:
+    return any(ast.unparse(each) == "overload" for each in function.decorator_list)
+
+
+def _signature(function: Function) -> str:
     returned = "None" if function.returns is None else ast.unparse(function.returns)
     returned = re.sub(r"^AsyncGenerator\[(.+), None\]$", r"Generator[\1, None, None]", returned)
     decorators = "".join(f"@{ast.unparse(each)}\n" for each in function.decorator_list)
+    return f"{decorators}def {function.name}({ast.unparse(function.args)}) -> {returned}:"
+
+
+def _function(function: Function, body: str, twin: Twin) -> str:
     first, _, rest = _docstring(function).partition("\n\n")
     note = _filled(twin.notes.get(function.name, ""), width=92)
     docstring = _ended(_paragraphs(first, note, rest))
-    return (
-        f"{decorators}def {function.name}({ast.unparse(function.args)}) -> {returned}:\n"
-        + _indented(f'"""{docstring}"""\n{body}')
-    )
+    return f"{_signature(function)}\n" + _indented(f'"""{docstring}"""\n{body}')
 
 
 def _passed(function: Function) -> str:

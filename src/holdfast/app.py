@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar, Unpack
 
 from holdfast.clock import Clock, Ids, SystemClock, SystemIds
 from holdfast.engine.client import bulk, sweep
@@ -38,7 +38,7 @@ from holdfast.engine.runs.argument_checks import (
     validated_reason,
     validated_user,
 )
-from holdfast.engine.worker.options import WorkerOptions
+from holdfast.engine.worker.options import WorkerKeywords, WorkerOptions
 from holdfast.engine.worker.worker import Worker
 from holdfast.errors import InvalidRequest
 from holdfast.handle import HandleServices, RunHandle
@@ -50,7 +50,7 @@ from holdfast.model.moments import Moment, moment_ms
 from holdfast.model.names import validated_labels, validated_name, validated_tenant
 from holdfast.model.payload_limits import PayloadLimits
 from holdfast.model.policy import Durability
-from holdfast.model.program import Program
+from holdfast.model.program import Program, ResultT
 from holdfast.model.progress import BulkProgress, SweepProgress
 from holdfast.model.quota import Quota
 from holdfast.model.run import AmbiguousCall, OnBusy, RunPage, SessionQueueEntry
@@ -61,6 +61,9 @@ from holdfast.storage import Meter, Store
 from holdfast.storage import open as open_store
 
 __all__ = ["Holdfast"]
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 _WEEK_MS = milliseconds_of(days(7), "expires")
 _TWO_DAYS = days(2)
@@ -139,8 +142,8 @@ class Holdfast:
 
     async def start(
         self,
-        graph: Program,
-        input: Any = None,
+        graph: Program[T, R],
+        input: T | None = None,
         *,
         id: str | None = None,
         tenant: str | None = None,
@@ -154,7 +157,7 @@ class Holdfast:
         expires: Duration | None = None,
         retention: Duration = 0,
         budget: Budget | BudgetLimits | None = None,
-    ) -> RunHandle:
+    ) -> RunHandle[R]:
         """Start a run. After the return it is stored, and no crash loses it.
 
         The id is the idempotency key: a start with the same id, input and user returns the same
@@ -201,10 +204,12 @@ class Holdfast:
         launched = await self._launcher.start(graph, {} if input is None else input, asked)
         return RunHandle(self._services, launched.run, launched.graph, launched.outcome)
 
-    def run(self, id: str, *, tenant: str | None = None, graph: Program | None = None) -> RunHandle:
+    def run(
+        self, id: str, *, tenant: str | None = None, graph: Program[Any, ResultT] | None = None
+    ) -> RunHandle[ResultT]:
         """Return a handle on the run of this id, without I/O: the run need not exist.
 
-        ``graph`` gives `RunHandle.result` the type of the graph's state.
+        With the ``graph`` of the run, `RunHandle.result` returns its result in the graph's type.
 
         Raises:
             InvalidName: an invalid id or tenant.
@@ -348,7 +353,11 @@ class Holdfast:
     # --- workers ----------------------------------------------------------------------------------
 
     def worker(
-        self, graphs: Iterable[Program], *, options: WorkerOptions | None = None, **given: Any
+        self,
+        graphs: Iterable[Program],
+        *,
+        options: WorkerOptions | None = None,
+        **given: Unpack[WorkerKeywords],
     ) -> Worker:
         """Return a worker for these graphs: ``async with hf.worker([graph]): …``
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar, overload
 
 from msgspec import UNSET
 
@@ -38,7 +38,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.model.budget import Budget, BudgetLimits
 from holdfast.model.durations import Duration, milliseconds_of
 from holdfast.model.names import validated_name
-from holdfast.model.program import Program
+from holdfast.model.program import Program, ResultT
 from holdfast.model.run import (
     HistoryEntry,
     HistoryPage,
@@ -56,6 +56,8 @@ from holdfast.records.keys import RunKey
 
 __all__ = ["HandleServices", "RunHandle"]
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class HandleServices:
@@ -67,8 +69,10 @@ class HandleServices:
     outcomes: RunOutcomes
 
 
-class RunHandle:
+class RunHandle(Generic[ResultT]):
     """One run and the operations on it: returned by `Holdfast.start` and `Holdfast.run`.
+
+    The result of a ``RunHandle[Receipt]`` is a ``Receipt``; that of a `Graph` is its state.
 
     To make a handle reads nothing: an operation raises `RunNotFound` where there is no such run.
     """
@@ -77,7 +81,7 @@ class RunHandle:
         self,
         services: HandleServices,
         key: RunKey,
-        graph: Program | None,
+        graph: Program[Any, ResultT] | None,
         outcome: RunOutcome | None = None,
     ) -> None:
         self._services = services
@@ -99,7 +103,7 @@ class RunHandle:
 
     # --- reading ----------------------------------------------------------------------------------
 
-    async def result(self, *, timeout: Duration | None = None) -> Any:  # noqa: ASYNC109
+    async def result(self, *, timeout: Duration | None = None) -> ResultT:  # noqa: ASYNC109
         """Wait until the run has ended, and return its final state.
 
         The state has the type of the graph's state where the handle knows the graph, and is the
@@ -257,8 +261,23 @@ class RunHandle:
 
     # --- acting -----------------------------------------------------------------------------------
 
+    @overload
     async def signal(
-        self, name: str | SignalName, payload: Any = None, *, signal_id: str | None = None
+        self, name: str, payload: Any = None, *, signal_id: str | None = None
+    ) -> SignalReceipt: ...
+
+    @overload
+    async def signal(
+        self, name: SignalName[None], *, signal_id: str | None = None
+    ) -> SignalReceipt: ...
+
+    @overload
+    async def signal(
+        self, name: SignalName[T], payload: T, *, signal_id: str | None = None
+    ) -> SignalReceipt: ...
+
+    async def signal(
+        self, name: str | SignalName[Any], payload: Any = None, *, signal_id: str | None = None
     ) -> SignalReceipt:
         """Send the run a signal. After the return it is stored, and the run takes it exactly once.
 

@@ -128,7 +128,8 @@ def _load_target(target: str) -> list[Graph]:
     source, attribute = _split_target(target)
     module = _import_source(source)
     if not attribute:
-        graphs = [value for value in vars(module).values() if isinstance(value, Graph)]
+        values: list[Any] = list(vars(module).values())
+        graphs: list[Graph] = [value for value in values if isinstance(value, Graph)]
         if not graphs:
             raise click.ClickException(f"there is no graph in {source}")
         return graphs

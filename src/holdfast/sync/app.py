@@ -7,14 +7,14 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Generator, Iterable, Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar, Unpack
 
 from holdfast.app import Holdfast as AsyncHoldfast
 from holdfast.clock import Clock, Ids
 from holdfast.engine.effects.argument_recorder import Redact
 from holdfast.engine.effects.savings import Saved
 from holdfast.engine.runs.argument_checks import takes_run_filter
-from holdfast.engine.worker.options import WorkerOptions
+from holdfast.engine.worker.options import WorkerKeywords, WorkerOptions
 from holdfast.model.arguments import Recording
 from holdfast.model.budget import Budget, BudgetLimits
 from holdfast.model.durations import Duration, days
@@ -22,7 +22,7 @@ from holdfast.model.invocation import Model
 from holdfast.model.moments import Moment
 from holdfast.model.payload_limits import PayloadLimits
 from holdfast.model.policy import Durability
-from holdfast.model.program import Program
+from holdfast.model.program import Program, ResultT
 from holdfast.model.progress import BulkProgress, SweepProgress
 from holdfast.model.quota import Quota
 from holdfast.model.run import AmbiguousCall, OnBusy, RunPage, SessionQueueEntry
@@ -34,6 +34,8 @@ from holdfast.sync.worker import Worker
 
 __all__ = ["Holdfast"]
 
+R = TypeVar("R")
+T = TypeVar("T")
 _TWO_DAYS = days(2)
 
 
@@ -105,8 +107,8 @@ class Holdfast:
 
     def start(
         self,
-        graph: Program,
-        input: Any = None,
+        graph: Program[T, R],
+        input: T | None = None,
         *,
         id: str | None = None,
         tenant: str | None = None,
@@ -120,7 +122,7 @@ class Holdfast:
         expires: Duration | None = None,
         retention: Duration = 0,
         budget: Budget | BudgetLimits | None = None,
-    ) -> RunHandle:
+    ) -> RunHandle[R]:
         """Start a run. After the return it is stored, and no crash loses it.
 
         The id is the idempotency key: a start with the same id, input and user returns the same
@@ -168,10 +170,12 @@ class Holdfast:
             ),
         )
 
-    def run(self, id: str, *, tenant: str | None = None, graph: Program | None = None) -> RunHandle:
+    def run(
+        self, id: str, *, tenant: str | None = None, graph: Program[Any, ResultT] | None = None
+    ) -> RunHandle[ResultT]:
         """Return a handle on the run of this id, without I/O: the run need not exist.
 
-        ``graph`` gives `RunHandle.result` the type of the graph's state.
+        With the ``graph`` of the run, `RunHandle.result` returns its result in the graph's type.
 
         Raises:
             InvalidName: an invalid id or tenant.
@@ -297,7 +301,11 @@ class Holdfast:
         )
 
     def worker(
-        self, graphs: Iterable[Program], *, options: WorkerOptions | None = None, **given: Any
+        self,
+        graphs: Iterable[Program],
+        *,
+        options: WorkerOptions | None = None,
+        **given: Unpack[WorkerKeywords],
     ) -> Worker:
         """Return a worker for these graphs: ``with hf.worker([graph]): …``
 

@@ -5,13 +5,14 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any
+from typing import Any, Generic, TypeVar, cast, overload
 
 from msgspec import UNSET
 
 from holdfast.handle import RunHandle as AsyncRunHandle
 from holdfast.model.budget import Budget, BudgetLimits
 from holdfast.model.durations import Duration
+from holdfast.model.program import ResultT
 from holdfast.model.run import (
     HistoryEntry,
     HistoryPage,
@@ -28,14 +29,16 @@ from holdfast.portal import Portal
 
 __all__ = ["RunHandle"]
 
+T = TypeVar("T")
 
-class RunHandle:
+
+class RunHandle(Generic[ResultT]):
     """One run and the operations on it: returned by `Holdfast.start` and `Holdfast.run`.
 
     To make a handle reads nothing: an operation raises `RunNotFound` where there is no such run.
     """
 
-    def __init__(self, portal: Portal, handle: AsyncRunHandle) -> None:
+    def __init__(self, portal: Portal, handle: AsyncRunHandle[ResultT]) -> None:
         self._portal = portal
         self._handle = handle
 
@@ -49,7 +52,7 @@ class RunHandle:
         """The tenant that the run belongs to."""
         return self._handle.tenant
 
-    def result(self, *, timeout: Duration | None = None) -> Any:
+    def result(self, *, timeout: Duration | None = None) -> ResultT:
         """Wait until the run has ended, and return its final state.
 
         The state has the type of the graph's state where the handle knows the graph, and is the
@@ -176,8 +179,21 @@ class RunHandle:
         """
         return self._portal.iterate(self._handle.tokens, after=after, follow=follow)
 
+    @overload
     def signal(
-        self, name: str | SignalName, payload: Any = None, *, signal_id: str | None = None
+        self, name: str, payload: Any = None, *, signal_id: str | None = None
+    ) -> SignalReceipt: ...
+
+    @overload
+    def signal(self, name: SignalName[None], *, signal_id: str | None = None) -> SignalReceipt: ...
+
+    @overload
+    def signal(
+        self, name: SignalName[T], payload: T, *, signal_id: str | None = None
+    ) -> SignalReceipt: ...
+
+    def signal(
+        self, name: str | SignalName[Any], payload: Any = None, *, signal_id: str | None = None
     ) -> SignalReceipt:
         """Send the run a signal. After the return it is stored, and the run takes it exactly once.
 
@@ -198,7 +214,7 @@ class RunHandle:
             UnknownSignal: the graph declares its signals, and this is none of them.
             InboxFull: the run's inbox is full: send the signal again later.
         """
-        return self._portal.call(self._handle.signal, name, payload, signal_id=signal_id)
+        return self._portal.call(cast(Any, self._handle.signal), name, payload, signal_id=signal_id)
 
     def cancel(self, reason: str = "") -> None:
         """End the run. A node that runs in another process ends at its next write.

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
 
-__all__ = ["BlockingCall", "Call", "typed_blocking_call", "typed_call"]
+__all__ = ["BlockingCallFunction", "CallFunction", "typed_blocking_call", "typed_call"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -71,7 +71,7 @@ class _WithContext2(Protocol[FirstT, SecondT, ReturnedT]):
     def __call__(self, a: FirstT, b: SecondT, /, *, ctx: Any) -> ReturnedT: ...
 
 
-class Call(Protocol):
+class CallFunction(Protocol):
     """Calls a function with its arguments, and returns what it returns: see `Context.call`."""
 
     @overload
@@ -112,8 +112,8 @@ class Call(Protocol):
     async def __call__(self, function: _WithContext2[A, B, R], a: A, b: B, /) -> R: ...
 
 
-class BlockingCall(Protocol):
-    """Calls a function as `Call` does, and blocks."""
+class BlockingCallFunction(Protocol):
+    """Calls a function as `CallFunction` does, and blocks."""
 
     @overload
     def __call__(
@@ -151,11 +151,11 @@ class BlockingCall(Protocol):
     def __call__(self, function: _WithContext2[A, B, R], a: A, b: B, /) -> R: ...
 
 
-def typed_call(method: Callable[..., Async[Any]]) -> Call:
-    """Give a method that makes calls the types of `Call`."""
-    return cast(Call, method)
+def typed_call(method: Callable[..., Async[Any]]) -> CallFunction:
+    """Give a method that makes calls the types of `CallFunction`."""
+    return cast(CallFunction, method)
 
 
-def typed_blocking_call(method: Callable[..., Any]) -> BlockingCall:
-    """Give a method that makes calls and blocks the types of `BlockingCall`."""
-    return cast(BlockingCall, method)
+def typed_blocking_call(method: Callable[..., Any]) -> BlockingCallFunction:
+    """Give a method that makes calls and blocks the types of `BlockingCallFunction`."""
+    return cast(BlockingCallFunction, method)

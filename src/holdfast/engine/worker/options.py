@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import Any, TypedDict, cast
 
 import msgspec
 
 from holdfast.errors import InvalidRequest
 from holdfast.model.names import validated_pool
 
-__all__ = ["WorkerOptions"]
+__all__ = ["WorkerKeywords", "WorkerOptions"]
 
 
 _COUNT_MAX = 1_000_000
+
+
+class WorkerKeywords(TypedDict, total=False):
+    """The options of a worker, as `Holdfast.worker` takes them by name; see `WorkerOptions`."""
+
+    concurrency: int
+    lease_seconds: float
+    poll_seconds: float | None
+    drain_seconds: float
+    hold_seconds: float
+    resumes_max: int
+    pools: Iterable[str | None]
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
